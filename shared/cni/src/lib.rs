@@ -1,1 +1,32 @@
-//! Placeholder.
+//! The CNI protocol as a plugin sees it, for every published version of the specification
+//! (0.1.0 to 1.1.0, <https://www.cni.dev/docs/spec/>).
+//!
+//! A plugin implements [`Plugin`] and hands itself to [`main`]; everything between the process's start and the
+//! plugin's own steps is done here: the environment and stdin are parsed and checked ([`call`]), versions are
+//! negotiated ([`Version`]), the result is converted and printed, and a failed ADD is rolled back ([`Undo`]).
+//! Nothing in this crate touches the network.
+
+#![warn(missing_docs)]
+
+pub mod addr;
+pub mod args;
+pub mod call;
+mod convert;
+mod delegate;
+mod error;
+pub mod json;
+mod name;
+mod plugin;
+mod result;
+mod undo;
+mod version;
+
+pub use args::CniArgs;
+pub use call::{Add, Attachment, Check, Del, Gc, Net, Status};
+pub use delegate::Ipam;
+pub use error::{Code, Error, Failures, Result, ResultExt};
+pub use name::{ContainerId, IfName, NetworkName, PluginType};
+pub use plugin::{Plugin, main};
+pub use result::{AddResult, Dns, Interface, IpConfig, Route};
+pub use undo::Undo;
+pub use version::Version;

@@ -1,0 +1,499 @@
+//! What a runtime asks: the environment and stdin, read and checked before a plugin sees them.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    AddResult, CniArgs, Code, ContainerId, Dns, Error, IfName, Ipam, NetworkName, Result, ResultExt, Version,
+    json,
+};
+
+/// One interface of one container: what ADD makes and DEL removes. Within a network it is unique
+/// (SPEC.md, section 1).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Attachment {
+    /// The container's id.
+    pub container: ContainerId,
+    /// The interface's name inside of the container.
+    pub ifname: IfName,
+}
+
+/// What every configuration says, whatever its type.
+#[derive(Debug)]
+pub struct Net {
+    /// The network's name.
+    pub name: NetworkName,
+    /// The version that the configuration is written in, and the result will be.
+    pub version: Version,
+    /// Settings for the container's resolver, given with the network.
+    pub dns: Dns,
+    /// The result of the plugin before this one in the chain.
+    pub prev: Option<AddResult>,
+    /// The address plugin to delegate to.
+    pub ipam: Option<Ipam>,
+}
+
+/// ADD: make the attachment.
+#[derive(Debug)]
+pub struct Add<C> {
+    /// The attachment.
+    pub at: Attachment,
+    /// The container's namespace. It exists and is not the plugin's own.
+    pub netns: PathBuf,
+    /// `CNI_ARGS`.
+    pub args: CniArgs,
+    /// What every configuration says.
+    pub net: Net,
+    /// What this plugin's configuration says, checked.
+    pub conf: C,
+}
+
+/// DEL: remove all that an ADD may have made. The configuration is as written: ADD might refuse it.
+#[derive(Debug)]
+pub struct Del<R> {
+    /// The attachment.
+    pub at: Attachment,
+    /// The container's namespace, if there still is one.
+    pub netns: Option<PathBuf>,
+    /// What every configuration says.
+    pub net: Net,
+    /// What this plugin's configuration says, as written.
+    pub conf: R,
+}
+
+/// CHECK: is the attachment as the ADD left it?
+#[derive(Debug)]
+pub struct Check<C> {
+    /// The attachment.
+    pub at: Attachment,
+    /// The container's namespace. It exists and is not the plugin's own.
+    pub netns: PathBuf,
+    /// `CNI_ARGS`.
+    pub args: CniArgs,
+    /// What the chain's last plugin returned from ADD.
+    pub prev: AddResult,
+    /// What every configuration says.
+    pub net: Net,
+    /// What this plugin's configuration says, checked.
+    pub conf: C,
+}
+
+/// GC: remove all of this network that belongs to none of the valid attachments.
+#[derive(Debug)]
+pub struct Gc<R> {
+    /// The attachments to keep. A GC without this list does nothing, and never reaches a plugin.
+    pub valid: Vec<Attachment>,
+    /// What every configuration says.
+    pub net: Net,
+    /// What this plugin's configuration says, as written.
+    pub conf: R,
+}
+
+impl<R> Gc<R> {
+    /// Whether an attachment is to be kept.
+    pub fn is_valid(&self, container: &str, ifname: &str) -> bool {
+        self.valid.iter().any(|at| at.container.as_str() == container && at.ifname.as_str() == ifname)
+    }
+}
+
+/// STATUS: could an ADD be served now?
+#[derive(Debug)]
+pub struct Status<C> {
+    /// What every configuration says.
+    pub net: Net,
+    /// What this plugin's configuration says, checked.
+    pub conf: C,
+}
+
+/// `CNI_COMMAND`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Command {
+    Add,
+    Del,
+    Check,
+    Gc,
+    Status,
+    Version,
+}
+
+impl Command {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text {
+            "ADD" => Self::Add,
+            "DEL" => Self::Del,
+            "CHECK" => Self::Check,
+            "GC" => Self::Gc,
+            "STATUS" => Self::Status,
+            "VERSION" => Self::Version,
+            _ => return None,
+        })
+    }
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Gc => "GC",
+            Self::Status => "STATUS",
+            Self::Version => "VERSION",
+        }
+    }
+
+    /// The first version of the specification that has the command.
+    pub(crate) fn since(self) -> Version {
+        match self {
+            Self::Check => Version::V0_4_0,
+            Self::Gc | Self::Status => Version::V1_1_0,
+            Self::Add | Self::Del | Self::Version => Version::V0_1_0,
+        }
+    }
+
+    fn names_attachment(self) -> bool {
+        matches!(self, Self::Add | Self::Del | Self::Check)
+    }
+
+    fn needs_netns(self) -> bool {
+        matches!(self, Self::Add | Self::Check)
+    }
+}
+
+/// The `CNI_*` variables.
+#[derive(Debug)]
+pub(crate) struct Environment {
+    pub(crate) command: Command,
+    /// With ADD, DEL and CHECK only.
+    pub(crate) at: Option<Attachment>,
+    netns: Option<PathBuf>,
+    own_netns_allowed: bool,
+    pub(crate) args: CniArgs,
+    pub(crate) path: Vec<PathBuf>,
+}
+
+/// Reads variables, noting all that are wrong.
+struct Reader<F> {
+    get: F,
+    wrong: Vec<String>,
+}
+
+impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
+    fn text(&mut self, name: &str) -> Option<String> {
+        let value = (self.get)(name).filter(|v| !v.is_empty())?;
+        value.into_string().map_err(|v| self.wrong.push(format!("{name} {v:?} is not UTF-8"))).ok()
+    }
+
+    fn required<T>(&mut self, name: &str, parse: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
+        if (self.get)(name).is_none_or(|v| v.is_empty()) {
+            self.wrong.push(format!("{name} is missing"));
+            return None;
+        }
+        self.text(name).and_then(|text| parse(&text).map_err(|e| self.wrong.push(format!("{name} {e}"))).ok())
+    }
+}
+
+impl Environment {
+    /// Reads and checks the variables. `get` gives a variable's value.
+    ///
+    /// # Errors
+    /// Code 4, naming all that miss or are malformed.
+    pub(crate) fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+        let mut reader = Reader { get, wrong: Vec::new() };
+        let command = reader.required("CNI_COMMAND", |text| {
+            Command::parse(text)
+                .ok_or_else(|| format!("{text:?} is none of ADD, DEL, CHECK, GC, STATUS, VERSION"))
+        });
+        let Some(command) = command else { return Err(invalid(&reader.wrong)) };
+        let mut this = Self {
+            command,
+            at: None,
+            netns: None,
+            own_netns_allowed: false,
+            args: CniArgs::default(),
+            path: Vec::new(),
+        };
+        if command != Command::Version {
+            this.path = reader.required("CNI_PATH", search_path).unwrap_or_default();
+        }
+        if command.names_attachment() {
+            this.read_attachment(&mut reader);
+        }
+        if reader.wrong.is_empty() { Ok(this) } else { Err(invalid(&reader.wrong)) }
+    }
+
+    fn read_attachment<F: Fn(&str) -> Option<OsString>>(&mut self, reader: &mut Reader<F>) {
+        let container = reader.required("CNI_CONTAINERID", ContainerId::parse);
+        let ifname = reader.required("CNI_IFNAME", IfName::parse);
+        self.at = container.zip(ifname).map(|(container, ifname)| Attachment { container, ifname });
+        self.netns = if self.command.needs_netns() {
+            reader.required("CNI_NETNS", |text| Ok(PathBuf::from(text)))
+        } else {
+            reader.text("CNI_NETNS").map(PathBuf::from)
+        };
+        let allowed = reader.text("CNI_NETNS_OVERRIDE").unwrap_or_default();
+        self.own_netns_allowed = allowed == "1" || allowed.eq_ignore_ascii_case("true");
+        match CniArgs::parse(&reader.text("CNI_ARGS").unwrap_or_default()) {
+            Ok(args) => self.args = args,
+            Err(_) if self.command == Command::Del => {}
+            Err(e) => reader.wrong.push(format!("CNI_ARGS {e}")),
+        }
+    }
+
+    /// The container's namespace for ADD and CHECK.
+    ///
+    /// # Errors
+    /// Code 3 if there is none, 4 if it is something else, 8 if it is the plugin's own.
+    pub(crate) fn netns(&self) -> Result<PathBuf> {
+        let path = self.netns.clone().ok_or_else(|| invalid(&["CNI_NETNS is missing".into()]))?;
+        match self.look_at(&path)? {
+            Seen::Namespace => Ok(path),
+            Seen::Own => Err(own(&path)),
+            Seen::Nothing => Err(Error::new(
+                Code::UnknownContainer,
+                format!("CNI_NETNS {} does not exist", path.display()),
+            )
+            .detail("the container is gone, or its namespace was not made yet")),
+            Seen::SomethingElse => {
+                Err(invalid(&[format!("CNI_NETNS {} is not a network namespace", path.display())]))
+            }
+        }
+    }
+
+    /// The container's namespace for DEL: none if it is gone.
+    ///
+    /// # Errors
+    /// Code 8 if it is the plugin's own: its interfaces are not to be deleted.
+    pub(crate) fn netns_if_present(&self) -> Result<Option<PathBuf>> {
+        let Some(path) = self.netns.clone() else { return Ok(None) };
+        match self.look_at(&path) {
+            Ok(Seen::Own) => Err(own(&path)),
+            Ok(Seen::Nothing | Seen::SomethingElse) => Ok(None),
+            // What cannot be looked at cannot be entered either: the plugin will report it and go on.
+            Ok(Seen::Namespace) | Err(_) => Ok(Some(path)),
+        }
+    }
+
+    fn look_at(&self, path: &Path) -> Result<Seen> {
+        let inode = match path.metadata() {
+            Ok(inode) => inode,
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(Seen::Nothing);
+            }
+            Err(e) => return Err(Error::io(format!("look at CNI_NETNS {}", path.display()), &e)),
+        };
+        let own = Path::new("/proc/self/ns/net").metadata();
+        let own = own.map_err(|e| Error::io("look at the plugin's own namespace, /proc/self/ns/net", &e))?;
+        Ok(match (inode.dev() == own.dev(), inode.ino() == own.ino()) {
+            (false, _) => Seen::SomethingElse,
+            (true, true) if !self.own_netns_allowed => Seen::Own,
+            (true, _) => Seen::Namespace,
+        })
+    }
+}
+
+enum Seen {
+    Namespace,
+    Own,
+    Nothing,
+    SomethingElse,
+}
+
+fn search_path(text: &str) -> Result<Vec<PathBuf>, String> {
+    Ok(std::env::split_paths(text).filter(|dir| !dir.as_os_str().is_empty()).collect())
+}
+
+fn invalid(wrong: &[String]) -> Error {
+    Error::new(Code::InvalidEnvironment, wrong.join("; "))
+}
+
+fn own(path: &Path) -> Error {
+    Error::new(
+        Code::InvalidNetns,
+        format!("CNI_NETNS {} is the plugin's own network namespace", path.display()),
+    )
+    .detail("set CNI_NETNS_OVERRIDE=1 if this is meant")
+}
+
+/// The members that every configuration may have.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawNet {
+    name: String,
+    ipam: RawIpam,
+    dns: Dns,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawIpam {
+    r#type: String,
+}
+
+#[derive(Deserialize)]
+struct RawAttachment {
+    #[serde(rename = "containerID")]
+    container: String,
+    ifname: String,
+}
+
+/// The configuration on stdin.
+pub(crate) struct Document {
+    json: Value,
+    bytes: Rc<[u8]>,
+    pub(crate) version: Version,
+}
+
+impl Document {
+    /// Parses a configuration.
+    ///
+    /// # Errors
+    /// Code 6 for what is no JSON object, 1 for an unknown version.
+    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self> {
+        let json = json::parse(&bytes, "the configuration on stdin")?;
+        if !json.is_object() {
+            return Err(Error::new(Code::Decoding, "the configuration on stdin is not a JSON object"));
+        }
+        let version = match json::member(&json, "cniVersion") {
+            None => Version::UNSAID,
+            Some(Value::String(text)) => Version::parse(text)?,
+            Some(_) => return Err(Error::new(Code::Decoding, "cniVersion: expected a string")),
+        };
+        Ok(Self { json, bytes: bytes.into(), version })
+    }
+
+    /// What every configuration says. `prev` is a `prevResult` that was read already.
+    pub(crate) fn net(&self, env: &Environment, prev: Option<AddResult>) -> Result<Net> {
+        let raw: RawNet = json::decode(&self.json)?;
+        let name =
+            NetworkName::parse(&raw.name).map_err(|e| Error::config(format!("the network's name {e}")))?;
+        let ipam = (!raw.ipam.r#type.is_empty()).then(|| {
+            Ipam::new(raw.ipam.r#type, env.command, env.path.clone(), Rc::clone(&self.bytes), self.version)
+        });
+        Ok(Net { name, version: self.version, dns: raw.dns, prev, ipam })
+    }
+
+    /// `prevResult`, if there is one.
+    ///
+    /// # Errors
+    /// Code 6 or 7, see [`AddResult::from_json`].
+    pub(crate) fn prev(&self) -> Result<Option<AddResult>> {
+        let prev = json::member(&self.json, "prevResult");
+        prev.map(|prev| AddResult::from_json(prev, self.version)).transpose().context(|| "prevResult")
+    }
+
+    /// What this plugin's configuration says.
+    pub(crate) fn raw<'de, R: Deserialize<'de>>(&'de self) -> Result<R> {
+        json::decode(&self.json)
+    }
+
+    /// The attachments that GC is to keep. libcni sends the same list under two keys.
+    ///
+    /// # Errors
+    /// Code 6 or 7: with a list that is not understood nothing may be removed.
+    pub(crate) fn valid_attachments(&self) -> Result<Option<Vec<Attachment>>> {
+        let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
+        let Some((key, list)) = keys.into_iter().find_map(|k| Some((k, json::member(&self.json, k)?))) else {
+            return Ok(None);
+        };
+        let list: Vec<RawAttachment> = json::decode(list).context(|| key)?;
+        let parse = |raw: RawAttachment| {
+            let container = ContainerId::parse(&raw.container).map_err(|e| format!("containerID {e}"))?;
+            let ifname = IfName::parse(&raw.ifname).map_err(|e| format!("ifname {e}"))?;
+            Ok(Attachment { container, ifname })
+        };
+        let list: Result<Vec<_>, String> = list.into_iter().map(parse).collect();
+        list.map(Some).map_err(|e| Error::config(format!("{key}: {e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(vars: &[(&str, &str)]) -> Result<Environment> {
+        Environment::read(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v)))
+    }
+
+    #[test]
+    fn all_that_misses_or_is_malformed_is_named_in_one_error() {
+        let error =
+            read(&[("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "../x"), ("CNI_ARGS", "?")]).unwrap_err();
+        assert_eq!(error.code(), 4);
+        for culprit in [
+            "CNI_PATH is missing",
+            "CNI_CONTAINERID \"../x\"",
+            "CNI_IFNAME is missing",
+            "CNI_NETNS is",
+            "CNI_ARGS has",
+        ] {
+            assert!(error.msg().contains(culprit), "{culprit} in {error}");
+        }
+    }
+
+    #[test]
+    fn a_del_needs_no_namespace_and_forgives_its_arguments() {
+        let vars = [
+            ("CNI_COMMAND", "DEL"),
+            ("CNI_CONTAINERID", "c"),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_PATH", "/x"),
+            ("CNI_ARGS", "?"),
+        ];
+        let env = read(&vars).unwrap();
+        assert_eq!(env.netns_if_present().unwrap(), None);
+    }
+
+    #[test]
+    fn gc_and_status_need_the_plugins_path_only() {
+        for command in ["GC", "STATUS"] {
+            read(&[("CNI_COMMAND", command), ("CNI_PATH", "/x")]).unwrap();
+            assert!(read(&[("CNI_COMMAND", command)]).is_err());
+        }
+        read(&[("CNI_COMMAND", "VERSION")]).unwrap();
+    }
+
+    #[test]
+    fn a_namespace_is_told_from_its_own_a_file_and_nothing() {
+        let with = |netns: &str, more: &[(&str, &str)]| {
+            let mut vars = vec![("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c"), ("CNI_IFNAME", "eth0")];
+            vars.extend([("CNI_PATH", "/x"), ("CNI_NETNS", netns)]);
+            vars.extend(more);
+            read(&vars).unwrap().netns().map_err(|e| e.code())
+        };
+        assert_eq!(with("/proc/self/ns/net", &[]), Err(8));
+        assert_eq!(
+            with("/proc/self/ns/net", &[("CNI_NETNS_OVERRIDE", "True")]),
+            Ok("/proc/self/ns/net".into())
+        );
+        assert_eq!(with("/proc/self/status", &[]), Err(4));
+        assert_eq!(with("/", &[]), Err(4));
+        assert_eq!(with("/no/such/netns", &[]), Err(3));
+    }
+
+    fn document(json: &Value) -> Result<Document> {
+        Document::parse(json.to_string().into_bytes())
+    }
+
+    #[test]
+    fn the_list_of_valid_attachments_may_be_absent_empty_or_under_either_key() {
+        let list = |json: Value| document(&json).unwrap().valid_attachments();
+        assert_eq!(list(serde_json::json!({})).unwrap(), None);
+        assert_eq!(list(serde_json::json!({ "cni.dev/valid-attachments": [] })).unwrap(), Some(vec![]));
+        let one = serde_json::json!([{ "containerID": "c", "ifname": "eth0" }]);
+        assert_eq!(list(serde_json::json!({ "cni.dev/attachments": one })).unwrap().unwrap().len(), 1);
+        let bad = serde_json::json!([{ "containerID": "../c", "ifname": "eth0" }]);
+        assert_eq!(list(serde_json::json!({ "cni.dev/attachments": bad })).unwrap_err().code(), 7);
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_refused() {
+        assert_eq!(document(&serde_json::json!([])).err().unwrap().code(), 6);
+        assert_eq!(document(&serde_json::json!({ "cniVersion": 1 })).err().unwrap().code(), 6);
+        assert_eq!(document(&serde_json::json!({ "CNIVersion": "7.0.0" })).err().unwrap().code(), 1);
+    }
+}

@@ -1,0 +1,178 @@
+//! Results as each version of the specification writes them. There are three forms: 0.1.0 and 0.2.0 know one address
+//! a family, with its routes; 0.3.0 to 0.4.0 know lists, and a `version` with each address; 1.0.0 and later
+//! leave that out. Before 1.1.0 an interface had no `mtu`, `socketPath` and `pciID`, a route only `dst` and `gw`.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::addr::{self, family};
+use crate::{AddResult, Code, Dns, Error, Interface, IpConfig, ResultExt, Route, Version, json};
+
+impl AddResult {
+    /// The result as a version writes it, in JSON. What the version cannot say is left out.
+    ///
+    /// # Errors
+    /// None that a result can cause.
+    pub fn to_json(&self, version: Version) -> crate::Result<String> {
+        let written = if version < Version::V0_3_0 {
+            serde_json::to_string_pretty(&Pair::of(self, version))
+        } else {
+            serde_json::to_string_pretty(&Lists::of(self, version))
+        };
+        Ok(written?)
+    }
+
+    /// Reads a result that a plugin printed or a runtime handed back. `version` is the configuration's; the result
+    /// may name another one of the same form.
+    ///
+    /// # Errors
+    /// Code 6 for what is no result; 7 for a version of another form.
+    pub fn from_json(value: &Value, version: Version) -> crate::Result<Self> {
+        let said = match json::member(value, "cniVersion").map(|v| v.as_str()) {
+            None => version,
+            Some(Some(text)) => Version::parse(text)?,
+            Some(None) => return Err(Error::new(Code::Decoding, "cniVersion: expected a string")),
+        };
+        if !said.same_format(version) {
+            return Err(Error::config(format!(
+                "is of CNI version {said}, but the configuration is {version}"
+            ))
+            .detail("the runtime must hand a result over in the configuration's own version"));
+        }
+        let read = if said < Version::V0_3_0 {
+            json::decode::<Pair>(value)?.into()
+        } else {
+            json::decode::<Lists>(value)?.into()
+        };
+        Self::check(read)
+    }
+
+    fn check(self) -> crate::Result<Self> {
+        let count = self.interfaces.len();
+        match self.ips.iter().find(|ip| ip.interface.is_some_and(|i| i >= count)) {
+            None => Ok(self),
+            Some(ip) => {
+                Err(Error::config(format!("address {} names an interface that is not listed", ip.address)))
+            }
+        }
+        .context(|| "result")
+    }
+
+    /// The result with all that a version cannot say left out.
+    fn reduced_to(&self, version: Version) -> Self {
+        let mut this = self.clone();
+        if version < Version::V1_1_0 {
+            for interface in &mut this.interfaces {
+                (interface.mtu, interface.socket_path, interface.pci_id) = (None, None, None);
+            }
+            for route in &mut this.routes {
+                *route = Route { gw: route.gw, ..Route::to(route.dst) };
+            }
+        }
+        this
+    }
+}
+
+/// 0.3.0 and later.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Lists {
+    cni_version: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    interfaces: Vec<Interface>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ips: Vec<Ip>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<Route>,
+    #[serde(skip_serializing_if = "Dns::is_empty")]
+    dns: Dns,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Ip {
+    /// `4` or `6`; before 1.0.0 only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(with = "addr::cidr")]
+    address: IpNetwork,
+    #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
+    gateway: Option<IpAddr>,
+    /// Signed, as -1 has been seen in the field for "none".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    interface: Option<i64>,
+}
+
+impl Lists {
+    fn of(result: &AddResult, version: Version) -> Self {
+        let AddResult { interfaces, ips, routes, dns } = result.reduced_to(version);
+        let ip = |ip: IpConfig| Ip {
+            version: (version < Version::V1_0_0).then(|| family(ip.address.ip()).to_owned()),
+            address: ip.address,
+            gateway: ip.gateway,
+            interface: ip.interface.and_then(|i| i64::try_from(i).ok()),
+        };
+        let ips = ips.into_iter().map(ip).collect();
+        Self { cni_version: version.to_string(), interfaces, ips, routes, dns }
+    }
+}
+
+impl From<Lists> for AddResult {
+    fn from(lists: Lists) -> Self {
+        let ip = |ip: Ip| IpConfig {
+            address: ip.address,
+            gateway: ip.gateway,
+            interface: ip.interface.and_then(|i| usize::try_from(i).ok()),
+        };
+        let ips = lists.ips.into_iter().map(ip).collect();
+        Self { interfaces: lists.interfaces, ips, routes: lists.routes, dns: lists.dns }
+    }
+}
+
+/// 0.1.0 and 0.2.0: the first address of each family.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Pair {
+    cni_version: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip4: Option<Single>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ip6: Option<Single>,
+    #[serde(skip_serializing_if = "Dns::is_empty")]
+    dns: Dns,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Single {
+    #[serde(with = "addr::cidr")]
+    ip: IpNetwork,
+    #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
+    gateway: Option<IpAddr>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    routes: Vec<Route>,
+}
+
+impl Pair {
+    fn of(result: &AddResult, version: Version) -> Self {
+        let AddResult { ips, routes, dns, .. } = result.reduced_to(version);
+        let first = |v4: bool| {
+            let ip = ips.iter().find(|ip| ip.address.is_ipv4() == v4)?;
+            let routes = routes.iter().filter(|r| r.dst.is_ipv4() == v4).cloned().collect();
+            Some(Single { ip: ip.address, gateway: ip.gateway, routes })
+        };
+        Self { cni_version: version.to_string(), ip4: first(true), ip6: first(false), dns }
+    }
+}
+
+impl From<Pair> for AddResult {
+    fn from(pair: Pair) -> Self {
+        let mut this = Self { dns: pair.dns, ..Self::default() };
+        for single in [pair.ip4, pair.ip6].into_iter().flatten() {
+            this.ips.push(IpConfig { address: single.ip, gateway: single.gateway, interface: None });
+            this.routes.extend(single.routes);
+        }
+        this
+    }
+}

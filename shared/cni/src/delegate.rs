@@ -1,0 +1,219 @@
+//! Delegation: another plugin does a part of the work (SPEC.md, section 4).
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Child, Command as Process, ExitStatus, Stdio};
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::call::Command;
+use crate::{AddResult, Code, Error, PluginType, Result, Undo, Version, json};
+
+/// What a pipe holds on every Linux (pipe(7)). A longer configuration needs a writer of its own.
+const PIPE_CAPACITY: usize = 65_536;
+
+/// An executable that is just being replaced cannot be started (ETXTBSY): how often, and how long, to wait for it.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// The IPAM plugin that the configuration names. It gets this plugin's own environment and stdin, byte for byte.
+#[derive(Clone, Debug)]
+pub struct Ipam {
+    kind: String,
+    own_command: Command,
+    path: Vec<PathBuf>,
+    stdin: Rc<[u8]>,
+    version: Version,
+}
+
+impl Ipam {
+    pub(crate) fn new(
+        kind: String,
+        own_command: Command,
+        path: Vec<PathBuf>,
+        stdin: Rc<[u8]>,
+        version: Version,
+    ) -> Self {
+        Self { kind, own_command, path, stdin, version }
+    }
+
+    /// Gets addresses. They are given back by `undo`, and at once if the plugin fails half-way.
+    ///
+    /// # Errors
+    /// The plugin's own error, with its code; 7 if there is no such plugin; 6 for what is no result or has no address.
+    pub fn add(&self, undo: &mut Undo) -> Result<AddResult> {
+        let leases = self.run(Command::Add).and_then(|out| self.parse_leases(&out));
+        let this = self.clone();
+        match leases {
+            Ok(leases) => {
+                undo.push(move || this.del());
+                Ok(leases)
+            }
+            Err(error) => Err(match self.find().and_then(|_| this.del()) {
+                Err(rollback) if rollback.code() != error.code() => {
+                    error.detail(format!("its DEL failed too: {rollback}"))
+                }
+                _ => error,
+            }),
+        }
+    }
+
+    /// Gives addresses back.
+    ///
+    /// # Errors
+    /// As [`Ipam::add`].
+    pub fn del(&self) -> Result<()> {
+        self.run(Command::Del).map(drop)
+    }
+
+    /// Are the addresses still leased?
+    ///
+    /// # Errors
+    /// As [`Ipam::add`].
+    pub fn check(&self) -> Result<()> {
+        self.run(Command::Check).map(drop)
+    }
+
+    /// Forwards a GC.
+    ///
+    /// # Errors
+    /// As [`Ipam::add`].
+    pub fn gc(&self) -> Result<()> {
+        self.run(Command::Gc).map(drop)
+    }
+
+    /// Forwards a STATUS.
+    ///
+    /// # Errors
+    /// As [`Ipam::add`].
+    pub fn status(&self) -> Result<()> {
+        self.run(Command::Status).map(drop)
+    }
+
+    fn parse_leases(&self, out: &[u8]) -> Result<AddResult> {
+        let parsed =
+            json::parse(out, "its result").and_then(|value| AddResult::from_json(&value, self.version));
+        let leases = parsed.map_err(|e| self.named(e).detail(excerpt(out)))?;
+        if leases.ips.is_empty() {
+            return Err(self.named(Error::new(Code::Decoding, "its result has no address")));
+        }
+        Ok(leases)
+    }
+
+    fn run(&self, command: Command) -> Result<Vec<u8>> {
+        let mut child = self.spawn(command)?;
+        let out = feed_and_read(&mut child, &self.stdin);
+        let status = child.wait().map_err(|e| self.named(Error::io("wait for its end", &e)))?;
+        let out = out.map_err(|e| self.named(Error::io("read its output", &e)))?;
+        if out.len() as u64 > json::MAX_BYTES {
+            return Err(self.named(Error::new(
+                Code::Decoding,
+                format!("it printed more than {} bytes", json::MAX_BYTES),
+            )));
+        }
+        if status.success() { Ok(out) } else { Err(self.named(failure(command, status, &out))) }
+    }
+
+    fn spawn(&self, command: Command) -> Result<Child> {
+        let mut process = Process::new(self.find()?);
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        if command != self.own_command {
+            process.env("CNI_COMMAND", command.as_str());
+        }
+        let mut tries = 0;
+        loop {
+            match process.spawn() {
+                Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                    tries += 1;
+                    thread::sleep(BUSY_PAUSE);
+                }
+                Err(e) => return Err(self.named(Error::io("start it", &e))),
+                Ok(child) => return Ok(child),
+            }
+        }
+    }
+
+    fn find(&self) -> Result<PathBuf> {
+        let name = PluginType::parse(&self.kind).map_err(|e| Error::config(format!("ipam.type {e}")))?;
+        let runs = |file: &PathBuf| {
+            fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+        };
+        self.path.iter().map(|dir| dir.join(name.as_str())).find(runs).ok_or_else(|| {
+            let dirs: Vec<_> = self.path.iter().map(|dir| dir.display().to_string()).collect();
+            Error::config(format!("ipam.type {name:?}: no such plugin in {}", dirs.join(":")))
+                .detail("install it in one of the directories of CNI_PATH")
+        })
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.context(format_args!("IPAM plugin {}", self.kind))
+    }
+}
+
+/// Writes the configuration and reads the answer, up to one byte more than may be.
+fn feed_and_read(child: &mut Child, stdin: &[u8]) -> io::Result<Vec<u8>> {
+    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+        return Ok(Vec::new());
+    };
+    let feed = move || {
+        // Owned, so that the plugin sees the end. It need not read all of it: what it prints tells how it went.
+        let mut input = input;
+        input.write_all(stdin).ok();
+    };
+    if stdin.len() <= PIPE_CAPACITY {
+        feed();
+        return read_bounded(child, output);
+    }
+    thread::scope(|scope| {
+        scope.spawn(feed);
+        read_bounded(child, output)
+    })
+}
+
+/// Reads to the end. A plugin whose answer has no end is killed, for nobody would read the rest.
+fn read_bounded(child: &mut Child, output: impl Read) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let read = output.take(json::MAX_BYTES + 1).read_to_end(&mut out);
+    if read.is_err() || out.len() as u64 > json::MAX_BYTES {
+        child.kill().ok();
+    }
+    read.map(|_| out)
+}
+
+/// The error object that the plugin printed, or what is known without one.
+fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
+    #[derive(Deserialize)]
+    struct Wire {
+        code: u32,
+        msg: String,
+        #[serde(default)]
+        details: String,
+    }
+    let wire = json::parse(out, "its error").and_then(|value| json::decode::<Wire>(&value));
+    match wire {
+        Ok(Wire { code, msg, details }) => Error::foreign(code, msg, details),
+        Err(_) => {
+            let end = match (status.code(), status.signal()) {
+                (Some(code), _) => format!("ended with exit code {code}"),
+                (None, Some(signal)) => format!("was killed by signal {signal}"),
+                (None, None) => "failed".to_owned(),
+            };
+            Error::new(Code::Decoding, format!("{} {end} and printed no error object", command.as_str()))
+                .detail(excerpt(out))
+        }
+    }
+}
+
+fn excerpt(out: &[u8]) -> String {
+    const LENGTH: usize = 200;
+    match out.trim_ascii() {
+        [] => "it printed nothing on stdout".to_owned(),
+        text => format!("it printed {:?}", String::from_utf8_lossy(&text[..text.len().min(LENGTH)])),
+    }
+}

@@ -1,0 +1,279 @@
+//! What a plugin says when it cannot do what was asked.
+
+use std::error::Error as StdError;
+use std::fmt::{self, Display};
+use std::io;
+
+use serde::Serialize;
+
+use crate::Version;
+
+/// The outcome of a step of a plugin.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// The specification's error codes (SPEC.md, section 5, "Error"), and 999 for what has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Code {
+    /// The configuration's `cniVersion` is not spoken, or is too old for the command.
+    IncompatibleVersion = 1,
+    /// A key of the configuration, or its value, is not supported.
+    UnsupportedField = 2,
+    /// The container does not exist. The runtime need not clean up after it.
+    UnknownContainer = 3,
+    /// A `CNI_*` variable misses or is malformed.
+    InvalidEnvironment = 4,
+    /// Reading or writing failed.
+    Io = 5,
+    /// Something is not the JSON that it should be.
+    Decoding = 6,
+    /// The configuration is understood but makes no sense.
+    InvalidConfig = 7,
+    /// `CNI_NETNS` is the plugin's own network namespace.
+    InvalidNetns = 8,
+    /// A transient condition: the runtime should try again.
+    TryAgainLater = 11,
+    /// STATUS: an ADD could not be served now.
+    NotAvailable = 50,
+    /// STATUS: an ADD could not be served, and running containers may suffer too.
+    LimitedConnectivity = 51,
+    /// Everything that the specification has no code for; mostly a refusal of the kernel.
+    Internal = 999,
+}
+
+/// An error as the specification wants it: a code for programs, a message that says what failed on which object,
+/// and details: the cause in the kernel's or file system's own words, and what to do about it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error {
+    code: u32,
+    msg: String,
+    details: String,
+}
+
+impl Error {
+    /// An error with a code and a message.
+    pub fn new(code: Code, msg: impl Into<String>) -> Self {
+        Self::foreign(code as u32, msg, "")
+    }
+
+    /// An error as another plugin worded it. Codes of 100 and more are that plugin's own.
+    pub fn foreign(code: u32, msg: impl Into<String>, details: impl Into<String>) -> Self {
+        Self { code, msg: msg.into(), details: details.into() }
+    }
+
+    /// Code 7: the configuration makes no sense.
+    pub fn config(msg: impl Into<String>) -> Self {
+        Self::new(Code::InvalidConfig, msg)
+    }
+
+    /// Code 5: an operation on a file failed.
+    pub fn io(operation: impl Display, cause: &io::Error) -> Self {
+        Self::new(Code::Io, format!("{operation}: {}", words(cause)))
+    }
+
+    /// Adds a sentence to the details: a cause, or what to do.
+    #[must_use]
+    pub fn detail(mut self, text: impl AsRef<str>) -> Self {
+        let text = text.as_ref();
+        if !text.is_empty() {
+            if !self.details.is_empty() {
+                self.details.push_str("; ");
+            }
+            self.details.push_str(text);
+        }
+        self
+    }
+
+    /// Puts what was being done before the message.
+    #[must_use]
+    pub fn context(mut self, operation: impl Display) -> Self {
+        self.msg = format!("{operation}: {}", self.msg);
+        self
+    }
+
+    /// Replaces the code.
+    #[must_use]
+    pub fn with_code(mut self, code: Code) -> Self {
+        self.code = code as u32;
+        self
+    }
+
+    /// The code, see [`Code`].
+    pub fn code(&self) -> u32 {
+        self.code
+    }
+
+    /// What failed, on which object.
+    pub fn msg(&self) -> &str {
+        &self.msg
+    }
+
+    /// The cause, and what to do. May be empty.
+    pub fn details(&self) -> &str {
+        &self.details
+    }
+
+    /// The error object of the specification, as a line of JSON.
+    pub fn to_json(&self, version: Version) -> String {
+        #[derive(Serialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Wire<'a> {
+            cni_version: Version,
+            code: u32,
+            msg: &'a str,
+            #[serde(skip_serializing_if = "str::is_empty")]
+            details: &'a str,
+        }
+        let wire = Wire { cni_version: version, code: self.code, msg: &self.msg, details: &self.details };
+        serde_json::to_string_pretty(&wire).unwrap_or_default()
+    }
+}
+
+/// Any other error becomes code 999 (5 for an [`io::Error`]), its causes the details: `?` loses nothing.
+/// That is why [`Error`] itself does not implement [`std::error::Error`].
+impl<E: StdError + 'static> From<E> for Error {
+    fn from(error: E) -> Self {
+        let whole: &(dyn StdError + 'static) = &error;
+        if let Some(io) = whole.downcast_ref::<io::Error>() {
+            return Self::new(Code::Io, words(io));
+        }
+        let mut this = Self::new(Code::Internal, error.to_string());
+        let mut cause = error.source();
+        while let Some(inner) = cause {
+            let text = inner.downcast_ref::<io::Error>().map_or_else(|| inner.to_string(), words);
+            if !this.msg.contains(&text) {
+                this = this.detail(text);
+            }
+            cause = inner.source();
+        }
+        this
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.msg)?;
+        if !self.details.is_empty() {
+            write!(f, " ({})", self.details)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "code {}: {self}", self.code)
+    }
+}
+
+/// The system's words for an error, without the number that Rust appends to them.
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error ") {
+        Some(end) => text[..end].to_owned(),
+        None => text,
+    }
+}
+
+/// Says at the place of a `?` what was being done, or which code fits.
+pub trait ResultExt<T> {
+    /// Puts what was being done before the message.
+    fn context<D: Display>(self, operation: impl FnOnce() -> D) -> Result<T>;
+    /// Replaces the code.
+    fn code(self, code: Code) -> Result<T>;
+    /// Adds what to do about it to the details.
+    fn hint(self, advice: &str) -> Result<T>;
+}
+
+impl<T, E: Into<Error>> ResultExt<T> for std::result::Result<T, E> {
+    fn context<D: Display>(self, operation: impl FnOnce() -> D) -> Result<T> {
+        self.map_err(|e| e.into().context(operation()))
+    }
+
+    fn code(self, code: Code) -> Result<T> {
+        self.map_err(|e| e.into().with_code(code))
+    }
+
+    fn hint(self, advice: &str) -> Result<T> {
+        self.map_err(|e| e.into().detail(advice))
+    }
+}
+
+/// The failures of a DEL or GC, which go on after each: they release all that they can, and report the rest.
+#[derive(Debug, Default)]
+pub struct Failures(Vec<Error>);
+
+impl Failures {
+    /// Starts with none.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes note of a step's failure, if it failed; gives its value, if it did not.
+    pub fn note<T, E: Into<Error>>(&mut self, outcome: std::result::Result<T, E>) -> Option<T> {
+        outcome.map_err(|e| self.0.push(e.into())).ok()
+    }
+
+    /// Nothing if no step failed; the one failure; or all of them in one error with the first one's code.
+    pub fn into_result(mut self) -> Result<()> {
+        match self.0.len() {
+            0 => Ok(()),
+            1 => Err(self.0.remove(0)),
+            count => {
+                let all: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+                Err(Error::foreign(self.0[0].code, format!("{count} steps failed: {}", all.join("; ")), ""))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_io_error_becomes_code_5_without_rusts_error_number() {
+        let error = Error::from(io::Error::from_raw_os_error(17));
+        assert_eq!((error.code(), error.msg()), (5, "File exists"));
+    }
+
+    #[test]
+    fn a_cause_that_the_message_already_tells_is_not_told_twice() {
+        #[derive(Debug)]
+        struct Outer(io::Error);
+        impl Display for Outer {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "create veth eth0: {}", words(&self.0))
+            }
+        }
+        impl StdError for Outer {
+            fn source(&self) -> Option<&(dyn StdError + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let error = Error::from(Outer(io::Error::from_raw_os_error(17)));
+        assert_eq!((error.msg(), error.details()), ("create veth eth0: File exists", ""));
+    }
+
+    #[test]
+    fn the_object_on_stdout_carries_the_version_the_code_and_both_texts() {
+        let error = Error::config("bridge: name is empty").detail("give it a name");
+        let json: serde_json::Value = serde_json::from_str(&error.to_json(Version::V1_0_0)).unwrap();
+        assert_eq!(
+            json,
+            serde_json::json!({
+                "cniVersion": "1.0.0", "code": 7, "msg": "bridge: name is empty", "details": "give it a name",
+            })
+        );
+    }
+
+    #[test]
+    fn several_failures_are_reported_as_one_error_that_tells_them_all() {
+        let mut failures = Failures::new();
+        assert_eq!(failures.note(Ok::<_, Error>(1)), Some(1));
+        failures.note(Err::<(), _>(Error::new(Code::Io, "remove lease 10.0.0.2")));
+        failures.note(Err::<(), _>(Error::config("ipam")));
+        let error = failures.into_result().unwrap_err();
+        assert_eq!((error.code(), error.msg()), (5, "2 steps failed: remove lease 10.0.0.2; ipam"));
+    }
+}

@@ -1,0 +1,346 @@
+//! JSON into structs, the way configurations in the field expect it.
+//!
+//! The reference's decoder (Go) matches keys without regard to case and takes `null` for "left out"; files and
+//! runtimes rely on both (`"CNIVersion"`, `"hostIp"`, `"HostPort"`). [`decode`] does the same for any
+//! `Deserialize` type, and its errors name the place: `ipam.ranges[0][1].subnet: ...`.
+//!
+//! Structs must not use `#[serde(flatten)]`: it hides the names of the fields.
+
+use std::fmt;
+
+use serde::de::value::StrDeserializer;
+use serde::de::{
+    self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+};
+use serde::forward_to_deserialize_any;
+use serde_json::{Map, Value};
+
+use crate::{Code, Error, Result};
+
+/// The largest document that is read, in bytes. The reference has no limit; a configuration has some kilobytes.
+pub const MAX_BYTES: u64 = 8 << 20;
+
+/// Reads a document.
+///
+/// # Errors
+/// Code 6 with the line and column of what is not JSON.
+pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
+    if bytes.trim_ascii().is_empty() {
+        return Err(Error::new(Code::Decoding, format!("{what} is empty, expected a JSON object")));
+    }
+    serde_json::from_slice(bytes)
+        .map_err(|e| Error::new(Code::Decoding, format!("{what} is not valid JSON: {e}")))
+}
+
+/// Decodes a part of a document.
+///
+/// # Errors
+/// Code 6 with the path of what is of the wrong type or form.
+pub fn decode<'de, T: de::Deserialize<'de>>(value: &'de Value) -> Result<T> {
+    T::deserialize(Node { value, at: &Path::Root }).map_err(|e| Error::new(Code::Decoding, e.to_string()))
+}
+
+/// A member of an object, its key compared as [`decode`] does.
+pub fn member<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    let map = object.as_object()?;
+    map.get(key)
+        .or_else(|| map.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v))
+        .filter(|v| !v.is_null())
+}
+
+enum Path<'a> {
+    Root,
+    Key(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Key(Self::Root, key) => f.write_str(key),
+            Self::Key(parent, key) => write!(f, "{parent}.{key}"),
+            Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+/// What is wrong, and where.
+#[derive(Debug)]
+struct Mistake {
+    at: Option<String>,
+    text: String,
+}
+
+impl Mistake {
+    fn located(mut self, at: &Path<'_>) -> Self {
+        self.at.get_or_insert_with(|| at.to_string());
+        self
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at.as_deref() {
+            None | Some("") => f.write_str(&self.text),
+            Some(at) => write!(f, "{at}: {}", self.text),
+        }
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+impl de::Error for Mistake {
+    fn custom<T: fmt::Display>(text: T) -> Self {
+        Self { at: None, text: text.to_string() }
+    }
+}
+
+/// A value and its place in the document.
+struct Node<'de, 'p> {
+    value: &'de Value,
+    at: &'p Path<'p>,
+}
+
+impl<'de> Node<'de, '_> {
+    fn map<V: Visitor<'de>>(
+        self,
+        object: &'de Map<String, Value>,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        let members = Members { left: object.iter(), object, fields, at: self.at, current: None };
+        visitor.visit_map(members)
+    }
+
+    fn scalar<V: Visitor<'de>>(&self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Bool(b) => visitor.visit_bool(*b),
+            Value::String(s) => visitor.visit_borrowed_str(s),
+            Value::Number(n) => match (n.as_u64(), n.as_i64(), n.as_f64()) {
+                (Some(n), _, _) => visitor.visit_u64(n),
+                (_, Some(n), _) => visitor.visit_i64(n),
+                (_, _, n) => visitor.visit_f64(n.unwrap_or(f64::NAN)),
+            },
+            _ => visitor.visit_unit(),
+        }
+    }
+}
+
+impl<'de> Deserializer<'de> for Node<'de, '_> {
+    type Error = Mistake;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let at = self.at;
+        match self.value {
+            Value::Array(items) => visitor.visit_seq(Items { left: items.iter().enumerate(), at }),
+            Value::Object(object) => self.map(object, &[], visitor),
+            _ => self.scalar(visitor),
+        }
+        .map_err(|e| e.located(at))
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match self.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        let at = self.at;
+        match self.value {
+            Value::Object(object) => self.map(object, fields, visitor).map_err(|e| e.located(at)),
+            // A struct is never written as an array, though serde would take it.
+            Value::Array(_) => {
+                Err(de::Error::invalid_type(Unexpected::Seq, &visitor)).map_err(|e: Mistake| e.located(at))
+            }
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        let at = self.at;
+        let Value::String(text) = self.value else { return self.deserialize_any(visitor) };
+        let name = variants.iter().find(|v| v.eq_ignore_ascii_case(text)).copied().unwrap_or(text);
+        let variant: StrDeserializer<'_, Mistake> = name.into_deserializer();
+        visitor.visit_enum(variant).map_err(|e| e.located(at))
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_unit()
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string
+        bytes byte_buf unit unit_struct seq tuple tuple_struct map identifier
+    }
+}
+
+struct Items<'de, 'p> {
+    left: std::iter::Enumerate<std::slice::Iter<'de, Value>>,
+    at: &'p Path<'p>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de, '_> {
+    type Error = Mistake;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
+        let Some((index, value)) = self.left.next() else { return Ok(None) };
+        seed.deserialize(Node { value, at: &Path::Index(self.at, index) }).map(Some)
+    }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.left.len())
+    }
+}
+
+/// The members of an object. For a struct (`fields` not empty), keys become the names of its fields.
+struct Members<'de, 'p> {
+    left: serde_json::map::Iter<'de>,
+    object: &'de Map<String, Value>,
+    fields: &'static [&'static str],
+    at: &'p Path<'p>,
+    current: Option<(&'de str, &'de Value)>,
+}
+
+impl<'de> Members<'de, '_> {
+    /// The field that a key means; none for a key that another one says better.
+    fn field(&self, key: &'de str) -> Option<&'de str> {
+        if self.fields.is_empty() || self.fields.contains(&key) {
+            return Some(key);
+        }
+        let Some(field) = self.fields.iter().find(|f| f.eq_ignore_ascii_case(key)) else { return Some(key) };
+        let same = |k: &&String| k.eq_ignore_ascii_case(field);
+        let first = self.object.keys().find(same).is_some_and(|k| k == key);
+        (first && !self.object.contains_key(*field)).then_some(*field)
+    }
+}
+
+impl<'de> MapAccess<'de> for Members<'de, '_> {
+    type Error = Mistake;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Mistake> {
+        while let Some((key, value)) = self.left.next() {
+            if value.is_null() {
+                continue;
+            }
+            if let Some(field) = self.field(key) {
+                self.current = Some((field, value));
+                let name: StrDeserializer<'_, Mistake> = field.into_deserializer();
+                return seed.deserialize(name).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Mistake> {
+        let (key, value) =
+            self.current.take().ok_or_else(|| <Mistake as de::Error>::custom("value without a key"))?;
+        seed.deserialize(Node { value, at: &Path::Key(self.at, key) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    #[serde(rename_all = "camelCase", default)]
+    #[derive(Default)]
+    struct Mapping {
+        host_port: u16,
+        protocol: Protocol,
+        host_ip: Option<String>,
+        inner: Vec<Vec<Mapping>>,
+        labels: BTreeMap<String, String>,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Protocol {
+        #[default]
+        Tcp,
+        Udp,
+    }
+
+    #[test]
+    fn keys_match_without_regard_to_case_at_every_depth() {
+        let value =
+            json!({ "HostPort": 80, "HOSTip": "::1", "inner": [[{ "hostport": 81, "Protocol": "UDP" }]] });
+        let read: Mapping = decode(&value).unwrap();
+        assert_eq!((read.host_port, read.host_ip.as_deref()), (80, Some("::1")));
+        assert_eq!(
+            read.inner[0][0],
+            Mapping { host_port: 81, protocol: Protocol::Udp, ..Mapping::default() }
+        );
+    }
+
+    #[test]
+    fn the_exact_key_wins_over_one_that_only_looks_like_it() {
+        for value in [json!({ "HOSTPORT": 1, "hostPort": 2, "hostport": 3 }), json!({ "hostPort": 2 })] {
+            assert_eq!(decode::<Mapping>(&value).unwrap().host_port, 2);
+        }
+        assert_eq!(decode::<Mapping>(&json!({ "HOSTPORT": 1, "hostport": 3 })).unwrap().host_port, 1);
+    }
+
+    #[test]
+    fn the_keys_of_a_map_are_left_as_they_are() {
+        let read: Mapping = decode(&json!({ "labels": { "HostPort": "x", "hostport": "y" } })).unwrap();
+        assert_eq!(read.labels.len(), 2);
+    }
+
+    #[test]
+    fn null_is_left_out() {
+        let read: Mapping =
+            decode(&json!({ "hostPort": null, "hostIP": null, "inner": null, "labels": null })).unwrap();
+        assert_eq!(read, Mapping::default());
+    }
+
+    #[test]
+    fn a_mistake_names_its_place() {
+        let value = json!({ "inner": [[], [{ "hostPort": 1 }, { "HostPort": "80" }]] });
+        let error = decode::<Mapping>(&value).unwrap_err();
+        assert_eq!(error.code(), 6);
+        assert!(error.msg().starts_with("inner[1][1].hostPort: invalid type: string \"80\""), "{error}");
+    }
+
+    #[test]
+    fn an_array_is_no_struct_and_an_unknown_word_no_variant() {
+        assert!(decode::<Mapping>(&json!([1, "tcp"])).is_err());
+        let error = decode::<Mapping>(&json!({ "protocol": "icmp" })).unwrap_err();
+        assert!(error.msg().contains("protocol: unknown variant `icmp`"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_json_is_told_with_line_and_column() {
+        let error = parse(b"{\n \"a\": 1,\n}", "the configuration on stdin").unwrap_err();
+        assert_eq!(error.code(), 6);
+        assert!(error.msg().contains("line 3 column 1"), "{error}");
+        assert!(parse(b"  ", "stdin").unwrap_err().msg().contains("empty"));
+        assert!(parse("[".repeat(100_000).as_bytes(), "stdin").is_err());
+    }
+}

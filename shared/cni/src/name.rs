@@ -1,0 +1,151 @@
+//! Names that came from outside and were checked. Only these are ever made part of a path, a rule or a request.
+
+use std::fmt;
+use std::ops::Deref;
+
+/// The longest interface name, in bytes (IFNAMSIZ less its NUL).
+const IFNAME_MAX: usize = 15;
+
+/// The longest name that is made part of a file name, in bytes (NAME_MAX).
+const NAME_MAX: usize = 255;
+
+macro_rules! checked_name {
+    ($(#[$doc:meta])* $name:ident, $check:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks the name.
+            ///
+            /// # Errors
+            /// What is wrong with it, as the end of a sentence that begins with where it came from.
+            pub fn parse(text: &str) -> Result<Self, String> {
+                $check(text)?;
+                Ok(Self(text.to_owned()))
+            }
+
+            /// The name.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl Deref for $name {
+            type Target = str;
+            fn deref(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+checked_name!(
+    /// The name of a network: letters, digits, `_`, `.`, `-`, the first one a letter or digit
+    /// (SPEC.md, section 1, "Configuration format").
+    NetworkName,
+    identifier
+);
+checked_name!(
+    /// A container's id, in the same alphabet (SPEC.md, section 2, "Parameters").
+    ContainerId,
+    identifier
+);
+checked_name!(
+    /// An interface's name, as the kernel takes it (`dev_valid_name()` in net/core/dev.c): 1 to 15 bytes,
+    /// no `/`, no `:`, no white space, neither `.` nor `..`.
+    IfName,
+    interface
+);
+checked_name!(
+    /// A plugin's type: the name of an executable, searched in CNI_PATH. Never a path.
+    PluginType,
+    file_name
+);
+
+fn identifier(text: &str) -> Result<(), String> {
+    if text.is_empty() {
+        return Err("is empty".into());
+    }
+    if text.len() > NAME_MAX {
+        return Err(format!("is {} bytes long, at most {NAME_MAX} are allowed", text.len()));
+    }
+    let fits = |(i, c): (usize, char)| c.is_ascii_alphanumeric() || (i > 0 && matches!(c, '_' | '.' | '-'));
+    match text.char_indices().find(|&c| !fits(c)) {
+        None => Ok(()),
+        Some((0, c)) => Err(format!("{text:?} begins with {c:?}; a letter or a digit must come first")),
+        Some((_, c)) => {
+            Err(format!("{text:?} has {c:?} in it; only letters, digits, '_', '.' and '-' are allowed"))
+        }
+    }
+}
+
+fn interface(text: &str) -> Result<(), String> {
+    match text {
+        "" => Err("is empty".into()),
+        "." | ".." => Err(format!("{text:?} is not a name that an interface can have")),
+        _ if text.len() > IFNAME_MAX => {
+            Err(format!("{text:?} is {} bytes long, an interface name has at most {IFNAME_MAX}", text.len()))
+        }
+        _ => {
+            match text.chars().find(|&c| matches!(c, '/' | ':' | '%') || c.is_whitespace() || c.is_control())
+            {
+                Some(c) => Err(format!("{text:?} has {c:?} in it, which an interface name cannot have")),
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+fn file_name(text: &str) -> Result<(), String> {
+    match text {
+        "" => Err("is empty".into()),
+        "." | ".." => Err(format!("{text:?} is not the name of an executable")),
+        _ if text.len() > NAME_MAX => {
+            Err(format!("is {} bytes long, at most {NAME_MAX} are allowed", text.len()))
+        }
+        _ if text.contains(['/', '\0']) => {
+            Err(format!("{text:?} is a path; only the name of an executable is allowed"))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_or_container_name_can_not_be_a_path() {
+        for good in ["a", "0", "cbr0", "k8s-pod.network_1"] {
+            assert!(NetworkName::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "../x", "a/b", "-a", "_a", "a b", "a\n", "é", &"x".repeat(256)] {
+            assert!(ContainerId::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_interface_name_is_one_that_the_kernel_takes() {
+        for good in ["eth0", "a", "veth.1-2_3", "fifteen-bytes-1"] {
+            assert!(IfName::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "a/b", "a:b", "a b", "a\tb", "veth%d", "sixteen-bytes-16"] {
+            assert!(IfName::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_plugin_type_can_not_leave_the_plugin_directories() {
+        assert!(PluginType::parse("host-local").is_ok());
+        for bad in ["", "..", "../../bin/sh", "/bin/sh", "a\0b"] {
+            assert!(PluginType::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! The dispatcher: from the process's start to a plugin's own steps, and from their outcome to stdout.
+
+use std::any::Any;
+use std::env;
+use std::io::{self, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+
+use serde::de::DeserializeOwned;
+
+use crate::call::{Command, Document, Environment};
+use crate::{
+    Add, AddResult, Check, Code, Del, Error, Gc, Net, Result, ResultExt, Status, Undo, Version, json,
+};
+
+/// A CNI plugin.
+pub trait Plugin {
+    /// The executable's name.
+    const NAME: &'static str;
+    /// Whether the plugin works on what an earlier one of the chain made, and ADD needs its result.
+    const CHAINED: bool = false;
+    /// Whether the plugin reads `CNI_ARGS`, and so refuses keys that nobody knows.
+    const READS_ARGS: bool = false;
+    /// The configuration as written: DEL and GC see only this.
+    type Raw: DeserializeOwned;
+    /// The configuration as checked. No I/O: what depends on the host is a step of `add`.
+    type Conf: TryFrom<Self::Raw, Error = Error>;
+
+    /// Makes the attachment. Each step that creates something tells `undo` how to take it back.
+    ///
+    /// # Errors
+    /// What failed, on which object. All that was made is taken back by the dispatcher.
+    fn add(call: &Add<Self::Conf>, undo: &mut Undo) -> Result<AddResult>;
+
+    /// Removes all that an ADD may have made, as far as it can. It may be called again, and without an ADD before.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    fn del(call: &Del<Self::Raw>) -> Result<()>;
+
+    /// Is the attachment as ADD left it?
+    ///
+    /// # Errors
+    /// What is different.
+    fn check(call: &Check<Self::Conf>) -> Result<()>;
+
+    /// Removes all of this network that belongs to none of the valid attachments. By default that is the
+    /// IPAM plugin's part only.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    fn gc(call: &Gc<Self::Raw>) -> Result<()> {
+        forward(&call.net, crate::Ipam::gc)
+    }
+
+    /// Could an ADD be served now? By default, if the IPAM plugin says so. The runtime asks every few seconds.
+    ///
+    /// # Errors
+    /// Code 50 if not, 51 if running containers suffer too.
+    fn status(call: &Status<Self::Conf>) -> Result<()> {
+        forward(&call.net, crate::Ipam::status)
+    }
+}
+
+fn forward(net: &Net, verb: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
+    net.ipam.as_ref().map_or(Ok(()), verb)
+}
+
+/// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.
+pub fn main<P: Plugin>() -> ExitCode {
+    if env::var_os("CNI_COMMAND").is_none_or(|c| c.is_empty()) {
+        about::<P>();
+        return ExitCode::SUCCESS;
+    }
+    let mut version = Version::LATEST;
+    let Err(error) = serve::<P>(&mut version) else { return ExitCode::SUCCESS };
+    // If even this cannot be printed, the exit code says it.
+    print(&error.to_json(version)).ok();
+    ExitCode::FAILURE
+}
+
+#[expect(clippy::print_stderr, reason = "someone started the plugin by hand and looks at the terminal")]
+fn about<P: Plugin>() {
+    eprintln!("CNI plugin {} {} (Ferrule)", P::NAME, env!("CARGO_PKG_VERSION"));
+    eprintln!("CNI protocol versions supported: {}", Version::list());
+}
+
+/// Reads the call and hands it to the plugin. `version` becomes the configuration's as soon as it is known.
+fn serve<P: Plugin>(version: &mut Version) -> Result<()> {
+    // Answered without looking at stdin: by hand, there is nobody to close it.
+    if env::var_os("CNI_COMMAND").is_some_and(|c| c == Command::Version.as_str()) {
+        return print(&versions());
+    }
+    let document = read_stdin().and_then(Document::parse);
+    if let Ok(document) = &document {
+        *version = document.version;
+    }
+    let env = Environment::read(|name| env::var_os(name))?;
+    let document = document?;
+    if document.version < env.command.since() {
+        let Environment { command, .. } = env;
+        return Err(Error::new(
+            Code::IncompatibleVersion,
+            format!("cniVersion {} has no {}", document.version, command.as_str()),
+        )
+        .detail(format!("the command needs a configuration of version {} or later", command.since())));
+    }
+    match env.command {
+        Command::Add => add::<P>(&env, &document),
+        Command::Del => del::<P>(&env, &document),
+        Command::Check => check::<P>(&env, &document),
+        Command::Gc => gc::<P>(&env, &document),
+        Command::Status => status::<P>(&env, &document),
+        Command::Version => print(&versions()),
+    }
+}
+
+fn add<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
+    let prev = document.prev()?;
+    if P::CHAINED && prev.is_none() {
+        return Err(missing_prev(P::NAME, "it must not be the first plugin of its list"));
+    }
+    let net = document.net(env, prev)?;
+    if P::READS_ARGS {
+        env.args.refuse_unknown()?;
+    }
+    let conf = P::Conf::try_from(document.raw::<P::Raw>()?)?;
+    let call = Add { at: attachment(env)?, netns: env.netns()?, args: env.args.clone(), net, conf };
+    let mut undo = Undo::new();
+    let made = guarded(|| P::add(&call, &mut undo)?.to_json(document.version));
+    let delivered = made.and_then(|json| print(&json).context(|| "print the result"));
+    match delivered {
+        Ok(()) => {
+            undo.commit();
+            Ok(())
+        }
+        Err(error) => {
+            Err(undo.unwind().into_iter().fold(error, |e, left| e.detail(format!("roll back: {left}"))))
+        }
+    }
+}
+
+fn del<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
+    // A prevResult helps, but a DEL does not depend on it.
+    let net = document.net(env, document.prev().unwrap_or_default())?;
+    let call = Del { at: attachment(env)?, netns: env.netns_if_present()?, net, conf: document.raw()? };
+    guarded(|| P::del(&call))
+}
+
+fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
+    let prev =
+        document.prev()?.ok_or_else(|| missing_prev(P::NAME, "CHECK compares with what ADD returned"))?;
+    let net = document.net(env, Some(prev.clone()))?;
+    let conf = P::Conf::try_from(document.raw::<P::Raw>()?)?;
+    let call = Check { at: attachment(env)?, netns: env.netns()?, args: env.args.clone(), prev, net, conf };
+    guarded(|| P::check(&call))
+}
+
+fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
+    let net = document.net(env, None)?;
+    // Absent is not empty: without the list nothing may be taken for stale.
+    let Some(valid) = document.valid_attachments()? else { return Ok(()) };
+    let call = Gc { valid, net, conf: document.raw()? };
+    guarded(|| P::gc(&call))
+}
+
+fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
+    let net = document.net(env, None)?;
+    let call = Status { net, conf: P::Conf::try_from(document.raw::<P::Raw>()?)? };
+    guarded(|| P::status(&call))
+}
+
+fn attachment(env: &Environment) -> Result<crate::Attachment> {
+    env.at.clone().ok_or_else(|| Error::new(Code::InvalidEnvironment, "the attachment is not named"))
+}
+
+fn missing_prev(plugin: &str, why: &str) -> Error {
+    Error::config(format!("prevResult is missing: {plugin} needs the result of the plugin before it"))
+        .detail(why)
+}
+
+fn versions() -> String {
+    let all = Version::ALL.map(|v| format!("{:?}", v.as_str())).join(", ");
+    format!("{{ \"cniVersion\": \"{}\", \"supportedVersions\": [{all}] }}", Version::LATEST)
+}
+
+fn read_stdin() -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = io::stdin().lock().take(json::MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|e| Error::io("read the configuration from stdin", &e))?;
+    if bytes.len() as u64 > json::MAX_BYTES {
+        let text = format!("the configuration on stdin is larger than {} bytes", json::MAX_BYTES);
+        return Err(Error::new(Code::Decoding, text));
+    }
+    Ok(bytes)
+}
+
+fn print(json: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(format!("{json}\n").as_bytes()).and_then(|()| stdout.flush());
+    written.map_err(|e| Error::io("write to stdout", &e))
+}
+
+/// A panic is a bug, but one that still rolls back and prints an error object.
+fn guarded<T>(verb: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(|payload| {
+        Err(Error::new(Code::Internal, format!("internal error: {}", panic_text(payload.as_ref())))
+            .detail("this is a bug in the plugin; please report it with the line on stderr"))
+    })
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
+}

@@ -1,0 +1,141 @@
+//! What an ADD has made (SPEC.md, section 5, "Success"), in the newest version's terms.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+
+use crate::addr;
+
+/// The one internal result type. It is converted when it is read ([`AddResult::from_json`]) and when it is
+/// printed ([`AddResult::to_json`]), nowhere else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddResult {
+    /// The interfaces made, in the host and in the container.
+    pub interfaces: Vec<Interface>,
+    /// The addresses given.
+    pub ips: Vec<IpConfig>,
+    /// The routes made in the container.
+    pub routes: Vec<Route>,
+    /// For the container's resolver.
+    pub dns: Dns,
+}
+
+impl AddResult {
+    /// Takes over what an IPAM plugin gave: addresses, for the given interface, routes, and DNS settings.
+    pub fn take_leases(&mut self, leases: AddResult, interface: usize) {
+        self.ips = leases.ips;
+        for ip in &mut self.ips {
+            ip.interface = Some(interface);
+        }
+        self.routes = leases.routes;
+        self.dns = leases.dns;
+    }
+
+    /// The addresses with their prefix lengths.
+    pub fn addresses(&self) -> impl Iterator<Item = IpNetwork> {
+        self.ips.iter().map(|ip| ip.address)
+    }
+
+    /// The position of the interface of that name in the container.
+    pub fn container_interface(&self, name: &str) -> Option<usize> {
+        self.interfaces
+            .iter()
+            .position(|i| i.name == name && i.sandbox.as_deref().is_some_and(|s| !s.is_empty()))
+    }
+}
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its hardware address.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Its MTU in bytes. Since 1.1.0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// The path of the namespace it is in. None: the host's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
+    /// The path of a socket, for interfaces that are one. Since 1.1.0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket_path: Option<String>,
+    /// The PCI device, for interfaces that are one. Since 1.1.0.
+    #[serde(rename = "pciID", skip_serializing_if = "Option::is_none")]
+    pub pci_id: Option<String>,
+}
+
+/// An address.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpConfig {
+    /// The address with its prefix length.
+    #[serde(with = "addr::cidr")]
+    pub address: IpNetwork,
+    /// The subnet's gateway.
+    #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    /// The position in [`AddResult::interfaces`] of the interface that has the address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<usize>,
+}
+
+/// A route in the container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Route {
+    /// The destination.
+    #[serde(with = "addr::cidr")]
+    pub dst: IpNetwork,
+    /// The next hop. None: the gateway of the destination's family, else the link itself.
+    #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
+    pub gw: Option<IpAddr>,
+    /// The path's MTU in bytes. Since 1.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// The MSS to advertise, in bytes. Since 1.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub advmss: Option<u32>,
+    /// The metric; the lowest wins. Since 1.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<u32>,
+    /// The routing table. None: main. Since 1.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<u32>,
+    /// The scope, as in rtnetlink(7): 0 global, 253 link, 254 host. Since 1.1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<u8>,
+}
+
+impl Route {
+    /// A route to a destination, and nothing else said.
+    pub fn to(dst: IpNetwork) -> Self {
+        Self { dst, gw: None, mtu: None, advmss: None, priority: None, table: None, scope: None }
+    }
+}
+
+/// Settings for a resolver.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Dns {
+    /// Name servers, by preference.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
+    /// The local domain.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub domain: String,
+    /// Domains to search for short names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub search: Vec<String>,
+    /// Options, see resolv.conf(5).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+}
+
+impl Dns {
+    /// Whether nothing is said.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}

@@ -1,0 +1,92 @@
+//! The rollback of a failed ADD.
+
+use std::fmt;
+
+use crate::{Error, Result};
+
+type Step = Box<dyn FnOnce() -> Result<()>>;
+
+/// What an ADD has made so far, as the steps that take it back.
+///
+/// Every step that creates something takes `&mut Undo`, so rollback cannot be forgotten. The dispatcher owns it: it
+/// unwinds when the plugin fails or panics, and also when the result cannot be delivered, for then the runtime
+/// does not know of the attachment. What outlives an attachment on purpose (a bridge) takes no part.
+#[derive(Default)]
+pub struct Undo {
+    steps: Vec<Step>,
+}
+
+impl Undo {
+    /// Starts with nothing to take back.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Remembers how to take back what was just made.
+    pub fn push<E: Into<Error>>(&mut self, step: impl FnOnce() -> Result<(), E> + 'static) {
+        self.steps.push(Box::new(|| step().map_err(Into::into)));
+    }
+
+    /// All went well: nothing is taken back.
+    pub fn commit(mut self) {
+        self.steps.clear();
+    }
+
+    /// Takes back everything, the last made first, and reports what could not be.
+    pub fn unwind(&mut self) -> Vec<Error> {
+        let mut failures = Vec::new();
+        while let Some(step) = self.steps.pop() {
+            failures.extend(step().err());
+        }
+        failures
+    }
+}
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        self.unwind();
+    }
+}
+
+impl fmt::Debug for Undo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Undo({} steps)", self.steps.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+
+    use super::*;
+
+    fn undo_of_three(log: &Rc<RefCell<Vec<u8>>>) -> Undo {
+        let mut undo = Undo::new();
+        for step in 1..=3 {
+            let log = Rc::clone(log);
+            undo.push(move || {
+                log.borrow_mut().push(step);
+                if step == 2 { Err(Error::config("step 2")) } else { Ok(()) }
+            });
+        }
+        undo
+    }
+
+    #[test]
+    fn steps_are_taken_back_in_reverse_even_after_one_fails() {
+        let log = Rc::default();
+        let failures = undo_of_three(&log).unwind();
+        assert_eq!(*log.borrow(), [3, 2, 1]);
+        assert_eq!(failures, [Error::config("step 2")]);
+    }
+
+    #[test]
+    fn a_dropped_undo_unwinds_and_a_committed_one_does_not() {
+        let log = Rc::default();
+        drop(undo_of_three(&log));
+        assert_eq!(*log.borrow(), [3, 2, 1]);
+        undo_of_three(&log).commit();
+        assert_eq!(*log.borrow(), [3, 2, 1]);
+    }
+}
