@@ -1,0 +1,12 @@
+# Every target is one line; what it does is in scripts/.
+.PHONY: build test test-vm demo bench lint install dist clean
+
+build:    ; scripts/build
+test:     ; scripts/test
+test-vm:  ; scripts/test-vm
+demo:     ; scripts/demo
+bench:    ; scripts/bench
+lint:     ; scripts/lint
+install:  ; scripts/install "$(DESTDIR)"
+dist:     ; scripts/dist
+clean:    ; rm -rf bin dist && cargo clean

@@ -1,0 +1,70 @@
+//! What this kernel can do, found out by trying it in a scratch namespace.
+
+use std::fmt;
+use std::process::{Command, Stdio};
+use std::sync::{LazyLock, Mutex};
+
+use nix::sched::{CloneFlags, unshare};
+
+use crate::netns::{PATH, in_a_thread};
+
+/// Something that minimal kernels lack.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Feature {
+    BridgeVlanFiltering,
+    Dummy,
+    Tap,
+    Vlan,
+    Nftables,
+}
+
+impl Feature {
+    fn attempt(self) -> &'static str {
+        match self {
+            Self::BridgeVlanFiltering => {
+                "ip link add b type bridge vlan_filtering 1 && bridge vlan show dev b | grep -q 1"
+            }
+            Self::Dummy => "ip link add d type dummy",
+            Self::Tap => "ip tuntap add dev t mode tap",
+            Self::Vlan => "ip link add v type veth peer name w && ip link add link v name v.5 type vlan id 5",
+            Self::Nftables => "nft add table inet t",
+        }
+    }
+
+    /// Tried once a process.
+    pub fn is_there(self) -> bool {
+        static KNOWN: LazyLock<Mutex<Vec<(Feature, bool)>>> = LazyLock::new(Mutex::default);
+        let mut known = KNOWN.lock().expect("no probe panics");
+        if let Some((_, there)) = known.iter().find(|(feature, _)| *feature == self) {
+            return *there;
+        }
+        let there = self.probe();
+        known.push((self, there));
+        there
+    }
+
+    fn probe(self) -> bool {
+        in_a_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET).is_ok()
+                && Command::new("sh")
+                    .args(["-ec", self.attempt()])
+                    .env("PATH", PATH)
+                    .stdout(Stdio::null())
+                    .stderr(Stdio::null())
+                    .status()
+                    .is_ok_and(|status| status.success())
+        })
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::BridgeVlanFiltering => "VLAN filtering on bridges",
+            Self::Dummy => "dummy interfaces",
+            Self::Tap => "tap interfaces",
+            Self::Vlan => "VLAN interfaces",
+            Self::Nftables => "nftables",
+        })
+    }
+}

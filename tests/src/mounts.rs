@@ -1,0 +1,47 @@
+//! A private view of the file system, so that what plugins leave on disk is the lab's own and gone with it.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use nix::mount::{MsFlags, mount};
+
+const NONE: Option<&str> = None;
+
+/// To be called in a fresh mount namespace whose thread is in the lab's network namespace already: sysfs
+/// shows the network namespace of whoever mounts it.
+pub fn make_private() {
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).expect("make mounts private");
+    tmpfs("/run");
+    mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE).expect("mount sysfs");
+    for (parent, child) in [("/var/lib", "cni"), ("/etc", "cni")] {
+        private_child(Path::new(parent), child);
+    }
+    fs::create_dir_all("/run/netns").expect("create /run/netns");
+}
+
+pub fn tmpfs(at: &str) {
+    mount(Some("lab"), at, Some("tmpfs"), MsFlags::empty(), Some("mode=755"))
+        .unwrap_or_else(|e| panic!("mount tmpfs on {at}: {e}"));
+}
+
+/// Puts an empty folder at parent/child, also where the machine has none: a parent that lacks it is replaced by
+/// links to all that it holds, since nothing may be created on the machine itself.
+fn private_child(parent: &Path, child: &str) {
+    let path = parent.join(child);
+    if !path.is_dir() {
+        replace_by_links(parent);
+        fs::create_dir(&path).expect("create a private folder");
+    }
+    tmpfs(path.to_str().expect("an ASCII path"));
+}
+
+fn replace_by_links(dir: &Path) {
+    let original = Path::new("/run/original").join(dir.strip_prefix("/").expect("an absolute path"));
+    fs::create_dir_all(&original).expect("create a mount point");
+    mount(Some(dir), &original, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).expect("bind a folder");
+    tmpfs(dir.to_str().expect("an ASCII path"));
+    for entry in fs::read_dir(&original).expect("list a folder").flatten() {
+        symlink(entry.path(), dir.join(entry.file_name())).expect("link to the original");
+    }
+}

@@ -1,0 +1,99 @@
+//! One network namespace of a lab.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::panic::resume_unwind;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::thread;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+
+/// The programs that the suite starts are looked up here, whatever the caller's PATH.
+pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// A network namespace with a name, bound to /run/netns/NAME in the lab's view, where `ip netns` finds it too.
+#[derive(Clone, Debug)]
+pub struct Netns {
+    name: String,
+    path: PathBuf,
+    handle: Arc<File>,
+}
+
+impl Netns {
+    /// A new namespace.
+    pub(crate) fn create(name: &str) -> Self {
+        in_a_thread(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("create a network namespace");
+            Self::bind_current(name)
+        })
+    }
+
+    /// The namespace that the calling thread is in.
+    pub(crate) fn bind_current(name: &str) -> Self {
+        let path = Path::new("/run/netns").join(name);
+        File::create_new(&path).unwrap_or_else(|e| panic!("create {}: {e}", path.display()));
+        mount(Some("/proc/thread-self/ns/net"), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            .expect("bind a network namespace");
+        let handle = Arc::new(File::open(&path).expect("open a network namespace"));
+        Self { name: name.to_owned(), path, handle }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The path that CNI_NETNS gets.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs `job` on a thread inside the namespace.
+    pub fn run<T: Send>(&self, job: impl FnOnce() -> T + Send) -> T {
+        in_a_thread(|| {
+            self.enter();
+            job()
+        })
+    }
+
+    /// Moves the calling thread into the namespace, for good.
+    pub(crate) fn enter(&self) {
+        setns(self.handle.as_fd(), CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
+    }
+
+    /// Runs a program inside and returns its output, which must be a success.
+    pub fn exec<A: AsRef<OsStr> + Sync>(&self, argv: &[A]) -> String {
+        let output = self.try_exec(argv);
+        let line = argv.iter().map(|a| a.as_ref().to_string_lossy()).collect::<Vec<_>>().join(" ");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "in {}: {line}: {}: {errors}", self.name, output.status);
+        String::from_utf8(output.stdout).expect("output in UTF-8")
+    }
+
+    /// Runs a program inside, whatever comes of it.
+    pub fn try_exec<A: AsRef<OsStr> + Sync>(&self, argv: &[A]) -> Output {
+        let (program, arguments) = argv.split_first().expect("a program to run");
+        self.run(|| {
+            let run = Command::new(program).args(arguments).env("PATH", PATH).output();
+            run.unwrap_or_else(|e| panic!("start {}: {e}", program.as_ref().display()))
+        })
+    }
+
+    /// One line for `sh`, for set-up that reads best as a shell command.
+    pub fn sh(&self, line: &str) -> String {
+        self.exec(&["sh", "-ec", line])
+    }
+
+    /// What a runtime does when the container is gone: nothing holds the namespace any more.
+    pub fn vanish(self) {
+        umount2(&self.path, MntFlags::MNT_DETACH).expect("unmount a network namespace");
+        std::fs::remove_file(&self.path).expect("remove the namespace's file");
+    }
+}
+
+pub fn in_a_thread<T: Send>(job: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(job).join()).unwrap_or_else(|panic| resume_unwind(panic))
+}

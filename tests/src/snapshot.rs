@@ -1,0 +1,149 @@
+//! The whole state of a lab as text, to assert that nothing was changed and nothing is left.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use crate::Netns;
+
+/// Section (`host: links`, `disk`, ...) → lines.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot(BTreeMap<String, Vec<String>>);
+
+/// Per-interface sysctls that plugins touch.
+const SYSCTLS: [&str; 9] = [
+    "ipv4/conf/NAME/forwarding",
+    "ipv4/conf/NAME/route_localnet",
+    "ipv4/conf/NAME/arp_notify",
+    "ipv4/conf/NAME/proxy_arp",
+    "ipv6/conf/NAME/accept_dad",
+    "ipv6/conf/NAME/accept_ra",
+    "ipv6/conf/NAME/disable_ipv6",
+    "ipv6/conf/NAME/forwarding",
+    "ipv6/conf/NAME/ndisc_notify",
+];
+
+/// Where plugins keep things. /run/netns and the lab's own folders are not theirs.
+const FOLDERS: [&str; 2] = ["/var/lib/cni", "/run"];
+const NOT_THEIRS: [&str; 4] = ["/run/netns", "/run/original", "/run/lab/plugins", "/run/xtables.lock"];
+
+impl Snapshot {
+    pub(crate) fn take<'a>(namespaces: impl Iterator<Item = &'a Netns>) -> Self {
+        let mut sections = BTreeMap::new();
+        for netns in namespaces.filter(|netns| netns.path().exists()) {
+            let mut section =
+                |title: &str, lines| sections.insert(format!("{}: {title}", netns.name()), lines);
+            section("rtnetlink", rtnetlink(netns));
+            section("bridge VLANs", lines(&netns.exec(&["bridge", "vlan", "show"])));
+            section("nftables", lines(&netns.exec(&["nft", "list", "ruleset"])));
+            section("iptables-legacy", legacy(netns));
+            section("sysctls", sysctls(netns));
+        }
+        let mut files = Vec::new();
+        FOLDERS.iter().for_each(|folder| collect(Path::new(folder), &mut files));
+        files.sort();
+        sections.insert("disk".to_owned(), files);
+        Self(sections)
+    }
+
+    /// What changed since `before`, as `-` and `+` lines under the section's title. Empty: nothing.
+    pub fn since(&self, before: &Self) -> String {
+        let mut text = String::new();
+        let mut titles: Vec<_> = before.0.keys().chain(self.0.keys()).collect();
+        titles.sort();
+        titles.dedup();
+        for title in titles {
+            let [old, new] =
+                [before, self].map(|side| side.0.get(title).map(Vec::as_slice).unwrap_or_default());
+            let gone = old.iter().filter(|line| !new.contains(line)).map(|line| format!("  - {line}\n"));
+            let come = new.iter().filter(|line| !old.contains(line)).map(|line| format!("  + {line}\n"));
+            let changes: String = gone.chain(come).collect();
+            if !changes.is_empty() {
+                write!(text, "{title}\n{changes}").expect("write to a String");
+            }
+        }
+        text
+    }
+
+    #[track_caller]
+    pub fn assert_same(&self, before: &Self) {
+        let changes = self.since(before);
+        assert!(changes.is_empty(), "the lab's state changed:\n{changes}");
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Links, addresses, routes and rules without what the kernel changes by itself.
+fn rtnetlink(netns: &Netns) -> Vec<String> {
+    let script = "ip -o -d link show; ip -o addr show; ip -4 route show table all; ip -6 route show table all
+                  ip -4 rule show; ip -6 rule show";
+    let all = lines(&netns.sh(script));
+    all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
+}
+
+/// Timers, carrier states and duplicate-address detection go on by themselves.
+fn without_noise(line: &str) -> String {
+    let mut kept = Vec::new();
+    let mut words = line.split_whitespace();
+    while let Some(word) = words.next() {
+        if word.ends_with("_timer") || word == "state" {
+            words.next();
+        } else if !["tentative", "linkdown", "dadfailed"].contains(&word) {
+            kept.push(word.replace(",LOWER_UP", "").replace("NO-CARRIER,", ""));
+        }
+    }
+    kept.join(" ")
+}
+
+/// Link-local addresses and routes come a moment after their link; a link that is left shows without them.
+fn is_noise(line: &str) -> bool {
+    line.contains("fe80:") || line.contains("ff00::/8")
+}
+
+fn legacy(netns: &Netns) -> Vec<String> {
+    let tables = |family| format!("/proc/thread-self/net/{family}_tables_names");
+    let any = netns
+        .run(|| ["ip", "ip6"].map(|family| fs::read_to_string(tables(family)).is_ok_and(|t| !t.is_empty())));
+    let save = |(any, program): (bool, &str)| any.then(|| lines(&netns.exec(&[program])));
+    let saved = any.into_iter().zip(["iptables-legacy-save", "ip6tables-legacy-save"]).filter_map(save);
+    // Comments carry the time, and chain heads the counters.
+    saved
+        .flatten()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| line.split(" [").next().unwrap_or_default().to_owned())
+        .collect()
+}
+
+fn sysctls(netns: &Netns) -> Vec<String> {
+    netns.run(|| {
+        let names = fs::read_dir("/proc/sys/net/ipv4/conf").expect("list interfaces").flatten();
+        let names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        let keys = names.iter().flat_map(|name| SYSCTLS.map(|key| key.replace("NAME", name)));
+        keys.map(|key| {
+            let value = fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap_or_default();
+            format!("{key} = {}", value.trim())
+        })
+        .collect()
+    })
+}
+
+fn collect(path: &Path, files: &mut Vec<String>) {
+    // Where host-local goes on from, and its lock, are the network's, not the attachment's.
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let of_the_network = name.starts_with("last_reserved_ip.") || name == "lock";
+    if of_the_network || NOT_THEIRS.iter().any(|other| path == Path::new(other)) {
+        return;
+    }
+    let shown = path.display();
+    let Ok(entries) = fs::read_dir(path) else {
+        let text =
+            fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+        return files.push(format!("{shown}: {text:?}"));
+    };
+    files.push(format!("{shown}/"));
+    entries.flatten().for_each(|entry| collect(&entry.path(), files));
+}

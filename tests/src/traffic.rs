@@ -1,0 +1,111 @@
+//! Real packets between the lab's namespaces.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::ReceiveTimeout;
+use nix::sys::time::{TimeVal, TimeValLike};
+
+use crate::Netns;
+
+/// How long a client waits for what should come.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Netns {
+    /// Whether an echo request gets an answer, from this namespace, within a few seconds.
+    pub fn reaches(&self, address: &str) -> bool {
+        let ping = ["ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", "10", address];
+        self.try_exec(&ping).status.success()
+    }
+
+    /// Whether an echo request stays without an answer.
+    pub fn is_cut_off_from(&self, address: &str) -> bool {
+        let ping = ["ping", "-n", "-q", "-c", "3", "-i", "0.2", "-w", "1", address];
+        !self.try_exec(&ping).status.success()
+    }
+
+    /// A TCP server that answers each connection with `name`, a space, and the address it sees the client under.
+    pub fn serve_tcp(&self, name: &str, at: &str) -> Echo {
+        let listener = self.run(|| TcpListener::bind(at)).unwrap_or_else(|e| panic!("listen on {at}: {e}"));
+        let name = name.to_owned();
+        Echo::start(&listener.try_clone().expect("a second handle"), move || {
+            let (mut stream, peer) = listener.accept()?;
+            write!(stream, "{name} {}", peer.ip())
+        })
+    }
+
+    /// The same over UDP, answering each datagram.
+    pub fn serve_udp(&self, name: &str, at: &str) -> Echo {
+        let socket = self.run(|| UdpSocket::bind(at)).unwrap_or_else(|e| panic!("bind {at}: {e}"));
+        let name = name.to_owned();
+        Echo::start(&socket.try_clone().expect("a second handle"), move || {
+            let (_, peer) = socket.recv_from(&mut [0; 64])?;
+            socket.send_to(format!("{name} {}", peer.ip()).as_bytes(), peer).map(drop)
+        })
+    }
+}
+
+/// A server in a namespace, until it is dropped.
+#[derive(Debug)]
+pub struct Echo {
+    stop: Arc<AtomicBool>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl Echo {
+    /// Serves until told to stop, which it looks for ten times a second.
+    fn start(socket: &impl AsFd, serve: impl Fn() -> io::Result<()> + Send + 'static) -> Self {
+        setsockopt(socket, ReceiveTimeout, &TimeVal::milliseconds(100)).expect("set a receive timeout");
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                // A client that hangs up is no failure of the server.
+                let _ = serve();
+            }
+        });
+        Self { stop, thread: Some(thread) }
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().map(thread::JoinHandle::join);
+    }
+}
+
+/// What a server answers to a client in `from`: None where there is no way through.
+pub fn tcp_says(from: &Netns, to: &str) -> Option<String> {
+    let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
+    from.run(|| {
+        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+        stream.set_read_timeout(Some(PATIENCE)).ok()?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok()?;
+        Some(answer)
+    })
+}
+
+/// The same over UDP: asks a few times, since a datagram may be lost while neighbours are looked up.
+pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
+    let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
+    from.run(|| {
+        let unspecified = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(unspecified).ok()?;
+        socket.connect(address).ok()?;
+        socket.set_read_timeout(Some(PATIENCE / 5)).ok()?;
+        let mut answer = [0; 64];
+        let length = (0..5).find_map(|_| {
+            socket.send(b"who is there?").ok()?;
+            socket.recv(&mut answer).ok()
+        })?;
+        Some(String::from_utf8_lossy(&answer[..length]).into_owned())
+    })
+}

@@ -1,0 +1,34 @@
+use serde_json::Value;
+use suite::{Lab, Netns};
+
+#[test]
+fn the_loopback_interface_comes_up_and_answers_in_both_families() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = lab.plugin("loopback").ifname("lo").on(&pod).add().ok_result();
+    assert!(pod.reaches("127.0.0.1"));
+    assert!(pod.reaches("::1"));
+    assert_eq!(result["interfaces"][0]["name"], "lo");
+    assert_eq!(result["interfaces"][0]["sandbox"], pod.path().to_str().unwrap());
+    assert_eq!(addresses(&result), ["127.0.0.1/8", "::1/128"]);
+}
+
+fn addresses(result: &Value) -> Vec<&str> {
+    result["ips"].as_array().unwrap().iter().map(|ip| ip["address"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn del_takes_the_loopback_interface_down() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("loopback").ifname("lo").on(&pod);
+    call.add().ok_result();
+    assert!(is_up(&pod));
+    call.del().ok();
+    assert!(!is_up(&pod));
+}
+
+fn is_up(netns: &Netns) -> bool {
+    let lo = netns.link("lo").unwrap();
+    lo["flags"].as_array().unwrap().contains(&Value::from("UP"))
+}

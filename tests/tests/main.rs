@@ -1,0 +1,5 @@
+//! The scenarios, one module a plugin.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a missing answer fails the test")]
+
+mod bridge;
+mod loopback;
