@@ -85,12 +85,13 @@ fn rtnetlink(netns: &Netns) -> Vec<String> {
     all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
 }
 
-/// Timers, carrier states and duplicate-address detection go on by themselves.
+/// Timers, carrier states and duplicate-address detection go on by themselves, and a link that has been up once
+/// keeps its default queueing discipline.
 fn without_noise(line: &str) -> String {
     let mut kept = Vec::new();
     let mut words = line.split_whitespace();
     while let Some(word) = words.next() {
-        if word.ends_with("_timer") || word == "state" {
+        if word.ends_with("_timer") || word == "state" || word == "qdisc" {
             words.next();
         } else if !["tentative", "linkdown", "dadfailed"].contains(&word) {
             kept.push(word.replace(",LOWER_UP", "").replace("NO-CARRIER,", ""));
@@ -99,9 +100,10 @@ fn without_noise(line: &str) -> String {
     kept.join(" ")
 }
 
-/// Link-local addresses and routes come a moment after their link; a link that is left shows without them.
+/// What the kernel adds a moment after a link comes up or an address has proved unique. The link or the address
+/// itself, if it is left, shows without.
 fn is_noise(line: &str) -> bool {
-    line.contains("fe80:") || line.contains("ff00::/8")
+    ["fe80:", "ff00::/8", " table local ", " lo inet"].iter().any(|sign| line.contains(sign))
 }
 
 fn legacy(netns: &Netns) -> Vec<String> {
