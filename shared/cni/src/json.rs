@@ -205,7 +205,8 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
 
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Mistake> {
         let Some((index, value)) = self.left.next() else { return Ok(None) };
-        seed.deserialize(Node { value, at: &Path::Index(self.at, index) }).map(Some)
+        let at = &Path::Index(self.at, index);
+        seed.deserialize(Node { value, at }).map(Some).map_err(|e| e.located(at))
     }
 
     fn size_hint(&self) -> Option<usize> {
@@ -255,7 +256,8 @@ impl<'de> MapAccess<'de> for Members<'de, '_> {
     fn next_value_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<T::Value, Mistake> {
         let (key, value) =
             self.current.take().ok_or_else(|| <Mistake as de::Error>::custom("value without a key"))?;
-        seed.deserialize(Node { value, at: &Path::Key(self.at, key) })
+        let at = &Path::Key(self.at, key);
+        seed.deserialize(Node { value, at }).map_err(|e| e.located(at))
     }
 }
 
