@@ -1,1 +1,51 @@
-//! Placeholder.
+//! Blocking netlink over one socket a namespace: links, addresses, routes, neighbours, bridge VLANs.
+//!
+//! [`Netlink`] is rtnetlink(7), opened inside a namespace and bound to it from then on. [`Socket`] and [`wire`] are the
+//! layer below, which nf_tables and conntrack speak too. Requests are written attribute by attribute, with the
+//! names of the kernel's headers ([`uapi`]); replies are decoded defensively: what is malformed or unknown is
+//! passed over, and nothing here can panic on what arrives.
+
+#![warn(missing_docs)]
+
+mod address;
+mod bridge;
+mod error;
+mod link;
+mod mac;
+mod neigh;
+mod route;
+mod socket;
+pub mod uapi;
+mod wait;
+pub mod wire;
+
+use std::rc::Rc;
+
+pub use address::Address;
+pub use bridge::{BridgeVlan, PortChange};
+pub use error::{Error, Refusal};
+pub use link::{Bridge, Link, LinkChange, OperState, Peer, Veth};
+pub use mac::Mac;
+pub use neigh::Neighbour;
+pub use route::{Route, RouteFilter};
+pub use socket::{Protocol, Socket};
+
+/// What an operation on a kernel object comes to.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An rtnetlink socket. It works on the namespace that it was opened in, wherever the caller goes. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Netlink {
+    socket: Rc<Socket>,
+}
+
+impl Netlink {
+    /// Opens a socket in the calling thread's namespace.
+    ///
+    /// # Errors
+    /// If descriptors run out.
+    pub fn open() -> Result<Self> {
+        let socket = Socket::open(Protocol::Route).map_err(|r| r.during("open", "an rtnetlink socket"))?;
+        Ok(Self { socket: Rc::new(socket) })
+    }
+}

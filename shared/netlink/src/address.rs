@@ -1,0 +1,106 @@
+//! Addresses of links.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use crate::link::Link;
+use crate::uapi::{
+    AF_INET, AF_INET6, AF_UNSPEC, IFA_ADDRESS, IFA_BROADCAST, IFA_F_DADFAILED, IFA_F_NODAD, IFA_F_TENTATIVE,
+    IFA_FLAGS, IFA_LOCAL, NLM_F_CREATE, NLM_F_EXCL, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR,
+};
+use crate::wire::{Attributes, Message, read_ip, read_u32};
+use crate::{Netlink, Result, error};
+
+/// `struct ifaddrmsg`.
+const HEADER: usize = 8;
+
+/// An address of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The link's index.
+    pub index: u32,
+    /// The address and its prefix length.
+    pub net: IpNetwork,
+    /// Scope, as in rtnetlink(7): 0 global, 253 link, 254 host.
+    pub scope: u8,
+    /// Not usable yet: it is being tested for duplicates.
+    pub tentative: bool,
+    /// Not usable: somebody else has it.
+    pub duplicate: bool,
+}
+
+impl Address {
+    /// Decodes the payload of an RTM_NEWADDR.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let &[_, prefix, flags, scope] = payload.first_chunk()?;
+        let attributes = Attributes::after(HEADER, payload);
+        // IFA_ADDRESS is the peer's on a point-to-point link; IFA_LOCAL, where there is one, is our own.
+        let own = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS)).and_then(read_ip)?;
+        let flags = attributes.get(IFA_FLAGS).and_then(read_u32).unwrap_or_else(|| u32::from(flags));
+        Some(Self {
+            index: read_u32(payload.get(4..)?)?,
+            net: IpNetwork::new(own, prefix).ok()?,
+            scope,
+            tentative: flags & IFA_F_TENTATIVE != 0,
+            duplicate: flags & IFA_F_DADFAILED != 0,
+        })
+    }
+}
+
+pub(crate) fn family(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { AF_INET } else { AF_INET6 }
+}
+
+fn header(family: u8, prefix: u8, index: u32) -> [u8; HEADER] {
+    let [a, b, c, d] = index.to_ne_bytes();
+    [family, prefix, 0, 0, a, b, c, d]
+}
+
+fn request(kind: u16, flags: u16, link: &Link, net: IpNetwork) -> Message {
+    let mut message = Message::new(kind, flags, &header(family(net.ip()), net.prefix(), link.index));
+    message.put_ip(IFA_LOCAL, net.ip());
+    message.put_ip(IFA_ADDRESS, net.ip());
+    message
+}
+
+impl Netlink {
+    /// The addresses of a link, or of all.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn addresses(&self, link: Option<&Link>) -> Result<Vec<Address>> {
+        let index = link.map_or(0, |l| l.index);
+        let message = Message::new(RTM_GETADDR, 0, &header(AF_UNSPEC, 0, index));
+        let all = self.socket.dump(message, |_, payload| Address::parse(payload));
+        let all = all.map_err(|r| r.during("list addresses of", link.map_or("all links", |l| &l.name)))?;
+        Ok(all.into_iter().filter(|a| index == 0 || a.index == index).collect())
+    }
+
+    /// Gives a link an address. With `test_for_duplicates` an IPv6 address can be used only after a second or two,
+    /// if no neighbour has it (RFC 4862, section 5.4).
+    ///
+    /// # Errors
+    /// If the link has it already, or the kernel refuses.
+    pub fn add_address(&self, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {
+        let mut message = request(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, link, net);
+        match net {
+            IpNetwork::V4(v4) if v4.prefix() < 31 => message.put_ip(IFA_BROADCAST, v4.broadcast().into()),
+            IpNetwork::V6(_) if !test_for_duplicates => message.put_u32(IFA_FLAGS, IFA_F_NODAD),
+            _ => {}
+        }
+        let outcome = self.socket.request(message, |_, _| {});
+        outcome.map_err(|r| r.during("add address", format_args!("{net} to {}", link.name)))
+    }
+
+    /// Takes an address from a link. That it is gone already is fine.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn delete_address(&self, link: &Link, net: IpNetwork) -> Result<()> {
+        let outcome = self.socket.request(request(RTM_DELADDR, 0, link, net), |_, _| {});
+        let outcome =
+            outcome.map_err(|r| r.during("delete address", format_args!("{net} from {}", link.name)));
+        error::missing_is_fine(outcome)
+    }
+}

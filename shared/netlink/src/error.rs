@@ -1,0 +1,98 @@
+//! What the kernel refused.
+
+use std::fmt::{self, Display};
+use std::io;
+
+use nix::errno::Errno;
+
+/// Why a request failed, before it is known what it was for.
+#[derive(Debug)]
+pub struct Refusal {
+    cause: io::Error,
+    kernel_text: Option<String>,
+}
+
+impl Refusal {
+    /// With the kernel's explanation, if it gave one (the extended ACK's NLMSGERR_ATTR_MSG).
+    pub fn new(cause: io::Error, kernel_text: Option<String>) -> Self {
+        Self { cause, kernel_text }
+    }
+
+    /// Says what the request was for: an operation, and the object it was on.
+    pub fn during(self, operation: &'static str, subject: impl Display) -> Error {
+        Error { operation, subject: subject.to_string(), cause: self.cause, kernel_text: self.kernel_text }
+    }
+
+    /// The kernel's error number, if it is one of the kernel.
+    pub fn errno(&self) -> Option<Errno> {
+        self.cause.raw_os_error().map(Errno::from_raw)
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self::new(errno.into(), None)
+    }
+}
+
+/// An operation on a kernel object that failed.
+#[derive(Debug)]
+pub struct Error {
+    operation: &'static str,
+    subject: String,
+    cause: io::Error,
+    kernel_text: Option<String>,
+}
+
+impl Error {
+    /// The kernel's error number, if it is one of the kernel.
+    pub fn errno(&self) -> Option<Errno> {
+        self.cause.raw_os_error().map(Errno::from_raw)
+    }
+
+    /// Whether what was to be made is there already.
+    pub fn is_exists(&self) -> bool {
+        self.errno() == Some(Errno::EEXIST)
+    }
+
+    /// Whether what was to be changed or removed is not there.
+    pub fn is_missing(&self) -> bool {
+        matches!(
+            self.errno(),
+            Some(Errno::ENOENT | Errno::ENODEV | Errno::ESRCH | Errno::ENXIO | Errno::EADDRNOTAVAIL)
+        )
+    }
+
+    /// Whether the kernel was built without what was asked for.
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT))
+    }
+}
+
+impl Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}: ", self.operation, self.subject)?;
+        match self.errno() {
+            Some(errno) => f.write_str(errno.desc())?,
+            None => self.cause.fmt(f)?,
+        }
+        match &self.kernel_text {
+            Some(text) => write!(f, " (kernel: {text})"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.cause)
+    }
+}
+
+/// Lets a removal find nothing to remove.
+pub(crate) fn missing_is_fine(outcome: Result<(), Error>) -> Result<(), Error> {
+    match outcome {
+        Err(e) if e.is_missing() => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,234 @@
+//! Routes.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+
+use crate::address::family;
+use crate::uapi::{
+    AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_EXCL, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RT_SCOPE_UNIVERSE,
+    RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY,
+    RTA_TABLE, RTAX_ADVMSS, RTAX_MTU, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST, RTNH_F_ONLINK,
+    RTPROT_BOOT,
+};
+use crate::wire::{Attributes, Message, read_ip, read_u32};
+use crate::{Netlink, Result, error};
+
+/// `struct rtmsg`.
+const HEADER: usize = 12;
+
+/// A unicast route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// The destination.
+    pub dst: IpNetwork,
+    /// The next hop. None: the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The index of the link that it leaves by.
+    pub link: Option<u32>,
+    /// The routing table. None: main.
+    pub table: Option<u32>,
+    /// As in rtnetlink(7). None: link without a gateway, global with one.
+    pub scope: Option<u8>,
+    /// The metric; the lowest wins. None: the kernel's, 0 for IPv4 and 1024 for IPv6.
+    pub priority: Option<u32>,
+    /// The path's MTU in bytes. None: the link's.
+    pub mtu: Option<u32>,
+    /// The MSS to advertise, in bytes. None: what the MTU allows.
+    pub advmss: Option<u32>,
+    /// The source address to prefer.
+    pub source: Option<IpAddr>,
+    /// The gateway is on the link, even if no address of the link says so.
+    pub onlink: bool,
+}
+
+impl Route {
+    /// A route to a destination, and nothing else said.
+    pub fn to(dst: IpNetwork) -> Self {
+        Self {
+            dst,
+            gateway: None,
+            link: None,
+            table: None,
+            scope: None,
+            priority: None,
+            mtu: None,
+            advmss: None,
+            source: None,
+            onlink: false,
+        }
+    }
+
+    /// Decodes the payload of an RTM_NEWROUTE. None for one that is not unicast.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let &[family, prefix, _, _, table, _, scope, kind, flags @ ..] = payload.first_chunk::<HEADER>()?;
+        if kind != RTN_UNICAST {
+            return None;
+        }
+        let attributes = Attributes::after(HEADER, payload);
+        let anything = match family {
+            AF_INET => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            AF_INET6 => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+            _ => return None,
+        };
+        let number = |kind| attributes.get(kind).and_then(read_u32);
+        let metrics = attributes.get(RTA_METRICS).map(Attributes::of);
+        let metric = |kind| metrics.and_then(|m| m.get(kind)).and_then(read_u32);
+        let dst = attributes.get(RTA_DST).and_then(read_ip).unwrap_or(anything);
+        Some(Self {
+            dst: IpNetwork::new(dst, prefix).ok()?,
+            gateway: attributes.get(RTA_GATEWAY).and_then(read_ip),
+            link: number(RTA_OIF),
+            table: number(RTA_TABLE).or(Some(u32::from(table))),
+            scope: Some(scope),
+            priority: number(RTA_PRIORITY),
+            mtu: metric(RTAX_MTU),
+            advmss: metric(RTAX_ADVMSS),
+            source: attributes.get(RTA_PREFSRC).and_then(read_ip),
+            onlink: u32::from_ne_bytes(flags) & RTNH_F_ONLINK != 0,
+        })
+    }
+
+    fn message(&self, kind: u16, flags: u16) -> Message {
+        let scope = match (kind, self.scope, self.gateway, self.dst) {
+            (_, Some(scope), ..) => scope,
+            (RTM_DELROUTE, None, ..) => RT_SCOPE_NOWHERE,
+            (_, None, None, IpNetwork::V4(_)) => RT_SCOPE_LINK,
+            _ => RT_SCOPE_UNIVERSE,
+        };
+        let mut message = Message::new(kind, flags, &self.header(scope));
+        if self.dst.prefix() > 0 {
+            message.put_ip(RTA_DST, self.dst.network());
+        }
+        message.put_u32(RTA_TABLE, self.table.unwrap_or(RT_TABLE_MAIN));
+        for (kind, ip) in [(RTA_GATEWAY, self.gateway), (RTA_PREFSRC, self.source)] {
+            if let Some(ip) = ip {
+                message.put_ip(kind, ip);
+            }
+        }
+        for (kind, number) in [(RTA_OIF, self.link), (RTA_PRIORITY, self.priority)] {
+            if let Some(number) = number {
+                message.put_u32(kind, number);
+            }
+        }
+        if self.mtu.or(self.advmss).is_some() {
+            message.nest(RTA_METRICS, |m| {
+                for (kind, bytes) in [(RTAX_MTU, self.mtu), (RTAX_ADVMSS, self.advmss)] {
+                    if let Some(bytes) = bytes {
+                        m.put_u32(kind, bytes);
+                    }
+                }
+            });
+        }
+        message
+    }
+
+    fn header(&self, scope: u8) -> [u8; HEADER] {
+        let flags = if self.onlink { RTNH_F_ONLINK } else { 0 }.to_ne_bytes();
+        let mut bytes = [
+            family(self.dst.ip()),
+            self.dst.prefix(),
+            0,
+            0,
+            RT_TABLE_UNSPEC,
+            RTPROT_BOOT,
+            scope,
+            RTN_UNICAST,
+            0,
+            0,
+            0,
+            0,
+        ];
+        bytes[8..].copy_from_slice(&flags);
+        bytes
+    }
+}
+
+/// Which routes to list. What is none is not asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RouteFilter {
+    /// Those that leave by this link.
+    pub link: Option<u32>,
+    /// Those of this table.
+    pub table: Option<u32>,
+}
+
+impl Netlink {
+    /// The unicast routes of both families that a filter lets through.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn routes(&self, filter: RouteFilter) -> Result<Vec<Route>> {
+        let mut routes = self.routes_of(AF_INET, filter)?;
+        match self.routes_of(AF_INET6, filter) {
+            Ok(v6) => routes.extend(v6),
+            Err(e) if e.is_unsupported() => {}
+            Err(e) => return Err(e),
+        }
+        Ok(routes)
+    }
+
+    fn routes_of(&self, family: u8, filter: RouteFilter) -> Result<Vec<Route>> {
+        let mut header = [0; HEADER];
+        header[0] = family;
+        let mut message = Message::new(RTM_GETROUTE, 0, &header);
+        if let Some(table) = filter.table {
+            message.put_u32(RTA_TABLE, table);
+        }
+        if let Some(link) = filter.link {
+            message.put_u32(RTA_OIF, link);
+        }
+        let routes = self.socket.dump(message, |_, payload| Route::parse(payload));
+        let routes = match routes {
+            // A table that does not exist yet has no routes.
+            Err(r) if r.errno() == Some(nix::errno::Errno::ENOENT) => return Ok(Vec::new()),
+            other => other.map_err(|r| r.during("list", "routes"))?,
+        };
+        let wanted = |r: &Route| {
+            filter.link.is_none_or(|link| r.link == Some(link))
+                && filter.table.is_none_or(|t| r.table == Some(t))
+        };
+        Ok(routes.into_iter().filter(wanted).collect())
+    }
+
+    /// The default route of the main table with the lowest metric, IPv4 before IPv6.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn default_route(&self) -> Result<Option<Route>> {
+        let routes = self.routes(RouteFilter { table: Some(RT_TABLE_MAIN), ..RouteFilter::default() })?;
+        let defaults = routes.into_iter().filter(|r| r.dst.prefix() == 0);
+        Ok(defaults.min_by_key(|r| (r.dst.is_ipv6(), r.priority)))
+    }
+
+    /// Adds a route.
+    ///
+    /// # Errors
+    /// If there is one, its gateway cannot be reached, or the kernel refuses.
+    pub fn add_route(&self, route: &Route) -> Result<()> {
+        let outcome = self.socket.request(route.message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL), |_, _| {});
+        outcome.map_err(|r| r.during("add route", Named(route)))
+    }
+
+    /// Deletes a route. That it is gone already is fine.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn delete_route(&self, route: &Route) -> Result<()> {
+        let outcome = self.socket.request(route.message(RTM_DELROUTE, 0), |_, _| {});
+        error::missing_is_fine(outcome.map_err(|r| r.during("delete route", Named(route))))
+    }
+}
+
+/// A route as people write it.
+struct Named<'a>(&'a Route);
+
+impl std::fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0.dst)?;
+        match self.0.gateway {
+            Some(gateway) => write!(f, " via {gateway}"),
+            None => Ok(()),
+        }
+    }
+}

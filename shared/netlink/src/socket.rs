@@ -1,0 +1,317 @@
+//! A netlink socket: requests, dumps, batches and events.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::io::{self, IoSliceMut};
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recvmsg, sendto, socket,
+};
+
+use crate::error::Refusal;
+use crate::uapi::{
+    NETLINK_ADD_MEMBERSHIP, NETLINK_CAP_ACK, NETLINK_DROP_MEMBERSHIP, NETLINK_EXT_ACK,
+    NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE,
+    NLMSG_ERROR, NLMSGERR_ATTR_MSG,
+};
+use crate::wire::{Attributes, Frame, Frames, Message, read_i32, read_str, read_u32};
+
+/// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).
+const BUFFER: usize = 32 << 10;
+
+/// How long the kernel may take to answer. It answers within microseconds; a plugin must not hang if it does not.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// How often a dump is begun anew because the tables changed meanwhile.
+const DUMP_TRIES: u32 = 32;
+
+/// `struct nlmsgerr`: an error number, and the header of the request.
+const ERROR_HEADER: usize = 20;
+
+/// The part of the kernel to talk to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// NETLINK_ROUTE: links, addresses, routes.
+    Route,
+    /// NETLINK_NETFILTER: nf_tables, conntrack.
+    Netfilter,
+}
+
+/// A netlink socket. It works on the namespace that it was opened in.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    sequence: Cell<u32>,
+    buffer: RefCell<Vec<u8>>,
+}
+
+impl Socket {
+    /// Opens a socket in the calling thread's namespace. Requests are checked strictly by the kernel, and refused with
+    /// an explanation.
+    ///
+    /// # Errors
+    /// If descriptors run out, or the kernel does not have the protocol.
+    pub fn open(protocol: Protocol) -> Result<Self, Refusal> {
+        let number = match protocol {
+            Protocol::Route => SockProtocol::NetlinkRoute,
+            Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
+        };
+        let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, number)?;
+        let this = Self { fd, sequence: Cell::new(0), buffer: RefCell::new(vec![0; BUFFER]) };
+        this.set(NETLINK_CAP_ACK, 1)?;
+        this.set(NETLINK_EXT_ACK, 1)?;
+        if protocol == Protocol::Route {
+            this.set(NETLINK_GET_STRICT_CHK, 1)?;
+        }
+        Ok(this)
+    }
+
+    /// Sends a request, hands what it answers to `reply` (type and payload), and waits for the acknowledgement.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn request(&self, mut message: Message, mut reply: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
+        message.add_flags(NLM_F_ACK);
+        let sequence = self.next_sequence();
+        self.send(message.finish(sequence))?;
+        let deadline = Instant::now() + ANSWER;
+        let mut outcome = None;
+        while outcome.is_none() {
+            self.receive(deadline, |frame| {
+                if frame.sequence == sequence && outcome.is_none() {
+                    match frame.kind {
+                        NLMSG_ERROR => outcome = Some(acknowledgement(&frame)),
+                        kind => reply(kind, frame.payload),
+                    }
+                }
+            })?;
+        }
+        outcome.unwrap_or(Ok(()))
+    }
+
+    /// Asks for all objects of a kind, and keeps what `parse` makes of their payloads. If the kernel says that they
+    /// changed meanwhile, it is asked again: what is returned was there at one moment.
+    ///
+    /// # Errors
+    /// The kernel's refusal; EAGAIN if the tables never stand still.
+    pub fn dump<T>(
+        &self,
+        mut message: Message,
+        parse: impl Fn(u16, &[u8]) -> Option<T>,
+    ) -> Result<Vec<T>, Refusal> {
+        message.add_flags(NLM_F_DUMP);
+        for _ in 0..DUMP_TRIES {
+            let sequence = self.next_sequence();
+            self.send(message.finish(sequence))?;
+            let (found, interrupted) = self.collect(sequence, &parse)?;
+            if !interrupted {
+                return Ok(found);
+            }
+        }
+        Err(Refusal::new(
+            Errno::EAGAIN.into(),
+            Some("the tables changed while they were read, again and again".into()),
+        ))
+    }
+
+    fn collect<T>(
+        &self,
+        sequence: u32,
+        parse: impl Fn(u16, &[u8]) -> Option<T>,
+    ) -> Result<(Vec<T>, bool), Refusal> {
+        let deadline = Instant::now() + ANSWER;
+        let (mut found, mut interrupted, mut end) = (Vec::new(), false, None);
+        while end.is_none() {
+            self.receive(deadline, |frame| {
+                if frame.sequence != sequence || end.is_some() {
+                    return;
+                }
+                interrupted |= frame.flags & NLM_F_DUMP_INTR != 0;
+                match frame.kind {
+                    NLMSG_ERROR => end = Some(acknowledgement(&frame)),
+                    NLMSG_DONE => end = Some(number(read_i32(frame.payload).unwrap_or(0), None)),
+                    kind => found.extend(parse(kind, frame.payload)),
+                }
+            })?;
+        }
+        end.unwrap_or(Ok(()))?;
+        Ok((found, interrupted))
+    }
+
+    /// Sends several messages at once, and waits until each that asked for an acknowledgement (NLM_F_ACK) has it.
+    /// What they answer besides goes to `reply`, with the position of the message.
+    ///
+    /// # Errors
+    /// The first refusal, with the position of the refused message.
+    pub fn batch(
+        &self,
+        messages: &mut [Message],
+        mut reply: impl FnMut(usize, u16, &[u8]),
+    ) -> Result<(), (usize, Refusal)> {
+        let first = self.sequence.get().wrapping_add(1);
+        let mut bytes = Vec::new();
+        let mut waiting = 0_usize;
+        for message in messages.iter_mut() {
+            let written = message.finish(self.next_sequence());
+            waiting += usize::from(written[6] & NLM_F_ACK.to_ne_bytes()[0] != 0);
+            bytes.extend_from_slice(written);
+        }
+        self.send(&bytes).map_err(|r| (0, r))?;
+        let deadline = Instant::now() + ANSWER;
+        let mut refused = None;
+        while waiting > 0 {
+            let received = self.receive(deadline, |frame| {
+                let position = frame.sequence.wrapping_sub(first) as usize;
+                if position >= messages.len() {
+                    return;
+                }
+                if frame.kind != NLMSG_ERROR {
+                    return reply(position, frame.kind, frame.payload);
+                }
+                waiting = waiting.saturating_sub(1);
+                if let (Err(refusal), None) = (acknowledgement(&frame), &refused) {
+                    refused = Some((position, refusal));
+                }
+            });
+            // A refused batch is not acknowledged message by message.
+            if let Some(refused) = refused.take() {
+                return Err(refused);
+            }
+            received.map_err(|r| (0, r))?;
+        }
+        Ok(())
+    }
+
+    /// Joins a multicast group, for [`Socket::next_event`].
+    ///
+    /// # Errors
+    /// If there is no such group.
+    pub fn subscribe(&self, group: u32) -> Result<(), Refusal> {
+        self.set(NETLINK_ADD_MEMBERSHIP, group)
+    }
+
+    /// Leaves a multicast group.
+    ///
+    /// # Errors
+    /// If there is no such group.
+    pub fn unsubscribe(&self, group: u32) -> Result<(), Refusal> {
+        self.set(NETLINK_DROP_MEMBERSHIP, group)
+    }
+
+    /// Waits for events, and hands them to `event`.
+    ///
+    /// # Errors
+    /// ETIMEDOUT at the deadline; ENOBUFS if events were lost: the state must be read anew.
+    pub fn next_event(&self, deadline: Instant, mut event: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
+        self.receive(deadline, |frame| {
+            if frame.sequence == 0 {
+                event(frame.kind, frame.payload);
+            }
+        })
+    }
+
+    fn next_sequence(&self) -> u32 {
+        // 0 is what events have.
+        let next = self.sequence.get().checked_add(1).unwrap_or(1);
+        self.sequence.set(next);
+        next
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), Refusal> {
+        let kernel = NetlinkAddr::new(0, 0);
+        loop {
+            match sendto(self.fd.as_raw_fd(), bytes, &kernel, MsgFlags::empty()) {
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+                Ok(_) => return Ok(()),
+            }
+        }
+    }
+
+    /// Waits for a datagram of the kernel and takes it apart.
+    fn receive(&self, deadline: Instant, mut take: impl FnMut(Frame<'_>)) -> Result<(), Refusal> {
+        let mut buffer = self.buffer.borrow_mut();
+        let length = self.receive_into(&mut buffer, deadline)?;
+        let mut frames = Frames::new(&buffer[..length]);
+        frames.by_ref().for_each(&mut take);
+        if frames.is_cut_off() {
+            return Err(Refusal::new(io::Error::new(io::ErrorKind::InvalidData, "malformed reply"), None));
+        }
+        Ok(())
+    }
+
+    fn receive_into(&self, buffer: &mut [u8], deadline: Instant) -> Result<usize, Refusal> {
+        loop {
+            let mut parts = [IoSliceMut::new(buffer)];
+            let received =
+                recvmsg::<NetlinkAddr>(self.fd.as_raw_fd(), &mut parts, None, MsgFlags::MSG_DONTWAIT);
+            match received {
+                Err(Errno::EAGAIN) => self.wait(deadline)?,
+                Err(Errno::EINTR) => {}
+                Err(errno) => return Err(errno.into()),
+                Ok(got) if got.address.is_none_or(|from| from.pid() != 0) => {}
+                Ok(got) if got.flags.contains(MsgFlags::MSG_TRUNC) => {
+                    return Err(Refusal::new(Errno::EMSGSIZE.into(), Some("truncated reply".into())));
+                }
+                Ok(got) => return Ok(got.bytes),
+            }
+        }
+    }
+
+    fn wait(&self, deadline: Instant) -> Result<(), Refusal> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Rounded up: less than a millisecond is not no time at all.
+        let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], timeout) {
+            Ok(0) => Err(Errno::ETIMEDOUT.into()),
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    #[allow(unsafe_code)]
+    fn set(&self, option: c_int, value: u32) -> Result<(), Refusal> {
+        let length = size_of::<u32>() as libc::socklen_t;
+        // SAFETY: the descriptor is open as long as `self`, and the option's value is a u32 that outlives the call.
+        let outcome = unsafe {
+            libc::setsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_NETLINK,
+                option,
+                (&raw const value).cast(),
+                length,
+            )
+        };
+        Errno::result(outcome).map(drop).map_err(Refusal::from)
+    }
+}
+
+/// What an NLMSG_ERROR says; an error number of 0 is an acknowledgement.
+fn acknowledgement(frame: &Frame<'_>) -> Result<(), Refusal> {
+    let error = read_i32(frame.payload).unwrap_or(-(Errno::EBADMSG as i32));
+    let text = || {
+        if frame.flags & NLM_F_ACK_TLVS == 0 {
+            return None;
+        }
+        let request = match frame.flags & NLM_F_CAPPED {
+            0 => read_u32(frame.payload.get(4..)?)?.try_into().ok()?,
+            _ => ERROR_HEADER - 4,
+        };
+        let text = Attributes::after(4 + request, frame.payload).get(NLMSGERR_ATTR_MSG)?;
+        read_str(text).map(str::to_owned)
+    };
+    number(error, (error != 0).then(text).flatten())
+}
+
+fn number(error: i32, text: Option<String>) -> Result<(), Refusal> {
+    match error {
+        0 => Ok(()),
+        _ => Err(Refusal::new(io::Error::from_raw_os_error(error.saturating_abs()), text)),
+    }
+}
