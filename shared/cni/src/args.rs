@@ -1,5 +1,6 @@
 //! `CNI_ARGS`: `KEY=VALUE;KEY=VALUE`, free-form arguments of one attachment (SPEC.md, section 2, "Parameters").
 
+use std::fmt;
 use std::net::IpAddr;
 
 use crate::addr::{parse_cidr, parse_ip};
@@ -28,6 +29,11 @@ impl CniArgs {
     /// A key's value. If it is given twice, the last one.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
     /// `IP`: the address asked for, with or without a prefix length.
@@ -75,6 +81,22 @@ impl CniArgs {
     }
 }
 
+impl FromIterator<(String, String)> for CniArgs {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(pairs: I) -> Self {
+        Self(pairs.into_iter().collect())
+    }
+}
+
+/// As the variable's value.
+impl fmt::Display for CniArgs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (key, value)) in self.iter().enumerate() {
+            write!(f, "{}{key}={value}", if i > 0 { ";" } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
 fn malformed(key: &str, what: String) -> Error {
     Error::new(Code::InvalidEnvironment, format!("CNI_ARGS: {key}: {what}"))
 }
@@ -91,6 +113,13 @@ mod tests {
         assert_eq!(args.ip().unwrap(), Some("10.88.0.7".parse().unwrap()));
         assert_eq!(args.mac(), Some("0a:00:00:00:00:07"));
         assert_eq!(CniArgs::parse("IP=fd00::7/64").unwrap().ip().unwrap(), Some("fd00::7".parse().unwrap()));
+    }
+
+    #[test]
+    fn written_out_they_are_the_variables_value_again() {
+        let args = CniArgs::parse("A=1;;B=x=y").unwrap();
+        assert_eq!(args.to_string(), "A=1;B=x=y");
+        assert_eq!(args.iter().collect::<Vec<_>>(), [("A", "1"), ("B", "x=y")]);
     }
 
     #[test]

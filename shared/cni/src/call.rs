@@ -1,6 +1,7 @@
 //! What a runtime asks: the environment and stdin, read and checked before a plugin sees them.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -111,14 +112,20 @@ pub struct Status<C> {
     pub conf: C,
 }
 
-/// `CNI_COMMAND`.
+/// `CNI_COMMAND`: what is asked of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+pub enum Command {
+    /// Make an attachment.
     Add,
+    /// Remove it.
     Del,
+    /// Is it as the ADD left it?
     Check,
+    /// Remove all that belongs to no valid attachment.
     Gc,
+    /// Could an ADD be served now?
     Status,
+    /// Which versions of the specification are spoken?
     Version,
 }
 
@@ -135,7 +142,8 @@ impl Command {
         })
     }
 
-    pub(crate) fn as_str(self) -> &'static str {
+    /// As it is written in the variable.
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
             Self::Del => "DEL",
@@ -147,7 +155,7 @@ impl Command {
     }
 
     /// The first version of the specification that has the command.
-    pub(crate) fn since(self) -> Version {
+    pub fn since(self) -> Version {
         match self {
             Self::Check => Version::V0_4_0,
             Self::Gc | Self::Status => Version::V1_1_0,
@@ -161,6 +169,12 @@ impl Command {
 
     fn needs_netns(self) -> bool {
         matches!(self, Self::Add | Self::Check)
+    }
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -1,26 +1,16 @@
 //! Delegation: another plugin does a part of the work (SPEC.md, section 4).
 
-use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, Command as Process, ExitStatus, Stdio};
+use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
 use std::thread;
-use std::time::Duration;
 
-use serde::Deserialize;
-
-use crate::call::Command;
-use crate::{AddResult, Code, Error, PluginType, Result, Undo, Version, json};
+use crate::exec::{self, excerpt, failure};
+use crate::{AddResult, Code, Command, Error, PluginType, Result, ResultExt, Undo, Version, json};
 
 /// What a pipe holds on every Linux (pipe(7)). A longer configuration needs a writer of its own.
 const PIPE_CAPACITY: usize = 65_536;
-
-/// An executable that is just being replaced cannot be started (ETXTBSY): how often, and how long, to wait for it.
-const BUSY_TRIES: u32 = 20;
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The IPAM plugin that the configuration names. It gets this plugin's own environment and stdin, byte for byte.
 #[derive(Clone, Debug)]
@@ -126,29 +116,12 @@ impl Ipam {
         if command != self.own_command {
             process.env("CNI_COMMAND", command.as_str());
         }
-        let mut tries = 0;
-        loop {
-            match process.spawn() {
-                Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
-                    tries += 1;
-                    thread::sleep(BUSY_PAUSE);
-                }
-                Err(e) => return Err(self.named(Error::io("start it", &e))),
-                Ok(child) => return Ok(child),
-            }
-        }
+        exec::spawn(&mut process).map_err(|e| self.named(Error::io("start it", &e)))
     }
 
     fn find(&self) -> Result<PathBuf> {
         let name = PluginType::parse(&self.kind).map_err(|e| Error::config(format!("ipam.type {e}")))?;
-        let runs = |file: &PathBuf| {
-            fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-        };
-        self.path.iter().map(|dir| dir.join(name.as_str())).find(runs).ok_or_else(|| {
-            let dirs: Vec<_> = self.path.iter().map(|dir| dir.display().to_string()).collect();
-            Error::config(format!("ipam.type {name:?}: no such plugin in {}", dirs.join(":")))
-                .detail("install it in one of the directories of CNI_PATH")
-        })
+        exec::find(&name, &self.path).context(|| "ipam.type")
     }
 
     fn named(&self, error: Error) -> Error {
@@ -184,36 +157,4 @@ fn read_bounded(child: &mut Child, output: impl Read) -> io::Result<Vec<u8>> {
         child.kill().ok();
     }
     read.map(|_| out)
-}
-
-/// The error object that the plugin printed, or what is known without one.
-fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
-    #[derive(Deserialize)]
-    struct Wire {
-        code: u32,
-        msg: String,
-        #[serde(default)]
-        details: String,
-    }
-    let wire = json::parse(out, "its error").and_then(|value| json::decode::<Wire>(&value));
-    match wire {
-        Ok(Wire { code, msg, details }) => Error::foreign(code, msg, details),
-        Err(_) => {
-            let end = match (status.code(), status.signal()) {
-                (Some(code), _) => format!("ended with exit code {code}"),
-                (None, Some(signal)) => format!("was killed by signal {signal}"),
-                (None, None) => "failed".to_owned(),
-            };
-            Error::new(Code::Decoding, format!("{} {end} and printed no error object", command.as_str()))
-                .detail(excerpt(out))
-        }
-    }
-}
-
-fn excerpt(out: &[u8]) -> String {
-    const LENGTH: usize = 200;
-    match out.trim_ascii() {
-        [] => "it printed nothing on stdout".to_owned(),
-        text => format!("it printed {:?}", String::from_utf8_lossy(&text[..text.len().min(LENGTH)])),
-    }
 }

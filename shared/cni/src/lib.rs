@@ -14,6 +14,7 @@ pub mod call;
 mod convert;
 mod delegate;
 mod error;
+pub mod exec;
 pub mod json;
 mod name;
 mod plugin;
@@ -22,7 +23,7 @@ mod undo;
 mod version;
 
 pub use args::CniArgs;
-pub use call::{Add, Attachment, Check, Del, Gc, Net, Status};
+pub use call::{Add, Attachment, Check, Command, Del, Gc, Net, Status};
 pub use delegate::Ipam;
 pub use error::{Code, Error, Failures, Result, ResultExt};
 pub use name::{ContainerId, IfName, NetworkName, PluginType};

@@ -8,9 +8,9 @@ use std::process::ExitCode;
 
 use serde::de::DeserializeOwned;
 
-use crate::call::{Command, Document, Environment};
+use crate::call::{Document, Environment};
 use crate::{
-    Add, AddResult, Check, Code, Del, Error, Gc, Net, Result, ResultExt, Status, Undo, Version, json,
+    Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, Result, ResultExt, Status, Undo, Version, json,
 };
 
 /// A CNI plugin.

@@ -1,0 +1,118 @@
+//! Another plugin as an executable: how it is found, started and understood. Delegation needs it, and so does
+//! whoever plays the runtime.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command as Process, ExitStatus};
+use std::thread;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::{Code, Command, Error, PluginType, Result, json};
+
+/// An executable that is just being replaced cannot be started (ETXTBSY): how often, and how long, to wait for it.
+const BUSY_TRIES: u32 = 20;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// The first executable of that name in the directories of `CNI_PATH`.
+///
+/// # Errors
+/// Code 7, naming the directories.
+pub fn find(kind: &PluginType, path: &[PathBuf]) -> Result<PathBuf> {
+    let file = path.iter().map(|dir| dir.join(kind.as_str())).find(|file| is_executable(file));
+    file.ok_or_else(|| {
+        let dirs: Vec<_> = path.iter().map(|dir| dir.display().to_string()).collect();
+        Error::config(format!("no plugin {:?} in {}", kind.as_str(), dirs.join(":")))
+            .detail("install it in one of the directories of CNI_PATH")
+    })
+}
+
+fn is_executable(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+}
+
+/// Starts a plugin, and waits a little for one that is just being replaced.
+///
+/// # Errors
+/// Why it cannot be started.
+pub fn spawn(process: &mut Process) -> io::Result<Child> {
+    let mut tries = 0;
+    loop {
+        match process.spawn() {
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                tries += 1;
+                thread::sleep(BUSY_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Why a plugin failed: the error object that it printed, or what is known without one.
+pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
+    #[derive(Deserialize)]
+    struct Wire {
+        code: u32,
+        msg: String,
+        #[serde(default)]
+        details: String,
+    }
+    let wire = json::parse(out, "its error").and_then(|value| json::decode::<Wire>(&value));
+    match wire {
+        Ok(Wire { code, msg, details }) => Error::foreign(code, msg, details),
+        Err(_) => {
+            let end = match (status.code(), status.signal()) {
+                (Some(code), _) => format!("ended with exit code {code}"),
+                (None, Some(signal)) => format!("was killed by signal {signal}"),
+                (None, None) => "failed".to_owned(),
+            };
+            Error::new(Code::Decoding, format!("{command} {end} and printed no error object"))
+                .detail(excerpt(out))
+        }
+    }
+}
+
+/// What a plugin printed, short enough for an error's details.
+pub fn excerpt(out: &[u8]) -> String {
+    const LENGTH: usize = 200;
+    match out.trim_ascii() {
+        [] => "it printed nothing on stdout".to_owned(),
+        text => format!("it printed {:?}", String::from_utf8_lossy(&text[..text.len().min(LENGTH)])),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+
+    use super::*;
+
+    #[test]
+    fn the_first_executable_file_of_the_search_path_is_taken() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let path: Vec<PathBuf> = dirs.iter().map(|dir| dir.path().to_owned()).collect();
+        let kind = PluginType::parse("bridge").unwrap();
+        fs::create_dir(path[0].join("bridge")).unwrap();
+        for dir in &path[1..] {
+            fs::write(dir.join("bridge"), "").unwrap();
+        }
+        let error = find(&kind, &path).unwrap_err();
+        assert!(error.code() == 7 && error.msg().contains(path[2].to_str().unwrap()), "{error}");
+        fs::set_permissions(path[2].join("bridge"), Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(find(&kind, &path).unwrap(), path[2].join("bridge"));
+    }
+
+    #[test]
+    fn a_failure_without_an_error_object_tells_how_the_plugin_ended() {
+        let killed = failure(Command::Add, ExitStatus::from_raw(9), b"");
+        assert!(killed.msg().contains("ADD was killed by signal 9"), "{killed}");
+        let said = failure(Command::Del, ExitStatus::from_raw(1 << 8), b"panic: oh");
+        assert!(said.msg().contains("exit code 1") && said.details().contains("panic: oh"), "{said}");
+        let own = failure(Command::Del, ExitStatus::from_raw(1 << 8), br#"{"code": 11, "msg": "later"}"#);
+        assert_eq!((own.code(), own.msg()), (11, "later"));
+    }
+}
