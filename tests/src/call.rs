@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -13,6 +13,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::netns::PATH;
+use crate::under_test::REFERENCE;
 use crate::{Container, Lab, Outcome, under_test};
 
 /// No plugin may take longer, whatever it is asked.
@@ -21,6 +22,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// What a plugin is to be called with. It is a value: clone it, vary it, run it as often as needed.
 #[derive(Clone, Debug)]
 pub struct Call {
+    dir: PathBuf,
     plugin: String,
     config: Value,
     stdin: Option<Vec<u8>>,
@@ -30,10 +32,20 @@ pub struct Call {
 impl Call {
     pub(crate) fn new(plugin: &str) -> Self {
         let config = json!({"cniVersion": "1.0.0", "name": "net", "type": plugin});
-        let cni_path = format!("{}:{}", under_test().dir.display(), Lab::plugin_dir().display());
-        let env = [("PATH", PATH), ("CNI_PATH", &cni_path), ("CNI_IFNAME", "eth0")];
+        let env = [("PATH", PATH), ("CNI_IFNAME", "eth0")];
         let env = env.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        Self { plugin: plugin.to_owned(), config, stdin: None, env }
+        let call = Self { dir: PathBuf::new(), plugin: plugin.to_owned(), config, stdin: None, env };
+        call.in_dir(&under_test().dir)
+    }
+
+    fn in_dir(mut self, dir: &Path) -> Self {
+        self.dir = dir.to_owned();
+        self.env("CNI_PATH", &format!("{}:{}", dir.display(), Lab::plugin_dir().display()))
+    }
+
+    /// The reference's plugin of the same name in its place, whoever is under test.
+    pub fn by_the_reference(self) -> Self {
+        self.in_dir(Path::new(REFERENCE))
     }
 
     /// Adds keys to the configuration, or replaces them; null removes one.
@@ -127,8 +139,8 @@ impl Call {
     }
 
     fn executable(&self) -> PathBuf {
-        let ours = under_test().dir.join(&self.plugin);
-        if ours.exists() { ours } else { Lab::plugin_dir().join(&self.plugin) }
+        let installed = self.dir.join(&self.plugin);
+        if installed.exists() { installed } else { Lab::plugin_dir().join(&self.plugin) }
     }
 }
 

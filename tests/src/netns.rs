@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 use std::thread;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -20,7 +19,6 @@ pub const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 pub struct Netns {
     name: String,
     path: PathBuf,
-    handle: Arc<File>,
 }
 
 impl Netns {
@@ -38,8 +36,7 @@ impl Netns {
         File::create_new(&path).unwrap_or_else(|e| panic!("create {}: {e}", path.display()));
         mount(Some("/proc/thread-self/ns/net"), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .expect("bind a network namespace");
-        let handle = Arc::new(File::open(&path).expect("open a network namespace"));
-        Self { name: name.to_owned(), path, handle }
+        Self { name: name.to_owned(), path }
     }
 
     pub fn name(&self) -> &str {
@@ -59,9 +56,11 @@ impl Netns {
         })
     }
 
-    /// Moves the calling thread into the namespace, for good.
-    pub(crate) fn enter(&self) {
-        setns(self.handle.as_fd(), CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
+    /// Moves the calling thread into the namespace, for good. Nothing but the file holds the namespace, so that it
+    /// can vanish.
+    fn enter(&self) {
+        let file = File::open(&self.path).unwrap_or_else(|e| panic!("open {}: {e}", self.path.display()));
+        setns(file.as_fd(), CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
     }
 
     /// Runs a program inside and returns its output, which must be a success.
@@ -88,7 +87,7 @@ impl Netns {
     }
 
     /// What a runtime does when the container is gone: nothing holds the namespace any more.
-    pub fn vanish(self) {
+    pub fn vanish(&self) {
         umount2(&self.path, MntFlags::MNT_DETACH).expect("unmount a network namespace");
         std::fs::remove_file(&self.path).expect("remove the namespace's file");
     }

@@ -31,7 +31,13 @@ const NOT_THEIRS: [&str; 4] = ["/run/netns", "/run/original", "/run/lab/plugins"
 impl Snapshot {
     pub(crate) fn take<'a>(namespaces: impl Iterator<Item = &'a Netns>) -> Self {
         let mut sections = BTreeMap::new();
-        for netns in namespaces.filter(|netns| netns.path().exists()) {
+        for netns in namespaces {
+            let there = netns.path().exists();
+            sections
+                .insert(netns.name().to_owned(), vec![if there { "is there" } else { "is gone" }.to_owned()]);
+            if !there {
+                continue;
+            }
             let mut section =
                 |title: &str, lines| sections.insert(format!("{}: {title}", netns.name()), lines);
             section("rtnetlink", rtnetlink(netns));
@@ -50,12 +56,8 @@ impl Snapshot {
     /// What changed since `before`, as `-` and `+` lines under the section's title. Empty: nothing.
     pub fn since(&self, before: &Self) -> String {
         let mut text = String::new();
-        let mut titles: Vec<_> = before.0.keys().chain(self.0.keys()).collect();
-        titles.sort();
-        titles.dedup();
-        for title in titles {
-            let [old, new] =
-                [before, self].map(|side| side.0.get(title).map(Vec::as_slice).unwrap_or_default());
+        for (title, new) in &self.0 {
+            let old = before.0.get(title).map(Vec::as_slice).unwrap_or_default();
             let gone = old.iter().filter(|line| !new.contains(line)).map(|line| format!("  - {line}\n"));
             let come = new.iter().filter(|line| !old.contains(line)).map(|line| format!("  + {line}\n"));
             let changes: String = gone.chain(come).collect();
@@ -120,15 +122,20 @@ fn legacy(netns: &Netns) -> Vec<String> {
         .collect()
 }
 
+/// Of interfaces, only what is not as for every new one: an interface that is left shows among the links.
 fn sysctls(netns: &Netns) -> Vec<String> {
+    let read = |name: &str, key: &str| {
+        let path = format!("/proc/sys/net/{}", key.replace("NAME", name));
+        fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    };
     netns.run(|| {
         let names = fs::read_dir("/proc/sys/net/ipv4/conf").expect("list interfaces").flatten();
         let names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        let keys = names.iter().flat_map(|name| SYSCTLS.map(|key| key.replace("NAME", name)));
-        keys.map(|key| {
-            let value = fs::read_to_string(format!("/proc/sys/net/{key}")).unwrap_or_default();
-            format!("{key} = {}", value.trim())
+        let keys = names.iter().flat_map(|name| SYSCTLS.map(|key| (name, key)));
+        keys.filter(|(name, key)| {
+            ["all", "default"].contains(&name.as_str()) || read(name, key) != read("default", key)
         })
+        .map(|(name, key)| format!("{} = {}", key.replace("NAME", name), read(name, key)))
         .collect()
     })
 }

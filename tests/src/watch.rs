@@ -27,7 +27,7 @@ impl Netns {
     pub fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool + Sync) {
         let came = self.run(|| {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(timeout(DEADLINE, self.changes_until(&condition))).is_ok()
+            runtime.block_on(async { timeout(DEADLINE, self.changes_until(&condition)).await.is_ok() })
         });
         assert!(came, "in {}: still not after {DEADLINE:?}: {what}", self.name());
     }

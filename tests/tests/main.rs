@@ -2,4 +2,6 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a missing answer fails the test")]
 
 mod bridge;
+mod common;
+mod host_local;
 mod loopback;
