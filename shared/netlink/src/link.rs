@@ -304,7 +304,7 @@ impl Netlink {
                 });
             });
         });
-        let made = self.create(message, "create veth", &format!("{} with peer {name}", veth.name))?;
+        let made = self.create(message, "create veth", veth.name, &format!("{} with peer {name}", veth.name))?;
         // It becomes a port after the kernel has told of its making, yet within the request.
         Ok(Link { master: veth.master, ..made })
     }
@@ -322,16 +322,17 @@ impl Netlink {
                 m.nest(IFLA_INFO_DATA, |m| m.put_u8(IFLA_BR_VLAN_FILTERING, 1));
             }
         });
-        self.create(message, "create bridge", bridge.name)
+        self.create(message, "create bridge", bridge.name, bridge.name)
     }
 
-    fn create(&self, message: Message, operation: &'static str, subject: &str) -> Result<Link> {
+    fn create(&self, message: Message, operation: &'static str, name: &str, subject: &str) -> Result<Link> {
         let mut link = None;
         let outcome = self.socket.request(message, |_, payload| link = Link::parse(payload));
         outcome.map_err(|r| r.during(operation, subject))?;
-        match link {
+        // Kernels before 6.2 do not honour NLM_F_ECHO for links.
+        match link.map_or_else(|| self.link(name), |link| Ok(Some(link)))? {
             Some(link) => Ok(link),
-            None => Err(error::Refusal::from(nix::errno::Errno::ENODATA).during(operation, subject)),
+            None => Err(error::Refusal::from(nix::errno::Errno::ENODEV).during(operation, subject)),
         }
     }
 
