@@ -22,12 +22,14 @@ impl Feature {
     fn attempt(self) -> &'static str {
         match self {
             Self::BridgeVlanFiltering => {
-                "ip link add b type bridge vlan_filtering 1 && bridge vlan show dev b | grep -q 1"
+                "ip link add name br0 type bridge vlan_filtering 1 && bridge vlan add vid 5 dev br0 self"
             }
-            Self::Dummy => "ip link add d type dummy",
-            Self::Tap => "ip tuntap add dev t mode tap",
-            Self::Vlan => "ip link add v type veth peer name w && ip link add link v name v.5 type vlan id 5",
-            Self::Nftables => "nft add table inet t",
+            Self::Dummy => "ip link add name dummy0 type dummy",
+            Self::Tap => "ip tuntap add dev tap0 mode tap",
+            Self::Vlan => {
+                "ip link add name veth0 type veth && ip link add link veth0 name vlan5 type vlan id 5"
+            }
+            Self::Nftables => "nft add table inet probe",
         }
     }
 
