@@ -40,6 +40,8 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// Whether it can carry packets now.
     pub state: OperState,
+    /// The text for people (`ip link set alias`). Empty if there is none.
+    pub alias: String,
     /// `veth`, `bridge`, ...; none for a physical one and loopback.
     pub kind: Option<String>,
     /// The index of the bridge (or bond, VRF) that it is a port of.
@@ -83,6 +85,7 @@ impl Link {
     fn take(&mut self, kind: u16, value: &[u8]) {
         match kind {
             IFLA_IFNAME => self.name = read_str(value).unwrap_or_default().to_owned(),
+            IFLA_IFALIAS => self.alias = read_str(value).unwrap_or_default().to_owned(),
             IFLA_ADDRESS => self.mac = Mac::read(value),
             IFLA_MTU => self.mtu = read_u32(value).unwrap_or_default(),
             IFLA_PROMISCUITY => self.promiscuity = read_u32(value).unwrap_or_default(),
