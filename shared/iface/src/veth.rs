@@ -57,7 +57,7 @@ pub fn create(
     let (nl, made) = (host.nl.clone(), link.clone());
     undo.push(move || nl.delete_link(&made));
     if let Some(alias) = alias(network, at) {
-        host.nl.change_link(&link, &LinkChange { alias: Some(&alias), ..LinkChange::default() })?;
+        host.nl.change_link(&link, &LinkChange { alias: Some(&alias), ..LinkChange::NONE })?;
     }
     Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })
 }

@@ -182,7 +182,7 @@ pub struct Bridge<'a> {
 }
 
 /// What to change about a link. What is none stays.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct LinkChange<'a> {
     /// Administratively up or down.
     pub up: Option<bool>,
@@ -203,6 +203,18 @@ pub struct LinkChange<'a> {
 }
 
 impl LinkChange<'_> {
+    /// Changes nothing.
+    pub const NONE: Self = Self {
+        up: None,
+        mtu: None,
+        mac: None,
+        master: None,
+        promisc: None,
+        allmulti: None,
+        tx_queue_len: None,
+        alias: None,
+    };
+
     fn flags(&self) -> (u32, u32) {
         let wanted = [(IFF_UP, self.up), (IFF_PROMISC, self.promisc), (IFF_ALLMULTI, self.allmulti)];
         wanted.into_iter().fold((0, 0), |(flags, mask), (flag, on)| match on {
@@ -307,7 +319,8 @@ impl Netlink {
                 });
             });
         });
-        let made = self.create(message, "create veth", veth.name, &format!("{} with peer {name}", veth.name))?;
+        let made =
+            self.create(message, "create veth", veth.name, &format!("{} with peer {name}", veth.name))?;
         // It becomes a port after the kernel has told of its making, yet within the request.
         Ok(Link { master: veth.master, ..made })
     }
@@ -363,7 +376,7 @@ impl Netlink {
     /// # Errors
     /// If it is gone, or the kernel refuses.
     pub fn set_up(&self, link: &Link) -> Result<()> {
-        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
+        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::NONE })
     }
 
     /// Deletes a link, and with it its peer. That it is gone already is fine.
