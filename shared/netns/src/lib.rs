@@ -26,7 +26,7 @@ pub use packet::PacketSocket;
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
 /// The file system that namespaces are files of (`NSFS_MAGIC` in linux/magic.h).
-const NSFS_MAGIC: i64 = 0x6e73_6673;
+const NSFS_MAGIC: u32 = 0x6e73_6673;
 
 /// An open network namespace. It lives at least as long as this.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl NetNs {
         let fail = |cause| Error { path: path.to_owned(), operation: "open", cause };
         let file = File::open(path).map_err(fail)?;
         let fs = fstatfs(&file).map_err(|e| fail(e.into()))?;
-        if fs.filesystem_type().0 != NSFS_MAGIC {
+        if u32::try_from(fs.filesystem_type().0) != Ok(NSFS_MAGIC) {
             return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a network namespace")));
         }
         Ok(Self { file, path: path.to_owned() })
