@@ -45,7 +45,7 @@ pub struct Net {
 pub struct Add<C> {
     /// The attachment.
     pub at: Attachment,
-    /// The container's namespace. It exists and is not the plugin's own.
+    /// The container's namespace. It exists, if the plugin needs it, and is not the plugin's own.
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
@@ -73,7 +73,7 @@ pub struct Del<R> {
 pub struct Check<C> {
     /// The attachment.
     pub at: Attachment,
-    /// The container's namespace. It exists and is not the plugin's own.
+    /// The container's namespace. It exists, if the plugin needs it, and is not the plugin's own.
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
@@ -258,15 +258,16 @@ impl Environment {
         }
     }
 
-    /// The container's namespace for ADD and CHECK.
+    /// The container's namespace for ADD and CHECK. If it is not needed, it need not be there.
     ///
     /// # Errors
     /// Code 3 if there is none, 4 if it is something else, 8 if it is the plugin's own.
-    pub(crate) fn netns(&self) -> Result<PathBuf> {
+    pub(crate) fn netns(&self, needed: bool) -> Result<PathBuf> {
         let path = self.netns.clone().ok_or_else(|| invalid(&["CNI_NETNS is missing".into()]))?;
         match self.look_at(&path)? {
             Seen::Namespace => Ok(path),
             Seen::Own => Err(own(&path)),
+            Seen::Nothing | Seen::SomethingElse if !needed => Ok(path),
             Seen::Nothing => Err(Error::new(
                 Code::UnknownContainer,
                 format!("CNI_NETNS {} does not exist", path.display()),
@@ -477,7 +478,7 @@ mod tests {
             let mut vars = vec![("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c"), ("CNI_IFNAME", "eth0")];
             vars.extend([("CNI_PATH", "/x"), ("CNI_NETNS", netns)]);
             vars.extend(more);
-            read(&vars).unwrap().netns().map_err(|e| e.code())
+            read(&vars).unwrap().netns(true).map_err(|e| e.code())
         };
         assert_eq!(with("/proc/self/ns/net", &[]), Err(8));
         assert_eq!(
@@ -487,6 +488,22 @@ mod tests {
         assert_eq!(with("/proc/self/status", &[]), Err(4));
         assert_eq!(with("/", &[]), Err(4));
         assert_eq!(with("/no/such/netns", &[]), Err(3));
+    }
+
+    #[test]
+    fn a_plugin_that_works_in_no_namespace_only_minds_its_own() {
+        let with = |netns: &str| {
+            let vars = [
+                ("CNI_COMMAND", "ADD"),
+                ("CNI_CONTAINERID", "c"),
+                ("CNI_IFNAME", "eth0"),
+                ("CNI_PATH", "/x"),
+            ];
+            let vars: Vec<_> = vars.into_iter().chain([("CNI_NETNS", netns)]).collect();
+            read(&vars).unwrap().netns(false).map_err(|e| e.code())
+        };
+        assert_eq!(with("/no/such/netns"), Ok("/no/such/netns".into()));
+        assert_eq!(with("/proc/self/ns/net"), Err(8));
     }
 
     fn document(json: &Value) -> Result<Document> {

@@ -21,10 +21,13 @@ pub trait Plugin {
     const CHAINED: bool = false;
     /// Whether the plugin reads `CNI_ARGS`, and so refuses keys that nobody knows.
     const READS_ARGS: bool = false;
+    /// Whether the plugin works in the container's namespace, and so ADD and CHECK need one that is there. An address
+    /// plugin does not: what calls it may have no namespace at all.
+    const NEEDS_NETNS: bool = true;
     /// The configuration as written: DEL and GC see only this.
     type Raw: DeserializeOwned;
     /// The configuration as checked. No I/O: what depends on the host is a step of `add`.
-    type Conf: TryFrom<Self::Raw, Error: Into<Error>>;
+    type Conf: TryFrom<Self::Raw, Error = Error>;
 
     /// Makes the attachment. Each step that creates something tells `undo` how to take it back.
     ///
@@ -79,12 +82,6 @@ pub fn main<P: Plugin>() -> ExitCode {
     ExitCode::FAILURE
 }
 
-/// Writes a line to the log, which for a plugin is stderr: something works less well than the configuration wants.
-#[expect(clippy::print_stderr, reason = "the log of a plugin")]
-pub fn warn<P: Plugin>(text: &str) {
-    eprintln!("{}: warning: {text}", P::NAME);
-}
-
 #[expect(clippy::print_stderr, reason = "someone started the plugin by hand and looks at the terminal")]
 fn about<P: Plugin>() {
     eprintln!("CNI plugin {} {} (Ferrule)", P::NAME, env!("CARGO_PKG_VERSION"));
@@ -130,8 +127,9 @@ fn add<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     if P::READS_ARGS {
         env.args.refuse_unknown()?;
     }
-    let conf = conf::<P>(document)?;
-    let call = Add { at: attachment(env)?, netns: env.netns()?, args: env.args.clone(), net, conf };
+    let conf = P::Conf::try_from(document.raw::<P::Raw>()?)?;
+    let call =
+        Add { at: attachment(env)?, netns: env.netns(P::NEEDS_NETNS)?, args: env.args.clone(), net, conf };
     let mut undo = Undo::new();
     let made = guarded(|| P::add(&call, &mut undo)?.to_json(document.version));
     let delivered = made.and_then(|json| print(&json).context(|| "print the result"));
@@ -157,8 +155,15 @@ fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let prev =
         document.prev()?.ok_or_else(|| missing_prev(P::NAME, "CHECK compares with what ADD returned"))?;
     let net = document.net(env, Some(prev.clone()))?;
-    let conf = conf::<P>(document)?;
-    let call = Check { at: attachment(env)?, netns: env.netns()?, args: env.args.clone(), prev, net, conf };
+    let conf = P::Conf::try_from(document.raw::<P::Raw>()?)?;
+    let call = Check {
+        at: attachment(env)?,
+        netns: env.netns(P::NEEDS_NETNS)?,
+        args: env.args.clone(),
+        prev,
+        net,
+        conf,
+    };
     guarded(|| P::check(&call))
 }
 
@@ -172,12 +177,8 @@ fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
 
 fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(env, None)?;
-    let call = Status { net, conf: conf::<P>(document)? };
+    let call = Status { net, conf: P::Conf::try_from(document.raw::<P::Raw>()?)? };
     guarded(|| P::status(&call))
-}
-
-fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
-    P::Conf::try_from(document.raw::<P::Raw>()?).map_err(Into::into)
 }
 
 fn attachment(env: &Environment) -> Result<crate::Attachment> {
