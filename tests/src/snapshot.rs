@@ -141,9 +141,9 @@ fn sysctls(netns: &Netns) -> Vec<String> {
 }
 
 fn collect(path: &Path, files: &mut Vec<String>) {
-    // Where host-local goes on from, and its lock, are the network's, not the attachment's.
+    // Where host-local goes on from, its lock and its index are the network's, not the attachment's.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let of_the_network = name.starts_with("last_reserved_ip.") || name == "lock";
+    let of_the_network = name.starts_with("last_reserved_ip.") || name == "lock" || name == ".index";
     if of_the_network || NOT_THEIRS.iter().any(|other| path == Path::new(other)) {
         return;
     }

@@ -1,1 +1,135 @@
-fn main() {}
+//! host-local: addresses from ranges in the configuration, leases on the host's disk.
+
+mod allocator;
+mod conf;
+mod range;
+mod resolv;
+mod store;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::ExitCode;
+
+use cni::{
+    Add, AddResult, Attachment, Check, Code, Del, Error, Failures, Gc, IpConfig, NetworkName, Plugin, Result,
+    Status, Undo,
+};
+use ipnetwork::IpNetwork;
+
+use conf::{Conf, RawConf};
+use range::RangeSet;
+use store::{Lease, Store};
+
+struct HostLocal;
+
+impl Plugin for HostLocal {
+    const NAME: &'static str = "host-local";
+    const READS_ARGS: bool = true;
+    const NEEDS_NETNS: bool = false;
+    type Raw = RawConf;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        conf.check_fits(call.net.version)?;
+        let dns = conf.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+        let asked = call.args.ip()?;
+        let wanted = allocator::requests(&conf.sets, &[asked.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
+
+        let mut store = Store::create(&conf.data_dir, &call.net.name)?;
+        if conf.reset_on_reboot {
+            store.reset_after_reboot()?
+        } else {
+            store.forget_boot()?
+        }
+        refuse_second(&mut store, call)?;
+        let ips = allocator::choose(&conf.sets, &wanted, &store)?;
+        store.reserve(&call.at, &ips)?;
+
+        let (data_dir, network) = (conf.data_dir.clone(), call.net.name.clone());
+        let (at, given) = (call.at.clone(), ips.clone());
+        undo.push(move || release(&data_dir, &network, &at, |ip| given.contains(&ip)));
+        let ips = conf.sets.iter().zip(ips).filter_map(|(set, ip)| report(set, ip)).collect();
+        Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
+    }
+
+    fn del(call: &Del<RawConf>) -> Result<()> {
+        release(&call.conf.data_dir()?, &call.net.name, &call.at, |_| true)
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let store = Store::open(&call.conf.data_dir, &call.net.name)?;
+        let leases = store.map_or(Ok(Vec::new()), |mut store| store.leases_of(&call.at))?;
+        let leased = |ip| leases.iter().any(|lease| lease.ip == ip);
+        let reported = |ip| call.prev.addresses().any(|address| address.ip() == ip);
+        let ours = |ip| call.conf.sets.iter().any(|set| set.range_of(ip).is_some());
+        let Attachment { container, ifname } = &call.at;
+        let what = if let Some(address) = call.prev.addresses().find(|a| ours(a.ip()) && !leased(a.ip())) {
+            format!(
+                "address {address} of prevResult is not leased to container {container}, interface {ifname}"
+            )
+        } else if leases.is_empty() {
+            format!("container {container}, interface {ifname} has no lease")
+        } else if let Some(Lease { ip, owner }) = leases.iter().find(|l| ours(l.ip) && !reported(l.ip)) {
+            format!("address {ip} is leased to {owner}, but prevResult does not have it")
+        } else {
+            return Ok(());
+        };
+        let dir = call.conf.data_dir.join(call.net.name.as_str());
+        Err(Error::new(Code::Internal, what).detail(format!("leases are kept in {}", dir.display())))
+    }
+
+    fn gc(call: &Gc<RawConf>) -> Result<()> {
+        let Some(mut store) = Store::open(&call.conf.data_dir()?, &call.net.name)? else { return Ok(()) };
+        let attached: HashSet<(&str, &str)> =
+            call.valid.iter().map(|at| (at.container.as_str(), at.ifname.as_str())).collect();
+        let containers: HashSet<&str> = call.valid.iter().map(|at| at.container.as_str()).collect();
+        let failures = store.retain(|_, owner| match &owner.ifname {
+            Some(ifname) => attached.contains(&(owner.container.as_str(), ifname.as_str())),
+            None => containers.contains(owner.container.as_str()),
+        })?;
+        failures.into_result()
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        store::status(&call.conf.data_dir, &call.net.name, &call.conf.sets)
+    }
+}
+
+/// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).
+fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
+    let of_ours = |lease: &Lease| call.conf.sets.iter().any(|set| set.range_of(lease.ip).is_some());
+    match store.leases_of(&call.at)?.into_iter().find(of_ours) {
+        None => Ok(()),
+        Some(Lease { ip, owner }) => {
+            let text = format!("{owner} already has the lease of {ip} in network {}", call.net.name);
+            Err(Error::config(text).detail("a DEL of the attachment releases it"))
+        }
+    }
+}
+
+fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
+    let range = set.range_of(ip)?;
+    let address = IpNetwork::new(ip, range.subnet.prefix()).ok()?;
+    Some(IpConfig { address, gateway: Some(range.gateway), interface: None })
+}
+
+/// Releases those leases of an attachment that are meant. Where there are none all is well.
+fn release(
+    data_dir: &Path,
+    network: &NetworkName,
+    at: &Attachment,
+    meant: impl Fn(IpAddr) -> bool,
+) -> Result<()> {
+    let Some(mut store) = Store::open(data_dir, network)? else { return Ok(()) };
+    let mut failures = Failures::new();
+    for lease in store.leases_of(at)?.iter().filter(|lease| meant(lease.ip)) {
+        failures.note(store.release(lease));
+    }
+    failures.into_result()
+}
+
+fn main() -> ExitCode {
+    cni::main::<HostLocal>()
+}

@@ -1,0 +1,340 @@
+//! The configuration, as written and as checked.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use cni::addr::{self, parse_cidr, parse_ip};
+use cni::{Code, Error, Result, ResultExt, Route, Version, json};
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Deserializer, de::Error as _};
+use serde_json::Value;
+
+use crate::range::{Range, RangeSet, Spec};
+
+/// Where the reference keeps leases.
+const DATA_DIR: &str = "/var/lib/cni/networks";
+
+/// The configuration as written. Only [`RawConf::data_dir`] is looked at by DEL and GC: whatever else is wrong with
+/// it, leases are released.
+#[derive(Debug, Deserialize)]
+pub struct RawConf(Value);
+
+impl RawConf {
+    /// `ipam.dataDir`, the directory of the networks' directories of leases.
+    ///
+    /// # Errors
+    /// Code 6 if it is no text.
+    pub fn data_dir(&self) -> Result<PathBuf> {
+        let dir = json::member(&self.0, "ipam").and_then(|ipam| json::member(ipam, "dataDir"));
+        match dir {
+            None => Ok(DATA_DIR.into()),
+            Some(Value::String(dir)) if dir.is_empty() => Ok(DATA_DIR.into()),
+            Some(Value::String(dir)) => Ok(dir.into()),
+            Some(_) => Err(Error::new(Code::Decoding, "ipam.dataDir: expected a string")),
+        }
+    }
+}
+
+/// The configuration as checked.
+#[derive(Debug)]
+pub struct Conf {
+    pub data_dir: PathBuf,
+    /// An attachment gets one address of each: those of the runtime come first, then the old form's, then `ranges`.
+    pub sets: Vec<RangeSet>,
+    pub routes: Vec<Route>,
+    /// A file to take the result's DNS settings from.
+    pub resolv_conf: Option<PathBuf>,
+    /// `args.cni.ips`.
+    pub args_ips: Vec<IpAddr>,
+    /// `runtimeConfig.ips`.
+    pub runtime_ips: Vec<IpAddr>,
+    pub reset_on_reboot: bool,
+}
+
+impl Conf {
+    /// Results of before 0.3.0 have room for one address of each family.
+    ///
+    /// # Errors
+    /// Code 7 if there are more range sets than that.
+    pub fn check_fits(&self, version: Version) -> Result<()> {
+        let v4 = self.sets.iter().filter(|set| set.is_ipv4()).count();
+        if version >= Version::V0_3_0 || (v4 <= 1 && self.sets.len() - v4 <= 1) {
+            return Ok(());
+        }
+        Err(Error::config(format!("cniVersion {version} has room for one address a family only"))
+            .detail("use cniVersion 0.3.0 or later for several range sets of a family"))
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Written {
+    ipam: WrittenIpam,
+    runtime_config: RuntimeConfig,
+    args: Args,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WrittenIpam {
+    // The old form: one range.
+    subnet: Option<Cidr>,
+    #[serde(with = "addr::optional_ip")]
+    range_start: Option<IpAddr>,
+    #[serde(with = "addr::optional_ip")]
+    range_end: Option<IpAddr>,
+    #[serde(with = "addr::optional_ip")]
+    gateway: Option<IpAddr>,
+
+    ranges: Vec<Vec<WrittenRange>>,
+    exclude: Vec<Block>,
+    routes: Vec<Route>,
+    resolv_conf: Option<PathBuf>,
+    reset_on_reboot: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenRange {
+    subnet: Cidr,
+    #[serde(default, with = "addr::optional_ip")]
+    range_start: Option<IpAddr>,
+    #[serde(default, with = "addr::optional_ip")]
+    range_end: Option<IpAddr>,
+    #[serde(default, with = "addr::optional_ip")]
+    gateway: Option<IpAddr>,
+    #[serde(default)]
+    exclude: Vec<Block>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RuntimeConfig {
+    ip_ranges: Vec<Vec<WrittenRange>>,
+    ips: Vec<Host>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Args {
+    cni: CniArgs,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct CniArgs {
+    ips: Vec<Host>,
+}
+
+/// `10.0.0.0/24`.
+#[derive(Deserialize)]
+struct Cidr(#[serde(with = "addr::cidr")] IpNetwork);
+
+/// `10.0.0.5`, or `10.0.0.5/24`, whose prefix length means nothing here: the range's counts.
+struct Host(IpAddr);
+
+impl<'de> Deserialize<'de> for Host {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let ip = parse_ip(&text).or_else(|e| parse_cidr(&text).map(|net| net.ip()).map_err(|_| e));
+        ip.map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// `10.0.0.5`, or all of `10.0.0.0/28`.
+struct Block(IpNetwork);
+
+impl<'de> Deserialize<'de> for Block {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let block = parse_ip(&text).map(IpNetwork::from).or_else(|e| parse_cidr(&text).map_err(|_| e));
+        block.map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl WrittenIpam {
+    fn old_form(&mut self) -> Option<Vec<WrittenRange>> {
+        let &mut Self { range_start, range_end, gateway, .. } = self;
+        let subnet = self.subnet.take()?;
+        Some(vec![WrittenRange { subnet, range_start, range_end, gateway, exclude: Vec::new() }])
+    }
+}
+
+impl WrittenRange {
+    fn check(self, exclude: &[Block]) -> Result<Range, String> {
+        let exclude = self.exclude.iter().chain(exclude).map(|block| block.0).collect();
+        let (subnet, gateway) = (self.subnet.0, self.gateway);
+        Range::new(&Spec { subnet, first: self.range_start, last: self.range_end, gateway, exclude })
+    }
+}
+
+impl TryFrom<RawConf> for Conf {
+    type Error = Error;
+
+    fn try_from(raw: RawConf) -> Result<Self> {
+        let data_dir = raw.data_dir()?;
+        let Written { mut ipam, runtime_config, args } = json::decode(&raw.0)?;
+        let labelled = |key: &'static str| move |(n, set)| (format!("{key}[{n}]"), set);
+        let runtime =
+            runtime_config.ip_ranges.into_iter().enumerate().map(labelled("runtimeConfig.ipRanges"));
+        let old = ipam.old_form().map(|set| ("ipam.subnet".to_owned(), set));
+        let ranges = ipam.ranges.into_iter().enumerate().map(labelled("ipam.ranges"));
+        let sets = range_sets(runtime.chain(old).chain(ranges).collect(), &ipam.exclude)?;
+        let ips = |hosts: Vec<Host>| hosts.into_iter().map(|host| host.0).collect();
+        Ok(Self {
+            data_dir,
+            sets,
+            routes: ipam.routes,
+            resolv_conf: ipam.resolv_conf.filter(|path| !path.as_os_str().is_empty()),
+            args_ips: ips(args.cni.ips),
+            runtime_ips: ips(runtime_config.ips),
+            reset_on_reboot: ipam.reset_on_reboot,
+        })
+    }
+}
+
+/// Checks range sets, each with the key that it was written under.
+fn range_sets(written: Vec<(String, Vec<WrittenRange>)>, exclude: &[Block]) -> Result<Vec<RangeSet>> {
+    if written.is_empty() {
+        return Err(Error::config("no ranges of addresses are given")
+            .detail("give ipam.ranges, a list of lists of objects with a subnet"));
+    }
+    let mut sets: Vec<(String, RangeSet)> = Vec::new();
+    for (label, ranges) in written {
+        let ranges: Result<Vec<Range>, String> =
+            ranges.into_iter().map(|range| range.check(exclude)).collect();
+        let set = ranges.and_then(RangeSet::new).map_err(Error::config).context(|| &label)?;
+        let overlap = sets.iter().find_map(|(other, earlier)| Some((other, set.overlap(earlier)?)));
+        if let Some((other, (here, there))) = overlap {
+            return Err(Error::config(format!("{label}: range {here} overlaps {there} ({other})")));
+        }
+        sets.push((label, set));
+    }
+    Ok(sets.into_iter().map(|(_, set)| set).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn conf(document: Value) -> Result<Conf> {
+        Conf::try_from(RawConf(document))
+    }
+
+    fn shown(conf: &Conf) -> Vec<String> {
+        conf.sets.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_runtimes_ranges_come_first_then_the_old_form_then_the_new() {
+        let conf = conf(json!({
+            "runtimeConfig": { "ipRanges": [[{ "subnet": "10.1.0.0/24" }], [{ "subnet": "fd01::/64" }]] },
+            "ipam": {
+                "Subnet": "10.2.0.0/24", "rangestart": "10.2.0.5", "rangeEnd": "10.2.0.9", "gateway": "10.2.0.7",
+                "ranges": [[{ "subnet": "10.3.0.0/24" }, { "subnet": "10.4.0.0/24", "gateway": "10.4.0.254" }]],
+            },
+        }))
+        .unwrap();
+        assert_eq!(
+            shown(&conf),
+            ["10.1.0.0/24", "fd01::/64", "10.2.0.5-10.2.0.9 of 10.2.0.0/24", "10.3.0.0/24, 10.4.0.0/24",]
+        );
+        assert_eq!(conf.sets[2].capacity(), 4);
+    }
+
+    #[test]
+    fn what_is_left_out_has_defaults() {
+        let conf =
+            conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "dataDir": "", "resolvConf": "" } })).unwrap();
+        assert_eq!(conf.data_dir, PathBuf::from("/var/lib/cni/networks"));
+        assert_eq!((conf.resolv_conf, conf.reset_on_reboot), (None, false));
+        assert!(conf.routes.is_empty() && conf.args_ips.is_empty() && conf.runtime_ips.is_empty());
+    }
+
+    #[test]
+    fn requested_addresses_may_have_a_prefix_length() {
+        let conf = conf(json!({
+            "ipam": { "subnet": "10.0.0.0/24" },
+            "args": { "cni": { "ips": ["10.0.0.5", "fd00::5/64"] } },
+            "runtimeConfig": { "ips": ["10.0.0.6/24", "::ffff:10.0.0.7"] },
+        }))
+        .unwrap();
+        let shown = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(shown(&conf.args_ips), ["10.0.0.5", "fd00::5"]);
+        assert_eq!(shown(&conf.runtime_ips), ["10.0.0.6", "10.0.0.7"]);
+    }
+
+    #[test]
+    fn addresses_are_excluded_for_all_ranges_or_for_one() {
+        let conf = conf(json!({ "ipam": {
+            "exclude": ["10.0.0.2", "fd00::/127"],
+            "ranges": [[{ "subnet": "10.0.0.0/29", "exclude": ["10.0.0.4/31"] }], [{ "subnet": "fd00::/126" }]],
+        } }))
+        .unwrap();
+        let all: Vec<_> =
+            conf.sets.iter().flat_map(|set| set.candidates(None)).map(|ip| ip.to_string()).collect();
+        assert_eq!(all, ["10.0.0.3", "10.0.0.6", "fd00::2", "fd00::3"]);
+    }
+
+    #[test]
+    fn a_mistake_is_named_with_its_place() {
+        let ranges = |ranges: Value| json!({ "ipam": { "ranges": ranges } });
+        let cases = [
+            (json!({ "ipam": {} }), 7, "no ranges of addresses"),
+            (ranges(json!([])), 7, "no ranges of addresses"),
+            (ranges(json!([[]])), 7, "ipam.ranges[0]: the range set is empty"),
+            (ranges(json!([[{}]])), 6, "ipam.ranges[0][0]: missing field `subnet`"),
+            (ranges(json!([[{ "subnet": "10.0.0.0" }]])), 6, "ipam.ranges[0][0].subnet: \"10.0.0.0\""),
+            (ranges(json!([[{ "subnet": 7 }]])), 6, "ipam.ranges[0][0].subnet: invalid type"),
+            (ranges(json!([{ "subnet": "10.0.0.0/24" }])), 6, "ipam.ranges[0]: invalid type: map"),
+            (
+                ranges(json!([[{ "subnet": "10.0.0.0/31" }]])),
+                7,
+                "ipam.ranges[0]: subnet 10.0.0.0/31 is too small",
+            ),
+            (
+                json!({ "ipam": { "subnet": "10.0.0.7/24" } }),
+                7,
+                "ipam.subnet: subnet 10.0.0.7/24 has host bits",
+            ),
+            (json!({ "ipam": { "subnet": "10.0.0.0/24", "exclude": ["x"] } }), 6, "ipam.exclude[0]: \"x\""),
+            (
+                json!({ "ipam": { "subnet": "10.0.0.0/24", "routes": [{}] } }),
+                6,
+                "ipam.routes[0]: missing field `dst`",
+            ),
+            (json!({ "ipam": { "dataDir": 1 } }), 6, "ipam.dataDir"),
+            (
+                json!({ "ipam": { "subnet": "10.0.0.0/24", "ranges": [[{ "subnet": "10.0.0.0/16" }]] } }),
+                7,
+                "ipam.ranges[0]: range 10.0.0.0/16 overlaps 10.0.0.0/24 (ipam.subnet)",
+            ),
+        ];
+        for (document, code, culprit) in cases {
+            let error = conf(document).unwrap_err();
+            assert_eq!(error.code(), code, "{error}");
+            assert!(error.msg().starts_with(culprit), "{error}");
+        }
+    }
+
+    #[test]
+    fn before_0_3_0_one_address_a_family_is_all() {
+        let two =
+            conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "ranges": [[{ "subnet": "10.1.0.0/24" }]] } }));
+        let two = two.unwrap();
+        assert_eq!(two.check_fits(Version::V0_2_0).unwrap_err().code(), 7);
+        two.check_fits(Version::V0_3_0).unwrap();
+        let dual =
+            conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "ranges": [[{ "subnet": "fd00::/64" }]] } }));
+        dual.unwrap().check_fits(Version::V0_1_0).unwrap();
+    }
+
+    #[test]
+    fn a_configuration_that_add_refuses_still_says_where_the_leases_are() {
+        let raw = RawConf(json!({ "ipam": { "DATADIR": "/x", "ranges": "nonsense" } }));
+        assert_eq!(raw.data_dir().unwrap(), PathBuf::from("/x"));
+        assert_eq!(RawConf(json!({})).data_dir().unwrap(), PathBuf::from(DATA_DIR));
+    }
+}

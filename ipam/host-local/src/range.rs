@@ -1,0 +1,438 @@
+//! Ranges of addresses, and sets of them. Pure: what is leased is not known here.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+/// Addresses of one family that follow each other, as numbers. Both ends belong to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    first: u128,
+    last: u128,
+}
+
+impl Span {
+    fn of(net: IpNetwork) -> Self {
+        Self { first: number(net.network()), last: number(net.broadcast()) }
+    }
+
+    fn single(n: u128) -> Self {
+        Self { first: n, last: n }
+    }
+
+    fn contains(&self, n: u128) -> bool {
+        (self.first..=self.last).contains(&n)
+    }
+
+    fn len(&self) -> u128 {
+        (self.last - self.first).saturating_add(1)
+    }
+
+    /// The part of it above a number.
+    fn above(self, n: u128) -> Option<Self> {
+        (self.last > n).then(|| Self { first: self.first.max(n + 1), last: self.last })
+    }
+
+    /// The part of it up to a number, and the number.
+    fn up_to(self, n: u128) -> Option<Self> {
+        (self.first <= n).then(|| Self { first: self.first, last: self.last.min(n) })
+    }
+
+    /// What is left of it when a hole is cut out: up to two pieces.
+    fn without(self, hole: Span) -> impl Iterator<Item = Self> {
+        let below = hole.first.checked_sub(1).and_then(|n| self.up_to(n));
+        below.into_iter().chain(self.above(hole.last))
+    }
+}
+
+fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => u32::from(ip).into(),
+        IpAddr::V6(ip) => ip.into(),
+    }
+}
+
+/// The address of that number, in the family of `like`.
+fn address(n: u128, like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => IpAddr::V4((n as u32).into()),
+        IpAddr::V6(_) => IpAddr::V6(n.into()),
+    }
+}
+
+/// A range as the configuration writes it.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub subnet: IpNetwork,
+    pub first: Option<IpAddr>,
+    pub last: Option<IpAddr>,
+    pub gateway: Option<IpAddr>,
+    pub exclude: Vec<IpNetwork>,
+}
+
+/// A part of a subnet that addresses are taken from.
+#[derive(Clone, Debug)]
+pub struct Range {
+    pub subnet: IpNetwork,
+    pub gateway: IpAddr,
+    whole: Span,
+    /// What may be handed out, ascending: the whole without network, broadcast, gateway and excluded addresses.
+    usable: Vec<Span>,
+}
+
+impl Range {
+    /// Checks a range and fills in what was left out: it begins at the subnet's first address, ends at its last
+    /// one (IPv4: the one before broadcast), and the gateway is the subnet's first address.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(spec: &Spec) -> Result<Self, String> {
+        let subnet = spec.subnet;
+        let all = Span::of(subnet);
+        if all.len() < 4 {
+            return Err(format!("subnet {subnet} is too small, it needs at least 4 addresses"));
+        }
+        if subnet.ip() != subnet.network() {
+            let right = format!("{}/{}", subnet.network(), subnet.prefix());
+            return Err(format!("subnet {subnet} has host bits set, the network is {right}"));
+        }
+        let default = default_span(subnet);
+        let first = spec.first.map_or(Ok(default.first), |ip| inside(subnet, "rangeStart", ip))?;
+        let last = spec.last.map_or(Ok(default.last), |ip| inside(subnet, "rangeEnd", ip))?;
+        if first > last {
+            let (first, last) = (address(first, subnet.ip()), address(last, subnet.ip()));
+            return Err(format!("rangeStart {first} comes after rangeEnd {last}"));
+        }
+        let gateway = spec.gateway.unwrap_or(address(default.first, subnet.ip()));
+        check_gateway(subnet, gateway)?;
+        let mut range = Self { subnet, gateway, whole: Span { first, last }, usable: Vec::new() };
+        range.usable = range.find_usable(all, &spec.exclude);
+        Ok(range)
+    }
+
+    fn find_usable(&self, subnet: Span, exclude: &[IpNetwork]) -> Vec<Span> {
+        let mut holes = vec![Span::single(subnet.first), Span::single(number(self.gateway))];
+        holes.extend(self.subnet.is_ipv4().then_some(Span::single(subnet.last)));
+        holes.extend(
+            exclude.iter().filter(|net| net.is_ipv4() == self.subnet.is_ipv4()).map(|&net| Span::of(net)),
+        );
+        holes.into_iter().fold(vec![self.whole], |spans, hole| {
+            spans.into_iter().flat_map(|span| span.without(hole)).collect()
+        })
+    }
+
+    /// Whether the address lies in the range; it may be one that is never handed out.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        ip.is_ipv4() == self.subnet.is_ipv4() && self.whole.contains(number(ip))
+    }
+
+    /// Whether the address may be handed out.
+    pub fn may_lease(&self, ip: IpAddr) -> bool {
+        self.contains(ip) && self.usable.iter().any(|span| span.contains(number(ip)))
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.subnet.is_ipv4() == other.subnet.is_ipv4()
+            && self.whole.first <= other.whole.last
+            && other.whole.first <= self.whole.last
+    }
+}
+
+/// `10.0.0.50-10.0.0.99 of 10.0.0.0/24`; a subnet alone if all of it is meant.
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.whole != default_span(self.subnet) {
+            let end = |n| address(n, self.subnet.ip());
+            write!(f, "{}-{} of ", end(self.whole.first), end(self.whole.last))?;
+        }
+        write!(f, "{}", self.subnet)
+    }
+}
+
+/// All but the network address and, in IPv4, broadcast.
+fn default_span(subnet: IpNetwork) -> Span {
+    let Span { first, last } = Span::of(subnet);
+    Span { first: first + 1, last: if subnet.is_ipv4() { last - 1 } else { last } }
+}
+
+fn inside(subnet: IpNetwork, key: &str, ip: IpAddr) -> Result<u128, String> {
+    if subnet.contains(ip) { Ok(number(ip)) } else { Err(format!("{key} {ip} is not in subnet {subnet}")) }
+}
+
+/// A gateway outside of the subnet could not be reached, but for a link-local one: that is on every link.
+fn check_gateway(subnet: IpNetwork, gateway: IpAddr) -> Result<(), String> {
+    let link_local = match gateway {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    if subnet.contains(gateway) || (link_local && gateway.is_ipv4() == subnet.is_ipv4()) {
+        return Ok(());
+    }
+    Err(format!("gateway {gateway} is not in subnet {subnet}"))
+}
+
+/// Ranges of one family, which give one address together. Never empty.
+#[derive(Clone, Debug)]
+pub struct RangeSet(Vec<Range>);
+
+impl RangeSet {
+    /// Puts ranges together.
+    ///
+    /// # Errors
+    /// What keeps them from being a set.
+    pub fn new(ranges: Vec<Range>) -> Result<Self, String> {
+        let Some(first) = ranges.first() else { return Err("the range set is empty".into()) };
+        if let Some(other) = ranges.iter().find(|r| r.subnet.is_ipv4() != first.subnet.is_ipv4()) {
+            let (a, b) = (first.subnet, other.subnet);
+            return Err(format!("{a} and {b} are of different families; give each a range set of its own"));
+        }
+        let pairs = (1..ranges.len()).flat_map(|j| (0..j).map(move |i| (i, j)));
+        if let Some((i, j)) = pairs.into_iter().find(|&(i, j)| ranges[i].overlaps(&ranges[j])) {
+            return Err(format!("ranges {} and {} overlap", ranges[i], ranges[j]));
+        }
+        let set = Self(ranges);
+        if set.capacity() == 0 {
+            return Err(format!("range set {set} has no address to hand out, all are reserved or excluded"));
+        }
+        Ok(set)
+    }
+
+    /// The range that the address lies in.
+    pub fn range_of(&self, ip: IpAddr) -> Option<&Range> {
+        self.0.iter().find(|r| r.contains(ip))
+    }
+
+    /// Whether all ranges are IPv4 ranges; else all are IPv6 ranges.
+    pub fn is_ipv4(&self) -> bool {
+        self.0.iter().all(|r| r.subnet.is_ipv4())
+    }
+
+    /// A range of the one and a range of the other set that have an address in common.
+    pub fn overlap<'a>(&'a self, other: &'a Self) -> Option<(&'a Range, &'a Range)> {
+        self.0.iter().find_map(|a| other.0.iter().find(|b| a.overlaps(b)).map(|b| (a, b)))
+    }
+
+    /// How many addresses may be handed out.
+    pub fn capacity(&self) -> u128 {
+        self.0.iter().flat_map(|r| &r.usable).fold(0, |sum: u128, span| sum.saturating_add(span.len()))
+    }
+
+    /// Every address that may be handed out, once, beginning after the given one and wrapping round to it.
+    /// Without one, or with one of no range, beginning with the first.
+    pub fn candidates(&self, after: Option<IpAddr>) -> impl Iterator<Item = IpAddr> {
+        let start = after.and_then(|ip| Some((self.0.iter().position(|r| r.contains(ip))?, number(ip))));
+        let (mut soon, mut late) = (Vec::new(), Vec::new());
+        for (index, range) in self.0.iter().enumerate() {
+            for &span in &range.usable {
+                match start {
+                    Some((at, last)) if index == at => {
+                        soon.extend(span.above(last));
+                        late.extend(span.up_to(last));
+                    }
+                    Some((at, _)) if index < at => late.push(span),
+                    _ => soon.push(span),
+                }
+            }
+        }
+        let like = self.0[0].subnet.ip();
+        let numbers = soon.into_iter().chain(late).flat_map(|span| span.first..=span.last);
+        numbers.map(move |n| address(n, like))
+    }
+}
+
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ranges: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&ranges.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn spec(subnet: &str) -> Spec {
+        let subnet = subnet.parse().unwrap();
+        Spec { subnet, first: None, last: None, gateway: None, exclude: Vec::new() }
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn set(specs: &[Spec]) -> RangeSet {
+        RangeSet::new(specs.iter().map(|s| Range::new(s).unwrap()).collect()).unwrap()
+    }
+
+    fn addresses(set: &RangeSet, after: Option<&str>) -> Vec<String> {
+        set.candidates(after.map(ip)).map(|ip| ip.to_string()).collect()
+    }
+
+    #[test]
+    fn what_is_left_out_gets_the_defaults_of_the_reference() {
+        let v4 = Range::new(&spec("10.1.2.0/24")).unwrap();
+        assert_eq!(v4.whole, Span { first: number(ip("10.1.2.1")), last: number(ip("10.1.2.254")) });
+        assert_eq!((v4.to_string().as_str(), v4.gateway), ("10.1.2.0/24", ip("10.1.2.1")));
+        let v6 = Range::new(&spec("fd00:1::/64")).unwrap();
+        let last = number(ip("fd00:1::ffff:ffff:ffff:ffff"));
+        assert_eq!(v6.whole, Span { first: number(ip("fd00:1::1")), last });
+        assert_eq!(v6.gateway, ip("fd00:1::1"));
+    }
+
+    #[test]
+    fn network_broadcast_and_gateway_are_never_handed_out() {
+        assert_eq!(addresses(&set(&[spec("10.0.0.0/30")]), None), ["10.0.0.2"]);
+        let mut whole = spec("10.0.0.0/29");
+        (whole.first, whole.last) = (Some(ip("10.0.0.0")), Some(ip("10.0.0.7")));
+        whole.gateway = Some(ip("10.0.0.3"));
+        assert_eq!(
+            addresses(&set(&[whole]), None),
+            ["10.0.0.1", "10.0.0.2", "10.0.0.4", "10.0.0.5", "10.0.0.6"]
+        );
+        assert_eq!(addresses(&set(&[spec("fd00::/126")]), None), ["fd00::2", "fd00::3"]);
+    }
+
+    #[test]
+    fn excluded_addresses_are_stepped_over_however_many_they_are() {
+        let mut most = spec("fd00::/64");
+        most.exclude = vec!["fd00::/65".parse().unwrap(), "fd00::8000:0:0:0".parse().unwrap()];
+        let set = set(&[most]);
+        assert_eq!(set.candidates(None).next(), Some(ip("fd00::8000:0:0:1")));
+        assert!(!set.range_of(ip("fd00::7")).unwrap().may_lease(ip("fd00::7")));
+        assert_eq!(set.capacity(), (1 << 63) - 1);
+    }
+
+    #[test]
+    fn the_round_goes_on_after_the_last_address_through_all_ranges_and_back_to_it() {
+        let narrow = |subnet: &str, first: &str, last: &str| Spec {
+            first: Some(ip(first)),
+            last: Some(ip(last)),
+            ..spec(subnet)
+        };
+        let set = set(&[
+            narrow("10.0.0.0/24", "10.0.0.4", "10.0.0.6"),
+            narrow("10.9.0.0/24", "10.9.0.8", "10.9.0.9"),
+        ]);
+        let round = ["10.0.0.6", "10.9.0.8", "10.9.0.9", "10.0.0.4", "10.0.0.5"];
+        assert_eq!(addresses(&set, Some("10.0.0.5")), round);
+        let from_the_first = ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.9.0.8", "10.9.0.9"];
+        for after in [None, Some("10.9.0.9"), Some("10.7.7.7"), Some("fd00::5")] {
+            assert_eq!(addresses(&set, after), from_the_first, "{after:?}");
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_address_space_do_not_overflow() {
+        let top = set(&[spec("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124")]);
+        let last = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
+        assert_eq!(
+            top.candidates(Some(ip(last))).next(),
+            Some(ip("ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff2"))
+        );
+        let all = set(&[spec("::/0")]);
+        assert_eq!(all.candidates(Some(ip(last))).next(), Some(ip("::2")));
+        assert_eq!(all.capacity(), u128::MAX - 1);
+        assert_eq!(set(&[spec("0.0.0.0/0")]).candidates(None).next(), Some(ip("0.0.0.2")));
+    }
+
+    #[test]
+    fn a_range_that_makes_no_sense_is_refused_and_the_culprit_named() {
+        let with = |change: fn(&mut Spec)| {
+            let mut spec = spec("10.0.0.0/24");
+            change(&mut spec);
+            Range::new(&spec).unwrap_err()
+        };
+        let cases = [
+            (with(|s| s.subnet = "10.0.0.0/31".parse().unwrap()), "10.0.0.0/31 is too small"),
+            (with(|s| s.subnet = "fd00::/127".parse().unwrap()), "fd00::/127 is too small"),
+            (with(|s| s.subnet = "10.0.0.9/24".parse().unwrap()), "the network is 10.0.0.0/24"),
+            (with(|s| s.first = Some(ip("10.0.1.1"))), "rangeStart 10.0.1.1 is not in"),
+            (with(|s| s.last = Some(ip("fd00::1"))), "rangeEnd fd00::1 is not in"),
+            (
+                with(|s| (s.first, s.last) = (Some(ip("10.0.0.9")), Some(ip("10.0.0.8")))),
+                "10.0.0.9 comes after",
+            ),
+            (with(|s| s.gateway = Some(ip("10.0.1.1"))), "gateway 10.0.1.1 is not in"),
+            (with(|s| s.gateway = Some(ip("fe80::1"))), "gateway fe80::1 is not in"),
+        ];
+        for (error, culprit) in cases {
+            assert!(error.contains(culprit), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_link_local_gateway_serves_any_subnet_of_its_family() {
+        let v6 = Spec { gateway: Some(ip("fe80::1")), ..spec("fd00::/64") };
+        assert_eq!(set(&[v6]).candidates(None).next(), Some(ip("fd00::1")));
+        Range::new(&Spec { gateway: Some(ip("169.254.1.1")), ..spec("10.0.0.0/24") }).unwrap();
+    }
+
+    #[test]
+    fn ranges_that_are_no_set_are_refused() {
+        let of = |specs: &[Spec]| {
+            RangeSet::new(specs.iter().map(|s| Range::new(s).unwrap()).collect()).unwrap_err()
+        };
+        assert!(of(&[]).contains("empty"));
+        assert!(of(&[spec("10.0.0.0/24"), spec("fd00::/64")]).contains("different families"));
+        assert!(of(&[spec("10.0.0.0/24"), spec("10.1.0.0/24"), spec("10.0.0.0/16")]).contains("overlap"));
+        let empty = Spec { exclude: vec!["10.0.0.0/24".parse().unwrap()], ..spec("10.0.0.0/24") };
+        assert!(of(&[empty]).contains("no address to hand out"));
+    }
+
+    #[test]
+    fn parts_of_one_subnet_overlap_only_if_they_share_an_address() {
+        let part = |first: &str, last: &str| {
+            set(&[Spec { first: Some(ip(first)), last: Some(ip(last)), ..spec("10.0.0.0/24") }])
+        };
+        assert!(part("10.0.0.10", "10.0.0.20").overlap(&part("10.0.0.21", "10.0.0.30")).is_none());
+        assert!(part("10.0.0.10", "10.0.0.20").overlap(&part("10.0.0.20", "10.0.0.30")).is_some());
+        assert!(part("10.0.0.10", "10.0.0.20").overlap(&set(&[spec("10.0.0.0/24")])).is_some());
+    }
+
+    proptest! {
+        /// The model: all addresses in order, filtered one by one, rotated.
+        #[test]
+        fn candidates_are_those_of_a_simple_model(
+            ends in prop::collection::vec((0u8..64, 0u8..64), 1..4),
+            holes in prop::collection::vec((0u8..192, 28u8..=32), 0..6),
+            gateway in 0u8..64,
+            after in 0u8..200,
+        ) {
+            let exclude: Vec<IpNetwork> = holes
+                .iter()
+                .map(|(host, prefix)| format!("10.0.0.{host}/{prefix}").parse().unwrap())
+                .collect();
+            let at = |range: usize, n: u8| ip(&format!("10.0.0.{}", range * 64 + usize::from(n)));
+            let ranges: Vec<Range> = ends.iter().enumerate().map(|(i, &(a, b))| {
+                let (first, last) = (Some(at(i, a.min(b))), Some(at(i, a.max(b))));
+                let subnet = format!("10.0.0.{}/26", i * 64).parse().unwrap();
+                Range::new(&Spec { subnet, first, last, gateway: Some(at(i, gateway)), exclude: exclude.clone() })
+                    .unwrap()
+            }).collect();
+
+            let allowed = |ip: &IpAddr| {
+                let IpAddr::V4(v4) = ip else { unreachable!() };
+                let host = v4.octets()[3] % 64;
+                ![0, 63, gateway].contains(&host) && !exclude.iter().any(|net| net.contains(*ip))
+            };
+            let all: Vec<IpAddr> = ends.iter().enumerate()
+                .flat_map(|(i, &(a, b))| (a.min(b)..=a.max(b)).map(move |n| at(i, n)))
+                .collect();
+            let after = ip(&format!("10.0.0.{after}"));
+            let turn = all.iter().position(|&ip| ip == after).map_or(0, |p| p + 1);
+            let model: Vec<IpAddr> =
+                all[turn..].iter().chain(&all[..turn]).copied().filter(allowed).collect();
+
+            match RangeSet::new(ranges) {
+                Ok(set) => {
+                    prop_assert_eq!(set.capacity(), model.len() as u128);
+                    prop_assert_eq!(set.candidates(Some(after)).collect::<Vec<_>>(), model);
+                }
+                Err(_) => prop_assert!(model.is_empty()),
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Which boot is this?
+
+use std::fs::File;
+use std::io::{self, Read};
+
+/// Bytes of an id, a UUID as text.
+pub const ID_LEN: usize = 36;
+
+/// The id that the kernel gave to this boot (random(4)).
+///
+/// # Errors
+/// What the file system says, if /proc is missing.
+pub fn id() -> io::Result<[u8; ID_LEN]> {
+    let mut id = [0; ID_LEN];
+    File::open("/proc/sys/kernel/random/boot_id")?.read_exact(&mut id)?;
+    Ok(id)
+}

@@ -1,0 +1,341 @@
+//! Which addresses has this owner? The answer without reading every lease: a hash table from owners to addresses in
+//! the file `.index`.
+//!
+//! The index is a hint about a truth that lives elsewhere, the lease files, and others change them: the reference,
+//! an administrator with `rm` or `cp`. So two things are asked of it:
+//!
+//! - *An entry too many does no harm.* Whoever uses an entry reads the lease file and believes only that.
+//! - *An entry too few must show.* An index is believed to be complete only under its seal.
+//!
+//! **The seal.** The last step of a change, still under the lock, sets the directory's modification time one hour
+//! back, and then notes in the index the directory's two times as they are now. Whoever creates, removes or renames a
+//! file in the directory, by whatever means, makes the kernel set both times to the same instant. Sealed, they are
+//! an hour apart. So no such change can leave the seal whole, however close it follows and wherever the clock is set:
+//! the granularity of time stamps, which spoils every comparison of a mere "last changed at", plays no part.
+//! Tools that restore the modification time (`cp -a`, `tar`, `touch`) still change the other one, the
+//! change time, which no program can set.
+//!
+//! Without a whole seal every lease file is read once, and the index is made anew. That happens
+//!
+//! - after a change by others, or a copied or restored directory;
+//! - after a kill between the first change and the seal: a change breaks the old seal at once, for it is a
+//!   change of the directory like any other;
+//! - once after a boot. The seal names the boot that made it, so what a loss of power leaves of the index's pages
+//!   does not matter, and nothing here waits for the disk.
+//!
+//! Two things are beyond it, as they are beyond the lock: a lease file that is *added* without the lock in the
+//! microseconds between a change and its seal, and one that is overwritten in place, which is no change of the
+//! directory. The reference does neither. The next reading of all files finds both.
+//!
+//! **The file** is one sector of header and then buckets of one sector each. A bucket has room for [`SLOTS`] entries;
+//! one that overflowed says so, and a search in it ends with a reading of all files and a larger index. Nothing is
+//! ever moved, so a change costs the same however many entries there are.
+
+use std::fs::{self, File, FileTimes, OpenOptions};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use nix::libc;
+
+use super::boot;
+
+/// The file's name. The reference reads it as it reads every file, and finds no container in it.
+const NAME: &str = ".index";
+/// Changes with the file's format.
+const MAGIC: &[u8; 8] = b"leases-1";
+/// Bytes of a bucket, and of the header.
+const SECTOR: usize = 512;
+/// Bytes of an entry: a key and an address.
+const SLOT: usize = 24;
+/// Entries in a bucket. Its last bytes hold the mark of overflow.
+const SLOTS: usize = 21;
+const OVERFLOW: usize = SECTOR - 1;
+/// How full the buckets of a new index are at most, on average: it can grow by half before they overflow.
+const LOAD: usize = 8;
+const FEWEST_BUCKETS: usize = 64;
+/// The distance of the two times of a sealed directory. Coarser than any file system's time stamps.
+const APART: Duration = Duration::from_secs(3600);
+
+/// What the header begins with if the index is complete: format, boot, and the directory's two times.
+const SEAL: usize = MAGIC.len() + boot::ID_LEN + 4 * 8;
+type Seal = [u8; SEAL];
+const BUCKETS_AT: usize = SEAL;
+const COUNT_AT: usize = SEAL + 8;
+const HEADER: usize = SEAL + 16;
+
+/// An index that has an entry for every lease.
+#[derive(Debug)]
+pub struct Index {
+    file: File,
+    buckets: u64,
+    count: u64,
+}
+
+impl Index {
+    /// Opens the index, if it is sealed.
+    pub fn sealed(dir: &Path) -> Option<Self> {
+        let file = options().open(dir.join(NAME)).ok()?;
+        let mut header = [0; HEADER];
+        file.read_exact_at(&mut header, 0).ok()?;
+        let whole = header[..SEAL] == seal_of(dir).ok()?;
+        let (buckets, count) = (read_u64(&header, BUCKETS_AT), read_u64(&header, COUNT_AT));
+        (whole && buckets > 0).then_some(Self { file, buckets, count })
+    }
+
+    /// Begins a new index with room for so many leases, and more. It has no seal yet.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn begin(dir: &Path, leases: usize) -> io::Result<Self> {
+        let file = options().create(true).truncate(true).mode(0o600).open(dir.join(NAME))?;
+        let buckets = (leases / LOAD).next_power_of_two().max(FEWEST_BUCKETS) as u64;
+        file.set_len((buckets + 1) * SECTOR as u64)?;
+        Ok(Self { file, buckets, count: 0 })
+    }
+
+    /// How many leases there are.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The addresses that may be the owner's. None if the index cannot say.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn find(&self, owner: &str) -> io::Result<Option<Vec<IpAddr>>> {
+        let key = key(owner);
+        let bucket = self.bucket(key)?;
+        let addresses =
+            || slots(&bucket).filter(|(_, slot)| slot_key(slot) == key).map(|(_, slot)| slot_ip(slot));
+        Ok((bucket[OVERFLOW] == 0).then(|| addresses().collect()))
+    }
+
+    /// Adds a lease.
+    ///
+    /// # Errors
+    /// What the file system says. The index must not be sealed then.
+    pub fn insert(&mut self, owner: &str, ip: IpAddr) -> io::Result<()> {
+        let key = key(owner);
+        let bucket = self.bucket(key)?;
+        let free = slots(&bucket).find(|(_, slot)| slot_key(slot) == 0);
+        match free {
+            Some((at, _)) => self.write(key, at, &slot(key, ip))?,
+            None => self.write(key, OVERFLOW, &[1])?,
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Removes a lease.
+    ///
+    /// # Errors
+    /// As [`Index::insert`].
+    pub fn remove(&mut self, owner: &str, ip: IpAddr) -> io::Result<()> {
+        let key = key(owner);
+        let bucket = self.bucket(key)?;
+        let entry = slot(key, ip);
+        if let Some((at, _)) = slots(&bucket).find(|(_, slot)| **slot == entry) {
+            self.write(key, at, &[0; SLOT])?;
+        }
+        self.count = self.count.saturating_sub(1);
+        Ok(())
+    }
+
+    /// Seals the index: it has an entry for every lease now. Where there is no lease, none is needed: it is removed.
+    ///
+    /// # Errors
+    /// What the file system says. Then it has no seal, and is made anew next time.
+    pub fn seal(&self, dir: &Path) -> io::Result<()> {
+        if self.count == 0 {
+            return fs::remove_file(dir.join(NAME));
+        }
+        let back = SystemTime::now().checked_sub(APART).unwrap_or(SystemTime::UNIX_EPOCH);
+        File::open(dir)?.set_times(FileTimes::new().set_modified(back))?;
+        let mut header = [0; HEADER];
+        header[..SEAL].copy_from_slice(&seal_of(dir)?);
+        header[BUCKETS_AT..COUNT_AT].copy_from_slice(&self.buckets.to_le_bytes());
+        header[COUNT_AT..].copy_from_slice(&self.count.to_le_bytes());
+        self.file.write_all_at(&header, 0)
+    }
+
+    fn bucket_at(&self, key: u64) -> u64 {
+        (1 + key % self.buckets) * SECTOR as u64
+    }
+
+    fn bucket(&self, key: u64) -> io::Result<[u8; SECTOR]> {
+        let mut bucket = [0; SECTOR];
+        self.file.read_exact_at(&mut bucket, self.bucket_at(key))?;
+        Ok(bucket)
+    }
+
+    fn write(&self, key: u64, at: usize, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all_at(bytes, self.bucket_at(key) + at as u64)
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+    options
+}
+
+/// How a seal on the directory, as it is now, reads.
+fn seal_of(dir: &Path) -> io::Result<Seal> {
+    let now = fs::metadata(dir)?;
+    let times = [now.mtime(), now.mtime_nsec(), now.ctime(), now.ctime_nsec()];
+    let bytes = MAGIC.iter().copied().chain(boot::id()?).chain(times.into_iter().flat_map(i64::to_le_bytes));
+    let mut seal = [0; SEAL];
+    seal.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+    Ok(seal)
+}
+
+/// The key of an owner: FNV-1a, the same in every build. Never 0, which marks a free slot.
+fn key(owner: &str) -> u64 {
+    let hash = owner.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash.max(1)
+}
+
+fn slots(bucket: &[u8; SECTOR]) -> impl Iterator<Item = (usize, &[u8; SLOT])> {
+    bucket.as_chunks::<SLOT>().0.iter().take(SLOTS).enumerate().map(|(n, slot)| (n * SLOT, slot))
+}
+
+fn slot(key: u64, ip: IpAddr) -> [u8; SLOT] {
+    let ip = match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+        IpAddr::V6(ip) => ip,
+    };
+    let mut slot = [0; SLOT];
+    slot[..8].copy_from_slice(&key.to_le_bytes());
+    slot[8..].copy_from_slice(&ip.octets());
+    slot
+}
+
+fn slot_key(slot: &[u8; SLOT]) -> u64 {
+    read_u64(slot, 0)
+}
+
+fn slot_ip(slot: &[u8; SLOT]) -> IpAddr {
+    let mut octets = [0; 16];
+    octets.copy_from_slice(&slot[8..]);
+    Ipv6Addr::from(octets).to_canonical()
+}
+
+fn read_u64(bytes: &[u8], at: usize) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(n: u32) -> IpAddr {
+        IpAddr::V4((0x0a00_0000 + n).into())
+    }
+
+    fn owner(n: u32) -> String {
+        format!("container-{n}\r\neth0")
+    }
+
+    fn index_of(dir: &Path, leases: u32, room_for: usize) -> Index {
+        let mut index = Index::begin(dir, room_for).unwrap();
+        (0..leases).for_each(|n| index.insert(&owner(n), ip(n)).unwrap());
+        index
+    }
+
+    #[test]
+    fn every_lease_is_found_by_its_owner_under_the_seal() {
+        let dir = tempfile::tempdir().unwrap();
+        index_of(dir.path(), 1000, 1000).seal(dir.path()).unwrap();
+        let mut index = Index::sealed(dir.path()).unwrap();
+        assert_eq!(index.count(), 1000);
+        assert!((0..1000).all(|n| index.find(&owner(n)).unwrap() == Some(vec![ip(n)])));
+        index.remove(&owner(7), ip(7)).unwrap();
+        assert_eq!(index.find(&owner(7)).unwrap(), Some(vec![]));
+        let v6: IpAddr = "fd00::1".parse().unwrap();
+        index.insert(&owner(8), v6).unwrap();
+        assert_eq!(index.find(&owner(8)).unwrap(), Some(vec![ip(8), v6]));
+        assert_eq!(index.count(), 1000);
+    }
+
+    /// Also in the same tick of the kernel's clock, and with the old modification time put back.
+    #[test]
+    fn the_seal_breaks_with_any_change_of_the_directory() {
+        type Change = (&'static str, fn(&Path));
+        let changes: [Change; 5] = [
+            ("create", |dir| fs::write(dir.join("10.0.0.9"), "c").unwrap()),
+            ("remove", |dir| fs::remove_file(dir.join("10.0.0.1")).unwrap()),
+            ("rename", |dir| fs::rename(dir.join("10.0.0.1"), dir.join("10.0.0.2")).unwrap()),
+            ("link", |dir| fs::hard_link(dir.join("10.0.0.1"), dir.join("10.0.0.2")).unwrap()),
+            ("subdirectory", |dir| fs::create_dir(dir.join("x")).unwrap()),
+        ];
+        for (what, change) in changes {
+            let dir = tempfile::tempdir().unwrap();
+            fs::write(dir.path().join("10.0.0.1"), "c").unwrap();
+            let index = index_of(dir.path(), 1, 1);
+            for _ in 0..3 {
+                index.seal(dir.path()).unwrap();
+                assert!(Index::sealed(dir.path()).is_some(), "{what}");
+            }
+            change(dir.path());
+            assert!(Index::sealed(dir.path()).is_none(), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_copied_or_restored_directory_has_no_seal() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+        fs::create_dir(&one).unwrap();
+        index_of(&one, 1, 1).seal(&one).unwrap();
+        let copied = std::process::Command::new("cp").arg("-a").args([&one, &two]).status().unwrap();
+        assert!(copied.success());
+        assert_eq!(fs::metadata(&one).unwrap().mtime(), fs::metadata(&two).unwrap().mtime());
+        assert!(Index::sealed(&one).is_some());
+        assert!(Index::sealed(&two).is_none());
+    }
+
+    #[test]
+    fn the_index_goes_with_the_last_lease() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut index = index_of(dir.path(), 1, 1);
+        index.seal(dir.path()).unwrap();
+        index.remove(&owner(0), ip(0)).unwrap();
+        index.seal(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_no_index_has_no_seal() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(NAME);
+        index_of(dir.path(), 3, 3).seal(dir.path()).unwrap();
+        let whole = fs::read(&file).unwrap();
+        for garbage in [&b""[..], b"x", &[0; 4096], &whole[..HEADER - 1]] {
+            fs::write(&file, garbage).unwrap();
+            assert!(Index::sealed(dir.path()).is_none());
+        }
+        fs::write(&file, whole).unwrap();
+        assert!(Index::sealed(dir.path()).is_some());
+        fs::rename(&file, dir.path().join("x")).unwrap();
+        std::os::unix::fs::symlink("x", &file).unwrap();
+        assert!(Index::sealed(dir.path()).is_none());
+    }
+
+    #[test]
+    fn an_overflown_bucket_says_that_it_cannot_answer_and_the_others_still_do() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut index = Index::begin(dir.path(), 1).unwrap();
+        (0..SLOTS as u32).for_each(|n| index.insert("many", ip(n)).unwrap());
+        assert_eq!(index.find("many").unwrap().unwrap().len(), SLOTS);
+        index.insert("many", ip(99)).unwrap();
+        assert_eq!(index.find("many").unwrap(), None);
+        assert_eq!(index.find("another").unwrap(), Some(vec![]));
+    }
+}

@@ -1,0 +1,110 @@
+//! A lease on disk: a file that is named by the address and says who holds it.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use cni::Attachment;
+
+/// Who holds a lease, as its file says: `CONTAINER CR LF INTERFACE`. Files of before 2018 name the container only;
+/// such a lease may be of any of its interfaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub container: String,
+    pub ifname: Option<String>,
+}
+
+impl Owner {
+    /// Reads a file's content. None for a file that was torn by a crash, and names no container: it may be empty, or
+    /// zeroes after a loss of power.
+    pub fn parse(content: &[u8]) -> Option<Self> {
+        let text = String::from_utf8_lossy(content);
+        let blank = |c: char| c.is_whitespace() || c == '\0';
+        let mut lines =
+            text.trim_matches(blank).splitn(2, '\n').map(|line| line.trim_matches(blank).to_owned());
+        let container = lines.next().filter(|name| !name.is_empty())?;
+        Some(Self { container, ifname: lines.next() })
+    }
+
+    /// The file's content.
+    pub fn content(&self) -> String {
+        match &self.ifname {
+            Some(ifname) => format!("{}\r\n{ifname}", self.container),
+            None => self.container.clone(),
+        }
+    }
+
+    /// The container's owner of before 2018.
+    pub fn any_interface(&self) -> Self {
+        Self { container: self.container.clone(), ifname: None }
+    }
+}
+
+impl From<&Attachment> for Owner {
+    fn from(at: &Attachment) -> Self {
+        Self { container: at.container.to_string(), ifname: Some(at.ifname.to_string()) }
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "container {}", self.container)?;
+        self.ifname.as_ref().map_or(Ok(()), |ifname| write!(f, ", interface {ifname}"))
+    }
+}
+
+/// An address and who holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    pub ip: IpAddr,
+    pub owner: Owner,
+}
+
+/// The address that a file is named by. None for other files, also for an address in another form than the one that
+/// is written (RFC 5952): such a file keeps nobody from taking the address.
+pub fn address(file_name: &str) -> Option<IpAddr> {
+    let ip: IpAddr = file_name.parse().ok()?;
+    (ip == ip.to_canonical() && ip.to_string() == file_name).then_some(ip)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(container: &str, ifname: Option<&str>) -> Option<Owner> {
+        Some(Owner { container: container.into(), ifname: ifname.map(Into::into) })
+    }
+
+    #[test]
+    fn both_forms_of_the_reference_and_what_an_editor_makes_of_them_are_read() {
+        assert_eq!(Owner::parse(b"c1\r\neth0"), owner("c1", Some("eth0")));
+        assert_eq!(Owner::parse(b"c1"), owner("c1", None));
+        assert_eq!(Owner::parse(b" c1 \neth0\n"), owner("c1", Some("eth0")));
+        assert_eq!(Owner::parse(b"c1\n"), owner("c1", None));
+    }
+
+    #[test]
+    fn a_torn_file_names_nobody() {
+        for torn in [&b""[..], b"\r\n", b" \n", b"\0\0\0\0"] {
+            assert_eq!(Owner::parse(torn), None, "{torn:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        for owner in [owner("c", Some("eth0")), owner("c", None)].into_iter().flatten() {
+            assert_eq!(Owner::parse(owner.content().as_bytes()), Some(owner));
+        }
+    }
+
+    #[test]
+    fn only_the_canonical_form_of_an_address_names_a_lease() {
+        for good in ["10.0.0.5", "fd00::5", "1:0:0:2::3", "::"] {
+            assert!(address(good).is_some(), "{good}");
+        }
+        for bad in
+            ["lock", "last_reserved_ip.0", "10.0.0.05", "FD00::5", "fd00:0::5", "::ffff:10.0.0.5", ".new"]
+        {
+            assert!(address(bad).is_none(), "{bad}");
+        }
+    }
+}
