@@ -1,1 +1,134 @@
-fn main() {}
+//! A veth pair between container and host, the host's end a port of a bridge.
+
+mod bridge;
+mod conf;
+mod gateway;
+mod port;
+mod vlan;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Result, Undo};
+use conf::{Conf, RawConf};
+use iface::{Namespace, announce, apply, remove, verify};
+use netlink::OperState;
+use port::Port;
+
+/// A port begins to forward within milliseconds after both ends are up; on a busy host later.
+const PORT_UP: Duration = Duration::from_secs(10);
+
+struct Bridge;
+
+impl Plugin for Bridge {
+    const NAME: &'static str = "bridge";
+    const READS_ARGS: bool = true;
+    type Raw = RawConf;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        let host = Namespace::host()?;
+        let sandbox = Namespace::open(&call.netns)?;
+        let mtu = conf.mtu.resolve(&host)?;
+
+        let bridge = bridge::ensure(&host, conf, mtu)?;
+        let port = match port::of_chain(&host, call)? {
+            Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
+            None => port::create(&host, &bridge, &sandbox, call, mtu, undo)?,
+        };
+        port::configure(&host, &port.host, conf)?;
+
+        let (mut result, position) = report(call, &host, &bridge, &sandbox, &port);
+        if let Some(ipam) = &call.net.ipam {
+            let container = port.container.as_ref().ok_or_else(nothing_to_address)?;
+            result.put_first(ipam.add(undo)?, position);
+            gateway::complete(&mut result, position, conf)?;
+            apply::addresses_and_routes(&sandbox, container, &result, position, conf.enable_dad)?;
+            gateway::assign(&host, &bridge, &mut result, position, conf)?;
+        } else if let Some(container) = port.container.as_ref().filter(|_| !conf.container_down) {
+            sandbox.nl.set_up(container)?;
+        }
+        if !conf.container_down {
+            host.nl.wait_for_state(&port.host, OperState::Up, PORT_UP)?;
+        }
+        if let Some(container) = &port.container {
+            announce::forget(&host, &bridge, &result)?;
+            announce::addresses(&sandbox, container, &result, position)?;
+        }
+        bridge::warn_without_netfilter(&host, conf);
+        if !call.net.dns.is_empty() {
+            result.dns = call.net.dns.clone();
+        }
+        Ok(result)
+    }
+
+    fn del(call: &Del<RawConf>) -> Result<()> {
+        let mut failures = Failures::new();
+        // The address is given back last: nobody else may get it while the container still answers to it.
+        if let Some(host) = failures.note(Namespace::host()) {
+            failures.note(port::release_adopted(&host, call));
+            failures.note(remove::veth(&host, &call.net.name, &call.at, call.netns.as_ref()));
+            failures.note(vlan::remove_unused_gateway(&host, &call.conf));
+        }
+        if let Some(ipam) = &call.net.ipam {
+            failures.note(ipam.del());
+        }
+        failures.into_result()
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let host = Namespace::host()?;
+        let sandbox = Namespace::open(&call.netns)?;
+        let bridge = bridge::verify(&host, &call.conf, &call.prev)?;
+        if let Some(container) = port::verify(&host, &bridge, &sandbox, call)? {
+            let position = verify::position(&call.prev, &call.at)?;
+            verify::addresses_and_routes(&sandbox, &container, &call.prev, position)?;
+        }
+        match &call.net.ipam {
+            Some(ipam) => ipam.check(),
+            None => Ok(()),
+        }
+    }
+
+    fn gc(call: &Gc<RawConf>) -> Result<()> {
+        let mut failures = Failures::new();
+        if let Some(host) = failures.note(Namespace::host()) {
+            failures.note(remove::stale_veths(&host, call));
+            failures.note(vlan::remove_unused_gateway(&host, &call.conf));
+        }
+        if let Some(ipam) = &call.net.ipam {
+            failures.note(ipam.gc());
+        }
+        failures.into_result()
+    }
+}
+
+/// What the plugins before this one made, the bridge, the port, and the container's end, with the position of the latter.
+fn report(
+    call: &Add<Conf>,
+    host: &Namespace,
+    bridge: &netlink::Link,
+    sandbox: &Namespace,
+    port: &Port,
+) -> (AddResult, usize) {
+    let mut result = call.net.prev.clone().unwrap_or_default();
+    result.interfaces.push(host.report(bridge));
+    if port.adopted {
+        let position = result.container_interface(&call.at.ifname).unwrap_or(result.interfaces.len());
+        return (result, position);
+    }
+    result.interfaces.push(host.report(&port.host));
+    result.interfaces.extend(port.container.as_ref().map(|link| sandbox.report(link)));
+    let position = result.interfaces.len() - 1;
+    (result, position)
+}
+
+fn nothing_to_address() -> Error {
+    Error::config("ipam: the container has no interface that could get an address")
+        .detail("the host-side interface of prevResult became the bridge's port; its container's side is not an interface")
+}
+
+fn main() -> ExitCode {
+    cni::main::<Bridge>()
+}

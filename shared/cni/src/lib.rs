@@ -27,7 +27,7 @@ pub use call::{Add, Attachment, Check, Command, Del, Gc, Net, Status};
 pub use delegate::Ipam;
 pub use error::{Code, Error, Failures, Result, ResultExt};
 pub use name::{ContainerId, IfName, NetworkName, PluginType};
-pub use plugin::{Plugin, main};
+pub use plugin::{Plugin, main, warn};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use undo::Undo;
 pub use version::Version;

@@ -27,7 +27,7 @@ pub trait Plugin {
     /// The configuration as written: DEL and GC see only this.
     type Raw: DeserializeOwned;
     /// The configuration as checked. No I/O: what depends on the host is a step of `add`.
-    type Conf: TryFrom<Self::Raw, Error = Error>;
+    type Conf: TryFrom<Self::Raw, Error: Into<Error>>;
 
     /// Makes the attachment. Each step that creates something tells `undo` how to take it back.
     ///
@@ -82,6 +82,12 @@ pub fn main<P: Plugin>() -> ExitCode {
     ExitCode::FAILURE
 }
 
+/// Writes a line to the log, which for a plugin is stderr: something works less well than the configuration wants.
+#[expect(clippy::print_stderr, reason = "the log of a plugin")]
+pub fn warn<P: Plugin>(text: &str) {
+    eprintln!("{}: warning: {text}", P::NAME);
+}
+
 #[expect(clippy::print_stderr, reason = "someone started the plugin by hand and looks at the terminal")]
 fn about<P: Plugin>() {
     eprintln!("CNI plugin {} {} (Ferrule)", P::NAME, env!("CARGO_PKG_VERSION"));
@@ -127,7 +133,7 @@ fn add<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     if P::READS_ARGS {
         env.args.refuse_unknown()?;
     }
-    let conf = P::Conf::try_from(document.raw::<P::Raw>()?)?;
+    let conf = conf::<P>(document)?;
     let call =
         Add { at: attachment(env)?, netns: env.netns(P::NEEDS_NETNS)?, args: env.args.clone(), net, conf };
     let mut undo = Undo::new();
@@ -155,7 +161,7 @@ fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let prev =
         document.prev()?.ok_or_else(|| missing_prev(P::NAME, "CHECK compares with what ADD returned"))?;
     let net = document.net(env, Some(prev.clone()))?;
-    let conf = P::Conf::try_from(document.raw::<P::Raw>()?)?;
+    let conf = conf::<P>(document)?;
     let call = Check {
         at: attachment(env)?,
         netns: env.netns(P::NEEDS_NETNS)?,
@@ -177,8 +183,12 @@ fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
 
 fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(env, None)?;
-    let call = Status { net, conf: P::Conf::try_from(document.raw::<P::Raw>()?)? };
+    let call = Status { net, conf: conf::<P>(document)? };
     guarded(|| P::status(&call))
+}
+
+fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
+    P::Conf::try_from(document.raw::<P::Raw>()?).map_err(Into::into)
 }
 
 fn attachment(env: &Environment) -> Result<crate::Attachment> {

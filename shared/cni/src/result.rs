@@ -22,13 +22,12 @@ pub struct AddResult {
 }
 
 impl AddResult {
-    /// Takes over what an IPAM plugin gave: addresses, for the given interface, routes, and DNS settings.
-    pub fn take_leases(&mut self, leases: AddResult, interface: usize) {
-        self.ips = leases.ips;
-        for ip in &mut self.ips {
-            ip.interface = Some(interface);
-        }
-        self.routes = leases.routes;
+    /// Takes over what an IPAM plugin gave, for the interface at a position: addresses and routes, before those of
+    /// earlier plugins of the chain, and DNS settings. Many a caller looks at the first address only.
+    pub fn put_first(&mut self, leases: AddResult, interface: usize) {
+        let own = leases.ips.into_iter().map(|ip| IpConfig { interface: Some(interface), ..ip });
+        self.ips.splice(0..0, own);
+        self.routes.splice(0..0, leases.routes);
         self.dns = leases.dns;
     }
 

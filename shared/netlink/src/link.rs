@@ -40,6 +40,8 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// Whether it can carry packets now.
     pub state: OperState,
+    /// The text for people (`ip link set alias`). Empty if there is none.
+    pub alias: String,
     /// `veth`, `bridge`, ...; none for a physical one and loopback.
     pub kind: Option<String>,
     /// The index of the bridge (or bond, VRF) that it is a port of.
@@ -83,6 +85,7 @@ impl Link {
     fn take(&mut self, kind: u16, value: &[u8]) {
         match kind {
             IFLA_IFNAME => self.name = read_str(value).unwrap_or_default().to_owned(),
+            IFLA_IFALIAS => self.alias = read_str(value).unwrap_or_default().to_owned(),
             IFLA_ADDRESS => self.mac = Mac::read(value),
             IFLA_MTU => self.mtu = read_u32(value).unwrap_or_default(),
             IFLA_PROMISCUITY => self.promiscuity = read_u32(value).unwrap_or_default(),
@@ -179,7 +182,7 @@ pub struct Bridge<'a> {
 }
 
 /// What to change about a link. What is none stays.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct LinkChange<'a> {
     /// Administratively up or down.
     pub up: Option<bool>,
@@ -200,6 +203,18 @@ pub struct LinkChange<'a> {
 }
 
 impl LinkChange<'_> {
+    /// Changes nothing.
+    pub const NONE: Self = Self {
+        up: None,
+        mtu: None,
+        mac: None,
+        master: None,
+        promisc: None,
+        allmulti: None,
+        tx_queue_len: None,
+        alias: None,
+    };
+
     fn flags(&self) -> (u32, u32) {
         let wanted = [(IFF_UP, self.up), (IFF_PROMISC, self.promisc), (IFF_ALLMULTI, self.allmulti)];
         wanted.into_iter().fold((0, 0), |(flags, mask), (flag, on)| match on {
@@ -304,7 +319,8 @@ impl Netlink {
                 });
             });
         });
-        let made = self.create(message, "create veth", veth.name, &format!("{} with peer {name}", veth.name))?;
+        let made =
+            self.create(message, "create veth", veth.name, &format!("{} with peer {name}", veth.name))?;
         // It becomes a port after the kernel has told of its making, yet within the request.
         Ok(Link { master: veth.master, ..made })
     }
@@ -360,7 +376,7 @@ impl Netlink {
     /// # Errors
     /// If it is gone, or the kernel refuses.
     pub fn set_up(&self, link: &Link) -> Result<()> {
-        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
+        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::NONE })
     }
 
     /// Deletes a link, and with it its peer. That it is gone already is fine.

@@ -6,10 +6,9 @@ use ipnetwork::IpNetwork;
 
 use crate::address::family;
 use crate::uapi::{
-    AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_EXCL, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RT_SCOPE_UNIVERSE,
-    RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY,
-    RTA_TABLE, RTAX_ADVMSS, RTAX_MTU, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST, RTNH_F_ONLINK,
-    RTPROT_BOOT,
+    AF_INET, AF_INET6, NLM_F_CREATE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN,
+    RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE,
+    RTAX_ADVMSS, RTAX_MTU, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST, RTNH_F_ONLINK, RTPROT_BOOT,
 };
 use crate::wire::{Attributes, Message, read_ip, read_u32};
 use crate::{Netlink, Result, error};
@@ -201,12 +200,12 @@ impl Netlink {
         Ok(defaults.min_by_key(|r| (r.dst.is_ipv6(), r.priority)))
     }
 
-    /// Adds a route.
+    /// Adds a route. One to the same destination by another way stays: IPv4 prefers the newer one, IPv6 uses both.
     ///
     /// # Errors
-    /// If there is one, its gateway cannot be reached, or the kernel refuses.
+    /// If exactly this one is there, its gateway cannot be reached, or the kernel refuses.
     pub fn add_route(&self, route: &Route) -> Result<()> {
-        let outcome = self.socket.request(route.message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL), |_, _| {});
+        let outcome = self.socket.request(route.message(RTM_NEWROUTE, NLM_F_CREATE), |_, _| {});
         outcome.map_err(|r| r.during("add route", Named(route)))
     }
 

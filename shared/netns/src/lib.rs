@@ -5,6 +5,8 @@
 
 #![warn(missing_docs)]
 
+mod packet;
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::fs::File;
@@ -17,6 +19,8 @@ use std::process;
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::fstatfs;
+
+pub use packet::PacketSocket;
 
 /// The namespace of the calling thread.
 const CURRENT: &str = "/proc/thread-self/ns/net";

@@ -1,0 +1,121 @@
+//! The bridge itself: shared by all attachments of its networks, made by whoever comes first.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use cni::{AddResult, Code, Error, Result};
+use iface::Namespace;
+use netlink::{Link, LinkChange, Mac};
+
+use crate::Bridge;
+use crate::conf::{Conf, Mtu};
+
+impl Mtu {
+    /// In bytes. None: the kernel's default.
+    pub fn resolve(self, host: &Namespace) -> Result<Option<u32>> {
+        match self {
+            Self::Kernel => Ok(None),
+            Self::Bytes(bytes) => Ok(Some(bytes)),
+            Self::DefaultRoute => {
+                let link = host.nl.default_route()?.and_then(|route| route.link);
+                let link = link.map(|index| host.nl.link_by_index(index)).transpose()?.flatten();
+                // A host without a default route reaches nothing that a larger packet could not.
+                Ok(link.map(|link| link.mtu))
+            }
+        }
+    }
+}
+
+/// Finds the bridge, or makes it, and sees that it does what the configuration needs.
+pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
+    let bridge = match host.nl.link(&conf.bridge)? {
+        Some(link) => link,
+        None => create(host, conf, mtu)?,
+    };
+    if !bridge.is("bridge") {
+        let kind = bridge.kind.as_deref().unwrap_or("physical or loopback");
+        return Err(Error::config(format!(
+            "bridge {}: there is a link of that name, of kind {kind}",
+            conf.bridge
+        ))
+        .detail("give the bridge another name, or delete the link"));
+    }
+    if conf.vlans.is_some() && bridge.vlan_filtering != Some(true) {
+        host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
+    }
+    let promisc = conf.promisc && !bridge.promisc;
+    if promisc || !bridge.up {
+        let change = LinkChange { up: Some(true), promisc: promisc.then_some(true), ..LinkChange::NONE };
+        host.nl.change_link(&bridge, &change)?;
+    }
+    Ok(bridge)
+}
+
+fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
+    let vlan_filtering = conf.vlans.is_some();
+    let made = host.nl.create_bridge(&netlink::Bridge {
+        name: &conf.bridge,
+        mac: random_mac(),
+        mtu,
+        vlan_filtering,
+    });
+    let bridge = match made {
+        Ok(link) => link,
+        // Another plugin was faster.
+        Err(e) if e.is_exists() => host.link(&conf.bridge)?,
+        Err(e) if vlan_filtering && e.is_unsupported() => return Err(without_vlans(e)),
+        Err(e) => return Err(e.into()),
+    };
+    // The host routes for the bridge; it does not learn routes from what containers advertise there.
+    host.set_sysctl(&format!("ipv6/conf/{}/accept_ra", bridge.name), "0").or_else(unless_ipv6_is_off)?;
+    Ok(bridge)
+}
+
+fn unless_ipv6_is_off(error: Error) -> Result<()> {
+    if std::path::Path::new("/proc/sys/net/ipv6").exists() { Err(error) } else { Ok(()) }
+}
+
+fn without_vlans(cause: netlink::Error) -> Error {
+    let unsupported = cause.is_unsupported();
+    let error = Error::from(cause).context("vlan, vlanTrunk");
+    if !unsupported {
+        return error;
+    }
+    error
+        .with_code(Code::UnsupportedField)
+        .detail("this kernel was built without CONFIG_BRIDGE_VLAN_FILTERING")
+}
+
+/// Random: the bridges of two hosts may meet on one Ethernet.
+fn random_mac() -> Mac {
+    let [a, b, c, d, e, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
+    Mac::local([a, b, c, d, e])
+}
+
+/// The bridge is there, with the address that ADD reported and the modes that the configuration asks for.
+pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
+    let expected = prev.interfaces.iter().find(|i| i.sandbox.is_none() && i.name == *conf.bridge);
+    let expected =
+        expected.ok_or_else(|| Error::config(format!("prevResult does not list bridge {}", conf.bridge)))?;
+    // The MTU of a bridge follows its ports'.
+    let bridge = iface::verify::interface(host, &cni::Interface { mtu: None, ..expected.clone() })?;
+    if !bridge.is("bridge") {
+        let kind = bridge.kind.as_deref().unwrap_or("none");
+        return Err(iface::verify::differs(&bridge, "kind", "bridge", kind));
+    }
+    if conf.promisc && !bridge.promisc {
+        return Err(iface::verify::differs(&bridge, "promiscuous mode", "on", "off"));
+    }
+    Ok(bridge)
+}
+
+/// Frames that are bridged pass the host's firewall only with br_netfilter. Without it, a container that reaches
+/// another one of its bridge through a service's address gets the answer from the wrong address.
+pub fn warn_without_netfilter(host: &Namespace, conf: &Conf) {
+    let needed = conf.hairpin && conf.is_gateway;
+    if needed && host.sysctl("bridge/bridge-nf-call-iptables").ok().as_deref() != Some("1") {
+        cni::warn::<Bridge>(
+            "bridged traffic does not pass the host's firewall, so containers cannot reach each other through \
+             services or host ports: modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-iptables=1",
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). No I/O.
+
+use std::ops::RangeInclusive;
+
+use cni::{CniArgs, Error, IfName, Result};
+use netlink::Mac;
+use serde::Deserialize;
+
+/// The bridge's name if the configuration gives none.
+const DEFAULT_BRIDGE: &str = "cni0";
+
+/// The VLAN that a trunk port's untagged frames belong to if `vlan` is left out.
+const DEFAULT_NATIVE_VLAN: u16 = 1;
+
+/// VLAN ids that a frame can carry: 0 and 4095 are reserved (IEEE 802.1Q-2018, table 9-2).
+const VLAN_IDS: RangeInclusive<i64> = 1..=4094;
+
+/// What a veth and a bridge take, in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` in the kernel's if_ether.h).
+const MTUS: RangeInclusive<u32> = 68..=65535;
+
+/// The configuration as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RawConf {
+    bridge: Option<String>,
+    is_gateway: bool,
+    is_default_gateway: bool,
+    force_address: bool,
+    ip_masq: bool,
+    ip_masq_backend: Option<String>,
+    mtu: u32,
+    mtu_from_default_route: bool,
+    hairpin_mode: bool,
+    promisc_mode: bool,
+    vlan: i64,
+    vlan_trunk: Vec<RawTrunk>,
+    preserve_default_vlan: bool,
+    macspoofchk: bool,
+    enabledad: bool,
+    disable_container_interface: bool,
+    port_isolation: bool,
+    ipam: RawIpam,
+    args: RawArgs,
+    runtime_config: RawMac,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawTrunk {
+    #[serde(rename = "minID")]
+    min: Option<i64>,
+    #[serde(rename = "maxID")]
+    max: Option<i64>,
+    id: Option<i64>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawIpam {
+    r#type: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawArgs {
+    cni: RawMac,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawMac {
+    mac: String,
+}
+
+impl RawConf {
+    /// The bridge's name, for DEL and GC: none if it cannot be the name of an interface.
+    pub fn bridge(&self) -> Option<IfName> {
+        IfName::parse(self.bridge.as_deref().unwrap_or(DEFAULT_BRIDGE)).ok()
+    }
+
+    /// The VLAN of the container's port, for DEL and GC: none if there cannot be such a VLAN.
+    pub fn vlan(&self) -> Option<u16> {
+        vlan_id("vlan", self.vlan).ok()
+    }
+}
+
+/// The configuration as checked.
+#[derive(Debug)]
+pub struct Conf {
+    /// The bridge's name.
+    pub bridge: IfName,
+    /// The bridge gets each subnet's gateway address.
+    pub is_gateway: bool,
+    /// The container gets a default route through it.
+    pub is_default_gateway: bool,
+    /// Another address of the bridge that is in the way gives way.
+    pub force_address: bool,
+    /// For the bridge (when it is made) and the veth.
+    pub mtu: Mtu,
+    /// Frames may leave through the port they came from.
+    pub hairpin: bool,
+    /// The bridge takes all frames.
+    pub promisc: bool,
+    /// What the port does with VLANs. None: the bridge need not know of VLANs.
+    pub vlans: Option<Vlans>,
+    /// The container's IPv6 addresses are tested for duplicates first (RFC 4862, section 5.4).
+    pub enable_dad: bool,
+    /// The container's end is left down.
+    pub container_down: bool,
+    /// Isolated ports cannot reach each other.
+    pub isolated: bool,
+    mac: Option<Mac>,
+}
+
+/// How large a packet may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mtu {
+    /// As the kernel makes them: 1500 bytes.
+    Kernel,
+    /// Bytes.
+    Bytes(u32),
+    /// That of the link that the host's default route leaves by.
+    DefaultRoute,
+}
+
+/// VLANs of a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Vlans {
+    /// What untagged frames belong to.
+    pub native: u16,
+    /// `native` was asked for with `vlan`: the gateway address belongs into it.
+    pub access: bool,
+    /// Frames of these pass with their tag.
+    pub tagged: Vec<RangeInclusive<u16>>,
+    /// The VLAN that the bridge puts every new port into stays.
+    pub keep_default: bool,
+}
+
+impl Conf {
+    /// The container's MAC: of the configuration, else of `CNI_ARGS`, else the kernel chooses.
+    ///
+    /// # Errors
+    /// Code 7 for what cannot be an interface's MAC.
+    pub fn mac(&self, args: &CniArgs) -> Result<Option<Mac>> {
+        match (self.mac, args.mac()) {
+            (Some(mac), _) => Ok(Some(mac)),
+            (None, Some(text)) => unicast_mac("CNI_ARGS: MAC", text).map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+impl TryFrom<RawConf> for Conf {
+    type Error = Error;
+
+    fn try_from(raw: RawConf) -> Result<Self> {
+        refuse_contradictions(&raw)?;
+        let bridge = raw.bridge.as_deref().unwrap_or(DEFAULT_BRIDGE);
+        let macs = [("args.cni.mac", &raw.args.cni.mac), ("runtimeConfig.mac", &raw.runtime_config.mac)];
+        let mac = macs.iter().rfind(|(_, text)| !text.is_empty());
+        Ok(Self {
+            bridge: IfName::parse(bridge).map_err(|e| Error::config(format!("bridge {e}")))?,
+            is_gateway: raw.is_gateway || raw.is_default_gateway,
+            is_default_gateway: raw.is_default_gateway,
+            force_address: raw.force_address,
+            mtu: mtu(&raw)?,
+            hairpin: raw.hairpin_mode,
+            promisc: raw.promisc_mode,
+            vlans: vlans(&raw)?,
+            enable_dad: raw.enabledad,
+            container_down: raw.disable_container_interface,
+            isolated: raw.port_isolation,
+            mac: mac.map(|(key, text)| unicast_mac(key, text)).transpose()?,
+        })
+    }
+}
+
+fn refuse_contradictions(raw: &RawConf) -> Result<()> {
+    if raw.hairpin_mode && raw.promisc_mode {
+        return Err(Error::config("hairpinMode and promiscMode exclude each other")
+            .detail("a promiscuous bridge gets the reflected frames too, and would answer twice"));
+    }
+    if raw.disable_container_interface && !raw.ipam.r#type.is_empty() {
+        return Err(Error::config("disableContainerInterface and ipam exclude each other")
+            .detail("an interface that stays down has no use for an address"));
+    }
+    let unsupported = [
+        (raw.ip_masq, "ipMasq", "true"),
+        (raw.ip_masq_backend.is_some(), "ipMasqBackend", raw.ip_masq_backend.as_deref().unwrap_or_default()),
+        (raw.macspoofchk, "macspoofchk", "true"),
+    ];
+    match unsupported.iter().find(|(asked, ..)| *asked) {
+        Some((_, key, value)) => {
+            Err(Error::new(cni::Code::UnsupportedField, format!("{key}: {value} is not supported yet")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn mtu(raw: &RawConf) -> Result<Mtu> {
+    match (raw.mtu, raw.mtu_from_default_route) {
+        (0, false) => Ok(Mtu::Kernel),
+        (0, true) => Ok(Mtu::DefaultRoute),
+        (bytes, false) if MTUS.contains(&bytes) => Ok(Mtu::Bytes(bytes)),
+        (bytes, false) => Err(Error::config(format!(
+            "mtu {bytes} is out of range, {} to {} bytes",
+            MTUS.start(),
+            MTUS.end()
+        ))),
+        (_, true) => Err(Error::config("mtu and mtuFromDefaultRoute exclude each other")),
+    }
+}
+
+fn vlans(raw: &RawConf) -> Result<Option<Vlans>> {
+    let tagged = raw.vlan_trunk.iter().map(trunk).collect::<Result<Vec<_>>>()?.concat();
+    let native = match raw.vlan {
+        0 if tagged.is_empty() => return Ok(None),
+        0 => DEFAULT_NATIVE_VLAN,
+        id => vlan_id("vlan", id)?,
+    };
+    Ok(Some(Vlans { native, access: raw.vlan != 0, tagged, keep_default: raw.preserve_default_vlan }))
+}
+
+fn trunk(raw: &RawTrunk) -> Result<Vec<RangeInclusive<u16>>> {
+    let range = match (raw.min, raw.max) {
+        (None, None) => None,
+        (Some(min), Some(max)) if min > max => {
+            return Err(Error::config(format!("vlanTrunk: minID {min} is greater than maxID {max}")));
+        }
+        (Some(min), Some(max)) => Some(vlan_id("vlanTrunk: minID", min)?..=vlan_id("vlanTrunk: maxID", max)?),
+        (None, Some(_)) => return Err(Error::config("vlanTrunk: maxID is given without minID")),
+        (Some(_), None) => return Err(Error::config("vlanTrunk: minID is given without maxID")),
+    };
+    let single = raw.id.map(|id| vlan_id("vlanTrunk: id", id)).transpose()?;
+    Ok(range.into_iter().chain(single.map(|id| id..=id)).collect())
+}
+
+fn vlan_id(key: &str, id: i64) -> Result<u16> {
+    u16::try_from(id).ok().filter(|_| VLAN_IDS.contains(&id)).ok_or_else(|| {
+        Error::config(format!("{key} {id} is out of range, {} to {}", VLAN_IDS.start(), VLAN_IDS.end()))
+    })
+}
+
+fn unicast_mac(key: &str, text: &str) -> Result<Mac> {
+    let mac: Mac = text.parse().map_err(|e| Error::config(format!("{key}: {e}")))?;
+    if mac.is_multicast() || mac.is_zero() {
+        return Err(Error::config(format!("{key}: {mac} cannot be an interface's address"))
+            .detail("the lowest bit of the first byte marks a group of receivers; clear it"));
+    }
+    Ok(mac)
+}

@@ -1,0 +1,142 @@
+//! The host as the containers' gateway: its address on the bridge, and forwarding.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use cni::{AddResult, Error, IpConfig, Result, Route};
+use iface::Namespace;
+use ipnetwork::IpNetwork;
+use netlink::Link;
+
+use crate::conf::Conf;
+use crate::vlan;
+
+/// rtnetlink(7): addresses of narrower scope are not in the way of a gateway's.
+const GLOBAL: u8 = 0;
+
+/// Fills in what the IPAM plugin left open: gateways, and default routes through them.
+pub fn complete(result: &mut AddResult, position: usize, conf: &Conf) -> Result<()> {
+    if !conf.is_gateway {
+        return Ok(());
+    }
+    for ip in result.ips.iter_mut().filter(|ip| ip.interface == Some(position) && ip.gateway.is_none()) {
+        ip.gateway = Some(first_of(ip.address)?);
+    }
+    if conf.is_default_gateway {
+        for ip in own(result, position) {
+            let anywhere = default_destination(ip.address.is_ipv4())?;
+            if !result.routes.iter().any(|route| route.dst == anywhere) {
+                result.routes.push(Route { gw: ip.gateway, ..Route::to(anywhere) });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Gives the gateways' addresses to the host, on the bridge or, for a VLAN, on the bridge's port for it, and lets the
+/// host forward.
+pub fn assign(
+    host: &Namespace,
+    bridge: &Link,
+    result: &mut AddResult,
+    position: usize,
+    conf: &Conf,
+) -> Result<()> {
+    if !conf.is_gateway {
+        return Ok(());
+    }
+    let wanted: Vec<IpNetwork> = own(result, position)
+        .iter()
+        .filter_map(|ip| IpNetwork::new(ip.gateway?, ip.address.prefix()).ok())
+        .collect();
+    match conf.vlans.as_ref().filter(|vlans| vlans.access) {
+        Some(vlans) => {
+            // Held until the addresses are there: the last user's DEL looks at the same things.
+            let _lock = host.lock()?;
+            let gateway = vlan::ensure_gateway(host, bridge, vlans.native)?;
+            result.interfaces.push(host.report(&gateway));
+            ensure_addresses(host, &gateway, &wanted, conf)?;
+        }
+        None => ensure_addresses(host, bridge, &wanted, conf)?,
+    }
+    for (v4, key) in [(true, "ipv4/ip_forward"), (false, "ipv6/conf/all/forwarding")] {
+        if wanted.iter().any(|net| net.is_ipv4() == v4) && host.sysctl(key)? != "1" {
+            host.set_sysctl(key, "1")?;
+        }
+    }
+    Ok(())
+}
+
+fn own(result: &AddResult, position: usize) -> Vec<IpConfig> {
+    result.ips.iter().filter(|ip| ip.interface == Some(position)).cloned().collect()
+}
+
+fn first_of(net: IpNetwork) -> Result<IpAddr> {
+    let first = match net {
+        IpNetwork::V4(v4) => IpAddr::V4(Ipv4Addr::from_bits(v4.network().to_bits().wrapping_add(1))),
+        IpNetwork::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.network().to_bits().wrapping_add(1))),
+    };
+    if net.contains(first) && first != net.ip() {
+        return Ok(first);
+    }
+    Err(Error::config(format!("isGateway: {net} has no room for a gateway beside the container")))
+}
+
+fn default_destination(v4: bool) -> Result<IpNetwork> {
+    let ip = if v4 { IpAddr::V4(Ipv4Addr::UNSPECIFIED) } else { IpAddr::V6(Ipv6Addr::UNSPECIFIED) };
+    Ok(IpNetwork::new(ip, 0)?)
+}
+
+fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &Conf) -> Result<()> {
+    let present: Vec<IpNetwork> =
+        host.nl.addresses(Some(link))?.iter().filter(|a| a.scope == GLOBAL).map(|a| a.net).collect();
+    for &net in wanted.iter().filter(|net| !present.contains(net)) {
+        for &other in present.iter().filter(|other| !wanted.contains(other) && in_the_way(**other, net)) {
+            if !conf.force_address {
+                return Err(Error::config(format!(
+                    "bridge {} has address {other} already, not {net}",
+                    link.name
+                ))
+                .detail("another network uses the bridge; forceAddress replaces the address"));
+            }
+            host.nl.delete_address(link, other)?;
+        }
+        match host.nl.add_address(link, net, false) {
+            // Another plugin was faster.
+            Err(e) if e.is_exists() => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// A bridge has one IPv4 gateway address, and several IPv6 ones as long as their subnets do not overlap.
+fn in_the_way(other: IpNetwork, net: IpNetwork) -> bool {
+    other.is_ipv4() == net.is_ipv4()
+        && (net.is_ipv4() || other.contains(net.ip()) || net.contains(other.ip()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(text: &str) -> IpNetwork {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn the_gateway_is_the_subnets_first_address() {
+        assert_eq!(first_of(net("10.1.2.77/24")).unwrap().to_string(), "10.1.2.1");
+        assert_eq!(first_of(net("fd00::77/64")).unwrap().to_string(), "fd00::1");
+        for no_room in ["10.0.0.1/24", "10.0.0.5/32", "255.255.255.255/32"] {
+            assert_eq!(first_of(net(no_room)).unwrap_err().code(), 7, "{no_room}");
+        }
+    }
+
+    #[test]
+    fn a_second_ipv4_address_is_in_the_way_and_a_second_ipv6_subnet_is_not() {
+        assert!(in_the_way(net("10.0.0.1/24"), net("10.1.0.1/24")));
+        assert!(in_the_way(net("fd00::1/64"), net("fd00::2/48")));
+        assert!(!in_the_way(net("fd00::1/64"), net("fd01::1/64")));
+        assert!(!in_the_way(net("10.0.0.1/24"), net("fd01::1/64")));
+    }
+}

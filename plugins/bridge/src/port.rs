@@ -1,0 +1,161 @@
+//! The bridge's port: the host's end of a new veth pair, or what an earlier plugin of the chain made.
+
+use cni::{Add, Check, Code, Del, Error, Failures, Result, Undo};
+use iface::{Namespace, verify as shared, veth};
+use netlink::{BridgeVlan, Link, LinkChange, PortChange};
+
+use crate::conf::{Conf, RawConf, Vlans};
+
+/// A port, and the container's interface behind it.
+pub struct Port {
+    /// In the host, a port of the bridge.
+    pub host: Link,
+    /// In the container. An adopted port may lead elsewhere, to a virtual machine.
+    pub container: Option<Link>,
+    /// Made by an earlier plugin of the chain.
+    pub adopted: bool,
+}
+
+/// The host-side interface that an earlier plugin of the chain made, if there is one (CONVENTIONS.md, "Chained Plugins").
+pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
+    let mut interfaces = call.net.prev.iter().flat_map(|prev| &prev.interfaces);
+    let last = interfaces
+        .rfind(|i| i.sandbox.as_deref().unwrap_or_default().is_empty() && i.name != *call.conf.bridge);
+    let Some(interface) = last else { return Ok(None) };
+    let link = host.nl.link(&interface.name)?;
+    link.map(Some).ok_or_else(|| {
+        Error::config(format!("prevResult: the host has no interface {}", interface.name))
+            .detail("the bridge takes the host-side interface of an earlier plugin as its port")
+    })
+}
+
+/// Makes a port of a link that is there already.
+pub fn adopt(
+    host: &Namespace,
+    bridge: &Link,
+    link: Link,
+    call: &Add<Conf>,
+    sandbox: &Namespace,
+    undo: &mut Undo,
+) -> Result<Port> {
+    if let Some(other) = link.master.filter(|master| *master != bridge.index) {
+        return Err(Error::new(
+            Code::Internal,
+            format!("link {} is a port of link number {other} already", link.name),
+        ));
+    }
+    let join = LinkChange { master: Some(bridge.index), up: Some(true), ..LinkChange::NONE };
+    host.nl.change_link(&link, &join)?;
+    if link.master.is_none() {
+        let (nl, link) = (host.nl.clone(), link.clone());
+        undo.push(move || nl.change_link(&link, &LEAVE));
+    }
+    let container = sandbox.nl.link(&call.at.ifname)?;
+    Ok(Port { host: Link { master: Some(bridge.index), ..link }, container, adopted: true })
+}
+
+const LEAVE: LinkChange<'static> = LinkChange { master: Some(0), ..LinkChange::NONE };
+
+/// Makes a veth pair.
+pub fn create(
+    host: &Namespace,
+    bridge: &Link,
+    sandbox: &Namespace,
+    call: &Add<Conf>,
+    mtu: Option<u32>,
+    undo: &mut Undo,
+) -> Result<Port> {
+    let spec = veth::Spec { mtu, mac: call.conf.mac(&call.args)?, master: Some(bridge.index) };
+    let pair = veth::create(host, sandbox, &call.net.name, &call.at, spec, undo)?;
+    Ok(Port { host: pair.host, container: Some(pair.container), adopted: false })
+}
+
+/// Sets the port's modes and VLANs. The container's end is still down: no frame passes in between.
+pub fn configure(host: &Namespace, port: &Link, conf: &Conf) -> Result<()> {
+    // Off is what a new port is.
+    if conf.hairpin || conf.isolated {
+        host.nl
+            .change_port(port, PortChange { hairpin: Some(conf.hairpin), isolated: Some(conf.isolated) })?;
+    }
+    match &conf.vlans {
+        Some(vlans) => set_vlans(host, port, vlans),
+        None => Ok(()),
+    }
+}
+
+/// Puts a port into these VLANs, and out of the others.
+pub fn set_vlans(host: &Namespace, port: &Link, vlans: &Vlans) -> Result<()> {
+    let wanted = memberships(vlans);
+    if !vlans.keep_default {
+        for other in host.nl.vlans_of(port)?.iter().filter(|vlan| !wanted.contains(vlan)) {
+            host.nl.delete_vlan(port, other)?;
+        }
+    }
+    for vlan in &wanted {
+        host.nl.add_vlan(port, vlan)?;
+    }
+    Ok(())
+}
+
+fn memberships(vlans: &Vlans) -> Vec<BridgeVlan> {
+    let tagged = vlans.tagged.iter().map(|ids| BridgeVlan::tagged(ids.clone()));
+    // Last, so that a trunk which covers the native VLAN does not tag it.
+    tagged.chain([BridgeVlan::native(vlans.native)]).collect()
+}
+
+/// The port is on the bridge, its modes and VLANs are as configured, and behind it is the container's interface,
+/// which is returned.
+pub fn verify(
+    host: &Namespace,
+    bridge: &Link,
+    sandbox: &Namespace,
+    call: &Check<Conf>,
+) -> Result<Option<Link>> {
+    let container = call.prev.container_interface(&call.at.ifname);
+    let container = container.map(|i| shared::interface(sandbox, &call.prev.interfaces[i])).transpose()?;
+    let port = find(host, bridge, call, container.as_ref())?;
+    if port.master != Some(bridge.index) {
+        return Err(shared::differs(&port, "bridge", &bridge.name, "another one or none"));
+    }
+    for (mode, wanted, is) in
+        [("hairpin mode", call.conf.hairpin, port.hairpin), ("isolation", call.conf.isolated, port.isolated)]
+    {
+        if wanted && is == Some(false) {
+            return Err(shared::differs(&port, mode, "on", "off"));
+        }
+    }
+    if let Some(vlans) = &call.conf.vlans {
+        let is = host.nl.vlans_of(&port)?;
+        if !is.contains(&BridgeVlan::native(vlans.native)) {
+            return Err(shared::differs(&port, "native VLAN", &vlans.native.to_string(), "not that"));
+        }
+    }
+    Ok(container)
+}
+
+/// Of the host-side interfaces that the result lists, the one that leads to the container.
+fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&Link>) -> Result<Link> {
+    let mut ports = Vec::new();
+    for interface in call.prev.interfaces.iter().filter(|i| i.sandbox.is_none() && i.name != bridge.name) {
+        ports.push(shared::interface(host, interface)?);
+    }
+    let leads_to = |port: &&Link| container.is_none_or(|c| !port.is("veth") || c.peer == Some(port.index));
+    let found = ports.iter().find(|port| leads_to(port) && port.master == Some(bridge.index));
+    found.or_else(|| ports.iter().find(leads_to)).cloned().ok_or_else(|| {
+        Error::new(Code::Internal, format!("no port of bridge {} leads to {}", bridge.name, call.at.ifname))
+    })
+}
+
+/// Takes ports that earlier plugins of the chain made off the bridge again. They are listed by the result of ADD.
+pub fn release_adopted(host: &Namespace, call: &Del<RawConf>) -> Result<()> {
+    let (Some(prev), Some(name)) = (&call.net.prev, call.conf.bridge()) else { return Ok(()) };
+    let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
+    let mut failures = Failures::new();
+    for interface in prev.interfaces.iter().filter(|i| i.sandbox.is_none() && i.name != *name) {
+        let link = failures.note(host.nl.link(&interface.name)).flatten();
+        if let Some(port) = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index)) {
+            failures.note(host.nl.change_link(&port, &LEAVE));
+        }
+    }
+    failures.into_result()
+}

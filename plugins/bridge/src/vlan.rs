@@ -1,0 +1,70 @@
+//! The host's own interface in a VLAN of the bridge: it has the gateway's address there.
+//!
+//! It is a veth pair, as the reference makes it: `BRIDGE.VLAN` with the address, and a port of the bridge that belongs
+//! to the VLAN. It is made by the first attachment that needs it, and goes with the VLAN's last one.
+
+use cni::{Error, IfName, Result};
+use iface::{Namespace, veth};
+use netlink::{Link, Peer, Veth};
+
+use crate::conf::{RawConf, Vlans};
+use crate::port;
+
+/// Finds the interface or makes it. The caller holds the namespace's lock.
+pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> {
+    let name = gateway_name(&bridge.name, id)?;
+    let gateway = match host.nl.link(&name)? {
+        Some(link) => link,
+        None => {
+            let peer = Peer { name: &name, mac: None, netns: None };
+            let port = format!("veth{:011x}", veth::fnv1a([name.as_str()]) & 0xfff_ffff_ffff);
+            host.nl.create_veth(&Veth {
+                name: &port,
+                mtu: Some(bridge.mtu),
+                master: Some(bridge.index),
+                peer,
+            })?;
+            host.link(&name)?
+        }
+    };
+    // Also if it was there: whoever made it may have been killed before this.
+    let port = gateway.peer.map(|index| host.nl.link_by_index(index)).transpose()?.flatten();
+    let port = port.filter(|port| port.master == Some(bridge.index)).ok_or_else(|| {
+        Error::config(format!("link {name} exists, but does not lead to bridge {}", bridge.name))
+            .detail("the gateway of a VLAN needs that name; rename or delete the link")
+    })?;
+    port::set_vlans(
+        host,
+        &port,
+        &Vlans { native: id, access: true, tagged: Vec::new(), keep_default: false },
+    )?;
+    host.nl.set_up(&gateway)?;
+    Ok(gateway)
+}
+
+/// Deletes the interface if no other port of the bridge belongs to the VLAN any more.
+pub fn remove_unused_gateway(host: &Namespace, conf: &RawConf) -> Result<()> {
+    let (Some(name), Some(id)) = (conf.bridge(), conf.vlan()) else { return Ok(()) };
+    let Ok(gateway_name) = gateway_name(&name, id) else { return Ok(()) };
+    let _lock = host.lock()?;
+    let (Some(bridge), Some(gateway)) = (host.nl.link(&name)?, host.nl.link(&gateway_name)?) else {
+        return Ok(());
+    };
+    let ports = host.nl.ports(bridge.index)?;
+    let own_port = ports.iter().find(|port| gateway.peer == Some(port.index));
+    let vlans = host.nl.vlans()?;
+    let used = ports.iter().filter(|port| gateway.peer != Some(port.index)).any(|port| {
+        vlans.iter().any(|(index, vlans)| *index == port.index && vlans.iter().any(|v| v.ids.contains(&id)))
+    });
+    if own_port.is_some() && gateway.is("veth") && !used {
+        host.nl.delete_link(&gateway)?;
+    }
+    Ok(())
+}
+
+fn gateway_name(bridge: &str, id: u16) -> Result<IfName> {
+    IfName::parse(&format!("{bridge}.{id}")).map_err(|e| {
+        Error::config(format!("bridge {bridge}: the gateway interface of VLAN {id} {e}"))
+            .detail("choose a shorter name for the bridge")
+    })
+}

@@ -1,0 +1,93 @@
+//! What an IPAM plugin leased, put on a container's interface.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use cni::{AddResult, Error, IpConfig, Result};
+use ipnetwork::IpNetwork;
+use netlink::Link;
+
+use crate::Namespace;
+
+/// Duplicate address detection sends RetransTimer times DupAddrDetectTransmits, one second by default, after a random
+/// delay of up to one (RFC 4862, section 5.4).
+const DUPLICATE_DETECTION: Duration = Duration::from_secs(10);
+
+/// Gives a link the addresses of the result that are for it (`position` in its list of interfaces), sets it up, and
+/// adds the routes. With `test_for_duplicates`, waits until the IPv6 addresses can be used.
+///
+/// Nothing is taken back on failure: it all goes with the link.
+///
+/// # Errors
+/// What the kernel refuses, named.
+pub fn addresses_and_routes(
+    sandbox: &Namespace,
+    link: &Link,
+    result: &AddResult,
+    position: usize,
+    test_for_duplicates: bool,
+) -> Result<()> {
+    let own: Vec<&IpConfig> = result.ips.iter().filter(|ip| ip.interface == Some(position)).collect();
+    for ip in &own {
+        add_address(sandbox, link, ip.address, test_for_duplicates)?;
+    }
+    sandbox.nl.set_up(link)?;
+    if test_for_duplicates && own.iter().any(|ip| ip.address.is_ipv6()) {
+        sandbox.nl.wait_for_addresses(link, DUPLICATE_DETECTION)?;
+    }
+    for route in &result.routes {
+        add_route(sandbox, link, route, &own)?;
+    }
+    Ok(())
+}
+
+fn add_address(sandbox: &Namespace, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {
+    let added = sandbox.nl.add_address(link, net, test_for_duplicates);
+    if added.is_err() && net.is_ipv6() && enable_ipv6(sandbox, link)? {
+        return Ok(sandbox.nl.add_address(link, net, test_for_duplicates)?);
+    }
+    Ok(added?)
+}
+
+/// A runtime may have switched IPv6 off for a container that turns out to get an IPv6 address. Whether it had.
+fn enable_ipv6(sandbox: &Namespace, link: &Link) -> Result<bool> {
+    let mut was_off = false;
+    for name in ["lo", &link.name] {
+        let key = format!("ipv6/conf/{name}/disable_ipv6");
+        if sandbox.sysctl(&key)? == "1" {
+            sandbox.set_sysctl(&key, "0")?;
+            was_off = true;
+        }
+    }
+    Ok(was_off)
+}
+
+fn add_route(sandbox: &Namespace, link: &Link, wanted: &cni::Route, own: &[&IpConfig]) -> Result<()> {
+    let route = kernel_route(link, wanted, own);
+    let via_link = route.gateway.is_some_and(|gateway| !own.iter().any(|ip| ip.address.contains(gateway)));
+    match sandbox.nl.add_route(&route) {
+        Ok(()) => Ok(()),
+        // Listed twice, or the address brought it along.
+        Err(e) if e.is_exists() => Ok(()),
+        Err(e) if via_link => Err(Error::from(e).detail("the gateway is in none of the interface's subnets")),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// A route of a result in the kernel's terms: without a next hop it goes to the gateway of its family.
+pub(crate) fn kernel_route(link: &Link, wanted: &cni::Route, own: &[&IpConfig]) -> netlink::Route {
+    netlink::Route {
+        gateway: wanted.gw.or_else(|| gateway(own, wanted.dst.is_ipv4())),
+        link: Some(link.index),
+        table: wanted.table,
+        scope: wanted.scope,
+        priority: wanted.priority,
+        mtu: wanted.mtu,
+        advmss: wanted.advmss,
+        ..netlink::Route::to(wanted.dst)
+    }
+}
+
+fn gateway(own: &[&IpConfig], v4: bool) -> Option<IpAddr> {
+    own.iter().filter_map(|ip| ip.gateway).find(|gateway| gateway.is_ipv4() == v4)
+}

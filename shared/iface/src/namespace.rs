@@ -1,0 +1,133 @@
+//! A namespace paired with the netlink socket that works in it.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use cni::{Code, Error, Result, ResultExt};
+use netlink::{Link, Netlink};
+use netns::{Lock, NetNs};
+
+/// The host's namespace or a container's. Clones share the descriptors.
+#[derive(Clone, Debug)]
+pub struct Namespace {
+    /// Requests go to this namespace, wherever the plugin is.
+    pub nl: Netlink,
+    ns: Rc<NetNs>,
+    sandbox: Option<String>,
+}
+
+impl Namespace {
+    /// The namespace that the plugin was started in.
+    ///
+    /// # Errors
+    /// If descriptors run out or `/proc` is not mounted.
+    pub fn host() -> Result<Self> {
+        Ok(Self { nl: Netlink::open()?, ns: Rc::new(NetNs::current()?), sandbox: None })
+    }
+
+    /// A container's namespace.
+    ///
+    /// # Errors
+    /// Code 3 if it is gone; 4 if the path is no network namespace; else what the kernel refuses.
+    pub fn open(path: &Path) -> Result<Self> {
+        let ns = match NetNs::open(path) {
+            Ok(ns) => ns,
+            Err(e) if e.is_missing() => return Err(Error::from(e).with_code(Code::UnknownContainer)),
+            Err(e) => return Err(e.into()),
+        };
+        let nl = ns.enter(Netlink::open).code(Code::InvalidEnvironment)??;
+        Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(path.display().to_string()) })
+    }
+
+    /// A container's namespace for DEL: none if there is none any more.
+    ///
+    /// # Errors
+    /// If it is there but cannot be entered.
+    pub fn open_if_present(path: Option<&PathBuf>) -> Result<Option<Self>> {
+        match path.map(|path| Self::open(path)) {
+            None => Ok(None),
+            Some(Err(e)) if e.code() == Code::UnknownContainer as u32 => Ok(None),
+            Some(opened) => opened.map(Some),
+        }
+    }
+
+    /// The link of a name.
+    ///
+    /// # Errors
+    /// Code 999 if there is none.
+    pub fn link(&self, name: &str) -> Result<Link> {
+        self.nl
+            .link(name)?
+            .ok_or_else(|| Error::new(Code::Internal, format!("link {name} does not exist in {self}")))
+    }
+
+    /// A link as a result names it.
+    pub fn report(&self, link: &Link) -> cni::Interface {
+        cni::Interface {
+            name: link.name.clone(),
+            mac: link.mac.map(|mac| mac.to_string()),
+            mtu: Some(link.mtu),
+            sandbox: self.sandbox.clone(),
+            ..cni::Interface::default()
+        }
+    }
+
+    /// Waits for other plugins that change what all attachments of the namespace share, and keeps them waiting.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn lock(&self) -> Result<Lock> {
+        Ok(self.ns.lock()?)
+    }
+
+    /// Runs a closure inside: to open a socket, or to look at `/proc/sys/net`.
+    ///
+    /// # Errors
+    /// If it cannot be entered.
+    pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T> {
+        Ok(self.ns.enter(closure)?)
+    }
+
+    /// Reads `/proc/sys/net/KEY`.
+    ///
+    /// # Errors
+    /// Code 5, naming the key.
+    pub fn sysctl(&self, key: &str) -> Result<String> {
+        let path = sysctl_path(key);
+        let read = self.enter(|| fs::read_to_string(&path))?;
+        read.map(|value| value.trim().to_owned())
+            .map_err(|e| Error::io(format!("read {}", path.display()), &e))
+    }
+
+    /// Writes `/proc/sys/net/KEY`.
+    ///
+    /// # Errors
+    /// Code 5, naming key and value.
+    pub fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
+        let path = sysctl_path(key);
+        let written = self.enter(|| fs::write(&path, value))?;
+        written.map_err(|e| Error::io(format!("write {value:?} to {}", path.display()), &e))
+    }
+}
+
+/// Keys are this project's own, with names of links in them that the kernel gave: never text from a configuration.
+fn sysctl_path(key: &str) -> PathBuf {
+    Path::new("/proc/sys/net").join(key)
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ns.as_fd()
+    }
+}
+
+impl std::fmt::Display for Namespace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.sandbox {
+            Some(path) => write!(f, "namespace {path}"),
+            None => f.write_str("the host's namespace"),
+        }
+    }
+}

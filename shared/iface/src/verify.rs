@@ -1,0 +1,80 @@
+//! CHECK: is what a result says still so?
+
+use cni::{AddResult, Attachment, Code, Error, Interface, Result};
+use netlink::{Link, RouteFilter};
+
+use crate::{Namespace, apply};
+
+/// The main table, which a route without a table is in.
+const MAIN_TABLE: u32 = 254;
+
+/// The position, in the result of ADD, of the attachment's interface in the container.
+///
+/// # Errors
+/// Code 7 if the result does not have it.
+pub fn position(prev: &AddResult, at: &Attachment) -> Result<usize> {
+    prev.container_interface(&at.ifname)
+        .ok_or_else(|| Error::config(format!("prevResult has no interface {} in a sandbox", at.ifname)))
+}
+
+/// An interface of the result is there, with the hardware address and MTU that the result says.
+///
+/// # Errors
+/// What is different.
+pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
+    let link = namespace.link(&expected.name)?;
+    let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+    if let Some(wanted) = expected.mac.as_deref().filter(|m| !m.is_empty() && !m.eq_ignore_ascii_case(&mac)) {
+        return Err(differs(&link, "MAC", wanted, &mac));
+    }
+    if let Some(wanted) = expected.mtu.filter(|mtu| *mtu != 0 && *mtu != link.mtu) {
+        return Err(differs(&link, "MTU", &wanted.to_string(), &link.mtu.to_string()));
+    }
+    Ok(link)
+}
+
+/// The addresses and routes that the result gives the interface are there.
+///
+/// # Errors
+/// What is missing.
+pub fn addresses_and_routes(
+    sandbox: &Namespace,
+    link: &Link,
+    prev: &AddResult,
+    position: usize,
+) -> Result<()> {
+    let own: Vec<_> = prev.ips.iter().filter(|ip| ip.interface.is_none_or(|i| i == position)).collect();
+    let addresses = sandbox.nl.addresses(Some(link))?;
+    if let Some(lost) = own.iter().find(|ip| !addresses.iter().any(|a| a.net == ip.address)) {
+        return Err(missing(&format!("address {}", lost.address), link));
+    }
+    let routes = sandbox.nl.routes(RouteFilter { link: Some(link.index), table: None })?;
+    for wanted in &prev.routes {
+        let wanted = apply::kernel_route(link, wanted, &own);
+        if !routes.iter().any(|route| fulfils(route, &wanted)) {
+            return Err(missing(&format!("route to {}", wanted.dst), link));
+        }
+    }
+    Ok(())
+}
+
+fn fulfils(route: &netlink::Route, wanted: &netlink::Route) -> bool {
+    let same_number = |is: Option<u32>, wanted: Option<u32>| wanted.is_none() || is == wanted;
+    route.dst.network() == wanted.dst.network()
+        && route.dst.prefix() == wanted.dst.prefix()
+        && route.gateway == wanted.gateway
+        && route.table == wanted.table.or(Some(MAIN_TABLE))
+        && same_number(route.priority, wanted.priority)
+        && same_number(route.mtu, wanted.mtu)
+        && same_number(route.advmss, wanted.advmss)
+}
+
+/// An error for a property of a link that is not as it was.
+pub fn differs(link: &Link, property: &str, wanted: &str, found: &str) -> Error {
+    Error::new(Code::Internal, format!("link {}: {property} is {found}, but ADD left it {wanted}", link.name))
+}
+
+fn missing(what: &str, link: &Link) -> Error {
+    Error::new(Code::Internal, format!("link {}: {what} is missing", link.name))
+        .detail("something removed it after ADD; to delete and add the attachment repairs it")
+}
