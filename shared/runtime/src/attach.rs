@@ -1,0 +1,84 @@
+//! The parameters of one attachment (SPEC.md, section 3, "Attachment Parameters").
+
+use std::path::{Path, PathBuf};
+
+use cni::{Attachment, CniArgs, Code, ContainerId, IfName};
+use serde_json::{Map, Value};
+
+use crate::{Error, Result};
+
+/// One interface of one container, and what its plugins are to know about it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Attach {
+    /// Container and interface.
+    pub at: Attachment,
+    /// The path of the container's network namespace. None: it is gone, which only DEL can live with.
+    pub netns: Option<PathBuf>,
+    /// `CNI_ARGS`: every plugin gets all of them.
+    pub args: CniArgs,
+    /// Capability arguments: a plugin gets those that it declares in `capabilities`.
+    pub capability_args: Map<String, Value>,
+}
+
+impl Attach {
+    /// Names the container and the interface.
+    ///
+    /// # Errors
+    /// Code 4 for what cannot be such a name.
+    pub fn new(container: &str, ifname: &str) -> Result<Self> {
+        let invalid = |what: String| Error::own(Code::InvalidEnvironment, what);
+        let container =
+            ContainerId::parse(container).map_err(|e| invalid(format!("the container's id {e}")))?;
+        let ifname = IfName::parse(ifname).map_err(|e| invalid(format!("the interface's name {e}")))?;
+        Ok(Self::from(Attachment { container, ifname }))
+    }
+
+    /// The container's namespace.
+    #[must_use]
+    pub fn netns(mut self, path: impl AsRef<Path>) -> Self {
+        self.netns = Some(path.as_ref().to_owned()).filter(|path| !path.as_os_str().is_empty());
+        self
+    }
+
+    /// All of `CNI_ARGS`.
+    #[must_use]
+    pub fn args(mut self, args: CniArgs) -> Self {
+        self.args = args;
+        self
+    }
+
+    /// One more pair of `CNI_ARGS`.
+    #[must_use]
+    pub fn arg(mut self, key: &str, value: &str) -> Self {
+        let pairs = self.args.iter().chain([(key, value)]).map(|(k, v)| (k.to_owned(), v.to_owned()));
+        self.args = pairs.collect();
+        self
+    }
+
+    /// One more capability argument, such as `portMappings`.
+    #[must_use]
+    pub fn capability(mut self, name: &str, value: Value) -> Self {
+        self.capability_args.insert(name.to_owned(), value);
+        self
+    }
+
+    /// What is left out here is taken from how it was at ADD.
+    #[must_use]
+    pub(crate) fn completed_from(mut self, added: Option<&Self>) -> Self {
+        let Some(added) = added else { return self };
+        if self.args == CniArgs::default() {
+            self.args = added.args.clone();
+        }
+        if self.capability_args.is_empty() {
+            self.capability_args.clone_from(&added.capability_args);
+        }
+        self
+    }
+}
+
+impl From<Attachment> for Attach {
+    fn from(at: Attachment) -> Self {
+        Self { at, netns: None, args: CniArgs::default(), capability_args: Map::new() }
+    }
+}

@@ -1,0 +1,332 @@
+//! Results of ADD, kept until DEL, in libcni's format (`cniCacheV1`) and place: either side finds the other's.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::{Attach, Network, Result, base64};
+
+const KIND: &str = "cniCacheV1";
+
+/// The directory of results: `DIR/results/NETWORK-CONTAINER-IFNAME`, one file for each attachment.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    dir: PathBuf,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self::new(Self::DEFAULT)
+    }
+}
+
+/// What is known of an attachment.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Entry {
+    /// Its network.
+    pub network: NetworkName,
+    /// Its parameters, as they were at ADD.
+    pub attach: Attach,
+    /// The network's configuration list as it was at ADD. Empty in a file of libcni's earliest format.
+    pub config: Vec<u8>,
+    /// The result of ADD, as the plugin's version wrote it.
+    pub result: Value,
+    /// When ADD was done.
+    pub added: Option<SystemTime>,
+}
+
+impl Entry {
+    /// The result of ADD.
+    ///
+    /// # Errors
+    /// Code 1 or 6 for what is no result.
+    pub fn result(&self) -> Result<AddResult> {
+        Ok(read_result(&self.result, Version::UNSAID)?)
+    }
+
+    /// The network as it was configured at ADD, but for plugins from a folder.
+    ///
+    /// # Errors
+    /// As [`Network::from_bytes`].
+    pub fn network(&self) -> Result<Network> {
+        Network::from_bytes(&self.config)
+    }
+}
+
+/// Reads a result in the version that it says it has; else in the given one.
+pub(crate) fn read_result(value: &Value, unsaid: Version) -> cni::Result<AddResult> {
+    if !value.is_object() {
+        return Err(cni::Error::new(Code::Decoding, "its result is not a JSON object"));
+    }
+    let said = json::member(value, "cniVersion").and_then(Value::as_str).filter(|said| !said.is_empty());
+    AddResult::from_json(value, said.map_or(Ok(unsaid), Version::parse)?)
+}
+
+/// A result as a version writes it.
+pub(crate) fn write_result(result: &AddResult, version: Version) -> cni::Result<Value> {
+    json::parse(result.to_json(version)?.as_bytes(), "a result")
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Stored {
+    kind: String,
+    container_id: String,
+    config: String,
+    if_name: String,
+    network_name: String,
+    netns: String,
+    cni_args: Vec<(String, String)>,
+    capability_args: Map<String, Value>,
+    result: Map<String, Value>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Storing<'a> {
+    kind: &'static str,
+    container_id: &'a str,
+    config: String,
+    if_name: &'a str,
+    network_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    netns: Option<&'a Path>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    cni_args: Vec<(&'a str, &'a str)>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    capability_args: &'a Map<String, Value>,
+    result: Value,
+}
+
+impl Cache {
+    /// libcni's own directory.
+    pub const DEFAULT: &'static str = "/var/lib/cni";
+
+    /// Names the directory. It is made when the first result is kept.
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into() }
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The file of an attachment.
+    pub fn file(&self, network: &NetworkName, at: &Attachment) -> PathBuf {
+        self.results().join(format!("{network}-{}-{}", at.container, at.ifname))
+    }
+
+    /// Keeps the result of an ADD. The file is there as a whole or not at all, for any reader.
+    ///
+    /// # Errors
+    /// Code 5 if it cannot be written.
+    pub fn keep(&self, network: &Network, attach: &Attach, result: &AddResult) -> Result<()> {
+        let stored = Storing {
+            kind: KIND,
+            container_id: &attach.at.container,
+            config: base64::encode(network.bytes()),
+            if_name: &attach.at.ifname,
+            network_name: &network.name,
+            netns: attach.netns.as_deref(),
+            cni_args: attach.args.iter().collect(),
+            capability_args: &attach.capability_args,
+            result: write_result(result, network.version)?,
+        };
+        let text = serde_json::to_vec(&stored).map_err(cni::Error::from)?;
+        let file = self.file(&network.name, &attach.at);
+        let written = self.replace(&file, &text);
+        Ok(written.map_err(|e| cni::Error::io(format!("keep the result in {}", file.display()), &e))?)
+    }
+
+    /// What is known of an attachment. None if there is no file.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be read, 6 if it is torn or not libcni's.
+    pub fn load(&self, network: &NetworkName, at: &Attachment) -> Result<Option<Entry>> {
+        let file = self.file(network, at);
+        let text = match fs::read(&file) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text.map_err(|e| cni::Error::io(format!("read {}", file.display()), &e))?,
+        };
+        let value = json::parse(&text, "it").context(|| file.display())?;
+        let added = added(&file);
+        if value.get("kind").is_some() {
+            return Ok(Some(entry(&value, added).context(|| file.display())?));
+        }
+        // libcni's earliest format was the result alone.
+        Ok(Some(Entry {
+            network: network.clone(),
+            attach: at.clone().into(),
+            config: Vec::new(),
+            result: value,
+            added,
+        }))
+    }
+
+    /// Forgets an attachment. There may be none.
+    ///
+    /// # Errors
+    /// Code 5 if its file cannot be removed.
+    pub fn forget(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
+        let file = self.file(network, at);
+        match fs::remove_file(&file) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(cni::Error::io(format!("remove {}", file.display()), &e).into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// All attachments, sorted by network, container and interface. Files that are torn or of another format are
+    /// passed over, as libcni does.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub fn list(&self) -> Result<Vec<Entry>> {
+        let dir = self.results();
+        let unreadable = |e| cni::Error::io(format!("read the directory {}", dir.display()), &e);
+        let files = match fs::read_dir(&dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            files => files.map_err(unreadable)?,
+        };
+        let read = |file: PathBuf| {
+            let value: Value = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
+            entry(&value, added(&file)).ok()
+        };
+        // A result that is just being written has no name yet.
+        let named = files.flatten().filter(|file| !file.file_name().as_encoded_bytes().starts_with(b"."));
+        let mut entries: Vec<Entry> = named.filter_map(|file| read(file.path())).collect();
+        entries.sort_by(|a, b| (&a.network, &a.attach.at).cmp(&(&b.network, &b.attach.at)));
+        Ok(entries)
+    }
+
+    fn results(&self) -> PathBuf {
+        self.dir.join("results")
+    }
+
+    fn replace(&self, file: &Path, text: &[u8]) -> io::Result<()> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temporary = self.results().join(format!(".new.{}.{number}", std::process::id()));
+        let create = || File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
+        let mut new = create().or_else(|_| self.make_results().and_then(|()| create()))?;
+        let renamed = new.write_all(text).and_then(|()| fs::rename(&temporary, file));
+        renamed.inspect_err(|_| drop(fs::remove_file(&temporary)))
+    }
+
+    fn make_results(&self) -> io::Result<()> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(self.results())
+    }
+}
+
+fn added(file: &Path) -> Option<SystemTime> {
+    fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
+}
+
+fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
+    let stored: Stored = json::decode(value)?;
+    if stored.kind != KIND {
+        return Err(cni::Error::config(format!("kind: expected {KIND}, found {:?}", stored.kind)));
+    }
+    let network = NetworkName::parse(&stored.network_name)
+        .map_err(|e| cni::Error::config(format!("networkName {e}")))?;
+    let attach = Attach::new(&stored.container_id, &stored.if_name)
+        .map_err(|e| cni::Error::config(e.to_string()))?
+        .netns(stored.netns)
+        .args(stored.cni_args.into_iter().collect::<CniArgs>());
+    let config = base64::decode(&stored.config).ok_or_else(|| cni::Error::config("config is not Base64"))?;
+    let attach = Attach { capability_args: stored.capability_args, ..attach };
+    Ok(Entry { network, attach, config, result: Value::Object(stored.result), added })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn cache() -> (tempfile::TempDir, Cache) {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::new(dir.path().join("cni"));
+        (dir, cache)
+    }
+
+    fn network() -> Network {
+        Network::from_bytes(br#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "t"}]}"#).unwrap()
+    }
+
+    fn attach() -> Attach {
+        let attach = Attach::new("c-1", "eth0").unwrap().netns("/run/netns/c").arg("A", "b");
+        attach.capability("ips", serde_json::json!(["10.0.0.7"]))
+    }
+
+    /// The result of an ADD by libcni 1.1.2 with the reference's loopback plugin, as it left it on disk.
+    const OF_LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"c-1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibiIsInBsdWdpbnMiOlt7InR5cGUiOiJsb29wYmFjayJ9XX0=","ifName":"eth0","networkName":"n","netns":"/run/netns/c","cniArgs":[["A","b"]],"capabilityArgs":{"ips":["10.0.0.7"]},"result":{"cniVersion":"1.0.0","interfaces":[{"mac":"00:00:00:00:00:00","name":"lo","sandbox":"/run/netns/c"}],"ips":[{"address":"127.0.0.1/8","interface":0}]}}"#;
+
+    #[test]
+    fn what_libcni_wrote_is_read() {
+        let (_guard, cache) = cache();
+        fs::create_dir_all(cache.results()).unwrap();
+        fs::write(cache.file(&network().name, &attach().at), OF_LIBCNI).unwrap();
+        let entry = cache.load(&network().name, &attach().at).unwrap().unwrap();
+        assert_eq!(entry.attach, attach());
+        assert_eq!(entry.network().unwrap().plugins[0].kind.as_str(), "loopback");
+        assert_eq!(entry.result().unwrap().ips[0].address.to_string(), "127.0.0.1/8");
+    }
+
+    #[test]
+    fn what_is_written_has_the_keys_the_name_and_the_mode_of_libcnis() {
+        let (_guard, cache) = cache();
+        let text = serde_json::json!({"ips": [{"address": "10.0.0.7/24"}]});
+        let result = AddResult::from_json(&text, Version::V1_0_0).unwrap();
+        cache.keep(&network(), &attach(), &result).unwrap();
+        let file = cache.dir().join("results/n-c-1-eth0");
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(cache.results().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        let ours: Map<String, Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        let theirs: Map<String, Value> = serde_json::from_str(OF_LIBCNI).unwrap();
+        assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
+        assert_eq!(
+            (&ours["cniArgs"], &ours["result"]["cniVersion"]),
+            (&theirs["cniArgs"], &theirs["result"]["cniVersion"])
+        );
+        assert_eq!(fs::read_dir(cache.results()).unwrap().count(), 1, "nothing temporary is left");
+    }
+
+    #[test]
+    fn all_attachments_are_listed_but_for_torn_files_and_a_forgotten_one() {
+        let (_guard, cache) = cache();
+        assert!(cache.list().unwrap().is_empty());
+        for container in ["b", "a", "gone"] {
+            let attach = Attach::new(container, "eth0").unwrap();
+            cache.keep(&network(), &attach, &AddResult::default()).unwrap();
+        }
+        fs::write(cache.results().join("n-torn-eth0"), "{\"kind\":\"cniCa").unwrap();
+        fs::write(cache.results().join("n-empty-eth0"), "").unwrap();
+        let gone = Attach::new("gone", "eth0").unwrap().at;
+        cache.forget(&network().name, &gone).unwrap();
+        cache.forget(&network().name, &gone).unwrap();
+        let names: Vec<_> = cache.list().unwrap().iter().map(|e| e.attach.at.container.to_string()).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
+
+    #[test]
+    fn a_bare_result_of_libcnis_earliest_format_is_a_result() {
+        let (_guard, cache) = cache();
+        fs::create_dir_all(cache.results()).unwrap();
+        let text =
+            r#"{"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.7/24"}], "dns": {}}"#;
+        fs::write(cache.file(&network().name, &attach().at), text).unwrap();
+        let entry = cache.load(&network().name, &attach().at).unwrap().unwrap();
+        assert_eq!(entry.result().unwrap().ips.len(), 1);
+    }
+}

@@ -1,0 +1,331 @@
+//! A network's configuration (SPEC.md, section 1).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cni::{Code, NetworkName, PluginType, Version};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::{Result, conf_dir, text};
+
+/// An object whose values are kept as they are written.
+pub(crate) type Raw = BTreeMap<String, Box<RawValue>>;
+
+/// The largest file that is read, in bytes.
+const MAX_BYTES: u64 = cni::json::MAX_BYTES;
+
+/// A network: a name, and the plugins that attach a container to it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Network {
+    /// Its name.
+    pub name: NetworkName,
+    /// The version of the protocol that its plugins are spoken to in: the highest one of `cniVersion` and
+    /// `cniVersions` that is known here.
+    pub version: Version,
+    /// All of the configuration's versions that are known here, lowest first.
+    pub versions: Vec<Version>,
+    /// CHECK succeeds without asking the plugins. Default: false.
+    pub disable_check: bool,
+    /// GC does nothing. Default: false.
+    pub disable_gc: bool,
+    /// Plugins from the folder that has the network's name are left out. Default: false.
+    pub load_only_inlined_plugins: bool,
+    /// The plugins, in the order of ADD. Never empty when loaded from a file.
+    pub plugins: Vec<PluginConf>,
+    /// The file that it was read from, if it was.
+    pub file: Option<PathBuf>,
+    /// The configuration list as it is kept in the cache. A single plugin's configuration has become a list of one.
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl Network {
+    /// Reads a list of plugins, or a single plugin's configuration (the form before 1.0.0), which is taken for a list
+    /// of one. Plugins from a folder are not looked for.
+    ///
+    /// ```
+    /// let network = runtime::Network::from_bytes(br#"{
+    ///     "cniVersion": "0.4.0", "cniVersions": ["1.0.0", "1.1.0", "9.0.0"], "name": "pods",
+    ///     "disableCheck": "true",
+    ///     "plugins": [{"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": true}}]
+    /// }"#)?;
+    /// assert_eq!(network.version.as_str(), "1.1.0");
+    /// assert_eq!(network.plugins[1].kind.as_str(), "portmap");
+    /// assert!(network.disable_check);
+    /// # Ok::<(), runtime::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Code 6 with line and column for what is not JSON, 1 if none of its versions is known, 7 for what makes no sense.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        Ok(Self::parse(bytes)?)
+    }
+
+    /// Reads a file, and the `*.conf` files of the folder beside it that has the network's name (unless
+    /// `loadOnlyInlinedPlugins`).
+    ///
+    /// # Errors
+    /// Code 5 if a file cannot be read; else as [`Network::from_bytes`], and 7 if no plugin is configured.
+    pub fn from_file(file: impl AsRef<Path>) -> Result<Self> {
+        let file = file.as_ref();
+        let mut this =
+            read(file).and_then(|bytes| Self::parse(&bytes)).map_err(|e| e.context(file.display()))?;
+        if !this.load_only_inlined_plugins {
+            this.load_folder(&file.with_file_name(this.name.as_str()))?;
+        }
+        if this.plugins.is_empty() {
+            return Err(cni::Error::config("it has no plugins").context(file.display()).into());
+        }
+        this.file = Some(file.to_owned());
+        Ok(this)
+    }
+
+    /// The capabilities that any of the plugins declares.
+    pub fn capabilities(&self) -> BTreeSet<&str> {
+        self.plugins.iter().flat_map(|plugin| &plugin.capabilities).map(String::as_str).collect()
+    }
+
+    /// The configuration list, without the plugins of a folder, as libcni would keep it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn load_folder(&mut self, folder: &Path) -> cni::Result<()> {
+        for file in conf_dir::files(folder, &["conf"])? {
+            let plugin = read(&file).and_then(|bytes| PluginConf::parse(document(&bytes)?));
+            self.plugins.push(plugin.map_err(|e| e.context(file.display()))?);
+        }
+        Ok(())
+    }
+
+    fn parse(bytes: &[u8]) -> cni::Result<Self> {
+        let mut list: Raw = document(bytes)?;
+        let inlined = take(&mut list, "plugins");
+        let is_single = inlined.is_none() && peek(&list, "type").is_some();
+        let (versions, version) = versions(&list)?;
+        let mut this = Self {
+            name: name(&list)?,
+            version,
+            versions,
+            disable_check: flag(&list, "disableCheck")?,
+            disable_gc: flag(&list, "disableGC")?,
+            load_only_inlined_plugins: flag(&list, "loadOnlyInlinedPlugins")?,
+            plugins: Vec::new(),
+            file: None,
+            bytes: bytes.to_owned(),
+        };
+        if is_single {
+            this.bytes = this.wrapped(bytes)?;
+            this.plugins.push(PluginConf::parse(list)?);
+            this.load_only_inlined_plugins = true;
+        } else if let Some(inlined) = inlined {
+            this.plugins = plugins(&inlined)?;
+        } else if this.load_only_inlined_plugins {
+            return Err(cni::Error::config(
+                "loadOnlyInlinedPlugins is true, but there is no list of plugins",
+            ));
+        }
+        Ok(this)
+    }
+
+    fn wrapped(&self, single: &[u8]) -> cni::Result<Vec<u8>> {
+        let plugin: Value = document(single)?;
+        let list = json!({"cniVersion": self.version, "name": self.name.as_str(), "plugins": [plugin]});
+        Ok(list.to_string().into_bytes())
+    }
+}
+
+/// One plugin's part of a network's configuration. What the plugin alone understands is kept as it is written.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PluginConf {
+    /// The name of its executable.
+    pub kind: PluginType,
+    /// The capability arguments that it takes (SPEC.md, section 3, "Deriving `runtimeConfig`").
+    pub capabilities: BTreeSet<String>,
+    pub(crate) keys: Raw,
+}
+
+impl PluginConf {
+    fn parse(keys: Raw) -> cni::Result<Self> {
+        let kind = match peek(&keys, "type") {
+            None => return Err(cni::Error::config("type is missing: the name of a plugin")),
+            Some(kind) => decode::<String>("type", kind)?,
+        };
+        let kind = PluginType::parse(&kind).map_err(|e| cni::Error::config(format!("type {e}")))?;
+        let declared: BTreeMap<String, bool> =
+            peek(&keys, "capabilities").map_or(Ok(BTreeMap::new()), |raw| decode("capabilities", raw))?;
+        let capabilities = declared.into_iter().filter(|(_, on)| *on).map(|(name, _)| name).collect();
+        Ok(Self { kind, capabilities, keys })
+    }
+}
+
+/// A file's content, if it is not too large.
+fn read(file: &Path) -> cni::Result<Vec<u8>> {
+    let size = fs::metadata(file).map_err(|e| cni::Error::io("read it", &e))?.len();
+    if size > MAX_BYTES {
+        return Err(cni::Error::config(format!("it has {size} bytes, at most {MAX_BYTES} are read")));
+    }
+    fs::read(file).map_err(|e| cni::Error::io("read it", &e))
+}
+
+/// Reads an object; what keeps it from being one is told with its place.
+fn document<T: DeserializeOwned>(bytes: &[u8]) -> cni::Result<T> {
+    serde_json::from_slice(bytes).map_err(|e| not_json(bytes, &e))
+}
+
+fn not_json(bytes: &[u8], error: &serde_json::Error) -> cni::Error {
+    let decoding = |what: String| cni::Error::new(Code::Decoding, what);
+    let source = match std::str::from_utf8(bytes) {
+        Ok(source) => source,
+        Err(e) => {
+            return decoding(format!("it is not UTF-8 text: byte {} begins no character", e.valid_up_to()));
+        }
+    };
+    match text::parse(source).1.into_iter().next() {
+        Some(problem) => decoding(format!("{}: {}", problem.at, problem.text))
+            .detail(format!("the line is: {}", text::line(source, problem.at.line))),
+        None => decoding(format!("it is not a JSON object: {error}")),
+    }
+}
+
+/// A member, its key compared without regard to case. The exact one wins; null is none.
+fn peek<'a>(object: &'a Raw, key: &str) -> Option<&'a RawValue> {
+    let same = || object.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v);
+    object.get(key).or_else(same).map(|raw| &**raw).filter(|raw| raw.get() != "null")
+}
+
+fn take(object: &mut Raw, key: &str) -> Option<Box<RawValue>> {
+    let value = peek(object, key).map(ToOwned::to_owned);
+    object.retain(|k, _| !k.eq_ignore_ascii_case(key));
+    value
+}
+
+fn decode<'de, T: Deserialize<'de>>(key: &str, raw: &'de RawValue) -> cni::Result<T> {
+    serde_json::from_str(raw.get()).map_err(|e| {
+        let what = e.to_string();
+        let what = what.split(" at line ").next().unwrap_or_default();
+        cni::Error::config(format!("{key}: {what}"))
+    })
+}
+
+fn name(list: &Raw) -> cni::Result<NetworkName> {
+    let Some(raw) = peek(list, "name") else {
+        return Err(cni::Error::config("name is missing: the network's name"));
+    };
+    NetworkName::parse(&decode::<String>("name", raw)?).map_err(|e| cni::Error::config(format!("name {e}")))
+}
+
+fn plugins(inlined: &RawValue) -> cni::Result<Vec<PluginConf>> {
+    let objects: Vec<Raw> = decode("plugins", inlined)?;
+    if objects.is_empty() {
+        return Err(cni::Error::config("plugins: the list is empty"));
+    }
+    let parse = |(i, keys)| PluginConf::parse(keys).map_err(|e| e.context(format_args!("plugins[{i}]")));
+    objects.into_iter().enumerate().map(parse).collect()
+}
+
+/// Versions that are known here, and the highest of them. One that is newer is somebody else's to speak.
+fn versions(list: &Raw) -> cni::Result<(Vec<Version>, Version)> {
+    let one: Option<String> = peek(list, "cniVersion").map(|raw| decode("cniVersion", raw)).transpose()?;
+    let many: Option<Vec<String>> =
+        peek(list, "cniVersions").map(|raw| decode("cniVersions", raw)).transpose()?;
+    let said = || many.iter().flatten().chain(&one).filter(|version| !version.is_empty());
+    let mut known: Vec<Version> = said().filter_map(|version| Version::parse(version).ok()).collect();
+    known.sort_unstable();
+    known.dedup();
+    let highest = match (known.last(), said().next()) {
+        (Some(highest), _) => *highest,
+        (None, Some(unknown)) => Version::parse(unknown)?,
+        (None, None) => Version::UNSAID,
+    };
+    Ok((known, highest))
+}
+
+/// A boolean, which some tools write as a string.
+fn flag(list: &Raw, key: &str) -> cni::Result<bool> {
+    let Some(raw) = peek(list, key) else { return Ok(false) };
+    match decode::<Value>(key, raw)? {
+        Value::Bool(value) => Ok(value),
+        Value::String(text) if text.eq_ignore_ascii_case("true") => Ok(true),
+        Value::String(text) if text.eq_ignore_ascii_case("false") => Ok(false),
+        other => Err(cni::Error::config(format!("{key}: {other} is neither true nor false"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Network> {
+        Network::from_bytes(text.as_bytes())
+    }
+
+    fn refused(text: &str) -> String {
+        load(text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_highest_version_that_both_sides_speak_is_taken() {
+        let version = |said: &str| load(&format!(r#"{{{said} "name": "n", "plugins": [{{"type": "t"}}]}}"#));
+        let highest = |said| version(said).unwrap().version;
+        assert_eq!(highest(r#""cniVersion": "0.4.0","#), Version::V0_4_0);
+        assert_eq!(highest(r#""cniVersion": "0.4.0", "cniVersions": ["9.9.9", "1.0.0"],"#), Version::V1_0_0);
+        assert_eq!(highest(r#""cniVersion": "1.1.0", "cniVersions": ["1.0.0"],"#), Version::V1_1_0);
+        assert_eq!(highest(r#""cniVersion": "","#), Version::UNSAID);
+        assert_eq!(highest(""), Version::UNSAID);
+        assert_eq!(version(r#""cniVersion": "9.9.9","#).unwrap_err().code(), 1);
+    }
+
+    #[test]
+    fn flags_may_be_booleans_or_their_words() {
+        let text = r#"{"name": "n", "disableCheck": "True", "disableGC": true, "loadOnlyInlinedPlugins": "false",
+            "plugins": [{"type": "t"}]}"#;
+        let network = load(text).unwrap();
+        assert!(network.disable_check && network.disable_gc && !network.load_only_inlined_plugins);
+        let error = refused(r#"{"name": "n", "disableGC": "yes", "plugins": [{"type": "t"}]}"#);
+        assert!(error.contains("disableGC: \"yes\" is neither"), "{error}");
+    }
+
+    #[test]
+    fn a_single_plugins_configuration_is_a_list_of_one() {
+        let network = load(r#"{"CNIVersion": "0.3.1", "name": "n", "Type": "ptp", "mtu": 9000}"#).unwrap();
+        assert_eq!((network.version, network.plugins.len()), (Version::V0_3_1, 1));
+        let kept: Value = serde_json::from_slice(network.bytes()).unwrap();
+        assert_eq!(kept["plugins"][0]["mtu"], 9000);
+        assert_eq!(Network::from_bytes(network.bytes()).unwrap().plugins[0].kind.as_str(), "ptp");
+    }
+
+    #[test]
+    fn what_is_not_json_is_shown_with_line_column_and_the_line_itself() {
+        let error = load("{\n  \"name\": \"n\",\n  \"plugins\": [{\"type\": \"bridge\"},]\n}").unwrap_err();
+        assert_eq!(error.code(), 6);
+        let error = error.to_string();
+        assert!(error.contains("line 3, column 33: a comma before the closing ']' is not JSON"), "{error}");
+        assert!(error.contains("the line is: \"plugins\": [{\"type\": \"bridge\"},]"), "{error}");
+        assert!(refused("{ // net\n}").contains("line 1, column 3: JSON has no comments"));
+        assert!(refused("[]").contains("not a JSON object"));
+        assert!(Network::from_bytes(b"\xff\xfe").unwrap_err().to_string().contains("not UTF-8"));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named_with_its_key() {
+        assert!(refused(r#"{"plugins": [{"type": "t"}]}"#).contains("name is missing"));
+        assert!(refused(r#"{"name": "../n", "plugins": [{"type": "t"}]}"#).contains("name \"../n\""));
+        assert!(refused(r#"{"name": "n", "plugins": []}"#).contains("plugins: the list is empty"));
+        assert!(
+            refused(r#"{"name": "n", "plugins": [{"type": "t"}, {}]}"#)
+                .contains("plugins[1]: type is missing")
+        );
+        assert!(
+            refused(r#"{"name": "n", "plugins": [{"type": "../sh"}]}"#)
+                .contains("plugins[0]: type \"../sh\"")
+        );
+        assert!(refused(r#"{"name": "n", "loadOnlyInlinedPlugins": true}"#).contains("no list of plugins"));
+        assert!(refused(r#"{"name": 7, "plugins": [{"type": "t"}]}"#).contains("name: invalid type"));
+    }
+}

@@ -1,0 +1,185 @@
+//! The directory of network configurations.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use cni::Code;
+
+use crate::{Error, Network, Result};
+
+/// A directory with a file for each network: `*.conflist`, or `*.conf` and `*.json` of older times.
+#[derive(Clone, Debug)]
+pub struct ConfDir {
+    path: PathBuf,
+}
+
+/// A file of the directory, and what came of reading it.
+#[derive(Clone, Debug)]
+pub struct ConfFile {
+    /// The file.
+    pub file: PathBuf,
+    /// The network, or why it is none.
+    pub network: Result<Network>,
+}
+
+impl ConfDir {
+    /// Where networks are looked for unless something else is said.
+    pub const DEFAULT: &'static str = "/etc/cni/net.d";
+
+    /// Names the directory. It is read anew by every call of the other functions.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The directory's path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All files in lexical order. A directory that does not exist has none.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub fn load(&self) -> Result<Vec<ConfFile>> {
+        let files = files(&self.path, &["conflist", "conf", "json"])?;
+        let load = |file: PathBuf| ConfFile { network: Network::from_file(&file), file };
+        Ok(files.into_iter().map(load).collect())
+    }
+
+    /// The default network: that of the first valid file in lexical order.
+    ///
+    /// # Errors
+    /// Code 7 if there is none, with what is wrong with the files that there are.
+    pub fn default_network(&self) -> Result<Network> {
+        let mut files = self.load()?;
+        match files.iter().position(|file| file.network.is_ok()) {
+            Some(first) => files.swap_remove(first).network,
+            None => Err(self.none("no network configuration", &files)),
+        }
+    }
+
+    /// The network of that name. If several files have it, a `.conflist` goes before the others, then the lexically
+    /// first one. Files that are not valid do not hide the others.
+    ///
+    /// # Errors
+    /// Code 7 if there is none, with the names that there are and what is wrong with the other files.
+    pub fn find(&self, name: &str) -> Result<Network> {
+        let mut files = self.load()?;
+        let has_it =
+            |file: &ConfFile| file.network.as_ref().is_ok_and(|network| network.name.as_str() == name);
+        let is_list =
+            |file: &ConfFile| file.file.extension().is_some_and(|extension| extension == "conflist");
+        let list = files.iter().position(|file| has_it(file) && is_list(file));
+        match list.or_else(|| files.iter().position(has_it)) {
+            Some(found) => files.swap_remove(found).network,
+            None => Err(self.none(&format!("no network {name:?}"), &files)),
+        }
+    }
+
+    fn none(&self, what: &str, files: &[ConfFile]) -> Error {
+        let mut error = cni::Error::new(Code::InvalidConfig, format!("{what} in {}", self.path.display()));
+        let names: Vec<&str> =
+            files.iter().filter_map(|file| Some(file.network.as_ref().ok()?.name.as_str())).collect();
+        if !names.is_empty() {
+            error = error.detail(format!("networks there: {}", names.join(", ")));
+        }
+        let invalid = files.iter().filter_map(|file| file.network.as_ref().err());
+        invalid.fold(error, |error, why| error.detail(why.to_string())).into()
+    }
+}
+
+/// The files with one of these extensions, in lexical order.
+pub(crate) fn files(dir: &Path, extensions: &[&str]) -> cni::Result<Vec<PathBuf>> {
+    let unreadable = |e| cni::Error::io(format!("read the directory {}", dir.display()), &e);
+    let entries = match fs::read_dir(dir) {
+        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(Vec::new());
+        }
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(unreadable)?.path();
+        let extension = file.extension().and_then(|extension| extension.to_str());
+        if extension.is_some_and(|extension| extensions.contains(&extension)) && !file.is_dir() {
+            files.push(file);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(files: &[(&str, &str)]) -> (tempfile::TempDir, ConfDir) {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let file = dir.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        let conf = ConfDir::new(dir.path());
+        (dir, conf)
+    }
+
+    fn kinds(network: &Network) -> Vec<&str> {
+        network.plugins.iter().map(|plugin| plugin.kind.as_str()).collect()
+    }
+
+    #[test]
+    fn the_first_valid_file_is_the_default_network() {
+        let (_guard, conf) = dir(&[
+            ("00-broken.conflist", "{"),
+            ("05-readme.txt", "{}"),
+            ("10-b.conf", r#"{"name": "b", "type": "x"}"#),
+            ("20-a.conflist", r#"{"name": "a", "plugins": [{"type": "y"}]}"#),
+        ]);
+        assert_eq!(conf.default_network().unwrap().name.as_str(), "b");
+        assert_eq!(conf.load().unwrap().len(), 3);
+    }
+
+    #[test]
+    fn a_network_is_found_by_name_in_spite_of_a_broken_neighbour_and_a_list_goes_first() {
+        let (_guard, conf) = dir(&[
+            ("00-broken.conflist", "{"),
+            ("10-n.conf", r#"{"name": "n", "type": "single"}"#),
+            ("20-n.conflist", r#"{"name": "n", "plugins": [{"type": "list"}]}"#),
+        ]);
+        assert_eq!(kinds(&conf.find("n").unwrap()), ["list"]);
+        let error = conf.find("m").unwrap_err();
+        assert!(
+            error.to_string().contains("no network \"m\"") && error.to_string().contains("00-broken"),
+            "{error}"
+        );
+        assert!(error.to_string().contains("networks there: n"), "{error}");
+    }
+
+    #[test]
+    fn plugins_from_the_folder_of_the_networks_name_follow_the_inlined_ones() {
+        let (_guard, conf) = dir(&[
+            ("10-n.conflist", r#"{"name": "n", "plugins": [{"type": "first"}]}"#),
+            ("n/20.conf", r#"{"type": "third"}"#),
+            ("n/10.conf", r#"{"type": "second"}"#),
+            ("n/notes.txt", "x"),
+            (
+                "11-m.conflist",
+                r#"{"name": "m", "loadOnlyInlinedPlugins": true, "plugins": [{"type": "only"}]}"#,
+            ),
+            ("m/10.conf", r#"{"type": "never"}"#),
+            ("12-o.conflist", r#"{"name": "o"}"#),
+        ]);
+        assert_eq!(kinds(&conf.find("n").unwrap()), ["first", "second", "third"]);
+        assert_eq!(kinds(&conf.find("m").unwrap()), ["only"]);
+        assert!(conf.find("o").unwrap_err().to_string().contains("12-o.conflist: it has no plugins"));
+    }
+
+    #[test]
+    fn a_directory_that_is_not_there_has_no_networks() {
+        let conf = ConfDir::new("/no/such/directory");
+        assert!(conf.load().unwrap().is_empty());
+        assert_eq!(conf.default_network().unwrap_err().code(), 7);
+    }
+}

@@ -1,0 +1,93 @@
+//! GC: what belongs to no valid attachment is removed (SPEC.md, section 3, "Garbage-collecting a network").
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use cni::{Attachment, Command};
+
+use crate::error::Failures;
+use crate::lock::Lock;
+use crate::request::Extras;
+use crate::{Entry, Network, Result, Runtime};
+
+/// Which attachments of the network are to stay.
+#[derive(Clone, Copy, Debug)]
+pub enum Valid<'a> {
+    /// Those that the cache has, if their namespaces are still there.
+    Alive,
+    /// These and no others.
+    Only(&'a [Attachment]),
+}
+
+impl Valid<'_> {
+    fn split(self, known: Vec<Entry>) -> (Vec<Attachment>, Vec<Entry>) {
+        match self {
+            Self::Only(valid) => {
+                let stale = known.into_iter().filter(|entry| !valid.contains(&entry.attach.at)).collect();
+                (valid.to_vec(), stale)
+            }
+            Self::Alive => {
+                let (alive, stale): (Vec<_>, _) = known.into_iter().partition(is_alive);
+                (alive.into_iter().map(|entry| entry.attach.at).collect(), stale)
+            }
+        }
+    }
+}
+
+impl Runtime {
+    /// GC: DEL for every attachment in the cache that is not valid any more, then GC of every plugin (from version
+    /// 1.1.0 on). It goes on after failures. Waits for every ADD and DEL to end, and holds new ones up.
+    ///
+    /// # Errors
+    /// All that failed.
+    pub fn gc(&self, network: &Network, valid: Valid<'_>) -> Result<()> {
+        self.gc_telling(network, valid, |_, _, _| {})
+    }
+
+    /// GC that tells before each DEL: how many there were already, of how many, and whose it is.
+    ///
+    /// # Errors
+    /// As [`Runtime::gc`].
+    pub fn gc_telling(
+        &self,
+        network: &Network,
+        valid: Valid<'_>,
+        mut tell: impl FnMut(usize, usize, &Attachment),
+    ) -> Result<()> {
+        if network.disable_gc {
+            return Ok(());
+        }
+        let _lock = Lock::exclusive(self.cache.dir())?;
+        let mut known = self.cache.list()?;
+        known.retain(|entry| entry.network == network.name);
+        let (valid, stale) = valid.split(known);
+        let mut failures = Failures::default();
+        for (done, entry) in stale.iter().enumerate() {
+            tell(done, stale.len(), &entry.attach.at);
+            let Attachment { container, ifname } = &entry.attach.at;
+            let outcome = self.del_unlocked(network, &entry.attach);
+            failures.note(
+                outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
+            );
+        }
+        if network.version >= Command::Gc.since() {
+            let extras = Extras { valid: Some(&valid), ..Extras::default() };
+            for plugin in &network.plugins {
+                failures.note(self.call(Command::Gc, network, plugin, &extras));
+            }
+        }
+        failures.into_result()
+    }
+}
+
+/// Whether the attachment's namespace is still there. One that has none is given the benefit of the doubt.
+fn is_alive(entry: &Entry) -> bool {
+    entry.attach.netns.as_deref().is_none_or(is_namespace)
+}
+
+/// A path that is left over after a namespace is gone is a plain file.
+fn is_namespace(path: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
+    device(path).is_some_and(|dev| Some(dev) == device(Path::new("/proc/self/ns/net")))
+}

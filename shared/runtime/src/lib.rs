@@ -1,0 +1,53 @@
+//! The runtime's side of the CNI protocol, for every published version of the specification
+//! (<https://www.cni.dev/docs/spec/>): network configurations are loaded ([`ConfDir`], [`Network`]), their plugins
+//! run one after the other ([`Runtime`]), and results kept where libcni keeps them ([`Cache`]), so that either side
+//! finds the other's attachments.
+//!
+//! Everything blocks until it is done. Nothing here changes the state of the calling process: no working directory,
+//! no environment, no signal handler; one [`Runtime`] serves any number of threads.
+//!
+//! ```no_run
+//! use runtime::{Attach, ConfDir, Runtime};
+//!
+//! let network = ConfDir::new("/etc/cni/net.d").find("pods")?;
+//! let runtime = Runtime::new(["/opt/cni/bin"]);
+//! let attach = Attach::new("0a1b2c", "eth0")?.netns("/run/netns/web").arg("K8S_POD_NAME", "web");
+//!
+//! match runtime.add(&network, &attach) {
+//!     Ok(result) => result.addresses().for_each(|address| println!("{address}")),
+//!     Err(failed) => {
+//!         // A failed ADD is always followed by a DEL.
+//!         runtime.del(&network, &attach)?;
+//!         return Err(failed);
+//!     }
+//! }
+//! runtime.check(&network, &attach)?;
+//! runtime.del(&network, &attach)?;
+//! # Ok::<(), runtime::Error>(())
+//! ```
+
+#![warn(missing_docs)]
+
+mod attach;
+mod base64;
+mod cache;
+mod conf;
+mod conf_dir;
+mod error;
+mod exec;
+mod gc;
+mod lock;
+mod process;
+mod request;
+mod run;
+pub mod text;
+
+pub use attach::Attach;
+pub use cache::{Cache, Entry};
+pub use conf::{Network, PluginConf};
+pub use conf_dir::{ConfDir, ConfFile};
+pub use error::{Error, Failure, Result};
+pub use exec::{Exec, Invocation, Output};
+pub use gc::Valid;
+pub use process::{Processes, Stderr};
+pub use run::Runtime;

@@ -1,0 +1,32 @@
+//! GC excludes ADD and DEL, of this process and of others (SPEC.md, section 3, "Lifecycle & Ordering").
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use crate::Result;
+
+/// Held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Waits until no GC runs.
+    pub(crate) fn shared(dir: &Path) -> Result<Self> {
+        Self::take(dir, File::lock_shared)
+    }
+
+    /// Waits until nothing else runs.
+    pub(crate) fn exclusive(dir: &Path) -> Result<Self> {
+        Self::take(dir, File::lock)
+    }
+
+    fn take(dir: &Path, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Result<Self> {
+        let path = dir.join("results.lock");
+        let open = || File::options().create(true).append(true).open(&path);
+        let file = open().or_else(|_| fs::create_dir_all(dir).and_then(|()| open()));
+        let locked = file.and_then(|file| lock(&file).map(|()| Self { _file: file }));
+        Ok(locked.map_err(|e| cni::Error::io(format!("lock {}", path.display()), &e))?)
+    }
+}

@@ -1,0 +1,140 @@
+//! From a plugin's configuration to the request that it gets on stdin (SPEC.md, section 3, "Deriving request
+//! configuration from plugin configuration").
+
+use std::collections::BTreeMap;
+
+use cni::{AddResult, Attachment};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value, json};
+
+use crate::cache::write_result;
+use crate::conf::{Network, PluginConf};
+use crate::{Attach, Result};
+
+/// What the runtime adds to a plugin's configuration.
+#[derive(Debug, Default)]
+pub(crate) struct Extras<'a> {
+    pub(crate) attach: Option<&'a Attach>,
+    pub(crate) prev: Option<&'a AddResult>,
+    pub(crate) valid: Option<&'a [Attachment]>,
+}
+
+impl Extras<'_> {
+    /// The request. All that the plugin's configuration has is passed on as it is written, but for keys that only
+    /// a runtime may set (`capabilities`, `cni.dev/...`).
+    pub(crate) fn request(&self, network: &Network, plugin: &PluginConf) -> Result<Vec<u8>> {
+        let added = self.keys(network, plugin)?;
+        let mut request: BTreeMap<&str, &RawValue> = plugin
+            .keys
+            .iter()
+            .filter(|(key, _)| !is_runtimes(key) && !added.iter().any(|(k, _)| k.eq_ignore_ascii_case(key)))
+            .map(|(key, value)| (key.as_str(), &**value))
+            .collect();
+        request.extend(added.iter().map(|(key, value)| (*key, &**value)));
+        Ok(serde_json::to_vec(&request).map_err(cni::Error::from)?)
+    }
+
+    fn keys(
+        &self,
+        network: &Network,
+        plugin: &PluginConf,
+    ) -> cni::Result<Vec<(&'static str, Box<RawValue>)>> {
+        let mut keys = vec![("name", to_raw_value(network.name.as_str())?)];
+        keys.push(("cniVersion", to_raw_value(&network.version)?));
+        if let Some(prev) = self.prev {
+            keys.push(("prevResult", to_raw_value(&write_result(prev, network.version)?)?));
+        }
+        let arguments =
+            self.attach.map(|attach| runtime_config(plugin, attach)).filter(|map| !map.is_empty());
+        if let Some(arguments) = arguments {
+            keys.push(("runtimeConfig", to_raw_value(&arguments)?));
+        }
+        if let Some(valid) = self.valid {
+            let valid = to_raw_value(&valid.iter().map(entry).collect::<Vec<_>>())?;
+            // The specification had the second name for a while, and libcni sends both (containernetworking/cni#1101).
+            keys.push(("cni.dev/attachments", valid.clone()));
+            keys.push(("cni.dev/valid-attachments", valid));
+        }
+        Ok(keys)
+    }
+}
+
+fn entry(at: &Attachment) -> Value {
+    json!({"containerID": at.container.as_str(), "ifname": at.ifname.as_str()})
+}
+
+/// The capability arguments that the plugin declares.
+fn runtime_config<'a>(plugin: &PluginConf, attach: &'a Attach) -> Map<String, Value> {
+    let declared = |(name, _): &(&'a String, &'a Value)| plugin.capabilities.contains(*name);
+    attach.capability_args.iter().filter(declared).map(|(k, v)| (k.clone(), v.clone())).collect()
+}
+
+fn is_runtimes(key: &str) -> bool {
+    key.starts_with("cni.dev/") || key.eq_ignore_ascii_case("capabilities")
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::Version;
+
+    use super::*;
+
+    fn network(plugin: &str) -> Network {
+        let list = format!(r#"{{"cniVersion": "1.0.0", "name": "n", "plugins": [{plugin}]}}"#);
+        Network::from_bytes(list.as_bytes()).unwrap()
+    }
+
+    fn request(network: &Network, extras: &Extras<'_>) -> Value {
+        serde_json::from_slice(&extras.request(network, &network.plugins[0]).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_the_runtime_does_not_know_reaches_the_plugin_as_it_is_written() {
+        let network =
+            network(r#"{"type": "t", "big": 12345678901234567890123, "f": 1.10, "x": {"b":1,"a":[null]}}"#);
+        let text = Extras::default().request(&network, &network.plugins[0]).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        for kept in [r#""big":12345678901234567890123"#, r#""f":1.10"#, r#""x":{"b":1,"a":[null]}"#] {
+            assert!(text.contains(kept), "{kept} in {text}");
+        }
+    }
+
+    #[test]
+    fn name_and_version_are_the_networks_however_the_plugin_writes_them() {
+        let network = network(r#"{"type": "t", "CNIVersion": "0.3.0", "Name": "other"}"#);
+        let sent = request(&network, &Extras::default());
+        assert_eq!(sent, json!({"type": "t", "cniVersion": "1.0.0", "name": "n"}));
+    }
+
+    #[test]
+    fn only_declared_capabilities_become_runtime_config_and_the_declaration_itself_is_not_sent() {
+        let plugin = r#"{"type": "t", "capabilities": {"portMappings": true, "mac": false, "ips": true}}"#;
+        let attach = Attach::new("c", "eth0").unwrap();
+        let attach = attach.capability("portMappings", json!([1])).capability("mac", json!("x"));
+        let sent = request(&network(plugin), &Extras { attach: Some(&attach), ..Extras::default() });
+        assert_eq!(sent["runtimeConfig"], json!({"portMappings": [1]}));
+        assert!(sent.get("capabilities").is_none());
+        let without = Attach::new("c", "eth0").unwrap();
+        let sent = request(&network(plugin), &Extras { attach: Some(&without), ..Extras::default() });
+        assert!(sent.get("runtimeConfig").is_none());
+    }
+
+    #[test]
+    fn the_previous_result_is_written_in_the_networks_own_version() {
+        let network = network(r#"{"type": "t"}"#);
+        let prev = json!({"ips": [{"address": "10.0.0.2/24", "version": "4"}]});
+        let prev = AddResult::from_json(&prev, Version::V0_4_0).unwrap();
+        let sent = request(&network, &Extras { prev: Some(&prev), ..Extras::default() });
+        assert_eq!(sent["prevResult"], json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}));
+    }
+
+    #[test]
+    fn valid_attachments_are_sent_under_both_names_and_never_taken_from_the_configuration() {
+        let network = network(r#"{"type": "t", "cni.dev/valid-attachments": []}"#);
+        assert!(request(&network, &Extras::default()).get("cni.dev/valid-attachments").is_none());
+        let at = [Attach::new("c", "eth0").unwrap().at];
+        let sent = request(&network, &Extras { valid: Some(&at), ..Extras::default() });
+        let list = json!([{"containerID": "c", "ifname": "eth0"}]);
+        assert_eq!((&sent["cni.dev/valid-attachments"], &sent["cni.dev/attachments"]), (&list, &list));
+    }
+}

@@ -1,0 +1,310 @@
+//! Operations on a network: its plugins, one after the other (SPEC.md, section 3).
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cni::{AddResult, Attachment, Code, Command, PluginType, Version, json};
+use serde_json::Value;
+
+use crate::cache::read_result;
+use crate::error::Failures;
+use crate::lock::Lock;
+use crate::request::Extras;
+use crate::{Attach, Cache, Entry, Error, Exec, Invocation, Network, PluginConf, Processes, Result};
+
+/// What is needed to run plugins: where they are, how they are run, and where results are kept.
+///
+/// It is cheap to clone, and may be used by many threads at once for different containers. Operations on one
+/// container must not run at the same time (SPEC.md, section 3, "Lifecycle & Ordering"): that is the caller's to see to.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    path: Vec<PathBuf>,
+    pub(crate) cache: Cache,
+    exec: Arc<dyn Exec>,
+    deadline: Option<Duration>,
+}
+
+impl Runtime {
+    /// Names the directories in which plugins are looked for. Results are kept in [`Cache::DEFAULT`]; plugins are run
+    /// by [`Processes`], their log passed through.
+    pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Self {
+        let path = path.into_iter().map(Into::into).collect();
+        Self { path, cache: Cache::default(), exec: Arc::new(Processes::default()), deadline: None }
+    }
+
+    /// Keeps results elsewhere.
+    #[must_use]
+    pub fn cache(mut self, cache: Cache) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// Runs plugins another way.
+    #[must_use]
+    pub fn exec(mut self, exec: impl Exec + 'static) -> Self {
+        self.exec = Arc::new(exec);
+        self
+    }
+
+    /// How long one run of one plugin may take. One that takes longer is killed, with its children.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Attachments and their results.
+    pub fn results(&self) -> &Cache {
+        &self.cache
+    }
+
+    /// ADD: runs the plugins from first to last, each given the result of the one before, and keeps the last result.
+    ///
+    /// After a failure something may have been made: call [`Runtime::del`], which takes all of it back, or use
+    /// [`Runtime::add_or_roll_back`].
+    ///
+    /// # Errors
+    /// The failure of the first plugin that failed; code 5 if the result cannot be kept.
+    pub fn add(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
+        let _lock = Lock::shared(self.cache.dir())?;
+        let mut result: Option<AddResult> = None;
+        for plugin in &network.plugins {
+            let extras = Extras { attach: Some(attach), prev: result.as_ref(), valid: None };
+            let out = self.call(Command::Add, network, plugin, &extras)?;
+            result = Some(self.read_result(network, plugin, &out)?);
+        }
+        let result = result.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
+        self.cache.keep(network, attach, &result)?;
+        Ok(result)
+    }
+
+    /// ADD, and DEL if that fails. An attachment that was there before is left alone.
+    ///
+    /// # Errors
+    /// As [`Runtime::add`]; what failed of the DEL comes after it.
+    pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
+        let known = self.cache.file(&network.name, &attach.at).exists();
+        self.add(network, attach).map_err(|failed| {
+            if known {
+                return failed;
+            }
+            match self.del(network, attach) {
+                Ok(()) => failed,
+                Err(left) => failed.and(left.context("roll back")),
+            }
+        })
+    }
+
+    /// CHECK: asks every plugin whether the attachment is as the ADD left it. `args` and capability arguments that are
+    /// left out are those of the ADD.
+    ///
+    /// # Errors
+    /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK;
+    /// 3 if no ADD is known.
+    pub fn check(&self, network: &Network, attach: &Attach) -> Result<()> {
+        needs(network, Command::Check)?;
+        if network.disable_check {
+            return Ok(());
+        }
+        let Some(entry) = self.cache.load(&network.name, &attach.at)? else {
+            return Err(Error::own(Code::UnknownContainer, unknown(network, &attach.at)));
+        };
+        let prev = entry.result()?;
+        let attach = attach.clone().completed_from(Some(&entry.attach));
+        let extras = Extras { attach: Some(&attach), prev: Some(&prev), valid: None };
+        network
+            .plugins
+            .iter()
+            .try_for_each(|plugin| self.call(Command::Check, network, plugin, &extras).map(drop))
+    }
+
+    /// DEL: runs the plugins from last to first, whatever becomes of each, and forgets the result if none failed.
+    /// It may be called again, without an ADD before, and with no or a torn result in the cache. `args` and
+    /// capability arguments that are left out are those of the ADD.
+    ///
+    /// # Errors
+    /// The failures of all plugins that failed.
+    pub fn del(&self, network: &Network, attach: &Attach) -> Result<()> {
+        // A cache that cannot be written must not keep a container from being removed.
+        let _lock = Lock::shared(self.cache.dir()).ok();
+        self.del_unlocked(network, attach)
+    }
+
+    pub(crate) fn del_unlocked(&self, network: &Network, attach: &Attach) -> Result<()> {
+        let entry = self.cache.load(&network.name, &attach.at).ok().flatten();
+        let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
+        // DEL has the result since 0.4.0.
+        let prev =
+            entry.filter(|_| network.version >= Version::V0_4_0).and_then(|entry: Entry| entry.result().ok());
+        let extras = Extras { attach: Some(&attach), prev: prev.as_ref(), valid: None };
+        let mut failures = Failures::default();
+        for plugin in network.plugins.iter().rev() {
+            failures.note(self.call(Command::Del, network, plugin, &extras));
+        }
+        failures.into_result()?;
+        self.cache.forget(&network.name, &attach.at)
+    }
+
+    /// STATUS: asks the plugins whether an ADD could be served now. A network of a version before 1.1.0 is taken to be
+    /// ready.
+    ///
+    /// # Errors
+    /// The first plugin's that is not ready, so that its code (50 or 51) can be told.
+    pub fn status(&self, network: &Network) -> Result<()> {
+        if network.version < Command::Status.since() {
+            return Ok(());
+        }
+        let call = |plugin| self.call(Command::Status, network, plugin, &Extras::default()).map(drop);
+        network.plugins.iter().try_for_each(call)
+    }
+
+    /// VERSION of every plugin: is it there, and does it speak the network's version? Returns the capabilities that
+    /// the network declares.
+    ///
+    /// # Errors
+    /// All that is wrong: code 7 for a plugin that is not there, 1 for one that speaks other versions only.
+    pub fn validate<'a>(&self, network: &'a Network) -> Result<BTreeSet<&'a str>> {
+        let mut failures = Failures::default();
+        for plugin in &network.plugins {
+            failures.note(self.speaks(&plugin.kind, network.version));
+        }
+        failures.into_result().map(|()| network.capabilities())
+    }
+
+    /// The versions that a plugin speaks, as it lists them.
+    ///
+    /// # Errors
+    /// Code 7 if there is no such plugin; 6 for an answer that is none.
+    pub fn versions(&self, kind: &PluginType) -> Result<Vec<String>> {
+        let said = || -> cni::Result<Vec<String>> {
+            // Plugins made before VERSION was there check for the others first.
+            let env = [
+                ("CNI_CONTAINERID", "dummy"),
+                ("CNI_NETNS", "dummy"),
+                ("CNI_IFNAME", "dummy"),
+                ("CNI_ARGS", ""),
+            ];
+            let env = env.map(|(key, value)| (key, value.into())).to_vec();
+            let stdin = format!(r#"{{"cniVersion":"{}"}}"#, Version::LATEST);
+            match self.run(Command::Version, kind, env, stdin.as_bytes()) {
+                Err(e) if e.msg() == "unknown CNI_COMMAND: VERSION" => Ok(vec![Version::V0_1_0.to_string()]),
+                out => supported(&out?),
+            }
+        };
+        said().map_err(|e| Error::of_plugin(kind, Command::Version, e))
+    }
+
+    /// The highest of the network's versions that all of its plugins speak.
+    ///
+    /// # Errors
+    /// Code 1 if there is none; else as [`Runtime::versions`].
+    pub fn negotiate(&self, network: &Network) -> Result<Version> {
+        let mut common = network.versions.clone();
+        if common.is_empty() {
+            common.push(network.version);
+        }
+        for plugin in &network.plugins {
+            let spoken = self.versions(&plugin.kind)?;
+            common.retain(|version| spoken.iter().any(|s| s == version.as_str()));
+        }
+        let none = || {
+            Error::own(Code::IncompatibleVersion, "no version of the network's is spoken by all its plugins")
+        };
+        common.last().copied().ok_or_else(none)
+    }
+
+    fn speaks(&self, kind: &PluginType, version: Version) -> Result<()> {
+        let spoken = self.versions(kind)?;
+        if spoken.iter().any(|s| s == version.as_str()) {
+            return Ok(());
+        }
+        let error =
+            cni::Error::new(Code::IncompatibleVersion, format!("it does not speak version {version}"))
+                .detail(format!("it speaks {}", spoken.join(", ")));
+        Err(Error::of_plugin(kind, Command::Version, error))
+    }
+
+    /// Runs one plugin of a network.
+    pub(crate) fn call(
+        &self,
+        command: Command,
+        network: &Network,
+        plugin: &PluginConf,
+        extras: &Extras<'_>,
+    ) -> Result<Vec<u8>> {
+        let request = extras.request(network, plugin)?;
+        let env = attachment_env(extras.attach);
+        self.run(command, &plugin.kind, env, &request).map_err(|e| Error::of_plugin(&plugin.kind, command, e))
+    }
+
+    fn run(
+        &self,
+        command: Command,
+        kind: &PluginType,
+        mut env: Vec<(&'static str, OsString)>,
+        stdin: &[u8],
+    ) -> cni::Result<Vec<u8>> {
+        let program = self.exec.find(kind, &self.path)?;
+        env.push(("CNI_COMMAND", command.as_str().into()));
+        env.push(("CNI_PATH", self.search_path()));
+        let invocation =
+            Invocation { kind, program: &program, command, env: &env, stdin, deadline: self.deadline };
+        Ok(self.exec.run(&invocation)?.stdout)
+    }
+
+    fn search_path(&self) -> OsString {
+        let dirs: Vec<_> = self.path.iter().map(|dir| dir.as_os_str()).collect();
+        dirs.join(":".as_ref())
+    }
+
+    fn read_result(&self, network: &Network, plugin: &PluginConf, out: &[u8]) -> Result<AddResult> {
+        let parsed = json::parse(out, "its result").and_then(|value| read_result(&value, network.version));
+        parsed.map_err(|e| {
+            let error = e.detail(cni::exec::excerpt(out));
+            Error::of_plugin(&plugin.kind, Command::Add, error)
+        })
+    }
+}
+
+/// The variables that name the attachment. Without one they are empty: this process may have some of its own.
+fn attachment_env(attach: Option<&Attach>) -> Vec<(&'static str, OsString)> {
+    let text = |get: fn(&Attach) -> OsString| attach.map(get).unwrap_or_default();
+    vec![
+        ("CNI_CONTAINERID", text(|a| a.at.container.as_str().into())),
+        ("CNI_NETNS", text(|a| a.netns.clone().unwrap_or_default().into())),
+        ("CNI_IFNAME", text(|a| a.at.ifname.as_str().into())),
+        ("CNI_ARGS", text(|a| a.args.to_string().into())),
+    ]
+}
+
+fn supported(out: &[u8]) -> cni::Result<Vec<String>> {
+    let value = json::parse(out, "its answer")?;
+    let versions = json::member(&value, "supportedVersions").and_then(Value::as_array);
+    let versions =
+        versions.map(|list| list.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect());
+    versions.ok_or_else(|| {
+        cni::Error::new(Code::Decoding, "its answer has no supportedVersions").detail(cni::exec::excerpt(out))
+    })
+}
+
+fn needs(network: &Network, command: Command) -> Result<()> {
+    if network.version >= command.since() {
+        return Ok(());
+    }
+    let error = cni::Error::new(
+        Code::IncompatibleVersion,
+        format!("network {} is of version {}, which has no {command}", network.name, network.version),
+    );
+    Err(error.detail(format!("version {} has", command.since())).into())
+}
+
+fn unknown(network: &Network, at: &Attachment) -> String {
+    let Attachment { container, ifname } = at;
+    format!(
+        "interface {ifname} of container {container} was not added to network {}, or its result is lost",
+        network.name
+    )
+}

@@ -1,0 +1,396 @@
+//! A configuration's text with the place of everything in it, for messages that point at a line.
+//!
+//! The strict parser (serde_json) decides what is JSON. This one reads on where that one stops: comments, trailing
+//! and missing commas are taken note of and forgiven, so that one run finds them all.
+
+use std::fmt;
+
+/// A place in a text. Both count from 1, columns in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The line.
+    pub line: usize,
+    /// The column.
+    pub column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}, column {}", self.line, self.column)
+    }
+}
+
+/// Something that is wrong at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where.
+    pub at: Place,
+    /// What, in a sentence without its full stop.
+    pub text: String,
+}
+
+/// A value and where it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Where it begins.
+    pub at: Place,
+    /// What it is.
+    pub value: Tree,
+}
+
+/// A JSON value.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tree {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// A number, as it is written.
+    Number(String),
+    /// A string, unescaped.
+    String(String),
+    /// An array.
+    Array(Vec<Node>),
+    /// An object: keys with their places, in the order of the text. A key may be there twice.
+    Object(Vec<(Place, String, Node)>),
+}
+
+impl Tree {
+    /// What kind of value it is, with its article.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "a boolean",
+            Self::Number(_) => "a number",
+            Self::String(_) => "a string",
+            Self::Array(_) => "a list",
+            Self::Object(_) => "an object",
+        }
+    }
+}
+
+impl Node {
+    /// A member of an object, its key compared without regard to case. The exact key wins.
+    pub fn get(&self, key: &str) -> Option<&Node> {
+        let Tree::Object(members) = &self.value else { return None };
+        let exact = members.iter().find(|(_, k, _)| k == key);
+        exact
+            .or_else(|| members.iter().find(|(_, k, _)| k.eq_ignore_ascii_case(key)))
+            .map(|(_, _, node)| node)
+    }
+
+    /// The text of a string.
+    pub fn as_str(&self) -> Option<&str> {
+        if let Tree::String(text) = &self.value { Some(text) } else { None }
+    }
+
+    /// The elements of an array; none of anything else.
+    pub fn items(&self) -> &[Node] {
+        if let Tree::Array(items) = &self.value { items } else { &[] }
+    }
+}
+
+/// Reads a text as far as it can be understood: the value, if there is one, and all that keeps it from being JSON.
+pub fn parse(text: &str) -> (Option<Node>, Vec<Problem>) {
+    let mut reader = Reader { text, next: 0, place: Place { line: 1, column: 1 }, problems: Vec::new() };
+    let root = reader.document();
+    reader.problems.sort_by_key(|problem| problem.at);
+    (root.ok(), reader.problems)
+}
+
+/// A line of a text, without white space at its ends. Empty if there is no such line.
+pub fn line(text: &str, number: usize) -> &str {
+    text.lines().nth(number.saturating_sub(1)).unwrap_or_default().trim()
+}
+
+/// How deep values may be nested: as the strict parser.
+const DEPTH: usize = 127;
+
+/// Reading cannot go on. The problem is noted.
+struct Stop;
+
+struct Reader<'a> {
+    text: &'a str,
+    next: usize,
+    place: Place,
+    problems: Vec<Problem>,
+}
+
+impl Reader<'_> {
+    fn document(&mut self) -> Result<Node, Stop> {
+        self.skip()?;
+        if self.peek().is_none() {
+            return self.stop("nothing here, expected an object");
+        }
+        let root = self.value(DEPTH)?;
+        self.skip()?;
+        if self.peek().is_some() {
+            self.note(self.place, "there is more after the end of the document");
+        }
+        Ok(root)
+    }
+
+    fn value(&mut self, depth: usize) -> Result<Node, Stop> {
+        let at = self.place;
+        let value = match self.peek() {
+            Some('{') => self.object(depth)?,
+            Some('[') => self.array(depth)?,
+            Some('"') => Tree::String(self.string()?),
+            Some('\'') => return self.stop("a string must be in double quotes"),
+            Some(c) if c == '-' || c.is_ascii_digit() => self.number(),
+            Some(c) if c.is_alphabetic() => self.word()?,
+            Some(c) => return self.stop(&format!("{c:?} where a value should be")),
+            None => return self.stop("the text ends where a value should be"),
+        };
+        Ok(Node { at, value })
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Tree, Stop> {
+        let mut members: Vec<(Place, String, Node)> = Vec::new();
+        self.elements('}', depth, |this| {
+            let at = this.place;
+            if this.peek() != Some('"') {
+                return this.stop("a key in double quotes should be here");
+            }
+            let key = this.string()?;
+            if let Some((first, ..)) = members.iter().find(|(_, k, _)| *k == key) {
+                this.note(at, &format!("the key {key:?} is here a second time, after line {}", first.line));
+            }
+            this.skip()?;
+            if this.peek() != Some(':') {
+                return this.stop(&format!("the key {key:?} has no value: a colon should be here"));
+            }
+            this.bump();
+            this.skip()?;
+            let value = this.value(depth - 1)?;
+            members.push((at, key, value));
+            Ok(())
+        })?;
+        Ok(Tree::Object(members))
+    }
+
+    fn array(&mut self, depth: usize) -> Result<Tree, Stop> {
+        let mut items = Vec::new();
+        self.elements(']', depth, |this| {
+            items.push(this.value(depth - 1)?);
+            Ok(())
+        })?;
+        Ok(Tree::Array(items))
+    }
+
+    /// Reads what stands between brackets, and the commas in between.
+    fn elements(
+        &mut self,
+        close: char,
+        depth: usize,
+        mut element: impl FnMut(&mut Self) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let opened = self.place;
+        if depth == 0 {
+            return self.stop("nested too deeply");
+        }
+        self.bump();
+        let mut comma = None;
+        let mut first = true;
+        loop {
+            let end_of_last = self.place;
+            self.skip()?;
+            match self.peek() {
+                Some(c) if c == close => {
+                    if let Some(at) = comma {
+                        self.note(at, &format!("a comma before the closing {close:?} is not JSON"));
+                    }
+                    self.bump();
+                    return Ok(());
+                }
+                Some(',') if comma.is_none() && !first => comma = Some(self.bump()),
+                Some(',') => return self.stop("a comma where a value should be"),
+                Some('}' | ']') => {
+                    return self.stop(&format!("expected {close:?} for what line {} opens", opened.line));
+                }
+                Some(_) => {
+                    if comma.take().is_none() && !first {
+                        self.note(end_of_last, "a comma is missing here");
+                    }
+                    first = false;
+                    element(self)?;
+                }
+                None => {
+                    return self
+                        .stop(&format!("the text ends, but line {} has not been closed", opened.line));
+                }
+            }
+        }
+    }
+
+    fn string(&mut self) -> Result<String, Stop> {
+        let (start, at) = (self.next, self.place);
+        self.bump();
+        loop {
+            match self.peek() {
+                Some('"') => {
+                    self.bump();
+                    break;
+                }
+                Some('\\') => {
+                    self.bump();
+                    self.bump();
+                }
+                None | Some('\n') => {
+                    self.note(at, "this string has no closing quote");
+                    return Err(Stop);
+                }
+                Some(_) => {
+                    self.bump();
+                }
+            }
+        }
+        serde_json::from_str(&self.text[start..self.next]).or_else(|_| {
+            self.note(at, "this string has a character or an escape that JSON does not know");
+            Ok(self.text[start + 1..self.next - 1].to_owned())
+        })
+    }
+
+    fn number(&mut self) -> Tree {
+        let at = self.place;
+        let text = self.run(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+        if serde_json::from_str::<f64>(&text).is_err() {
+            self.note(at, &format!("{text:?} is no number that JSON knows"));
+        }
+        Tree::Number(text)
+    }
+
+    fn word(&mut self) -> Result<Tree, Stop> {
+        let at = self.place;
+        match self.run(|c| c.is_alphanumeric() || matches!(c, '_' | '-')).as_str() {
+            "null" => Ok(Tree::Null),
+            "true" => Ok(Tree::Bool(true)),
+            "false" => Ok(Tree::Bool(false)),
+            other => {
+                self.note(at, &format!("{other:?} is not JSON; a string must be in double quotes"));
+                Ok(Tree::String(other.to_owned()))
+            }
+        }
+    }
+
+    /// Skips white space, and comments, which JSON does not have.
+    fn skip(&mut self) -> Result<(), Stop> {
+        loop {
+            self.run(|c| matches!(c, ' ' | '\t' | '\n' | '\r'));
+            let rest = &self.text[self.next..];
+            if rest.starts_with("//") || rest.starts_with('#') {
+                self.note(self.place, "JSON has no comments");
+                self.run(|c| c != '\n');
+            } else if rest.starts_with("/*") {
+                self.note(self.place, "JSON has no comments");
+                let Some(length) = rest.find("*/") else { return self.stop("this comment has no end") };
+                let end = self.next + length + 2;
+                while self.next < end {
+                    self.bump();
+                }
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    fn run(&mut self, belongs: impl Fn(char) -> bool) -> String {
+        let start = self.next;
+        while self.peek().is_some_and(&belongs) {
+            self.bump();
+        }
+        self.text[start..self.next].to_owned()
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text[self.next..].chars().next()
+    }
+
+    /// Takes a character; says where it was.
+    fn bump(&mut self) -> Place {
+        let at = self.place;
+        if let Some(c) = self.peek() {
+            self.next += c.len_utf8();
+            self.place = match c {
+                '\n' => Place { line: at.line + 1, column: 1 },
+                _ => Place { column: at.column + 1, ..at },
+            };
+        }
+        at
+    }
+
+    fn note(&mut self, at: Place, text: &str) {
+        self.problems.push(Problem { at, text: text.to_owned() });
+    }
+
+    fn stop<T>(&mut self, text: &str) -> Result<T, Stop> {
+        self.note(self.place, text);
+        Err(Stop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problems(text: &str) -> Vec<String> {
+        parse(text).1.iter().map(|p| format!("{}:{} {}", p.at.line, p.at.column, p.text)).collect()
+    }
+
+    #[test]
+    fn what_is_json_has_no_problem_and_every_value_its_place() {
+        let text = "{\n  \"a\": [1, \"x\\n\", null],\n  \"B\": {\"é\": true}\n}";
+        let (root, problems) = parse(text);
+        let root = root.unwrap();
+        assert!(problems.is_empty(), "{problems:?}");
+        assert_eq!(root.get("a").unwrap().items()[1].at, Place { line: 2, column: 12 });
+        assert_eq!(root.get("a").unwrap().items()[1].as_str(), Some("x\n"));
+        assert_eq!(root.get("b").unwrap().get("é").unwrap().at, Place { line: 3, column: 14 });
+    }
+
+    #[test]
+    fn comments_and_commas_that_are_too_many_or_missing_are_all_found_in_one_run() {
+        let text = "{\n  // a comment\n  \"a\": [1, 2,],\n  \"b\": 1 /* two\n lines */\n  \"c\": 2,\n}";
+        assert_eq!(
+            problems(text),
+            [
+                "2:3 JSON has no comments",
+                "3:13 a comma before the closing ']' is not JSON",
+                "4:9 a comma is missing here",
+                "4:10 JSON has no comments",
+                "6:9 a comma before the closing '}' is not JSON",
+            ]
+        );
+        assert!(parse(text).0.unwrap().get("c").is_some());
+    }
+
+    #[test]
+    fn what_ends_too_early_is_traced_to_the_line_that_opened_it() {
+        assert_eq!(problems("{\n\"a\": ["), ["2:7 the text ends, but line 2 has not been closed"]);
+        assert_eq!(problems("{\n\"a\": [1}\n"), ["2:8 expected ']' for what line 2 opens"]);
+        assert_eq!(problems("{\"a\": \"x\n\"}"), ["1:7 this string has no closing quote"]);
+        assert_eq!(problems(" "), ["1:2 nothing here, expected an object"]);
+        assert_eq!(problems("{} {}"), ["1:4 there is more after the end of the document"]);
+    }
+
+    #[test]
+    fn a_key_that_is_there_twice_or_a_value_that_is_none_is_named() {
+        assert_eq!(
+            problems("{\"a\": 1, \"a\": 2}"),
+            ["1:10 the key \"a\" is here a second time, after line 1"]
+        );
+        assert_eq!(
+            problems("{\"a\": True, \"b\": 01}"),
+            [
+                "1:7 \"True\" is not JSON; a string must be in double quotes",
+                "1:18 \"01\" is no number that JSON knows"
+            ]
+        );
+        assert_eq!(problems("{\"a\" 1}"), ["1:6 the key \"a\" has no value: a colon should be here"]);
+    }
+
+    #[test]
+    fn a_text_that_is_nested_without_end_is_refused_and_not_followed() {
+        assert!(parse(&"[".repeat(1 << 20)).0.is_none());
+    }
+}

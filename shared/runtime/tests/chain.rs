@@ -1,0 +1,281 @@
+//! Whole chains of plugins: what each is told, in which order, and what is kept.
+#![allow(clippy::unwrap_used, reason = "a failure is a failure of the test")]
+
+mod fakes;
+
+use std::fs;
+
+use cni::Version;
+use fakes::{Stage, attach, gives, network};
+use runtime::{Network, Valid};
+use serde_json::{Value, json};
+
+const TWO: &str = r#"{"type": "first"}, {"type": "second", "capabilities": {"portMappings": true}}"#;
+
+fn stage() -> Stage {
+    let stage = Stage::new();
+    stage.plugin("first", &gives("10.0.0.2/24"));
+    stage.plugin("second", &gives("10.0.0.3/24"));
+    stage
+}
+
+#[test]
+fn add_runs_from_first_to_last_and_each_gets_the_result_of_the_one_before() {
+    let stage = stage();
+    let result = stage.runtime().add(&network("1.1.0", TWO), &attach("c")).unwrap();
+    assert_eq!(result.ips[0].address.to_string(), "10.0.0.3/24");
+    assert_eq!(stage.calls(), ["first ADD", "second ADD"]);
+    let log = stage.log();
+    assert!(log[0].request.get("prevResult").is_none());
+    assert_eq!(log[1].request["prevResult"]["ips"][0]["address"], "10.0.0.2/24");
+    assert_eq!(log[1].request["name"], "net");
+}
+
+#[test]
+fn del_runs_from_last_to_first_and_each_gets_the_last_result_and_the_arguments_of_the_add() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", TWO);
+    let added = attach("c").arg("K", "v").capability("portMappings", json!([{"hostPort": 80}]));
+    runtime.add(&network, &added).unwrap();
+    stage.forget_calls();
+    runtime.del(&network, &attach("c")).unwrap();
+    assert_eq!(stage.calls(), ["second DEL", "first DEL"]);
+    for call in stage.log() {
+        assert_eq!(call.request["prevResult"]["ips"][0]["address"], "10.0.0.3/24");
+        assert_eq!(call.variables, "c /proc/self/ns/net eth0 K=v");
+        let ports =
+            call.request.get("runtimeConfig").map(|config| config["portMappings"][0]["hostPort"].clone());
+        assert_eq!(ports, (call.plugin == "second").then_some(json!(80)));
+    }
+    assert!(runtime.results().list().unwrap().is_empty());
+}
+
+/// libcni stops at the first plugin that fails, and what the others made is left (containerd/containerd#12130).
+#[test]
+fn del_goes_on_after_a_failing_plugin_reports_all_failures_and_can_be_repeated() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let three = network("1.1.0", r#"{"type": "first"}, {"type": "missing"}, {"type": "second"}"#);
+    stage.plugin("missing", &gives("10.0.0.4/24"));
+    runtime.add(&three, &attach("c")).unwrap();
+    fs::remove_file(stage.path().join("bin/missing")).unwrap();
+    stage.plugin("second", r#"echo '{"code": 11, "msg": "not now"}'; exit 1"#);
+    stage.forget_calls();
+
+    let error = runtime.del(&three, &attach("c")).unwrap_err();
+    assert_eq!(stage.calls(), ["second DEL", "first DEL"]);
+    assert_eq!(error.code(), 11);
+    let culprits: Vec<_> = error.failures().map(|f| f.plugin.as_ref().unwrap().0.to_string()).collect();
+    assert_eq!(culprits, ["second", "missing"]);
+    assert_eq!(runtime.results().list().unwrap().len(), 1, "the result stays for the next try");
+
+    stage.plugin("second", "");
+    stage.plugin("missing", "");
+    runtime.del(&three, &attach("c")).unwrap();
+    assert!(runtime.results().list().unwrap().is_empty());
+}
+
+#[test]
+fn a_torn_or_empty_result_never_blocks_a_del_and_is_gone_after_it() {
+    for torn in ["", "{\"kind\": \"cniCac", "{\"kind\": \"other\"}", "[]"] {
+        let stage = stage();
+        let runtime = stage.runtime();
+        let network = network("1.1.0", TWO);
+        runtime.add(&network, &attach("c")).unwrap();
+        let file = runtime.results().file(&network.name, &attach("c").at);
+        fs::write(&file, torn).unwrap();
+        runtime.del(&network, &attach("c")).unwrap();
+        assert!(!file.exists(), "{torn:?}");
+        assert_eq!(stage.calls().len(), 4);
+    }
+}
+
+#[test]
+fn del_has_the_previous_result_from_0_4_0_on_only() {
+    for (version, has) in [("0.3.1", false), ("0.4.0", true)] {
+        let stage = stage();
+        let runtime = stage.runtime();
+        let network = network(version, r#"{"type": "first"}"#);
+        runtime.add(&network, &attach("c")).unwrap();
+        runtime.del(&network, &attach("c")).unwrap();
+        assert_eq!(stage.log()[1].request.get("prevResult").is_some(), has, "{version}");
+    }
+}
+
+#[test]
+fn an_add_that_fails_half_way_stops_there_and_is_rolled_back_in_one_call() {
+    let stage = stage();
+    stage.plugin("second", r#"[ $CNI_COMMAND = DEL ] || { echo '{"code": 7, "msg": "no"}'; exit 1; }"#);
+    let three = network("1.1.0", r#"{"type": "first"}, {"type": "second"}, {"type": "third"}"#);
+    stage.plugin("third", "");
+    let error = stage.runtime().add_or_roll_back(&three, &attach("c")).unwrap_err();
+    assert_eq!((error.code(), error.to_string()), (7, "plugin second (ADD): no".to_owned()));
+    assert_eq!(stage.calls(), ["first ADD", "second ADD", "third DEL", "second DEL", "first DEL"]);
+}
+
+#[test]
+fn a_second_add_that_fails_does_not_take_the_first_one_away() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", TWO);
+    runtime.add(&network, &attach("c")).unwrap();
+    stage.plugin("first", r#"echo '{"code": 999, "msg": "eth0 exists"}'; exit 1"#);
+    stage.forget_calls();
+    runtime.add_or_roll_back(&network, &attach("c")).unwrap_err();
+    assert_eq!(stage.calls(), ["first ADD"]);
+}
+
+#[test]
+fn check_asks_all_plugins_with_the_last_result() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("0.4.0", TWO);
+    assert_eq!(runtime.check(&network, &attach("c")).unwrap_err().code(), 3);
+    runtime.add(&network, &attach("c")).unwrap();
+    stage.forget_calls();
+    runtime.check(&network, &attach("c")).unwrap();
+    assert_eq!(stage.calls(), ["first CHECK", "second CHECK"]);
+    let prev = &stage.log()[0].request["prevResult"];
+    assert_eq!((&prev["cniVersion"], &prev["ips"][0]["version"]), (&json!("0.4.0"), &json!("4")));
+}
+
+#[test]
+fn check_needs_0_4_0_and_can_be_switched_off() {
+    let stage = stage();
+    let old = stage.runtime().check(&network("0.3.1", TWO), &attach("c")).unwrap_err();
+    assert_eq!(old.code(), 1);
+    let text =
+        r#"{"cniVersion": "1.0.0", "name": "n", "disableCheck": "true", "plugins": [{"type": "first"}]}"#;
+    stage.runtime().check(&Network::from_bytes(text.as_bytes()).unwrap(), &attach("c")).unwrap();
+    assert!(stage.calls().is_empty());
+}
+
+#[test]
+fn a_result_of_any_version_or_of_none_is_understood() {
+    for (said, network_version) in [("0.2.0", "0.2.0"), ("1.0.0", "1.1.0"), ("0.3.1", "1.0.0"), ("", "0.4.0")]
+    {
+        let stage = Stage::new();
+        let body = match said {
+            "0.2.0" => r#""ip4": {"ip": "10.0.0.2/24"}"#,
+            _ => r#""ips": [{"address": "10.0.0.2/24"}]"#,
+        };
+        let version = if said.is_empty() { String::new() } else { format!(r#""cniVersion": "{said}", "#) };
+        stage.plugin("first", &format!("echo '{{{version}{body}}}'"));
+        let network = network(network_version, r#"{"type": "first"}"#);
+        let result = stage.runtime().add(&network, &attach("c")).unwrap();
+        assert_eq!(result.ips[0].address.to_string(), "10.0.0.2/24", "{said} for {network_version}");
+        let kept = stage.runtime().results().list().unwrap();
+        assert_eq!(kept[0].result["cniVersion"], network_version);
+    }
+}
+
+#[test]
+fn gc_removes_stale_attachments_of_its_network_and_tells_the_plugins_which_are_valid() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", r#"{"type": "first"}"#);
+    runtime.add(&network, &attach("alive")).unwrap();
+    let gone = stage.path().join("gone");
+    fs::write(&gone, "").unwrap();
+    runtime.add(&network, &attach("stale").netns(&gone).arg("K", "v")).unwrap();
+    let text = r#"{"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": "second"}]}"#;
+    runtime.add(&Network::from_bytes(text.as_bytes()).unwrap(), &attach("stale").netns(&gone)).unwrap();
+    stage.forget_calls();
+
+    let mut told = Vec::new();
+    runtime
+        .gc_telling(&network, Valid::Alive, |done, of, at| told.push(format!("{done}/{of} {}", at.container)))
+        .unwrap();
+    assert_eq!(told, ["0/1 stale"]);
+    let log = stage.log();
+    assert_eq!(stage.calls(), ["first DEL", "first GC"]);
+    assert_eq!(log[0].variables, format!("stale {} eth0 K=v", gone.display()));
+    assert_eq!(log[1].variables, "   ");
+    let valid = json!([{"containerID": "alive", "ifname": "eth0"}]);
+    assert_eq!(log[1].request["cni.dev/valid-attachments"], valid);
+    assert_eq!(log[1].request["cni.dev/attachments"], valid);
+    assert!(log[1].request.get("runtimeConfig").is_none());
+}
+
+#[test]
+fn gc_with_an_empty_list_removes_all_goes_on_after_failures_and_can_be_switched_off() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let two = network("1.1.0", TWO);
+    runtime.add(&two, &attach("c")).unwrap();
+    stage.plugin("first", r#"echo '{"code": 999, "msg": "oh"}'; exit 1"#);
+    stage.forget_calls();
+    let error = runtime.gc(&two, Valid::Only(&[])).unwrap_err();
+    assert_eq!(stage.calls(), ["second DEL", "first DEL", "first GC", "second GC"]);
+    assert_eq!(error.failures().count(), 2, "{error}");
+
+    stage.forget_calls();
+    runtime.gc(&network("1.0.0", r#"{"type": "second"}"#), Valid::Only(&[])).unwrap();
+    assert_eq!(stage.calls(), ["second DEL"], "GC itself is of 1.1.0");
+
+    let text =
+        r#"{"cniVersion": "1.1.0", "name": "net", "disableGC": true, "plugins": [{"type": "second"}]}"#;
+    stage.forget_calls();
+    runtime.gc(&Network::from_bytes(text.as_bytes()).unwrap(), Valid::Only(&[])).unwrap();
+    assert!(stage.calls().is_empty());
+}
+
+#[test]
+fn status_tells_the_first_failing_plugins_own_code_and_is_for_1_1_0_only() {
+    let stage = stage();
+    stage.plugin("first", r#"echo '{"code": 50, "msg": "pool exhausted"}'; exit 1"#);
+    let error = stage.runtime().status(&network("1.1.0", TWO)).unwrap_err();
+    assert_eq!((error.code(), stage.calls()), (50, vec!["first STATUS".to_owned()]));
+    stage.runtime().status(&network("1.0.0", TWO)).unwrap();
+}
+
+#[test]
+fn validation_names_every_plugin_that_is_missing_or_does_not_speak_the_version() {
+    let stage = Stage::new();
+    let speaks =
+        |versions: &str| format!(r#"echo '{{"cniVersion": "1.1.0", "supportedVersions": {versions}}}'"#);
+    stage.plugin("first", &speaks(r#"["0.4.0", "1.0.0"]"#));
+    stage.plugin("second", &speaks(r#"["0.4.0", "1.0.0", "1.1.0"]"#));
+    stage.plugin("old", r#"echo '{"code": 4, "msg": "unknown CNI_COMMAND: VERSION"}'; exit 1"#);
+    let runtime = stage.runtime();
+    let error = runtime.validate(&network("1.1.0", &format!(r#"{TWO}, {{"type": "nosuch"}}"#))).unwrap_err();
+    let codes: Vec<_> = error.failures().map(|failure| failure.error.code()).collect();
+    assert_eq!(codes, [1, 7]);
+    assert!(error.to_string().contains(stage.path().join("bin").to_str().unwrap()), "{error}");
+
+    let fitting = network("1.0.0", TWO);
+    assert_eq!(runtime.validate(&fitting).unwrap().into_iter().collect::<Vec<_>>(), ["portMappings"]);
+    assert_eq!(runtime.versions(&cni::PluginType::parse("old").unwrap()).unwrap(), ["0.1.0"]);
+    let request: Value = stage.log()[0].request.clone();
+    assert_eq!(request, json!({"cniVersion": "1.1.0"}));
+}
+
+#[test]
+fn the_highest_version_that_all_plugins_speak_can_be_negotiated() {
+    let stage = Stage::new();
+    stage.plugin("first", r#"echo '{"supportedVersions": ["0.4.0", "1.0.0"]}'"#);
+    let text = r#"{"cniVersion": "0.4.0", "cniVersions": ["1.1.0", "1.0.0"], "name": "n", "plugins": [{"type": "first"}]}"#;
+    let network = Network::from_bytes(text.as_bytes()).unwrap();
+    assert_eq!(stage.runtime().negotiate(&network).unwrap(), Version::V1_0_0);
+}
+
+#[test]
+fn two_hundred_attachments_by_sixteen_workers_leave_two_hundred_results() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", r#"{"type": "first"}"#);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while let i @ 0..200 = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+                    runtime.add(&network, &attach(&format!("c{i}"))).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(runtime.results().list().unwrap().len(), 200);
+    runtime.gc(&network, Valid::Only(&[])).unwrap();
+    assert!(runtime.results().list().unwrap().is_empty());
+}
