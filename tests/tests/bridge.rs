@@ -377,7 +377,7 @@ fn a_config_that_add_would_refuse_can_be_deleted() {
     let call = lab.plugin("bridge").config(plain()).on(&pod);
     call.add().ok_result();
     let broken = call.config(json!({"vlan": 5000, "mtu": 9, "hairpinMode": true, "promiscMode": true}));
-    broken.add().refused(7, "vlan");
+    broken.add().refused(7, "hairpinMode and promiscMode");
     broken.del().ok();
     assert!(pod.link("eth0").is_none());
     assert!(leases().is_empty());
@@ -405,8 +405,10 @@ fn an_address_plugin_that_fails_leaves_no_veth() {
 fn a_gateway_address_that_cannot_be_set_leaves_nothing() {
     beyond_reference!("rollback");
     let lab = Lab::new();
-    let pod = lab.container("pod");
+    let [neighbour, pod] = ["neighbour", "pod"].map(|id| lab.container(id));
     lab.host().sh("ip link add br0 type bridge; ip link set br0 up; ip addr add 10.9.0.1/24 dev br0");
+    let without_gateway = json!({"isGateway": false, "isDefaultGateway": false});
+    lab.plugin("bridge").config(dual_stack()).config(without_gateway).on(&neighbour).add().ok_result();
     let before = lab.snapshot();
     lab.plugin("bridge").config(dual_stack()).on(&pod).add().refused(7, "10.9.0.1");
     lab.snapshot().assert_same(&before);

@@ -43,11 +43,21 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
     }
     let promisc = conf.promisc && !bridge.promisc;
-    if promisc || !bridge.up {
-        let change = LinkChange { up: Some(true), promisc: promisc.then_some(true), ..LinkChange::NONE };
+    let mac = floats(&bridge).then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
+    if promisc || mac.is_some() || !bridge.up {
+        let change = LinkChange { up: Some(true), promisc: promisc.then_some(true), mac, ..LinkChange::NONE };
         host.nl.change_link(&bridge, &change)?;
     }
-    Ok(bridge)
+    Ok(Link { mac: mac.or(bridge.mac), ..bridge })
+}
+
+/// A bridge whose address nobody set takes the lowest of its ports', and none at all when the last one goes: those who
+/// know the gateway by the old one lose it. The address that it has now is set for good then.
+fn floats(bridge: &Link) -> bool {
+    /// NET_ADDR_SET of linux/netdevice.h.
+    const SET: &str = "3";
+    let how = std::fs::read_to_string(format!("/sys/class/net/{}/addr_assign_type", bridge.name));
+    how.is_ok_and(|how| how.trim() != SET)
 }
 
 fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
@@ -66,12 +76,11 @@ fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         Err(e) => return Err(e.into()),
     };
     // The host routes for the bridge; it does not learn routes from what containers advertise there.
-    host.set_sysctl(&format!("ipv6/conf/{}/accept_ra", bridge.name), "0").or_else(unless_ipv6_is_off)?;
+    let accept = format!("ipv6/conf/{}/accept_ra", bridge.name);
+    if host.has_sysctl(&accept) {
+        host.set_sysctl(&accept, "0")?;
+    }
     Ok(bridge)
-}
-
-fn unless_ipv6_is_off(error: Error) -> Result<()> {
-    if std::path::Path::new("/proc/sys/net/ipv6").exists() { Err(error) } else { Ok(()) }
 }
 
 fn without_vlans(cause: netlink::Error) -> Error {

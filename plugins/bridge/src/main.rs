@@ -49,7 +49,8 @@ impl Plugin for Bridge {
         } else if let Some(container) = port.container.as_ref().filter(|_| !conf.container_down) {
             sandbox.nl.set_up(container)?;
         }
-        if !conf.container_down {
+        // What leads to a virtual machine carries nothing before that is started.
+        if !conf.container_down && !port.adopted {
             host.nl.wait_for_state(&port.host, OperState::Up, PORT_UP)?;
         }
         if let Some(container) = &port.container {

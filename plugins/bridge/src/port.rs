@@ -113,6 +113,9 @@ pub fn verify(
 ) -> Result<Option<Link>> {
     let container = call.prev.container_interface(&call.at.ifname);
     let container = container.map(|i| shared::interface(sandbox, &call.prev.interfaces[i])).transpose()?;
+    if let Some(down) = container.as_ref().filter(|link| !link.up && !call.conf.container_down) {
+        return Err(shared::differs(down, "state", "up", "down"));
+    }
     let port = find(host, bridge, call, container.as_ref())?;
     if port.master != Some(bridge.index) {
         return Err(shared::differs(&port, "bridge", &bridge.name, "another one or none"));

@@ -13,6 +13,9 @@ use crate::Namespace;
 /// delay of up to one (RFC 4862, section 5.4).
 const DUPLICATE_DETECTION: Duration = Duration::from_secs(10);
 
+/// The scope of a route through a gateway, see rtnetlink(7).
+const GLOBAL: u8 = 0;
+
 /// Gives a link the addresses of the result that are for it (`position` in its list of interfaces), sets it up, and
 /// adds the routes. With `test_for_duplicates`, waits until the IPv6 addresses can be used.
 ///
@@ -28,6 +31,7 @@ pub fn addresses_and_routes(
     test_for_duplicates: bool,
 ) -> Result<()> {
     let own: Vec<&IpConfig> = result.ips.iter().filter(|ip| ip.interface == Some(position)).collect();
+    set_duplicate_detection(sandbox, link, test_for_duplicates)?;
     for ip in &own {
         add_address(sandbox, link, ip.address, test_for_duplicates)?;
     }
@@ -39,6 +43,18 @@ pub fn addresses_and_routes(
         add_route(sandbox, link, route, &own)?;
     }
     Ok(())
+}
+
+/// For the link's own addresses (fe80::...) too: they would not be usable for a second or two.
+fn set_duplicate_detection(sandbox: &Namespace, link: &Link, on: bool) -> Result<()> {
+    let key = |name| format!("ipv6/conf/{}/{name}", link.name);
+    if !sandbox.has_sysctl(&key("accept_dad")) {
+        return Ok(());
+    }
+    if on {
+        sandbox.set_sysctl(&key("enhanced_dad"), "1")?;
+    }
+    sandbox.set_sysctl(&key("accept_dad"), if on { "1" } else { "0" })
 }
 
 fn add_address(sandbox: &Namespace, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {
@@ -74,10 +90,12 @@ fn add_route(sandbox: &Namespace, link: &Link, wanted: &cni::Route, own: &[&IpCo
     }
 }
 
-/// A route of a result in the kernel's terms: without a next hop it goes to the gateway of its family.
+/// A route of a result in the kernel's terms: without a next hop it goes to the gateway of its family, unless its scope
+/// says that the destination is nearer than a gateway can be.
 pub(crate) fn kernel_route(link: &Link, wanted: &cni::Route, own: &[&IpConfig]) -> netlink::Route {
+    let on_link = wanted.scope.is_some_and(|scope| scope != GLOBAL);
     netlink::Route {
-        gateway: wanted.gw.or_else(|| gateway(own, wanted.dst.is_ipv4())),
+        gateway: wanted.gw.or_else(|| gateway(own, wanted.dst.is_ipv4()).filter(|_| !on_link)),
         link: Some(link.index),
         table: wanted.table,
         scope: wanted.scope,

@@ -90,6 +90,12 @@ impl Namespace {
         Ok(self.ns.enter(closure)?)
     }
 
+    /// Whether there is `/proc/sys/net/KEY`: without IPv6 in the kernel, its keys are missing.
+    pub fn has_sysctl(&self, key: &str) -> bool {
+        let path = sysctl_path(key);
+        self.enter(|| path.exists()).unwrap_or(false)
+    }
+
     /// Reads `/proc/sys/net/KEY`.
     ///
     /// # Errors

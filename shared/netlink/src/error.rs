@@ -77,17 +77,14 @@ impl Display for Error {
             None => self.cause.fmt(f)?,
         }
         match &self.kernel_text {
-            Some(text) => write!(f, " (kernel: {text})"),
+            Some(text) => write!(f, " ({text})"),
             None => Ok(()),
         }
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.cause)
-    }
-}
+/// The cause is part of the message.
+impl std::error::Error for Error {}
 
 /// Lets a removal find nothing to remove.
 pub(crate) fn missing_is_fine(outcome: Result<(), Error>) -> Result<(), Error> {

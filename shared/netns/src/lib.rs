@@ -167,11 +167,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl StdError for Error {
-    fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        Some(&self.cause)
-    }
-}
+/// The cause is part of the message.
+impl StdError for Error {}
 
 #[cfg(test)]
 mod tests {
