@@ -18,6 +18,11 @@ impl Refusal {
         Self { cause, kernel_text }
     }
 
+    /// What was not the kernel's doing.
+    pub(crate) fn own(kind: io::ErrorKind, text: impl Into<String>) -> Self {
+        Self::new(io::Error::new(kind, text.into()), None)
+    }
+
     /// Says what the request was for: an operation, and the object it was on.
     pub fn during(self, operation: &'static str, subject: impl Display) -> Error {
         Error { operation, subject: subject.to_string(), cause: self.cause, kernel_text: self.kernel_text }
@@ -48,6 +53,16 @@ impl Error {
     /// The kernel's error number, if it is one of the kernel.
     pub fn errno(&self) -> Option<Errno> {
         self.cause.raw_os_error().map(Errno::from_raw)
+    }
+
+    /// The kernel's explanation, if it gave one.
+    pub fn kernel_text(&self) -> Option<&str> {
+        self.kernel_text.as_deref()
+    }
+
+    /// Whether something did not happen in time.
+    pub fn is_timeout(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::TimedOut
     }
 
     /// Whether what was to be made is there already.

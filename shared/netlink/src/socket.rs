@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-use std::io::{self, IoSliceMut};
+use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -11,16 +11,17 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, recvmsg, sendto, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv, recvmsg,
+    sendto, socket,
 };
 
 use crate::error::Refusal;
 use crate::uapi::{
     NETLINK_ADD_MEMBERSHIP, NETLINK_CAP_ACK, NETLINK_DROP_MEMBERSHIP, NETLINK_EXT_ACK,
     NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE,
-    NLMSG_ERROR, NLMSGERR_ATTR_MSG,
+    NLMSG_ERROR, NLMSG_MIN_TYPE, NLMSGERR_ATTR_MSG,
 };
-use crate::wire::{Attributes, Frame, Frames, Message, read_i32, read_str, read_u32};
+use crate::wire::{self, Attributes, Frame, Frames, Message, read_i32, read_str, read_u32};
 
 /// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).
 const BUFFER: usize = 32 << 10;
@@ -31,8 +32,11 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// How often a dump is begun anew because the tables changed meanwhile.
 const DUMP_TRIES: u32 = 32;
 
-/// `struct nlmsgerr`: an error number, and the header of the request.
-const ERROR_HEADER: usize = 20;
+/// The error number that `struct nlmsgerr` and the end of a dump begin with.
+const ERROR_NUMBER: usize = 4;
+
+/// The kernel's address.
+const KERNEL: u32 = 0;
 
 /// The part of the kernel to talk to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub enum Protocol {
 pub struct Socket {
     fd: OwnedFd,
     sequence: Cell<u32>,
+    /// Our address, from the first subscription on: until then nothing arrives but answers.
+    port: Cell<Option<u32>>,
     buffer: RefCell<Vec<u8>>,
 }
 
@@ -63,7 +69,8 @@ impl Socket {
             Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
         };
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, number)?;
-        let this = Self { fd, sequence: Cell::new(0), buffer: RefCell::new(vec![0; BUFFER]) };
+        let this =
+            Self { fd, sequence: Cell::new(0), port: Cell::new(None), buffer: RefCell::new(vec![0; BUFFER]) };
         this.set(NETLINK_CAP_ACK, 1)?;
         this.set(NETLINK_EXT_ACK, 1)?;
         if protocol == Protocol::Route {
@@ -79,14 +86,14 @@ impl Socket {
     pub fn request(&self, mut message: Message, mut reply: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
         message.add_flags(NLM_F_ACK);
         let sequence = self.next_sequence();
-        self.send(message.finish(sequence))?;
+        self.send_message(&mut message, sequence)?;
         let deadline = Instant::now() + ANSWER;
         let mut outcome = None;
         while outcome.is_none() {
             self.receive(deadline, |frame| {
-                if frame.sequence == sequence && outcome.is_none() {
+                if self.is_answer(&frame, sequence) && outcome.is_none() {
                     match frame.kind {
-                        NLMSG_ERROR => outcome = Some(acknowledgement(&frame)),
+                        NLMSG_ERROR => outcome = Some(status(&frame)),
                         kind => reply(kind, frame.payload),
                     }
                 }
@@ -99,7 +106,7 @@ impl Socket {
     /// changed meanwhile, it is asked again: what is returned was there at one moment.
     ///
     /// # Errors
-    /// The kernel's refusal; EAGAIN if the tables never stand still.
+    /// The kernel's refusal; or that the tables never stand still.
     pub fn dump<T>(
         &self,
         mut message: Message,
@@ -108,16 +115,13 @@ impl Socket {
         message.add_flags(NLM_F_DUMP);
         for _ in 0..DUMP_TRIES {
             let sequence = self.next_sequence();
-            self.send(message.finish(sequence))?;
+            self.send_message(&mut message, sequence)?;
             let (found, interrupted) = self.collect(sequence, &parse)?;
             if !interrupted {
                 return Ok(found);
             }
         }
-        Err(Refusal::new(
-            Errno::EAGAIN.into(),
-            Some("the tables changed while they were read, again and again".into()),
-        ))
+        Err(Refusal::own(ErrorKind::WouldBlock, "what was to be listed changed again and again"))
     }
 
     fn collect<T>(
@@ -129,13 +133,12 @@ impl Socket {
         let (mut found, mut interrupted, mut end) = (Vec::new(), false, None);
         while end.is_none() {
             self.receive(deadline, |frame| {
-                if frame.sequence != sequence || end.is_some() {
+                if !self.is_answer(&frame, sequence) || end.is_some() {
                     return;
                 }
                 interrupted |= frame.flags & NLM_F_DUMP_INTR != 0;
                 match frame.kind {
-                    NLMSG_ERROR => end = Some(acknowledgement(&frame)),
-                    NLMSG_DONE => end = Some(number(read_i32(frame.payload).unwrap_or(0), None)),
+                    NLMSG_ERROR | NLMSG_DONE => end = Some(status(&frame)),
                     kind => found.extend(parse(kind, frame.payload)),
                 }
             })?;
@@ -157,10 +160,10 @@ impl Socket {
         let first = self.sequence.get().wrapping_add(1);
         let mut bytes = Vec::new();
         let mut waiting = 0_usize;
-        for message in messages.iter_mut() {
-            let written = message.finish(self.next_sequence());
-            waiting += usize::from(written[6] & NLM_F_ACK.to_ne_bytes()[0] != 0);
-            bytes.extend_from_slice(written);
+        for (position, message) in messages.iter_mut().enumerate() {
+            refuse_too_long(message).map_err(|r| (position, r))?;
+            waiting += usize::from(message.wants_acknowledgement());
+            bytes.extend_from_slice(message.finish(self.next_sequence()));
         }
         self.send(&bytes).map_err(|r| (0, r))?;
         let deadline = Instant::now() + ANSWER;
@@ -168,14 +171,14 @@ impl Socket {
         while waiting > 0 {
             let received = self.receive(deadline, |frame| {
                 let position = frame.sequence.wrapping_sub(first) as usize;
-                if position >= messages.len() {
+                if position >= messages.len() || !self.is_for_us(&frame) {
                     return;
                 }
                 if frame.kind != NLMSG_ERROR {
                     return reply(position, frame.kind, frame.payload);
                 }
                 waiting = waiting.saturating_sub(1);
-                if let (Err(refusal), None) = (acknowledgement(&frame), &refused) {
+                if let (Err(refusal), None) = (status(&frame), &refused) {
                     refused = Some((position, refusal));
                 }
             });
@@ -193,27 +196,36 @@ impl Socket {
     /// # Errors
     /// If there is no such group.
     pub fn subscribe(&self, group: u32) -> Result<(), Refusal> {
+        self.port.set(Some(self.own_port()?));
         self.set(NETLINK_ADD_MEMBERSHIP, group)
     }
 
-    /// Leaves a multicast group.
+    /// Leaves a multicast group, and forgets its events that were not looked at.
     ///
     /// # Errors
     /// If there is no such group.
     pub fn unsubscribe(&self, group: u32) -> Result<(), Refusal> {
-        self.set(NETLINK_DROP_MEMBERSHIP, group)
+        self.set(NETLINK_DROP_MEMBERSHIP, group)?;
+        self.drain(&mut self.buffer.borrow_mut())
     }
 
-    /// Waits for events, and hands them to `event`.
+    /// Waits for events, and hands all that are there to `event` (type and payload).
     ///
     /// # Errors
     /// ETIMEDOUT at the deadline; ENOBUFS if events were lost: the state must be read anew.
     pub fn next_event(&self, deadline: Instant, mut event: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
-        self.receive(deadline, |frame| {
-            if frame.sequence == 0 {
+        let mut take = |frame: Frame<'_>| {
+            if frame.kind >= NLMSG_MIN_TYPE {
                 event(frame.kind, frame.payload);
             }
-        })
+        };
+        self.receive(deadline, &mut take)?;
+        // Those that arrived with it, too: a queue that is full has no room for the answer to the next request.
+        let mut buffer = self.buffer.borrow_mut();
+        while let Some(length) = self.try_receive(&mut buffer)? {
+            Frames::new(&buffer[..length]).for_each(&mut take);
+        }
+        Ok(())
     }
 
     fn next_sequence(&self) -> u32 {
@@ -223,8 +235,23 @@ impl Socket {
         next
     }
 
+    /// Whether a message answers the request of a number. An event may bear the same: that of the request of another
+    /// process that caused it.
+    fn is_answer(&self, frame: &Frame<'_>, sequence: u32) -> bool {
+        frame.sequence == sequence && self.is_for_us(frame)
+    }
+
+    fn is_for_us(&self, frame: &Frame<'_>) -> bool {
+        self.port.get().is_none_or(|port| port == frame.port)
+    }
+
+    fn send_message(&self, message: &mut Message, sequence: u32) -> Result<(), Refusal> {
+        refuse_too_long(message)?;
+        self.send(message.finish(sequence))
+    }
+
     fn send(&self, bytes: &[u8]) -> Result<(), Refusal> {
-        let kernel = NetlinkAddr::new(0, 0);
+        let kernel = NetlinkAddr::new(KERNEL, 0);
         loop {
             match sendto(self.fd.as_raw_fd(), bytes, &kernel, MsgFlags::empty()) {
                 Err(Errno::EINTR) => {}
@@ -237,31 +264,63 @@ impl Socket {
     /// Waits for a datagram of the kernel and takes it apart.
     fn receive(&self, deadline: Instant, mut take: impl FnMut(Frame<'_>)) -> Result<(), Refusal> {
         let mut buffer = self.buffer.borrow_mut();
-        let length = self.receive_into(&mut buffer, deadline)?;
+        let length = loop {
+            match self.try_receive(&mut buffer)? {
+                Some(length) => break length,
+                None => self.wait(deadline)?,
+            }
+        };
         let mut frames = Frames::new(&buffer[..length]);
         frames.by_ref().for_each(&mut take);
         if frames.is_cut_off() {
-            return Err(Refusal::new(io::Error::new(io::ErrorKind::InvalidData, "malformed reply"), None));
+            return Err(Refusal::own(ErrorKind::InvalidData, "the kernel's reply is malformed"));
         }
         Ok(())
     }
 
-    fn receive_into(&self, buffer: &mut [u8], deadline: Instant) -> Result<usize, Refusal> {
+    /// The length of the next datagram, if there is one. What is not from the kernel is passed over.
+    fn try_receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Refusal> {
         loop {
             let mut parts = [IoSliceMut::new(buffer)];
             let received =
                 recvmsg::<NetlinkAddr>(self.fd.as_raw_fd(), &mut parts, None, MsgFlags::MSG_DONTWAIT);
             match received {
-                Err(Errno::EAGAIN) => self.wait(deadline)?,
+                Err(Errno::EAGAIN) => return Ok(None),
                 Err(Errno::EINTR) => {}
-                Err(errno) => return Err(errno.into()),
-                Ok(got) if got.address.is_none_or(|from| from.pid() != 0) => {}
-                Ok(got) if got.flags.contains(MsgFlags::MSG_TRUNC) => {
-                    return Err(Refusal::new(Errno::EMSGSIZE.into(), Some("truncated reply".into())));
+                Err(Errno::ENOBUFS) => {
+                    self.drain(buffer)?;
+                    return Err(Errno::ENOBUFS.into());
                 }
-                Ok(got) => return Ok(got.bytes),
+                Err(errno) => return Err(errno.into()),
+                Ok(got) if got.address.is_none_or(|from| from.pid() != KERNEL) => {}
+                Ok(got) if got.flags.contains(MsgFlags::MSG_TRUNC) => {
+                    return Err(Refusal::own(ErrorKind::InvalidData, "the kernel's reply was cut short"));
+                }
+                Ok(got) => return Ok(Some(got.bytes)),
             }
         }
+    }
+
+    /// Empties the queue. After an overflow that makes room: the answer to a request would be lost like the events.
+    fn drain(&self, buffer: &mut [u8]) -> Result<(), Refusal> {
+        loop {
+            match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(_) | Err(Errno::EINTR | Errno::ENOBUFS) => {}
+                Err(Errno::EAGAIN) => return Ok(()),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+
+    /// The address that answers come to. The kernel gives one with the first request, or now.
+    fn own_port(&self) -> Result<u32, Refusal> {
+        let fd = self.fd.as_raw_fd();
+        let address: NetlinkAddr = getsockname(fd)?;
+        if address.pid() != 0 {
+            return Ok(address.pid());
+        }
+        bind(fd, &NetlinkAddr::new(0, 0))?;
+        Ok(getsockname::<NetlinkAddr>(fd)?.pid())
     }
 
     fn wait(&self, deadline: Instant) -> Result<(), Refusal> {
@@ -292,26 +351,29 @@ impl Socket {
     }
 }
 
-/// What an NLMSG_ERROR says; an error number of 0 is an acknowledgement.
-fn acknowledgement(frame: &Frame<'_>) -> Result<(), Refusal> {
-    let error = read_i32(frame.payload).unwrap_or(-(Errno::EBADMSG as i32));
-    let text = || {
-        if frame.flags & NLM_F_ACK_TLVS == 0 {
-            return None;
-        }
-        let request = match frame.flags & NLM_F_CAPPED {
-            0 => read_u32(frame.payload.get(4..)?)?.try_into().ok()?,
-            _ => ERROR_HEADER - 4,
-        };
-        let text = Attributes::after(4 + request, frame.payload).get(NLMSGERR_ATTR_MSG)?;
-        read_str(text).map(str::to_owned)
-    };
-    number(error, (error != 0).then(text).flatten())
+fn refuse_too_long(message: &Message) -> Result<(), Refusal> {
+    if message.is_too_long() { Err(Errno::EMSGSIZE.into()) } else { Ok(()) }
 }
 
-fn number(error: i32, text: Option<String>) -> Result<(), Refusal> {
-    match error {
-        0 => Ok(()),
-        _ => Err(Refusal::new(io::Error::from_raw_os_error(error.saturating_abs()), text)),
+/// What an NLMSG_ERROR or NLMSG_DONE says; an error number of 0 is an acknowledgement.
+fn status(frame: &Frame<'_>) -> Result<(), Refusal> {
+    match read_i32(frame.payload) {
+        Some(0) => Ok(()),
+        Some(error) => Err(Refusal::new(io::Error::from_raw_os_error(error.saturating_abs()), text(frame))),
+        None => Err(Refusal::own(ErrorKind::InvalidData, "the kernel's acknowledgement is malformed")),
     }
+}
+
+/// The kernel's explanation, behind the error number and the request (of which an NLMSG_DONE has none).
+fn text(frame: &Frame<'_>) -> Option<String> {
+    if frame.flags & NLM_F_ACK_TLVS == 0 {
+        return None;
+    }
+    let request = match frame.kind {
+        NLMSG_DONE => 0,
+        _ if frame.flags & NLM_F_CAPPED != 0 => wire::HEADER,
+        _ => read_u32(frame.payload.get(ERROR_NUMBER..)?)?.try_into().ok()?,
+    };
+    let header = ERROR_NUMBER.checked_add(request).filter(|length| *length <= frame.payload.len())?;
+    read_str(Attributes::after(header, frame.payload).get(NLMSGERR_ATTR_MSG)?).map(str::to_owned)
 }

@@ -5,6 +5,7 @@
 // netlink.h
 pub const NLMSG_ERROR: u16 = 2;
 pub const NLMSG_DONE: u16 = 3;
+pub const NLMSG_MIN_TYPE: u16 = 16;
 pub const NLM_F_REQUEST: u16 = 0x1;
 pub const NLM_F_ACK: u16 = 0x4;
 pub const NLM_F_ECHO: u16 = 0x8;
@@ -40,6 +41,7 @@ pub const RTM_NEWNEIGH: u16 = 28;
 pub const RTM_DELNEIGH: u16 = 29;
 pub const RTM_GETNEIGH: u16 = 30;
 pub const RTNLGRP_LINK: u32 = 1;
+pub const RTNLGRP_IPV4_IFADDR: u32 = 5;
 pub const RTNLGRP_IPV6_IFADDR: u32 = 9;
 pub const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 4;
 pub const RTA_DST: u16 = 1;

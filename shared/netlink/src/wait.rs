@@ -1,5 +1,6 @@
 //! Waiting for the kernel: for its events, never by sleeping.
 
+use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -7,13 +8,13 @@ use nix::errno::Errno;
 use crate::error::Refusal;
 use crate::link::{Link, OperState};
 use crate::uapi::{RTNLGRP_IPV6_IFADDR, RTNLGRP_LINK};
-use crate::{Error, Netlink, Result};
+use crate::{Netlink, Result};
 
 impl Netlink {
     /// Waits until a link is in a state.
     ///
     /// # Errors
-    /// ETIMEDOUT, with the state it is in; ENODEV if it is gone.
+    /// After `patience`, naming the state that it is in (see [`crate::Error::is_timeout`]); ENODEV if it is gone.
     pub fn wait_for_state(&self, link: &Link, wanted: OperState, patience: Duration) -> Result<()> {
         let ready = |seen: &mut String| match self.link_by_index(link.index)? {
             Some(now) if now.state == wanted => Ok(true),
@@ -29,14 +30,14 @@ impl Netlink {
     /// Waits until no IPv6 address of a link is being tested for duplicates any more.
     ///
     /// # Errors
-    /// EADDRINUSE if one is a duplicate; ETIMEDOUT.
+    /// If one is a duplicate, or after `patience` (see [`crate::Error::is_timeout`]).
     pub fn wait_for_addresses(&self, link: &Link, patience: Duration) -> Result<()> {
         let what = "wait for duplicate address detection on link";
         let ready = |seen: &mut String| {
             let addresses = self.addresses(Some(link))?;
             if let Some(duplicate) = addresses.iter().find(|a| a.duplicate) {
                 let text = format!("{} is in use by a neighbour", duplicate.net.ip());
-                return Err(Refusal::new(Errno::EADDRINUSE.into(), Some(text)).during(what, &link.name));
+                return Err(Refusal::own(ErrorKind::AddrInUse, text).during(what, &link.name));
             }
             let tentative = addresses.iter().find(|a| a.tentative);
             *seen = tentative.map(|a| format!("{} is still tentative", a.net)).unwrap_or_default();
@@ -45,8 +46,8 @@ impl Netlink {
         self.wait(RTNLGRP_IPV6_IFADDR, patience, (what, &link.name), ready)
     }
 
-    /// Looks after each event of a group, until what is looked for is there. Subscribed before the first look,
-    /// so that no change falls between the two.
+    /// Looks after each event of a group, until what is looked for is there. Subscribed before the first look that
+    /// counts, so that no change falls between the two.
     fn wait(
         &self,
         group: u32,
@@ -64,20 +65,20 @@ impl Netlink {
         let outcome = loop {
             match ready(&mut seen) {
                 Ok(true) => break Ok(()),
-                Err(e) => break Err(e),
                 Ok(false) => {}
+                // The answer went down with the events that there was no room for.
+                Err(e) if e.errno() == Some(Errno::ENOBUFS) && Instant::now() < deadline => continue,
+                Err(e) => break Err(e),
             }
             match self.socket.next_event(deadline, |_, _| {}) {
                 // Lost events do not matter: the next look is at the state itself.
                 Err(r) if r.errno() == Some(Errno::ENOBUFS) => {}
                 Err(r) if r.errno() == Some(Errno::ETIMEDOUT) => {
-                    break Err(timed_out(operation, subject, seen));
+                    let text = format!("not within {patience:?}: {seen}");
+                    break Err(Refusal::own(ErrorKind::TimedOut, text).during(operation, subject));
                 }
-                other => {
-                    if let Err(r) = other {
-                        break Err(r.during(operation, subject));
-                    }
-                }
+                Err(r) => break Err(r.during(operation, subject)),
+                Ok(()) => {}
             }
         };
         self.socket.unsubscribe(group).map_err(|r| r.during(operation, subject))?;
@@ -85,6 +86,64 @@ impl Netlink {
     }
 }
 
-fn timed_out(operation: &'static str, subject: &str, seen: String) -> Error {
-    Refusal::new(Errno::ETIMEDOUT.into(), Some(seen)).during(operation, subject)
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::thread;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::{LinkChange, Mac, Peer, Veth};
+
+    fn in_new_namespace(test: impl FnOnce(&Netlink, &Link) + Send + 'static) {
+        let thread = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
+            let nl = Netlink::open().unwrap();
+            let peer = Peer { name: "b", mac: None, netns: None };
+            let veth = nl.create_veth(&Veth { name: "a", mtu: None, master: None, peer }).unwrap();
+            test(&nl, &veth);
+        });
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn what_happens_in_a_flood_of_events_is_seen() {
+        in_new_namespace(|nl, veth| {
+            let (others, looks) = (Netlink::open().unwrap(), Cell::new(0));
+            let ready = |_: &mut String| {
+                looks.set(looks.get() + 1);
+                if looks.get() == 2 {
+                    // Far more events than a socket's queue has room for, before the look.
+                    for tail in 0..=u8::MAX {
+                        let change =
+                            LinkChange { mac: Some(Mac::local([0, 0, 0, 0, tail])), ..LinkChange::NONE };
+                        others.change_link(veth, &change).unwrap();
+                    }
+                }
+                let mac = nl.link_by_index(veth.index)?.unwrap().mac;
+                Ok(mac == Some(Mac::local([0, 0, 0, 0, u8::MAX])))
+            };
+            nl.wait(RTNLGRP_LINK, Duration::from_secs(20), ("wait for", "flood"), ready).unwrap();
+            assert!(looks.get() > 2, "the flood was no flood");
+        });
+    }
+
+    #[test]
+    fn a_wait_in_vain_names_the_link_and_the_state_it_is_in() {
+        in_new_namespace(|nl, veth| {
+            let error = nl.wait_for_state(veth, OperState::Up, Duration::from_millis(1)).unwrap_err();
+            assert!(error.is_timeout());
+            assert_eq!(error.to_string(), "wait for link a: not within 1ms: it is LowerLayerDown");
+        });
+    }
+
+    #[test]
+    fn a_link_that_goes_away_ends_the_wait() {
+        in_new_namespace(|nl, veth| {
+            Netlink::open().unwrap().delete_link(veth).unwrap();
+            let error = nl.wait_for_state(veth, OperState::Up, Duration::from_secs(20)).unwrap_err();
+            assert!(error.is_missing(), "{error}");
+        });
+    }
 }

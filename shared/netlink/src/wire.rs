@@ -4,10 +4,10 @@
 
 use std::net::IpAddr;
 
-use crate::uapi::{NLA_F_NESTED, NLA_TYPE_MASK, NLM_F_REQUEST};
+use crate::uapi::{NLA_F_NESTED, NLA_TYPE_MASK, NLM_F_ACK, NLM_F_REQUEST};
 
 /// `struct nlmsghdr`.
-const HEADER: usize = 16;
+pub(crate) const HEADER: usize = 16;
 
 /// `struct nlattr`.
 const ATTRIBUTE: usize = 4;
@@ -20,6 +20,7 @@ fn aligned(length: usize) -> usize {
 #[derive(Clone, Debug)]
 pub struct Message {
     bytes: Vec<u8>,
+    is_too_long: bool,
 }
 
 impl Message {
@@ -30,7 +31,7 @@ impl Message {
         bytes.extend(kind.to_ne_bytes());
         bytes.extend((flags | NLM_F_REQUEST).to_ne_bytes());
         bytes.extend([0; 8]);
-        let mut this = Self { bytes };
+        let mut this = Self { bytes, is_too_long: false };
         this.raw(header);
         this
     }
@@ -43,10 +44,16 @@ impl Message {
 
     /// Writes an attribute.
     pub fn put(&mut self, kind: u16, value: &[u8]) {
-        let length = u16::try_from(ATTRIBUTE + value.len()).unwrap_or(u16::MAX);
-        self.bytes.extend(length.to_ne_bytes());
+        let length = self.attribute_length(ATTRIBUTE + value.len());
+        self.bytes.extend(length);
         self.bytes.extend(kind.to_ne_bytes());
-        self.raw(&value[..usize::from(length) - ATTRIBUTE]);
+        self.raw(value);
+    }
+
+    fn attribute_length(&mut self, length: usize) -> [u8; 2] {
+        let fits = u16::try_from(length);
+        self.is_too_long |= fits.is_err();
+        fits.unwrap_or_default().to_ne_bytes()
     }
 
     /// Writes an attribute without a value.
@@ -104,8 +111,19 @@ impl Message {
         let start = self.bytes.len();
         self.put(kind | NLA_F_NESTED, &[]);
         inside(self);
-        let length = u16::try_from(self.bytes.len() - start).unwrap_or(u16::MAX);
-        self.bytes[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        let length = self.attribute_length(self.bytes.len() - start);
+        self.bytes[start..start + 2].copy_from_slice(&length);
+    }
+
+    /// Whether an attribute is longer than the 64 KiB that its length field can tell. A socket refuses to send it:
+    /// the kernel would take part of a value for further attributes.
+    pub fn is_too_long(&self) -> bool {
+        self.is_too_long
+    }
+
+    /// Whether the message asks for an acknowledgement (NLM_F_ACK).
+    pub(crate) fn wants_acknowledgement(&self) -> bool {
+        read_u16(&self.bytes[6..]).is_some_and(|flags| flags & NLM_F_ACK != 0)
     }
 
     /// Adds flags to those of the message's header.
@@ -130,8 +148,10 @@ pub struct Frame<'a> {
     pub kind: u16,
     /// Its flags.
     pub flags: u16,
-    /// The number of the request that it answers; 0 for an event.
+    /// The number of the request that it answers or, for an event, that caused it; 0 if none did.
     pub sequence: u32,
+    /// The port of the socket that made that request.
+    pub port: u32,
     /// What follows the header.
     pub payload: &'a [u8],
 }
@@ -163,6 +183,7 @@ impl<'a> Iterator for Frames<'a> {
             kind: read_u16(&message[4..])?,
             flags: read_u16(&message[6..])?,
             sequence: read_u32(&message[8..])?,
+            port: read_u32(&message[12..])?,
             payload: &message[HEADER..],
         })
     }

@@ -1,0 +1,52 @@
+//! Namespaces for a test, and what the kernel may lack.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::thread;
+
+use netlink::{Link, Netlink, Peer, Veth};
+use netns::NetNs;
+use nix::sched::{CloneFlags, unshare};
+
+/// Two namespaces that end with the test: the one its thread is in, and one to reach into.
+pub struct Lab {
+    pub host: Netlink,
+    pub container: NetNs,
+    pub inside: Netlink,
+}
+
+/// Runs a test in a thread and namespaces of its own.
+pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
+    let thread = thread::Builder::new().name(thread::current().name().unwrap_or("lab").to_owned());
+    let thread = thread.spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
+        let path = format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid());
+        let container = NetNs::open(path.as_ref()).unwrap();
+        let inside = Netlink::open().unwrap();
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        test(&Lab { host: Netlink::open().unwrap(), container, inside });
+    });
+    if let Err(panic) = thread.unwrap().join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// A veth pair within one namespace: the first end is up.
+pub fn pair(nl: &Netlink, name: &str, peer: &str) -> (Link, Link) {
+    let peer_end = Peer { name: peer, mac: None, netns: None };
+    let made = nl.create_veth(&Veth { name, mtu: None, master: None, peer: peer_end }).unwrap();
+    (made, nl.link(peer).unwrap().unwrap())
+}
+
+/// Counts the running test as skipped, as the suite does. With `FERRULE_NO_SKIP` set it fails instead.
+pub fn skip(reason: &str) {
+    assert!(std::env::var_os("FERRULE_NO_SKIP").is_none(), "may not be skipped here: {reason}");
+    let line = format!("SKIP {}: {reason}\n", thread::current().name().unwrap_or("?"));
+    eprint!("{line}");
+    if let Some(path) = std::env::var_os("SUITE_SKIPS") {
+        let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    }
+}

@@ -1,0 +1,92 @@
+//! The socket beneath: what counts as an answer, and what does not.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{lab, pair};
+use netlink::uapi::{
+    AF_INET, AF_UNSPEC, IFA_LOCAL, IFLA_IFALIAS, RTM_GETADDR, RTM_NEWADDR, RTM_NEWLINK, RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_LINK,
+};
+use netlink::wire::Message;
+use netlink::{Address, Link, Protocol, Socket};
+
+fn link_message(kind: u16, index: u32) -> Message {
+    let mut header = [0; 16];
+    header[0] = AF_UNSPEC;
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    Message::new(kind, 0, &header)
+}
+
+fn set_alias(socket: &Socket, index: u32) {
+    let mut message = link_message(RTM_NEWLINK, index);
+    message.put(IFLA_IFALIAS, b"seen");
+    socket.request(message, |_, _| {}).unwrap();
+}
+
+/// `struct ifaddrmsg` of IPv4.
+fn address_message(kind: u16, prefix: u8, index: u32) -> Message {
+    let [a, b, c, d] = index.to_ne_bytes();
+    Message::new(kind, 0, &[AF_INET, prefix, 0, 0, a, b, c, d])
+}
+
+#[test]
+fn an_event_with_the_sequence_number_of_a_request_is_no_answer_to_it() {
+    lab(|lab| {
+        let lo = lab.host.link("lo").unwrap().unwrap().index;
+        let (ours, theirs) = (Socket::open(Protocol::Route).unwrap(), Socket::open(Protocol::Route).unwrap());
+        ours.subscribe(RTNLGRP_IPV4_IFADDR).unwrap();
+        // Both sockets count from the same number, and an event bears that of the request that caused it.
+        let mut message = address_message(RTM_NEWADDR, 8, lo);
+        message.put_ip(IFA_LOCAL, [127, 0, 0, 2].into());
+        theirs.request(message, |_, _| {}).unwrap();
+        let listed =
+            ours.dump(address_message(RTM_GETADDR, 0, 0), |_, payload| Address::parse(payload)).unwrap();
+        assert_eq!(listed.len(), 1, "{listed:?}");
+    });
+}
+
+#[test]
+fn events_that_others_caused_arrive_and_end_with_the_subscription() {
+    lab(|lab| {
+        let (veth, _) = pair(&lab.host, "a", "b");
+        let (ours, theirs) = (Socket::open(Protocol::Route).unwrap(), Socket::open(Protocol::Route).unwrap());
+        ours.subscribe(RTNLGRP_LINK).unwrap();
+        set_alias(&theirs, veth.index);
+        let mut seen = Vec::new();
+        let soon = std::time::Instant::now() + std::time::Duration::from_secs(5);
+        ours.next_event(soon, |kind, payload| seen.push((kind, Link::parse(payload).unwrap().alias)))
+            .unwrap();
+        assert_eq!(seen, [(RTM_NEWLINK, "seen".to_owned())]);
+
+        ours.unsubscribe(RTNLGRP_LINK).unwrap();
+        set_alias(&theirs, veth.index);
+        let now = std::time::Instant::now();
+        let error = ours.next_event(now, |_, _| panic!("no event")).unwrap_err();
+        assert_eq!(error.errno(), Some(nix::errno::Errno::ETIMEDOUT));
+    });
+}
+
+#[test]
+fn a_refused_dump_says_why_in_the_kernels_words() {
+    lab(|_| {
+        let socket = Socket::open(Protocol::Route).unwrap();
+        // No filter may have a prefix length.
+        let error = socket
+            .dump(address_message(RTM_GETADDR, 24, 0), |_, _| Some(()))
+            .unwrap_err()
+            .during("list", "addresses");
+        assert!(error.to_string().starts_with("list addresses: Invalid argument (kernel: "), "{error}");
+    });
+}
+
+#[test]
+fn a_message_too_long_for_its_length_fields_is_not_sent() {
+    lab(|_| {
+        let socket = Socket::open(Protocol::Route).unwrap();
+        let mut message = link_message(RTM_NEWLINK, 1);
+        message.nest(18, |m| (0..20_000).for_each(|_| m.put_u8(1, 0)));
+        let error = socket.request(message, |_, _| {}).unwrap_err();
+        assert_eq!(error.errno(), Some(nix::errno::Errno::EMSGSIZE));
+    });
+}
