@@ -11,12 +11,13 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 
 use nix::errno::Errno;
+use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::fstatfs;
 
@@ -41,7 +42,9 @@ impl NetNs {
     /// # Errors
     /// If `/proc` is not mounted, or descriptors run out.
     pub fn current() -> Result<Self, Error> {
-        Self::open(Path::new(CURRENT))
+        let path = Path::new(CURRENT);
+        let file = File::open(path).map_err(|e| Error::new("open", path, e))?;
+        Ok(Self { file, path: path.to_owned() })
     }
 
     /// The namespace that a path names: a bind mount such as `/run/netns/blue`, or `/proc/PID/ns/net`.
@@ -49,11 +52,10 @@ impl NetNs {
     /// # Errors
     /// If there is nothing, or no namespace, at the path.
     pub fn open(path: &Path) -> Result<Self, Error> {
-        let fail = |cause| Error { path: path.to_owned(), operation: "open", cause };
-        let file = File::open(path).map_err(fail)?;
-        let fs = fstatfs(&file).map_err(|e| fail(e.into()))?;
-        if u32::try_from(fs.filesystem_type().0) != Ok(NSFS_MAGIC) {
-            return Err(fail(io::Error::new(io::ErrorKind::InvalidInput, "not a network namespace")));
+        let fail = |cause| Error::new("open", path, cause);
+        let file = open_file(path).map_err(fail)?;
+        if !is_network_namespace(&file).map_err(fail)? {
+            return Err(fail(not_a_namespace()));
         }
         Ok(Self { file, path: path.to_owned() })
     }
@@ -111,8 +113,34 @@ impl NetNs {
     }
 
     fn failed(&self, operation: &'static str, cause: io::Error) -> Error {
-        Error { path: self.path.clone(), operation, cause }
+        Error::new(operation, &self.path, cause)
     }
+}
+
+/// The path comes from outside: whatever is there, opening it neither waits for somebody (a FIFO) nor takes it as the
+/// process's terminal.
+fn open_file(path: &Path) -> io::Result<File> {
+    let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
+    match opened {
+        // A socket, or a device that is not there.
+        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => Err(not_a_namespace()),
+        other => other,
+    }
+}
+
+/// The file system tells a namespace from other files, the kernel which kind of namespace it is (ioctl_ns(2)).
+#[allow(unsafe_code)]
+fn is_network_namespace(file: &File) -> io::Result<bool> {
+    if u32::try_from(fstatfs(file)?.filesystem_type().0) != Ok(NSFS_MAGIC) {
+        return Ok(false);
+    }
+    // SAFETY: the descriptor is open, and the request takes no argument.
+    let kind = unsafe { libc::ioctl(file.as_raw_fd(), libc::NS_GET_NSTYPE) };
+    Ok(Errno::result(kind)? == libc::CLONE_NEWNET)
+}
+
+fn not_a_namespace() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a network namespace")
 }
 
 impl AsFd for NetNs {
@@ -149,11 +177,16 @@ pub struct Error {
 }
 
 impl Error {
+    fn new(operation: &'static str, path: &Path, cause: io::Error) -> Self {
+        Self { path: path.to_owned(), operation, cause }
+    }
+
     /// Whether there is no namespace at the path.
     pub fn is_missing(&self) -> bool {
-        let errno = self.cause.raw_os_error().map(Errno::from_raw);
-        matches!(errno, Some(Errno::ENOENT | Errno::ENOTDIR))
-            || self.cause.kind() == io::ErrorKind::InvalidInput
+        match self.cause.raw_os_error() {
+            Some(errno) => matches!(errno, libc::ENOENT | libc::ENOTDIR),
+            None => self.cause.kind() == io::ErrorKind::InvalidInput,
+        }
     }
 }
 
@@ -218,9 +251,29 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_of_another_kind_can_not_be_entered() {
-        let mount = NetNs::open(Path::new("/proc/self/ns/mnt")).unwrap();
-        assert!(mount.enter(|| ()).unwrap_err().to_string().starts_with("enter network namespace"));
+    fn a_namespace_of_another_kind_is_no_network_namespace() {
+        let mount = Path::new("/proc/self/ns/mnt");
+        let error = NetNs::open(mount).unwrap_err();
+        assert_eq!(error.to_string(), "open network namespace /proc/self/ns/mnt: not a network namespace");
+        assert!(NetNs::open_if_present(mount).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_fifo_or_a_socket_in_its_place_neither_blocks_nor_passes_for_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, socket) = (dir.path().join("fifo"), dir.path().join("socket"));
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let (tell, told) = mpsc::channel();
+        thread::spawn(move || {
+            for path in [fifo, socket] {
+                tell.send(NetNs::open_if_present(&path).unwrap().is_none()).unwrap();
+            }
+        });
+        // A blocked open would never end by itself.
+        for _ in 0..2 {
+            assert_eq!(told.recv_timeout(std::time::Duration::from_secs(10)), Ok(true));
+        }
     }
 
     #[test]
