@@ -376,3 +376,6 @@ fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {
     }
     Ok(ips)
 }
+
+#[cfg(test)]
+mod tests;

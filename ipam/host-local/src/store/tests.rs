@@ -1,0 +1,385 @@
+//! The store against what others do to its files.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::symlink;
+use std::thread;
+
+use cni::{ContainerId, IfName};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+/// A data directory with one network in it.
+struct Lab {
+    data_dir: TempDir,
+    network: NetworkName,
+}
+
+impl Lab {
+    fn new() -> Self {
+        Self { data_dir: tempfile::tempdir().unwrap(), network: NetworkName::parse("net").unwrap() }
+    }
+
+    fn dir(&self) -> PathBuf {
+        directory(self.data_dir.path(), &self.network)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir().join(name)
+    }
+
+    fn store(&self) -> Store {
+        Store::create(self.data_dir.path(), &self.network).unwrap()
+    }
+
+    fn add(&self, container: &str, ips: &[&str]) {
+        let mut store = self.store();
+        store.leases_of(&at(container)).unwrap();
+        store.reserve(&at(container), &ips.iter().map(|text| ip(text)).collect::<Vec<_>>()).unwrap();
+    }
+
+    fn del(&self, container: &str) {
+        let mut store = self.store();
+        for lease in store.leases_of(&at(container)).unwrap() {
+            store.release(&lease).unwrap();
+        }
+    }
+
+    /// As the reference or an administrator writes a lease: in place, and past the index.
+    fn write(&self, name: &str, content: &str) {
+        fs::create_dir_all(self.dir()).unwrap();
+        fs::write(self.file(name), content).unwrap();
+    }
+
+    fn held(&self, container: &str) -> Vec<String> {
+        let leases = self.store().leases_of(&at(container)).unwrap();
+        leases.into_iter().map(|lease| lease.ip.to_string()).collect()
+    }
+
+    fn names(&self) -> BTreeSet<String> {
+        fs::read_dir(self.dir()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect()
+    }
+
+    fn is_sealed(&self) -> bool {
+        Index::sealed(&self.dir()).is_some()
+    }
+}
+
+fn at(container: &str) -> Attachment {
+    Attachment { container: ContainerId::parse(container).unwrap(), ifname: IfName::parse("eth0").unwrap() }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_lease_lies_on_disk_as_the_reference_writes_it() {
+    let lab = Lab::new();
+    lab.add("c", &["10.0.0.2", "fd00::2"]);
+    for name in ["10.0.0.2", "fd00::2"] {
+        assert_eq!(fs::read(lab.file(name)).unwrap(), b"c\r\neth0");
+        assert_eq!(fs::metadata(lab.file(name)).unwrap().mode() & 0o777, 0o600);
+    }
+    assert_eq!(fs::read(lab.file("last_reserved_ip.0")).unwrap(), b"10.0.0.2");
+    assert_eq!(fs::read(lab.file("last_reserved_ip.1")).unwrap(), b"fd00::2");
+    assert_eq!(lab.held("c"), ["10.0.0.2", "fd00::2"]);
+}
+
+#[test]
+fn a_shorter_last_address_leaves_nothing_of_a_longer_one() {
+    let lab = Lab::new();
+    lab.add("c", &["10.0.0.200"]);
+    lab.add("d", &["10.0.0.3"]);
+    assert_eq!(lab.store().last_reserved(0), Some(ip("10.0.0.3")));
+}
+
+#[test]
+fn leases_of_others_are_found_though_an_index_is_there() {
+    let lab = Lab::new();
+    lab.add("ours", &["10.0.0.2"]);
+    assert!(lab.is_sealed());
+    lab.write("10.0.0.3", "theirs\r\neth0");
+    lab.write("10.0.0.4", "theirs\r\neth1");
+    assert_eq!(lab.held("theirs"), ["10.0.0.3"]);
+    assert!(lab.is_sealed());
+    lab.del("theirs");
+    assert_eq!(lab.held("theirs"), [""; 0]);
+    assert_eq!(lab.held("ours"), ["10.0.0.2"]);
+    assert!(lab.file("10.0.0.4").exists());
+}
+
+#[test]
+fn a_lease_of_old_is_its_containers_unless_there_is_one_of_the_interface() {
+    let lab = Lab::new();
+    lab.write("10.0.0.2", "c");
+    assert_eq!(lab.held("c"), ["10.0.0.2"]);
+    lab.add("c", &["10.0.0.3"]);
+    assert_eq!(lab.held("c"), ["10.0.0.3"]);
+    lab.del("c");
+    assert_eq!(lab.held("c"), ["10.0.0.2"]);
+    lab.del("c");
+    assert!(!lab.file("10.0.0.2").exists());
+}
+
+#[test]
+fn leases_removed_by_hand_are_gone_and_nobody_elses() {
+    let lab = Lab::new();
+    ["a", "b", "c"].iter().zip(["10.0.0.2", "10.0.0.3", "10.0.0.4"]).for_each(|(c, ip)| lab.add(c, &[ip]));
+    fs::remove_file(lab.file("10.0.0.2")).unwrap();
+    lab.write("10.0.0.3", "a\r\neth0");
+    assert!(!lab.store().is_taken(ip("10.0.0.2")).unwrap());
+    assert_eq!(lab.held("a"), ["10.0.0.3"]);
+    fs::remove_dir_all(lab.dir()).unwrap();
+    assert_eq!(lab.held("c"), [""; 0]);
+    lab.add("c", &["10.0.0.4"]);
+    assert_eq!(lab.held("c"), ["10.0.0.4"]);
+}
+
+/// <https://github.com/containernetworking/plugins/issues/498>
+#[test]
+fn torn_files_take_no_address_and_are_removed() {
+    let lab = Lab::new();
+    lab.add("c", &["10.0.0.2"]);
+    for (name, torn) in [("10.0.0.3", ""), ("10.0.0.4", "\r\n"), ("fd00::3", "\0\0\0\0")] {
+        lab.write(name, torn);
+    }
+    lab.write(".new", "half a le");
+    assert!(!lab.store().is_taken(ip("10.0.0.3")).unwrap());
+    assert_eq!(lab.held("c"), ["10.0.0.2"]);
+    assert_eq!(lab.names(), [".index", "10.0.0.2", "last_reserved_ip.0", "lock"].map(str::to_owned).into());
+}
+
+#[test]
+fn all_leases_are_written_or_none() {
+    let lab = Lab::new();
+    lab.add("other", &["10.0.0.9"]);
+    fs::create_dir_all(lab.file("fd00::2/in the way")).unwrap();
+    let before = lab.names();
+    let error = lab.store().reserve(&at("c"), &[ip("10.0.0.2"), ip("fd00::2")]).unwrap_err();
+    assert!(error.code() == 5 && error.msg().contains("net/fd00::2"), "{error}");
+    assert_eq!(lab.names(), before);
+    assert_eq!(lab.held("c"), [""; 0]);
+}
+
+#[test]
+fn what_is_no_regular_file_is_not_followed_but_reported() {
+    let lab = Lab::new();
+    lab.add("c", &["10.0.0.2"]);
+    fs::write(lab.data_dir.path().join("outside"), "c\r\neth0").unwrap();
+    symlink("../outside", lab.file("10.0.0.3")).unwrap();
+    fs::create_dir(lab.file("10.0.0.4")).unwrap();
+    assert_eq!(lab.held("c"), ["10.0.0.2"]);
+    assert!(lab.store().is_taken(ip("10.0.0.3")).unwrap());
+    let error = lab.store().retain(|_, _| false).unwrap().into_result().unwrap_err();
+    assert!(
+        error.msg().contains("10.0.0.3 is not a regular") && error.msg().contains("10.0.0.4 is not"),
+        "{error}"
+    );
+    assert!(lab.data_dir.path().join("outside").exists());
+    assert!(!lab.file("10.0.0.2").exists());
+}
+
+#[test]
+fn other_files_are_left_alone() {
+    let lab = Lab::new();
+    for name in ["README", "10.0.0.5.bak", "FD00::1", "last_reserved_ip.7"] {
+        lab.write(name, "c\r\neth0");
+    }
+    lab.del("c");
+    let kept = lab.store().retain(|_, _| false).unwrap();
+    kept.into_result().unwrap();
+    assert_eq!(lab.names().len(), 5, "{:?}", lab.names());
+}
+
+#[test]
+fn looking_makes_no_directory() {
+    let lab = Lab::new();
+    assert!(Store::open(lab.data_dir.path(), &lab.network).unwrap().is_none());
+    assert!(Store::open(&lab.data_dir.path().join("no/such"), &lab.network).unwrap().is_none());
+    assert!(!lab.dir().exists());
+    fs::write(lab.dir(), "a file").unwrap();
+    assert!(Store::open(lab.data_dir.path(), &lab.network).unwrap_err().msg().contains("net/lock"));
+}
+
+#[test]
+fn a_removed_directory_does_not_take_the_lock_with_it() {
+    let lab = Lab::new();
+    let first = lab.store();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| lab.add("late", &["10.0.0.2"]));
+        fs::remove_dir_all(lab.dir()).unwrap();
+        drop(first);
+        waiting.join().unwrap();
+    });
+    assert_eq!(lab.held("late"), ["10.0.0.2"]);
+}
+
+/// <https://github.com/containernetworking/plugins/issues/252>
+#[test]
+fn leases_of_before_the_reboot_are_dropped_once_and_unmarked_ones_never() {
+    let lab = Lab::new();
+    lab.add("unmarked", &["10.0.0.2"]);
+    lab.store().reset_after_reboot().unwrap();
+    lab.store().reset_after_reboot().unwrap();
+    assert_eq!(lab.held("unmarked"), ["10.0.0.2"]);
+
+    lab.write(".boot_id", "11111111-2222-3333-4444-555555555555");
+    lab.store().reset_after_reboot().unwrap();
+    assert!(!lab.file("10.0.0.2").exists());
+    lab.add("new", &["10.0.0.2"]);
+    lab.store().reset_after_reboot().unwrap();
+    assert_eq!(lab.held("new"), ["10.0.0.2"]);
+
+    lab.store().forget_boot().unwrap();
+    lab.store().reset_after_reboot().unwrap();
+    assert_eq!(lab.held("new"), ["10.0.0.2"]);
+}
+
+#[test]
+fn the_index_grows_with_the_leases() {
+    let lab = Lab::new();
+    for n in 0..2000u32 {
+        let mut store = lab.store();
+        let at = at(&format!("c{n}"));
+        assert!(store.leases_of(&at).unwrap().is_empty());
+        store.reserve(&at, &[IpAddr::V4((0x0a00_0000 + n).into())]).unwrap();
+    }
+    assert!((0..2000).all(|n| lab.held(&format!("c{n}")).len() == 1));
+    assert!(lab.is_sealed());
+}
+
+#[test]
+fn many_leases_of_one_owner_do_not_break_the_index() {
+    let lab = Lab::new();
+    (0..100).for_each(|n| lab.write(&format!("10.0.0.{n}"), "many\r\neth0"));
+    lab.add("one", &["10.0.1.1"]);
+    assert_eq!(lab.held("many").len(), 100);
+    assert_eq!(lab.held("one"), ["10.0.1.1"]);
+    lab.del("many");
+    assert_eq!(lab.held("many").len(), 0);
+    assert_eq!(lab.held("one"), ["10.0.1.1"]);
+}
+
+#[test]
+fn threads_at_once_never_get_the_same_address() {
+    let lab = Lab::new();
+    let take = |n: u32| {
+        let mut store = lab.store();
+        let mut all = (2..250).map(|host| ip(&format!("10.0.0.{host}")));
+        let free = all.find(|&ip| !store.is_taken(ip).unwrap()).unwrap();
+        store.reserve(&at(&format!("c{n}")), &[free]).unwrap();
+        free
+    };
+    let taken: BTreeSet<IpAddr> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..100).map(|n| scope.spawn(move || take(n))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(taken.len(), 100);
+}
+
+/// Something that happens to a store, by us or by others. Numbers are containers and addresses.
+#[derive(Clone, Debug)]
+enum Step {
+    Add(u8, u8),
+    Del(u8),
+    Gc(BTreeSet<u8>),
+    ForeignWrite(u8, u8),
+    ForeignRemove(u8),
+    ForeignRename(u8, u8),
+    RemoveDirectory,
+    Torn(u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let (container, address) = (0u8..6, 0u8..12);
+    prop_oneof![
+        6 => (container.clone(), address.clone()).prop_map(|(c, a)| Step::Add(c, a)),
+        4 => container.clone().prop_map(Step::Del),
+        1 => prop::collection::btree_set(container.clone(), 0..4).prop_map(Step::Gc),
+        2 => (container, address.clone()).prop_map(|(c, a)| Step::ForeignWrite(c, a)),
+        2 => address.clone().prop_map(Step::ForeignRemove),
+        1 => (address.clone(), address.clone()).prop_map(|(a, b)| Step::ForeignRename(a, b)),
+        1 => Just(Step::RemoveDirectory),
+        1 => address.prop_map(Step::Torn),
+    ]
+}
+
+fn name(address: u8) -> String {
+    format!("10.0.0.{address}")
+}
+
+fn container(number: u8) -> String {
+    format!("c{number}")
+}
+
+/// Does the step to the lab and to the model: address → container.
+fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
+    match step {
+        Step::Add(c, a) => {
+            let mut store = lab.store();
+            assert_eq!(store.is_taken(ip(&name(a))).unwrap(), model.contains_key(&a));
+            if let std::collections::btree_map::Entry::Vacant(free) = model.entry(a) {
+                store.reserve(&at(&container(c)), &[ip(&name(a))]).unwrap();
+                free.insert(c);
+            }
+        }
+        Step::Del(c) => {
+            lab.del(&container(c));
+            model.retain(|_, holder| *holder != c);
+        }
+        Step::Gc(valid) => {
+            let names: BTreeSet<String> = valid.iter().map(|&c| container(c)).collect();
+            let failures = lab.store().retain(|_, owner| names.contains(&owner.container)).unwrap();
+            failures.into_result().unwrap();
+            model.retain(|_, holder| valid.contains(holder));
+        }
+        Step::ForeignWrite(c, a) => {
+            // A new file, as every way of writing one past the store is that the index has to notice.
+            fs::remove_file(lab.file(&name(a))).ok();
+            lab.write(&name(a), &format!("{}\r\neth0", container(c)));
+            model.insert(a, c);
+        }
+        Step::ForeignRemove(a) => {
+            fs::remove_file(lab.file(&name(a))).ok();
+            model.remove(&a);
+        }
+        Step::ForeignRename(a, b) => {
+            if fs::rename(lab.file(&name(a)), lab.file(&name(b))).is_ok() && a != b {
+                model.remove(&b);
+                if let Some(holder) = model.remove(&a) {
+                    model.insert(b, holder);
+                }
+            }
+        }
+        Step::RemoveDirectory => {
+            fs::remove_dir_all(lab.dir()).ok();
+            model.clear();
+        }
+        Step::Torn(a) => {
+            fs::remove_file(lab.file(&name(a))).ok();
+            lab.write(&name(a), "");
+            model.remove(&a);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Whatever we and others do, and in whatever order, the store knows every lease and no other.
+    #[test]
+    fn the_store_is_never_wrong_about_who_has_what(steps in prop::collection::vec(step(), 1..40)) {
+        let (lab, mut model) = (Lab::new(), BTreeMap::new());
+        for step in steps {
+            let shown = format!("{step:?}");
+            run(&lab, &mut model, step);
+            for c in 0..6 {
+                let held: BTreeSet<String> = lab.held(&container(c)).into_iter().collect();
+                let model = model.iter().filter(|(_, holder)| **holder == c).map(|(a, _)| name(*a));
+                prop_assert_eq!(held, model.collect::<BTreeSet<_>>(), "container {} after {}", c, shown);
+            }
+        }
+    }
+}
