@@ -116,7 +116,7 @@ impl Socket {
         for _ in 0..DUMP_TRIES {
             let sequence = self.next_sequence();
             self.send_message(&mut message, sequence)?;
-            let (found, interrupted) = self.collect(sequence, &parse)?;
+            let (found, interrupted) = self.collect(sequence, &parse, |_| false)?;
             if !interrupted {
                 return Ok(found);
             }
@@ -124,14 +124,32 @@ impl Socket {
         Err(Refusal::own(ErrorKind::WouldBlock, "what was to be listed changed again and again"))
     }
 
+    /// As [`Socket::dump`], but once, and only until there is enough. The socket is spent: the kernel is not done with
+    /// its answer.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn dump_until<T>(
+        self,
+        mut message: Message,
+        parse: impl Fn(u16, &[u8]) -> Option<T>,
+        enough: impl Fn(&[T]) -> bool,
+    ) -> Result<Vec<T>, Refusal> {
+        message.add_flags(NLM_F_DUMP);
+        let sequence = self.next_sequence();
+        self.send_message(&mut message, sequence)?;
+        self.collect(sequence, parse, enough).map(|(found, _)| found)
+    }
+
     fn collect<T>(
         &self,
         sequence: u32,
         parse: impl Fn(u16, &[u8]) -> Option<T>,
+        enough: impl Fn(&[T]) -> bool,
     ) -> Result<(Vec<T>, bool), Refusal> {
         let deadline = Instant::now() + ANSWER;
         let (mut found, mut interrupted, mut end) = (Vec::new(), false, None);
-        while end.is_none() {
+        while end.is_none() && !enough(&found) {
             self.receive(deadline, |frame| {
                 if !self.is_answer(&frame, sequence) || end.is_some() {
                     return;

@@ -1,0 +1,88 @@
+//! What else a packet must fulfil to be mapped (the keys `conditionsV4` and `conditionsV6`): the words of nft(8) or of
+//! iptables(8). They are parsed and checked, never pasted: no word can smuggle a second rule in.
+
+mod iptables;
+mod nftables;
+
+pub(crate) use nftables::{Match, Operand, Part};
+
+use crate::Backend;
+
+/// Conditions, by family.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Conditions {
+    v4: Words,
+    v6: Words,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+enum Words {
+    #[default]
+    None,
+    Nftables(Vec<Match>),
+    Iptables(Vec<String>),
+}
+
+impl Conditions {
+    /// Reads the conditions of both families. As with the reference, the words are iptables' if the first one begins with `-`
+    /// or is `!`, else nft's.
+    ///
+    /// # Errors
+    /// Which condition is not understood or not allowed.
+    pub fn parse(v4: &[String], v6: &[String]) -> Result<Self, String> {
+        let this = Self {
+            v4: parse(v4, true).map_err(|e| format!("conditionsV4: {e}"))?,
+            v6: parse(v6, false).map_err(|e| format!("conditionsV6: {e}"))?,
+        };
+        match (this.v4.backend(), this.v6.backend()) {
+            (Some(a), Some(b)) if a != b => {
+                Err(format!("conditionsV4 is in the words of {a}, conditionsV6 in those of {b}"))
+            }
+            _ => Ok(this),
+        }
+    }
+
+    /// The backend whose words they are; none if there are no conditions.
+    pub fn backend(&self) -> Option<Backend> {
+        self.v4.backend().or(self.v6.backend())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.backend().is_none()
+    }
+
+    /// The conditions of a family for nftables, as alternatives: each is a list of matches with the operands that must all
+    /// be fulfilled.
+    pub(crate) fn nftables(&self, v4: bool) -> Vec<Vec<(&Match, Vec<&Operand>)>> {
+        match self.of(v4) {
+            Words::Nftables(matches) => nftables::alternatives(matches),
+            _ => vec![Vec::new()],
+        }
+    }
+
+    fn of(&self, v4: bool) -> &Words {
+        if v4 { &self.v4 } else { &self.v6 }
+    }
+}
+
+impl Words {
+    fn backend(&self) -> Option<Backend> {
+        match self {
+            Self::None => None,
+            Self::Nftables(_) => Some(Backend::Nftables),
+            Self::Iptables(_) => Some(Backend::Iptables),
+        }
+    }
+}
+
+fn parse(words: &[String], v4: bool) -> Result<Words, String> {
+    match words.first().map(String::as_str) {
+        None | Some("") => Ok(Words::None),
+        Some(first) if first.starts_with(['-', '!']) => {
+            iptables::check(words)?;
+            Ok(Words::Iptables(words.to_vec()))
+        }
+        Some(_) => nftables::parse(&words.join(" "), v4).map(Words::Nftables),
+    }
+}

@@ -1,0 +1,231 @@
+//! Conditions in the words of nft(8): the common ones, as `ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp sport 1024-65535`.
+
+use std::net::IpAddr;
+
+use cni::IfName;
+use ipnetwork::IpNetwork;
+
+use crate::rules::Protocol;
+
+/// The most rules that the alternatives of one mapping may become.
+const ALTERNATIVES_MAX: usize = 64;
+
+/// One condition: part of a packet, and what it must be, or must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Match {
+    pub(crate) part: Part,
+    pub(crate) negated: bool,
+    /// One of them must fit; if negated, none may.
+    pub(crate) operands: Vec<Operand>,
+}
+
+/// A part of a packet, or a fact about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// `ip saddr` (true) or `ip6 saddr`
+    Saddr(bool),
+    /// `ip daddr` (true) or `ip6 daddr`
+    Daddr(bool),
+    /// `tcp sport`, or `th sport` for any protocol
+    Sport(Option<Protocol>),
+    /// `tcp dport`, or `th dport` for any protocol
+    Dport(Option<Protocol>),
+    /// `meta l4proto`
+    Protocol,
+    /// `iifname`
+    Iifname,
+    /// `meta mark`
+    Mark,
+}
+
+/// A value to compare with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Operand {
+    Network(IpNetwork),
+    Addresses(IpAddr, IpAddr),
+    Ports(u16, u16),
+    Protocol(Protocol),
+    Interface(IfName),
+    /// All interfaces whose name begins so (`eth*`).
+    Interfaces(String),
+    Mark(u32),
+}
+
+/// Reads conditions.
+///
+/// # Errors
+/// Which condition is not understood.
+pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
+    let spaced = text.replace('{', " { ").replace('}', " } ").replace(',', " , ");
+    let mut words = spaced.split_whitespace().peekable();
+    let mut matches = Vec::new();
+    while words.peek().is_some() {
+        let part = part(&mut words, v4)?;
+        let negated = words.next_if(|word| matches!(*word, "==" | "!=")) == Some("!=");
+        let operands = operands(&mut words, part)?;
+        matches.push(Match { part, negated, operands });
+    }
+    let count: usize = matches.iter().filter(|m| !m.negated).map(|m| m.operands.len()).product();
+    if count > ALTERNATIVES_MAX {
+        return Err(format!("{count} alternatives are too many, at most {ALTERNATIVES_MAX} are allowed"));
+    }
+    Ok(matches)
+}
+
+fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part, String> {
+    let first = words.next().unwrap_or_default();
+    if matches!(first, "iifname" | "iif") {
+        return Ok(Part::Iifname);
+    }
+    let second = words.next().unwrap_or_default();
+    let protocol = first.parse().ok();
+    match (first, second) {
+        ("ip" | "ip6", "saddr" | "daddr") if (first == "ip") != v4 => {
+            Err(format!("\"{first} {second}\" never holds in this family"))
+        }
+        ("ip" | "ip6", "saddr") => Ok(Part::Saddr(v4)),
+        ("ip" | "ip6", "daddr") => Ok(Part::Daddr(v4)),
+        ("meta", "l4proto") | ("ip", "protocol") => Ok(Part::Protocol),
+        ("meta", "iifname" | "iif") => Ok(Part::Iifname),
+        ("meta", "mark") => Ok(Part::Mark),
+        (_, "sport") if protocol.is_some() || first == "th" => Ok(Part::Sport(protocol)),
+        (_, "dport") if protocol.is_some() || first == "th" => Ok(Part::Dport(protocol)),
+        _ => Err(format!(
+            "\"{first} {second}\" is not understood; there are ip/ip6 saddr/daddr, tcp/udp/sctp/th sport/dport, \
+             iifname, meta l4proto, meta mark"
+        )),
+    }
+}
+
+fn operands<'a>(words: &mut impl Iterator<Item = &'a str>, part: Part) -> Result<Vec<Operand>, String> {
+    let first = words.next().ok_or("the last condition has no value")?;
+    if first != "{" {
+        return Ok(vec![operand(first, part)?]);
+    }
+    let mut operands = Vec::new();
+    loop {
+        operands.push(operand(words.next().ok_or("a set is not closed")?, part)?);
+        match words.next() {
+            Some("}") => return Ok(operands),
+            Some(",") => {}
+            _ => return Err("a set is not closed".into()),
+        }
+    }
+}
+
+fn operand(text: &str, part: Part) -> Result<Operand, String> {
+    let wrong = || format!("{text:?} is not a value here");
+    match part {
+        Part::Saddr(v4) | Part::Daddr(v4) => addresses(text, v4).ok_or_else(wrong),
+        Part::Sport(_) | Part::Dport(_) => {
+            let (from, to) = text.split_once('-').unwrap_or((text, text));
+            let (from, to) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
+            if from <= to { Ok(Operand::Ports(from, to)) } else { Err(wrong()) }
+        }
+        Part::Protocol => text.parse().map(Operand::Protocol),
+        Part::Iifname => {
+            let text = text.trim_matches('"');
+            match text.strip_suffix('*') {
+                Some(prefix) => IfName::parse(prefix).map(|name| Operand::Interfaces(name.to_string())),
+                None => IfName::parse(text).map(Operand::Interface),
+            }
+        }
+        Part::Mark => {
+            let number = match text.strip_prefix("0x") {
+                Some(digits) => u32::from_str_radix(digits, 16).ok(),
+                None => text.parse().ok(),
+            };
+            number.map(Operand::Mark).ok_or_else(wrong)
+        }
+    }
+}
+
+fn addresses(text: &str, v4: bool) -> Option<Operand> {
+    let operand = if let Some((from, to)) = text.split_once('-') {
+        let (from, to): (IpAddr, IpAddr) = (from.parse().ok()?, to.parse().ok()?);
+        (from.is_ipv4() == to.is_ipv4() && from <= to).then_some(Operand::Addresses(from, to))?
+    } else if text.contains('/') {
+        Operand::Network(cni::addr::parse_cidr(text).ok()?)
+    } else {
+        Operand::Network(IpNetwork::from(text.parse::<IpAddr>().ok()?))
+    };
+    let fits = match &operand {
+        Operand::Network(network) => network.is_ipv4() == v4,
+        Operand::Addresses(from, _) => from.is_ipv4() == v4,
+        _ => false,
+    };
+    fits.then_some(operand)
+}
+
+/// Every way to fulfil the conditions: a rule has no "or".
+pub(super) fn alternatives(matches: &[Match]) -> Vec<Vec<(&Match, Vec<&Operand>)>> {
+    matches.iter().fold(vec![Vec::new()], |alternatives, condition| {
+        let choices: Vec<Vec<&Operand>> = if condition.negated {
+            vec![condition.operands.iter().collect()]
+        } else {
+            condition.operands.iter().map(|operand| vec![operand]).collect()
+        };
+        let extend = |so_far: Vec<(_, _)>| {
+            let choices = choices.clone();
+            choices.into_iter().map(move |choice| {
+                let mut longer = so_far.clone();
+                longer.push((condition, choice));
+                longer
+            })
+        };
+        alternatives.into_iter().flat_map(extend).collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_common_conditions_are_understood() {
+        for good in [
+            "ip saddr 192.0.2.0/24",
+            "ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp sport 1024-65535",
+            "ip daddr == 10.0.0.1-10.0.0.9",
+            "iifname \"eth0\" meta mark 0x10",
+            "meta iifname {eth0,wlan*}",
+            "meta l4proto udp",
+        ] {
+            parse(good, true).unwrap_or_else(|e| panic!("{good}: {e}"));
+        }
+        assert!(parse("ip6 saddr fd00::/64", false).is_ok());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_named() {
+        for (bad, culprit) in [
+            ("ip saddr 192.0.2.1 drop", "drop"),
+            ("ip saddr 192.0.2.1; flush ruleset", "192.0.2.1;"),
+            ("accept", "accept"),
+            ("ip saddr", "no value"),
+            ("ip saddr { 192.0.2.1", "not closed"),
+            ("ip saddr fd00::1", "fd00::1"),
+            ("ip6 saddr fd00::1", "never holds"),
+            ("tcp dport 70000", "70000"),
+            ("tcp dport 9-1", "9-1"),
+            ("iifname a/b", "a/b"),
+            ("jump evil", "jump"),
+            ("ip saddr @set", "@set"),
+        ] {
+            let error = parse(bad, true).unwrap_err();
+            assert!(error.contains(culprit), "{bad}: {error}");
+        }
+        let many = (0..=64).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
+        assert!(parse(&format!("tcp sport {{{many}}}"), true).unwrap_err().contains("too many"));
+    }
+
+    #[test]
+    fn a_set_is_a_choice_and_a_negated_set_is_none() {
+        let matches =
+            parse("ip saddr {10.0.0.1,10.0.0.2} tcp sport {1,2} ip daddr != {10.0.0.3,10.0.0.4}", true);
+        let matches = matches.unwrap();
+        let alternatives = alternatives(&matches);
+        assert_eq!(alternatives.len(), 4);
+        assert!(alternatives.iter().all(|a| a.len() == 3 && a[2].1.len() == 2));
+    }
+}

@@ -1,0 +1,199 @@
+//! A transaction: changes that the kernel makes all together or not at all.
+
+use netlink::wire::Message;
+use netlink::{Refusal, Socket};
+
+use super::element::Element;
+use super::expr::Expressions;
+use super::layout::{Chain, Rule, Set, Table};
+use super::uapi::*;
+
+const NLM_F_EXCL: u16 = 0x200;
+const NLM_F_CREATE: u16 = 0x400;
+const NLM_F_APPEND: u16 = 0x800;
+
+/// A message of the nf_tables subsystem, with `struct nfgenmsg`.
+pub(super) fn message(kind: u16, flags: u16, family: u8) -> Message {
+    Message::new(NFNL_SUBSYS_NFTABLES << 8 | kind, flags, &[family, 0, 0, 0])
+}
+
+/// Changes to be made together.
+#[derive(Debug)]
+pub(super) struct Batch {
+    messages: Vec<Message>,
+    /// What each message is to do, for the error.
+    steps: Vec<String>,
+    /// The sets that this batch makes, by number: a set may be used in the batch that makes it.
+    sets: u32,
+}
+
+impl Batch {
+    /// A batch that the kernel takes only if the ruleset has not changed since the generation, if one is given.
+    pub(super) fn new(generation: Option<u32>) -> Self {
+        let mut begin = bracket(NFNL_MSG_BATCH_BEGIN);
+        if let Some(generation) = generation {
+            begin.put_be32(NFNL_BATCH_GENID, generation);
+        }
+        Self { messages: vec![begin], steps: vec!["begin".into()], sets: 0 }
+    }
+
+    fn push(&mut self, step: String, message: Message) {
+        self.messages.push(message);
+        self.steps.push(step);
+    }
+
+    /// Makes a table, if it is not there.
+    pub(super) fn add_table(&mut self, table: Table) {
+        let mut new = message(NFT_MSG_NEWTABLE, NLM_F_CREATE, table.family);
+        new.put_str(NFTA_TABLE_NAME, table.name);
+        self.push(format!("add table {}", table.name), new);
+    }
+
+    /// Removes a table with all that is in it.
+    pub(super) fn delete_table(&mut self, table: Table) {
+        let mut delete = message(NFT_MSG_DELTABLE, 0, table.family);
+        delete.put_str(NFTA_TABLE_NAME, table.name);
+        self.push(format!("delete table {}", table.name), delete);
+    }
+
+    /// Makes a chain, if it is not there.
+    pub(super) fn add_chain(&mut self, table: Table, chain: Chain) {
+        let mut new = message(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table.family);
+        new.put_str(NFTA_CHAIN_TABLE, table.name);
+        new.put_str(NFTA_CHAIN_NAME, chain.name);
+        if let Some(hook) = chain.hook {
+            new.nest(NFTA_CHAIN_HOOK, |nest| {
+                nest.put_be32(NFTA_HOOK_HOOKNUM, hook.number);
+                nest.put(NFTA_HOOK_PRIORITY, &hook.priority.to_be_bytes());
+            });
+            new.put_str(NFTA_CHAIN_TYPE, hook.kind);
+        }
+        self.push(format!("add chain {}", chain.name), new);
+    }
+
+    /// Makes a set, if it is not there.
+    pub(super) fn add_set(&mut self, table: Table, set: &Set) {
+        self.sets += 1;
+        let mut new = message(NFT_MSG_NEWSET, NLM_F_CREATE, table.family);
+        new.put_str(NFTA_SET_TABLE, table.name);
+        new.put_str(NFTA_SET_NAME, &set.name);
+        new.put_be32(NFTA_SET_FLAGS, if set.data.is_empty() { 0 } else { NFT_SET_MAP });
+        new.put_be32(NFTA_SET_KEY_TYPE, Set::type_number(&set.key));
+        new.put_be32(NFTA_SET_KEY_LEN, Set::length(&set.key));
+        if !set.data.is_empty() {
+            new.put_be32(NFTA_SET_DATA_TYPE, Set::type_number(&set.data));
+            new.put_be32(NFTA_SET_DATA_LEN, Set::length(&set.data));
+        }
+        new.put_be32(NFTA_SET_ID, self.sets);
+        self.push(format!("add set {}", set.name), new);
+    }
+
+    /// Appends a rule, or puts it first.
+    pub(super) fn add_rule(&mut self, table: Table, rule: &Rule) {
+        let place = if rule.first { 0 } else { NLM_F_APPEND };
+        self.rule(table, rule.chain, &rule.comment, &rule.expressions, place);
+    }
+
+    fn rule(&mut self, table: Table, chain: &str, comment: &str, expressions: &Expressions, place: u16) {
+        let mut new = message(NFT_MSG_NEWRULE, NLM_F_CREATE | place, table.family);
+        new.put_str(NFTA_RULE_TABLE, table.name);
+        new.put_str(NFTA_RULE_CHAIN, chain);
+        expressions.write(&mut new);
+        new.put(NFTA_RULE_USERDATA, &user_data(comment));
+        self.push(format!("add a rule to chain {chain}"), new);
+    }
+
+    /// Removes a rule.
+    pub(super) fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) {
+        let mut delete = message(NFT_MSG_DELRULE, 0, table.family);
+        delete.put_str(NFTA_RULE_TABLE, table.name);
+        delete.put_str(NFTA_RULE_CHAIN, chain);
+        delete.put_be64(NFTA_RULE_HANDLE, handle);
+        self.push(format!("delete rule {handle} of chain {chain}"), delete);
+    }
+
+    /// Adds an element; refused if its key is there.
+    pub(super) fn add_element(&mut self, table: Table, element: &Element, comment: &str) {
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.element(NFT_MSG_NEWSETELEM, flags, table, element, Some(comment));
+    }
+
+    /// Removes an element; refused if its key is not there.
+    pub(super) fn delete_element(&mut self, table: Table, element: &Element) {
+        self.element(NFT_MSG_DELSETELEM, 0, table, element, None);
+    }
+
+    fn element(&mut self, kind: u16, flags: u16, table: Table, element: &Element, comment: Option<&str>) {
+        let verb = if comment.is_some() { "add an element to" } else { "delete an element of" };
+        let message = element_message(kind, flags, table, element, comment);
+        self.push(format!("{verb} {}", element.set.name), message);
+    }
+
+    /// Hands the batch to the kernel.
+    ///
+    /// # Errors
+    /// The first refusal, with what was refused. Nothing was changed then.
+    pub(super) fn commit(mut self, socket: &Socket) -> Result<(), (String, Refusal)> {
+        if let Some(last) = self.messages.last_mut() {
+            // The kernel works through all of a batch before it answers: the last one's answer stands for all.
+            last.add_flags(netlink::uapi::NLM_F_ACK);
+        }
+        self.messages.push(bracket(NFNL_MSG_BATCH_END));
+        socket.batch(&mut self.messages, |_, _, _| {}).map_err(|(position, refusal)| {
+            (self.steps.get(position).cloned().unwrap_or_else(|| "commit".into()), refusal)
+        })
+    }
+}
+
+/// The beginning or end of a batch, addressed to a subsystem.
+fn bracket(kind: u16) -> Message {
+    let [high, low] = NFNL_SUBSYS_NFTABLES.to_be_bytes();
+    Message::new(kind, 0, &[NFPROTO_UNSPEC, 0, high, low])
+}
+
+/// A message about one element.
+pub(super) fn element_message(
+    kind: u16,
+    flags: u16,
+    table: Table,
+    element: &Element,
+    comment: Option<&str>,
+) -> Message {
+    let mut message = message(kind, flags, table.family);
+    message.put_str(NFTA_SET_ELEM_LIST_TABLE, table.name);
+    message.put_str(NFTA_SET_ELEM_LIST_SET, &element.set.name);
+    message.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| {
+        list.nest(NFTA_LIST_ELEM, |nest| {
+            nest.nest(NFTA_SET_ELEM_KEY, |key| key.put(NFTA_DATA_VALUE, &element.key));
+            let Some(comment) = comment else { return };
+            if !element.data.is_empty() {
+                nest.nest(NFTA_SET_ELEM_DATA, |data| data.put(NFTA_DATA_VALUE, &element.data));
+            }
+            nest.put(NFTA_SET_ELEM_USERDATA, &user_data(comment));
+        });
+    });
+    message
+}
+
+/// A comment as nft(8) reads it back: type, length, text with its NUL.
+fn user_data(comment: &str) -> Vec<u8> {
+    let text = comment.as_bytes();
+    let text = &text[..text.len().min(usize::from(u8::MAX) - 1)];
+    let mut bytes = vec![UDATA_COMMENT, text.len() as u8 + 1];
+    bytes.extend_from_slice(text);
+    bytes.push(0);
+    bytes
+}
+
+/// The comment in user data.
+pub(super) fn comment(user_data: &[u8]) -> Option<&str> {
+    let mut rest = user_data;
+    while let [kind, length, tail @ ..] = rest {
+        let value = tail.get(..usize::from(*length))?;
+        if *kind == UDATA_COMMENT {
+            return netlink::wire::read_str(value);
+        }
+        rest = &tail[value.len()..];
+    }
+    None
+}

@@ -1,0 +1,282 @@
+//! The expressions of a rule, as the kernel runs them: values are loaded into registers, compared and looked up; one that
+//! does not match ends the rule.
+//!
+//! Registers are the 16 of 32 bits; a wider value takes several in a row.
+
+use std::net::IpAddr;
+
+use netlink::wire::Message;
+
+use super::uapi::*;
+
+/// The first register, which most rules need alone.
+pub(super) const R0: u32 = NFT_REG32_00;
+
+/// A rule's expressions. Written by each method in order.
+#[derive(Clone, Debug)]
+pub(super) struct Expressions(Vec<Expression>);
+
+#[derive(Clone, Debug)]
+struct Expression {
+    name: &'static str,
+    data: Vec<(u16, Value)>,
+}
+
+#[derive(Clone, Debug)]
+enum Value {
+    Be32(u32),
+    Text(String),
+    /// NFTA_DATA_VALUE
+    Data(Vec<u8>),
+    /// NFTA_DATA_VERDICT, with the chain to jump to
+    Verdict(i32, Option<String>),
+}
+use Value::{Be32, Data, Text, Verdict};
+
+/// Where a field is in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    base: u32,
+    offset: u32,
+    length: u32,
+}
+
+impl Field {
+    /// `ether saddr`
+    pub(super) const ETHER_SADDR: Self = Self { base: NFT_PAYLOAD_LL_HEADER, offset: 6, length: 6 };
+    /// `th sport`
+    pub(super) const TH_SPORT: Self = Self { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 0, length: 2 };
+    /// `th dport`
+    pub(super) const TH_DPORT: Self = Self { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 2, length: 2 };
+
+    /// `ip saddr` or `ip6 saddr`
+    pub(super) fn saddr(v4: bool) -> Self {
+        let (offset, length) = if v4 { (12, 4) } else { (8, 16) };
+        Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
+    }
+
+    /// `ip daddr` or `ip6 daddr`
+    pub(super) fn daddr(v4: bool) -> Self {
+        let (offset, length) = if v4 { (16, 4) } else { (24, 16) };
+        Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
+    }
+
+    /// The field's first byte.
+    pub(super) fn first_byte(self) -> Self {
+        Self { length: 1, ..self }
+    }
+
+    /// How many registers the field takes.
+    pub(super) fn registers(self) -> u32 {
+        self.length.div_ceil(4)
+    }
+}
+
+impl Expressions {
+    pub(super) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Whether the packet is of a family (`meta nfproto`). Every rule on addresses begins with it.
+    pub(super) fn family(self, v4: bool) -> Self {
+        let family = if v4 { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
+        self.load_meta(NFT_META_NFPROTO, R0).compare(R0, NFT_CMP_EQ, &[family])
+    }
+
+    pub(super) fn load(self, field: Field, register: u32) -> Self {
+        self.push(
+            "payload",
+            [
+                (NFTA_PAYLOAD_DREG, Be32(register)),
+                (NFTA_PAYLOAD_BASE, Be32(field.base)),
+                (NFTA_PAYLOAD_OFFSET, Be32(field.offset)),
+                (NFTA_PAYLOAD_LEN, Be32(field.length)),
+            ],
+        )
+    }
+
+    pub(super) fn load_meta(self, key: u32, register: u32) -> Self {
+        self.push("meta", [(NFTA_META_DREG, Be32(register)), (NFTA_META_KEY, Be32(key))])
+    }
+
+    pub(super) fn compare(self, register: u32, op: u32, value: &[u8]) -> Self {
+        let value = Data(value.to_vec());
+        self.push("cmp", [(NFTA_CMP_SREG, Be32(register)), (NFTA_CMP_OP, Be32(op)), (NFTA_CMP_DATA, value)])
+    }
+
+    /// Whether a value is between two, both included.
+    pub(super) fn range(self, register: u32, op: u32, from: &[u8], to: &[u8]) -> Self {
+        self.push(
+            "range",
+            [
+                (NFTA_RANGE_SREG, Be32(register)),
+                (NFTA_RANGE_OP, Be32(op)),
+                (NFTA_RANGE_FROM_DATA, Data(from.to_vec())),
+                (NFTA_RANGE_TO_DATA, Data(to.to_vec())),
+            ],
+        )
+    }
+
+    /// `register = (register & mask) ^ xor`
+    pub(super) fn bitwise(self, register: u32, mask: &[u8], xor: &[u8]) -> Self {
+        self.push(
+            "bitwise",
+            [
+                (NFTA_BITWISE_SREG, Be32(register)),
+                (NFTA_BITWISE_DREG, Be32(register)),
+                (NFTA_BITWISE_LEN, Be32(mask.len() as u32)),
+                (NFTA_BITWISE_MASK, Data(mask.to_vec())),
+                (NFTA_BITWISE_XOR, Data(xor.to_vec())),
+            ],
+        )
+    }
+
+    /// Clears all but a prefix of the address in a register.
+    pub(super) fn prefix(self, register: u32, mask: IpAddr) -> Self {
+        let mask = octets(mask);
+        let zero = vec![0; mask.len()];
+        self.bitwise(register, &mask, &zero)
+    }
+
+    /// Whether a set has what is in a register and those after it.
+    pub(super) fn in_set(self, register: u32, set: &str) -> Self {
+        self.push("lookup", [(NFTA_LOOKUP_SREG, Be32(register)), (NFTA_LOOKUP_SET, Text(set.into()))])
+    }
+
+    /// Whether a set does not have it.
+    pub(super) fn not_in_set(self, register: u32, set: &str) -> Self {
+        self.push(
+            "lookup",
+            [
+                (NFTA_LOOKUP_SREG, Be32(register)),
+                (NFTA_LOOKUP_SET, Text(set.into())),
+                (NFTA_LOOKUP_FLAGS, Be32(NFT_LOOKUP_F_INV)),
+            ],
+        )
+    }
+
+    /// Replaces what is in a register and those after it by what a map says to it.
+    pub(super) fn map(self, register: u32, map: &str) -> Self {
+        self.push(
+            "lookup",
+            [
+                (NFTA_LOOKUP_SREG, Be32(register)),
+                (NFTA_LOOKUP_SET, Text(map.into())),
+                (NFTA_LOOKUP_DREG, Be32(register)),
+            ],
+        )
+    }
+
+    /// Whether the packet is for one of this host's own addresses (`fib daddr type local`).
+    pub(super) fn addressed_here(self) -> Self {
+        self.push(
+            "fib",
+            [
+                (NFTA_FIB_DREG, Be32(R0)),
+                (NFTA_FIB_RESULT, Be32(NFT_FIB_RESULT_ADDRTYPE)),
+                (NFTA_FIB_FLAGS, Be32(NFTA_FIB_F_DADDR)),
+            ],
+        )
+        .compare(R0, NFT_CMP_EQ, &RTN_LOCAL.to_ne_bytes())
+    }
+
+    /// Whether the connection's destination was rewritten (`ct status dnat`).
+    pub(super) fn was_dnatted(self) -> Self {
+        self.push("ct", [(NFTA_CT_DREG, Be32(R0)), (NFTA_CT_KEY, Be32(NFT_CT_STATUS))])
+            .bitwise(R0, &IPS_DST_NAT.to_ne_bytes(), &[0; 4])
+            .compare(R0, NFT_CMP_NEQ, &[0; 4])
+    }
+
+    /// Whether a bit of the packet mark is set.
+    pub(super) fn marked(self, bit: u8) -> Self {
+        let bit = (1_u32 << bit).to_ne_bytes();
+        self.load_meta(NFT_META_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
+    }
+
+    /// Sets a bit of the packet mark, by way of a register.
+    pub(super) fn mark(self, bit: u8, register: u32) -> Self {
+        let bit = 1_u32 << bit;
+        self.load_meta(NFT_META_MARK, register)
+            .bitwise(register, &(!bit).to_ne_bytes(), &bit.to_ne_bytes())
+            .push("meta", [(NFTA_META_KEY, Be32(NFT_META_MARK)), (NFTA_META_SREG, Be32(register))])
+    }
+
+    pub(super) fn immediate(self, register: u32, value: &[u8]) -> Self {
+        let data = [(NFTA_IMMEDIATE_DREG, Be32(register)), (NFTA_IMMEDIATE_DATA, Data(value.to_vec()))];
+        self.push("immediate", data)
+    }
+
+    /// Rewrites the destination to the address and port in two registers.
+    pub(super) fn dnat(self, v4: bool, address: u32, port: u32) -> Self {
+        let family = if v4 { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
+        self.push(
+            "nat",
+            [
+                (NFTA_NAT_TYPE, Be32(NFT_NAT_DNAT)),
+                (NFTA_NAT_FAMILY, Be32(family.into())),
+                (NFTA_NAT_REG_ADDR_MIN, Be32(address)),
+                (NFTA_NAT_REG_PROTO_MIN, Be32(port)),
+            ],
+        )
+    }
+
+    /// Rewrites the source to the address of the interface that the packet leaves by.
+    pub(super) fn masquerade(self) -> Self {
+        self.push("masq", [])
+    }
+
+    pub(super) fn verdict(self, code: i32) -> Self {
+        let verdict = Verdict(code, None);
+        self.push("immediate", [(NFTA_IMMEDIATE_DREG, Be32(NFT_REG_VERDICT)), (NFTA_IMMEDIATE_DATA, verdict)])
+    }
+
+    pub(super) fn jump(self, chain: &str) -> Self {
+        let verdict = Verdict(NFT_JUMP, Some(chain.to_owned()));
+        self.push("immediate", [(NFTA_IMMEDIATE_DREG, Be32(NFT_REG_VERDICT)), (NFTA_IMMEDIATE_DATA, verdict)])
+    }
+
+    fn push<const N: usize>(mut self, name: &'static str, data: [(u16, Value); N]) -> Self {
+        self.0.push(Expression { name, data: data.into() });
+        self
+    }
+
+    /// Writes them as the list of a rule.
+    pub(super) fn write(&self, message: &mut Message) {
+        message.nest(NFTA_RULE_EXPRESSIONS, |list| {
+            for expression in &self.0 {
+                list.nest(NFTA_LIST_ELEM, |element| {
+                    element.put_str(NFTA_EXPR_NAME, expression.name);
+                    element.nest(NFTA_EXPR_DATA, |data| expression.write(data));
+                });
+            }
+        });
+    }
+}
+
+impl Expression {
+    fn write(&self, message: &mut Message) {
+        for (kind, value) in &self.data {
+            match value {
+                Be32(number) => message.put_be32(*kind, *number),
+                Text(text) => message.put_str(*kind, text),
+                Data(bytes) => message.nest(*kind, |data| data.put(NFTA_DATA_VALUE, bytes)),
+                Verdict(code, chain) => message.nest(*kind, |data| {
+                    data.nest(NFTA_DATA_VERDICT, |verdict| {
+                        verdict.put(NFTA_VERDICT_CODE, &code.to_be_bytes());
+                        if let Some(chain) = chain {
+                            verdict.put_str(NFTA_VERDICT_CHAIN, chain);
+                        }
+                    });
+                }),
+            }
+        }
+    }
+}
+
+/// An address as it is on the wire.
+pub(super) fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}

@@ -1,0 +1,98 @@
+//! Host ports that are rules of their own: those with conditions, or with a mark of their own. They come before the maps,
+//! the newest first.
+
+use std::net::IpAddr;
+
+use super::expr::{Expressions, Field, R0, octets};
+use super::layout::{HOSTPORTS, Rule};
+use super::uapi::*;
+use crate::conditions::{Match, Operand, Part};
+use crate::rules::{Forward, HostPorts, Mark};
+
+/// Whether the mappings do not fit the maps.
+pub(super) fn needed(rules: &HostPorts) -> bool {
+    rules.mark != Mark::default() || !rules.conditions.is_empty()
+}
+
+/// A rule for each mapping, and for each alternative that its conditions allow. Their comment is the owner's label.
+pub(super) fn rules(rules: &HostPorts, label: &str) -> Vec<Rule> {
+    let rule =
+        |expressions| Rule { chain: HOSTPORTS.name, comment: label.to_owned(), first: true, expressions };
+    rules
+        .forwards()
+        .flat_map(|forward| {
+            let alternatives = rules.conditions.nftables(forward.to.is_ipv4());
+            alternatives.into_iter().map(move |matches| (forward, matches))
+        })
+        .map(|(forward, matches)| rule(expressions(&forward, &matches, &rules.mark)))
+        .collect()
+}
+
+fn expressions(forward: &Forward, matches: &[(&Match, Vec<&Operand>)], mark: &Mark) -> Expressions {
+    let v4 = forward.to.is_ipv4();
+    let mut this = Expressions::new().family(v4);
+    for (condition, operands) in matches {
+        for operand in operands {
+            this = matching(this, condition, operand);
+        }
+    }
+    if let Some(ip) = forward.host_ip {
+        this = this.load(Field::daddr(v4), R0).compare(R0, NFT_CMP_EQ, &octets(ip));
+    }
+    this = this
+        .load_meta(NFT_META_L4PROTO, R0)
+        .compare(R0, NFT_CMP_EQ, &[forward.protocol.number()])
+        .load(Field::TH_DPORT, R0)
+        .compare(R0, NFT_CMP_EQ, &forward.host_port.to_be_bytes());
+    if let Mark::Bit(bit) = mark {
+        this = this.mark(*bit, R0);
+    }
+    let port = R0 + Field::daddr(v4).registers();
+    this.immediate(R0, &octets(forward.to.ip()))
+        .immediate(port, &forward.to.port().to_be_bytes())
+        .dnat(v4, R0, port)
+}
+
+/// One condition on one operand.
+fn matching(this: Expressions, condition: &Match, operand: &Operand) -> Expressions {
+    let (compare, range) =
+        if condition.negated { (NFT_CMP_NEQ, NFT_RANGE_NEQ) } else { (NFT_CMP_EQ, NFT_RANGE_EQ) };
+    let this = match condition.part {
+        Part::Saddr(v4) => this.load(Field::saddr(v4), R0),
+        Part::Daddr(v4) => this.load(Field::daddr(v4), R0),
+        Part::Sport(None) => this.load(Field::TH_SPORT, R0),
+        Part::Dport(None) => this.load(Field::TH_DPORT, R0),
+        Part::Sport(Some(protocol)) => transport(this, protocol.number()).load(Field::TH_SPORT, R0),
+        Part::Dport(Some(protocol)) => transport(this, protocol.number()).load(Field::TH_DPORT, R0),
+        Part::Protocol => this.load_meta(NFT_META_L4PROTO, R0),
+        Part::Iifname => this.load_meta(NFT_META_IIFNAME, R0),
+        Part::Mark => this.load_meta(NFT_META_MARK, R0),
+    };
+    match operand {
+        Operand::Network(network) if is_host(network.ip(), network.prefix()) => {
+            this.compare(R0, compare, &octets(network.ip()))
+        }
+        Operand::Network(network) => {
+            this.prefix(R0, network.mask()).compare(R0, compare, &octets(network.network()))
+        }
+        Operand::Addresses(from, to) => this.range(R0, range, &octets(*from), &octets(*to)),
+        Operand::Ports(from, to) if from == to => this.compare(R0, compare, &from.to_be_bytes()),
+        Operand::Ports(from, to) => this.range(R0, range, &from.to_be_bytes(), &to.to_be_bytes()),
+        Operand::Protocol(protocol) => this.compare(R0, compare, &[protocol.number()]),
+        Operand::Interface(name) => {
+            let mut bytes = name.as_bytes().to_vec();
+            bytes.resize(16, 0);
+            this.compare(R0, compare, &bytes)
+        }
+        Operand::Interfaces(prefix) => this.compare(R0, compare, prefix.as_bytes()),
+        Operand::Mark(mark) => this.compare(R0, compare, &mark.to_ne_bytes()),
+    }
+}
+
+fn transport(this: Expressions, protocol: u8) -> Expressions {
+    this.load_meta(NFT_META_L4PROTO, R0).compare(R0, NFT_CMP_EQ, &[protocol])
+}
+
+fn is_host(ip: IpAddr, prefix: u8) -> bool {
+    prefix == if ip.is_ipv4() { 32 } else { 128 }
+}

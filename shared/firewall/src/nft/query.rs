@@ -1,0 +1,110 @@
+//! What is in the ruleset.
+
+use netlink::wire::{Attributes, Message, read_be32, read_be64, read_str};
+use netlink::{Protocol, Refusal, Socket};
+use nix::errno::Errno;
+
+use super::batch::{comment, element_message, message};
+use super::element::Element;
+use super::layout::Table;
+use super::uapi::*;
+
+/// `struct nfgenmsg`.
+const HEADER: usize = 4;
+
+/// The generation of the ruleset, which changes with every transaction.
+pub(super) fn generation(socket: &Socket) -> Result<u32, Refusal> {
+    let mut generation = None;
+    socket.request(message(NFT_MSG_GETGEN, 0, NFPROTO_UNSPEC), |_, payload| {
+        generation = Attributes::after(HEADER, payload).get(NFTA_GEN_ID).and_then(read_be32);
+    })?;
+    generation.ok_or_else(|| Errno::EBADMSG.into())
+}
+
+/// A rule that is there.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) handle: u64,
+    pub(super) comment: String,
+}
+
+/// The rules of a chain; none if there is no such chain.
+pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<Found>, Refusal> {
+    let mut get = message(NFT_MSG_GETRULE, 0, table.family);
+    get.put_str(NFTA_RULE_TABLE, table.name);
+    get.put_str(NFTA_RULE_CHAIN, chain);
+    let parse = |_, payload: &[u8]| {
+        let rule = Attributes::after(HEADER, payload);
+        // Kernels before 5.9 filter by chain, too; a chain that vanishes meanwhile gives the rules of all.
+        if rule.get(NFTA_RULE_CHAIN).and_then(read_str) != Some(chain) {
+            return None;
+        }
+        Some(Found {
+            handle: rule.get(NFTA_RULE_HANDLE).and_then(read_be64)?,
+            comment: rule.get(NFTA_RULE_USERDATA).and_then(comment).unwrap_or_default().to_owned(),
+        })
+    };
+    match socket.dump(get, parse) {
+        Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+/// The comment of an element: none if it is not there, empty if it has none.
+pub(super) fn comment_of(
+    socket: &Socket,
+    table: Table,
+    element: &Element,
+) -> Result<Option<String>, Refusal> {
+    let mut found = None;
+    let get = element_message(NFT_MSG_GETSETELEM, 0, table, element, None);
+    let outcome = socket.request(get, |_, payload| {
+        found = listed(payload).next().map(|element| of(element).unwrap_or_default().to_owned());
+    });
+    match outcome {
+        Err(refusal) if refusal.errno() != Some(Errno::ENOENT) => Err(refusal),
+        _ => Ok(found),
+    }
+}
+
+/// Keys and comments of all elements of a set; none if there is no such set.
+pub(super) fn elements(socket: &Socket, table: Table, set: &str) -> Result<Vec<(Vec<u8>, String)>, Refusal> {
+    let parse = |_, payload: &[u8]| Some(listed(payload).filter_map(key_and_comment).collect::<Vec<_>>());
+    match socket.dump(all(table, set), parse) {
+        Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(Vec::new()),
+        other => Ok(other?.concat()),
+    }
+}
+
+/// How many elements a set has, or at least `enough`: so many are looked at, and not all.
+pub(super) fn count_up_to(table: Table, set: &str, enough: usize) -> Result<usize, Refusal> {
+    // A socket of its own: what it does not read of the answer goes with it.
+    let socket = Socket::open(Protocol::Netfilter)?;
+    let parse = |_, payload: &[u8]| Some(listed(payload).count());
+    let counts =
+        socket.dump_until(all(table, set), parse, |counts| counts.iter().sum::<usize>() >= enough)?;
+    Ok(counts.iter().sum())
+}
+
+/// The question for all elements of a set.
+fn all(table: Table, set: &str) -> Message {
+    let mut get = message(NFT_MSG_GETSETELEM, 0, table.family);
+    get.put_str(NFTA_SET_ELEM_LIST_TABLE, table.name);
+    get.put_str(NFTA_SET_ELEM_LIST_SET, set);
+    get
+}
+
+/// The elements in a message.
+fn listed(payload: &[u8]) -> impl Iterator<Item = Attributes<'_>> {
+    let list = Attributes::after(HEADER, payload).get(NFTA_SET_ELEM_LIST_ELEMENTS).unwrap_or_default();
+    Attributes::of(list).filter(|(kind, _)| *kind == NFTA_LIST_ELEM).map(|(_, nest)| Attributes::of(nest))
+}
+
+fn key_and_comment(element: Attributes<'_>) -> Option<(Vec<u8>, String)> {
+    let key = Attributes::of(element.get(NFTA_SET_ELEM_KEY)?).get(NFTA_DATA_VALUE)?;
+    Some((key.to_vec(), of(element)?.to_owned()))
+}
+
+fn of<'a>(element: Attributes<'a>) -> Option<&'a str> {
+    element.get(NFTA_SET_ELEM_USERDATA).and_then(comment)
+}

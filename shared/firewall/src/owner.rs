@@ -1,0 +1,119 @@
+//! Whose rules: one interface of one container on one network.
+
+use std::fmt;
+
+use cni::{Attachment, NetworkName};
+use sha2::{Digest, Sha512};
+
+/// The longest that a part of a label is told in full, in bytes. A label fits the 127 bytes that nft shows.
+const NETWORK_MAX: usize = 32;
+const CONTAINER_MAX: usize = 64;
+const IFNAME_MAX: usize = 15;
+
+/// The digits of a digest: what may stand in a name, a rule and a comment alike.
+const DIGITS: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+
+/// The owner of rules: (network, container, interface). Everything that is installed is found by it alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    network: String,
+    container: String,
+    ifname: String,
+}
+
+impl Owner {
+    /// An attachment's rules on a network.
+    pub fn new(network: &NetworkName, at: &Attachment) -> Self {
+        Self {
+            network: network.to_string(),
+            container: at.container.to_string(),
+            ifname: at.ifname.to_string(),
+        }
+    }
+
+    /// `network/container/interface`, as the comment on all that is the owner's.
+    pub(crate) fn label(&self) -> String {
+        format!(
+            "{}{}/{}",
+            network_prefix(&self.network),
+            shown(&self.container, CONTAINER_MAX),
+            shown(&self.ifname, IFNAME_MAX)
+        )
+    }
+
+    /// A name of 15 letters and digits that stands for the owner and a purpose.
+    pub(crate) fn digest(&self, purpose: &str) -> String {
+        digest(&[purpose, &self.network, &self.container, &self.ifname])
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.network, self.container, self.ifname)
+    }
+}
+
+/// What the labels of all owners on a network begin with.
+pub(crate) fn network_prefix(network: &str) -> String {
+    shown(network, NETWORK_MAX) + "/"
+}
+
+/// A text as it is, or what stands for it if it is too long or might be taken for something else by a tool.
+fn shown(text: &str, max: usize) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '@' | '+');
+    if text.len() <= max && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    // "~" is in no name of the protocol, so nothing that is told in full looks like this.
+    let head: String = text.chars().filter(|&c| plain(c)).take(max.saturating_sub(16)).collect();
+    let mut digest = digest(&[text]);
+    digest.truncate(max.saturating_sub(head.len() + 1));
+    format!("{head}~{digest}")
+}
+
+/// 75 bits of a SHA-512 over texts, none of which has a NUL in it.
+fn digest(texts: &[&str]) -> String {
+    let hash = Sha512::digest(texts.join("\0"));
+    hash.iter().take(15).map(|byte| char::from(DIGITS[usize::from(byte % 32)])).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use cni::{ContainerId, IfName};
+
+    use super::*;
+
+    pub(crate) fn owner(network: &str, container: &str, ifname: &str) -> Owner {
+        let at = Attachment {
+            container: ContainerId::parse(container).unwrap(),
+            ifname: IfName::parse(ifname).unwrap(),
+        };
+        Owner::new(&NetworkName::parse(network).unwrap(), &at)
+    }
+
+    #[test]
+    fn a_label_names_the_owner_in_words() {
+        assert_eq!(owner("cbr0", "c1", "eth0").label(), "cbr0/c1/eth0");
+        let kubernetes = owner("k8s-pod-network", &"f".repeat(64), "eth0");
+        assert_eq!(kubernetes.label(), format!("k8s-pod-network/{}/eth0", "f".repeat(64)));
+    }
+
+    #[test]
+    fn a_label_is_short_and_harmless_whatever_the_names() {
+        let long = owner(&"n".repeat(255), &"c".repeat(255), "a\"b;c{}$'`é");
+        assert!(long.label().len() <= 113, "{}", long.label());
+        assert!(!long.label().contains(['"', ';', '{', '$', '\'']));
+        let other = owner(&"n".repeat(255), &format!("{}d", "c".repeat(254)), "a\"b;c{}$'`é");
+        assert_ne!(long.label(), other.label());
+        assert!(long.label().starts_with(&network_prefix(&"n".repeat(255))));
+    }
+
+    #[test]
+    fn a_digest_tells_owners_and_purposes_apart() {
+        let one = owner("net", "c", "eth0");
+        assert_eq!(one.digest("hostports").len(), 15);
+        assert_ne!(one.digest("hostports"), one.digest("masquerade"));
+        assert_ne!(one.digest("hostports"), owner("net", "c", "eth1").digest("hostports"));
+        assert_ne!(owner("a", "bc", "e").digest("x"), owner("ab", "c", "e").digest("x"));
+    }
+}
