@@ -325,3 +325,61 @@ fn a_hundred_containers_at_once_get_a_hundred_addresses() {
     thread::scope(|scope| calls.iter().for_each(|call| drop(scope.spawn(|| call.del().ok()))));
     assert!(leases().is_empty());
 }
+
+#[test]
+fn leases_of_the_reference_and_of_ours_are_leases_to_each_other() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    let given = |call: &Call| ips(&call.add().ok_result()).join(" ");
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|id| ipam(&lab, id, &conf));
+    assert_eq!(given(&a), "10.0.0.2/24 fd00::2/64");
+    assert_eq!(given(&b.clone().by_the_reference()), "10.0.0.3/24 fd00::3/64");
+    assert_eq!(given(&c), "10.0.0.4/24 fd00::4/64");
+
+    b.add().refused(7, "10.0.0.3");
+    assert_eq!(a.clone().by_the_reference().add().exit, Some(1));
+    a.by_the_reference().del().ok();
+    b.del().ok();
+    assert_eq!(leases(), ["10.0.0.4", "fd00::4"]);
+    assert_eq!(given(&d), "10.0.0.5/24 fd00::5/64");
+    [c, d].iter().for_each(|call| drop(call.del().ok()));
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn a_requested_address_that_is_taken_names_its_holder() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    addresses(&lab, &["a"], &conf);
+    let before = lab.snapshot();
+    let error = ipam(&lab, "b", &conf).args("IP=10.0.0.2").add().refused(999, "10.0.0.2");
+    beyond_reference!("errors");
+    assert!(error.msg.contains("container a, interface eth0"), "{error:?}");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_lease_is_missed_by_check_also_when_another_has_it() {
+    beyond_reference!("check-address");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    let call = ipam(&lab, "a", &conf);
+    let result = call.add().ok_result();
+    fs::remove_file(lease("fd00::2")).unwrap();
+    fs::write(lease("fd00::2"), "b\r\neth0").unwrap();
+    call.check(&result).refused(999, "fd00::2");
+}
+
+#[test]
+fn leases_of_before_a_reboot_are_dropped_if_that_is_asked_for() {
+    // https://github.com/containernetworking/plugins/issues/252
+    beyond_reference!("reset-on-reboot");
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/24"]]);
+    conf["resetOnReboot"] = json!(true);
+    addresses(&lab, &["a"], &conf);
+    assert_eq!(addresses(&lab, &["b"], &conf), ["10.0.0.3/24"]);
+    fs::write(lease(".boot_id"), "11111111-2222-3333-4444-555555555555").unwrap();
+    assert_eq!(addresses(&lab, &["c"], &conf), ["10.0.0.4/24"]);
+    assert_eq!(leases(), ["10.0.0.4"]);
+}

@@ -99,14 +99,13 @@ impl Plugin for HostLocal {
 
 /// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).
 fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
-    let of_ours = |lease: &Lease| call.conf.sets.iter().any(|set| set.range_of(lease.ip).is_some());
-    match store.leases_of(&call.at)?.into_iter().find(of_ours) {
-        None => Ok(()),
-        Some(Lease { ip, owner }) => {
-            let text = format!("{owner} already has the lease of {ip} in network {}", call.net.name);
-            Err(Error::config(text).detail("a DEL of the attachment releases it"))
-        }
-    }
+    let of_ours = |lease: &&Lease| call.conf.sets.iter().any(|set| set.range_of(lease.ip).is_some());
+    let leases = store.leases_of(&call.at)?;
+    let held: Vec<&Lease> = leases.iter().filter(of_ours).collect();
+    let Some(Lease { owner, .. }) = held.first() else { return Ok(()) };
+    let ips: Vec<String> = held.iter().map(|lease| lease.ip.to_string()).collect();
+    let text = format!("{owner} already has a lease in network {}: {}", call.net.name, ips.join(", "));
+    Err(Error::config(text).detail("a DEL of the attachment releases it"))
 }
 
 fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {

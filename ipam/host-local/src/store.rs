@@ -85,17 +85,18 @@ impl Store {
         Self { dir, index, changed: false, _lock: lock }
     }
 
-    /// The leases of an attachment. Only if there are none: those of its container by files without an interface.
+    /// The leases of an attachment, by address. Only if there are none: those of its container by files without an interface.
     ///
     /// # Errors
     /// Code 5: what failed on which file.
     pub fn leases_of(&mut self, at: &Attachment) -> Result<Vec<Lease>> {
         let exact = Owner::from(at);
         let old = exact.any_interface();
-        let found = match self.indexed(&[&exact, &old]) {
+        let mut found = match self.indexed(&[&exact, &old]) {
             Some(found) => found,
             None => self.search(&[&exact, &old])?,
         };
+        found.sort_by_key(|lease| lease.ip);
         let (exact, old): (Vec<_>, Vec<_>) = found.into_iter().partition(|lease| lease.owner == exact);
         Ok(if exact.is_empty() { old } else { exact })
     }
