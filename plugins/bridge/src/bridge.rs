@@ -77,9 +77,7 @@ fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     };
     // The host routes for the bridge; it does not learn routes from what containers advertise there.
     let accept = format!("ipv6/conf/{}/accept_ra", bridge.name);
-    if host.has_sysctl(&accept) {
-        host.set_sysctl(&accept, "0")?;
-    }
+    host.set_sysctls_if_present(&[(&accept, "0")])?;
     Ok(bridge)
 }
 

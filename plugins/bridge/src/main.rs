@@ -53,9 +53,9 @@ impl Plugin for Bridge {
         if !conf.container_down && !port.adopted {
             host.nl.wait_for_state(&port.host, OperState::Up, PORT_UP)?;
         }
-        if let Some(container) = &port.container {
+        if let Some(container) = port.container.as_ref().filter(|_| call.net.ipam.is_some()) {
             announce::forget(&host, &bridge, &result)?;
-            announce::addresses(&sandbox, container, &result, position)?;
+            announce::addresses(&sandbox, container)?;
         }
         bridge::warn_without_netfilter(&host, conf);
         if !call.net.dns.is_empty() {

@@ -47,14 +47,13 @@ pub fn addresses_and_routes(
 
 /// For the link's own addresses (fe80::...) too: they would not be usable for a second or two.
 fn set_duplicate_detection(sandbox: &Namespace, link: &Link, on: bool) -> Result<()> {
-    let key = |name| format!("ipv6/conf/{}/{name}", link.name);
-    if !sandbox.has_sysctl(&key("accept_dad")) {
-        return Ok(());
-    }
+    let [accept, enhanced] =
+        ["accept_dad", "enhanced_dad"].map(|key| format!("ipv6/conf/{}/{key}", link.name));
     if on {
-        sandbox.set_sysctl(&key("enhanced_dad"), "1")?;
+        sandbox.set_sysctls_if_present(&[(&enhanced, "1"), (&accept, "1")])
+    } else {
+        sandbox.set_sysctls_if_present(&[(&accept, "0")])
     }
-    sandbox.set_sysctl(&key("accept_dad"), if on { "1" } else { "0" })
 }
 
 fn add_address(sandbox: &Namespace, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {

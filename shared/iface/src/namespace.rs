@@ -1,6 +1,7 @@
 //! A namespace paired with the netlink socket that works in it.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -82,18 +83,12 @@ impl Namespace {
         Ok(self.ns.lock()?)
     }
 
-    /// Runs a closure inside: to open a socket, or to look at `/proc/sys/net`.
-    ///
-    /// # Errors
-    /// If it cannot be entered.
-    pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T> {
-        Ok(self.ns.enter(closure)?)
-    }
-
-    /// Whether there is `/proc/sys/net/KEY`: without IPv6 in the kernel, its keys are missing.
-    pub fn has_sysctl(&self, key: &str) -> bool {
-        let path = sysctl_path(key);
-        self.enter(|| path.exists()).unwrap_or(false)
+    /// Runs a closure inside.
+    fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T> {
+        match self.sandbox {
+            Some(_) => Ok(self.ns.enter(closure)?),
+            None => Ok(closure()),
+        }
     }
 
     /// Reads `/proc/sys/net/KEY`.
@@ -112,10 +107,29 @@ impl Namespace {
     /// # Errors
     /// Code 5, naming key and value.
     pub fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
-        let path = sysctl_path(key);
-        let written = self.enter(|| fs::write(&path, value))?;
-        written.map_err(|e| Error::io(format!("write {value:?} to {}", path.display()), &e))
+        self.enter(|| write_sysctl(key, value))?.map_err(|e| not_written(key, value, &e))
     }
+
+    /// Writes those that there are: without IPv6 in the kernel, its keys are missing.
+    ///
+    /// # Errors
+    /// Code 5, naming key and value.
+    pub fn set_sysctls_if_present(&self, pairs: &[(&str, &str)]) -> Result<()> {
+        self.enter(|| {
+            pairs.iter().try_for_each(|(key, value)| match write_sysctl(key, value) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+                other => other.map_err(|e| not_written(key, value, &e)),
+            })
+        })?
+    }
+}
+
+fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(sysctl_path(key))?.write_all(value.as_bytes())
+}
+
+fn not_written(key: &str, value: &str, cause: &io::Error) -> Error {
+    Error::io(format!("write {value:?} to {}", sysctl_path(key).display()), cause)
 }
 
 /// Keys are this project's own, with names of links in them that the kernel gave: never text from a configuration.

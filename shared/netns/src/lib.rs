@@ -5,8 +5,6 @@
 
 #![warn(missing_docs)]
 
-mod packet;
-
 use std::error::Error as StdError;
 use std::fmt;
 use std::fs::File;
@@ -20,8 +18,6 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::fstatfs;
-
-pub use packet::PacketSocket;
 
 /// The namespace of the calling thread.
 const CURRENT: &str = "/proc/thread-self/ns/net";
