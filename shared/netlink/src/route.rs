@@ -6,24 +6,28 @@ use ipnetwork::IpNetwork;
 
 use crate::address::family;
 use crate::uapi::{
-    AF_INET, AF_INET6, NLM_F_CREATE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN,
-    RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE,
-    RTAX_ADVMSS, RTAX_MTU, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST, RTNH_F_ONLINK, RTPROT_BOOT,
+    AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_REPLACE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RT_SCOPE_UNIVERSE,
+    RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC,
+    RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTAX_ADVMSS, RTAX_MTU, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE,
+    RTN_UNICAST, RTNH_F_ONLINK, RTPROT_BOOT, RTPROT_UNSPEC,
 };
-use crate::wire::{Attributes, Message, read_ip, read_u32};
+use crate::wire::{Attributes, Message, read_ip, read_u16, read_u32};
 use crate::{Netlink, Result, error};
 
 /// `struct rtmsg`.
 const HEADER: usize = 12;
+
+/// `struct rtnexthop`.
+const NEXT_HOP: usize = 8;
 
 /// A unicast route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The destination.
     pub dst: IpNetwork,
-    /// The next hop. None: the destination is on the link.
+    /// The next hop, which may be an IPv6 one for IPv4, too. None: the destination is on the link.
     pub gateway: Option<IpAddr>,
-    /// The index of the link that it leaves by.
+    /// The index of the link that it leaves by. When read, the first of several.
     pub link: Option<u32>,
     /// The routing table. None: main.
     pub table: Option<u32>,
@@ -71,13 +75,14 @@ impl Route {
             _ => return None,
         };
         let number = |kind| attributes.get(kind).and_then(read_u32);
+        let first_hop = attributes.get(RTA_MULTIPATH).and_then(first_hop);
         let metrics = attributes.get(RTA_METRICS).map(Attributes::of);
         let metric = |kind| metrics.and_then(|m| m.get(kind)).and_then(read_u32);
         let dst = attributes.get(RTA_DST).and_then(read_ip).unwrap_or(anything);
         Some(Self {
             dst: IpNetwork::new(dst, prefix).ok()?,
-            gateway: attributes.get(RTA_GATEWAY).and_then(read_ip),
-            link: number(RTA_OIF),
+            gateway: gateway(attributes).or_else(|| gateway(first_hop?.1)),
+            link: number(RTA_OIF).or_else(|| Some(first_hop?.0)),
             table: number(RTA_TABLE).or(Some(u32::from(table))),
             scope: Some(scope),
             priority: number(RTA_PRIORITY),
@@ -95,15 +100,18 @@ impl Route {
             (_, None, None, IpNetwork::V4(_)) => RT_SCOPE_LINK,
             _ => RT_SCOPE_UNIVERSE,
         };
-        let mut message = Message::new(kind, flags, &self.header(scope));
+        // To delete, whoever made it.
+        let protocol = if kind == RTM_DELROUTE { RTPROT_UNSPEC } else { RTPROT_BOOT };
+        let mut message = Message::new(kind, flags, &self.header(scope, protocol));
         if self.dst.prefix() > 0 {
             message.put_ip(RTA_DST, self.dst.network());
         }
         message.put_u32(RTA_TABLE, self.table.unwrap_or(RT_TABLE_MAIN));
-        for (kind, ip) in [(RTA_GATEWAY, self.gateway), (RTA_PREFSRC, self.source)] {
-            if let Some(ip) = ip {
-                message.put_ip(kind, ip);
-            }
+        if let Some(gateway) = self.gateway {
+            put_gateway(&mut message, gateway, self.dst);
+        }
+        if let Some(source) = self.source {
+            message.put_ip(RTA_PREFSRC, source);
         }
         for (kind, number) in [(RTA_OIF, self.link), (RTA_PRIORITY, self.priority)] {
             if let Some(number) = number {
@@ -122,25 +130,35 @@ impl Route {
         message
     }
 
-    fn header(&self, scope: u8) -> [u8; HEADER] {
+    fn header(&self, scope: u8, protocol: u8) -> [u8; HEADER] {
         let flags = if self.onlink { RTNH_F_ONLINK } else { 0 }.to_ne_bytes();
-        let mut bytes = [
-            family(self.dst.ip()),
-            self.dst.prefix(),
-            0,
-            0,
-            RT_TABLE_UNSPEC,
-            RTPROT_BOOT,
-            scope,
-            RTN_UNICAST,
-            0,
-            0,
-            0,
-            0,
-        ];
+        let mut bytes = [0; HEADER];
+        bytes[..2].copy_from_slice(&[family(self.dst.ip()), self.dst.prefix()]);
+        bytes[4..8].copy_from_slice(&[RT_TABLE_UNSPEC, protocol, scope, RTN_UNICAST]);
         bytes[8..].copy_from_slice(&flags);
         bytes
     }
+}
+
+/// A next hop of the other family than the destination's has an attribute of its own (`struct rtvia`).
+fn put_gateway(message: &mut Message, gateway: IpAddr, dst: IpNetwork) {
+    match gateway {
+        IpAddr::V6(v6) if dst.is_ipv4() => {
+            message.put(RTA_VIA, &[&u16::from(AF_INET6).to_ne_bytes()[..], &v6.octets()].concat());
+        }
+        _ => message.put_ip(RTA_GATEWAY, gateway),
+    }
+}
+
+fn gateway(attributes: Attributes<'_>) -> Option<IpAddr> {
+    let via = || read_ip(attributes.get(RTA_VIA)?.get(2..)?);
+    attributes.get(RTA_GATEWAY).and_then(read_ip).or_else(via)
+}
+
+/// The link and the attributes of the first of several ways (`struct rtnexthop`).
+fn first_hop(ways: &[u8]) -> Option<(u32, Attributes<'_>)> {
+    let first = ways.get(..usize::from(read_u16(ways)?))?;
+    Some((read_u32(first.get(4..)?)?, Attributes::after(NEXT_HOP, first)))
 }
 
 /// Which routes to list. What is none is not asked for.
@@ -207,6 +225,15 @@ impl Netlink {
     pub fn add_route(&self, route: &Route) -> Result<()> {
         let outcome = self.socket.request(route.message(RTM_NEWROUTE, NLM_F_CREATE), |_, _| {});
         outcome.map_err(|r| r.during("add route", Named(route)))
+    }
+
+    /// Adds a route, in the place of one to the same destination with the same metric if there is one.
+    ///
+    /// # Errors
+    /// If its gateway cannot be reached, or the kernel refuses.
+    pub fn replace_route(&self, route: &Route) -> Result<()> {
+        let message = route.message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE);
+        self.socket.request(message, |_, _| {}).map_err(|r| r.during("replace route", Named(route)))
     }
 
     /// Deletes a route. That it is gone already is fine.

@@ -4,6 +4,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::process::Command;
 use std::thread;
 
 use netlink::{Link, Netlink, Peer, Veth};
@@ -49,4 +50,12 @@ pub fn skip(reason: &str) {
         let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
         file.write_all(line.as_bytes()).unwrap();
     }
+}
+
+/// Runs `ip` (or another observer) in the namespace of the test's thread, and returns what it prints.
+pub fn sh(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output().expect("iproute2 is installed");
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
 }

@@ -1,0 +1,185 @@
+//! Routes, as `ip route` sees them.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{Lab, lab, pair, sh};
+use netlink::{Link, Route, RouteFilter};
+
+/// A link that is up, with an address of each family.
+fn uplink(lab: &Lab) -> Link {
+    let (veth, peer) = pair(&lab.host, "up", "peer");
+    lab.host.set_up(&peer).unwrap();
+    for net in ["10.0.0.2/24", "fd00::2/64"] {
+        lab.host.add_address(&veth, net.parse().unwrap(), false).unwrap();
+    }
+    veth
+}
+
+fn of_table(table: u32) -> RouteFilter {
+    RouteFilter { link: None, table: Some(table) }
+}
+
+fn only(mut routes: Vec<Route>) -> Route {
+    assert_eq!(routes.len(), 1, "{routes:?}");
+    routes.remove(0)
+}
+
+#[test]
+fn a_route_has_all_that_was_asked_for() {
+    lab(|lab| {
+        let link = uplink(lab);
+        let route = Route {
+            gateway: Some("10.0.0.1".parse().unwrap()),
+            link: Some(link.index),
+            table: Some(1000),
+            priority: Some(5),
+            mtu: Some(1300),
+            advmss: Some(1200),
+            source: Some("10.0.0.2".parse().unwrap()),
+            scope: Some(0),
+            ..Route::to("192.0.2.0/24".parse().unwrap())
+        };
+        lab.host.add_route(&route).unwrap();
+        assert_eq!(
+            sh("ip route show table 1000").trim(),
+            "192.0.2.0/24 via 10.0.0.1 dev up src 10.0.0.2 metric 5 mtu 1300 advmss 1200"
+        );
+        assert_eq!(only(lab.host.routes(of_table(1000)).unwrap()), route);
+        assert!(lab.host.add_route(&route).unwrap_err().is_exists());
+        lab.host.delete_route(&route).unwrap();
+        lab.host.delete_route(&route).unwrap();
+        assert_eq!(lab.host.routes(of_table(1000)).unwrap(), []);
+    });
+}
+
+#[test]
+fn an_ipv6_route_has_all_that_was_asked_for() {
+    lab(|lab| {
+        let link = uplink(lab);
+        let route = Route {
+            gateway: Some("fd00::1".parse().unwrap()),
+            link: Some(link.index),
+            table: Some(1000),
+            priority: Some(5),
+            mtu: Some(1300),
+            advmss: Some(1200),
+            scope: Some(0),
+            ..Route::to("2001:db8::/32".parse().unwrap())
+        };
+        lab.host.add_route(&route).unwrap();
+        assert_eq!(
+            sh("ip -6 route show table 1000").trim(),
+            "2001:db8::/32 via fd00::1 dev up metric 5 mtu 1300 advmss 1200 pref medium"
+        );
+        assert_eq!(only(lab.host.routes(of_table(1000)).unwrap()), route);
+        lab.host.delete_route(&route).unwrap();
+        assert_eq!(lab.host.routes(of_table(1000)).unwrap(), []);
+    });
+}
+
+#[test]
+fn a_route_that_another_program_made_can_be_deleted() {
+    lab(|lab| {
+        uplink(lab);
+        sh("ip route add 192.0.2.0/24 via 10.0.0.1 table 1000 proto static");
+        sh("ip route add 2001:db8::/32 via fd00::1 table 1000 proto static");
+        for route in lab.host.routes(of_table(1000)).unwrap() {
+            lab.host.delete_route(&route).unwrap();
+        }
+        assert_eq!(lab.host.routes(of_table(1000)).unwrap(), []);
+    });
+}
+
+#[test]
+fn an_ipv4_route_may_have_an_ipv6_next_hop() {
+    lab(|lab| {
+        let link = uplink(lab);
+        let route = Route {
+            gateway: Some("fd00::1".parse().unwrap()),
+            link: Some(link.index),
+            table: Some(1000),
+            scope: Some(0),
+            ..Route::to("192.0.2.0/24".parse().unwrap())
+        };
+        lab.host.add_route(&route).unwrap();
+        assert_eq!(sh("ip route show table 1000").trim(), "192.0.2.0/24 via inet6 fd00::1 dev up");
+        assert_eq!(only(lab.host.routes(of_table(1000)).unwrap()), route);
+        lab.host.delete_route(&route).unwrap();
+        assert_eq!(lab.host.routes(of_table(1000)).unwrap(), []);
+    });
+}
+
+#[test]
+fn a_default_route_over_several_links_names_its_first() {
+    lab(|lab| {
+        let link = uplink(lab);
+        sh("ip route add default nexthop via 10.0.0.1 weight 1 nexthop via 10.0.0.9 weight 1");
+        let route = lab.host.default_route().unwrap().unwrap();
+        assert_eq!((route.link, route.gateway), (Some(link.index), Some("10.0.0.1".parse().unwrap())));
+    });
+}
+
+#[test]
+fn the_default_route_is_the_one_of_the_lowest_metric() {
+    lab(|lab| {
+        uplink(lab);
+        assert_eq!(lab.host.default_route().unwrap(), None);
+        for (gateway, metric) in [("10.0.0.7", 20), ("10.0.0.8", 10), ("10.0.0.9", 30)] {
+            sh(&format!("ip route add default via {gateway} metric {metric}"));
+        }
+        sh("ip route add default via 10.0.0.6 table 1000");
+        sh("ip route add default via fd00::1 metric 1");
+        let gateway = lab.host.default_route().unwrap().unwrap().gateway;
+        assert_eq!(gateway, Some("10.0.0.8".parse().unwrap()));
+    });
+}
+
+#[test]
+fn a_listing_keeps_to_its_link_and_its_table() {
+    lab(|lab| {
+        let (link, (other, _)) = (uplink(lab), pair(&lab.host, "a", "b"));
+        sh("ip route add 192.0.2.0/24 dev up table 1000");
+        sh("ip route add 198.51.100.0/24 dev a table 1000");
+        sh("ip route add 203.0.113.0/24 dev up table 1001");
+        let both = RouteFilter { link: Some(link.index), table: Some(1000) };
+        let found = only(lab.host.routes(both).unwrap());
+        assert_eq!(found.dst, "192.0.2.0/24".parse().unwrap());
+        let by_link = RouteFilter { link: Some(other.index), table: Some(1000) };
+        assert_eq!(only(lab.host.routes(by_link).unwrap()).link, Some(other.index));
+        assert_eq!(lab.host.routes(of_table(4242)).unwrap(), [], "a table that does not exist");
+    });
+}
+
+#[test]
+fn a_replaced_route_leaves_nothing_of_the_old_one() {
+    lab(|lab| {
+        uplink(lab);
+        for gateway in ["10.0.0.7", "10.0.0.8", "fd00::7", "fd00::8"] {
+            let gateway: std::net::IpAddr = gateway.parse().unwrap();
+            let dst = if gateway.is_ipv4() { "192.0.2.0/24" } else { "2001:db8::/32" };
+            let route =
+                Route { gateway: Some(gateway), table: Some(1000), ..Route::to(dst.parse().unwrap()) };
+            lab.host.replace_route(&route).unwrap();
+        }
+        let gateways: Vec<_> = lab.host.routes(of_table(1000)).unwrap().iter().map(|r| r.gateway).collect();
+        assert_eq!(gateways, ["10.0.0.8", "fd00::8"].map(|ip| Some(ip.parse().unwrap())));
+    });
+}
+
+#[test]
+fn a_gateway_off_the_link_needs_the_onlink_flag() {
+    lab(|lab| {
+        let link = uplink(lab);
+        let route = Route {
+            gateway: Some("172.16.0.1".parse().unwrap()),
+            link: Some(link.index),
+            ..Route::to("0.0.0.0/0".parse().unwrap())
+        };
+        let error = lab.host.add_route(&route).unwrap_err();
+        assert_eq!(error.errno(), Some(nix::errno::Errno::ENETUNREACH));
+        assert!(error.to_string().starts_with("add route 0.0.0.0/0 via 172.16.0.1: Network is unreachable"));
+        lab.host.add_route(&Route { onlink: true, ..route }).unwrap();
+        assert!(lab.host.default_route().unwrap().unwrap().onlink);
+    });
+}
