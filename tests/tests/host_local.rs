@@ -342,7 +342,7 @@ fn leases_of_the_reference_and_of_ours_are_leases_to_each_other() {
     b.del().ok();
     assert_eq!(leases(), ["10.0.0.4", "fd00::4"]);
     assert_eq!(given(&d), "10.0.0.5/24 fd00::5/64");
-    [c, d].iter().for_each(|call| drop(call.del().ok()));
+    [c, d].iter().for_each(|call| call.del().ok());
     assert!(leases().is_empty());
 }
 
