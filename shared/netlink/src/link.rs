@@ -3,17 +3,21 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::uapi::{
-    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALLMULTI, IFLA_BR_VLAN_DEFAULT_PVID,
-    IFLA_BR_VLAN_FILTERING, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_IFALIAS, IFLA_IFNAME,
-    IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO,
-    IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD, IFLA_OPERSTATE, IFLA_PROMISCUITY, IFLA_TXQLEN, NLM_F_CREATE,
-    NLM_F_ECHO, NLM_F_EXCL, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, VETH_INFO_PEER,
+    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALLMULTI, IFLA_ALT_IFNAME,
+    IFLA_BR_VLAN_DEFAULT_PVID, IFLA_BR_VLAN_FILTERING, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_EXT_MASK,
+    IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND,
+    IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD, IFLA_OPERSTATE,
+    IFLA_PROMISCUITY, IFLA_TXQLEN, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, RTEXT_FILTER_SKIP_STATS,
+    RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, VETH_INFO_PEER,
 };
 use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u16, read_u32};
 use crate::{Mac, Netlink, Result, error};
 
 /// `struct ifinfomsg`.
 pub(crate) const HEADER: usize = 16;
+
+/// The longest name of a link, in bytes (IFNAMSIZ less the NUL).
+const NAME: usize = 15;
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,7 +70,7 @@ impl Link {
         self.kind.as_deref() == Some(kind)
     }
 
-    /// Decodes the payload of an RTM_NEWLINK.
+    /// Decodes the payload of an RTM_NEWLINK or RTM_DELLINK. None for one that tells no name: every link has one.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let flags = read_u32(payload.get(8..)?)?;
         let mut link = Self {
@@ -79,7 +83,7 @@ impl Link {
         for (kind, value) in Attributes::after(HEADER, payload) {
             link.take(kind, value);
         }
-        Some(link)
+        (!link.name.is_empty()).then_some(link)
     }
 
     fn take(&mut self, kind: u16, value: &[u8]) {
@@ -93,7 +97,7 @@ impl Link {
             IFLA_TXQLEN => self.tx_queue_len = read_u32(value).unwrap_or_default(),
             IFLA_OPERSTATE => self.state = OperState::of(read_u8(value).unwrap_or_default()),
             IFLA_MASTER => self.master = read_u32(value),
-            IFLA_LINK => self.peer = read_u32(value),
+            IFLA_LINK => self.peer = read_u32(value).filter(|index| *index != 0),
             IFLA_LINK_NETNSID => self.peer_netns_id = read_i32(value),
             IFLA_LINKINFO => self.take_info(Attributes::of(value)),
             _ => {}
@@ -106,7 +110,10 @@ impl Link {
             self.vlan_filtering = data.get(IFLA_BR_VLAN_FILTERING).and_then(read_u8).map(|on| on != 0);
             self.vlan_default_pvid = data.get(IFLA_BR_VLAN_DEFAULT_PVID).and_then(read_u16);
         }
-        if let Some(port) = info.get(IFLA_INFO_SLAVE_DATA).map(Attributes::of) {
+        let master_kind = info.get(IFLA_INFO_SLAVE_KIND).and_then(read_str);
+        if let (Some("bridge"), Some(port)) =
+            (master_kind, info.get(IFLA_INFO_SLAVE_DATA).map(Attributes::of))
+        {
             self.hairpin = port.get(IFLA_BRPORT_MODE).and_then(read_u8).map(|on| on != 0);
             self.isolated = port.get(IFLA_BRPORT_ISOLATED).and_then(read_u8).map(|on| on != 0);
         }
@@ -198,6 +205,8 @@ pub struct LinkChange<'a> {
     pub allmulti: Option<bool>,
     /// Packets.
     pub tx_queue_len: Option<u32>,
+    /// Another name. Before Linux 6.2 only a link that is down takes one.
+    pub name: Option<&'a str>,
     /// A text for people.
     pub alias: Option<&'a str>,
 }
@@ -212,6 +221,7 @@ impl LinkChange<'_> {
         promisc: None,
         allmulti: None,
         tx_queue_len: None,
+        name: None,
         alias: None,
     };
 
@@ -236,13 +246,14 @@ pub(crate) fn header(family: u8, index: u32, flags: u32, mask: u32) -> [u8; HEAD
 }
 
 impl Netlink {
-    /// The link of a name, if there is one.
+    /// The link of a name (or alternative name), if there is one.
     ///
     /// # Errors
     /// If the kernel refuses to tell.
     pub fn link(&self, name: &str) -> Result<Option<Link>> {
-        let mut message = Message::new(RTM_GETLINK, 0, &header(AF_UNSPEC, 0, 0, 0));
-        message.put_str(IFLA_IFNAME, name);
+        let mut message = lookup(0);
+        // An alternative name may be longer, and has an attribute of its own then.
+        message.put_str(if name.len() <= NAME { IFLA_IFNAME } else { IFLA_ALT_IFNAME }, name);
         self.one_link(message, name)
     }
 
@@ -251,7 +262,7 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses to tell.
     pub fn link_by_index(&self, index: u32) -> Result<Option<Link>> {
-        let message = Message::new(RTM_GETLINK, 0, &header(AF_UNSPEC, index, 0, 0));
+        let message = lookup(index);
         self.one_link(message, &format!("number {index}"))
     }
 
@@ -282,7 +293,7 @@ impl Netlink {
     }
 
     fn some_links(&self, master: Option<u32>) -> Result<Vec<Link>> {
-        let mut message = Message::new(RTM_GETLINK, 0, &header(AF_UNSPEC, 0, 0, 0));
+        let mut message = lookup(0);
         if let Some(index) = master {
             message.put_u32(IFLA_MASTER, index);
         }
@@ -365,6 +376,9 @@ impl Netlink {
         if let Some(mac) = change.mac {
             message.put(IFLA_ADDRESS, &mac.bytes());
         }
+        if let Some(name) = change.name {
+            message.put_str(IFLA_IFNAME, name);
+        }
         if let Some(alias) = change.alias {
             message.put(IFLA_IFALIAS, alias.as_bytes());
         }
@@ -404,6 +418,13 @@ impl Netlink {
     }
 }
 
+/// Without the counters, which the kernel sums up over all CPUs.
+fn lookup(index: u32) -> Message {
+    let mut message = Message::new(RTM_GETLINK, 0, &header(AF_UNSPEC, index, 0, 0));
+    message.put_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+    message
+}
+
 fn creation(name: &str, flags: u32, mtu: Option<u32>) -> Message {
     let create = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ECHO;
     let mut message = Message::new(RTM_NEWLINK, create, &header(AF_UNSPEC, 0, flags, flags));
@@ -415,5 +436,30 @@ fn creation(name: &str, flags: u32, mtu: Option<u32>) -> Message {
 fn put_optional(message: &mut Message, kind: u16, value: Option<u32>) {
     if let Some(value) = value {
         message.put_u32(kind, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The port of a master of some kind, whose attributes 4 and 33 mean something else than a bridge's.
+    fn port_of(kind: &str) -> Link {
+        let mut message = Message::new(0, 0, &header(AF_UNSPEC, 7, 0, 0));
+        message.put_str(IFLA_IFNAME, "port");
+        message.nest(IFLA_LINKINFO, |m| {
+            m.put_str(IFLA_INFO_SLAVE_KIND, kind);
+            m.nest(IFLA_INFO_SLAVE_DATA, |m| {
+                m.put_u8(IFLA_BRPORT_MODE, 1);
+                m.put_u8(IFLA_BRPORT_ISOLATED, 1);
+            });
+        });
+        Link::parse(&message.finish(1)[16..]).unwrap()
+    }
+
+    #[test]
+    fn only_a_port_of_a_bridge_has_a_bridge_ports_settings() {
+        assert_eq!((port_of("bridge").hairpin, port_of("bridge").isolated), (Some(true), Some(true)));
+        assert_eq!((port_of("bond").hairpin, port_of("bond").isolated), (None, None));
     }
 }

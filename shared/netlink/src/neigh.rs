@@ -4,7 +4,10 @@ use std::net::IpAddr;
 
 use crate::address::family;
 use crate::link::Link;
-use crate::uapi::{AF_UNSPEC, NDA_DST, NDA_LLADDR, RTM_DELNEIGH, RTM_GETNEIGH};
+use crate::uapi::{
+    AF_UNSPEC, NDA_DST, NDA_IFINDEX, NDA_LLADDR, NLM_F_CREATE, NLM_F_REPLACE, NUD_PERMANENT, RTM_DELNEIGH,
+    RTM_GETNEIGH, RTM_NEWNEIGH,
+};
 use crate::wire::{Attributes, Message, read_ip, read_u16, read_u32};
 use crate::{Mac, Netlink, Result, error};
 
@@ -37,10 +40,11 @@ impl Neighbour {
     }
 }
 
-fn header(family: u8, index: u32) -> [u8; HEADER] {
+fn header(family: u8, index: u32, state: u16) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
     bytes[0] = family;
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes[8..10].copy_from_slice(&state.to_ne_bytes());
     bytes
 }
 
@@ -50,10 +54,24 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses to tell.
     pub fn neighbours(&self, link: &Link) -> Result<Vec<Neighbour>> {
-        let message = Message::new(RTM_GETNEIGH, 0, &header(AF_UNSPEC, 0));
+        let mut message = Message::new(RTM_GETNEIGH, 0, &header(AF_UNSPEC, 0, 0));
+        message.put_u32(NDA_IFINDEX, link.index);
         let all = self.socket.dump(message, |_, payload| Neighbour::parse(payload));
         let all = all.map_err(|r| r.during("list neighbours of", &link.name))?;
         Ok(all.into_iter().filter(|n| n.index == link.index).collect())
+    }
+
+    /// Sets for good where an address is to be found on a link, whatever was known of it before.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_neighbour(&self, link: &Link, ip: IpAddr, mac: Mac) -> Result<()> {
+        let header = header(family(ip), link.index, NUD_PERMANENT);
+        let mut message = Message::new(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, &header);
+        message.put_ip(NDA_DST, ip);
+        message.put(NDA_LLADDR, &mac.bytes());
+        let outcome = self.socket.request(message, |_, _| {});
+        outcome.map_err(|r| r.during("set neighbour", format_args!("{ip} on {}", link.name)))
     }
 
     /// Forgets where an address was last seen on a link. That it is forgotten already is fine.
@@ -61,7 +79,7 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses.
     pub fn forget_neighbour(&self, link: &Link, ip: IpAddr) -> Result<()> {
-        let mut message = Message::new(RTM_DELNEIGH, 0, &header(family(ip), link.index));
+        let mut message = Message::new(RTM_DELNEIGH, 0, &header(family(ip), link.index, 0));
         message.put_ip(NDA_DST, ip);
         let outcome = self.socket.request(message, |_, _| {});
         error::missing_is_fine(

@@ -44,6 +44,7 @@ pub const RTNLGRP_LINK: u32 = 1;
 pub const RTNLGRP_IPV4_IFADDR: u32 = 5;
 pub const RTNLGRP_IPV6_IFADDR: u32 = 9;
 pub const RTEXT_FILTER_BRVLAN_COMPRESSED: u32 = 4;
+pub const RTEXT_FILTER_SKIP_STATS: u32 = 8;
 pub const RTA_DST: u16 = 1;
 pub const RTA_OIF: u16 = 4;
 pub const RTA_GATEWAY: u16 = 5;
@@ -86,9 +87,11 @@ pub const IFLA_NET_NS_FD: u16 = 28;
 pub const IFLA_EXT_MASK: u16 = 29;
 pub const IFLA_PROMISCUITY: u16 = 30;
 pub const IFLA_LINK_NETNSID: u16 = 37;
+pub const IFLA_ALT_IFNAME: u16 = 53;
 pub const IFLA_ALLMULTI: u16 = 61;
 pub const IFLA_INFO_KIND: u16 = 1;
 pub const IFLA_INFO_DATA: u16 = 2;
+pub const IFLA_INFO_SLAVE_KIND: u16 = 4;
 pub const IFLA_INFO_SLAVE_DATA: u16 = 5;
 pub const IFLA_BR_VLAN_FILTERING: u16 = 7;
 pub const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
@@ -119,6 +122,7 @@ pub const IFA_F_TENTATIVE: u32 = 0x40;
 // neighbour.h
 pub const NDA_DST: u16 = 1;
 pub const NDA_LLADDR: u16 = 2;
+pub const NDA_IFINDEX: u16 = 8;
 pub const NUD_PERMANENT: u16 = 0x80;
 
 // socket.h

@@ -4,6 +4,7 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::thread;
 
@@ -16,6 +17,16 @@ pub struct Lab {
     pub host: Netlink,
     pub container: NetNs,
     pub inside: Netlink,
+}
+
+impl Lab {
+    /// Moves a link of the host's into the container, as another program would.
+    pub fn hand_over(&self, name: &str) -> Link {
+        // By the open descriptor: the path that it was opened by leads elsewhere by now.
+        let container = format!("/proc/{}/fd/{}", std::process::id(), self.container.as_fd().as_raw_fd());
+        sh(&format!("ip link set dev {name} netns {container}"));
+        self.inside.link(name).unwrap().unwrap()
+    }
 }
 
 /// Runs a test in a thread and namespaces of its own.

@@ -1,0 +1,102 @@
+//! Addresses and neighbours, as `ip` sees them.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use common::{lab, pair, sh};
+use netlink::Mac;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[test]
+fn an_ipv4_address_comes_with_its_broadcast_address_unless_its_subnet_has_none() {
+    lab(|lab| {
+        let (veth, _) = pair(&lab.host, "a", "b");
+        for net in ["10.0.0.2/24", "192.0.2.1/31", "198.51.100.1/32"] {
+            lab.host.add_address(&veth, net.parse().unwrap(), false).unwrap();
+        }
+        let shown = sh("ip -o -4 address show dev a");
+        let of = |net: &str| shown.lines().find(|line| line.contains(net)).unwrap();
+        assert!(of("10.0.0.2/24").contains("10.0.0.2/24 brd 10.0.0.255 scope global a"), "{shown}");
+        assert!(!of("192.0.2.1/31").contains("brd") && !of("198.51.100.1/32").contains("brd"), "{shown}");
+    });
+}
+
+#[test]
+fn addresses_are_listed_by_link_and_an_address_is_deleted_once() {
+    lab(|lab| {
+        let (a, b) = pair(&lab.host, "a", "b");
+        let (first, second) = ("10.0.0.2/24".parse().unwrap(), "fd00::2/64".parse().unwrap());
+        lab.host.add_address(&a, first, false).unwrap();
+        lab.host.add_address(&b, second, false).unwrap();
+        let nets = |link| {
+            let listed = lab.host.addresses(Some(link)).unwrap();
+            listed.into_iter().filter(|a| a.scope == 0).map(|a| a.net).collect::<Vec<_>>()
+        };
+        assert_eq!((nets(&a), nets(&b)), (vec![first], vec![second]));
+        assert!(lab.host.addresses(None).unwrap().len() >= 2);
+        assert!(lab.host.add_address(&a, first, false).unwrap_err().is_exists());
+        lab.host.delete_address(&a, first).unwrap();
+        lab.host.delete_address(&a, first).unwrap();
+        assert_eq!(nets(&a), []);
+    });
+}
+
+#[test]
+fn an_address_is_tested_for_duplicates_only_when_asked_for() {
+    lab(|lab| {
+        let (a, b) = pair(&lab.host, "a", "b");
+        lab.host.set_up(&b).unwrap();
+        let of = |net: &str| {
+            let net = net.parse().unwrap();
+            lab.host.addresses(Some(&a)).unwrap().into_iter().find(|a| a.net == net).unwrap()
+        };
+        lab.host.add_address(&a, "fd00::1/64".parse().unwrap(), false).unwrap();
+        assert!(!of("fd00::1/64").tentative);
+        lab.host.add_address(&a, "fd00::2/64".parse().unwrap(), true).unwrap();
+        assert!(of("fd00::2/64").tentative);
+        lab.host.wait_for_addresses(&a, PATIENCE).unwrap();
+        assert!(!of("fd00::2/64").tentative);
+    });
+}
+
+#[test]
+fn an_address_that_a_neighbour_has_is_reported() {
+    lab(|lab| {
+        let (a, _) = pair(&lab.host, "a", "b");
+        let b = lab.hand_over("b");
+        lab.inside.add_address(&b, "fd00::1/64".parse().unwrap(), false).unwrap();
+        lab.inside.set_up(&b).unwrap();
+        lab.host.add_address(&a, "fd00::1/64".parse().unwrap(), true).unwrap();
+        let error = lab.host.wait_for_addresses(&a, PATIENCE).unwrap_err();
+        assert!(error.to_string().contains("fd00::1 is in use by a neighbour"), "{error}");
+        assert!(lab.host.addresses(Some(&a)).unwrap().iter().any(|address| address.duplicate));
+    });
+}
+
+#[test]
+fn a_neighbour_is_set_listed_and_forgotten() {
+    lab(|lab| {
+        let (a, b) = pair(&lab.host, "a", "b");
+        lab.host.set_up(&b).unwrap();
+        let mac = Mac::local([1, 2, 3, 4, 5]);
+        for (ip, net) in [("10.0.0.1", "10.0.0.2/24"), ("fd00::1", "fd00::2/64")] {
+            let ip: IpAddr = ip.parse().unwrap();
+            lab.host.add_address(&a, net.parse().unwrap(), false).unwrap();
+            let known = |link| {
+                let listed = lab.host.neighbours(link).unwrap();
+                listed.into_iter().filter(|n| n.ip == ip).map(|n| n.mac).collect::<Vec<_>>()
+            };
+            lab.host.set_neighbour(&a, ip, Mac::local([9; 5])).unwrap();
+            lab.host.set_neighbour(&a, ip, mac).unwrap();
+            assert_eq!((known(&a), known(&b)), (vec![Some(mac)], vec![]));
+            assert!(sh("ip neigh show dev a").contains(&format!("{ip} lladdr {mac} PERMANENT")));
+            lab.host.forget_neighbour(&a, ip).unwrap();
+            lab.host.forget_neighbour(&a, ip).unwrap();
+            assert!(!known(&a).contains(&Some(mac)));
+        }
+    });
+}
