@@ -27,7 +27,7 @@ impl Feature {
             Self::Dummy => "ip link add name dummy0 type dummy",
             Self::Tap => "ip tuntap add dev tap0 mode tap",
             Self::Vlan => {
-                "ip link add name veth0 type veth && ip link add link veth0 name vlan5 type vlan id 5"
+                "ip link add name a0 type veth peer name a1 && ip link add link a0 name vlan5 type vlan id 5"
             }
             Self::Nftables => "nft add table inet probe",
         }
