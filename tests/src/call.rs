@@ -89,6 +89,12 @@ impl Call {
         self
     }
 
+    /// Sets a variable unless it is set.
+    pub fn or_env(mut self, key: &str, value: &str) -> Self {
+        self.env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        self
+    }
+
     pub fn without(mut self, key: &str) -> Self {
         self.env.remove(key);
         self

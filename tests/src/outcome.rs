@@ -44,44 +44,62 @@ impl Outcome {
     /// Success, and one result on stdout: ADD, VERSION.
     pub fn ok_result(&self) -> Value {
         assert!(self.succeeded(), "{self:#?}");
-        self.one_document()
+        self.document().unwrap_or_else(|fault| panic!("{fault}: {self:#?}"))
     }
 
     /// Failure as the protocol wants it: exit code 1 and one error object on stdout.
+    #[track_caller]
     pub fn error(&self) -> CniError {
-        assert_eq!(self.exit, Some(1), "a failure is exit code 1: {self:#?}");
-        let document = self.one_document();
-        let text = |key: &str| document[key].as_str().unwrap_or_default().to_owned();
-        let error = CniError {
-            code: document["code"].as_u64().unwrap_or_default(),
-            msg: text("msg"),
-            details: text("details"),
-        };
-        assert!(error.code > 0 && !error.msg.is_empty(), "an error has a code and a message: {self:#?}");
-        // docs/reference-quirks.md#errors
-        let has_version = document["cniVersion"].is_string();
-        assert!(under_test().reference || has_version, "an error carries cniVersion: {self:#?}");
-        error
+        self.judged().unwrap_or_else(|fault| panic!("{fault}: {self:#?}"))
     }
 
     /// Failure with this code, and a message or details with this word. Of the reference no more than a
     /// failure is asked: docs/reference-quirks.md#errors.
     #[track_caller]
     pub fn refused(&self, code: u64, culprit: &str) -> CniError {
-        let error = self.error();
-        if !under_test().reference {
-            assert_eq!(error.code, code, "{self:#?}");
-            let named = error.msg.contains(culprit) || error.details.contains(culprit);
-            assert!(named, "no word of {culprit:?}: {self:#?}");
+        if under_test().reference {
+            return self.error();
         }
-        error
+        self.verdict(code, culprit).unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    fn one_document(&self) -> Value {
+    /// The same as a value: the error, or what is wrong with it.
+    pub fn verdict(&self, code: u64, culprit: &str) -> Result<CniError, String> {
+        let error = self.judged().map_err(|fault| format!("{fault}: {self:#?}"))?;
+        if error.code != code {
+            return Err(format!("code {code} was expected: {error:?}"));
+        }
+        if !error.msg.contains(culprit) && !error.details.contains(culprit) {
+            return Err(format!("no word of {culprit:?}: {error:?}"));
+        }
+        Ok(error)
+    }
+
+    fn judged(&self) -> Result<CniError, String> {
+        if self.exit != Some(1) {
+            return Err("a failure is exit code 1".to_owned());
+        }
+        let document = self.document()?;
+        let text = |key: &str| document[key].as_str().unwrap_or_default().to_owned();
+        let code = document["code"].as_u64().unwrap_or_default();
+        let error = CniError { code, msg: text("msg"), details: text("details") };
+        if error.code == 0 || error.msg.is_empty() {
+            return Err("an error has a code and a message".to_owned());
+        }
+        // docs/reference-quirks.md#errors
+        if !under_test().reference && !document["cniVersion"].is_string() {
+            return Err("an error carries cniVersion".to_owned());
+        }
+        Ok(error)
+    }
+
+    fn document(&self) -> Result<Value, String> {
         let mut documents = Deserializer::from_str(&self.stdout).into_iter::<Value>();
-        let first = documents.next().unwrap_or_else(|| panic!("an empty stdout: {self:#?}"));
-        let document = first.unwrap_or_else(|e| panic!("not JSON, {e}: {self:#?}"));
-        assert!(documents.next().is_none(), "more than one document on stdout: {self:#?}");
-        document
+        let first = documents.next().ok_or("an empty stdout")?;
+        let document = first.map_err(|e| format!("not JSON, {e}"))?;
+        match documents.next() {
+            None => Ok(document),
+            Some(_) => Err("more than one document on stdout".to_owned()),
+        }
     }
 }

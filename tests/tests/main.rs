@@ -1,7 +1,9 @@
 //! The scenarios, one module a plugin.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a missing answer fails the test")]
 
+mod bad_input;
 mod bridge;
 mod common;
 mod host_local;
 mod loopback;
+mod upgrade;
