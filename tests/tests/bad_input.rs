@@ -40,44 +40,35 @@ fn variables_of_the_environment() {
     let call = bridge(&lab);
     fs::write("/run/lab/file", "").unwrap();
     lab.host().sh("ip -n pod link add taken0 type veth peer name taken1");
-    refuses(
-        &lab,
-        &call,
-        "ADD",
-        &[
-            Bad("an unknown command", 4, "CNI_COMMAND", |c| c.env("CNI_COMMAND", "FETCH")),
-            Bad("a command in small letters", 4, "CNI_COMMAND", |c| c.env("CNI_COMMAND", "add")),
-            Bad("no container id", 4, "CNI_CONTAINERID", |c| c.without("CNI_CONTAINERID")),
-            Bad("an empty container id", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "")),
-            Bad("a container id that climbs", 4, "CNI_CONTAINERID", |c| {
-                c.env("CNI_CONTAINERID", "../../etc")
-            }),
-            Bad("a container id with a space", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "a b")),
-            Bad("a container id with a line end", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "a\nb")),
-            Bad("no interface name", 4, "CNI_IFNAME", |c| c.without("CNI_IFNAME")),
-            Bad("an empty interface name", 4, "CNI_IFNAME", |c| c.ifname("")),
-            Bad("an interface name too long", 4, "CNI_IFNAME", |c| c.ifname("sixteen-letters-")),
-            Bad("an interface name with a slash", 4, "CNI_IFNAME", |c| c.ifname("eth/0")),
-            Bad("an interface name that climbs", 4, "CNI_IFNAME", |c| c.ifname("..")),
-            Bad("an interface name with a colon", 4, "CNI_IFNAME", |c| c.ifname("eth:0")),
-            Bad("an interface name with a space", 4, "CNI_IFNAME", |c| c.ifname("eth 0")),
-            Bad("an interface name that is taken", 4, "CNI_IFNAME", |c| c.ifname("taken0")),
-            Bad("no namespace", 4, "CNI_NETNS", |c| c.without("CNI_NETNS")),
-            Bad("an empty namespace", 4, "CNI_NETNS", |c| c.env("CNI_NETNS", "")),
-            Bad("a namespace that is a file", 4, "/run/lab/file", |c| c.env("CNI_NETNS", "/run/lab/file")),
-            Bad("a namespace that is a directory", 4, "/run/lab", |c| c.env("CNI_NETNS", "/run/lab")),
-            Bad("a namespace of another kind", 4, "/proc/self/ns/uts", |c| {
-                c.env("CNI_NETNS", "/proc/self/ns/uts")
-            }),
-            Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
-            Bad("the plugin's own namespace", 8, "/run/netns/host", |c| {
-                c.env("CNI_NETNS", "/run/netns/host")
-            }),
-            Bad("no search path", 4, "CNI_PATH", |c| c.without("CNI_PATH")),
-            Bad("arguments without a value", 4, "nonsense", |c| c.args("nonsense")),
-            Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
-        ],
-    );
+    #[rustfmt::skip]
+    let rows = [
+        Bad("an unknown command", 4, "CNI_COMMAND", |c| c.env("CNI_COMMAND", "FETCH")),
+        Bad("a command in small letters", 4, "CNI_COMMAND", |c| c.env("CNI_COMMAND", "add")),
+        Bad("no container id", 4, "CNI_CONTAINERID", |c| c.without("CNI_CONTAINERID")),
+        Bad("an empty container id", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "")),
+        Bad("a container id that climbs", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "../../etc")),
+        Bad("a container id with a space", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "a b")),
+        Bad("a container id with a line end", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "a\nb")),
+        Bad("no interface name", 4, "CNI_IFNAME", |c| c.without("CNI_IFNAME")),
+        Bad("an empty interface name", 4, "CNI_IFNAME", |c| c.ifname("")),
+        Bad("an interface name too long", 4, "CNI_IFNAME", |c| c.ifname("sixteen-letters-")),
+        Bad("an interface name with a slash", 4, "CNI_IFNAME", |c| c.ifname("eth/0")),
+        Bad("an interface name that climbs", 4, "CNI_IFNAME", |c| c.ifname("..")),
+        Bad("an interface name with a colon", 4, "CNI_IFNAME", |c| c.ifname("eth:0")),
+        Bad("an interface name with a space", 4, "CNI_IFNAME", |c| c.ifname("eth 0")),
+        Bad("an interface name that is taken", 4, "CNI_IFNAME", |c| c.ifname("taken0")),
+        Bad("no namespace", 4, "CNI_NETNS", |c| c.without("CNI_NETNS")),
+        Bad("an empty namespace", 4, "CNI_NETNS", |c| c.env("CNI_NETNS", "")),
+        Bad("a namespace that is a file", 4, "/run/lab/file", |c| c.env("CNI_NETNS", "/run/lab/file")),
+        Bad("a namespace that is a directory", 4, "/run/lab", |c| c.env("CNI_NETNS", "/run/lab")),
+        Bad("a namespace of another kind", 4, "/proc/self/ns/uts", |c| c.env("CNI_NETNS", "/proc/self/ns/uts")),
+        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+        Bad("the plugin's own namespace", 8, "/run/netns/host", |c| c.env("CNI_NETNS", "/run/netns/host")),
+        Bad("no search path", 4, "CNI_PATH", |c| c.without("CNI_PATH")),
+        Bad("arguments without a value", 4, "nonsense", |c| c.args("nonsense")),
+        Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
     let all =
         call.without("CNI_CONTAINERID").without("CNI_NETNS").ifname("a/b").add().refused(4, "CNI_IFNAME");
     assert!(
@@ -90,30 +81,27 @@ fn variables_of_the_environment() {
 fn text_on_stdin() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
-    refuses(
-        &lab,
-        &bridge(&lab),
-        "ADD",
-        &[
-            Bad("nothing", 6, "stdin", |c| c.stdin("")),
-            Bad("an object cut short", 6, "line 1", |c| c.stdin(r#"{"name": "net""#)),
-            Bad("a list", 6, "stdin", |c| c.stdin("[]")),
-            Bad("a word", 6, "stdin", |c| c.stdin("bridge")),
-            Bad("two objects", 6, "stdin", |c| c.stdin("{} {}")),
-            Bad("bytes that are no UTF-8", 6, "stdin", |c| c.stdin(*b"{\"name\": \"\xff\xfe\"}")),
-            Bad("a thousand brackets", 6, "stdin", |c| c.stdin("[".repeat(1000))),
-            Bad("a name that is a number", 6, "name", |c| c.config(json!({"name": 5}))),
-            Bad("an ipam that is a number", 6, "ipam", |c| c.config(json!({"ipam": 5}))),
-            Bad("a version that is a number", 6, "cniVersion", |c| c.config(json!({"cniVersion": 1}))),
-            Bad("a version of the future", 1, "9.9.9", |c| c.version("9.9.9")),
-            Bad("a version that is none", 1, "latest", |c| c.version("latest")),
-            Bad("no name", 7, "name", |c| c.config(json!({"name": null}))),
-            Bad("an empty name", 7, "name", |c| c.config(json!({"name": ""}))),
-            Bad("a name that climbs", 7, "../etc", |c| c.config(json!({"name": "../etc"}))),
-            Bad("a name with a space", 7, "a b", |c| c.config(json!({"name": "a b"}))),
-            Bad("a result before that is none", 6, "prevResult", |c| c.config(json!({"prevResult": "none"}))),
-        ],
-    );
+    #[rustfmt::skip]
+    let rows = [
+        Bad("nothing", 6, "stdin", |c| c.stdin("")),
+        Bad("an object cut short", 6, "line 1", |c| c.stdin(r#"{"name": "net""#)),
+        Bad("a list", 6, "stdin", |c| c.stdin("[]")),
+        Bad("a word", 6, "stdin", |c| c.stdin("bridge")),
+        Bad("two objects", 6, "stdin", |c| c.stdin("{} {}")),
+        Bad("bytes that are no UTF-8", 6, "stdin", |c| c.stdin(*b"{\"name\": \"\xff\xfe\"}")),
+        Bad("a thousand brackets", 6, "stdin", |c| c.stdin("[".repeat(1000))),
+        Bad("a name that is a number", 6, "name", |c| c.config(json!({"name": 5}))),
+        Bad("an ipam that is a number", 6, "ipam", |c| c.config(json!({"ipam": 5}))),
+        Bad("a version that is a number", 6, "cniVersion", |c| c.config(json!({"cniVersion": 1}))),
+        Bad("a version of the future", 1, "9.9.9", |c| c.version("9.9.9")),
+        Bad("a version that is none", 1, "latest", |c| c.version("latest")),
+        Bad("no name", 7, "name", |c| c.config(json!({"name": null}))),
+        Bad("an empty name", 7, "name", |c| c.config(json!({"name": ""}))),
+        Bad("a name that climbs", 7, "../etc", |c| c.config(json!({"name": "../etc"}))),
+        Bad("a name with a space", 7, "a b", |c| c.config(json!({"name": "a b"}))),
+        Bad("a result before that is none", 6, "prevResult", |c| c.config(json!({"prevResult": "none"}))),
+    ];
+    refuses(&lab, &bridge(&lab), "ADD", &rows);
 }
 
 #[test]
@@ -121,19 +109,14 @@ fn commands_and_versions() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
     let call = bridge(&lab);
-    refuses(
-        &lab,
-        &call,
-        "CHECK",
-        &[
-            Bad("CHECK before there was one", 1, "CHECK", |c| {
-                c.version("0.3.1").config(json!({"prevResult": {}}))
-            }),
-            Bad("CHECK without a result", 7, "prevResult", |c| c),
-            Bad("GC before there was one", 1, "GC", |c| c.env("CNI_COMMAND", "GC")),
-            Bad("STATUS before there was one", 1, "STATUS", |c| c.env("CNI_COMMAND", "STATUS")),
-        ],
-    );
+    #[rustfmt::skip]
+    let rows = [
+        Bad("CHECK before there was one", 1, "CHECK", |c| c.version("0.3.1").config(json!({"prevResult": {}}))),
+        Bad("CHECK without a result", 7, "prevResult", |c| c),
+        Bad("GC before there was one", 1, "GC", |c| c.env("CNI_COMMAND", "GC")),
+        Bad("STATUS before there was one", 1, "STATUS", |c| c.env("CNI_COMMAND", "STATUS")),
+    ];
+    refuses(&lab, &call, "CHECK", &rows);
 }
 
 #[test]
@@ -143,48 +126,33 @@ fn keys_of_bridge() {
     let call = bridge(&lab);
     lab.host().sh("ip link add cable0 type veth peer name cable1
                    ip link add br9 type bridge; ip link set br9 up; ip addr add 10.9.9.1/24 dev br9");
-    refuses(
-        &lab,
-        &call,
-        "ADD",
-        &[
-            Bad("a bridge's name too long", 7, "sixteen-letters-", |c| {
-                c.config(json!({"bridge": "sixteen-letters-"}))
-            }),
-            Bad("a bridge's name with a slash", 7, "br/0", |c| c.config(json!({"bridge": "br/0"}))),
-            Bad("a bridge's name that is a number", 6, "bridge", |c| c.config(json!({"bridge": 0}))),
-            Bad("a bridge that is none", 7, "cable0", |c| c.config(json!({"bridge": "cable0"}))),
-            Bad("a bridge with another address", 7, "10.9.9.1", |c| c.config(json!({"bridge": "br9"}))),
-            Bad("a flag that is a word", 6, "isGateway", |c| c.config(json!({"isGateway": "yes"}))),
-            Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
-            Bad("an MTU below nothing", 6, "mtu", |c| c.config(json!({"mtu": -1}))),
-            Bad("an MTU too small for IPv4", 7, "mtu", |c| c.config(json!({"mtu": 10}))),
-            Bad("an MTU too large for a packet", 7, "mtu", |c| c.config(json!({"mtu": 70000}))),
-            Bad("hairpin and promiscuous mode at once", 7, "hairpinMode", |c| {
-                c.config(json!({"hairpinMode": true, "promiscMode": true}))
-            }),
-            Bad("a VLAN below nothing", 7, "vlan", |c| c.config(json!({"vlan": -1}))),
-            Bad("a VLAN that is reserved", 7, "4095", |c| c.config(json!({"vlan": 4095}))),
-            Bad("a VLAN that is a word", 6, "vlan", |c| c.config(json!({"vlan": "ten"}))),
-            Bad("a trunk of VLAN 0", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"id": 0}]}))),
-            Bad("a trunk that ends before it starts", 7, "vlanTrunk", |c| {
-                c.config(json!({"vlanTrunk": [{"minID": 9, "maxID": 5}]}))
-            }),
-            Bad("a trunk that never ends", 7, "maxID", |c| c.config(json!({"vlanTrunk": [{"minID": 9}]}))),
-            Bad("a trunk that ends too late", 7, "5000", |c| {
-                c.config(json!({"vlanTrunk": [{"minID": 9, "maxID": 5000}]}))
-            }),
-            Bad("a MAC that is none", 7, "zz:00", |c| c.config(json!({"runtimeConfig": {"mac": "zz:00"}}))),
-            Bad("a MAC of a group", 7, "01:00:5e:00:00:01", |c| {
-                c.config(json!({"args": {"cni": {"mac": "01:00:5e:00:00:01"}}}))
-            }),
-            Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
-            Bad("addresses on an interface left down", 7, "disableContainerInterface", |c| {
-                c.config(json!({"disableContainerInterface": true}))
-            }),
-            Bad("masquerade", 2, "ipMasq", |c| c.config(json!({"ipMasq": true}))),
-        ],
-    );
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a bridge's name too long", 7, "sixteen-letters-", |c| c.config(json!({"bridge": "sixteen-letters-"}))),
+        Bad("a bridge's name with a slash", 7, "br/0", |c| c.config(json!({"bridge": "br/0"}))),
+        Bad("a bridge's name that is a number", 6, "bridge", |c| c.config(json!({"bridge": 0}))),
+        Bad("a bridge that is none", 7, "cable0", |c| c.config(json!({"bridge": "cable0"}))),
+        Bad("a bridge with another address", 7, "10.9.9.1", |c| c.config(json!({"bridge": "br9"}))),
+        Bad("a flag that is a word", 6, "isGateway", |c| c.config(json!({"isGateway": "yes"}))),
+        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
+        Bad("an MTU below nothing", 6, "mtu", |c| c.config(json!({"mtu": -1}))),
+        Bad("an MTU too small for IPv4", 7, "mtu", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU too large for a packet", 7, "mtu", |c| c.config(json!({"mtu": 70000}))),
+        Bad("hairpin and promiscuous mode at once", 7, "hairpinMode", |c| c.config(json!({"hairpinMode": true, "promiscMode": true}))),
+        Bad("a VLAN below nothing", 7, "vlan", |c| c.config(json!({"vlan": -1}))),
+        Bad("a VLAN that is reserved", 7, "4095", |c| c.config(json!({"vlan": 4095}))),
+        Bad("a VLAN that is a word", 6, "vlan", |c| c.config(json!({"vlan": "ten"}))),
+        Bad("a trunk of VLAN 0", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"id": 0}]}))),
+        Bad("a trunk that ends before it starts", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"minID": 9, "maxID": 5}]}))),
+        Bad("a trunk that never ends", 7, "maxID", |c| c.config(json!({"vlanTrunk": [{"minID": 9}]}))),
+        Bad("a trunk that ends too late", 7, "5000", |c| c.config(json!({"vlanTrunk": [{"minID": 9, "maxID": 5000}]}))),
+        Bad("a MAC that is none", 7, "zz:00", |c| c.config(json!({"runtimeConfig": {"mac": "zz:00"}}))),
+        Bad("a MAC of a group", 7, "01:00:5e:00:00:01", |c| c.config(json!({"args": {"cni": {"mac": "01:00:5e:00:00:01"}}}))),
+        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
+        Bad("addresses on an interface left down", 7, "disableContainerInterface", |c| c.config(json!({"disableContainerInterface": true}))),
+        Bad("masquerade", 2, "ipMasq", |c| c.config(json!({"ipMasq": true}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
 }
 
 #[test]
@@ -212,28 +180,25 @@ fn address_plugins() {
     fn by(call: Call, ipam: &str) -> Call {
         call.config(json!({"ipam": {"type": ipam}}))
     }
-    refuses(
-        &lab,
-        &call,
-        "ADD",
-        &[
-            Bad("nowhere to be found", 7, "nowhere", |c| by(c, "nowhere")),
-            Bad("nowhere, and where that is", 7, "/run/lab/plugins", |c| by(c, "nowhere")),
-            Bad("a path", 7, "../bin/sh", |c| by(c, "../bin/sh")),
-            Bad("an absolute path", 7, "/bin/sh", |c| by(c, "/bin/sh")),
-            Bad("a folder", 7, "folder", |c| by(c, "folder")),
-            Bad("a file that is no program", 7, "text", |c| by(c, "text")),
-            Bad("prints garbage", 6, "garbage", |c| by(c, "garbage")),
-            Bad("prints nothing", 6, "silent", |c| by(c, "silent")),
-            Bad("prints half a result", 6, "torn", |c| by(c, "torn")),
-            Bad("prints an impossible address", 6, "10.0.0.300", |c| by(c, "liar")),
-            Bad("prints a version of the future", 1, "9.9.9", |c| by(c, "futurist")),
-            Bad("gives no address", 7, "homeless", |c| by(c, "homeless")),
-            Bad("fails without a word", 999, "mute", |c| by(c, "mute")),
-            Bad("hangs up", 999, "killed", |c| by(c, "killed")),
-            Bad("refuses", 11, "come back later", |c| by(c, "refuser")),
-        ],
-    );
+    #[rustfmt::skip]
+    let rows = [
+        Bad("nowhere to be found", 7, "nowhere", |c| by(c, "nowhere")),
+        Bad("nowhere, and where that is", 7, "/run/lab/plugins", |c| by(c, "nowhere")),
+        Bad("a path", 7, "../bin/sh", |c| by(c, "../bin/sh")),
+        Bad("an absolute path", 7, "/bin/sh", |c| by(c, "/bin/sh")),
+        Bad("a folder", 7, "folder", |c| by(c, "folder")),
+        Bad("a file that is no program", 7, "text", |c| by(c, "text")),
+        Bad("prints garbage", 6, "garbage", |c| by(c, "garbage")),
+        Bad("prints nothing", 6, "silent", |c| by(c, "silent")),
+        Bad("prints half a result", 6, "torn", |c| by(c, "torn")),
+        Bad("prints an impossible address", 6, "10.0.0.300", |c| by(c, "liar")),
+        Bad("prints a version of the future", 1, "9.9.9", |c| by(c, "futurist")),
+        Bad("gives no address", 7, "homeless", |c| by(c, "homeless")),
+        Bad("fails without a word", 999, "mute", |c| by(c, "mute")),
+        Bad("hangs up", 999, "killed", |c| by(c, "killed")),
+        Bad("refuses", 11, "come back later", |c| by(c, "refuser")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
 }
 
 fn host_local_call(lab: &Lab) -> Call {
@@ -263,69 +228,47 @@ fn ranges_of_host_local() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
     let call = host_local_call(&lab);
-    refuses(
-        &lab,
-        &call,
-        "ADD",
-        &[
-            Bad("no ipam", 7, "ipam", |c| c),
-            Bad("no ranges", 7, "ranges", |c| c.config(json!({"ipam": {"type": "host-local"}}))),
-            Bad("empty ranges", 7, "ranges", |c| ranges(c, json!([]))),
-            Bad("an empty range set", 7, "ranges", |c| ranges(c, json!([[]]))),
-            Bad("ranges that are a word", 6, "ranges", |c| ranges(c, json!("all"))),
-            Bad("a range without a subnet", 7, "subnet", |c| range(c, json!({"rangeStart": "10.0.0.9"}))),
-            Bad("a subnet that is none", 7, "ten", |c| range(c, json!({"subnet": "ten"}))),
-            Bad("a subnet without a length", 7, "10.0.0.0", |c| range(c, json!({"subnet": "10.0.0.0"}))),
-            Bad("a subnet with host bits", 7, "10.0.0.7/24", |c| range(c, json!({"subnet": "10.0.0.7/24"}))),
-            Bad("a subnet too small", 7, "10.0.0.0/31", |c| range(c, json!({"subnet": "10.0.0.0/31"}))),
-            Bad("a subnet of one address", 7, "fd00::1/128", |c| range(c, json!({"subnet": "fd00::1/128"}))),
-            Bad("a start outside", 7, "10.0.1.9", |c| net(c, "rangeStart", json!("10.0.1.9"))),
-            Bad("a start of another family", 7, "fd00::9", |c| net(c, "rangeStart", json!("fd00::9"))),
-            Bad("an end outside", 7, "10.0.1.9", |c| net(c, "rangeEnd", json!("10.0.1.9"))),
-            Bad("an end before the start", 7, "10.0.0.9", |c| {
-                range(c, json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.5"}))
-            }),
-            Bad("a gateway outside", 7, "10.0.1.1", |c| net(c, "gateway", json!("10.0.1.1"))),
-            Bad("a gateway that is none", 7, "door", |c| net(c, "gateway", json!("door"))),
-            Bad("ranges of a set that overlap", 7, "10.0.0.0", |c| {
-                ranges(c, json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.0.0/25"}]]))
-            }),
-            Bad("range sets that overlap", 7, "10.0.0.0", |c| {
-                ranges(c, json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.0.0.0/25"}]]))
-            }),
-            Bad("a set of two families", 7, "fd00::", |c| {
-                ranges(c, json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "fd00::/64"}]]))
-            }),
-        ],
-    );
+    #[rustfmt::skip]
+    let rows = [
+        Bad("no ipam", 7, "ipam", |c| c),
+        Bad("no ranges", 7, "ranges", |c| c.config(json!({"ipam": {"type": "host-local"}}))),
+        Bad("empty ranges", 7, "ranges", |c| ranges(c, json!([]))),
+        Bad("an empty range set", 7, "ranges", |c| ranges(c, json!([[]]))),
+        Bad("ranges that are a word", 6, "ranges", |c| ranges(c, json!("all"))),
+        Bad("a range without a subnet", 7, "subnet", |c| range(c, json!({"rangeStart": "10.0.0.9"}))),
+        Bad("a subnet that is none", 7, "ten", |c| range(c, json!({"subnet": "ten"}))),
+        Bad("a subnet without a length", 7, "10.0.0.0", |c| range(c, json!({"subnet": "10.0.0.0"}))),
+        Bad("a subnet with host bits", 7, "10.0.0.7/24", |c| range(c, json!({"subnet": "10.0.0.7/24"}))),
+        Bad("a subnet too small", 7, "10.0.0.0/31", |c| range(c, json!({"subnet": "10.0.0.0/31"}))),
+        Bad("a subnet of one address", 7, "fd00::1/128", |c| range(c, json!({"subnet": "fd00::1/128"}))),
+        Bad("a start outside", 7, "10.0.1.9", |c| net(c, "rangeStart", json!("10.0.1.9"))),
+        Bad("a start of another family", 7, "fd00::9", |c| net(c, "rangeStart", json!("fd00::9"))),
+        Bad("an end outside", 7, "10.0.1.9", |c| net(c, "rangeEnd", json!("10.0.1.9"))),
+        Bad("an end before the start", 7, "10.0.0.9", |c| range(c, json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.5"}))),
+        Bad("a gateway outside", 7, "10.0.1.1", |c| net(c, "gateway", json!("10.0.1.1"))),
+        Bad("a gateway that is none", 7, "door", |c| net(c, "gateway", json!("door"))),
+        Bad("ranges of a set that overlap", 7, "10.0.0.0", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.0.0/25"}]]))),
+        Bad("range sets that overlap", 7, "10.0.0.0", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.0.0.0/25"}]]))),
+        Bad("a set of two families", 7, "fd00::", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "fd00::/64"}]]))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
 }
 
 #[test]
 fn other_keys_and_addresses_of_host_local() {
     beyond_reference!("bad-input");
     let lab = Lab::new();
-    refuses(
-        &lab,
-        &host_local_call(&lab),
-        "ADD",
-        &[
-            Bad("a route to nowhere", 6, "somewhere", |c| more(c, "routes", json!([{"dst": "somewhere"}]))),
-            Bad("an exclusion that is none", 7, "some", |c| more(c, "exclude", json!(["some"]))),
-            Bad("a resolvConf that is gone", 5, "/run/lab/gone.conf", |c| {
-                more(c, "resolvConf", json!("/run/lab/gone.conf"))
-            }),
-            Bad("an address asked for outside", 7, "10.9.9.9", |c| {
-                more(c, "x", json!(0)).args("IP=10.9.9.9")
-            }),
-            Bad("an address that is none", 7, "ten", |c| {
-                more(c, "x", json!(0)).config(json!({"runtimeConfig": {"ips": ["ten"]}}))
-            }),
-            Bad("the gateway asked for", 7, "10.0.0.1", |c| more(c, "x", json!(0)).args("IP=10.0.0.1")),
-            Bad("the broadcast address asked for", 7, "10.0.0.255", |c| {
-                more(c, "x", json!(0)).args("IP=10.0.0.255")
-            }),
-        ],
-    );
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a route to nowhere", 6, "somewhere", |c| more(c, "routes", json!([{"dst": "somewhere"}]))),
+        Bad("an exclusion that is none", 7, "some", |c| more(c, "exclude", json!(["some"]))),
+        Bad("a resolvConf that is gone", 5, "/run/lab/gone.conf", |c| more(c, "resolvConf", json!("/run/lab/gone.conf"))),
+        Bad("an address asked for outside", 7, "10.9.9.9", |c| more(c, "x", json!(0)).args("IP=10.9.9.9")),
+        Bad("an address that is none", 7, "ten", |c| more(c, "x", json!(0)).config(json!({"runtimeConfig": {"ips": ["ten"]}}))),
+        Bad("the gateway asked for", 7, "10.0.0.1", |c| more(c, "x", json!(0)).args("IP=10.0.0.1")),
+        Bad("the broadcast address asked for", 7, "10.0.0.255", |c| more(c, "x", json!(0)).args("IP=10.0.0.255")),
+    ];
+    refuses(&lab, &host_local_call(&lab), "ADD", &rows);
 }
 
 #[test]
@@ -344,21 +287,14 @@ fn stores_of_host_local() {
         ipam["dataDir"] = json!(dir);
         call.config(json!({"ipam": ipam}))
     }
-    refuses(
-        &lab,
-        &call,
-        "ADD",
-        &[
-            Bad("a full pool", 999, "10.0.0.0/30", |c| {
-                c.config(json!({"ipam": host_local(&[&["10.0.0.0/30"]])}))
-            }),
-            Bad("an address that is taken", 999, "holder", |c| {
-                c.config(json!({"ipam": host_local(&[&["10.0.0.0/24"]])})).args("IP=10.0.0.2")
-            }),
-            Bad("a store that is a file", 5, "/run/lab/file", |c| kept_in(c, "/run/lab/file")),
-            Bad("a read-only store", 5, "/run/lab/frozen", |c| kept_in(c, "/run/lab/frozen")),
-            Bad("a store without an inode left", 5, "/run/lab/full", |c| kept_in(c, "/run/lab/full")),
-            Bad("a store without a byte left", 5, "/run/lab/brimful", |c| kept_in(c, "/run/lab/brimful")),
-        ],
-    );
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a full pool", 999, "10.0.0.0/30", |c| c.config(json!({"ipam": host_local(&[&["10.0.0.0/30"]])}))),
+        Bad("an address that is taken", 999, "holder", |c| c.config(json!({"ipam": host_local(&[&["10.0.0.0/24"]])})).args("IP=10.0.0.2")),
+        Bad("a store that is a file", 5, "/run/lab/file", |c| kept_in(c, "/run/lab/file")),
+        Bad("a read-only store", 5, "/run/lab/frozen", |c| kept_in(c, "/run/lab/frozen")),
+        Bad("a store without an inode left", 5, "/run/lab/full", |c| kept_in(c, "/run/lab/full")),
+        Bad("a store without a byte left", 5, "/run/lab/brimful", |c| kept_in(c, "/run/lab/brimful")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
 }
