@@ -87,13 +87,17 @@ fn rtnetlink(netns: &Netns) -> Vec<String> {
     all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
 }
 
+/// These words' values follow the ports that come and go, or the carrier.
+const IN_FLUX: [&str; 7] =
+    ["gro_max_size", "gso_max_segs", "gso_max_size", "qdisc", "state", "tso_max_segs", "tso_max_size"];
+
 /// Timers, carrier states and duplicate-address detection go on by themselves, and a link that has been up once
 /// keeps its default queueing discipline.
 fn without_noise(line: &str) -> String {
     let mut kept = Vec::new();
     let mut words = line.split_whitespace();
     while let Some(word) = words.next() {
-        if word.ends_with("_timer") || word == "state" || word == "qdisc" {
+        if word.ends_with("_timer") || IN_FLUX.contains(&word) {
             words.next();
         } else if !["tentative", "linkdown", "dadfailed"].contains(&word) {
             kept.push(word.replace(",LOWER_UP", "").replace("NO-CARRIER,", ""));
@@ -141,7 +145,7 @@ fn sysctls(netns: &Netns) -> Vec<String> {
 }
 
 fn collect(path: &Path, files: &mut Vec<String>) {
-    // Where host-local goes on from, its lock and its index are the network's, not the attachment's.
+    // Folders, where host-local goes on from, its lock and its index are the network's, not an attachment's.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let of_the_network = name.starts_with("last_reserved_ip.") || name == "lock" || name == ".index";
     if of_the_network || NOT_THEIRS.iter().any(|other| path == Path::new(other)) {
@@ -153,6 +157,5 @@ fn collect(path: &Path, files: &mut Vec<String>) {
             fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         return files.push(format!("{shown}: {text:?}"));
     };
-    files.push(format!("{shown}/"));
     entries.flatten().for_each(|entry| collect(&entry.path(), files));
 }

@@ -12,12 +12,13 @@ struct Bad(&'static str, u64, &'static str, fn(Call) -> Call);
 
 /// Runs every row on its own, and shows all that went wrong at once.
 fn refuses(lab: &Lab, call: &Call, command: &str, rows: &[Bad]) {
-    let before = lab.snapshot();
+    let mut before = lab.snapshot();
     let mut faults = String::new();
     for Bad(what, code, culprit, spoil) in rows {
         let outcome = spoil(call.clone()).or_env("CNI_COMMAND", command).run_as_is();
-        let verdict =
-            outcome.verdict(*code, culprit).err().unwrap_or_default() + &lab.snapshot().since(&before);
+        let after = lab.snapshot();
+        let verdict = outcome.verdict(*code, culprit).err().unwrap_or_default() + &after.since(&before);
+        before = after;
         if !verdict.is_empty() {
             faults += &format!("- {what}: {verdict}\n");
         }
@@ -125,7 +126,7 @@ fn keys_of_bridge() {
     let lab = Lab::new();
     let call = bridge(&lab);
     lab.host().sh("ip link add cable0 type veth peer name cable1
-                   ip link add br9 type bridge; ip link set br9 up; ip addr add 10.9.9.1/24 dev br9");
+                   ip link add br9 address 02:00:00:00:00:09 type bridge; ip link set br9 up; ip addr add 10.9.9.1/24 dev br9");
     #[rustfmt::skip]
     let rows = [
         Bad("a bridge's name too long", 7, "sixteen-letters-", |c| c.config(json!({"bridge": "sixteen-letters-"}))),
@@ -193,9 +194,9 @@ fn address_plugins() {
         Bad("prints half a result", 6, "torn", |c| by(c, "torn")),
         Bad("prints an impossible address", 6, "10.0.0.300", |c| by(c, "liar")),
         Bad("prints a version of the future", 1, "9.9.9", |c| by(c, "futurist")),
-        Bad("gives no address", 7, "homeless", |c| by(c, "homeless")),
-        Bad("fails without a word", 999, "mute", |c| by(c, "mute")),
-        Bad("hangs up", 999, "killed", |c| by(c, "killed")),
+        Bad("gives no address", 6, "homeless", |c| by(c, "homeless")),
+        Bad("fails without a word", 6, "mute", |c| by(c, "mute")),
+        Bad("hangs up", 6, "killed", |c| by(c, "killed")),
         Bad("refuses", 11, "come back later", |c| by(c, "refuser")),
     ];
     refuses(&lab, &call, "ADD", &rows);
@@ -235,9 +236,9 @@ fn ranges_of_host_local() {
         Bad("empty ranges", 7, "ranges", |c| ranges(c, json!([]))),
         Bad("an empty range set", 7, "ranges", |c| ranges(c, json!([[]]))),
         Bad("ranges that are a word", 6, "ranges", |c| ranges(c, json!("all"))),
-        Bad("a range without a subnet", 7, "subnet", |c| range(c, json!({"rangeStart": "10.0.0.9"}))),
-        Bad("a subnet that is none", 7, "ten", |c| range(c, json!({"subnet": "ten"}))),
-        Bad("a subnet without a length", 7, "10.0.0.0", |c| range(c, json!({"subnet": "10.0.0.0"}))),
+        Bad("a range without a subnet", 6, "subnet", |c| range(c, json!({"rangeStart": "10.0.0.9"}))),
+        Bad("a subnet that is none", 6, "ten", |c| range(c, json!({"subnet": "ten"}))),
+        Bad("a subnet without a length", 6, "10.0.0.0", |c| range(c, json!({"subnet": "10.0.0.0"}))),
         Bad("a subnet with host bits", 7, "10.0.0.7/24", |c| range(c, json!({"subnet": "10.0.0.7/24"}))),
         Bad("a subnet too small", 7, "10.0.0.0/31", |c| range(c, json!({"subnet": "10.0.0.0/31"}))),
         Bad("a subnet of one address", 7, "fd00::1/128", |c| range(c, json!({"subnet": "fd00::1/128"}))),
@@ -246,7 +247,7 @@ fn ranges_of_host_local() {
         Bad("an end outside", 7, "10.0.1.9", |c| net(c, "rangeEnd", json!("10.0.1.9"))),
         Bad("an end before the start", 7, "10.0.0.9", |c| range(c, json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.5"}))),
         Bad("a gateway outside", 7, "10.0.1.1", |c| net(c, "gateway", json!("10.0.1.1"))),
-        Bad("a gateway that is none", 7, "door", |c| net(c, "gateway", json!("door"))),
+        Bad("a gateway that is none", 6, "door", |c| net(c, "gateway", json!("door"))),
         Bad("ranges of a set that overlap", 7, "10.0.0.0", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.0.0/25"}]]))),
         Bad("range sets that overlap", 7, "10.0.0.0", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.0.0.0/25"}]]))),
         Bad("a set of two families", 7, "fd00::", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "fd00::/64"}]]))),
@@ -261,10 +262,10 @@ fn other_keys_and_addresses_of_host_local() {
     #[rustfmt::skip]
     let rows = [
         Bad("a route to nowhere", 6, "somewhere", |c| more(c, "routes", json!([{"dst": "somewhere"}]))),
-        Bad("an exclusion that is none", 7, "some", |c| more(c, "exclude", json!(["some"]))),
+        Bad("an exclusion that is none", 6, "some", |c| more(c, "exclude", json!(["some"]))),
         Bad("a resolvConf that is gone", 5, "/run/lab/gone.conf", |c| more(c, "resolvConf", json!("/run/lab/gone.conf"))),
         Bad("an address asked for outside", 7, "10.9.9.9", |c| more(c, "x", json!(0)).args("IP=10.9.9.9")),
-        Bad("an address that is none", 7, "ten", |c| more(c, "x", json!(0)).config(json!({"runtimeConfig": {"ips": ["ten"]}}))),
+        Bad("an address that is none", 6, "ten", |c| more(c, "x", json!(0)).config(json!({"runtimeConfig": {"ips": ["ten"]}}))),
         Bad("the gateway asked for", 7, "10.0.0.1", |c| more(c, "x", json!(0)).args("IP=10.0.0.1")),
         Bad("the broadcast address asked for", 7, "10.0.0.255", |c| more(c, "x", json!(0)).args("IP=10.0.0.255")),
     ];
