@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Result, Undo};
 use conf::{Conf, RawConf};
-use iface::{Namespace, announce, apply, remove, verify};
+use iface::{Namespace, announce, apply, remove, verify, veth};
 use netlink::OperState;
 use port::Port;
 
@@ -31,11 +31,20 @@ impl Plugin for Bridge {
         let host = Namespace::host()?;
         let sandbox = Namespace::open(&call.netns)?;
         let mtu = conf.mtu.resolve(&host)?;
+        let mac = conf.mac(&call.args)?;
+        let adopted = port::of_chain(&host, call)?;
+        if adopted.is_none() {
+            veth::refuse_taken_name(&sandbox, &call.at)?;
+        }
 
+        // All that can be judged before is: the bridge stays, whatever comes of the rest.
         let bridge = bridge::ensure(&host, conf, mtu)?;
-        let port = match port::of_chain(&host, call)? {
+        let port = match adopted {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
-            None => port::create(&host, &bridge, &sandbox, call, mtu, undo)?,
+            None => {
+                let spec = veth::Spec { mtu, mac, master: Some(bridge.index) };
+                port::create(&host, &sandbox, call, spec, undo)?
+            }
         };
         port::configure(&host, &port.host, conf)?;
 

@@ -59,13 +59,11 @@ const LEAVE: LinkChange<'static> = LinkChange { master: Some(0), ..LinkChange::N
 /// Makes a veth pair.
 pub fn create(
     host: &Namespace,
-    bridge: &Link,
     sandbox: &Namespace,
     call: &Add<Conf>,
-    mtu: Option<u32>,
+    spec: veth::Spec,
     undo: &mut Undo,
 ) -> Result<Port> {
-    let spec = veth::Spec { mtu, mac: call.conf.mac(&call.args)?, master: Some(bridge.index) };
     let pair = veth::create(host, sandbox, &call.net.name, &call.at, spec, undo)?;
     Ok(Port { host: pair.host, container: Some(pair.container), adopted: false })
 }

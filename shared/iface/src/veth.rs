@@ -51,9 +51,10 @@ pub fn create(
     let name = host_name(network, at);
     let peer = Peer { name: &at.ifname, mac: spec.mac, netns: Some(sandbox.as_fd()) };
     let pair = netlink::Veth { name: &name, mtu: spec.mtu, master: spec.master, peer };
-    let link = host.nl.create_veth(&pair).map_err(|e| {
-        if e.is_exists() { taken(sandbox, at, &name).unwrap_or_else(|| e.into()) } else { e.into() }
-    })?;
+    let link = host
+        .nl
+        .create_veth(&pair)
+        .map_err(|e| if e.is_exists() { taken(sandbox, at, &name) } else { e.into() })?;
     let (nl, made) = (host.nl.clone(), link.clone());
     undo.push(move || nl.delete_link(&made));
     if let Some(alias) = alias(network, at) {
@@ -62,21 +63,26 @@ pub fn create(
     Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })
 }
 
+/// To be asked before the first effect of an ADD that makes an interface.
+///
+/// # Errors
+/// Code 4 if the container has an interface of that name.
+pub fn refuse_taken_name(sandbox: &Namespace, at: &Attachment) -> Result<()> {
+    match sandbox.nl.link(&at.ifname)? {
+        None => Ok(()),
+        Some(_) => Err(Error::new(
+            Code::InvalidEnvironment,
+            format!("CNI_IFNAME {} is taken in {sandbox}", at.ifname),
+        )
+        .detail("an earlier ADD was not followed by its DEL, or another plugin made it")),
+    }
+}
+
 /// Whose name is taken.
-fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Option<Error> {
-    let inside = sandbox.nl.link(&at.ifname).ok()?;
-    Some(match inside {
-        Some(_) => {
-            Error::new(Code::InvalidEnvironment, format!("CNI_IFNAME {} is taken in {sandbox}", at.ifname))
-                .detail("an earlier ADD was not followed by its DEL, or another plugin made it")
-        }
-        None => {
-            Error::new(Code::Internal, format!("link {host_name} exists in the host's namespace already"))
-                .detail(format!(
-                    "it is left of an earlier ADD of container {}; a DEL removes it",
-                    at.container
-                ))
-        }
+fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Error {
+    refuse_taken_name(sandbox, at).err().unwrap_or_else(|| {
+        Error::new(Code::Internal, format!("link {host_name} exists in the host's namespace already"))
+            .detail(format!("it is left of an earlier ADD of container {}; a DEL removes it", at.container))
     })
 }
 
