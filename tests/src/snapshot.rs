@@ -81,8 +81,8 @@ fn lines(text: &str) -> Vec<String> {
 
 /// Links, addresses, routes and rules without what the kernel changes by itself.
 fn rtnetlink(netns: &Netns) -> Vec<String> {
-    let script = "ip -o -d link show; ip -o addr show; ip -4 route show table all; ip -6 route show table all
-                  ip -4 rule show; ip -6 rule show";
+    let script = r"printf 'link show\naddr show\nroute show table all\nrule show\n' | ip -o -d -batch -
+                   printf 'route show table all\nrule show\n' | ip -o -6 -batch -";
     let all = lines(&netns.sh(script));
     all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
 }
