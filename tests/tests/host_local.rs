@@ -383,3 +383,42 @@ fn leases_of_before_a_reboot_are_dropped_if_that_is_asked_for() {
     assert_eq!(addresses(&lab, &["c"], &conf), ["10.0.0.4/24"]);
     assert_eq!(leases(), ["10.0.0.4"]);
 }
+
+/// A dataDir of its own with these mount options.
+fn mounted(lab: &Lab, options: &str) -> (PathBuf, Value) {
+    let dir = lab.dir().join("leases");
+    fs::create_dir_all(&dir).unwrap();
+    lab.host().exec(&["mount", "-t", "tmpfs", "-o", options, "tmpfs", dir.to_str().unwrap()]);
+    let mut conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    conf["dataDir"] = json!(dir);
+    (dir, conf)
+}
+
+#[test]
+fn a_read_only_data_dir_is_named_by_add_and_by_status() {
+    let lab = Lab::new();
+    let (dir, conf) = mounted(&lab, "ro");
+    let dir = dir.to_str().unwrap();
+    ipam(&lab, "a", &conf).add().refused(5, dir);
+    ipam(&lab, "a", &conf).del().ok();
+    beyond_reference!("status");
+    ipam(&lab, "a", &conf).status().refused(50, dir);
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_no_half_allocation_and_can_be_emptied() {
+    beyond_reference!("torn-lease");
+    let lab = Lab::new();
+    // Room for the directory, the lock, a lease, where to go on from, and one more: not for a second lease.
+    let (dir, conf) = mounted(&lab, "nr_inodes=6");
+    let call = ipam(&lab, "a", &conf);
+    call.add().refused(5, "fd00::2");
+    let left = || fs::read_dir(dir.join("net")).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(left().all(|name| name.to_str().unwrap().parse::<std::net::IpAddr>().is_err()), "{:?}", left());
+    lab.host().exec(&["mount", "-o", "remount,nr_inodes=100", dir.to_str().unwrap()]);
+    call.add().ok_result();
+    (0..).take_while(|n| fs::write(dir.join(format!("ballast-{n}")), "").is_ok()).count();
+    call.status().refused(50, dir.to_str().unwrap());
+    call.del().ok();
+    assert!(!dir.join("net/10.0.0.2").exists() && !dir.join("net/fd00::2").exists());
+}

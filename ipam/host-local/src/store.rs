@@ -34,7 +34,7 @@ const NEW: &str = ".new";
 const BOOT: &str = ".boot_id";
 const LAST_RESERVED: &str = "last_reserved_ip.";
 /// More than a container's id and an interface's name can have.
-const LONGEST_LEASE: u64 = 4096;
+const LONGEST_LEASE: usize = 1024;
 
 /// A network's leases, locked until this is dropped.
 #[derive(Debug)]
@@ -344,7 +344,7 @@ fn lock(dir: &Path) -> Result<Option<File>> {
 fn read(path: &Path) -> io::Result<Content> {
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = match options.open(path) {
+    let mut file = match options.open(path) {
         Ok(file) => file,
         Err(e) if e.raw_os_error() == Some(libc::ELOOP) => return Ok(Content::NotAFile),
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Content::Torn),
@@ -353,9 +353,9 @@ fn read(path: &Path) -> io::Result<Content> {
     if !file.metadata()?.is_file() {
         return Ok(Content::NotAFile);
     }
-    let mut content = Vec::new();
-    file.take(LONGEST_LEASE).read_to_end(&mut content)?;
-    Ok(Owner::parse(&content).map_or(Content::Torn, Content::Lease))
+    let mut content = [0; LONGEST_LEASE];
+    let length = file.read(&mut content)?;
+    Ok(Owner::parse(&content[..length]).map_or(Content::Torn, Content::Lease))
 }
 
 /// An empty file was torn by a crash and holds nothing.

@@ -36,14 +36,14 @@ impl CniArgs {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// `IP`: the address asked for, with or without a prefix length.
+    /// `IP`: the address asked for, with or without a prefix length. Empty: none.
     ///
     /// # Errors
     /// Code 4, for what is not an address.
     pub fn ip(&self) -> Result<Option<IpAddr>> {
         let read =
             |text: &str| parse_ip(text).or_else(|e| parse_cidr(text).map(|net| net.ip()).map_err(|_| e));
-        self.get("IP").map(read).transpose().map_err(|e| malformed("IP", e))
+        self.get("IP").filter(|text| !text.is_empty()).map(read).transpose().map_err(|e| malformed("IP", e))
     }
 
     /// `MAC`: the hardware address asked for, as text.
@@ -136,6 +136,7 @@ mod tests {
         assert!(CniArgs::parse("IP").is_err());
         assert!(CniArgs::parse("=x").is_err());
         assert!(CniArgs::parse("IP=ten").unwrap().ip().is_err());
+        assert_eq!(CniArgs::parse("IP=").unwrap().ip().unwrap(), None);
         assert_eq!(CniArgs::parse(";").unwrap(), CniArgs::default());
     }
 }
