@@ -538,20 +538,6 @@ fn in_a_chain_it_takes_the_tap_before_it_as_its_port() {
 }
 
 #[test]
-fn keys_of_the_firewall_are_refused_while_there_is_none() {
-    beyond_reference!("firewall-keys");
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let before = lab.snapshot();
-    for (key, value) in
-        [("ipMasq", json!(true)), ("ipMasqBackend", json!("nftables")), ("macspoofchk", json!(true))]
-    {
-        lab.plugin("bridge").config(plain()).config(json!({key: value})).on(&pod).add().refused(2, key);
-    }
-    lab.snapshot().assert_same(&before);
-}
-
-#[test]
 fn containers_of_different_vlans_are_apart_and_those_of_one_are_together() {
     needs!(BridgeVlanFiltering);
     let lab = Lab::new();

@@ -3,6 +3,7 @@
 
 mod bad_input;
 mod bridge;
+mod bridge_firewall;
 mod common;
 mod host_local;
 mod loopback;

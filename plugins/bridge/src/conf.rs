@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 
 use cni::{CniArgs, Error, IfName, Result};
+use firewall::Backend;
+use ipnetwork::IpNetwork;
 use netlink::Mac;
 use serde::Deserialize;
 
@@ -28,6 +30,7 @@ pub struct RawConf {
     force_address: bool,
     ip_masq: bool,
     ip_masq_backend: Option<String>,
+    ip_masq_family: Option<String>,
     mtu: u32,
     mtu_from_default_route: bool,
     hairpin_mode: bool,
@@ -109,7 +112,34 @@ pub struct Conf {
     pub container_down: bool,
     /// Isolated ports cannot reach each other.
     pub isolated: bool,
+    /// What leaves the container's subnet leaves with the host's address.
+    pub masquerade: Option<MasqueradeConf>,
+    /// Frames with another source address than the container's are dropped.
+    pub spoof_check: bool,
     mac: Option<Mac>,
+}
+
+/// How to masquerade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MasqueradeConf {
+    /// None: nftables if the kernel has it, else iptables.
+    pub backend: Option<Backend>,
+    /// None: both.
+    pub family: Option<Family>,
+}
+
+impl MasqueradeConf {
+    /// Of these addresses, those of the family to masquerade.
+    pub fn select(&self, addresses: impl Iterator<Item = IpNetwork>) -> Vec<IpNetwork> {
+        addresses.filter(|net| self.family.is_none_or(|f| net.is_ipv4() == (f == Family::V4))).collect()
+    }
+}
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
 }
 
 /// How large a packet may be.
@@ -170,6 +200,8 @@ impl TryFrom<RawConf> for Conf {
             enable_dad: raw.enabledad,
             container_down: raw.disable_container_interface,
             isolated: raw.port_isolation,
+            masquerade: masquerade(&raw)?,
+            spoof_check: raw.macspoofchk,
             mac: mac.map(|(key, text)| unicast_mac(key, text)).transpose()?,
         })
     }
@@ -184,17 +216,21 @@ fn refuse_contradictions(raw: &RawConf) -> Result<()> {
         return Err(Error::config("disableContainerInterface and ipam exclude each other")
             .detail("an interface that stays down has no use for an address"));
     }
-    let unsupported = [
-        (raw.ip_masq, "ipMasq", "true"),
-        (raw.ip_masq_backend.is_some(), "ipMasqBackend", raw.ip_masq_backend.as_deref().unwrap_or_default()),
-        (raw.macspoofchk, "macspoofchk", "true"),
-    ];
-    match unsupported.iter().find(|(asked, ..)| *asked) {
-        Some((_, key, value)) => {
-            Err(Error::new(cni::Code::UnsupportedField, format!("{key}: {value} is not supported yet")))
-        }
-        None => Ok(()),
-    }
+    Ok(())
+}
+
+/// Checked also if `ipMasq` is off: who turns it on later should not find out only then.
+fn masquerade(raw: &RawConf) -> Result<Option<MasqueradeConf>> {
+    let backend = raw.ip_masq_backend.as_deref().filter(|text| !text.is_empty());
+    let backend =
+        backend.map(str::parse).transpose().map_err(|e| Error::config(format!("ipMasqBackend: {e}")))?;
+    let family = match raw.ip_masq_family.as_deref() {
+        None | Some("") => None,
+        Some("ipv4") => Some(Family::V4),
+        Some("ipv6") => Some(Family::V6),
+        Some(other) => return Err(Error::config(format!("ipMasqFamily {other:?} is neither ipv4 nor ipv6"))),
+    };
+    Ok(raw.ip_masq.then_some(MasqueradeConf { backend, family }))
 }
 
 fn mtu(raw: &RawConf) -> Result<Mtu> {

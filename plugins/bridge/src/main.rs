@@ -4,13 +4,15 @@ mod bridge;
 mod conf;
 mod gateway;
 mod port;
+mod rules;
 mod vlan;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Result, Undo};
+use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Result, Status, Undo};
 use conf::{Conf, RawConf};
+use firewall::{Owner, Sweep};
 use iface::{Namespace, announce, apply, remove, verify, veth};
 use netlink::OperState;
 use port::Port;
@@ -49,12 +51,18 @@ impl Plugin for Bridge {
         port::configure(&host, &port.host, conf)?;
 
         let (mut result, position) = report(call, &host, &bridge, &sandbox, &port);
+        let owner = Owner::new(&call.net.name, &call.at);
+        if !port.adopted {
+            let ends = (&result.interfaces[position - 1], &result.interfaces[position]);
+            rules::check_sources(conf, &owner, ends, undo)?;
+        }
         if let Some(ipam) = &call.net.ipam {
             let container = port.container.as_ref().ok_or_else(nothing_to_address)?;
             result.put_first(ipam.add(undo)?, position);
             gateway::complete(&mut result, position, conf)?;
             apply::addresses_and_routes(&sandbox, container, &result, position, conf.enable_dad)?;
             gateway::assign(&host, &bridge, &mut result, position, conf)?;
+            rules::masquerade(conf, &owner, &result, position, undo)?;
         } else if let Some(container) = port.container.as_ref().filter(|_| !conf.container_down) {
             sandbox.nl.set_up(container)?;
         }
@@ -75,12 +83,15 @@ impl Plugin for Bridge {
 
     fn del(call: &Del<RawConf>) -> Result<()> {
         let mut failures = Failures::new();
-        // The address is given back last: nobody else may get it while the container still answers to it.
+        // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
+        let sweep = Sweep::start();
+        failures.note(rules::remove(&sweep, &Owner::new(&call.net.name, &call.at)));
         if let Some(host) = failures.note(Namespace::host()) {
             failures.note(port::release_adopted(&host, call));
             failures.note(remove::veth(&host, &call.net.name, &call.at, call.netns.as_ref()));
             failures.note(vlan::remove_unused_gateway(&host, &call.conf));
         }
+        // Last, so that nobody else gets the address while the container still answers to it.
         if let Some(ipam) = &call.net.ipam {
             failures.note(ipam.del());
         }
@@ -94,6 +105,7 @@ impl Plugin for Bridge {
         if let Some(container) = port::verify(&host, &bridge, &sandbox, call)? {
             let position = verify::position(&call.prev, &call.at)?;
             verify::addresses_and_routes(&sandbox, &container, &call.prev, position)?;
+            rules::verify(call, position)?;
         }
         match &call.net.ipam {
             Some(ipam) => ipam.check(),
@@ -103,6 +115,8 @@ impl Plugin for Bridge {
 
     fn gc(call: &Gc<RawConf>) -> Result<()> {
         let mut failures = Failures::new();
+        let sweep = Sweep::start();
+        failures.note(rules::remove_stale(&sweep, call));
         if let Some(host) = failures.note(Namespace::host()) {
             failures.note(remove::stale_veths(&host, call));
             failures.note(vlan::remove_unused_gateway(&host, &call.conf));
@@ -111,6 +125,14 @@ impl Plugin for Bridge {
             failures.note(ipam.gc());
         }
         failures.into_result()
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        rules::available(call)?;
+        match &call.net.ipam {
+            Some(ipam) => ipam.status(),
+            None => Ok(()),
+        }
     }
 }
 

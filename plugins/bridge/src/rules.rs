@@ -1,0 +1,88 @@
+//! The firewall's part: masquerade and spoof check.
+
+use cni::{AddResult, Check, Failures, Gc, IfName, Result, Status, Undo};
+use firewall::{Firewall, Kind, Masquerade, Owner, Rules, SpoofCheck, Sweep};
+
+use crate::conf::{Conf, RawConf};
+
+/// What ADD may have installed.
+const KINDS: [Kind; 2] = [Kind::Masquerade, Kind::SpoofCheck];
+
+/// Lets the container send only with its own hardware address, if the configuration says so.
+pub fn check_sources(conf: &Conf, owner: &Owner, interfaces: Ends<'_>, undo: &mut Undo) -> Result<()> {
+    match spoof_check(conf, interfaces) {
+        Some(rules) => Firewall::open(None)?.install(owner, &rules, undo),
+        None => Ok(()),
+    }
+}
+
+/// Hides the container's addresses behind the host's, if the configuration says so.
+pub fn masquerade(
+    conf: &Conf,
+    owner: &Owner,
+    result: &AddResult,
+    position: usize,
+    undo: &mut Undo,
+) -> Result<()> {
+    match (&conf.masquerade, masquerading(conf, result, position)) {
+        (Some(how), Some(rules)) => Firewall::open(how.backend)?.install(owner, &rules, undo),
+        _ => Ok(()),
+    }
+}
+
+/// The host's and the container's end of the pair, as the result reports them.
+pub type Ends<'a> = (&'a cni::Interface, &'a cni::Interface);
+
+fn spoof_check(conf: &Conf, (host, container): Ends<'_>) -> Option<Rules> {
+    let port = IfName::parse(&host.name).ok()?;
+    let mac = container.mac.as_deref()?.parse().ok()?;
+    conf.spoof_check.then_some(Rules::SpoofCheck(SpoofCheck { port, mac }))
+}
+
+fn masquerading(conf: &Conf, result: &AddResult, position: usize) -> Option<Rules> {
+    let own = result.ips.iter().filter(|ip| ip.interface.is_none_or(|i| i == position)).map(|ip| ip.address);
+    let addresses = conf.masquerade?.select(own);
+    (!addresses.is_empty()).then_some(Rules::Masquerade(Masquerade { addresses }))
+}
+
+/// The rules are as ADD installed them.
+pub fn verify(call: &Check<Conf>, position: usize) -> Result<()> {
+    let owner = Owner::new(&call.net.name, &call.at);
+    let conf = &call.conf;
+    if let (Some(how), Some(rules)) = (&conf.masquerade, masquerading(conf, &call.prev, position)) {
+        Firewall::open(how.backend)?.check(&owner, &rules)?;
+    }
+    let host_name = iface::veth::host_name(&call.net.name, &call.at);
+    let host = call.prev.interfaces.iter().find(|i| i.sandbox.is_none() && i.name == host_name);
+    if let Some(rules) = host.and_then(|host| spoof_check(conf, (host, &call.prev.interfaces[position]))) {
+        Firewall::open(None)?.check(&owner, &rules)?;
+    }
+    Ok(())
+}
+
+/// Removes the attachment's rules, whatever the configuration says by now. They are found by the attachment alone.
+pub fn remove(sweep: &Sweep, owner: &Owner) -> Result<()> {
+    let mut failures = Failures::new();
+    for kind in KINDS {
+        failures.note(sweep.remove(owner, kind));
+    }
+    failures.into_result()
+}
+
+/// Removes the rules of all attachments of the network that are not valid any more.
+pub fn remove_stale(sweep: &Sweep, call: &Gc<RawConf>) -> Result<()> {
+    let mut failures = Failures::new();
+    for kind in KINDS {
+        failures.note(sweep.retain(&call.net.name, kind, &call.valid));
+    }
+    failures.into_result()
+}
+
+/// The firewall that the configuration needs is there.
+pub fn available(call: &Status<Conf>) -> Result<()> {
+    match &call.conf.masquerade {
+        Some(how) => Firewall::available(how.backend),
+        None if call.conf.spoof_check => Firewall::available(None),
+        None => Ok(()),
+    }
+}
