@@ -33,11 +33,15 @@ impl Namespace {
     /// # Errors
     /// Code 3 if it is gone; 4 if the path is no network namespace; else what the kernel refuses.
     pub fn open(path: &Path) -> Result<Self> {
-        let ns = match NetNs::open(path) {
-            Ok(ns) => ns,
-            Err(e) if e.is_missing() => return Err(Error::from(e).with_code(Code::UnknownContainer)),
-            Err(e) => return Err(e.into()),
-        };
+        match NetNs::open(path) {
+            Ok(ns) => Self::of(ns, path),
+            Err(e) if e.is_something_else() => Err(Error::from(e).with_code(Code::InvalidEnvironment)),
+            Err(e) if e.is_missing() => Err(Error::from(e).with_code(Code::UnknownContainer)),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn of(ns: NetNs, path: &Path) -> Result<Self> {
         let nl = ns.enter(Netlink::open).code(Code::InvalidEnvironment)??;
         Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(path.display().to_string()) })
     }
@@ -47,11 +51,8 @@ impl Namespace {
     /// # Errors
     /// If it is there but cannot be entered.
     pub fn open_if_present(path: Option<&PathBuf>) -> Result<Option<Self>> {
-        match path.map(|path| Self::open(path)) {
-            None => Ok(None),
-            Some(Err(e)) if e.code() == Code::UnknownContainer as u32 => Ok(None),
-            Some(opened) => opened.map(Some),
-        }
+        let Some(path) = path else { return Ok(None) };
+        NetNs::open_if_present(path)?.map(|ns| Self::of(ns, path)).transpose()
     }
 
     /// The link of a name.

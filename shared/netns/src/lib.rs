@@ -177,12 +177,14 @@ impl Error {
         Self { path: path.to_owned(), operation, cause }
     }
 
-    /// Whether there is no namespace at the path.
+    /// Whether there is no namespace at the path: nothing, or something else.
     pub fn is_missing(&self) -> bool {
-        match self.cause.raw_os_error() {
-            Some(errno) => matches!(errno, libc::ENOENT | libc::ENOTDIR),
-            None => self.cause.kind() == io::ErrorKind::InvalidInput,
-        }
+        matches!(self.cause.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) || self.is_something_else()
+    }
+
+    /// Whether what is at the path is no network namespace.
+    pub fn is_something_else(&self) -> bool {
+        self.cause.raw_os_error().is_none() && self.cause.kind() == io::ErrorKind::InvalidInput
     }
 }
 
