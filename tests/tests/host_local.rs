@@ -400,8 +400,8 @@ fn a_read_only_data_dir_is_named_by_add_and_by_status() {
     let (dir, conf) = mounted(&lab, "ro");
     let dir = dir.to_str().unwrap();
     ipam(&lab, "a", &conf).add().refused(5, dir);
-    ipam(&lab, "a", &conf).del().ok();
     beyond_reference!("status");
+    ipam(&lab, "a", &conf).del().ok();
     ipam(&lab, "a", &conf).status().refused(50, dir);
 }
 
