@@ -151,7 +151,8 @@ fn keys_of_bridge() {
         Bad("a MAC of a group", 7, "01:00:5e:00:00:01", |c| c.config(json!({"args": {"cni": {"mac": "01:00:5e:00:00:01"}}}))),
         Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
         Bad("addresses on an interface left down", 7, "disableContainerInterface", |c| c.config(json!({"disableContainerInterface": true}))),
-        Bad("masquerade", 2, "ipMasq", |c| c.config(json!({"ipMasq": true}))),
+        Bad("a firewall that is none", 7, "ebpf", |c| c.config(json!({"ipMasq": true, "ipMasqBackend": "ebpf"}))),
+        Bad("a family that is none", 7, "ipx", |c| c.config(json!({"ipMasq": true, "ipMasqFamily": "ipx"}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }

@@ -42,7 +42,7 @@ impl Namespace {
     }
 
     fn of(ns: NetNs, path: &Path) -> Result<Self> {
-        let nl = ns.enter(Netlink::open).code(Code::InvalidEnvironment)??;
+        let nl = ns.enter(Netlink::open).hint("entering a namespace takes CAP_SYS_ADMIN")??;
         Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(path.display().to_string()) })
     }
 
