@@ -1,4 +1,5 @@
-//! Blocking netlink over one socket a namespace: links, addresses, routes, neighbours, bridge VLANs.
+//! Blocking netlink over one socket a namespace: links, addresses, routes, rules, neighbours, bridge
+//! VLANs.
 //!
 //! [`Netlink`] is rtnetlink(7), opened inside a namespace and bound to it from then on. [`Socket`] and [`wire`] are the
 //! layer below, which nf_tables and conntrack speak too. Requests are written attribute by attribute, with the
@@ -14,6 +15,7 @@ mod link;
 mod mac;
 mod neigh;
 mod route;
+mod rule;
 mod socket;
 pub mod uapi;
 mod wait;
@@ -28,6 +30,7 @@ pub use link::{Bridge, Link, LinkChange, OperState, Peer, Veth};
 pub use mac::Mac;
 pub use neigh::Neighbour;
 pub use route::{Route, RouteFilter};
+pub use rule::Rule;
 pub use socket::{Protocol, Socket};
 
 /// What an operation on a kernel object comes to.

@@ -40,6 +40,9 @@ pub const RTM_GETROUTE: u16 = 26;
 pub const RTM_NEWNEIGH: u16 = 28;
 pub const RTM_DELNEIGH: u16 = 29;
 pub const RTM_GETNEIGH: u16 = 30;
+pub const RTM_NEWRULE: u16 = 32;
+pub const RTM_DELRULE: u16 = 33;
+pub const RTM_GETRULE: u16 = 34;
 pub const RTNLGRP_LINK: u32 = 1;
 pub const RTNLGRP_IPV4_IFADDR: u32 = 5;
 pub const RTNLGRP_IPV6_IFADDR: u32 = 9;
@@ -118,6 +121,15 @@ pub const IFA_FLAGS: u16 = 8;
 pub const IFA_F_NODAD: u32 = 0x02;
 pub const IFA_F_DADFAILED: u32 = 0x08;
 pub const IFA_F_TENTATIVE: u32 = 0x40;
+
+// fib_rules.h
+pub const FRA_DST: u16 = 1;
+pub const FRA_SRC: u16 = 2;
+pub const FRA_IIFNAME: u16 = 3;
+pub const FRA_PRIORITY: u16 = 6;
+pub const FRA_FWMARK: u16 = 10;
+pub const FRA_TABLE: u16 = 15;
+pub const FR_ACT_TO_TBL: u8 = 1;
 
 // neighbour.h
 pub const NDA_DST: u16 = 1;
