@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
+use nix::errno::Errno;
 
 use crate::address::family;
 use crate::uapi::{
@@ -12,7 +13,7 @@ use crate::uapi::{
     RTN_UNICAST, RTNH_F_ONLINK, RTPROT_BOOT, RTPROT_UNSPEC,
 };
 use crate::wire::{Attributes, Message, read_ip, read_u16, read_u32};
-use crate::{Netlink, Result, error};
+use crate::{Link, Netlink, Result, error};
 
 /// `struct rtmsg`.
 const HEADER: usize = 12;
@@ -198,7 +199,7 @@ impl Netlink {
         let routes = self.socket.dump(message, |_, payload| Route::parse(payload));
         let routes = match routes {
             // A table that does not exist yet has no routes.
-            Err(r) if r.errno() == Some(nix::errno::Errno::ENOENT) => return Ok(Vec::new()),
+            Err(r) if r.errno() == Some(Errno::ENOENT) => return Ok(Vec::new()),
             other => other.map_err(|r| r.during("list", "routes"))?,
         };
         let wanted = |r: &Route| {
@@ -216,6 +217,27 @@ impl Netlink {
         let routes = self.routes(RouteFilter { table: Some(RT_TABLE_MAIN), ..RouteFilter::default() })?;
         let defaults = routes.into_iter().filter(|r| r.dst.prefix() == 0);
         Ok(defaults.min_by_key(|r| (r.dst.is_ipv6(), r.priority)))
+    }
+
+    /// The link that a packet of this host to an address leaves by: none if there is no way.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn link_towards(&self, destination: IpAddr) -> Result<Option<Link>> {
+        let (family, bits) = if destination.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
+        let mut header = [0; HEADER];
+        header[..2].copy_from_slice(&[family, bits]);
+        let mut message = Message::new(RTM_GETROUTE, 0, &header);
+        message.put_ip(RTA_DST, destination);
+        let mut index = None;
+        let outcome = self.socket.request(message, |_, payload| {
+            index = Attributes::after(HEADER, payload).get(RTA_OIF).and_then(read_u32);
+        });
+        match outcome {
+            Err(r) if matches!(r.errno(), Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => return Ok(None),
+            other => other.map_err(|r| r.during("look up the route to", destination))?,
+        }
+        index.map_or(Ok(None), |index| self.link_by_index(index))
     }
 
     /// Adds a route. One to the same destination by another way stays: IPv4 prefers the newer one, IPv6 uses both.

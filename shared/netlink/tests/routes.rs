@@ -183,3 +183,16 @@ fn a_gateway_off_the_link_needs_the_onlink_flag() {
         assert!(lab.host.default_route().unwrap().unwrap().onlink);
     });
 }
+
+#[test]
+fn the_link_towards_an_address_is_the_one_that_its_route_leaves_by() {
+    lab(|lab| {
+        let link = uplink(lab);
+        for near in ["10.0.0.9", "fd00::9"] {
+            assert_eq!(lab.host.link_towards(near.parse().unwrap()).unwrap().unwrap().name, link.name);
+        }
+        for far in ["192.0.2.1", "2001:db8::1"] {
+            assert!(lab.host.link_towards(far.parse().unwrap()).unwrap().is_none(), "{far}");
+        }
+    });
+}

@@ -1,0 +1,363 @@
+//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). No I/O.
+
+use std::net::IpAddr;
+use std::num::NonZeroU16;
+
+use cni::{AddResult, Error, IfName, Result, addr, json};
+use firewall::{Backend, ChainName, Conditions, HostPort, HostPorts, Mark, SourceNat};
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The configuration before anybody looked into it. DEL and GC need nothing of it, so nothing in it can stop them.
+#[derive(Debug, Deserialize)]
+pub struct AsWritten(Value);
+
+/// The configuration as written.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawConf {
+    backend: Option<String>,
+    snat: bool,
+    masq_all: bool,
+    conditions_v4: Vec<String>,
+    conditions_v6: Vec<String>,
+    mark_masq_bit: Option<i64>,
+    external_set_mark_chain: Option<String>,
+    runtime_config: RawRuntime,
+}
+
+impl Default for RawConf {
+    fn default() -> Self {
+        Self {
+            backend: None,
+            snat: true,
+            masq_all: false,
+            conditions_v4: Vec::new(),
+            conditions_v6: Vec::new(),
+            mark_masq_bit: None,
+            external_set_mark_chain: None,
+            runtime_config: RawRuntime::default(),
+        }
+    }
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawRuntime {
+    port_mappings: Vec<RawMapping>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawMapping {
+    host_port: i64,
+    container_port: i64,
+    protocol: String,
+    #[serde(rename = "hostIP")]
+    host_ip: String,
+}
+
+/// The configuration as checked.
+#[derive(Debug)]
+pub struct Conf {
+    /// The one that is asked for, or that alone can do what is. None: nftables where the kernel has it, else iptables.
+    pub backend: Option<Backend>,
+    mappings: Vec<HostPort>,
+    source_nat: SourceNat,
+    mark: Mark,
+    conditions: Conditions,
+}
+
+impl Conf {
+    /// What is to be installed for the container that a result describes: nothing if no port is to be mapped.
+    ///
+    /// # Errors
+    /// Code 7 if there is no address that a port could lead to.
+    pub fn host_ports(&self, result: &AddResult, ifname: &IfName) -> Result<Option<HostPorts>> {
+        if self.mappings.is_empty() {
+            return Ok(None);
+        }
+        let addresses = addresses(result, ifname)?;
+        for (index, mapping) in self.mappings.iter().enumerate() {
+            refuse_other_family(index, mapping, &addresses)?;
+        }
+        Ok(Some(HostPorts {
+            addresses,
+            mappings: self.mappings.clone(),
+            source_nat: self.source_nat,
+            mark: self.mark.clone(),
+            conditions: self.conditions.clone(),
+        }))
+    }
+}
+
+/// The addresses of the container's interface. A result may tell those of loopback too, and up to version 0.2.0 it does not
+/// say which interface has which.
+fn addresses(result: &AddResult, ifname: &IfName) -> Result<Vec<IpNetwork>> {
+    let place = result.container_interface(ifname);
+    if place.is_none() && !result.interfaces.is_empty() {
+        return Err(Error::config(format!("prevResult has no interface {ifname} in a sandbox"))
+            .detail("host ports lead to the interface that CNI_IFNAME names"));
+    }
+    let own = result.ips.iter().filter(|ip| ip.interface.is_none() || ip.interface == place);
+    let addresses: Vec<_> = own.map(|ip| ip.address).filter(|a| can_be_reached(a.ip())).collect();
+    if addresses.is_empty() {
+        return Err(Error::config(format!("prevResult has no address of {ifname}"))
+            .detail("runtimeConfig.portMappings have nowhere to lead to"));
+    }
+    Ok(addresses)
+}
+
+/// Whether others can send to an address without naming a link.
+fn can_be_reached(ip: IpAddr) -> bool {
+    let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    !ip.is_loopback() && !ip.is_unspecified() && !link_local
+}
+
+/// All addresses of a family that the container does not have are none, but one such address is asked for in vain.
+fn refuse_other_family(index: usize, mapping: &HostPort, addresses: &[IpNetwork]) -> Result<()> {
+    match mapping.host_ip.filter(|ip| !ip.is_unspecified()) {
+        Some(ip) if !addresses.iter().any(|a| a.is_ipv4() == ip.is_ipv4()) => Err(Error::config(format!(
+            "{}.hostIP {ip}: the container has no address of that family",
+            at(index)
+        ))),
+        _ => Ok(()),
+    }
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(AsWritten(json): AsWritten) -> Result<Self> {
+        let raw: RawConf = json::decode(&json)?;
+        let conditions = Conditions::parse(&raw.conditions_v4, &raw.conditions_v6).map_err(Error::config)?;
+        let mark = mark(&raw)?;
+        Ok(Self {
+            backend: backend(&raw, &mark, &conditions)?,
+            mappings: mappings(&raw.runtime_config.port_mappings)?,
+            source_nat: match (raw.snat, raw.masq_all) {
+                (false, _) => SourceNat::None,
+                (true, false) => SourceNat::Hairpin,
+                (true, true) => SourceNat::All,
+            },
+            mark,
+            conditions,
+        })
+    }
+}
+
+fn mark(raw: &RawConf) -> Result<Mark> {
+    match (raw.mark_masq_bit, &raw.external_set_mark_chain) {
+        (Some(_), Some(_)) => Err(Error::config("markMasqBit and externalSetMarkChain exclude each other")
+            .detail("the chain decides how connections are marked")),
+        (Some(bit), None) => Mark::bit(bit).map_err(|e| Error::config(format!("markMasqBit {e}"))),
+        (None, Some(chain)) => ChainName::parse(chain)
+            .map(Mark::Chain)
+            .map_err(|e| Error::config(format!("externalSetMarkChain {e}"))),
+        (None, None) => Ok(Mark::default()),
+    }
+}
+
+/// The backend that all options agree on.
+fn backend(raw: &RawConf, mark: &Mark, conditions: &Conditions) -> Result<Option<Backend>> {
+    let asked = raw.backend.as_deref().map(str::parse).transpose().map_err(Error::config)?;
+    let asked = asked.map(|backend| ("backend", backend));
+    let by_mark = matches!(mark, Mark::Chain(_)).then_some(("externalSetMarkChain", Backend::Iptables));
+    let by_conditions = conditions.backend().map(|backend| ("conditions", backend));
+    let wishes: Vec<_> = [asked, by_mark, by_conditions].into_iter().flatten().collect();
+    match wishes.iter().find(|wish| wish.1 != wishes[0].1) {
+        Some((key, other)) => {
+            let (first, backend) = wishes[0];
+            Err(Error::config(format!("{first} asks for {backend}, but {key} needs {other}")))
+        }
+        None => Ok(wishes.first().map(|wish| wish.1)),
+    }
+}
+
+fn mappings(raw: &[RawMapping]) -> Result<Vec<HostPort>> {
+    raw.iter()
+        .enumerate()
+        .map(|(index, raw)| mapping(raw).map_err(|e| Error::config(format!("{}.{e}", at(index)))))
+        .collect()
+}
+
+fn mapping(raw: &RawMapping) -> Result<HostPort, String> {
+    Ok(HostPort {
+        protocol: raw.protocol.parse()?,
+        host_ip: host_ip(&raw.host_ip)?,
+        host_port: port("hostPort", raw.host_port)?,
+        container_port: port("containerPort", raw.container_port)?,
+    })
+}
+
+fn host_ip(text: &str) -> Result<Option<IpAddr>, String> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let ip = addr::parse_ip(text).map_err(|e| format!("hostIP {e}"))?;
+    if ip.is_multicast() {
+        return Err(format!("hostIP {ip} is a group's address, not this host's"));
+    }
+    Ok(Some(ip))
+}
+
+fn port(key: &str, number: i64) -> Result<NonZeroU16, String> {
+    let port = u16::try_from(number).ok().and_then(NonZeroU16::new);
+    port.ok_or_else(|| format!("{key} {number} is out of range, 1 to {}", u16::MAX))
+}
+
+/// Where an entry stands in the configuration.
+fn at(index: usize) -> String {
+    format!("runtimeConfig.portMappings[{index}]")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn conf(keys: Value) -> Result<Conf> {
+        AsWritten(keys).try_into()
+    }
+
+    fn mapped(mapping: Value) -> Result<Conf> {
+        conf(json!({"runtimeConfig": {"portMappings": [mapping]}}))
+    }
+
+    fn result(interfaces: &[(&str, &str)], ips: &[(&str, Option<usize>)]) -> AddResult {
+        let interface = |(name, sandbox): &(&str, &str)| cni::Interface {
+            name: (*name).to_owned(),
+            sandbox: (!sandbox.is_empty()).then(|| (*sandbox).to_owned()),
+            ..cni::Interface::default()
+        };
+        let ip = |(address, interface): &(&str, Option<usize>)| cni::IpConfig {
+            address: address.parse().unwrap(),
+            gateway: None,
+            interface: *interface,
+        };
+        AddResult {
+            interfaces: interfaces.iter().map(interface).collect(),
+            ips: ips.iter().map(ip).collect(),
+            ..AddResult::default()
+        }
+    }
+
+    fn eth0() -> IfName {
+        IfName::parse("eth0").unwrap()
+    }
+
+    fn addresses_of(result: &AddResult) -> Vec<String> {
+        addresses(result, &eth0()).unwrap().iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn entries_are_read_as_containerd_writes_them() {
+        let read =
+            mapped(json!({"HostPort": 8080, "ContainerPort": 80, "Protocol": "TCP", "HostIP": ""})).unwrap();
+        let port = |number| NonZeroU16::new(number).unwrap();
+        let wanted = HostPort {
+            protocol: firewall::Protocol::Tcp,
+            host_ip: None,
+            host_port: port(8080),
+            container_port: port(80),
+        };
+        assert_eq!(read.mappings, [wanted]);
+    }
+
+    #[test]
+    fn left_out_are_the_documented_defaults() {
+        let read = conf(json!({})).unwrap();
+        assert_eq!((read.source_nat, read.mark, read.backend), (SourceNat::Hairpin, Mark::Bit(13), None));
+        assert!(read.mappings.is_empty());
+    }
+
+    #[test]
+    fn a_wrong_entry_is_named_by_place_key_and_value() {
+        let good = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
+        for (key, value, culprit) in [
+            ("hostPort", json!(0), "portMappings[0].hostPort 0"),
+            ("hostPort", json!(65536), "portMappings[0].hostPort 65536"),
+            ("containerPort", json!(-1), "portMappings[0].containerPort -1"),
+            ("protocol", json!("icmp"), "portMappings[0].protocol \"icmp\""),
+            ("protocol", json!(""), "portMappings[0].protocol \"\""),
+            ("hostIP", json!("127.0.0"), "portMappings[0].hostIP \"127.0.0\""),
+            ("hostIP", json!("224.0.0.1"), "portMappings[0].hostIP 224.0.0.1"),
+        ] {
+            let mut bad = good.clone();
+            bad[key] = value;
+            let error = mapped(bad).unwrap_err();
+            assert_eq!(error.code(), 7);
+            assert!(error.msg().contains(culprit), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_only_one_backend_has_chooses_it() {
+        for (keys, backend) in [
+            (json!({"backend": "iptables"}), Backend::Iptables),
+            (json!({"externalSetMarkChain": "KUBE-MARK-MASQ"}), Backend::Iptables),
+            (json!({"conditionsV4": ["!", "-s", "192.0.2.0/24"]}), Backend::Iptables),
+            (json!({"conditionsV6": ["ip6", "saddr", "fd00::/64"]}), Backend::Nftables),
+        ] {
+            assert_eq!(conf(keys).unwrap().backend, Some(backend));
+        }
+    }
+
+    #[test]
+    fn options_of_different_backends_exclude_each_other() {
+        for keys in [
+            json!({"backend": "nftables", "externalSetMarkChain": "MARK-MASQ"}),
+            json!({"backend": "iptables", "conditionsV4": ["ip saddr 192.0.2.1"]}),
+            json!({"externalSetMarkChain": "MARK-MASQ", "conditionsV6": ["ip6 saddr fd00::1"]}),
+            json!({"conditionsV4": ["-s", "192.0.2.1"], "conditionsV6": ["ip6 saddr fd00::1"]}),
+            json!({"markMasqBit": 13, "externalSetMarkChain": "MARK-MASQ"}),
+        ] {
+            assert_eq!(conf(keys.clone()).unwrap_err().code(), 7, "{keys}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_loopback_and_of_other_interfaces_are_not_taken() {
+        let interfaces = [("lo", "/netns"), ("br0", ""), ("eth0", "/netns"), ("eth1", "/netns")];
+        let all = [
+            ("127.0.0.1/8", Some(0)),
+            ("10.9.0.1/24", Some(3)),
+            ("10.1.0.5/24", Some(2)),
+            ("fd00::5/64", Some(2)),
+            ("fe80::5/64", Some(2)),
+        ];
+        assert_eq!(addresses_of(&result(&interfaces, &all)), ["10.1.0.5/24", "fd00::5/64"]);
+    }
+
+    #[test]
+    fn an_old_result_does_not_say_which_interface_has_an_address() {
+        let old = result(&[], &[("127.0.0.1/8", None), ("10.1.0.5/24", None), ("::1/128", None)]);
+        assert_eq!(addresses_of(&old), ["10.1.0.5/24"]);
+    }
+
+    #[test]
+    fn a_result_without_an_address_to_lead_to_is_refused_only_if_there_are_mappings() {
+        let (empty, other) =
+            (AddResult::default(), result(&[("eth1", "/netns")], &[("10.1.0.5/24", Some(0))]));
+        let one = mapped(json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"})).unwrap();
+        for lacking in [&empty, &other] {
+            assert_eq!(one.host_ports(lacking, &eth0()).unwrap_err().code(), 7);
+            assert_eq!(conf(json!({})).unwrap().host_ports(lacking, &eth0()).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn a_host_address_of_a_family_that_the_container_lacks_is_refused_unless_it_means_all() {
+        let v4_only = result(&[], &[("10.1.0.5/24", None)]);
+        let of = |host_ip| {
+            let entry = json!({"hostPort": 53, "containerPort": 53, "protocol": "udp", "hostIP": host_ip});
+            mapped(entry).unwrap().host_ports(&v4_only, &eth0())
+        };
+        assert!(of("::1").unwrap_err().msg().contains("hostIP ::1"));
+        for fine in ["::", "", "0.0.0.0", "127.0.0.1", "::ffff:192.0.2.1"] {
+            assert!(of(fine).is_ok(), "{fine}");
+        }
+    }
+}

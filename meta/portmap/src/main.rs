@@ -1,0 +1,55 @@
+//! Ports of the host that lead to the container which the plugins before in the chain have attached.
+
+mod conf;
+mod localnet;
+
+use std::process::ExitCode;
+
+use cni::{Add, AddResult, Check, Del, Error, Gc, Plugin, Result, Status, Undo};
+use conf::{AsWritten, Conf};
+use firewall::{Firewall, Kind, Owner, Rules, Sweep};
+
+struct Portmap;
+
+impl Plugin for Portmap {
+    const NAME: &'static str = "portmap";
+    const CHAINED: bool = true;
+    const NEEDS_NETNS: bool = false;
+    type Raw = AsWritten;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let result = call.net.prev.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
+        if let Some(ports) = call.conf.host_ports(&result, &call.at.ifname)? {
+            let owner = Owner::new(&call.net.name, &call.at);
+            Firewall::open(call.conf.backend)?.install(&owner, &Rules::HostPorts(ports.clone()), undo)?;
+            // Only now that the rules are there which keep the host's loopback addresses from others.
+            localnet::admit(&ports)?;
+        }
+        Ok(result)
+    }
+
+    fn del(call: &Del<AsWritten>) -> Result<()> {
+        Sweep::start().remove(&Owner::new(&call.net.name, &call.at), Kind::HostPorts)
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        match call.conf.host_ports(&call.prev, &call.at.ifname)? {
+            Some(ports) => Firewall::open(call.conf.backend)?
+                .check(&Owner::new(&call.net.name, &call.at), &Rules::HostPorts(ports)),
+            None => Ok(()),
+        }
+    }
+
+    fn gc(call: &Gc<AsWritten>) -> Result<()> {
+        Sweep::start().retain(&call.net.name, Kind::HostPorts, &call.valid)
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        Firewall::available(call.conf.backend)
+    }
+}
+
+fn main() -> ExitCode {
+    cni::main::<Portmap>()
+}
