@@ -203,7 +203,9 @@ mod tests {
     proptest! {
         /// Given out and taken back at random: no address is given twice, and none is refused while one is free.
         #[test]
-        fn a_pool_gives_each_address_once_and_is_exhausted_only_when_all_are_taken(steps in prop::collection::vec(0usize..20, 1..80)) {
+        fn a_pool_gives_each_address_once_and_is_exhausted_only_when_all_are_taken(
+            steps in prop::collection::vec(0usize..20, 1..80),
+        ) {
             let sets = sets(&["10.0.0.0/28"]);
             let mut leases = Fake::default();
             for step in steps {
