@@ -17,6 +17,7 @@ mod neigh;
 mod route;
 mod rule;
 mod socket;
+mod status;
 pub mod uapi;
 mod wait;
 pub mod wire;

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-use std::io::{self, ErrorKind, IoSliceMut};
+use std::io::{ErrorKind, IoSliceMut};
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -18,10 +18,9 @@ use nix::sys::socket::{
 use crate::error::Refusal;
 use crate::uapi::{
     NETLINK_ADD_MEMBERSHIP, NETLINK_CAP_ACK, NETLINK_DROP_MEMBERSHIP, NETLINK_EXT_ACK,
-    NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE,
-    NLMSG_ERROR, NLMSG_MIN_TYPE, NLMSGERR_ATTR_MSG,
+    NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_MIN_TYPE,
 };
-use crate::wire::{self, Attributes, Frame, Frames, Message, read_i32, read_str, read_u32};
+use crate::wire::{Frame, Frames, Message};
 
 /// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).
 const BUFFER: usize = 32 << 10;
@@ -31,9 +30,6 @@ const ANSWER: Duration = Duration::from_secs(30);
 
 /// How often a dump is begun anew because the tables changed meanwhile.
 const DUMP_TRIES: u32 = 32;
-
-/// The error number that `struct nlmsgerr` and the end of a dump begin with.
-const ERROR_NUMBER: usize = 4;
 
 /// The kernel's address.
 const KERNEL: u32 = 0;
@@ -93,7 +89,7 @@ impl Socket {
             self.receive(deadline, |frame| {
                 if self.is_answer(&frame, sequence) && outcome.is_none() {
                     match frame.kind {
-                        NLMSG_ERROR => outcome = Some(status(&frame)),
+                        NLMSG_ERROR => outcome = Some(frame.status()),
                         kind => reply(kind, frame.payload),
                     }
                 }
@@ -156,7 +152,7 @@ impl Socket {
                 }
                 interrupted |= frame.flags & NLM_F_DUMP_INTR != 0;
                 match frame.kind {
-                    NLMSG_ERROR | NLMSG_DONE => end = Some(status(&frame)),
+                    NLMSG_ERROR | NLMSG_DONE => end = Some(frame.status()),
                     kind => found.extend(parse(kind, frame.payload)),
                 }
             })?;
@@ -196,7 +192,7 @@ impl Socket {
                     return reply(position, frame.kind, frame.payload);
                 }
                 waiting = waiting.saturating_sub(1);
-                if let (Err(refusal), None) = (status(&frame), &refused) {
+                if let (Err(refusal), None) = (frame.status(), &refused) {
                     refused = Some((position, refusal));
                 }
             });
@@ -371,27 +367,4 @@ impl Socket {
 
 fn refuse_too_long(message: &Message) -> Result<(), Refusal> {
     if message.is_too_long() { Err(Errno::EMSGSIZE.into()) } else { Ok(()) }
-}
-
-/// What an NLMSG_ERROR or NLMSG_DONE says; an error number of 0 is an acknowledgement.
-fn status(frame: &Frame<'_>) -> Result<(), Refusal> {
-    match read_i32(frame.payload) {
-        Some(0) => Ok(()),
-        Some(error) => Err(Refusal::new(io::Error::from_raw_os_error(error.saturating_abs()), text(frame))),
-        None => Err(Refusal::own(ErrorKind::InvalidData, "the kernel's acknowledgement is malformed")),
-    }
-}
-
-/// The kernel's explanation, behind the error number and the request (of which an NLMSG_DONE has none).
-fn text(frame: &Frame<'_>) -> Option<String> {
-    if frame.flags & NLM_F_ACK_TLVS == 0 {
-        return None;
-    }
-    let request = match frame.kind {
-        NLMSG_DONE => 0,
-        _ if frame.flags & NLM_F_CAPPED != 0 => wire::HEADER,
-        _ => read_u32(frame.payload.get(ERROR_NUMBER..)?)?.try_into().ok()?,
-    };
-    let header = ERROR_NUMBER.checked_add(request).filter(|length| *length <= frame.payload.len())?;
-    read_str(Attributes::after(header, frame.payload).get(NLMSGERR_ATTR_MSG)?).map(str::to_owned)
 }

@@ -134,7 +134,8 @@ mod tests {
         in_new_namespace(|nl, veth| {
             let error = nl.wait_for_state(veth, OperState::Up, Duration::from_millis(1)).unwrap_err();
             assert!(error.is_timeout());
-            assert_eq!(error.to_string(), "wait for link a: not within 1ms: it is LowerLayerDown");
+            // Which state but Up depends on how soon the kernel looks.
+            assert!(error.to_string().starts_with("wait for link a: not within 1ms: it is "), "{error}");
         });
     }
 

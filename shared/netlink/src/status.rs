@@ -1,0 +1,41 @@
+//! How the kernel says that it is done, or refuses: NLMSG_ERROR and NLMSG_DONE.
+
+use std::io::{self, ErrorKind};
+
+use crate::error::Refusal;
+use crate::uapi::{NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_DONE, NLMSGERR_ATTR_MSG};
+use crate::wire::{self, Attributes, Frame, read_i32, read_str, read_u32};
+
+/// What `struct nlmsgerr` and the end of a dump begin with.
+const ERROR_NUMBER: usize = 4;
+
+impl Frame<'_> {
+    /// What an NLMSG_ERROR or NLMSG_DONE says; an error number of 0 is an acknowledgement.
+    ///
+    /// # Errors
+    /// What the kernel refuses, in its own words if it has some.
+    pub fn status(&self) -> Result<(), Refusal> {
+        match read_i32(self.payload) {
+            Some(0) => Ok(()),
+            Some(error) => {
+                Err(Refusal::new(io::Error::from_raw_os_error(error.saturating_abs()), self.explanation()))
+            }
+            None => Err(Refusal::own(ErrorKind::InvalidData, "the kernel's acknowledgement is malformed")),
+        }
+    }
+
+    /// The text of the extended acknowledgement, behind the error number and the request (of which an NLMSG_DONE has
+    /// none).
+    fn explanation(&self) -> Option<String> {
+        if self.flags & NLM_F_ACK_TLVS == 0 {
+            return None;
+        }
+        let request = match self.kind {
+            NLMSG_DONE => 0,
+            _ if self.flags & NLM_F_CAPPED != 0 => wire::HEADER,
+            _ => read_u32(self.payload.get(ERROR_NUMBER..)?)?.try_into().ok()?,
+        };
+        let header = ERROR_NUMBER.checked_add(request).filter(|length| *length <= self.payload.len())?;
+        read_str(Attributes::after(header, self.payload).get(NLMSGERR_ATTR_MSG)?).map(str::to_owned)
+    }
+}

@@ -1,0 +1,187 @@
+//! Messages of the kernel (Linux 6.18 unless said otherwise), taken down as they came, and bytes that nobody sent.
+//! Above each is what made it. They are the fuzz target's seeds, too.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
+#[path = "common/decode.rs"]
+mod decode;
+
+use netlink::wire::{Frame, Frames};
+use netlink::{Address, BridgeVlan, Link, Mac, Neighbour, OperState, Route, Rule};
+use nix::errno::Errno;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+macro_rules! captured {
+    ($name:literal) => {
+        Frames::new(include_bytes!(concat!("../../../fuzz/corpus/netlink_decode/", $name))).next().unwrap()
+    };
+}
+
+const MAC: Mac = Mac::local([1, 2, 3, 4, 5]);
+
+fn explanation(frame: Frame<'_>) -> (Option<Errno>, Option<String>) {
+    let error = frame.status().unwrap_err().during("list", "things");
+    (error.errno(), error.kernel_text().map(str::to_owned))
+}
+
+#[test]
+fn a_veth_that_is_a_port() {
+    // ip link add name br0 address 02:01:02:03:04:05 type bridge
+    // ip link add name veth0 type veth peer name eth0
+    // ip link set dev veth0 master br0 up alias hello
+    // bridge link set dev veth0 hairpin on isolated on
+    // ip link set dev eth0 netns ...
+    let link = Link::parse(captured!("link_veth_port").payload).unwrap();
+    assert_eq!(
+        (link.name.as_str(), link.alias.as_str(), link.kind.as_deref()),
+        ("veth0", "hello", Some("veth"))
+    );
+    assert_eq!((link.up, link.mtu, link.tx_queue_len, link.promiscuity), (true, 1500, 1000, 1));
+    assert_eq!((link.hairpin, link.isolated), (Some(true), Some(true)));
+    assert_eq!((link.master, link.peer_netns_id), (Some(2), Some(0)));
+    assert!(link.peer.is_some() && link.mac.is_some());
+}
+
+#[test]
+fn a_bridge_without_vlans() {
+    // ip link add name br0 address 02:01:02:03:04:05 type bridge
+    // in a kernel without CONFIG_BRIDGE_VLAN_FILTERING
+    let link = Link::parse(captured!("link_bridge").payload).unwrap();
+    assert_eq!((link.mac, link.up, link.state), (Some(MAC), false, OperState::Down));
+    assert_eq!((link.vlan_filtering, link.vlan_default_pvid, link.hairpin), (Some(false), None, None));
+}
+
+#[test]
+fn a_bridge_with_vlans() {
+    // As above in Linux 6.1, and: ip link set dev br0 up type bridge vlan_filtering 1
+    let link = Link::parse(captured!("link_bridge_vlan_filtering").payload).unwrap();
+    assert_eq!((link.vlan_filtering, link.vlan_default_pvid), (Some(true), Some(1)));
+}
+
+#[test]
+fn the_vlans_of_a_port() {
+    // In Linux 6.1:
+    // bridge vlan add dev veth0 vid 200-299
+    // bridge vlan add dev veth0 vid 100 pvid untagged
+    let (_, vlans) = BridgeVlan::parse(captured!("bridge_vlans").payload).unwrap();
+    let default = BridgeVlan { ids: 1..=1, pvid: false, untagged: true };
+    assert_eq!(vlans[vlans.len() - 2..], [BridgeVlan::native(100), BridgeVlan::tagged(200..=299)]);
+    assert!(vlans.len() == 2 || vlans[0] == default, "{vlans:?}");
+}
+
+#[test]
+fn an_address_of_either_family() {
+    // ip address add 10.1.2.3/24 brd + dev br0
+    let v4 = Address::parse(captured!("address_v4").payload).unwrap();
+    assert_eq!((v4.net, v4.scope, v4.tentative), ("10.1.2.3/24".parse().unwrap(), 0, false));
+    // ip address add fd00::3/64 dev br0
+    let v6 = Address::parse(captured!("address_v6_tentative").payload).unwrap();
+    assert_eq!((v6.net, v6.tentative, v6.duplicate), ("fd00::3/64".parse().unwrap(), true, false));
+    assert_eq!(v4.index, v6.index);
+}
+
+#[test]
+fn a_route_with_everything() {
+    // ip route add 192.0.2.0/24 via 10.1.2.1 src 10.1.2.3 metric 5 mtu 1300 advmss 1200 table 1000
+    let route = Route::parse(captured!("route_v4").payload).unwrap();
+    let wanted = Route {
+        gateway: Some("10.1.2.1".parse().unwrap()),
+        link: Some(2),
+        table: Some(1000),
+        scope: Some(0),
+        priority: Some(5),
+        mtu: Some(1300),
+        advmss: Some(1200),
+        source: Some("10.1.2.3".parse().unwrap()),
+        ..Route::to("192.0.2.0/24".parse().unwrap())
+    };
+    assert_eq!(route, wanted);
+}
+
+#[test]
+fn routes_by_way_of_others() {
+    // ip route add 2001:db8::/32 via fd00::1 dev br0
+    let v6 = Route::parse(captured!("route_v6").payload).unwrap();
+    assert_eq!((v6.gateway, v6.priority), (Some("fd00::1".parse().unwrap()), Some(1024)));
+    // ip route add 203.0.113.0/24 via inet6 fd00::1 dev br0
+    let mixed = Route::parse(captured!("route_via_inet6").payload).unwrap();
+    assert_eq!((mixed.dst, mixed.gateway), ("203.0.113.0/24".parse().unwrap(), v6.gateway));
+    // ip route add 198.51.100.0/24 nexthop via 10.1.2.1 dev br0 nexthop via 10.1.2.9 dev br0
+    let several = Route::parse(captured!("route_multipath").payload).unwrap();
+    assert_eq!((several.gateway, several.link), (Some("10.1.2.1".parse().unwrap()), v6.link));
+}
+
+#[test]
+fn a_rule_with_everything() {
+    // ip rule add from 192.0.2.7 fwmark 7 iif br0 lookup 1000 priority 100
+    let rule = Rule::parse(captured!("rule").payload).unwrap();
+    assert_eq!(rule.to_string(), "from 192.0.2.7/32 fwmark 0x7 iif br0 lookup 1000");
+    assert_eq!((rule.priority, rule.ipv6), (Some(100), false));
+}
+
+#[test]
+fn a_permanent_neighbour() {
+    // ip neigh add 10.1.2.1 lladdr 02:00:00:00:00:09 dev br0
+    let neighbour = Neighbour::parse(captured!("neighbour").payload).unwrap();
+    assert_eq!(
+        (neighbour.ip, neighbour.mac),
+        ("10.1.2.1".parse().unwrap(), Some(Mac::local([0, 0, 0, 0, 9])))
+    );
+    assert_eq!(neighbour.state, netlink::uapi::NUD_PERMANENT);
+}
+
+#[test]
+fn a_refusal_with_and_without_words() {
+    // ip link add name a/b, without a type
+    let (errno, text) = explanation(captured!("error_refused"));
+    assert_eq!((errno, text.as_deref()), (Some(Errno::EOPNOTSUPP), Some("Unknown device type")));
+    // RTM_GETADDR for a dump with a prefix length
+    let (errno, text) = explanation(captured!("done_refused"));
+    assert_eq!(errno, Some(Errno::EINVAL));
+    assert_eq!(text.as_deref(), Some("ipv4: Invalid values in header for address dump request"));
+    // ip route show dev ..., a link that is not there
+    assert_eq!(explanation(captured!("done_no_such_link")), (Some(Errno::ENODEV), None));
+}
+
+#[test]
+fn every_message_cut_off_anywhere_is_borne() {
+    for entry in
+        std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/netlink_decode")).unwrap()
+    {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        assert!(Frames::new(&bytes).next().is_some());
+        for end in 0..=bytes.len() {
+            decode::everything(&bytes[..end]);
+        }
+    }
+}
+
+/// Attributes of small types and of lengths that may or may not be theirs: further in than random bytes get.
+fn attributes() -> impl Strategy<Value = Vec<u8>> {
+    let attribute = (0..64_u16, prop_oneof![0..40_u16, any::<u16>()], vec(any::<u8>(), 0..24));
+    vec(attribute, 0..8).prop_map(|list| {
+        let parts = list.into_iter().map(|(kind, length, mut value)| {
+            value.resize(value.len().next_multiple_of(4), 0);
+            [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat()
+        });
+        parts.collect::<Vec<_>>().concat()
+    })
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_bytes_are_borne(bytes in vec(any::<u8>(), 0..512)) {
+        decode::everything(&bytes);
+    }
+
+    #[test]
+    fn arbitrary_attributes_are_borne(family in 0..12_u8, header in vec(any::<u8>(), 7..16), list in attributes()) {
+        for length in [8, 12, 16] {
+            let mut bytes = vec![family];
+            bytes.extend(&header);
+            bytes.resize(length, 0);
+            bytes.extend(&list);
+            decode::everything(&bytes);
+        }
+    }
+}
