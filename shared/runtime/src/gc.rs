@@ -28,7 +28,7 @@ impl Valid<'_> {
                 (valid.to_vec(), stale)
             }
             Self::Alive => {
-                let (alive, stale): (Vec<_>, _) = known.into_iter().partition(is_alive);
+                let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
                 (alive.into_iter().map(|entry| entry.attach.at).collect(), stale)
             }
         }
@@ -81,9 +81,11 @@ impl Runtime {
     }
 }
 
-/// Whether the attachment's namespace is still there. One that has none is given the benefit of the doubt.
-fn is_alive(entry: &Entry) -> bool {
-    entry.attach.netns.as_deref().is_none_or(is_namespace)
+impl Entry {
+    /// Whether the attachment's namespace is still there. One that has none is given the benefit of the doubt.
+    pub fn is_alive(&self) -> bool {
+        self.attach.netns.as_deref().is_none_or(is_namespace)
+    }
 }
 
 /// A path that is left over after a namespace is gone is a plain file.

@@ -1,0 +1,81 @@
+//! Values, held against their types.
+
+use cni::addr::{parse_cidr, parse_ip};
+use cni::{IfName, Version};
+use runtime::text::{Node, Tree};
+
+use super::Report;
+use crate::schema::{self, Type};
+
+impl Report<'_> {
+    /// A key's value must be of its type. Elements of lists and objects are looked at one by one.
+    pub(super) fn value(&mut self, node: &Node, takes: Type, name: &str) {
+        match (takes, &node.value) {
+            (Type::Any, _) | (Type::Bool | Type::BoolOrText, Tree::Bool(_)) => {}
+            (Type::Ipam, _) => self.ipam(node),
+            (Type::List(inner), Tree::Array(items)) => {
+                for (i, item) in items.iter().enumerate() {
+                    self.value(item, *inner, &format!("{name}[{i}]"));
+                }
+            }
+            (Type::Object(keys), Tree::Object(_)) => self.keys(node, keys.iter(), name),
+            (Type::Map(inner), Tree::Object(members)) => {
+                for (_, key, value) in members {
+                    self.value(value, *inner, &format!("{name}.{key}"));
+                }
+            }
+            (Type::Number(low, high), Tree::Number(text)) => {
+                if !text.parse::<i64>().is_ok_and(|n| (low..=high).contains(&n)) {
+                    self.error(node.at, format!("{name}: {text} is not {}", takes.describe()));
+                }
+            }
+            (takes, Tree::String(text)) if takes_text(takes) => {
+                if let Err(wrong) = read(takes, text) {
+                    let finding = self.error(node.at, format!("{name}: {wrong}"));
+                    if let Type::OneOf(words) = takes {
+                        finding.help = schema::nearest(text, words.iter().copied())
+                            .map(|near| format!("did you mean {near:?}?"));
+                    }
+                }
+            }
+            (_, other) => {
+                self.error(node.at, format!("{name}: expected {}, found {}", takes.describe(), other.kind()));
+            }
+        }
+    }
+}
+
+fn takes_text(takes: Type) -> bool {
+    !matches!(takes, Type::Bool | Type::Number(..) | Type::List(_) | Type::Object(_) | Type::Map(_))
+}
+
+fn read(takes: Type, text: &str) -> Result<(), String> {
+    match takes {
+        Type::Version => Version::parse(text).map(drop).map_err(|e| format!("{} ({})", e.msg(), e.details())),
+        Type::OneOf(words) if !text.is_empty() => match words.contains(&text) {
+            true => Ok(()),
+            false => Err(format!("{text:?} is none of {}", words.join(", "))),
+        },
+        // Left empty is left out, for plugins.
+        _ if text.is_empty() => Ok(()),
+        Type::BoolOrText if ["true", "false"].iter().any(|word| text.eq_ignore_ascii_case(word)) => Ok(()),
+        Type::BoolOrText => Err(format!("{text:?} is neither true nor false")),
+        Type::Ip => parse_ip(text).map(drop),
+        Type::Cidr => parse_cidr(text).map(drop),
+        Type::IpOrCidr => parse_ip(text).map(drop).or_else(|_| parse_cidr(text).map(drop)),
+        Type::Mac if is_mac(text) => Ok(()),
+        Type::Mac => Err(format!("{text:?} is not a MAC address, such as 0a:58:0a:00:00:05")),
+        Type::IfName => IfName::parse(text).map(drop),
+        Type::Path if text.starts_with('/') => Ok(()),
+        Type::Path => Err(format!("{text:?} is not an absolute path")),
+        _ => Ok(()),
+    }
+}
+
+/// 6 bytes (Ethernet), 8 or 20 (InfiniBand), as the reference takes them.
+fn is_mac(text: &str) -> bool {
+    let separator = if text.contains('-') { '-' } else { ':' };
+    let bytes: Vec<&str> = text.split(separator).collect();
+    let is_byte = |byte: &&str| byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit());
+    matches!(bytes.len(), 6 | 8 | 20) && bytes.iter().all(is_byte)
+}

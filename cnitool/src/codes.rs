@@ -1,0 +1,79 @@
+//! Error codes (SPEC.md, section 5, "Error"), and what to do about each.
+
+use serde_json::{Value, json};
+
+/// The codes that have a meaning of their own.
+pub const ALL: &[u32] = &[1, 2, 3, 4, 5, 6, 7, 8, 11, 50, 51, 999];
+
+/// A code's meaning.
+#[derive(Debug)]
+pub struct Explained {
+    pub code: u32,
+    pub meaning: &'static str,
+    pub advice: &'static str,
+}
+
+impl Explained {
+    pub fn json(&self) -> Value {
+        json!({"code": self.code, "meaning": self.meaning, "advice": self.advice})
+    }
+}
+
+/// What a code means. Those from 100 on are a plugin's own.
+pub fn explain(code: u32) -> Explained {
+    let (meaning, advice) = match code {
+        1 => (
+            "incompatible version",
+            "The plugin does not speak the configuration's cniVersion, or that version lacks the command. \
+             `cnitool version NETWORK` lists what its plugins speak; cniVersions lets the runtime choose.",
+        ),
+        2 => (
+            "unsupported field",
+            "A key of the configuration, or its value, is not supported. The message names it; \
+             `cnitool validate FILE` looks at all of them.",
+        ),
+        3 => (
+            "unknown container",
+            "There is no such container, or it was not added to the network. Nothing has to be cleaned up.",
+        ),
+        4 => (
+            "invalid environment",
+            "A CNI_* variable is missing or malformed. The message names all that are: it is the runtime's mistake.",
+        ),
+        5 => (
+            "input or output failed",
+            "A file or a socket cannot be read or written. The details say which, and why.",
+        ),
+        6 => (
+            "not understood",
+            "Something is not the JSON that it should be: a configuration (`cnitool validate FILE` shows the line), \
+             or what a plugin printed.",
+        ),
+        7 => (
+            "invalid configuration",
+            "The configuration is understood but makes no sense, or names a plugin that is not installed.",
+        ),
+        8 => (
+            "invalid namespace",
+            "CNI_NETNS is the namespace of the plugin itself: it would rebuild the host's network. \
+             CNI_NETNS_OVERRIDE=1 allows it.",
+        ),
+        11 => ("try again later", "A passing condition. The same call may succeed in a moment."),
+        50 => (
+            "not available",
+            "STATUS: an ADD could not be served now, for example because all addresses are given out. \
+             `cnitool gc NETWORK` frees those of containers that are gone.",
+        ),
+        51 => (
+            "not available, and containers may suffer",
+            "STATUS: an ADD could not be served, and running containers may have lost connectivity.",
+        ),
+        999 => (
+            "other",
+            "Everything that has no code of its own; mostly a refusal of the kernel, told in the details.",
+        ),
+        0..=99 => ("reserved", "The specification keeps this code for later."),
+        _ => ("a plugin's own", "Codes from 100 on mean what the plugin says they mean: see its message."),
+    };
+    Explained { code, meaning, advice }
+}

@@ -1,0 +1,125 @@
+//! `add`, `check`, `del`.
+
+use cni::{AddResult, Command};
+use runtime::{Attach, Error, Network, Result};
+use serde_json::{Value, json};
+
+use crate::cli::{ManyTargets, Target};
+use crate::settings::{Settings, attach};
+use crate::table::Table;
+use crate::ui::{Style, Ui};
+
+/// ADD, and DEL if that fails.
+pub fn add(target: &Target, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
+    let network = settings.conf.find(&target.network)?;
+    let attach = attach(&target.netns, &target.names)?;
+    let add = if keep {
+        settings.runtime.add(&network, &attach)
+    } else {
+        settings.runtime.add_or_roll_back(&network, &attach)
+    };
+    let result = add?;
+    if ui.json_unless_seen() {
+        ui.print(&format!("{}\n", result.to_json(network.version)?));
+    } else {
+        ui.print(&summary(&attach, &network, &result, ui));
+    }
+    Ok(())
+}
+
+/// CHECK of one attachment, or of all.
+pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
+    let network = settings.conf.find(&target.network)?;
+    each(Command::Check, target, &network, settings, ui, |attach| settings.runtime.check(&network, attach))
+}
+
+/// DEL of one attachment, or of all.
+pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
+    let network = settings.network_or_cached(&target.network, ui)?;
+    each(Command::Del, target, &network, settings, ui, |attach| settings.runtime.del(&network, attach))
+}
+
+/// All are tried; the failures are told at the end.
+fn each(
+    command: Command,
+    target: &ManyTargets,
+    network: &Network,
+    settings: &Settings,
+    ui: &Ui,
+    run: impl Fn(&Attach) -> Result<()>,
+) -> Result<()> {
+    let targets = targets(target, network, settings)?;
+    let mut failed: Option<Error> = None;
+    for (done, attach) in targets.iter().enumerate() {
+        if targets.len() > 1 {
+            ui.progress(&format!("{command} {} of {}: {}", done + 1, targets.len(), named(attach)));
+        }
+        if let Err(error) = run(attach) {
+            let error = if targets.len() > 1 { error.context(named(attach)) } else { error };
+            failed = Some(match failed {
+                None => error,
+                Some(earlier) => earlier.and(error),
+            });
+        }
+    }
+    if targets.len() > 1 {
+        ui.progress("");
+    }
+    failed.map_or(Ok(()), Err)?;
+    if ui.json() {
+        let done: Vec<Value> = targets.iter().map(|attach| identity(attach, network)).collect();
+        ui.print_json(&json!({"command": command.as_str(), "done": done}));
+    } else if ui.is_seen() {
+        ui.print(&format!(
+            "{} {command} of {} done\n",
+            ui.styled(Style::Good, "✓"),
+            counted(&targets, network)
+        ));
+    }
+    Ok(())
+}
+
+fn targets(target: &ManyTargets, network: &Network, settings: &Settings) -> Result<Vec<Attach>> {
+    if let Some(netns) = &target.netns {
+        return Ok(vec![attach(netns, &target.names)?]);
+    }
+    let known = settings.runtime.results().list()?;
+    Ok(known.into_iter().filter(|entry| entry.network == network.name).map(|entry| entry.attach).collect())
+}
+
+fn counted(targets: &[Attach], network: &Network) -> String {
+    match targets {
+        [one] => format!("{} on network {}", named(one), network.name),
+        many => format!("{} attachments of network {}", many.len(), network.name),
+    }
+}
+
+fn named(attach: &Attach) -> String {
+    format!("{} of container {}", attach.at.ifname, attach.at.container)
+}
+
+fn identity(attach: &Attach, network: &Network) -> Value {
+    json!({
+        "network": network.name.as_str(),
+        "containerID": attach.at.container.as_str(),
+        "ifname": attach.at.ifname.as_str(),
+    })
+}
+
+fn summary(attach: &Attach, network: &Network, result: &AddResult, ui: &Ui) -> String {
+    let title = format!("{} {} on network {}\n", ui.styled(Style::Good, "✓"), named(attach), network.name);
+    let mut table = Table::new(["INTERFACE", "MAC", "MTU", "ADDRESSES", "GATEWAY"]);
+    for (index, interface) in result.interfaces.iter().enumerate() {
+        let ips: Vec<_> = result.ips.iter().filter(|ip| ip.interface == Some(index)).collect();
+        let addresses: Vec<String> = ips.iter().map(|ip| ip.address.to_string()).collect();
+        let gateways: Vec<String> = ips.iter().filter_map(|ip| ip.gateway).map(|ip| ip.to_string()).collect();
+        table.row([
+            (interface.name.clone(), Style::Name),
+            (interface.mac.clone().unwrap_or_default(), Style::Plain),
+            (interface.mtu.map(|mtu| mtu.to_string()).unwrap_or_default(), Style::Plain),
+            (addresses.join("\n"), Style::Plain),
+            (gateways.join("\n"), Style::Plain),
+        ]);
+    }
+    title + &table.render(ui, "  ")
+}

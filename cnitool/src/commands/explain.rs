@@ -1,0 +1,166 @@
+//! `explain`: error codes, plugins, and keys.
+
+use runtime::Result;
+use serde_json::{Value, json};
+
+use crate::codes::{self, Explained};
+use crate::schema::{self, Key, LIST, PLUGIN, Plugin};
+use crate::settings::Settings;
+use crate::table::Table;
+use crate::ui::{Style, Ui};
+
+/// A code, a plugin, a plugin's key, or what there is to explain.
+pub fn run(topic: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
+    let Some(topic) = topic else {
+        ui.either(|| schema::plugins().map(|plugin| plugin.name).collect(), || overview(ui));
+        return Ok(());
+    };
+    if let Ok(number) = topic.parse::<u32>() {
+        let code = codes::explain(number);
+        ui.either(|| code.json(), || code_text(&code, ui));
+        return Ok(());
+    }
+    let (name, path) = topic.split_once('.').map_or((topic, None), |(name, path)| (name, Some(path)));
+    let subject = subject(name)?;
+    match path {
+        None => ui.either(|| subject.json(), || subject.text(settings, ui)),
+        Some(path) => {
+            let key = subject.key(path)?;
+            ui.either(|| key_json(key), || key_text(topic, key, ui));
+        }
+    }
+    Ok(())
+}
+
+/// A plugin, or what all networks have in common.
+enum Subject {
+    Network,
+    Plugin(&'static Plugin),
+}
+
+fn subject(name: &str) -> Result<Subject> {
+    if name == "network" {
+        return Ok(Subject::Network);
+    }
+    schema::plugin(name).map(Subject::Plugin).ok_or_else(|| {
+        let error = cni::Error::config(format!("{name:?} is no plugin of the suite, and no error code"));
+        let near = schema::nearest(name, schema::plugins().map(|plugin| plugin.name));
+        error.detail(near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default()).into()
+    })
+}
+
+impl Subject {
+    fn keys(&self) -> Vec<&'static Key> {
+        match self {
+            Self::Network => LIST.iter().collect(),
+            Self::Plugin(plugin) => plugin.keys.iter().collect(),
+        }
+    }
+
+    /// A key by its path, such as `ranges.subnet`. Indices may be left out.
+    fn key(&self, path: &str) -> Result<&'static Key> {
+        let mut keys: Vec<&'static Key> = self.keys();
+        keys.extend(
+            PLUGIN.iter().filter(|key| !keys.iter().any(|own| own.name == key.name)).collect::<Vec<_>>(),
+        );
+        let mut found: Option<&'static Key> = None;
+        // The keys of an address plugin stand in `ipam`.
+        let path = path.strip_prefix("ipam.").unwrap_or(path);
+        for step in path.split('.') {
+            let step = step.split('[').next().unwrap_or_default();
+            let key = keys.iter().find(|key| key.name.eq_ignore_ascii_case(step)).copied();
+            let key = key.ok_or_else(|| {
+                let near = schema::nearest(step, keys.iter().map(|key| key.name));
+                let near = near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default();
+                cni::Error::config(format!("there is no key {step:?}")).detail(near)
+            })?;
+            keys = key.takes.keys().iter().collect();
+            found = Some(key);
+        }
+        Ok(found.ok_or_else(|| cni::Error::config("no key is named"))?)
+    }
+
+    fn json(&self) -> Value {
+        let keys: Vec<Value> = self.keys().into_iter().map(key_json).collect();
+        match self {
+            Self::Network => json!({"keys": keys}),
+            Self::Plugin(plugin) => json!({
+                "plugin": plugin.name, "role": plugin.role.name(), "about": plugin.about,
+                "capabilities": plugin.capabilities, "keys": keys,
+            }),
+        }
+    }
+
+    fn text(&self, settings: &Settings, ui: &Ui) -> String {
+        let mut text = match self {
+            Self::Network => format!(
+                "{}: a file of {}\n",
+                ui.styled(Style::Name, "network"),
+                settings.conf.path().display()
+            ),
+            Self::Plugin(plugin) => {
+                format!("{}, {}\n{}\n", ui.styled(Style::Name, plugin.name), plugin.role.name(), plugin.about)
+            }
+        };
+        let keys = self.keys();
+        if !keys.is_empty() {
+            text += &format!("\n{}", key_table(&keys).render(ui, ""));
+        }
+        if let Self::Plugin(plugin) = self
+            && !plugin.capabilities.is_empty()
+        {
+            text += &format!("\nCapability arguments: {}\n", plugin.capabilities.join(", "));
+        }
+        text
+    }
+}
+
+fn overview(ui: &Ui) -> String {
+    let mut table = Table::new(["PLUGIN", "WHAT IT IS", "WHAT IT DOES"]);
+    for plugin in schema::plugins() {
+        table.row([
+            (plugin.name.to_owned(), Style::Name),
+            (plugin.role.name().to_owned(), Style::Dim),
+            (plugin.about.to_owned(), Style::Plain),
+        ]);
+    }
+    let codes: Vec<String> = codes::ALL.iter().map(u32::to_string).collect();
+    let more =
+        format!("\nMore: a plugin, PLUGIN.KEY, network.KEY, or an error code ({})\n", codes.join(", "));
+    table.render(ui, "") + &more
+}
+
+fn key_table(keys: &[&Key]) -> Table {
+    let mut table = Table::new(["KEY", "DEFAULT", "WHAT IT DOES"]);
+    for key in keys {
+        let default =
+            if key.is_required() { ("required", Style::Warning) } else { (key.default, Style::Dim) };
+        let (name, about) = (key.name.to_owned(), key.about.to_owned());
+        table.row([(name, Style::Name), (default.0.to_owned(), default.1), (about, Style::Plain)]);
+    }
+    table
+}
+
+fn key_json(key: &Key) -> Value {
+    let inner: Vec<Value> = key.takes.keys().iter().map(key_json).collect();
+    json!({
+        "key": key.name, "takes": key.takes.describe(), "required": key.is_required(),
+        "default": Some(key.default).filter(|default| !default.is_empty()), "about": key.about, "keys": inner,
+    })
+}
+
+fn key_text(topic: &str, key: &Key, ui: &Ui) -> String {
+    let default = if key.is_required() { "none: it is required" } else { key.default };
+    let mut text = format!("{}\n{}\n\n", ui.styled(Style::Name, topic), key.about);
+    text += &format!("  takes    {}\n  default  {default}\n", key.takes.describe());
+    let inner: Vec<&Key> = key.takes.keys().iter().collect();
+    if !inner.is_empty() {
+        text += &format!("\n{}", key_table(&inner).render(ui, ""));
+    }
+    text
+}
+
+fn code_text(code: &Explained, ui: &Ui) -> String {
+    let title = ui.styled(Style::Bold, &format!("Code {}: {}", code.code, code.meaning));
+    format!("{title}\n{}\n", code.advice)
+}

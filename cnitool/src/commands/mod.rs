@@ -1,0 +1,44 @@
+//! One module for each group of commands.
+
+mod attachment;
+mod explain;
+mod gc;
+mod graph;
+mod list;
+mod shell;
+mod show;
+mod status;
+mod validate;
+mod version;
+
+pub use show::mapped_ports;
+
+use std::process::ExitCode;
+
+use runtime::Result;
+
+use crate::cli::Command;
+use crate::settings::Settings;
+use crate::ui::Ui;
+
+/// Runs a command. A failure that is its answer (a network that is not ready) is an exit code, not an error.
+pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
+    match command {
+        Command::Add { target, keep } => attachment::add(&target, keep, settings, ui)?,
+        Command::Check { target } => attachment::check(&target, settings, ui)?,
+        Command::Del { target } => attachment::del(&target, settings, ui)?,
+        Command::Gc { network, all, .. } => gc::run(&network, all, settings, ui)?,
+        Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
+        Command::Version { names } => version::run(&names, settings, ui)?,
+        Command::List { what } => list::run(what, settings, ui)?,
+        Command::Show { words } => show::run(&words, settings, ui)?,
+        Command::Completion { shell } => shell::completion(shell, ui),
+        Command::Man => shell::manual(ui)?,
+        Command::Validate { file } => return validate::run(&file, settings, ui),
+        Command::Explain { topic } => explain::run(topic.as_deref(), settings, ui)?,
+        Command::Graph { network, format, to } => {
+            graph::run(network.as_deref(), format, to.as_deref(), settings, ui)?
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

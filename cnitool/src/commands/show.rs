@@ -1,0 +1,211 @@
+//! `show`: what ADD promised, beside what the kernel has now.
+
+use std::path::Path;
+
+use cni::{AddResult, Interface, json};
+use ipnetwork::IpNetwork;
+use netlink::{Link, Route};
+use runtime::{Entry, Error, Result};
+use serde_json::{Value, json};
+
+use crate::live::{Live, state};
+use crate::settings::Settings;
+use crate::table::Table;
+use crate::ui::{Style, Ui};
+
+/// All attachments that every word fits.
+pub fn run(words: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
+    let mut entries = settings.runtime.results().list()?;
+    entries.retain(|entry| words.iter().all(|word| fits(entry, word)));
+    if entries.is_empty() {
+        let what = if words.is_empty() {
+            "no attachment".to_owned()
+        } else {
+            format!("no attachment fits {}", words.join(" "))
+        };
+        return Err(Error::from(cni::Error::config(what).detail("`cnitool list attachments` lists them")));
+    }
+    let host = Live::host();
+    let views: Vec<View<'_>> = entries.iter().map(|entry| View::of(entry, host.as_ref())).collect();
+    ui.either(
+        || views.iter().map(View::json).collect(),
+        || views.iter().map(|view| view.text(ui)).collect::<Vec<_>>().join("\n"),
+    );
+    Ok(())
+}
+
+fn fits(entry: &Entry, word: &str) -> bool {
+    let at = &entry.attach.at;
+    let netns = entry.attach.netns.as_deref();
+    entry.network.as_str() == word
+        || at.ifname.as_str() == word
+        || at.container.starts_with(word)
+        || netns
+            .is_some_and(|path| path == Path::new(word) || path.file_name().is_some_and(|name| name == word))
+}
+
+/// An attachment, and what is there of it.
+struct View<'a> {
+    entry: &'a Entry,
+    result: AddResult,
+    host: Option<&'a Live>,
+    container: Option<Live>,
+}
+
+impl<'a> View<'a> {
+    fn of(entry: &'a Entry, host: Option<&'a Live>) -> Self {
+        let container = entry.attach.netns.as_deref().and_then(Live::at);
+        Self { entry, result: entry.result().unwrap_or_default(), host, container }
+    }
+
+    /// The link of an interface of the result, if it is still there.
+    fn link(&self, interface: &Interface) -> Option<&Link> {
+        let live = if interface.sandbox.is_some() { self.container.as_ref() } else { self.host };
+        live?.link(&interface.name)
+    }
+
+    fn state(&self, interface: &Interface) -> (&'static str, Style) {
+        match self.link(interface).map(state) {
+            Some("up") => ("up", Style::Good),
+            Some(other) => (other, Style::Warning),
+            None => ("gone", Style::Bad),
+        }
+    }
+
+    /// Whether an address of the result is still set.
+    fn has_address(&self, index: Option<usize>, net: IpNetwork) -> bool {
+        let Some(interface) = index.and_then(|i| self.result.interfaces.get(i)) else { return false };
+        let live = if interface.sandbox.is_some() { self.container.as_ref() } else { self.host };
+        let Some((live, link)) = live.zip(self.link(interface)) else { return false };
+        live.addresses_of(link).any(|address| address.net == net)
+    }
+
+    fn has_route(&self, route: &cni::Route) -> bool {
+        let same = |live: &Route| live.dst == route.dst && (route.gw.is_none() || live.gateway == route.gw);
+        self.container.as_ref().is_some_and(|live| live.routes.iter().any(same))
+    }
+
+    /// `hostIP:hostPort/protocol → containerPort`, for each mapping that was asked for.
+    fn ports(&self) -> Vec<String> {
+        mapped_ports(self.entry)
+    }
+
+    fn text(&self, ui: &Ui) -> String {
+        let at = &self.entry.attach.at;
+        let title = format!("{} of container {} on network {}", at.ifname, at.container, self.entry.network);
+        let mut text = format!("{}\n", ui.styled(Style::Bold, &title));
+        let netns = self.entry.attach.netns.as_deref();
+        let (path, there) = match (netns, &self.container) {
+            (None, _) => ("none".to_owned(), ui.styled(Style::Dim, "")),
+            (Some(path), Some(_)) => (path.display().to_string(), ui.styled(Style::Good, "there")),
+            (Some(path), None) => (path.display().to_string(), ui.styled(Style::Bad, "gone")),
+        };
+        text += &format!("  namespace {path} {there}\n");
+        for table in [self.interfaces(), self.addresses(), self.routes()] {
+            if !table.is_empty() {
+                text += &table.render(ui, "  ");
+            }
+        }
+        for port in self.ports() {
+            text += &format!("  port {port}\n");
+        }
+        text
+    }
+
+    fn interfaces(&self) -> Table {
+        let mut table = Table::new(["INTERFACE", "STATE", "KIND", "MAC", "MTU", "IN", "PORT OF"]);
+        for interface in &self.result.interfaces {
+            let link = self.link(interface);
+            let (state, style) = self.state(interface);
+            let mtu = link.map(|link| link.mtu).or(interface.mtu);
+            let mac =
+                link.and_then(|link| link.mac).map(|mac| mac.to_string()).or_else(|| interface.mac.clone());
+            let master =
+                link.and_then(|link| self.host?.master(link)).filter(|_| interface.sandbox.is_none());
+            table.row([
+                (interface.name.clone(), Style::Name),
+                (state.to_owned(), style),
+                (link.and_then(|link| link.kind.clone()).unwrap_or_default(), Style::Plain),
+                (mac.unwrap_or_default(), Style::Plain),
+                (mtu.map(|mtu| mtu.to_string()).unwrap_or_default(), Style::Plain),
+                (if interface.sandbox.is_some() { "container" } else { "host" }.to_owned(), Style::Plain),
+                (master.map(|link| link.name.clone()).unwrap_or_default(), Style::Plain),
+            ]);
+        }
+        table
+    }
+
+    fn addresses(&self) -> Table {
+        let mut table = Table::new(["ADDRESS", "STATE", "GATEWAY"]);
+        for ip in &self.result.ips {
+            let (state, style) = there(self.has_address(ip.interface, ip.address));
+            let gateway = ip.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
+            table.row([(ip.address.to_string(), Style::Plain), (state, style), (gateway, Style::Plain)]);
+        }
+        table
+    }
+
+    fn routes(&self) -> Table {
+        let mut table = Table::new(["ROUTE", "STATE", "VIA"]);
+        for route in &self.result.routes {
+            let (state, style) = there(self.has_route(route));
+            let via = route.gw.map(|gateway| gateway.to_string()).unwrap_or_default();
+            table.row([(route.dst.to_string(), Style::Plain), (state, style), (via, Style::Plain)]);
+        }
+        table
+    }
+
+    fn json(&self) -> Value {
+        let at = &self.entry.attach.at;
+        let interface = |interface: &Interface| {
+            let link = self.link(interface);
+            json!({
+                "name": interface.name,
+                "sandbox": interface.sandbox,
+                "state": self.state(interface).0,
+                "kind": link.and_then(|link| link.kind.clone()),
+                "mac": link.and_then(|link| link.mac).map(|mac| mac.to_string()),
+                "mtu": link.map(|link| link.mtu),
+            })
+        };
+        json!({
+            "network": self.entry.network.as_str(),
+            "containerID": at.container.as_str(),
+            "ifname": at.ifname.as_str(),
+            "netns": self.entry.attach.netns,
+            "alive": self.container.is_some(),
+            "result": self.entry.result,
+            "interfaces": self.result.interfaces.iter().map(interface).collect::<Vec<_>>(),
+            "addresses": self.result.ips.iter().map(|ip| json!({
+                "address": ip.address.to_string(), "there": self.has_address(ip.interface, ip.address),
+            })).collect::<Vec<_>>(),
+            "routes": self.result.routes.iter().map(|route| json!({
+                "dst": route.dst.to_string(), "gw": route.gw, "there": self.has_route(route),
+            })).collect::<Vec<_>>(),
+            "ports": self.ports(),
+            "args": self.entry.attach.args.to_string(),
+            "capabilityArgs": self.entry.attach.capability_args,
+        })
+    }
+}
+
+fn there(is: bool) -> (String, Style) {
+    if is { ("there".to_owned(), Style::Good) } else { ("gone".to_owned(), Style::Bad) }
+}
+
+/// The port mappings that an attachment was made with.
+pub fn mapped_ports(entry: &Entry) -> Vec<String> {
+    let mappings = entry.attach.capability_args.get("portMappings").and_then(Value::as_array);
+    mappings
+        .into_iter()
+        .flatten()
+        .map(|mapping| {
+            let number = |key| json::member(mapping, key).and_then(Value::as_u64).unwrap_or_default();
+            let text =
+                |key| json::member(mapping, key).and_then(Value::as_str).filter(|text| !text.is_empty());
+            let protocol = text("protocol").unwrap_or("tcp");
+            let host_ip = text("hostIP").unwrap_or("*");
+            format!("{host_ip}:{}/{protocol} → {}", number("hostPort"), number("containerPort"))
+        })
+        .collect()
+}

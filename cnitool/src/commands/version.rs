@@ -1,0 +1,63 @@
+//! `version`.
+
+use cni::{PluginType, Version};
+use runtime::Result;
+use serde_json::{Value, json};
+
+use crate::settings::Settings;
+use crate::table::Table;
+use crate::ui::{Style, Ui};
+
+/// What cnitool speaks, or plugins by their names or those of their networks.
+pub fn run(names: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
+    if names.is_empty() {
+        let own = env!("CARGO_PKG_VERSION");
+        let spoken: Vec<&str> = Version::ALL.map(Version::as_str).to_vec();
+        ui.either(
+            || json!({"cnitool": own, "supportedVersions": spoken}),
+            || format!("cnitool {own} (Ferrule)\nCNI protocol versions supported: {}\n", Version::list()),
+        );
+        return Ok(());
+    }
+    let kinds = kinds(names, settings)?;
+    let asked: Vec<(PluginType, Result<Vec<String>>)> =
+        kinds.into_iter().map(|kind| (kind.clone(), settings.runtime.versions(&kind))).collect();
+    ui.either(|| asked.iter().map(|(kind, versions)| json(kind, versions)).collect(), || table(&asked, ui));
+    asked.into_iter().find_map(|(_, versions)| versions.err()).map_or(Ok(()), Err)
+}
+
+/// A name is that of a network, or else of a plugin.
+fn kinds(names: &[String], settings: &Settings) -> Result<Vec<PluginType>> {
+    let mut kinds = Vec::new();
+    for name in names {
+        match settings.conf.find(name) {
+            Ok(network) => kinds.extend(network.plugins.into_iter().map(|plugin| plugin.kind)),
+            Err(_) => kinds.push(plugin(name)?),
+        }
+    }
+    Ok(kinds)
+}
+
+fn plugin(name: &str) -> Result<PluginType> {
+    Ok(PluginType::parse(name).map_err(|e| cni::Error::config(format!("the plugin's name {e}")))?)
+}
+
+fn json(kind: &PluginType, versions: &Result<Vec<String>>) -> Value {
+    json!({
+        "plugin": kind.as_str(),
+        "supportedVersions": versions.as_ref().ok(),
+        "error": versions.as_ref().err().map(ToString::to_string),
+    })
+}
+
+fn table(asked: &[(PluginType, Result<Vec<String>>)], ui: &Ui) -> String {
+    let mut table = Table::new(["PLUGIN", "VERSIONS"]);
+    for (kind, versions) in asked {
+        let spoken = match versions {
+            Ok(versions) => (versions.join(", "), Style::Plain),
+            Err(_) => ("does not answer".to_owned(), Style::Bad),
+        };
+        table.row([(kind.to_string(), Style::Name), spoken]);
+    }
+    table.render(ui, "")
+}

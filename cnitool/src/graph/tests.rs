@@ -1,0 +1,81 @@
+use super::*;
+
+/// Two pods on a bridge, one of them with a second interface that has no bridge; a gone one.
+fn graph() -> Graph {
+    let trunk = |name: &str, kind: &str, address: &str| Trunk {
+        name: name.into(),
+        kind: kind.into(),
+        state: "up",
+        addresses: vec![address.into()],
+    };
+    let interface = |name: &str, host_end: Option<&str>, trunk| Interface {
+        name: name.into(),
+        network: "pods".into(),
+        state: "up",
+        addresses: vec!["10.0.0.2/24".into()],
+        ports: vec!["*:80/tcp → 8080".into()],
+        host_end: host_end.map(Into::into),
+        trunk,
+    };
+    let container = |id: &str, alive, interfaces| Container {
+        id: id.into(),
+        netns: "/run/netns/x".into(),
+        alive,
+        interfaces,
+    };
+    Graph {
+        trunks: vec![trunk("cni0", "bridge", "10.0.0.1/24"), trunk("host", "namespace", "fd00::1/64")],
+        containers: vec![
+            container("web", true, vec![interface("eth0", Some("veth1"), 0), interface("eth1", None, 1)]),
+            container("<db>", false, vec![interface("eth0", Some("veth2"), 0)]),
+        ],
+    }
+}
+
+#[test]
+fn the_text_is_a_tree_with_every_attachment_below_its_bridge() {
+    let common = clap::Parser::try_parse_from(["cnitool", "--color", "never", "graph"]);
+    let cli: crate::cli::Cli = common.unwrap();
+    let expected = "\
+cni0 up bridge 10.0.0.1/24
+├─ veth1 ── eth0 up 10.0.0.2/24 in web, network pods
+│    port *:80/tcp → 8080
+└─ veth2 ── eth0 up 10.0.0.2/24 in <db> (gone), network pods
+     port *:80/tcp → 8080
+host up namespace fd00::1/64
+└─ eth1 up 10.0.0.2/24 in web, network pods
+     port *:80/tcp → 8080
+";
+    assert_eq!(text(&graph(), &crate::ui::Ui::new(&cli.common)), expected);
+    assert_eq!(text(&Graph::default(), &crate::ui::Ui::new(&cli.common)), "no attachments\n");
+}
+
+#[test]
+fn the_dot_form_has_every_edge_and_no_loose_quote() {
+    let mut graph = graph();
+    graph.containers[0].id = "a\"b\\".into();
+    let dot = dot(&graph);
+    for edge in ["trunk0 -> end0_0 -> if0_0;", "trunk1 -> if0_1;", "trunk0 -> end1_0 -> if1_0;"] {
+        assert!(dot.contains(edge), "{edge} in {dot}");
+    }
+    assert!(dot.contains(r#"label="a\"b\\\n/run/netns/x""#), "{dot}");
+    assert_eq!(dot.matches('{').count(), dot.matches('}').count());
+}
+
+#[test]
+fn the_svg_escapes_names_and_nothing_in_a_column_overlaps() {
+    let svg = svg(&graph());
+    assert!(svg.contains("&lt;db&gt;") && !svg.contains("<db>"), "{svg}");
+    let number = |line: &str, key: &str| -> usize {
+        let (_, rest) = line.split_once(&format!(" {key}=\"")).unwrap();
+        rest.split('"').next().unwrap().parse().unwrap()
+    };
+    let boxes: Vec<_> = svg.lines().filter(|line| line.starts_with("<rect x=")).collect();
+    assert_eq!(boxes.len(), 2 + 2 + 3, "trunks, host ends, interfaces");
+    for (i, a) in boxes.iter().enumerate() {
+        for b in boxes[..i].iter().filter(|b| number(b, "x") == number(a, "x")) {
+            let (first, second) = if number(a, "y") < number(b, "y") { (a, b) } else { (b, a) };
+            assert!(number(first, "y") + number(first, "height") < number(second, "y"), "{first}\n{second}");
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! For the terminal: a tree.
+
+use super::{Container, Graph, Interface};
+use crate::ui::{Style, Ui};
+
+/// Every trunk with what hangs on it.
+pub fn text(graph: &Graph, ui: &Ui) -> String {
+    if graph.trunks.is_empty() {
+        return "no attachments\n".to_owned();
+    }
+    let mut text = String::new();
+    for (index, trunk) in graph.trunks.iter().enumerate() {
+        let about = format!("{} {}", trunk.kind, trunk.addresses.join(" "));
+        let state = ui.styled(style(trunk.state), trunk.state);
+        text += &format!("{} {state} {}\n", ui.styled(Style::Bold, &trunk.name), about.trim());
+        let branches = graph.containers.iter().flat_map(|c| c.interfaces.iter().map(move |i| (c, i)));
+        let branches: Vec<_> = branches.filter(|(_, interface)| interface.trunk == index).collect();
+        for (i, (container, interface)) in branches.iter().enumerate() {
+            text += &branch(container, interface, i + 1 == branches.len(), ui);
+        }
+    }
+    text
+}
+
+fn branch(container: &Container, interface: &Interface, last: bool, ui: &Ui) -> String {
+    let (knee, stem) = if last { ("└─", "  ") } else { ("├─", "│ ") };
+    let host_end = interface.host_end.as_ref().map(|end| format!(" {end} ──")).unwrap_or_default();
+    let state = ui.styled(style(interface.state), interface.state);
+    let name = ui.styled(Style::Name, &interface.name);
+    let addresses = interface.addresses.join(" ");
+    let gone = if container.alive { String::new() } else { ui.styled(Style::Bad, " (gone)") };
+    let place = format!("{}{gone}, network {}", container.id, interface.network);
+    let mut text = format!("{knee}{host_end} {name} {state} {addresses} in {place}\n");
+    for port in &interface.ports {
+        text += &format!("{stem}   port {port}\n");
+    }
+    text
+}
+
+fn style(state: &str) -> Style {
+    match state {
+        "up" => Style::Good,
+        "gone" => Style::Bad,
+        _ => Style::Warning,
+    }
+}

@@ -1,0 +1,61 @@
+//! What the kernel has now: links, addresses and routes of a namespace. Read only.
+
+use std::path::Path;
+
+use netlink::{Address, Link, Netlink, OperState, Route, RouteFilter};
+use netns::NetNs;
+
+/// A namespace, looked at once.
+#[derive(Debug, Default)]
+pub struct Live {
+    pub links: Vec<Link>,
+    pub addresses: Vec<Address>,
+    pub routes: Vec<Route>,
+}
+
+impl Live {
+    /// The namespace that cnitool itself runs in.
+    pub fn host() -> Option<Self> {
+        Self::look(&Netlink::open().ok()?)
+    }
+
+    /// The namespace at a path; none if it is gone or may not be entered.
+    pub fn at(path: &Path) -> Option<Self> {
+        let netns = NetNs::open_if_present(path).ok()??;
+        Self::look(&netns.enter(Netlink::open).ok()?.ok()?)
+    }
+
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.iter().find(|link| link.name == name)
+    }
+
+    /// The bridge (or bond, VRF) that a link is a port of.
+    pub fn master(&self, link: &Link) -> Option<&Link> {
+        self.links.iter().find(|other| Some(other.index) == link.master)
+    }
+
+    /// The addresses of a link that packets can come from beyond it.
+    pub fn addresses_of(&self, link: &Link) -> impl Iterator<Item = &Address> {
+        self.addresses.iter().filter(|address| address.index == link.index)
+    }
+
+    fn look(netlink: &Netlink) -> Option<Self> {
+        Some(Self {
+            links: netlink.links().ok()?,
+            addresses: netlink.addresses(None).ok()?,
+            routes: netlink.routes(RouteFilter::default()).ok()?,
+        })
+    }
+}
+
+/// In a word.
+pub fn state(link: &Link) -> &'static str {
+    match (link.up, link.state) {
+        (false, _) => "down",
+        (true, OperState::Up | OperState::Unknown) => "up",
+        (true, OperState::LowerLayerDown) => "peer down",
+        (true, OperState::Down) => "no carrier",
+        (true, OperState::Dormant) => "dormant",
+        (true, OperState::Other) => "other",
+    }
+}

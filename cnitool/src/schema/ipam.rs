@@ -1,0 +1,99 @@
+//! Plugins that give addresses. Their keys stand in another plugin's `ipam`.
+
+use super::network::{DNS, ROUTE};
+use super::{Key, Plugin, Role, Type, key};
+
+pub const PLUGINS: &[Plugin] = &[
+    Plugin {
+        name: "host-local",
+        role: Role::Ipam,
+        about: "Gives addresses from ranges, and keeps the leases in files of this host.",
+        keys: HOST_LOCAL,
+        capabilities: &["ips", "ipRanges"],
+    },
+    Plugin {
+        name: "static",
+        role: Role::Ipam,
+        about: "Gives the addresses that the configuration names.",
+        keys: &[
+            key(
+                "addresses",
+                Type::List(&Type::Object(ADDRESS)),
+                "those of the runtime",
+                "Addresses to give.",
+            ),
+            key("routes", Type::List(&Type::Object(ROUTE)), "none", "Routes for the container."),
+            key("dns", Type::Object(DNS), "none", "Settings for the container's resolver."),
+        ],
+        capabilities: &["ips"],
+    },
+    Plugin {
+        name: "dhcp",
+        role: Role::Ipam,
+        about: "Gets an address from a DHCP server, through a daemon that renews the lease.",
+        keys: &[
+            key("daemonSocketPath", Type::Path, "/run/cni/dhcp.sock", "Socket of the daemon."),
+            key(
+                "provide",
+                Type::List(&Type::Object(PROVIDE)),
+                "none",
+                "Options that are sent to the server.",
+            ),
+            key(
+                "request",
+                Type::List(&Type::Object(REQUEST)),
+                "none",
+                "Options that the server must answer.",
+            ),
+            key("priority", Type::Number(0, 4_294_967_295), "the kernel's", "Metric of the routes."),
+        ],
+        capabilities: &[],
+    },
+];
+
+const HOST_LOCAL: &[Key] = &[
+    key(
+        "ranges",
+        Type::List(&Type::List(&Type::Object(RANGE))),
+        "the single range of subnet",
+        "Range sets: a container gets one address from each; the ranges of a set continue each other.",
+    ),
+    key("subnet", Type::Cidr, "none", "The old form of a single range: its subnet."),
+    key("rangeStart", Type::Ip, "the subnet's first", "The old form: first address that is given out."),
+    key("rangeEnd", Type::Ip, "the subnet's last", "The old form: last address that is given out."),
+    key("gateway", Type::Ip, "the subnet's first", "The old form: gateway, which is never given out."),
+    key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and blocks that are never given out."),
+    key("routes", Type::List(&Type::Object(ROUTE)), "none", "Routes for the container."),
+    key(
+        "dataDir",
+        Type::Path,
+        "/var/lib/cni/networks",
+        "Directory of leases; each network has a folder in it.",
+    ),
+    key("resolvConf", Type::Path, "none", "File that the container's resolver settings are taken from."),
+    key("resetOnReboot", Type::Bool, "false", "Leases of before the host's last start are given up."),
+];
+
+const RANGE: &[Key] = &[
+    key("subnet", Type::Cidr, "", "Subnet."),
+    key("rangeStart", Type::Ip, "the subnet's first", "First address that is given out."),
+    key("rangeEnd", Type::Ip, "the subnet's last", "Last address that is given out."),
+    key("gateway", Type::Ip, "the subnet's first", "Gateway, which is never given out."),
+    key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and blocks that are never given out."),
+];
+
+const ADDRESS: &[Key] = &[
+    key("address", Type::Cidr, "", "Address with its prefix length."),
+    key("gateway", Type::Ip, "none", "The subnet's gateway."),
+];
+
+const PROVIDE: &[Key] = &[
+    key("option", Type::Text, "", "Number or name of the option, see dhcp-options(5)."),
+    key("value", Type::Text, "none", "Its value."),
+    key("fromArg", Type::Text, "none", "Key of CNI_ARGS that has its value."),
+];
+
+const REQUEST: &[Key] = &[
+    key("skipDefault", Type::Bool, "false", "Leave out what is asked for by default."),
+    key("option", Type::Text, "none", "Number or name of the option, see dhcp-options(5)."),
+];

@@ -1,0 +1,81 @@
+//! Keys of a network, and those that every plugin has (SPEC.md, section 1).
+
+use super::{Key, Type, key};
+
+/// Keys of a configuration list.
+pub const LIST: &[Key] = &[
+    key("cniVersion", Type::Version, "0.2.0", "Version of the protocol that the plugins are spoken to in."),
+    key(
+        "cniVersions",
+        Type::List(&Type::Version),
+        "none",
+        "Other versions that the configuration fits; the highest that both sides know is taken.",
+    ),
+    key(
+        "name",
+        Type::Text,
+        "",
+        "Name of the network: letters, digits, '_', '.' and '-'; unique on the host.",
+    ),
+    key("disableCheck", Type::BoolOrText, "false", "CHECK succeeds without asking the plugins."),
+    key(
+        "disableGC",
+        Type::BoolOrText,
+        "false",
+        "GC does nothing: the network is shared with another runtime.",
+    ),
+    key(
+        "loadOnlyInlinedPlugins",
+        Type::BoolOrText,
+        "false",
+        "Plugins from the folder beside the file that has the network's name are left out.",
+    ),
+    key("plugins", Type::List(&Type::Any), "those of the folder NAME/", "The plugins, in the order of ADD."),
+];
+
+/// Keys of every plugin.
+pub const PLUGIN: &[Key] = &[
+    key("type", Type::Text, "", "Name of the plugin's executable, looked for in CNI_PATH."),
+    key("name", Type::Text, "that of the network", "Overwritten by the runtime with the network's name."),
+    key(
+        "cniVersion",
+        Type::Version,
+        "that of the network",
+        "Overwritten by the runtime with the network's version.",
+    ),
+    key(
+        "capabilities",
+        Type::Map(&Type::Bool),
+        "none",
+        "Capability arguments of the runtime that the plugin is to get, such as {\"portMappings\": true}.",
+    ),
+    key("ipam", Type::Ipam, "no addresses", "Address plugin to delegate to, and its keys."),
+    key("dns", Type::Object(DNS), "none", "Settings for the container's resolver."),
+    key(
+        "args",
+        Type::Any,
+        "none",
+        "Structured arguments, filled in by the runtime (args.cni.ips, args.cni.mac, ...).",
+    ),
+    key("runtimeConfig", Type::Any, "none", "Reserved: the runtime puts capability arguments here."),
+    key("prevResult", Type::Any, "none", "Reserved: the runtime puts the previous plugin's result here."),
+];
+
+/// Settings for a resolver.
+pub const DNS: &[Key] = &[
+    key("nameservers", Type::List(&Type::Ip), "none", "Name servers, by preference."),
+    key("domain", Type::Text, "none", "The local domain."),
+    key("search", Type::List(&Type::Text), "none", "Domains to search for short names."),
+    key("options", Type::List(&Type::Text), "none", "Options, see resolv.conf(5)."),
+];
+
+/// A route.
+pub const ROUTE: &[Key] = &[
+    key("dst", Type::Cidr, "", "Destination."),
+    key("gw", Type::Ip, "the subnet's gateway", "Next hop."),
+    key("mtu", Type::Number(0, 65535), "the link's", "MTU of the path, in bytes."),
+    key("advmss", Type::Number(0, 65535), "what the MTU allows", "MSS to advertise, in bytes."),
+    key("priority", Type::Number(0, 4_294_967_295), "the kernel's", "Metric; the lowest wins."),
+    key("table", Type::Number(0, 4_294_967_295), "254 (main)", "Routing table."),
+    key("scope", Type::Number(0, 255), "by the gateway", "Scope: 0 global, 253 link, 254 host."),
+];

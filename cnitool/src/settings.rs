@@ -1,0 +1,119 @@
+//! What the command line and the environment come to.
+
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+use cni::{CniArgs, Code, Error};
+use runtime::{Attach, Cache, ConfDir, Network, Processes, Runtime};
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha512};
+
+use crate::cli::{Common, Names};
+use crate::trace::Traced;
+use crate::ui::Ui;
+
+/// Where plugins are looked for unless CNI_PATH says otherwise.
+const PLUGIN_PATH: &str = "/opt/cni/bin";
+const NETNS_DIR: &str = "/run/netns";
+
+/// Where everything is.
+#[derive(Debug)]
+pub struct Settings {
+    pub conf: ConfDir,
+    pub runtime: Runtime,
+    pub path: Vec<PathBuf>,
+}
+
+impl Settings {
+    /// An empty variable counts as none.
+    pub fn new(common: &Common) -> Self {
+        let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
+        let path = common.plugin_path.as_deref().filter(|path| !path.is_empty()).unwrap_or(PLUGIN_PATH);
+        let path: Vec<PathBuf> = std::env::split_paths(path)
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .map(|dir| absolute(&dir))
+            .collect();
+        let plugins = Processes { deadline: Duration::from_secs(common.timeout), ..Processes::default() };
+        let cache = common.cache_dir.as_ref().map_or_else(Cache::default, Cache::new);
+        let mut runtime = Runtime::new(path.clone()).cache(cache);
+        runtime = if common.verbose { runtime.exec(Traced(plugins)) } else { runtime.exec(plugins) };
+        Self { conf: ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into())), runtime, path }
+    }
+
+    /// A network that is to be taken down: if its file is gone, as it was when attachments were made.
+    pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
+        self.conf.find(name).or_else(|missing| {
+            let known = self.runtime.results().list()?;
+            let cached = known.iter().find(|entry| entry.network.as_str() == name);
+            let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
+            ui.warn(&format!(
+                "network {name} is not configured any more: using the configuration of its last ADD"
+            ));
+            Ok(network)
+        })
+    }
+}
+
+/// The attachment that the command line names.
+pub fn attach(netns: &str, names: &Names) -> runtime::Result<Attach> {
+    let said = |value: &Option<String>| value.clone().filter(|value| !value.is_empty());
+    let netns = netns_path(netns);
+    let container = said(&names.container_id).unwrap_or_else(|| container_id(&netns));
+    let ifname = said(&names.ifname).unwrap_or_else(|| "eth0".to_owned());
+    let invalid = |what: String| Error::new(Code::InvalidEnvironment, what);
+    let args = CniArgs::parse(&said(&names.args).unwrap_or_default());
+    let capabilities: Map<String, Value> = match said(&names.cap_args) {
+        None => Map::new(),
+        Some(text) => serde_json::from_str(&text)
+            .map_err(|e| invalid(format!("the capability arguments are not a JSON object: {e}")))?,
+    };
+    let mut attach = Attach::new(&container, &ifname)?.netns(&netns);
+    attach = attach.args(args.map_err(|e| invalid(format!("CNI_ARGS {e}")))?);
+    Ok(capabilities.into_iter().fold(attach, |attach, (name, value)| attach.capability(&name, value)))
+}
+
+/// As the reference's cnitool makes it, so that either one finds the other's attachments.
+fn container_id(netns: &Path) -> String {
+    let hash = Sha512::digest(netns.as_os_str().as_encoded_bytes());
+    hash[..10].iter().fold("cnitool-".to_owned(), |id, byte| format!("{id}{byte:02x}"))
+}
+
+/// A path, or the name of a namespace as `ip netns` lists it.
+fn netns_path(text: &str) -> PathBuf {
+    let named = Path::new(NETNS_DIR).join(text);
+    if !text.contains('/') && !Path::new(text).exists() && named.exists() {
+        named
+    } else {
+        absolute(Path::new(text))
+    }
+}
+
+/// Absolute, and without `.` and `..`.
+fn absolute(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    whole.components().fold(PathBuf::new(), |mut clean, component| {
+        match component {
+            Component::ParentDir => drop(clean.pop()),
+            Component::CurDir => {}
+            other => clean.push(other),
+        }
+        clean
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_containers_id_is_the_one_that_the_references_cnitool_makes() {
+        // printf /run/netns/testing | sha512sum | cut -c-20
+        assert_eq!(container_id(Path::new("/run/netns/testing")), "cnitool-43057b9dcc39fe733071");
+    }
+
+    #[test]
+    fn a_path_is_made_absolute_and_clean() {
+        assert_eq!(absolute(Path::new("/run/./netns//../netns/x")), Path::new("/run/netns/x"));
+        assert!(absolute(Path::new("x")).is_absolute());
+    }
+}

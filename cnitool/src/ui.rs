@@ -1,0 +1,138 @@
+//! What people and programs get to see.
+
+use std::env;
+use std::io::{IsTerminal, Write, stderr, stdout};
+
+use runtime::{Error, Failure};
+use serde_json::{Value, json};
+
+use crate::cli::{Common, Form, When};
+
+/// A colour's or weight's number (ECMA-48, SGR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    Plain,
+    Bold,
+    Dim,
+    Good,
+    Bad,
+    Warning,
+    Name,
+}
+
+/// How to print.
+#[derive(Clone, Copy, Debug)]
+pub struct Ui {
+    form: Option<Form>,
+    terminal: bool,
+    color: bool,
+    color_err: bool,
+}
+
+impl Ui {
+    pub fn new(common: &Common) -> Self {
+        let wanted = |terminal: bool| match common.color {
+            When::Always => true,
+            When::Never => false,
+            When::Auto => terminal && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
+        };
+        let terminal = stdout().is_terminal();
+        Self {
+            form: common.output,
+            terminal,
+            color: wanted(terminal),
+            color_err: wanted(stderr().is_terminal()),
+        }
+    }
+
+    /// JSON was asked for.
+    pub fn json(&self) -> bool {
+        self.form == Some(Form::Json)
+    }
+
+    /// JSON was asked for, or nothing was and a program reads: for what the reference's cnitool prints as JSON.
+    pub fn json_unless_seen(&self) -> bool {
+        self.form.map_or(!self.terminal, |form| form == Form::Json)
+    }
+
+    /// Whether somebody looks at stdout.
+    pub fn is_seen(&self) -> bool {
+        self.terminal
+    }
+
+    pub fn styled(&self, style: Style, text: &str) -> String {
+        paint(self.color, style, text)
+    }
+
+    /// Prints text that has its line breaks. Whoever does not read on is no reason to fail.
+    pub fn print(&self, text: &str) {
+        stdout().write_all(text.as_bytes()).ok();
+    }
+
+    pub fn print_json(&self, value: &Value) {
+        let text = serde_json::to_string_pretty(value).unwrap_or_default();
+        self.print(&format!("{text}\n"));
+    }
+
+    /// Prints one or the other.
+    pub fn either(&self, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
+        if self.json() { self.print_json(&json()) } else { self.print(&text()) }
+    }
+
+    pub fn warn(&self, text: &str) {
+        self.tell(&format!("{} {text}\n", paint(self.color_err, Style::Warning, "warning:")));
+    }
+
+    /// A line that the next one replaces: how far a long operation is. Only where somebody looks.
+    pub fn progress(&self, text: &str) {
+        if stderr().is_terminal() {
+            self.tell(&format!("\r\x1b[K{text}"));
+        }
+    }
+
+    /// Reports a failure.
+    pub fn fail(&self, error: &Error) {
+        if self.json() {
+            let failures: Vec<Value> = error.failures().map(failure).collect();
+            let text = json!({"code": error.code(), "msg": error.to_string(), "failures": failures});
+            return self.tell(&format!("{text:#}\n"));
+        }
+        for Failure { plugin, error } in error.failures() {
+            let culprit =
+                plugin.as_ref().map(|(kind, command)| format!("{kind} {command}: ")).unwrap_or_default();
+            let head = paint(self.color_err, Style::Bad, &format!("error {}:", error.code()));
+            self.tell(&format!("{head} {culprit}{}\n", error.msg()));
+            for detail in error.details().split("; ").filter(|detail| !detail.is_empty()) {
+                self.tell(&format!("  {}\n", paint(self.color_err, Style::Dim, detail)));
+            }
+        }
+    }
+
+    fn tell(&self, text: &str) {
+        stderr().write_all(text.as_bytes()).ok();
+    }
+}
+
+fn failure(Failure { plugin, error }: &Failure) -> Value {
+    let (kind, command) = match plugin {
+        Some((kind, command)) => (Some(kind.as_str()), Some(command.as_str())),
+        None => (None, None),
+    };
+    json!({
+        "plugin": kind, "command": command,
+        "code": error.code(), "msg": error.msg(), "details": error.details(),
+    })
+}
+
+fn paint(color: bool, style: Style, text: &str) -> String {
+    let code = match style {
+        Style::Plain => return text.to_owned(),
+        Style::Bold => "1",
+        Style::Dim => "2",
+        Style::Good => "32",
+        Style::Bad => "1;31",
+        Style::Warning => "33",
+        Style::Name => "36",
+    };
+    if color && !text.is_empty() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
