@@ -8,50 +8,38 @@
 //!   count nor keep their address, and are removed under the lock.
 //! - *Time does not grow with the leases*, see [`index`].
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
-
-use nix::libc;
 
 use crate::allocator::Leases;
 
 mod boot;
+mod directory;
 mod index;
 mod lease;
 mod status;
 
+use directory::{Content, Directory, NEW};
 use index::Index;
 pub use lease::{Lease, Owner};
 pub use status::check as status;
 
-const LOCK: &str = "lock";
-const NEW: &str = ".new";
 const BOOT: &str = ".boot_id";
 const LAST_RESERVED: &str = "last_reserved_ip.";
-/// More than a container's id and an interface's name can have.
-const LONGEST_LEASE: usize = 1024;
 
 /// A network's leases, locked until this is dropped.
 #[derive(Debug)]
 pub struct Store {
-    dir: PathBuf,
+    dir: Directory,
     /// None: not every lease is known to have an entry.
     index: Option<Index>,
     changed: bool,
     /// Closing it unlocks.
     _lock: File,
-}
-
-/// What a file that is named by an address turned out to be.
-enum Content {
-    Lease(Owner),
-    Torn,
-    NotAFile,
 }
 
 impl Store {
@@ -60,13 +48,11 @@ impl Store {
     /// # Errors
     /// Code 5: what failed on which file.
     pub fn create(data_dir: &Path, network: &NetworkName) -> Result<Self> {
-        let dir = directory(data_dir, network);
         loop {
-            let made = DirBuilder::new().recursive(true).mode(0o755).create(&dir);
-            made.map_err(|e| Error::io(format!("create the directory of leases {}", dir.display()), &e))?;
+            Directory::of(data_dir, network).create()?;
             // None: someone removed the directory in this moment.
-            if let Some(lock) = lock(&dir)? {
-                return Ok(Self::locked(dir, lock));
+            if let Some(store) = Self::open(data_dir, network)? {
+                return Ok(store);
             }
         }
     }
@@ -76,16 +62,13 @@ impl Store {
     /// # Errors
     /// As [`Store::create`].
     pub fn open(data_dir: &Path, network: &NetworkName) -> Result<Option<Self>> {
-        let dir = directory(data_dir, network);
-        Ok(lock(&dir)?.map(|lock| Self::locked(dir, lock)))
+        let dir = Directory::of(data_dir, network);
+        let Some(lock) = dir.lock()? else { return Ok(None) };
+        let index = Index::sealed(dir.path());
+        Ok(Some(Self { dir, index, changed: false, _lock: lock }))
     }
 
-    fn locked(dir: PathBuf, lock: File) -> Self {
-        let index = Index::sealed(&dir);
-        Self { dir, index, changed: false, _lock: lock }
-    }
-
-    /// The leases of an attachment, by address. Only if there are none: those of its container by files without an interface.
+    /// The leases of an attachment, by address. If there are none: those of its container that name no interface.
     ///
     /// # Errors
     /// Code 5: what failed on which file.
@@ -107,7 +90,7 @@ impl Store {
         let mut found = Vec::new();
         for &owner in owners {
             for ip in index.find(&owner.content()).ok()?? {
-                if matches!(self.read(ip), Ok(Content::Lease(holder)) if holder == *owner) {
+                if matches!(self.dir.read(ip), Ok(Content::Lease(holder)) if holder == *owner) {
                     found.push(Lease { ip, owner: owner.clone() });
                 }
             }
@@ -133,10 +116,10 @@ impl Store {
     /// Code 5 if the directory cannot be read. The value: what went wrong with single files.
     pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<Failures> {
         (self.index, self.changed) = (None, true);
-        let ips = addresses(&self.dir)?;
+        let ips = self.dir.addresses()?;
         let mut failures = Failures::new();
-        failures.note(self.remove(NEW));
-        let mut index = Index::begin(&self.dir, ips.len()).ok();
+        failures.note(self.dir.remove(NEW));
+        let mut index = Index::begin(self.dir.path(), ips.len()).ok();
         for ip in ips {
             match self.settle(ip, &mut keep) {
                 Ok(Some(owner)) => note(&mut index, |index| index.insert(&owner.content(), ip)),
@@ -152,12 +135,13 @@ impl Store {
     }
 
     /// Keeps a lease, and gives its owner, or removes it.
-    fn settle(&mut self, ip: IpAddr, keep: &mut impl FnMut(IpAddr, &Owner) -> bool) -> Result<Option<Owner>> {
-        match self.read(ip).map_err(|e| Error::io(format!("read lease {}", self.path(ip).display()), &e))? {
+    fn settle(&self, ip: IpAddr, keep: &mut impl FnMut(IpAddr, &Owner) -> bool) -> Result<Option<Owner>> {
+        let path = self.dir.lease(ip);
+        match self.dir.read(ip).map_err(|e| Error::io(format!("read lease {}", path.display()), &e))? {
             Content::Lease(owner) if keep(ip, &owner) => Ok(Some(owner)),
-            Content::Lease(_) | Content::Torn => self.remove(&ip.to_string()).map(|()| None),
+            Content::Lease(_) | Content::Torn => self.dir.remove(&ip.to_string()).map(|_| None),
             Content::NotAFile => {
-                Err(Error::new(Code::Io, format!("lease {} is not a regular file", self.path(ip).display())))
+                Err(Error::new(Code::Io, format!("lease {} is not a regular file", path.display())))
             }
         }
     }
@@ -167,13 +151,16 @@ impl Store {
     /// # Errors
     /// Code 5: what failed on which file.
     pub fn reserve(&mut self, at: &Attachment, ips: &[IpAddr]) -> Result<()> {
+        self.changed = true;
         let mut written = Vec::new();
         let outcome = ips.iter().enumerate().try_for_each(|(set, &ip)| {
             let lease = Lease { ip, owner: Owner::from(at) };
-            self.write(&ip.to_string(), &lease.owner.content())?;
+            self.dir.write(&ip.to_string(), &lease.owner.content())?;
             note(&mut self.index, |index| index.insert(&lease.owner.content(), ip));
             written.push(lease);
-            self.set_last_reserved(set, ip)
+            // In place: torn, this hint costs one turn of the round at most, while a rename over it makes ext4 write it
+            // to the disk at once (auto_da_alloc), which takes longer than all the rest of an ADD.
+            self.dir.write_in_place(&format!("{LAST_RESERVED}{set}"), &ip.to_string())
         });
         outcome.map_err(|error| {
             let left = written.iter().filter_map(|lease| self.release(lease).err());
@@ -186,24 +173,9 @@ impl Store {
     /// # Errors
     /// Code 5: what failed on which file.
     pub fn release(&mut self, lease: &Lease) -> Result<()> {
-        self.remove(&lease.ip.to_string())?;
+        self.changed |= self.dir.remove(&lease.ip.to_string())?;
         note(&mut self.index, |index| index.remove(&lease.owner.content(), lease.ip));
         Ok(())
-    }
-
-    /// Notes where the next search begins. It is written in place: torn it costs one turn of the round at most,
-    /// while a rename over it makes ext4 write it to the disk at once (`auto_da_alloc`), which takes longer than
-    /// all the rest of an ADD.
-    fn set_last_reserved(&self, set: usize, ip: IpAddr) -> Result<()> {
-        let path = self.dir.join(format!("{LAST_RESERVED}{set}"));
-        let text = ip.to_string();
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let written = options.open(&path).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.set_len(text.len() as u64)
-        });
-        written.map_err(|e| Error::io(format!("write {}", path.display()), &e))
     }
 
     /// Drops all leases if they were made before this boot: no container of then is alive.
@@ -214,14 +186,15 @@ impl Store {
     /// Code 5: what failed on which file.
     pub fn reset_after_reboot(&mut self) -> Result<()> {
         let this_boot = boot::id().map_err(|e| Error::io("read the id of this boot", &e))?;
-        let path = self.dir.join(BOOT);
+        let path = self.dir.file(BOOT);
         match fs::read(&path) {
             Ok(mark) if mark == this_boot => return Ok(()),
             Ok(_) => self.retain(|_, _| false)?.into_result()?,
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(Error::io(format!("read {}", path.display()), &e)),
         }
-        self.write(BOOT, &String::from_utf8_lossy(&this_boot))
+        self.changed = true;
+        self.dir.write(BOOT, &String::from_utf8_lossy(&this_boot))
     }
 
     /// Forgets which boot the leases are of: from now on leases are made that [`Store::reset_after_reboot`] would not
@@ -230,42 +203,8 @@ impl Store {
     /// # Errors
     /// Code 5: what failed on which file.
     pub fn forget_boot(&mut self) -> Result<()> {
-        self.remove(BOOT)
-    }
-
-    fn read(&self, ip: IpAddr) -> io::Result<Content> {
-        read(&self.path(ip))
-    }
-
-    /// Writes a file as a whole.
-    fn write(&mut self, name: &str, content: &str) -> Result<()> {
-        self.changed = true;
-        let (new, path) = (self.dir.join(NEW), self.dir.join(name));
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-        let written = options.open(&new).and_then(|mut file| file.write_all(content.as_bytes()));
-        written.and_then(|()| fs::rename(&new, &path)).map_err(|e| {
-            // What is left of it is written over by the next one.
-            fs::remove_file(&new).ok();
-            Error::io(format!("write {}", path.display()), &e)
-        })
-    }
-
-    /// Removes a file, if it is there.
-    fn remove(&mut self, name: &str) -> Result<()> {
-        let path = self.dir.join(name);
-        match fs::remove_file(&path) {
-            Ok(()) => {
-                self.changed = true;
-                Ok(())
-            }
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
-            Err(e) => Err(Error::io(format!("remove {}", path.display()), &e)),
-        }
-    }
-
-    fn path(&self, ip: IpAddr) -> PathBuf {
-        self.dir.join(ip.to_string())
+        self.changed |= self.dir.remove(BOOT)?;
+        Ok(())
     }
 }
 
@@ -278,18 +217,18 @@ fn note(index: &mut Option<Index>, change: impl FnOnce(&mut Index) -> io::Result
 
 impl Leases for Store {
     fn last_reserved(&self, set: usize) -> Option<IpAddr> {
-        let text = fs::read_to_string(self.dir.join(format!("{LAST_RESERVED}{set}"))).ok()?;
+        let text = fs::read_to_string(self.dir.file(&format!("{LAST_RESERVED}{set}"))).ok()?;
         text.trim().parse().ok()
     }
 
     fn is_taken(&self, ip: IpAddr) -> Result<bool> {
-        is_taken(&self.dir, ip)
+        self.dir.is_taken(ip)
     }
 
     fn holder(&self, ip: IpAddr) -> String {
-        let path = self.path(ip);
+        let path = self.dir.lease(ip);
         let path = path.display();
-        match self.read(ip) {
+        match self.dir.read(ip) {
             Ok(Content::Lease(owner)) => format!("{owner} ({path})"),
             Ok(Content::Torn) => format!("nobody ({path} is empty)"),
             Ok(Content::NotAFile) => format!("what is no regular file ({path})"),
@@ -303,79 +242,9 @@ impl Leases for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Some(index) = self.index.as_ref().filter(|_| self.changed) {
-            index.seal(&self.dir).ok();
+            index.seal(self.dir.path()).ok();
         }
     }
-}
-
-fn directory(data_dir: &Path, network: &NetworkName) -> PathBuf {
-    data_dir.join(network.as_str())
-}
-
-/// Takes the lock. None if there is no directory.
-fn lock(dir: &Path) -> Result<Option<File>> {
-    let path = dir.join(LOCK);
-    let failed = |e: &io::Error| Error::io(format!("lock {}", path.display()), e);
-    loop {
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW);
-        let file = match options.open(&path) {
-            Ok(file) => file,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(failed(&e)),
-        };
-        file.lock().map_err(|e| failed(&e))?;
-        let held = file.metadata().map_err(|e| failed(&e))?;
-        // Whoever removed the directory meanwhile removed the lock with it: ours is of no use then.
-        if fs::symlink_metadata(&path)
-            .is_ok_and(|there| there.ino() == held.ino() && there.dev() == held.dev())
-        {
-            return Ok(Some(file));
-        }
-    }
-}
-
-fn read(path: &Path) -> io::Result<Content> {
-    let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let mut file = match options.open(path) {
-        Ok(file) => file,
-        Err(e) if e.raw_os_error() == Some(libc::ELOOP) => return Ok(Content::NotAFile),
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Content::Torn),
-        Err(e) => return Err(e),
-    };
-    if !file.metadata()?.is_file() {
-        return Ok(Content::NotAFile);
-    }
-    let mut content = [0; LONGEST_LEASE];
-    let length = file.read(&mut content)?;
-    Ok(Owner::parse(&content[..length]).map_or(Content::Torn, Content::Lease))
-}
-
-/// An empty file was torn by a crash and holds nothing.
-fn is_taken(dir: &Path, ip: IpAddr) -> Result<bool> {
-    let path = dir.join(ip.to_string());
-    match fs::symlink_metadata(&path) {
-        Ok(file) => Ok(!file.is_file() || file.len() > 0),
-        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-        Err(e) => Err(Error::io(format!("look at lease {}", path.display()), &e)),
-    }
-}
-
-/// The addresses that files are named by.
-fn addresses(dir: &Path) -> Result<Vec<IpAddr>> {
-    let failed = |e: io::Error| Error::io(format!("list the leases in {}", dir.display()), &e);
-    let mut ips = Vec::new();
-    for entry in fs::read_dir(dir).map_err(failed)? {
-        ips.extend(entry.map_err(failed)?.file_name().to_str().and_then(lease::address));
-    }
-    Ok(ips)
 }
 
 #[cfg(test)]

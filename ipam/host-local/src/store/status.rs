@@ -6,8 +6,8 @@ use std::path::Path;
 use cni::{Code, Error, NetworkName, Result};
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
+use super::directory::Directory;
 use super::index::Index;
-use super::{addresses, directory, is_taken};
 use crate::allocator;
 use crate::range::RangeSet;
 
@@ -16,9 +16,9 @@ use crate::range::RangeSet;
 /// # Errors
 /// Code 50: what is exhausted, or in the way.
 pub fn check(data_dir: &Path, network: &NetworkName, sets: &[RangeSet]) -> Result<()> {
-    let dir = directory(data_dir, network);
+    let dir = Directory::of(data_dir, network);
     let unavailable = |error: Error| error.with_code(Code::NotAvailable);
-    writable(&dir).map_err(unavailable)?;
+    writable(dir.path()).map_err(unavailable)?;
     match exhausted(&dir, sets).map_err(unavailable)? {
         Some(set) => Err(unavailable(allocator::exhausted(set))),
         None => Ok(()),
@@ -46,12 +46,14 @@ fn writable(dir: &Path) -> Result<()> {
 
 /// The first range set without a free address, found by the cheapest way that is sure: the number of all leases, which
 /// the index knows; their names; and the files themselves, of which a torn one takes no address.
-fn exhausted<'a>(dir: &Path, sets: &'a [RangeSet]) -> Result<Option<&'a RangeSet>> {
+fn exhausted<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Option<&'a RangeSet>> {
     let smallest = sets.iter().map(RangeSet::capacity).min().unwrap_or(0);
-    if !dir.exists() || Index::sealed(dir).is_some_and(|index| u128::from(index.count()) < smallest) {
+    if !dir.path().exists()
+        || Index::sealed(dir.path()).is_some_and(|index| u128::from(index.count()) < smallest)
+    {
         return Ok(None);
     }
-    let ips = addresses(dir)?;
+    let ips = dir.addresses()?;
     for set in sets {
         let in_set = |ip: &&IpAddr| set.range_of(**ip).is_some_and(|range| range.may_lease(**ip));
         let full = ips.iter().filter(in_set).count() as u128 >= set.capacity();
@@ -62,9 +64,9 @@ fn exhausted<'a>(dir: &Path, sets: &'a [RangeSet]) -> Result<Option<&'a RangeSet
     Ok(None)
 }
 
-fn has_torn(dir: &Path, set: &RangeSet) -> Result<bool> {
+fn has_torn(dir: &Directory, set: &RangeSet) -> Result<bool> {
     for ip in set.candidates(None) {
-        if !is_taken(dir, ip)? {
+        if !dir.is_taken(ip)? {
             return Ok(true);
         }
     }

@@ -1,7 +1,8 @@
 //! The store against what others do to its files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::PathBuf;
 use std::thread;
 
 use cni::{ContainerId, IfName};
@@ -9,6 +10,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::range::{Range, RangeSet, Spec};
 
 /// A data directory with one network in it.
 struct Lab {
@@ -22,7 +24,7 @@ impl Lab {
     }
 
     fn dir(&self) -> PathBuf {
-        directory(self.data_dir.path(), &self.network)
+        Directory::of(self.data_dir.path(), &self.network).path().to_owned()
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -235,6 +237,35 @@ fn leases_of_before_the_reboot_are_dropped_once_and_unmarked_ones_never() {
     lab.store().forget_boot().unwrap();
     lab.store().reset_after_reboot().unwrap();
     assert_eq!(lab.held("new"), ["10.0.0.2"]);
+}
+
+#[test]
+fn status_counts_leases_and_nothing_else() {
+    let lab = Lab::new();
+    let spec = Spec {
+        subnet: "10.0.0.0/29".parse().unwrap(),
+        first: None,
+        last: None,
+        gateway: None,
+        exclude: vec![],
+    };
+    let sets = [RangeSet::new(vec![Range::new(&spec).unwrap()]).unwrap()];
+    let code = || status(lab.data_dir.path(), &lab.network, &sets).map_err(|error| error.code());
+    assert_eq!(code(), Ok(()));
+    assert!(!lab.dir().exists());
+
+    for host in 2..6 {
+        lab.add(&format!("c{host}"), &[&format!("10.0.0.{host}")]);
+    }
+    lab.add("elsewhere", &["10.1.0.1"]);
+    assert_eq!(code(), Ok(()));
+    lab.write("10.0.0.6", "");
+    assert_eq!(code(), Ok(()));
+    fs::remove_file(lab.file("10.0.0.6")).unwrap();
+    lab.write("10.0.0.6", "theirs");
+    assert_eq!(code(), Err(50));
+    lab.del("c2");
+    assert_eq!(code(), Ok(()));
 }
 
 #[test]
