@@ -267,10 +267,8 @@ impl Netlink {
     }
 
     fn one_link(&self, message: Message, subject: &str) -> Result<Option<Link>> {
-        let mut link = None;
-        let outcome = self.socket.request(message, |_, payload| link = Link::parse(payload));
-        match outcome.map_err(|r| r.during("look up link", subject)) {
-            Ok(()) => Ok(link),
+        match self.socket.query(message, Link::parse).map_err(|r| r.during("look up link", subject)) {
+            Ok(link) => Ok(Some(link)),
             Err(e) if e.is_missing() => Ok(None),
             Err(e) => Err(e),
         }

@@ -98,6 +98,31 @@ impl Socket {
         outcome.unwrap_or(Ok(()))
     }
 
+    /// Asks for one object, and returns what `parse` makes of its payload. No acknowledgement follows the answer.
+    ///
+    /// # Errors
+    /// The kernel's refusal; that `parse` makes nothing of the answer.
+    pub fn query<T>(&self, mut message: Message, parse: impl Fn(&[u8]) -> Option<T>) -> Result<T, Refusal> {
+        let sequence = self.next_sequence();
+        self.send_message(&mut message, sequence)?;
+        let deadline = Instant::now() + ANSWER;
+        let malformed = || Refusal::own(ErrorKind::InvalidData, "the kernel's reply is malformed");
+        loop {
+            let mut answer = None;
+            self.receive(deadline, |frame| {
+                if self.is_answer(&frame, sequence) && answer.is_none() {
+                    answer = Some(match frame.kind {
+                        NLMSG_ERROR => frame.status().and_then(|()| Err(malformed())),
+                        _ => parse(frame.payload).ok_or_else(malformed),
+                    });
+                }
+            })?;
+            if let Some(answer) = answer {
+                return answer;
+            }
+        }
+    }
+
     /// Asks for all objects of a kind, and keeps what `parse` makes of their payloads. If the kernel says that they
     /// changed meanwhile, it is asked again: what is returned was there at one moment.
     ///

@@ -5,8 +5,8 @@ mod common;
 
 use common::{lab, pair};
 use netlink::uapi::{
-    AF_INET, AF_UNSPEC, IFA_LOCAL, IFLA_IFALIAS, RTM_GETADDR, RTM_NEWADDR, RTM_NEWLINK, RTNLGRP_IPV4_IFADDR,
-    RTNLGRP_LINK,
+    AF_INET, AF_UNSPEC, IFA_LOCAL, IFLA_IFALIAS, RTM_GETADDR, RTM_GETLINK, RTM_NEWADDR, RTM_NEWLINK,
+    RTNLGRP_IPV4_IFADDR, RTNLGRP_LINK,
 };
 use netlink::wire::Message;
 use netlink::{Address, Link, Protocol, Socket};
@@ -89,5 +89,14 @@ fn a_message_too_long_for_its_length_fields_is_not_sent() {
         message.nest(18, |m| (0..20_000).for_each(|_| m.put_u8(1, 0)));
         let error = socket.request(message, |_, _| {}).unwrap_err();
         assert_eq!(error.errno(), Some(nix::errno::Errno::EMSGSIZE));
+    });
+}
+
+#[test]
+fn an_answer_that_is_not_understood_is_not_taken_for_none() {
+    lab(|_| {
+        let socket = Socket::open(Protocol::Route).unwrap();
+        let error = socket.query(link_message(RTM_GETLINK, 1), |_| None::<()>).unwrap_err();
+        assert_eq!(error.during("look up", "lo").to_string(), "look up lo: the kernel's reply is malformed");
     });
 }
