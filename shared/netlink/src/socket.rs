@@ -393,3 +393,33 @@ impl Socket {
 fn refuse_too_long(message: &Message) -> Result<(), Refusal> {
     if message.is_too_long() { Err(Errno::EMSGSIZE.into()) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+    use crate::uapi::RTM_NEWLINK;
+    use crate::{Link, Netlink, link};
+
+    #[test]
+    fn an_answer_that_is_not_the_kernels_is_passed_over() {
+        let thread = thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
+            let nl = Netlink::open().unwrap();
+            let port = nl.socket.own_port().unwrap();
+            // The link that does not exist, sent by another process to our address, with the number that is due.
+            let mut forged = Message::new(RTM_NEWLINK, 0, &link::header(0, 7, 0, 0));
+            forged.put_str(3, "forged");
+            let sequence = nl.socket.sequence.get() + 1;
+            let theirs = Socket::open(Protocol::Route).unwrap();
+            let to_us = NetlinkAddr::new(port, 0);
+            sendto(theirs.fd.as_raw_fd(), forged.finish(sequence), &to_us, MsgFlags::empty()).unwrap();
+            let names: Vec<_> = nl.links().unwrap().into_iter().map(|Link { name, .. }| name).collect();
+            assert_eq!(names, ["lo"]);
+        });
+        thread.join().unwrap();
+    }
+}
