@@ -129,6 +129,9 @@ fn release(
     failures.into_result()
 }
 
+#[global_allocator]
+static HEAP: heap::Arena = heap::Arena::new();
+
 fn main() -> ExitCode {
     cni::main::<HostLocal>()
 }

@@ -50,6 +50,9 @@ impl Plugin for Portmap {
     }
 }
 
+#[global_allocator]
+static HEAP: heap::Arena = heap::Arena::new();
+
 fn main() -> ExitCode {
     cni::main::<Portmap>()
 }

@@ -161,6 +161,9 @@ fn nothing_to_address() -> Error {
         .detail("the host-side interface of prevResult became the bridge's port; its container's side is not an interface")
 }
 
+#[global_allocator]
+static HEAP: heap::Arena = heap::Arena::new();
+
 fn main() -> ExitCode {
     cni::main::<Bridge>()
 }

@@ -67,6 +67,9 @@ fn report(sandbox: &Namespace, lo: &Link) -> Result<AddResult> {
     Ok(result)
 }
 
+#[global_allocator]
+static HEAP: heap::Arena = heap::Arena::new();
+
 fn main() -> ExitCode {
     cni::main::<Loopback>()
 }

@@ -1,0 +1,167 @@
+//! The memory of a process that lives for milliseconds: an arena that the executable brings along.
+//!
+//! A plugin allocates some hundred kilobytes and ends. Asking the kernel for them piecemeal takes a third of all system
+//! calls of a small plugin, and each of them may fail: Rust aborts then, in the midst of an ADD, and nothing is
+//! taken back. The arena is part of the executable's zeroed data (.bss), so it is there from the start, costs a page
+//! only where it is touched, and no call can fail. What does not fit any more comes from the system's allocator.
+
+#![warn(missing_docs)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::UnsafeCell;
+use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes. A plugin needs less than a tenth of it; a GC with thousands of attachments more.
+const SIZE: usize = 2 << 20;
+
+/// Hands out its memory from one end to the other. Only the block handed out last can be given back or grow in place,
+/// which is how a vector or string that is being filled behaves.
+pub struct Arena {
+    /// How much is handed out.
+    used: AtomicUsize,
+    memory: UnsafeCell<[u8; SIZE]>,
+}
+
+// SAFETY: `used` is atomic, and each part of `memory` is handed out to one owner at a time.
+#[allow(unsafe_code)]
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// An arena of which nothing is used. For `#[global_allocator] static`.
+    #[allow(clippy::new_without_default, reason = "an arena is a static, not a value")]
+    pub const fn new() -> Self {
+        Self { used: AtomicUsize::new(0), memory: UnsafeCell::new([0; SIZE]) }
+    }
+
+    fn start(&self) -> *mut u8 {
+        self.memory.get().cast()
+    }
+
+    /// Where a block begins in the arena. None if it is the system's.
+    fn offset(&self, block: *mut u8) -> Option<usize> {
+        block.addr().checked_sub(self.start().addr()).filter(|offset| *offset < SIZE)
+    }
+
+    /// Takes a block, as its offset. None if it does not fit.
+    fn take(&self, layout: Layout) -> Option<usize> {
+        let mut used = self.used.load(Ordering::Relaxed);
+        loop {
+            let address = self.start().addr().checked_add(used)?.checked_next_multiple_of(layout.align())?;
+            let offset = address - self.start().addr();
+            let end = offset.checked_add(layout.size()).filter(|end| *end <= SIZE)?;
+            match self.used.compare_exchange_weak(used, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return Some(offset),
+                Err(now) => used = now,
+            }
+        }
+    }
+
+    /// Moves the end of the last block, if this is the last block.
+    fn resize_last(&self, offset: usize, size: usize, new_size: usize) -> bool {
+        let (end, Some(new_end)) = (offset + size, offset.checked_add(new_size)) else { return false };
+        let moved = || self.used.compare_exchange(end, new_end, Ordering::Relaxed, Ordering::Relaxed);
+        new_end <= SIZE && moved().is_ok()
+    }
+}
+
+// SAFETY: a block lies within `memory`, is aligned and as large as asked for, and overlaps no other that is in use: `used`
+// only moves past it, or back to its beginning when its owner gives it up. What is not the arena's is the system's.
+#[allow(unsafe_code)]
+unsafe impl GlobalAlloc for Arena {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match self.take(layout) {
+            // SAFETY: the offset is within `memory`.
+            Some(offset) => unsafe { self.start().add(offset) },
+            // SAFETY: the caller's promise about the layout is handed on.
+            None => unsafe { System.alloc(layout) },
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match self.offset(block) {
+            Some(offset) => {
+                self.resize_last(offset, layout.size(), 0);
+            }
+            // SAFETY: it is not the arena's, so the system handed it out, for the same layout.
+            None => unsafe { System.dealloc(block, layout) },
+        }
+    }
+
+    unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let Some(offset) = self.offset(block) else {
+            // SAFETY: as in `dealloc`; the promise about the new size is handed on.
+            return unsafe { System.realloc(block, layout, new_size) };
+        };
+        if self.resize_last(offset, layout.size(), new_size) || new_size <= layout.size() {
+            return block;
+        }
+        // SAFETY: the caller promises that the new size makes a valid layout.
+        let new = unsafe { self.alloc(Layout::from_size_align_unchecked(new_size, layout.align())) };
+        if !new.is_null() {
+            // SAFETY: both blocks are at least as large as the old one, and a new block overlaps none in use.
+            unsafe { ptr::copy_nonoverlapping(block, new, layout.size()) };
+        }
+        new
+    }
+}
+
+impl std::fmt::Debug for Arena {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Arena({} of {SIZE} bytes used)", self.used.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::thread;
+
+    use super::*;
+
+    #[global_allocator]
+    static HEAP: Arena = Arena::new();
+
+    #[test]
+    fn programs_work_on_it_and_beyond_it() {
+        let mut map = BTreeMap::new();
+        for i in 0..50_000_u32 {
+            map.insert(i, i.to_string());
+        }
+        assert!(map.iter().all(|(i, text)| text.parse() == Ok(*i)));
+        let large = vec![7_u8; 3 * SIZE];
+        assert!(large.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    fn threads_never_get_the_same_memory() {
+        let fill = |byte: u8| move || (0..200).map(|size| vec![byte; size]).collect::<Vec<_>>();
+        let threads: Vec<_> = (0..8_u8).map(|byte| (byte, thread::spawn(fill(byte)))).collect();
+        let blocks: Vec<_> =
+            threads.into_iter().map(|(byte, thread)| (byte, thread.join().unwrap())).collect();
+        assert!(blocks.iter().all(|(byte, blocks)| blocks.iter().flatten().all(|b| b == byte)));
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn the_last_block_grows_in_place_and_is_given_back() {
+        static ARENA: Arena = Arena::new();
+        let layout = Layout::from_size_align(100, 8).unwrap();
+        // SAFETY: blocks are used within their layouts and not after they are given back.
+        unsafe {
+            let first = ARENA.alloc(layout);
+            assert_eq!(ARENA.realloc(first, layout, 200), first);
+            let larger = Layout::from_size_align(200, 8).unwrap();
+            let second = ARENA.alloc(layout);
+            assert_eq!(second.addr(), first.addr() + 200);
+            first.write_bytes(5, 200);
+            let moved = ARENA.realloc(first, larger, 300);
+            assert!(moved.addr() >= second.addr() + 100);
+            assert_eq!(moved.add(199).read(), 5);
+            ARENA.dealloc(moved, Layout::from_size_align(300, 8).unwrap());
+            assert_eq!(ARENA.alloc(layout), moved);
+            let page = ARENA.alloc(Layout::from_size_align(10, 4096).unwrap());
+            assert_eq!(page.addr() % 4096, 0);
+        }
+    }
+}
