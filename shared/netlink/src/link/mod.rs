@@ -1,17 +1,20 @@
 //! Links: interfaces, of whatever kind.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+mod change;
+mod create;
 
 use crate::uapi::{
     AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALLMULTI, IFLA_ALT_IFNAME,
     IFLA_BR_VLAN_DEFAULT_PVID, IFLA_BR_VLAN_FILTERING, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_EXT_MASK,
     IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND,
-    IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD, IFLA_OPERSTATE,
-    IFLA_PROMISCUITY, IFLA_TXQLEN, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, RTEXT_FILTER_SKIP_STATS,
-    RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, VETH_INFO_PEER,
+    IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PROMISCUITY,
+    IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
 };
 use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u16, read_u32};
-use crate::{Mac, Netlink, Result, error};
+use crate::{Mac, Netlink, Result};
+
+pub use change::LinkChange;
+pub use create::{Bridge, Peer, Veth};
 
 /// `struct ifinfomsg`.
 pub(crate) const HEADER: usize = 16;
@@ -151,90 +154,6 @@ impl OperState {
     }
 }
 
-/// A veth pair to make: this end in the socket's namespace, the peer where it says.
-#[derive(Clone, Copy, Debug)]
-pub struct Veth<'a> {
-    /// This end's name.
-    pub name: &'a str,
-    /// For both ends, in bytes. None: 1500.
-    pub mtu: Option<u32>,
-    /// The index of the bridge that this end becomes a port of.
-    pub master: Option<u32>,
-    /// The other end.
-    pub peer: Peer<'a>,
-}
-
-/// The other end of a veth pair. It is made down: the kernel cannot make it up.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its hardware address. None: a random one.
-    pub mac: Option<Mac>,
-    /// Where it is made. None: beside this end.
-    pub netns: Option<BorrowedFd<'a>>,
-}
-
-/// A bridge to make.
-#[derive(Clone, Copy, Debug)]
-pub struct Bridge<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its hardware address. A bridge without one takes the lowest of its ports', and changes with them.
-    pub mac: Mac,
-    /// Bytes. None: 1500, and later the lowest of its ports'.
-    pub mtu: Option<u32>,
-    /// Whether it looks at VLAN tags.
-    pub vlan_filtering: bool,
-}
-
-/// What to change about a link. What is none stays.
-#[derive(Clone, Copy, Debug)]
-pub struct LinkChange<'a> {
-    /// Administratively up or down.
-    pub up: Option<bool>,
-    /// Bytes.
-    pub mtu: Option<u32>,
-    /// The hardware address.
-    pub mac: Option<Mac>,
-    /// The bridge that it becomes a port of; 0 for none.
-    pub master: Option<u32>,
-    /// Take frames that are for others.
-    pub promisc: Option<bool>,
-    /// Take all multicast.
-    pub allmulti: Option<bool>,
-    /// Packets.
-    pub tx_queue_len: Option<u32>,
-    /// Another name. Before Linux 6.2 only a link that is down takes one.
-    pub name: Option<&'a str>,
-    /// A text for people.
-    pub alias: Option<&'a str>,
-}
-
-impl LinkChange<'_> {
-    /// Changes nothing.
-    pub const NONE: Self = Self {
-        up: None,
-        mtu: None,
-        mac: None,
-        master: None,
-        promisc: None,
-        allmulti: None,
-        tx_queue_len: None,
-        name: None,
-        alias: None,
-    };
-
-    fn flags(&self) -> (u32, u32) {
-        let wanted = [(IFF_UP, self.up), (IFF_PROMISC, self.promisc), (IFF_ALLMULTI, self.allmulti)];
-        wanted.into_iter().fold((0, 0), |(flags, mask), (flag, on)| match on {
-            Some(true) => (flags | flag, mask | flag),
-            Some(false) => (flags, mask | flag),
-            None => (flags, mask),
-        })
-    }
-}
-
 /// `struct ifinfomsg`.
 pub(crate) fn header(family: u8, index: u32, flags: u32, mask: u32) -> [u8; HEADER] {
     let mut bytes = [0; HEADER];
@@ -300,134 +219,12 @@ impl Netlink {
         // The filter is a wish: older kernels ignore it.
         Ok(links.into_iter().filter(|l| master.is_none() || l.master == master).collect())
     }
-
-    /// Makes a veth pair in one request, this end up, and returns this end. The peer is born where it belongs:
-    /// to move it there later would take fifty times as long.
-    ///
-    /// # Errors
-    /// If either name is taken, or the kernel refuses.
-    pub fn create_veth(&self, veth: &Veth<'_>) -> Result<Link> {
-        let mut message = creation(veth.name, IFF_UP, veth.mtu);
-        if let Some(master) = veth.master {
-            message.put_u32(IFLA_MASTER, master);
-        }
-        let Peer { name, mac, netns } = veth.peer;
-        message.nest(IFLA_LINKINFO, |m| {
-            m.put_str(IFLA_INFO_KIND, "veth");
-            m.nest(IFLA_INFO_DATA, |m| {
-                m.nest(VETH_INFO_PEER, |m| {
-                    m.raw(&header(AF_UNSPEC, 0, 0, 0));
-                    m.put_str(IFLA_IFNAME, name);
-                    put_optional(m, IFLA_MTU, veth.mtu);
-                    if let Some(mac) = mac {
-                        m.put(IFLA_ADDRESS, &mac.bytes());
-                    }
-                    if let Some(fd) = netns {
-                        m.put_u32(IFLA_NET_NS_FD, fd.as_raw_fd().cast_unsigned());
-                    }
-                });
-            });
-        });
-        let made =
-            self.create(message, "create veth", veth.name, &format!("{} with peer {name}", veth.name))?;
-        // It becomes a port after the kernel has told of its making, yet within the request.
-        Ok(Link { master: veth.master, ..made })
-    }
-
-    /// Makes a bridge, up, and returns it.
-    ///
-    /// # Errors
-    /// If the name is taken, or the kernel refuses.
-    pub fn create_bridge(&self, bridge: &Bridge<'_>) -> Result<Link> {
-        let mut message = creation(bridge.name, IFF_UP, bridge.mtu);
-        message.put(IFLA_ADDRESS, &bridge.mac.bytes());
-        message.nest(IFLA_LINKINFO, |m| {
-            m.put_str(IFLA_INFO_KIND, "bridge");
-            if bridge.vlan_filtering {
-                m.nest(IFLA_INFO_DATA, |m| m.put_u8(IFLA_BR_VLAN_FILTERING, 1));
-            }
-        });
-        self.create(message, "create bridge", bridge.name, bridge.name)
-    }
-
-    fn create(&self, message: Message, operation: &'static str, name: &str, subject: &str) -> Result<Link> {
-        let mut link = None;
-        let outcome = self.socket.request(message, |_, payload| link = Link::parse(payload));
-        outcome.map_err(|r| r.during(operation, subject))?;
-        // Kernels before 6.2 do not honour NLM_F_ECHO for links.
-        match link.map_or_else(|| self.link(name), |link| Ok(Some(link)))? {
-            Some(link) => Ok(link),
-            None => Err(error::Refusal::from(nix::errno::Errno::ENODEV).during(operation, subject)),
-        }
-    }
-
-    /// Changes a link.
-    ///
-    /// # Errors
-    /// If it is gone, or the kernel refuses.
-    pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
-        let (flags, mask) = change.flags();
-        let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, link.index, flags, mask));
-        put_optional(&mut message, IFLA_MTU, change.mtu);
-        put_optional(&mut message, IFLA_MASTER, change.master);
-        put_optional(&mut message, IFLA_TXQLEN, change.tx_queue_len);
-        if let Some(mac) = change.mac {
-            message.put(IFLA_ADDRESS, &mac.bytes());
-        }
-        if let Some(name) = change.name {
-            message.put_str(IFLA_IFNAME, name);
-        }
-        if let Some(alias) = change.alias {
-            message.put(IFLA_IFALIAS, alias.as_bytes());
-        }
-        self.socket.request(message, |_, _| {}).map_err(|r| r.during("change link", &link.name))
-    }
-
-    /// Sets a link up.
-    ///
-    /// # Errors
-    /// If it is gone, or the kernel refuses.
-    pub fn set_up(&self, link: &Link) -> Result<()> {
-        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::NONE })
-    }
-
-    /// Deletes a link, and with it its peer. That it is gone already is fine.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn delete_link(&self, link: &Link) -> Result<()> {
-        let message = Message::new(RTM_DELLINK, 0, &header(AF_UNSPEC, link.index, 0, 0));
-        let outcome = self.socket.request(message, |_, _| {});
-        error::missing_is_fine(outcome.map_err(|r| r.during("delete link", &link.name)))
-    }
-
-    /// Lets a bridge look at VLAN tags.
-    ///
-    /// # Errors
-    /// If the kernel was built without (CONFIG_BRIDGE_VLAN_FILTERING), or refuses.
-    pub fn enable_vlan_filtering(&self, bridge: &Link) -> Result<()> {
-        let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, bridge.index, 0, 0));
-        message.nest(IFLA_LINKINFO, |m| {
-            m.put_str(IFLA_INFO_KIND, "bridge");
-            m.nest(IFLA_INFO_DATA, |m| m.put_u8(IFLA_BR_VLAN_FILTERING, 1));
-        });
-        let outcome = self.socket.request(message, |_, _| {});
-        outcome.map_err(|r| r.during("enable VLAN filtering of bridge", &bridge.name))
-    }
 }
 
 /// Without the counters, which the kernel sums up over all CPUs.
 fn lookup(index: u32) -> Message {
     let mut message = Message::new(RTM_GETLINK, 0, &header(AF_UNSPEC, index, 0, 0));
     message.put_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-    message
-}
-
-fn creation(name: &str, flags: u32, mtu: Option<u32>) -> Message {
-    let create = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ECHO;
-    let mut message = Message::new(RTM_NEWLINK, create, &header(AF_UNSPEC, 0, flags, flags));
-    message.put_str(IFLA_IFNAME, name);
-    put_optional(&mut message, IFLA_MTU, mtu);
     message
 }
 

@@ -1,26 +1,26 @@
 //! A netlink socket: requests, dumps, batches and events.
 
+mod receive;
+
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
-use std::io::{ErrorKind, IoSliceMut};
+use std::io::ErrorKind;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, recv, recvmsg,
-    sendto, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, sendto, socket,
 };
 
 use crate::error::Refusal;
 use crate::uapi::{
-    NETLINK_ADD_MEMBERSHIP, NETLINK_CAP_ACK, NETLINK_DROP_MEMBERSHIP, NETLINK_EXT_ACK,
-    NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSG_MIN_TYPE,
+    NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR,
+    NLMSG_DONE, NLMSG_ERROR,
 };
-use crate::wire::{Frame, Frames, Message};
+use crate::wire::{Frame, Message};
 
 /// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).
 const BUFFER: usize = 32 << 10;
@@ -230,43 +230,6 @@ impl Socket {
         Ok(())
     }
 
-    /// Joins a multicast group, for [`Socket::next_event`].
-    ///
-    /// # Errors
-    /// If there is no such group.
-    pub fn subscribe(&self, group: u32) -> Result<(), Refusal> {
-        self.port.set(Some(self.own_port()?));
-        self.set(NETLINK_ADD_MEMBERSHIP, group)
-    }
-
-    /// Leaves a multicast group, and forgets its events that were not looked at.
-    ///
-    /// # Errors
-    /// If there is no such group.
-    pub fn unsubscribe(&self, group: u32) -> Result<(), Refusal> {
-        self.set(NETLINK_DROP_MEMBERSHIP, group)?;
-        self.drain(&mut self.buffer.borrow_mut())
-    }
-
-    /// Waits for events, and hands all that are there to `event` (type and payload).
-    ///
-    /// # Errors
-    /// ETIMEDOUT at the deadline; ENOBUFS if events were lost: the state must be read anew.
-    pub fn next_event(&self, deadline: Instant, mut event: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
-        let mut take = |frame: Frame<'_>| {
-            if frame.kind >= NLMSG_MIN_TYPE {
-                event(frame.kind, frame.payload);
-            }
-        };
-        self.receive(deadline, &mut take)?;
-        // Those that arrived with it, too: a queue that is full has no room for the answer to the next request.
-        let mut buffer = self.buffer.borrow_mut();
-        while let Some(length) = self.try_receive(&mut buffer)? {
-            Frames::new(&buffer[..length]).for_each(&mut take);
-        }
-        Ok(())
-    }
-
     fn next_sequence(&self) -> u32 {
         // 0 is what events have.
         let next = self.sequence.get().checked_add(1).unwrap_or(1);
@@ -300,79 +263,6 @@ impl Socket {
         }
     }
 
-    /// Waits for a datagram of the kernel and takes it apart.
-    fn receive(&self, deadline: Instant, mut take: impl FnMut(Frame<'_>)) -> Result<(), Refusal> {
-        let mut buffer = self.buffer.borrow_mut();
-        let length = loop {
-            match self.try_receive(&mut buffer)? {
-                Some(length) => break length,
-                None => self.wait(deadline)?,
-            }
-        };
-        let mut frames = Frames::new(&buffer[..length]);
-        frames.by_ref().for_each(&mut take);
-        if frames.is_cut_off() {
-            return Err(Refusal::own(ErrorKind::InvalidData, "the kernel's reply is malformed"));
-        }
-        Ok(())
-    }
-
-    /// The length of the next datagram, if there is one. What is not from the kernel is passed over.
-    fn try_receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Refusal> {
-        loop {
-            let mut parts = [IoSliceMut::new(buffer)];
-            let received =
-                recvmsg::<NetlinkAddr>(self.fd.as_raw_fd(), &mut parts, None, MsgFlags::MSG_DONTWAIT);
-            match received {
-                Err(Errno::EAGAIN) => return Ok(None),
-                Err(Errno::EINTR) => {}
-                Err(Errno::ENOBUFS) => {
-                    self.drain(buffer)?;
-                    return Err(Errno::ENOBUFS.into());
-                }
-                Err(errno) => return Err(errno.into()),
-                Ok(got) if got.address.is_none_or(|from| from.pid() != KERNEL) => {}
-                Ok(got) if got.flags.contains(MsgFlags::MSG_TRUNC) => {
-                    return Err(Refusal::own(ErrorKind::InvalidData, "the kernel's reply was cut short"));
-                }
-                Ok(got) => return Ok(Some(got.bytes)),
-            }
-        }
-    }
-
-    /// Empties the queue. After an overflow that makes room: the answer to a request would be lost like the events.
-    fn drain(&self, buffer: &mut [u8]) -> Result<(), Refusal> {
-        loop {
-            match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(_) | Err(Errno::EINTR | Errno::ENOBUFS) => {}
-                Err(Errno::EAGAIN) => return Ok(()),
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-    }
-
-    /// The address that answers come to. The kernel gives one with the first request, or now.
-    fn own_port(&self) -> Result<u32, Refusal> {
-        let fd = self.fd.as_raw_fd();
-        let address: NetlinkAddr = getsockname(fd)?;
-        if address.pid() != 0 {
-            return Ok(address.pid());
-        }
-        bind(fd, &NetlinkAddr::new(0, 0))?;
-        Ok(getsockname::<NetlinkAddr>(fd)?.pid())
-    }
-
-    fn wait(&self, deadline: Instant) -> Result<(), Refusal> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        // Rounded up: less than a millisecond is not no time at all.
-        let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], timeout) {
-            Ok(0) => Err(Errno::ETIMEDOUT.into()),
-            Ok(_) | Err(Errno::EINTR) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
-    }
-
     #[allow(unsafe_code)]
     fn set(&self, option: c_int, value: u32) -> Result<(), Refusal> {
         let length = size_of::<u32>() as libc::socklen_t;
@@ -392,34 +282,4 @@ impl Socket {
 
 fn refuse_too_long(message: &Message) -> Result<(), Refusal> {
     if message.is_too_long() { Err(Errno::EMSGSIZE.into()) } else { Ok(()) }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::thread;
-
-    use nix::sched::{CloneFlags, unshare};
-
-    use super::*;
-    use crate::uapi::RTM_NEWLINK;
-    use crate::{Link, Netlink, link};
-
-    #[test]
-    fn an_answer_that_is_not_the_kernels_is_passed_over() {
-        let thread = thread::spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
-            let nl = Netlink::open().unwrap();
-            let port = nl.socket.own_port().unwrap();
-            // The link that does not exist, sent by another process to our address, with the number that is due.
-            let mut forged = Message::new(RTM_NEWLINK, 0, &link::header(0, 7, 0, 0));
-            forged.put_str(3, "forged");
-            let sequence = nl.socket.sequence.get() + 1;
-            let theirs = Socket::open(Protocol::Route).unwrap();
-            let to_us = NetlinkAddr::new(port, 0);
-            sendto(theirs.fd.as_raw_fd(), forged.finish(sequence), &to_us, MsgFlags::empty()).unwrap();
-            let names: Vec<_> = nl.links().unwrap().into_iter().map(|Link { name, .. }| name).collect();
-            assert_eq!(names, ["lo"]);
-        });
-        thread.join().unwrap();
-    }
 }

@@ -1,0 +1,113 @@
+//! Changing and deleting links.
+
+use super::{Link, header, put_optional};
+use crate::uapi::{
+    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_FILTERING, IFLA_IFALIAS,
+    IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_TXQLEN,
+    RTM_DELLINK, RTM_NEWLINK,
+};
+use crate::wire::Message;
+use crate::{Mac, Netlink, Result, error};
+
+/// What to change about a link. What is none stays.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkChange<'a> {
+    /// Administratively up or down.
+    pub up: Option<bool>,
+    /// Bytes.
+    pub mtu: Option<u32>,
+    /// The hardware address.
+    pub mac: Option<Mac>,
+    /// The bridge that it becomes a port of; 0 for none.
+    pub master: Option<u32>,
+    /// Take frames that are for others.
+    pub promisc: Option<bool>,
+    /// Take all multicast.
+    pub allmulti: Option<bool>,
+    /// Packets.
+    pub tx_queue_len: Option<u32>,
+    /// Another name. Before Linux 6.2 only a link that is down takes one.
+    pub name: Option<&'a str>,
+    /// A text for people.
+    pub alias: Option<&'a str>,
+}
+
+impl LinkChange<'_> {
+    /// Changes nothing.
+    pub const NONE: Self = Self {
+        up: None,
+        mtu: None,
+        mac: None,
+        master: None,
+        promisc: None,
+        allmulti: None,
+        tx_queue_len: None,
+        name: None,
+        alias: None,
+    };
+
+    fn flags(&self) -> (u32, u32) {
+        let wanted = [(IFF_UP, self.up), (IFF_PROMISC, self.promisc), (IFF_ALLMULTI, self.allmulti)];
+        wanted.into_iter().fold((0, 0), |(flags, mask), (flag, on)| match on {
+            Some(true) => (flags | flag, mask | flag),
+            Some(false) => (flags, mask | flag),
+            None => (flags, mask),
+        })
+    }
+}
+
+impl Netlink {
+    /// Changes a link.
+    ///
+    /// # Errors
+    /// If it is gone, or the kernel refuses.
+    pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
+        let (flags, mask) = change.flags();
+        let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, link.index, flags, mask));
+        put_optional(&mut message, IFLA_MTU, change.mtu);
+        put_optional(&mut message, IFLA_MASTER, change.master);
+        put_optional(&mut message, IFLA_TXQLEN, change.tx_queue_len);
+        if let Some(mac) = change.mac {
+            message.put(IFLA_ADDRESS, &mac.bytes());
+        }
+        if let Some(name) = change.name {
+            message.put_str(IFLA_IFNAME, name);
+        }
+        if let Some(alias) = change.alias {
+            message.put(IFLA_IFALIAS, alias.as_bytes());
+        }
+        self.socket.request(message, |_, _| {}).map_err(|r| r.during("change link", &link.name))
+    }
+
+    /// Sets a link up.
+    ///
+    /// # Errors
+    /// If it is gone, or the kernel refuses.
+    pub fn set_up(&self, link: &Link) -> Result<()> {
+        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::NONE })
+    }
+
+    /// Deletes a link, and with it its peer. That it is gone already is fine.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn delete_link(&self, link: &Link) -> Result<()> {
+        let message = Message::new(RTM_DELLINK, 0, &header(AF_UNSPEC, link.index, 0, 0));
+        let outcome = self.socket.request(message, |_, _| {});
+        error::missing_is_fine(outcome.map_err(|r| r.during("delete link", &link.name)))
+    }
+
+    /// Lets a bridge look at VLAN tags.
+    ///
+    /// # Errors
+    /// If the kernel was built without (CONFIG_BRIDGE_VLAN_FILTERING), or refuses.
+    pub fn enable_vlan_filtering(&self, bridge: &Link) -> Result<()> {
+        let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, bridge.index, 0, 0));
+        message.nest(IFLA_LINKINFO, |m| {
+            m.put_str(IFLA_INFO_KIND, "bridge");
+            m.nest(IFLA_INFO_DATA, |m| m.put_u8(IFLA_BR_VLAN_FILTERING, 1));
+        });
+        let outcome = self.socket.request(message, |_, _| {});
+        outcome.map_err(|r| r.during("enable VLAN filtering of bridge", &bridge.name))
+    }
+}
