@@ -134,7 +134,7 @@ impl Graph {
         });
         self.trunks.push(Trunk {
             name: name.to_owned(),
-            kind: link.map_or("namespace".to_owned(), |link| link.kind.clone().unwrap_or_default()),
+            kind: link.map_or("without a bridge".to_owned(), |link| link.kind.clone().unwrap_or_default()),
             state: link.map_or("up", |link| if link.index == 0 { "gone" } else { state(link) }),
             addresses: addresses.unwrap_or_default(),
         });

@@ -1,7 +1,7 @@
 //! The runtime's side of the CNI protocol, for every published version of the specification
 //! (<https://www.cni.dev/docs/spec/>): network configurations are loaded ([`ConfDir`], [`Network`]), their plugins
 //! run one after the other ([`Runtime`]), and results kept where libcni keeps them ([`Cache`]), so that either side
-//! finds the other's attachments.
+//! finds the other's attachments. [`Pods`] and [`Watcher`] are for whoever manages the networks of a whole host.
 //!
 //! Everything blocks until it is done. Nothing here changes the state of the calling process: no working directory,
 //! no environment, no signal handler; one [`Runtime`] serves any number of threads.
@@ -37,10 +37,12 @@ mod error;
 mod exec;
 mod gc;
 mod lock;
+mod pod;
 mod process;
 mod request;
 mod run;
 pub mod text;
+mod watch;
 
 pub use attach::Attach;
 pub use cache::{Cache, Entry};
@@ -49,5 +51,7 @@ pub use conf_dir::{ConfDir, ConfFile};
 pub use error::{Error, Failure, Result};
 pub use exec::{Exec, Invocation, Output};
 pub use gc::Valid;
+pub use pod::{Plugged, Pod, Pods, Wish};
 pub use process::{Processes, Stderr};
 pub use run::Runtime;
+pub use watch::{Current, Networks, Watcher};

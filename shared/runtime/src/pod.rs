@@ -1,0 +1,252 @@
+//! Pods: a namespace that is attached to several networks at once, as the network managers of CRI-O and Podman do it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cni::{AddResult, Attachment, CniArgs, Code, ContainerId, IfName, NetworkName};
+use serde_json::{Map, Value};
+
+use crate::error::Failures;
+use crate::{Attach, Error, Network, Result, Runtime, Valid};
+
+/// What a pod wants of one network.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// The network.
+    pub network: Network,
+    /// The interface's name. None: the first of eth0, eth1, ... that no other wish has.
+    pub ifname: Option<IfName>,
+    /// `CNI_ARGS`.
+    pub args: CniArgs,
+    /// Capability arguments.
+    pub capability_args: Map<String, Value>,
+}
+
+impl From<Network> for Wish {
+    /// Nothing but the attachment itself.
+    fn from(network: Network) -> Self {
+        Self { network, ifname: None, args: CniArgs::default(), capability_args: Map::new() }
+    }
+}
+
+/// A namespace, and the networks that it is to be attached to.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Pod {
+    /// The id of its (sandbox) container.
+    pub id: ContainerId,
+    /// Its network namespace. None: it is gone, which only [`Pods::tear_down`] can live with.
+    pub netns: Option<PathBuf>,
+    /// Its networks, in the order of set-up.
+    pub wishes: Vec<Wish>,
+}
+
+impl Pod {
+    /// A pod without networks.
+    ///
+    /// # Errors
+    /// Code 4 for what cannot be an id.
+    pub fn new(id: &str, netns: impl AsRef<Path>) -> Result<Self> {
+        let id = ContainerId::parse(id)
+            .map_err(|e| Error::own(Code::InvalidEnvironment, format!("the container's id {e}")))?;
+        let netns = Some(netns.as_ref().to_owned()).filter(|path| !path.as_os_str().is_empty());
+        Ok(Self { id, netns, wishes: Vec::new() })
+    }
+
+    /// One more network.
+    #[must_use]
+    pub fn join(mut self, wish: impl Into<Wish>) -> Self {
+        self.wishes.push(wish.into());
+        self
+    }
+
+    /// Each network with its attachment: names are given to those that have none.
+    fn attachments(&self) -> Result<Vec<(&Network, Attach)>> {
+        let mut taken: Vec<IfName> = self.wishes.iter().filter_map(|wish| wish.ifname.clone()).collect();
+        if let Some(twice) =
+            taken.iter().enumerate().find_map(|(i, name)| taken[..i].contains(name).then_some(name))
+        {
+            let what = format!("pod {}: two networks want the interface name {twice}", self.id);
+            return Err(Error::own(Code::InvalidConfig, what));
+        }
+        self.wishes.iter().map(|wish| Ok((&wish.network, self.attach(wish, &mut taken)?))).collect()
+    }
+
+    fn attach(&self, wish: &Wish, taken: &mut Vec<IfName>) -> Result<Attach> {
+        let ifname = match &wish.ifname {
+            Some(name) => name.clone(),
+            None => first_free(taken)?,
+        };
+        let attach = Attach::from(Attachment { container: self.id.clone(), ifname }).args(wish.args.clone());
+        Ok(Attach { netns: self.netns.clone(), capability_args: wish.capability_args.clone(), ..attach })
+    }
+}
+
+fn first_free(taken: &mut Vec<IfName>) -> Result<IfName> {
+    let free =
+        (0..=taken.len()).find_map(|i| IfName::parse(&format!("eth{i}")).ok().filter(|n| !taken.contains(n)));
+    let name = free.ok_or_else(|| Error::own(Code::Internal, "no interface name is free"))?;
+    taken.push(name.clone());
+    Ok(name)
+}
+
+/// One interface of a pod that was set up.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Plugged {
+    /// The network.
+    pub network: NetworkName,
+    /// The interface's name.
+    pub ifname: IfName,
+    /// The result of ADD.
+    pub result: AddResult,
+}
+
+/// Sets pods up and tears them down. Operations on one pod wait for each other; those on different pods do not.
+///
+/// ```no_run
+/// use runtime::{ConfDir, Pod, Pods, Runtime};
+///
+/// let networks = ConfDir::new("/etc/cni/net.d");
+/// let pods = Pods::new(Runtime::new(["/opt/cni/bin"]));
+/// let pod = Pod::new("0a1b2c", "/run/netns/web")?
+///     .join(networks.default_network()?)  // eth0
+///     .join(networks.find("storage")?);   // eth1
+/// for plugged in pods.set_up(&pod)? {
+///     println!("{} on {}: {:?}", plugged.ifname, plugged.network, plugged.result.ips);
+/// }
+/// pods.tear_down(&pod)?;
+/// # Ok::<(), runtime::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Pods {
+    runtime: Runtime,
+    locks: Arc<Mutex<HashMap<ContainerId, Arc<Mutex<()>>>>>,
+}
+
+impl Pods {
+    /// Runs plugins with this runtime. Clones share their locks; other processes do not.
+    pub fn new(runtime: Runtime) -> Self {
+        Self { runtime, locks: Arc::default() }
+    }
+
+    /// Attaches a pod to all of its networks. If one fails, all are taken down again.
+    ///
+    /// # Errors
+    /// As [`Runtime::add`]; what failed of the taking down comes after it.
+    pub fn set_up(&self, pod: &Pod) -> Result<Vec<Plugged>> {
+        let attachments = pod.attachments()?;
+        self.alone(&pod.id, || {
+            let mut plugged = Vec::new();
+            for (index, (network, attach)) in attachments.iter().enumerate() {
+                match self.runtime.add(network, attach) {
+                    Ok(result) => plugged.push(Plugged {
+                        network: network.name.clone(),
+                        ifname: attach.at.ifname.clone(),
+                        result,
+                    }),
+                    Err(failed) => {
+                        let failed = failed.context(format_args!("network {}", network.name));
+                        return Err(match self.take_down(&attachments[..=index]) {
+                            Ok(()) => failed,
+                            Err(left) => failed.and(left.context("roll back")),
+                        });
+                    }
+                }
+            }
+            Ok(plugged)
+        })
+    }
+
+    /// Detaches a pod from all of its networks, in reverse order, and from those that only the cache knows of. It goes
+    /// on after failures.
+    ///
+    /// # Errors
+    /// All that failed.
+    pub fn tear_down(&self, pod: &Pod) -> Result<()> {
+        let attachments = pod.attachments()?;
+        self.alone(&pod.id, || {
+            let mut failures = Failures::default();
+            failures.note(self.take_down_unlisted(pod, &attachments));
+            failures.note(self.take_down(&attachments));
+            failures.into_result()
+        })
+    }
+
+    /// CHECK of all of a pod's attachments.
+    ///
+    /// # Errors
+    /// All that failed.
+    pub fn check(&self, pod: &Pod) -> Result<()> {
+        let attachments = pod.attachments()?;
+        self.alone(&pod.id, || {
+            let mut failures = Failures::default();
+            for (network, attach) in &attachments {
+                let outcome = self.runtime.check(network, attach);
+                failures.note(outcome.map_err(|e| e.context(format_args!("network {}", network.name))));
+            }
+            failures.into_result()
+        })
+    }
+
+    /// GC of all these networks: what belongs to other pods than these is removed.
+    ///
+    /// # Errors
+    /// All that failed.
+    pub fn gc<'a>(
+        &self,
+        networks: impl IntoIterator<Item = &'a Network>,
+        alive: &[ContainerId],
+    ) -> Result<()> {
+        let known = self.runtime.results().list()?;
+        let mut failures = Failures::default();
+        for network in networks {
+            let of_network = known.iter().filter(|entry| entry.network == network.name);
+            let valid = of_network.map(|entry| &entry.attach.at).filter(|at| alive.contains(&at.container));
+            failures.note(self.runtime.gc(network, Valid::Only(&valid.cloned().collect::<Vec<_>>())));
+        }
+        failures.into_result()
+    }
+
+    fn take_down(&self, attachments: &[(&Network, Attach)]) -> Result<()> {
+        let mut failures = Failures::default();
+        for (network, attach) in attachments.iter().rev() {
+            let outcome = self.runtime.del(network, attach);
+            failures.note(outcome.map_err(|e| e.context(format_args!("network {}", network.name))));
+        }
+        failures.into_result()
+    }
+
+    /// The pod may have been set up with other networks than it is said to have now.
+    fn take_down_unlisted(&self, pod: &Pod, listed: &[(&Network, Attach)]) -> Result<()> {
+        let is_listed = |name: &NetworkName, at: &Attachment| {
+            listed.iter().any(|(network, attach)| network.name == *name && attach.at == *at)
+        };
+        let mut known = self.runtime.results().list()?;
+        known.retain(|entry| {
+            entry.attach.at.container == pod.id && !is_listed(&entry.network, &entry.attach.at)
+        });
+        let mut failures = Failures::default();
+        for entry in known {
+            let outcome = entry.network().and_then(|network| self.runtime.del(&network, &entry.attach));
+            failures.note(outcome.map_err(|e| e.context(format_args!("network {}", entry.network))));
+        }
+        failures.into_result()
+    }
+
+    /// Nothing else happens to the pod meanwhile.
+    fn alone<T>(&self, id: &ContainerId, operation: impl FnOnce() -> T) -> T {
+        let all = || self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = Arc::clone(all().entry(id.clone()).or_default());
+        let held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let outcome = operation();
+        drop(held);
+        let mut all = all();
+        // One is the table's own, one is ours: nobody waits.
+        if Arc::strong_count(&lock) <= 2 {
+            all.remove(id);
+        }
+        outcome
+    }
+}

@@ -1,0 +1,294 @@
+//! Following the directory of configurations while it changes.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+
+use crate::{ConfDir, ConfFile, Error, Network, Result};
+
+/// The networks of a directory at a moment.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Networks {
+    /// One for each file, in lexical order: as it is, or, if it is not valid now, as it was when it last was.
+    pub networks: Vec<Network>,
+    /// Files that are not valid, and why.
+    pub problems: Vec<(PathBuf, Error)>,
+}
+
+impl Networks {
+    /// That of the first file.
+    pub fn default_network(&self) -> Option<&Network> {
+        self.networks.first()
+    }
+
+    /// The network of that name.
+    pub fn find(&self, name: &str) -> Option<&Network> {
+        self.networks.iter().find(|network| network.name.as_str() == name)
+    }
+
+    /// What the files say now; what was good of `last` stays for those that are not valid.
+    fn next(files: Vec<ConfFile>, last: &Self) -> Self {
+        let mut this = Self::default();
+        for ConfFile { file, network } in files {
+            match network {
+                Ok(network) => this.networks.push(network),
+                Err(error) => {
+                    let good = last.networks.iter().find(|network| network.file.as_ref() == Some(&file));
+                    this.networks.extend(good.cloned());
+                    this.problems.push((file, error));
+                }
+            }
+        }
+        this
+    }
+
+    /// Two that are alike have the same one.
+    fn fingerprint(&self) -> String {
+        let Self { networks, problems } = self;
+        format!("{networks:?}{problems:?}")
+    }
+}
+
+/// Where the networks of a [`Watcher`] are read, by any number of threads.
+#[derive(Clone, Debug)]
+pub struct Current(Arc<RwLock<Arc<Networks>>>);
+
+impl Current {
+    /// The networks as they are now. What was taken stays as it is while newer ones are swapped in.
+    pub fn get(&self) -> Arc<Networks> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, networks: Arc<Networks>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = networks;
+    }
+}
+
+/// Follows a directory (inotify(7)) and swaps in what is valid. A file that becomes invalid keeps its last good state
+/// until it is removed. The directory itself may come and go.
+///
+/// ```no_run
+/// # use std::{thread, time::Duration};
+/// use runtime::{ConfDir, Watcher};
+///
+/// let mut watcher = Watcher::new(ConfDir::new("/etc/cni/net.d"))?;
+/// let current = watcher.current();
+/// thread::spawn(move || {
+///     while let Ok(changed) = watcher.wait(Duration::from_secs(3600)) {
+///         for (file, why) in changed.iter().flat_map(|networks| &networks.problems) {
+///             eprintln!("{}: {why}", file.display());
+///         }
+///     }
+/// });
+/// let network = current.get().find("pods").cloned();
+/// # Ok::<(), runtime::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Watcher {
+    dir: ConfDir,
+    events: OwnedFd,
+    current: Current,
+}
+
+impl Watcher {
+    /// Begins to follow, and reads what is there.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be followed or read.
+    pub fn new(dir: ConfDir) -> Result<Self> {
+        let events =
+            inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(|e| failed(&dir, e))?;
+        let this = Self { dir, events, current: Current(Arc::default()) };
+        this.follow()?;
+        this.reload()?;
+        Ok(this)
+    }
+
+    /// Where other threads read the networks.
+    pub fn current(&self) -> Current {
+        self.current.clone()
+    }
+
+    /// Waits for a change and swaps it in. None if there was none in time.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be followed or read any more. What was good stays.
+    pub fn wait(&mut self, patience: Duration) -> Result<Option<Arc<Networks>>> {
+        let deadline = Instant::now() + patience;
+        while self.next_event(deadline)? {
+            self.drain()?;
+            // A folder may be new, and not followed yet: what is in it is read after it is.
+            self.follow()?;
+            if let Some(changed) = self.reload()? {
+                return Ok(Some(changed));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The networks, if they are others than before.
+    fn reload(&self) -> Result<Option<Arc<Networks>>> {
+        let last = self.current.get();
+        let next = Networks::next(self.dir.load()?, &last);
+        if next.fingerprint() == last.fingerprint() {
+            return Ok(None);
+        }
+        let next = Arc::new(next);
+        self.current.set(Arc::clone(&next));
+        Ok(Some(next))
+    }
+
+    /// Follows the directory, its folders (they may have the name of a network), and the nearest folder above that
+    /// there is: the directory may be made, or replaced. Following twice is following once.
+    fn follow(&self) -> Result<()> {
+        let path = self.dir.path();
+        for above in path.ancestors().skip(1).map(or_here) {
+            if self.add(above)? {
+                break;
+            }
+        }
+        if self.add(path)? {
+            let folders = std::fs::read_dir(path).into_iter().flatten().flatten();
+            for folder in folders.filter(|entry| entry.path().is_dir()) {
+                self.add(&folder.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows a folder; says whether there is one.
+    fn add(&self, folder: &Path) -> Result<bool> {
+        let changes = WatchFlags::CLOSE_WRITE
+            | WatchFlags::CREATE
+            | WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::ONLYDIR;
+        match inotify::add_watch(&self.events, folder, changes) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
+            Err(e) => Err(failed(&self.dir, e)),
+        }
+    }
+
+    fn next_event(&self, deadline: Instant) -> Result<bool> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = Timespec::try_from(left).ok();
+            match poll(&mut [PollFd::new(&self.events, PollFlags::IN)], left.as_ref()) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(failed(&self.dir, e)),
+            }
+        }
+    }
+
+    /// Takes all events: what they say is read from the directory itself.
+    fn drain(&self) -> Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = Reader::new(&self.events, &mut buffer);
+        loop {
+            match events.next() {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(e) => return Err(failed(&self.dir, e)),
+            }
+        }
+    }
+}
+
+/// The folder above a relative name is the working directory.
+fn or_here(path: &Path) -> &Path {
+    if path.as_os_str().is_empty() { Path::new(".") } else { path }
+}
+
+fn failed(dir: &ConfDir, cause: Errno) -> Error {
+    cni::Error::io(format!("follow the directory {}", dir.path().display()), &io::Error::from(cause)).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    fn conf(name: &str) -> String {
+        format!(r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [{{"type": "t"}}]}}"#)
+    }
+
+    fn names(networks: &Networks) -> Vec<&str> {
+        networks.networks.iter().map(|network| network.name.as_str()).collect()
+    }
+
+    /// Waits until it is so. A change may come as several events.
+    fn until(watcher: &mut Watcher, so: impl Fn(&Networks) -> bool) {
+        let current = watcher.current();
+        while !so(&current.get()) {
+            watcher.wait(PATIENCE).unwrap().expect("a change in time");
+        }
+    }
+
+    #[test]
+    fn files_that_come_change_and_go_are_swapped_in() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("20-b.conflist"), conf("b")).unwrap();
+        let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
+        assert_eq!(names(&watcher.current().get()), ["b"]);
+        fs::write(dir.path().join("10-a.conflist"), conf("a")).unwrap();
+        until(&mut watcher, |networks| names(networks) == ["a", "b"]);
+        assert_eq!(watcher.current().get().default_network().unwrap().name.as_str(), "a");
+        fs::write(dir.path().join("new"), conf("c")).unwrap();
+        fs::rename(dir.path().join("new"), dir.path().join("20-b.conflist")).unwrap();
+        until(&mut watcher, |networks| names(networks) == ["a", "c"]);
+        fs::remove_file(dir.path().join("10-a.conflist")).unwrap();
+        until(&mut watcher, |networks| names(networks) == ["c"]);
+    }
+
+    #[test]
+    fn a_file_that_becomes_invalid_keeps_its_last_good_state_until_it_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("10-a.conflist");
+        fs::write(&file, conf("a")).unwrap();
+        let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
+        fs::write(&file, "{ torn").unwrap();
+        until(&mut watcher, |networks| networks.problems.len() == 1);
+        assert_eq!(names(&watcher.current().get()), ["a"]);
+        fs::write(&file, conf("b")).unwrap();
+        until(&mut watcher, |networks| networks.problems.is_empty() && names(networks) == ["b"]);
+        fs::write(&file, "{ torn").unwrap();
+        fs::remove_file(&file).unwrap();
+        until(&mut watcher, |networks| names(networks).is_empty() && networks.problems.is_empty());
+    }
+
+    #[test]
+    fn the_directory_and_a_networks_own_folder_may_come_later() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("cni/net.d");
+        let mut watcher = Watcher::new(ConfDir::new(&dir)).unwrap();
+        assert!(names(&watcher.current().get()).is_empty());
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join("10-a.conflist"), conf("a")).unwrap();
+        until(&mut watcher, |networks| names(networks) == ["a"]);
+        fs::create_dir(dir.join("a")).unwrap();
+        fs::write(dir.join("a/10.conf"), r#"{"type": "u"}"#).unwrap();
+        until(&mut watcher, |networks| networks.networks[0].plugins.len() == 2);
+    }
+
+    #[test]
+    fn what_does_not_change_a_network_wakes_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
+        fs::write(dir.path().join("notes.txt"), "x").unwrap();
+        assert!(watcher.wait(Duration::from_millis(50)).unwrap().is_none());
+    }
+}

@@ -1,0 +1,108 @@
+//! Pods with several networks.
+#![allow(clippy::unwrap_used, reason = "a failure is a failure of the test")]
+
+mod fakes;
+
+use std::fs;
+
+use cni::{ContainerId, IfName};
+use fakes::{Stage, gives};
+use runtime::{Network, Pod, Pods, Wish};
+
+fn network(name: &str, plugin: &str) -> Network {
+    let text = format!(r#"{{"cniVersion": "1.1.0", "name": "{name}", "plugins": [{{"type": "{plugin}"}}]}}"#);
+    Network::from_bytes(text.as_bytes()).unwrap()
+}
+
+fn stage() -> Stage {
+    let stage = Stage::new();
+    stage.plugin("good", &gives("10.0.0.2/24"));
+    stage
+}
+
+fn pod(id: &str) -> Pod {
+    Pod::new(id, "/proc/self/ns/net").unwrap()
+}
+
+/// `PLUGIN COMMAND INTERFACE`
+fn calls(stage: &Stage) -> Vec<String> {
+    let interface = |variables: &str| variables.split(' ').nth(2).unwrap_or_default().to_owned();
+    stage.log().iter().map(|c| format!("{} {} {}", c.plugin, c.command, interface(&c.variables))).collect()
+}
+
+#[test]
+fn interfaces_get_the_first_free_names_in_the_order_of_the_networks() {
+    let stage = stage();
+    let second = Wish { ifname: Some(IfName::parse("eth0").unwrap()), ..Wish::from(network("b", "good")) };
+    let pod = pod("p").join(network("a", "good")).join(second).join(network("c", "good"));
+    let plugged = Pods::new(stage.runtime()).set_up(&pod).unwrap();
+    let names: Vec<String> = plugged.iter().map(|p| format!("{} {}", p.network, p.ifname)).collect();
+    assert_eq!(names, ["a eth1", "b eth0", "c eth2"]);
+
+    let same = Wish { ifname: Some(IfName::parse("x").unwrap()), ..Wish::from(network("b", "good")) };
+    let error = Pods::new(stage.runtime()).set_up(&self::pod("q").join(same.clone()).join(same)).unwrap_err();
+    assert!(error.to_string().contains("two networks want the interface name x"), "{error}");
+}
+
+#[test]
+fn a_network_that_fails_takes_the_whole_pod_down_again_in_reverse_order() {
+    let stage = stage();
+    stage.plugin("bad", r#"[ $CNI_COMMAND = DEL ] || { echo '{"code": 999, "msg": "no"}'; exit 1; }"#);
+    let pods = Pods::new(stage.runtime());
+    let pod = pod("p").join(network("a", "good")).join(network("b", "bad")).join(network("c", "good"));
+    let error = pods.set_up(&pod).unwrap_err();
+    assert!(error.to_string().contains("network b: no"), "{error}");
+    assert_eq!(calls(&stage), ["good ADD eth0", "bad ADD eth1", "bad DEL eth1", "good DEL eth0"]);
+    assert!(stage.runtime().results().list().unwrap().is_empty());
+}
+
+#[test]
+fn tear_down_goes_on_after_failures_and_finds_networks_that_only_the_cache_knows() {
+    let stage = stage();
+    let pods = Pods::new(stage.runtime());
+    pods.set_up(&pod("p").join(network("a", "good")).join(network("b", "good"))).unwrap();
+    pods.check(&pod("p").join(network("a", "good"))).unwrap();
+    stage.forget_calls();
+    pods.tear_down(&pod("p").join(network("a", "good"))).unwrap();
+    assert_eq!(calls(&stage), ["good DEL eth1", "good DEL eth0"]);
+
+    pods.set_up(&pod("p").join(network("a", "good")).join(network("b", "good"))).unwrap();
+    fs::remove_file(stage.path().join("bin/good")).unwrap();
+    let error = pods.tear_down(&pod("p").join(network("a", "good")).join(network("b", "good"))).unwrap_err();
+    assert_eq!(error.failures().count(), 2);
+}
+
+#[test]
+fn operations_on_one_pod_wait_for_each_other() {
+    let stage = Stage::new();
+    let dir = stage.path().display().to_string();
+    // Whoever finds another one at work leaves a mark.
+    stage.plugin(
+        "slow",
+        &format!(
+            "mkdir {dir}/busy || touch {dir}/met; sleep 0.02; rmdir {dir}/busy; {}",
+            gives("10.0.0.2/24")
+        ),
+    );
+    let pods = Pods::new(stage.runtime());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| pods.set_up(&pod("p").join(network("a", "slow"))).unwrap());
+        }
+    });
+    assert!(!stage.path().join("met").exists());
+}
+
+#[test]
+fn gc_keeps_what_belongs_to_pods_that_are_alive() {
+    let stage = stage();
+    let pods = Pods::new(stage.runtime());
+    let a = network("a", "good");
+    for id in ["alive", "gone"] {
+        pods.set_up(&pod(id).join(a.clone())).unwrap();
+    }
+    pods.gc([&a], &[ContainerId::parse("alive").unwrap()]).unwrap();
+    let left = stage.runtime().results().list().unwrap();
+    assert_eq!(left.len(), 1);
+    assert_eq!(left[0].attach.at.container.as_str(), "alive");
+}
