@@ -1,19 +1,27 @@
-//! The smallest runner of a list of plugins: what libcni does with a conflist, without its cache.
+//! A network of several plugins, run by the library under cnitool, with every plugin's outcome kept for a look.
 
-use serde_json::{Value, json};
+use std::fmt;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Call, Container, Outcome};
+use cni::AddResult;
+use runtime::{Attach, Cache, Exec, Invocation, Network, Output, Runtime};
+use serde_json::Value;
+
+use crate::{Call, Container, Lab, Outcome};
 
 /// A network of several plugins.
 #[derive(Clone, Debug)]
 pub struct Chain {
-    conflist: Value,
+    network: Network,
     edit: fn(Call) -> Call,
 }
 
 impl Chain {
-    pub(crate) fn new(conflist: Value) -> Self {
-        Self { conflist, edit: |call| call }
+    pub(crate) fn new(conflist: &Value) -> Self {
+        let network = Network::from_bytes(conflist.to_string().as_bytes());
+        Self { network: network.expect("a network's configuration"), edit: |call| call }
     }
 
     /// Changes every call before it is run, to vary the environment.
@@ -24,38 +32,72 @@ impl Chain {
 
     /// ADD from first to last, each given the result of the one before. The last result, or the first failure.
     pub fn add(&self, container: &Container, ifname: &str) -> Outcome {
-        let mut outcome = None;
-        let mut prev = Value::Null;
-        for call in self.calls(container, ifname) {
-            let run = call.config(json!({"prevResult": prev})).add();
-            if !run.succeeded() {
-                return run;
-            }
-            prev = run.ok_result();
-            outcome = Some(run);
-        }
-        outcome.expect("a chain of at least one plugin")
+        let attach = container.attach(ifname);
+        self.watched(|runtime| drop(runtime.add(&self.network, &attach))).pop().expect("a plugin was run")
     }
 
-    /// CHECK of every plugin against the last result.
+    /// CHECK of the plugins against the last result, up to the first that fails.
     pub fn check(&self, container: &Container, ifname: &str, result: &Value) -> Vec<Outcome> {
-        self.calls(container, ifname).iter().map(|call| call.check(result)).collect()
+        let attach = container.attach(ifname);
+        self.keep(&attach, result);
+        self.watched(|runtime| drop(runtime.check(&self.network, &attach)))
     }
 
     /// DEL from last to first.
     pub fn del(&self, container: &Container, ifname: &str, result: &Value) -> Vec<Outcome> {
-        let calls = self.calls(container, ifname);
-        calls.into_iter().rev().map(|call| call.config(json!({"prevResult": result})).del()).collect()
+        let attach = container.attach(ifname);
+        self.keep(&attach, result);
+        self.watched(|runtime| drop(runtime.del(&self.network, &attach)))
     }
 
-    fn calls(&self, container: &Container, ifname: &str) -> Vec<Call> {
-        let plugins = self.conflist["plugins"].as_array().expect("plugins in the conflist");
-        let shared = json!({"cniVersion": self.conflist["cniVersion"], "name": self.conflist["name"]});
-        let call = |plugin: &Value| {
-            let name = plugin["type"].as_str().expect("a plugin's type");
-            let call = Call::new(name).config(plugin.clone()).config(shared.clone());
-            (self.edit)(call.on(container).ifname(ifname))
-        };
-        plugins.iter().map(call).collect()
+    /// A scenario may hand over a result of its own.
+    fn keep(&self, attach: &Attach, result: &Value) {
+        let result = AddResult::from_json(result, self.network.version).expect("a result");
+        cache().keep(&self.network, attach, &result).expect("keep a result");
+    }
+
+    /// What came of each plugin in a run.
+    fn watched(&self, run: impl FnOnce(&Runtime)) -> Vec<Outcome> {
+        let outcomes = Arc::default();
+        let witness = Witness { edit: self.edit, outcomes: Arc::clone(&outcomes) };
+        run(&Runtime::new([Lab::plugin_dir()]).cache(cache()).exec(witness));
+        std::mem::take(&mut *outcomes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+fn cache() -> Cache {
+    Cache::new(Lab::cache_dir())
+}
+
+/// Runs plugins as calls of the suite, and writes down what comes of them.
+struct Witness {
+    edit: fn(Call) -> Call,
+    outcomes: Arc<Mutex<Vec<Outcome>>>,
+}
+
+impl fmt::Debug for Witness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Witness")
+    }
+}
+
+impl Exec for Witness {
+    /// A call finds its executable itself.
+    fn find(&self, kind: &cni::PluginType, _: &[std::path::PathBuf]) -> cni::Result<std::path::PathBuf> {
+        Ok(kind.as_str().into())
+    }
+
+    fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
+        let own = invocation.env.iter().filter(|(key, _)| *key != "CNI_PATH");
+        let call = Call::new(invocation.kind).stdin(invocation.stdin);
+        let call = own.fold(call, |call, (key, value)| call.env(key, value.to_str().expect("UTF-8")));
+        let outcome = (self.edit)(call).run_as_is();
+        let stdout = outcome.stdout.clone().into_bytes();
+        let status = ExitStatus::from_raw(outcome.exit.map_or(9, |code| code << 8));
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+        if status.success() {
+            return Ok(Output { stdout, stderr: Vec::new() });
+        }
+        Err(cni::exec::failure(invocation.command, status, &stdout))
     }
 }

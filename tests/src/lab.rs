@@ -11,10 +11,11 @@ use std::{env, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::{Uid, gettid};
+use runtime::Attach;
 use serde_json::Value;
 
 use crate::under_test::test_name;
-use crate::{Call, Chain, Netns, Snapshot, mounts};
+use crate::{Call, Chain, Netns, Snapshot, Tool, mounts};
 
 /// The calling thread's own machine, until it is dropped: everything that the test runs in between, commands,
 /// sockets and file accesses alike, happens inside it.
@@ -32,6 +33,13 @@ pub struct Lab {
 pub struct Container {
     pub id: String,
     pub netns: Netns,
+}
+
+impl Container {
+    /// The container's attachment with an interface of this name.
+    pub(crate) fn attach(&self, ifname: &str) -> Attach {
+        Attach::new(&self.id, ifname).expect("names that the protocol takes").netns(self.netns.path())
+    }
 }
 
 impl Deref for Container {
@@ -101,6 +109,11 @@ impl Lab {
         "/run/lab/plugins".into()
     }
 
+    /// Where chains keep their results.
+    pub(crate) fn cache_dir() -> PathBuf {
+        "/run/lab/cache".into()
+    }
+
     /// Puts a shell script where delegates are looked for.
     pub fn fake_plugin(&self, name: &str, script: &str) {
         let path = Self::plugin_dir().join(name);
@@ -115,7 +128,19 @@ impl Lab {
 
     /// A list of plugins, run one after the other.
     pub fn chain(&self, conflist: Value) -> Chain {
-        Chain::new(conflist)
+        Chain::new(&conflist)
+    }
+
+    /// Puts a network into the directory of configurations.
+    pub fn configure(&self, file: &str, conflist: &Value) {
+        let dir = Path::new("/etc/cni/net.d");
+        fs::create_dir_all(dir).expect("create the directory of configurations");
+        fs::write(dir.join(file), format!("{conflist:#}")).expect("write a configuration");
+    }
+
+    /// The tool that drives plugins by hand.
+    pub fn cnitool(&self) -> Tool {
+        Tool::new()
     }
 
     /// The state of all of the lab's namespaces, and of what it has on disk.

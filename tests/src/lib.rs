@@ -26,6 +26,7 @@ mod mounts;
 mod netns;
 mod outcome;
 mod snapshot;
+mod tool;
 mod traffic;
 mod under_test;
 mod watch;
@@ -38,6 +39,7 @@ pub use lab::{Container, Lab};
 pub use netns::Netns;
 pub use outcome::{CniError, Outcome};
 pub use snapshot::Snapshot;
+pub use tool::Tool;
 pub use traffic::{Echo, tcp_says, udp_says};
 pub use under_test::{UnderTest, quirk, skip, under_test};
 

@@ -26,7 +26,8 @@ const SYSCTLS: [&str; 9] = [
 
 /// Where plugins keep things. /run/netns and the lab's own folders are not theirs.
 const FOLDERS: [&str; 2] = ["/var/lib/cni", "/run"];
-const NOT_THEIRS: [&str; 4] = ["/run/netns", "/run/original", "/run/lab/plugins", "/run/xtables.lock"];
+const NOT_THEIRS: [&str; 5] =
+    ["/run/netns", "/run/original", "/run/lab/plugins", "/run/lab/cache", "/run/xtables.lock"];
 
 impl Snapshot {
     pub(crate) fn take<'a>(namespaces: impl Iterator<Item = &'a Netns>) -> Self {

@@ -27,7 +27,7 @@ pub fn under_test() -> &'static UnderTest {
     &CHOICE
 }
 
-fn ours() -> PathBuf {
+pub(crate) fn ours() -> PathBuf {
     env::var_os("FERRULE_BIN").map_or_else(|| repository().join("bin"), PathBuf::from)
 }
 

@@ -4,6 +4,7 @@
 mod bad_input;
 mod bridge;
 mod bridge_firewall;
+mod cnitool;
 mod common;
 mod host_local;
 mod loopback;

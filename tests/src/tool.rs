@@ -1,0 +1,51 @@
+//! `cnitool`, run as an operator or a script does. It is ours, whichever plugins are under test.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::netns::PATH;
+use crate::under_test::ours;
+use crate::{Lab, Outcome, under_test};
+
+/// A shell's environment to run cnitool in. The configuration directory is the lab's own /etc/cni/net.d.
+#[derive(Clone, Debug)]
+pub struct Tool {
+    env: BTreeMap<String, String>,
+}
+
+impl Tool {
+    pub(crate) fn new() -> Self {
+        let cni_path = format!("{}:{}", under_test().dir.display(), Lab::plugin_dir().display());
+        let env = [("PATH", PATH), ("CNI_PATH", &cni_path)];
+        Self { env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into() }
+    }
+
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Runs a command line, split at spaces.
+    pub fn run(&self, line: &str) -> Outcome {
+        let mut command = Command::new(ours().join("cnitool"));
+        command.args(line.split_whitespace()).env_clear().envs(&self.env).stdin(Stdio::null());
+        let output = command.output().unwrap_or_else(|e| panic!("start cnitool: {e}"));
+        Outcome::new(format!("cnitool {line}"), &output)
+    }
+
+    /// What a command line prints, which must be a success.
+    #[track_caller]
+    pub fn says(&self, line: &str) -> String {
+        let outcome = self.run(line);
+        assert!(outcome.succeeded(), "{outcome:#?}");
+        outcome.stdout
+    }
+
+    /// The same, as JSON.
+    #[track_caller]
+    pub fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.says(&format!("{line} --output json"))).expect("JSON")
+    }
+}

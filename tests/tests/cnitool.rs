@@ -1,0 +1,202 @@
+//! cnitool: what an operator does by hand, and what scripts written for the reference's cnitool do.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+use suite::{Lab, beyond_reference};
+
+use crate::common::{host_local, ips, leases};
+
+/// A bridge with host-local, as a network of its own.
+fn pods(version: &str, subnet: &str) -> Value {
+    let bridge =
+        json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": host_local(&[&[subnet]])});
+    json!({"cniVersion": version, "name": "net", "plugins": [bridge]})
+}
+
+#[test]
+fn a_script_written_for_the_references_cnitool_works_unchanged() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let dir = lab.dir().join("conf");
+    fs::create_dir(&dir).unwrap();
+    let single = json!({"cniVersion": "0.4.0", "name": "mine", "type": "bridge", "bridge": "br0",
+        "ipam": host_local(&[&["10.1.2.0/24"]])});
+    fs::write(dir.join("10-mine.conf"), single.to_string()).unwrap();
+    let tool = lab.cnitool().env("NETCONFPATH", dir.to_str().unwrap()).env("CNI_IFNAME", "net7");
+    let netns = pod.path().display();
+
+    let result: Value = serde_json::from_str(&tool.says(&format!("add mine {netns}"))).unwrap();
+    assert_eq!((&result["cniVersion"], ips(&result)), (&json!("0.4.0"), vec!["10.1.2.2/24"]));
+    assert!(pod.link("net7").is_some());
+    assert_eq!(tool.says(&format!("check mine {netns}")), "");
+    assert_eq!(tool.says(&format!("status mine {netns}")), "");
+    assert_eq!(tool.says(&format!("del mine {netns}")), "");
+    assert_eq!(tool.says(&format!("del mine {netns}")), "", "a second DEL is fine");
+    assert!(pod.link("net7").is_none());
+}
+
+#[test]
+fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id web1");
+
+    let list = tool.json("list");
+    assert_eq!(
+        (&list["networks"][0]["name"], &list["networks"][0]["default"]),
+        (&json!("net"), &json!(true))
+    );
+    assert_eq!(list["attachments"][0]["addresses"], json!(["10.1.2.2/24"]));
+    assert_eq!(tool.json("show web1")[0]["interfaces"][2]["state"], "up");
+    assert!(tool.says("graph").starts_with("br0 up bridge 10.1.2.1/24\n└─ veth"));
+    assert!(tool.says("graph --format svg").contains(">web1</text>"));
+
+    pod.sh("ip link set eth0 down; ip addr flush dev eth0");
+    let shown = tool.json("show web1");
+    assert_eq!(shown[0]["interfaces"][2]["state"], "down");
+    assert_eq!(shown[0]["addresses"][0]["there"], false);
+    pod.vanish();
+    assert_eq!(tool.json("list attachments")[0]["alive"], false);
+    assert!(tool.says("show web1").contains("gone"));
+    assert_eq!(tool.run("show other").exit, Some(3));
+}
+
+#[test]
+fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    network["plugins"].as_array_mut().unwrap().push(json!({"type": "last"}));
+    lab.configure("10-net.conflist", &network);
+    lab.fake_plugin(
+        "last",
+        "[ $CNI_COMMAND = DEL ] || { echo '{\"code\": 11, \"msg\": \"not yet\"}'; exit 1; }",
+    );
+    let tool = lab.cnitool();
+    let failed = tool.run("add net pod");
+    assert_eq!(failed.exit, Some(11), "{failed:#?}");
+    assert!(failed.stderr.contains("last ADD: not yet"), "{failed:#?}");
+    assert!(leases().is_empty());
+
+    lab.fake_plugin("last", "[ $CNI_COMMAND = DEL ] || sleep 1000");
+    let hung = tool.run("--timeout 1 add net pod");
+    assert!(hung.stderr.contains("did not finish within 1s and was killed"), "{hung:#?}");
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn an_attachment_whose_network_is_not_configured_any_more_can_still_be_removed() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod");
+    fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
+    let removed = tool.run("del net pod");
+    assert!(removed.succeeded() && removed.stderr.contains("not configured any more"), "{removed:#?}");
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+}
+
+#[test]
+fn attachments_of_namespaces_that_are_gone_are_removed_and_the_others_stay() {
+    let lab = Lab::new();
+    let [gone, alive] = ["gone", "alive"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net gone");
+    tool.says("add net alive");
+    gone.vanish();
+    assert_eq!(tool.json("gc net")["removed"], 1);
+    assert_eq!(leases(), ["10.1.2.3"]);
+    assert!(alive.link("eth0").is_some());
+    tool.says("gc net --all");
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.0.0/16"));
+    let containers: Vec<_> = (0..200).map(|i| lab.container(&format!("c{i}"))).collect();
+    let tool = lab.cnitool();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while let i @ 0..200 = next.fetch_add(1, Ordering::Relaxed) {
+                    tool.says(&format!("add net c{i}"));
+                }
+            });
+        }
+    });
+    assert_eq!(leases().len(), 200);
+    containers.iter().for_each(|container| container.vanish());
+    fs::remove_dir_all("/var/lib/cni/results").unwrap();
+    tool.says("gc net");
+    assert!(leases().is_empty());
+    assert_eq!(lab.host().ip("link show master br0").len(), 0, "no port is left");
+}
+
+#[test]
+fn status_says_50_on_an_exhausted_pool_and_recovers() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/30"));
+    lab.container("a");
+    let tool = lab.cnitool();
+    assert_eq!(tool.run("status net").exit, Some(0));
+    tool.says("add net a");
+    let full = tool.run("status net");
+    assert_eq!(full.exit, Some(50), "{full:#?}");
+    assert_eq!(tool.run("status").exit, Some(50));
+    tool.says("del net a");
+    assert_eq!(tool.run("status net").exit, Some(0));
+}
+
+#[test]
+fn a_configuration_is_judged_as_a_whole_before_it_is_used() {
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    assert!(tool.says("validate /etc/cni/net.d/10-net.conflist").contains("is valid"));
+    let bad = "{\n  \"cniVersion\": \"1.0.0\", \"name\": \"bad\",\n  \"plugins\": [{\"type\": \"bridge\", \"brigde\": 1},]\n}";
+    fs::write("/etc/cni/net.d/20-bad.conflist", bad).unwrap();
+    let judged = tool.run("validate /etc/cni/net.d/20-bad.conflist");
+    assert_eq!(judged.exit, Some(3));
+    for finding in
+        ["20-bad.conflist:3:34: warning:", "did you mean \"bridge\"?", "3:46: error: a comma before"]
+    {
+        assert!(judged.stdout.contains(finding), "{finding}: {judged:#?}");
+    }
+    let missing = tool.run("add bad pod");
+    assert!(missing.exit == Some(3) && missing.stderr.contains("line 3, column 46"), "{missing:#?}");
+}
+
+/// Debian's package, whoever is under test.
+#[test]
+fn the_references_plugins_run_under_it_unchanged() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [
+        {"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": host_local(&[&["10.1.2.0/24"]])},
+        {"type": "tuning", "capabilities": {"mac": true}},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+    ]});
+    lab.configure("10-net.conflist", &network);
+    let arguments = json!({"mac": "0a:00:00:00:00:07", "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    let tool = lab.cnitool().env("CNI_PATH", "/usr/lib/cni");
+    tool.clone().env("CAP_ARGS", &arguments.to_string()).says("add net pod");
+    assert_eq!(pod.link("eth0").unwrap()["address"], "0a:00:00:00:00:07");
+    assert!(tool.says("show pod").contains("port *:8080/tcp → 80"));
+    tool.says("version net");
+    tool.says("del net pod");
+    assert!(pod.link("eth0").is_none());
+    // Without CAP_ARGS: those of the ADD are known.
+    let rules = lab.host().sh("iptables-save -t nat; nft list ruleset");
+    assert!(!rules.contains("8080"), "{rules}");
+}
