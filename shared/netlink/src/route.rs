@@ -7,10 +7,11 @@ use nix::errno::Errno;
 
 use crate::address::family;
 use crate::uapi::{
-    AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_REPLACE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE, RT_SCOPE_UNIVERSE,
-    RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC,
-    RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTAX_ADVMSS, RTAX_MTU, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE,
-    RTN_UNICAST, RTNH_F_ONLINK, RTPROT_BOOT, RTPROT_UNSPEC,
+    AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE,
+    RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS,
+    RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTAX_ADVMSS, RTAX_MTU,
+    RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_LOCAL, RTN_UNICAST, RTNH_F_ONLINK, RTPROT_BOOT,
+    RTPROT_UNSPEC,
 };
 use crate::wire::{Attributes, Message, read_ip, read_u16, read_u32};
 use crate::{Link, Netlink, Result, error};
@@ -20,6 +21,9 @@ const HEADER: usize = 12;
 
 /// `struct rtnexthop`.
 const NEXT_HOP: usize = 8;
+
+/// The metric of a route that no other route's traffic is to take.
+const LAST_RESORT: u32 = 4096;
 
 /// A unicast route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +145,11 @@ impl Route {
     }
 }
 
+/// How long an address is.
+fn bits(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
 /// A next hop of the other family than the destination's has an attribute of its own (`struct rtvia`).
 fn put_gateway(message: &mut Message, gateway: IpAddr, dst: IpNetwork) {
     match gateway {
@@ -224,9 +233,8 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses to tell.
     pub fn link_towards(&self, destination: IpAddr) -> Result<Option<Link>> {
-        let (family, bits) = if destination.is_ipv4() { (AF_INET, 32) } else { (AF_INET6, 128) };
         let mut header = [0; HEADER];
-        header[..2].copy_from_slice(&[family, bits]);
+        header[..2].copy_from_slice(&[family(destination), bits(destination)]);
         let mut message = Message::new(RTM_GETROUTE, 0, &header);
         message.put_ip(RTA_DST, destination);
         let mut index = None;
@@ -238,6 +246,26 @@ impl Netlink {
             other => other.map_err(|r| r.during("look up the route to", destination))?,
         }
         index.map_or(Ok(None), |index| self.link_by_index(index))
+    }
+
+    /// Takes what comes in by a link for an address of this host that is at home on another link. How this host itself
+    /// reaches the address stays as it is. That it is so already is fine.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn accept_at(&self, link: &Link, own: IpAddr) -> Result<()> {
+        let mut header = [0; HEADER];
+        header[..2].copy_from_slice(&[family(own), bits(own)]);
+        header[4..8].copy_from_slice(&[RT_TABLE_UNSPEC, RTPROT_BOOT, RT_SCOPE_UNIVERSE, RTN_LOCAL]);
+        let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_EXCL, &header);
+        message.put_ip(RTA_DST, own);
+        message.put_u32(RTA_TABLE, RT_TABLE_LOCAL);
+        message.put_u32(RTA_OIF, link.index);
+        message.put_u32(RTA_PRIORITY, LAST_RESORT);
+        match self.socket.request(message, |_, _| {}) {
+            Err(r) if r.errno() == Some(Errno::EEXIST) => Ok(()),
+            other => other.map_err(|r| r.during("add local route", format_args!("{own} dev {}", link.name))),
+        }
     }
 
     /// Adds a route. One to the same destination by another way stays: IPv4 prefers the newer one, IPv6 uses both.

@@ -196,3 +196,15 @@ fn the_link_towards_an_address_is_the_one_that_its_route_leaves_by() {
         }
     });
 }
+
+#[test]
+fn what_is_for_this_host_is_taken_in_at_another_link_as_well() {
+    lab(|lab| {
+        let link = uplink(lab);
+        for _ in 0..2 {
+            lab.host.accept_at(&link, "::1".parse().unwrap()).unwrap();
+        }
+        let shown = sh("ip -6 route show table local ::1");
+        assert!(shown.contains("local ::1 dev up metric 4096"), "{shown}");
+    });
+}
