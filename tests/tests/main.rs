@@ -6,6 +6,8 @@ mod bridge;
 mod bridge_firewall;
 mod cnitool;
 mod common;
+mod conformance;
+mod delegation;
 mod host_local;
 mod loopback;
 mod upgrade;

@@ -165,10 +165,15 @@ impl<'a> Report<'a> {
         let keys: Vec<&Key> = known.keys.iter().chain(PLUGIN).chain(inlined).collect();
         self.keys(node, keys.iter().copied(), &format!("plugin {}", known.name));
         self.capabilities(node, known);
-        for key in ["runtimeConfig", "prevResult"] {
-            if let Some(reserved) = node.get(key) {
-                self.warning(reserved.at, format!("{key} is for the runtime to fill in"));
-            }
+        self.reserved(node);
+    }
+
+    fn reserved(&mut self, node: &Node) {
+        let Tree::Object(members) = &node.value else { return };
+        let is_reserved =
+            |name: &str| name.starts_with("cni.dev/") || ["runtimeConfig", "prevResult"].contains(&name);
+        for (at, name, _) in members.iter().filter(|(_, name, _)| is_reserved(name)) {
+            self.warning(*at, format!("{name} is for the runtime to fill in"));
         }
     }
 

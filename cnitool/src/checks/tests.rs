@@ -101,3 +101,17 @@ fn keys_match_without_regard_to_case_and_a_single_plugin_may_stand_alone_in_a_co
     let findings = findings(source);
     assert_eq!(findings, ["1:1 error: a .conflist needs a list of plugins"]);
 }
+
+#[test]
+fn keys_that_only_a_runtime_may_set_are_told() {
+    let source = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
+        {"type": "bridge", "runtimeConfig": {}, "prevResult": {}, "cni.dev/valid-attachments": []}]}"#;
+    assert_eq!(
+        findings(source),
+        [
+            "2:28 warning: runtimeConfig is for the runtime to fill in",
+            "2:49 warning: prevResult is for the runtime to fill in",
+            "2:67 warning: cni.dev/valid-attachments is for the runtime to fill in",
+        ]
+    );
+}

@@ -261,6 +261,34 @@ fn the_highest_version_that_all_plugins_speak_can_be_negotiated() {
 }
 
 #[test]
+fn plugins_run_in_the_runtimes_own_namespaces() {
+    let stage = Stage::new();
+    stage.plugin("first", r#"echo "{\"dns\": {\"domain\": \"$(readlink /proc/self/ns/net)\"}}""#);
+    let result = stage.runtime().add(&network("1.1.0", r#"{"type": "first"}"#), &attach("c")).unwrap();
+    assert_eq!(Some(result.dns.domain.as_str()), fs::read_link("/proc/thread-self/ns/net").unwrap().to_str());
+}
+
+#[test]
+fn gc_waits_for_an_add_that_is_under_way_and_holds_up_new_ones() {
+    let stage = Stage::new();
+    // A GC that meets an ADD at work leaves a mark.
+    let dir = stage.path().display().to_string();
+    let met = format!("[ $CNI_COMMAND != GC ] || ! ls -d {dir}/ADD-* >/dev/null 2>&1 || touch {dir}/met");
+    let work = format!("mkdir {dir}/$CNI_COMMAND-$$; {met}; sleep 0.05; {met}; rmdir {dir}/$CNI_COMMAND-$$");
+    stage.plugin("first", &format!("{work}; {}", gives("10.0.0.2/24")));
+    let (runtime, network) = (stage.runtime(), network("1.1.0", r#"{"type": "first"}"#));
+    std::thread::scope(|scope| {
+        for i in 0..8 {
+            let (runtime, network) = (&runtime, &network);
+            scope.spawn(move || runtime.add(network, &attach(&format!("c{i}"))).unwrap());
+            scope.spawn(move || runtime.gc(network, Valid::Alive).unwrap());
+        }
+    });
+    assert_eq!(stage.calls().iter().filter(|call| *call == "first GC").count(), 8);
+    assert!(!stage.path().join("met").exists());
+}
+
+#[test]
 fn two_hundred_attachments_by_sixteen_workers_leave_two_hundred_results() {
     let stage = stage();
     let runtime = stage.runtime();
