@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use cni::{CniArgs, Error, IfName, Result};
 use firewall::Backend;
+use iface::unicast_mac;
 use ipnetwork::IpNetwork;
 use netlink::Mac;
 use serde::Deserialize;
@@ -275,13 +276,4 @@ fn vlan_id(key: &str, id: i64) -> Result<u16> {
     u16::try_from(id).ok().filter(|_| VLAN_IDS.contains(&id)).ok_or_else(|| {
         Error::config(format!("{key} {id} is out of range, {} to {}", VLAN_IDS.start(), VLAN_IDS.end()))
     })
-}
-
-fn unicast_mac(key: &str, text: &str) -> Result<Mac> {
-    let mac: Mac = text.parse().map_err(|e| Error::config(format!("{key}: {e}")))?;
-    if mac.is_multicast() || mac.is_zero() {
-        return Err(Error::config(format!("{key}: {mac} cannot be an interface's address"))
-            .detail("the lowest bit of the first byte marks a group of receivers; clear it"));
-    }
-    Ok(mac)
 }

@@ -46,9 +46,9 @@ impl CniArgs {
         self.get("IP").filter(|text| !text.is_empty()).map(read).transpose().map_err(|e| malformed("IP", e))
     }
 
-    /// `MAC`: the hardware address asked for, as text.
+    /// `MAC`: the hardware address asked for, as text. Empty: none.
     pub fn mac(&self) -> Option<&str> {
-        self.get("MAC")
+        self.get("MAC").filter(|text| !text.is_empty())
     }
 
     /// Refuses a key that no plugin reads, unless `IgnoreUnknown` is `1` or `true`: a misspelt request must not be
@@ -137,6 +137,7 @@ mod tests {
         assert!(CniArgs::parse("=x").is_err());
         assert!(CniArgs::parse("IP=ten").unwrap().ip().is_err());
         assert_eq!(CniArgs::parse("IP=").unwrap().ip().unwrap(), None);
+        assert_eq!(CniArgs::parse("MAC=").unwrap().mac(), None);
         assert_eq!(CniArgs::parse(";").unwrap(), CniArgs::default());
     }
 }

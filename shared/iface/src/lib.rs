@@ -7,9 +7,11 @@
 
 pub mod announce;
 pub mod apply;
+mod mac;
 mod namespace;
 pub mod remove;
 pub mod verify;
 pub mod veth;
 
+pub use mac::unicast_mac;
 pub use namespace::Namespace;

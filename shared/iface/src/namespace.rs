@@ -95,18 +95,18 @@ impl Namespace {
     /// Reads `/proc/sys/net/KEY`.
     ///
     /// # Errors
-    /// Code 5, naming the key.
+    /// Code 2 if there is none, else 5, naming the key.
     pub fn sysctl(&self, key: &str) -> Result<String> {
         let path = sysctl_path(key);
         let read = self.enter(|| fs::read_to_string(&path))?;
         read.map(|value| value.trim().to_owned())
-            .map_err(|e| Error::io(format!("read {}", path.display()), &e))
+            .map_err(|e| sysctl_error(format!("read {}", path.display()), &e))
     }
 
     /// Writes `/proc/sys/net/KEY`.
     ///
     /// # Errors
-    /// Code 5, naming key and value.
+    /// Code 2 if there is none, 7 if it cannot have the value, else 5, naming key and value.
     pub fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
         self.enter(|| write_sysctl(key, value))?.map_err(|e| not_written(key, value, &e))
     }
@@ -114,7 +114,7 @@ impl Namespace {
     /// Writes those that there are: without IPv6 in the kernel, its keys are missing.
     ///
     /// # Errors
-    /// Code 5, naming key and value.
+    /// As [`Namespace::set_sysctl`].
     pub fn set_sysctls_if_present(&self, pairs: &[(&str, &str)]) -> Result<()> {
         self.enter(|| {
             pairs.iter().try_for_each(|(key, value)| match write_sysctl(key, value) {
@@ -126,14 +126,25 @@ impl Namespace {
 }
 
 fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
-    OpenOptions::new().write(true).open(sysctl_path(key))?.write_all(value.as_bytes())
+    // The line end lets an empty value arrive too.
+    OpenOptions::new().write(true).open(sysctl_path(key))?.write_all(format!("{value}\n").as_bytes())
 }
 
 fn not_written(key: &str, value: &str, cause: &io::Error) -> Error {
-    Error::io(format!("write {value:?} to {}", sysctl_path(key).display()), cause)
+    sysctl_error(format!("write {value:?} to {}", sysctl_path(key).display()), cause)
 }
 
-/// Keys are this project's own, with names of links in them that the kernel gave: never text from a configuration.
+fn sysctl_error(operation: String, cause: &io::Error) -> Error {
+    let error = Error::io(operation, cause);
+    match cause.kind() {
+        io::ErrorKind::NotFound => error.with_code(Code::UnsupportedField),
+        io::ErrorKind::InvalidInput => error.with_code(Code::InvalidConfig),
+        _ => error,
+    }
+}
+
+/// Keys never climb: they are this project's own, with names of links in them that the kernel gave, or were taken
+/// apart and checked.
 fn sysctl_path(key: &str) -> PathBuf {
     Path::new("/proc/sys/net").join(key)
 }

@@ -78,6 +78,11 @@ impl Error {
         )
     }
 
+    /// Whether the value asked for is not one that the object can have.
+    pub fn is_invalid(&self) -> bool {
+        matches!(self.errno(), Some(Errno::EINVAL | Errno::ERANGE))
+    }
+
     /// Whether the kernel was built without what was asked for.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT))

@@ -1,0 +1,87 @@
+//! The host's list of sysctls that containers' configurations may set.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use cni::{Error, Result};
+use regex_lite::Regex;
+
+use crate::sysctl::Sysctl;
+
+/// Where the host's administrator keeps it. Without the file, all of net/ may be set.
+const FILE: &str = "/etc/cni/tuning/allowlist.conf";
+
+/// Each sysctl matches one of the list's patterns, as the configuration writes its key.
+///
+/// # Errors
+/// Code 7 for a sysctl that is not allowed, or a pattern that is none; 5 if the file cannot be read.
+pub fn permit(sysctls: &[Sysctl]) -> Result<()> {
+    if sysctls.is_empty() {
+        return Ok(());
+    }
+    match fs::read_to_string(FILE) {
+        Ok(text) => permit_by(&text, sysctls),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+        Err(e) => Err(Error::io(format!("read the list of allowed sysctls {FILE}"), &e)),
+    }
+}
+
+fn permit_by(text: &str, sysctls: &[Sysctl]) -> Result<()> {
+    let patterns: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    for sysctl in sysctls {
+        if !matches_any(&patterns, sysctl.key.as_written())? {
+            return Err(Error::config(format!("sysctl {sysctl} is not allowed on this host"))
+                .detail(format!("patterns of allowed keys are in {FILE}")));
+        }
+    }
+    Ok(())
+}
+
+/// A pattern matches anywhere in the key, unless it is anchored.
+fn matches_any(patterns: &[&str], key: &str) -> Result<bool> {
+    for pattern in patterns {
+        let regex = Regex::new(pattern).map_err(|e| {
+            Error::config(format!("{FILE}: {pattern:?} is not a regular expression")).detail(e.to_string())
+        })?;
+        if regex.is_match(key) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sysctl::Key;
+
+    fn permitted(list: &str, key: &str) -> Result<()> {
+        permit_by(list, &[Sysctl { key: Key::parse(key).unwrap(), value: "1".into() }])
+    }
+
+    #[test]
+    fn a_key_is_allowed_by_any_pattern_that_matches_what_is_written() {
+        let list = "\n  ^net\\.ipv4\\.conf\\.IFNAME\\.[a-z_]*$\t\r\nsomaxconn\n";
+        permitted(list, "net.ipv4.conf.IFNAME.arp_filter").unwrap();
+        permitted(list, "net/core/somaxconn").unwrap();
+        for refused in
+            ["net.ipv4.conf.eth0.arp_filter", "net/ipv4/conf/IFNAME/arp_filter", "net.core.rmem_max"]
+        {
+            let error = permitted(list, refused).unwrap_err();
+            assert_eq!(error.code(), 7);
+            assert!(error.msg().contains(&format!("{refused} = \"1\"")), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_empty_list_allows_nothing() {
+        assert!(permitted("\n \n", "net.core.somaxconn").is_err());
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_named_when_it_is_needed() {
+        permitted("somaxconn\n[", "net.core.somaxconn").unwrap();
+        let error = permitted("[\nsomaxconn", "net.core.somaxconn").unwrap_err();
+        assert!(error.msg().contains("\"[\""), "{error}");
+    }
+}

@@ -1,0 +1,149 @@
+//! Attributes of an interface.
+
+use std::fmt;
+
+use cni::{Code, Error, Result, ResultExt, Undo};
+use iface::{Namespace, verify};
+use netlink::{Link, LinkChange, Mac};
+
+/// An attribute and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// The hardware address.
+    Mac(Mac),
+    /// Bytes.
+    Mtu(u32),
+    /// Takes frames that are for others.
+    Promisc(bool),
+    /// Takes all multicast.
+    Allmulti(bool),
+    /// Packets.
+    TxQueueLength(u32),
+}
+
+impl Attribute {
+    /// The value that a link has of the same attribute.
+    pub fn of(self, link: &Link) -> Option<Self> {
+        match self {
+            Self::Mac(_) => link.mac.map(Self::Mac),
+            Self::Mtu(_) => Some(Self::Mtu(link.mtu)),
+            Self::Promisc(_) => Some(Self::Promisc(link.promisc)),
+            Self::Allmulti(_) => Some(Self::Allmulti(link.allmulti)),
+            Self::TxQueueLength(_) => Some(Self::TxQueueLength(link.tx_queue_len)),
+        }
+    }
+
+    /// Gives a link the value.
+    ///
+    /// # Errors
+    /// Code 7 if it is none that the link can have, 2 if the link does not have the attribute, naming key and value.
+    pub fn set(self, sandbox: &Namespace, link: &Link, undo: &mut Undo) -> Result<()> {
+        self.apply(sandbox, link).context(|| self)?;
+        if let Some(before) = self.of(link) {
+            let (sandbox, link) = (sandbox.clone(), link.clone());
+            undo.push(move || before.restore(&sandbox, &link));
+        }
+        Ok(())
+    }
+
+    /// Gives a link the value back that it had.
+    ///
+    /// # Errors
+    /// As [`Attribute::set`].
+    pub fn restore(self, sandbox: &Namespace, link: &Link) -> Result<()> {
+        self.apply(sandbox, link).context(|| format!("restore {self}"))
+    }
+
+    fn apply(self, sandbox: &Namespace, link: &Link) -> Result<()> {
+        sandbox.nl.change_link(link, &self.change()).map_err(|e| {
+            let code = match &e {
+                e if e.is_invalid() => Code::InvalidConfig,
+                e if e.is_unsupported() => Code::UnsupportedField,
+                _ => Code::Internal,
+            };
+            Error::from(e).with_code(code)
+        })
+    }
+
+    fn change(self) -> LinkChange<'static> {
+        let mut change = LinkChange::NONE;
+        match self {
+            Self::Mac(mac) => change.mac = Some(mac),
+            Self::Mtu(bytes) => change.mtu = Some(bytes),
+            Self::Promisc(on) => change.promisc = Some(on),
+            Self::Allmulti(on) => change.allmulti = Some(on),
+            Self::TxQueueLength(packets) => change.tx_queue_len = Some(packets),
+        }
+        change
+    }
+
+    /// A link has the value.
+    ///
+    /// # Errors
+    /// Code 999, with the value that it has.
+    pub fn verify(self, link: &Link) -> Result<()> {
+        match self.of(link) {
+            Some(found) if found == self => Ok(()),
+            found => {
+                let found = found.map_or_else(|| "none".to_owned(), |found| found.value());
+                Err(verify::differs(link, self.key(), &self.value(), &found))
+            }
+        }
+    }
+
+    /// The configuration's key for it.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Mac(_) => "mac",
+            Self::Mtu(_) => "mtu",
+            Self::Promisc(_) => "promisc",
+            Self::Allmulti(_) => "allmulti",
+            Self::TxQueueLength(_) => "txQLen",
+        }
+    }
+
+    fn value(self) -> String {
+        match self {
+            Self::Mac(mac) => mac.to_string(),
+            Self::Mtu(number) | Self::TxQueueLength(number) => number.to_string(),
+            Self::Promisc(on) | Self::Allmulti(on) => on.to_string(),
+        }
+    }
+}
+
+impl fmt::Display for Attribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.key(), self.value())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_is_held_to_each_attribute_by_its_key() {
+        let mac = Mac::new([2, 0, 0, 0, 0, 7]);
+        let link = Link { name: "eth0".into(), mac: Some(mac), mtu: 1400, promisc: true, ..Link::default() };
+        for kept in [Attribute::Mac(mac), Attribute::Mtu(1400), Attribute::Promisc(true)] {
+            kept.verify(&link).unwrap();
+        }
+        for (lost, text) in [
+            (Attribute::Mac(Mac::new([2, 0, 0, 0, 0, 8])), "link eth0: mac is 02:00:00:00:00:07"),
+            (Attribute::Mtu(1500), "link eth0: mtu is 1400, but ADD left it 1500"),
+            (Attribute::Allmulti(true), "link eth0: allmulti is false"),
+            (Attribute::TxQueueLength(5), "link eth0: txQLen is 0"),
+        ] {
+            let error = lost.verify(&link).unwrap_err();
+            assert!(error.msg().starts_with(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_link_without_an_ethernet_address_has_nothing_to_save() {
+        let none = Link { name: "tun0".into(), ..Link::default() };
+        let wanted = Attribute::Mac(Mac::new([2, 0, 0, 0, 0, 7]));
+        assert_eq!(wanted.of(&none), None);
+        assert!(wanted.verify(&none).unwrap_err().msg().contains("mac is none"));
+    }
+}

@@ -1,0 +1,319 @@
+//! What an interface was like before, kept on disk between ADD and DEL.
+//!
+//! The file is the reference's, with members that it passes over: each restores what the other saved.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use cni::{Attachment, Error, Failures, Gc, NetworkName, Result, Undo};
+use serde::{Deserialize, Serialize};
+
+use crate::attribute::Attribute;
+
+/// The interface's attributes of before ADD: those that ADD changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Saved {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    mac: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    promisc: Option<bool>,
+    #[serde(skip_serializing_if = "is_zero")]
+    mtu: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    allmulti: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tx_q_len: Option<u32>,
+    /// Ours alone, as the next: whose file it is, for GC. Empty: the reference wrote it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    network: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    netns: String,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands it over so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl Saved {
+    pub fn new(before: impl Iterator<Item = Attribute>, network: &NetworkName, netns: &Path) -> Self {
+        let network = network.as_str().to_owned();
+        let mut this = Self { network, netns: netns.display().to_string(), ..Self::default() };
+        for attribute in before {
+            match attribute {
+                Attribute::Mac(mac) => this.mac = mac.to_string(),
+                Attribute::Mtu(bytes) => this.mtu = bytes,
+                Attribute::Promisc(on) => this.promisc = Some(on),
+                Attribute::Allmulti(on) => this.allmulti = Some(on),
+                Attribute::TxQueueLength(packets) => this.tx_q_len = Some(packets),
+            }
+        }
+        this
+    }
+
+    /// What is to be restored.
+    pub fn attributes(&self) -> Vec<Attribute> {
+        let mtu = Some(self.mtu).filter(|bytes| *bytes != 0).map(Attribute::Mtu);
+        let mac = self.mac.parse().ok().map(Attribute::Mac);
+        let promisc = self.promisc.map(Attribute::Promisc);
+        let allmulti = self.allmulti.map(Attribute::Allmulti);
+        let queue = self.tx_q_len.map(Attribute::TxQueueLength);
+        [mtu, mac, promisc, allmulti, queue].into_iter().flatten().collect()
+    }
+
+    /// Lets an earlier ADD of the same attachment have its say: another tuning of the same chain, or one whose DEL
+    /// never came, saw the values of before that.
+    fn after(self, earlier: Self) -> Self {
+        if (&earlier.network, &earlier.netns) != (&self.network, &self.netns) {
+            return self;
+        }
+        Self {
+            mac: if earlier.mac.is_empty() { self.mac } else { earlier.mac },
+            promisc: earlier.promisc.or(self.promisc),
+            mtu: if earlier.mtu == 0 { self.mtu } else { earlier.mtu },
+            allmulti: earlier.allmulti.or(self.allmulti),
+            tx_q_len: earlier.tx_q_len.or(self.tx_q_len),
+            ..self
+        }
+    }
+}
+
+/// The file of an attachment.
+#[derive(Clone, Debug)]
+pub struct Backup {
+    dir: PathBuf,
+    name: String,
+}
+
+impl Backup {
+    pub fn new(dir: &Path, at: &Attachment) -> Self {
+        Self { dir: dir.to_owned(), name: file_name(at) }
+    }
+
+    /// Keeps what the interface was like.
+    ///
+    /// # Errors
+    /// Code 5: what failed on which file.
+    pub fn save(&self, saved: Saved, undo: &mut Undo) -> Result<()> {
+        let before = self.read()?;
+        let saved = match before.as_deref().and_then(parse) {
+            Some(earlier) => saved.after(earlier),
+            None => saved,
+        };
+        let bytes = serde_json::to_vec_pretty(&saved)?;
+        self.write(&bytes)?;
+        let this = self.clone();
+        undo.push(move || before.map_or_else(|| this.remove(), |bytes| this.write(&bytes)));
+        Ok(())
+    }
+
+    /// What was kept, if anything was. A file that a kill cut short holds nothing: no attribute had been changed yet.
+    ///
+    /// # Errors
+    /// Code 5: what failed on which file.
+    pub fn load(&self) -> Result<Option<Saved>> {
+        Ok(self.read()?.as_deref().and_then(parse))
+    }
+
+    /// Removes the file, and what a kill may have left beside it. That there is none is fine.
+    ///
+    /// # Errors
+    /// Code 5: what failed on which file.
+    pub fn remove(&self) -> Result<()> {
+        let mut failures = Failures::new();
+        for path in [self.path(), self.new_path()] {
+            let removed = missing_is_fine(fs::remove_file(&path));
+            failures.note(removed.map_err(|e| Error::io(format!("remove backup {}", path.display()), &e)));
+        }
+        failures.into_result()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    fn new_path(&self) -> PathBuf {
+        self.dir.join(format!(".{}.new", self.name))
+    }
+
+    fn read(&self) -> Result<Option<Vec<u8>>> {
+        let path = self.path();
+        let read = missing_is_fine(fs::read(&path).map(Some));
+        read.map_err(|e| Error::io(format!("read backup {}", path.display()), &e))
+    }
+
+    /// Under another name first: the file is whole or not there.
+    fn write(&self, bytes: &[u8]) -> Result<()> {
+        let written = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        let written = written.and_then(|()| write_new(&self.new_path(), bytes));
+        written.and_then(|()| fs::rename(self.new_path(), self.path())).map_err(|e| {
+            fs::remove_file(self.new_path()).ok();
+            Error::io(format!("write backup {}", self.path().display()), &e)
+        })
+    }
+}
+
+/// As the reference names it. Both names were checked, and neither has a slash in it.
+fn file_name(at: &Attachment) -> String {
+    format!("{}_{}.json", at.container, at.ifname)
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    missing_is_fine(fs::remove_file(path))?;
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+fn parse(bytes: &[u8]) -> Option<Saved> {
+    serde_json::from_slice(bytes).ok()
+}
+
+/// A name too long for the file system is the name of nothing.
+fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
+    match outcome {
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
+            ) =>
+        {
+            Ok(T::default())
+        }
+        other => other,
+    }
+}
+
+/// Removes the network's files whose attachments are not valid any more. A file that does not tell its network is left
+/// for DEL.
+///
+/// # Errors
+/// Code 5: what could not be removed, or the directory not be read.
+pub fn remove_stale<R>(dir: &Path, call: &Gc<R>) -> Result<()> {
+    let failed = |e: &io::Error| Error::io(format!("list the backups in {}", dir.display()), e);
+    let Some(entries) = missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
+        return Ok(());
+    };
+    let valid: HashSet<String> = call.valid.iter().map(file_name).collect();
+    let mut failures = Failures::new();
+    for entry in entries {
+        let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let backup = Backup { dir: dir.to_owned(), name };
+        if !backup.name.starts_with('.') && !valid.contains(&backup.name) && backup.is_of(&call.net.name) {
+            failures.note(backup.remove());
+        }
+    }
+    failures.into_result()
+}
+
+impl Backup {
+    fn is_of(&self, network: &NetworkName) -> bool {
+        let saved = fs::read(self.path()).ok().as_deref().and_then(parse);
+        saved.is_some_and(|saved| saved.network == network.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::{ContainerId, IfName};
+    use netlink::Mac;
+
+    use super::*;
+
+    fn at(container: &str) -> Attachment {
+        Attachment {
+            container: ContainerId::parse(container).unwrap(),
+            ifname: IfName::parse("eth0").unwrap(),
+        }
+    }
+
+    fn saved(netns: &str, before: &[Attribute]) -> Saved {
+        Saved::new(before.iter().copied(), &NetworkName::parse("net").unwrap(), Path::new(netns))
+    }
+
+    const BEFORE: [Attribute; 5] = [
+        Attribute::Mtu(1500),
+        Attribute::Mac(Mac::new([2, 0, 0, 0, 0, 7])),
+        Attribute::Promisc(false),
+        Attribute::Allmulti(true),
+        Attribute::TxQueueLength(0),
+    ];
+
+    #[test]
+    fn what_is_kept_is_what_is_restored() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = Backup::new(&dir.path().join("tuning"), &at("c"));
+        assert_eq!(backup.load().unwrap(), None);
+        let mut undo = Undo::new();
+        backup.save(saved("/n", &BEFORE), &mut undo).unwrap();
+        undo.commit();
+        assert_eq!(backup.load().unwrap().unwrap().attributes(), BEFORE);
+        backup.remove().unwrap();
+        backup.remove().unwrap();
+        assert_eq!(fs::read_dir(dir.path().join("tuning")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_the_reference_kept_is_understood_and_ours_has_the_same_members() {
+        let theirs = br#"{
+ "mac": "02:00:00:00:00:07",
+ "promisc": false,
+ "mtu": 1500,
+ "allmulti": true,
+ "txQLen": 0
+}"#;
+        assert_eq!(parse(theirs).unwrap().attributes(), BEFORE);
+        let ours = serde_json::to_value(saved("/n", &BEFORE)).unwrap();
+        let theirs: serde_json::Value = serde_json::from_slice(theirs).unwrap();
+        for (member, value) in theirs.as_object().unwrap() {
+            assert_eq!(&ours[member], value);
+        }
+    }
+
+    #[test]
+    fn the_first_of_two_in_a_chain_saw_the_values_to_restore() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = Backup::new(dir.path(), &at("c"));
+        let mut first = Undo::new();
+        backup.save(saved("/n", &[Attribute::Mtu(1500)]), &mut first).unwrap();
+        let mut second = Undo::new();
+        let both = [Attribute::Mtu(1400), Attribute::Promisc(false)];
+        backup.save(saved("/n", &both), &mut second).unwrap();
+        let load = || backup.load().unwrap().map(|saved| saved.attributes());
+        assert_eq!(load().unwrap(), [Attribute::Mtu(1500), Attribute::Promisc(false)]);
+        assert!(second.unwind().is_empty());
+        assert_eq!(load().unwrap(), [Attribute::Mtu(1500)]);
+        assert!(first.unwind().is_empty());
+        assert_eq!(load(), None);
+    }
+
+    #[test]
+    fn what_is_left_of_another_namespace_has_no_say() {
+        let left = saved("/old", &[Attribute::Mtu(9000)]);
+        let new = saved("/new", &[Attribute::Mtu(1500)]);
+        assert_eq!(new.clone().after(left), new);
+    }
+
+    #[test]
+    fn a_file_cut_short_holds_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = Backup::new(dir.path(), &at("c"));
+        for torn in ["", "{\n \"mac\": \"02"] {
+            fs::write(backup.path(), torn).unwrap();
+            assert_eq!(backup.load().unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn an_id_too_long_for_a_file_name_has_no_backup() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = Backup::new(dir.path(), &at(&"c".repeat(255)));
+        assert_eq!(backup.load().unwrap(), None);
+        backup.remove().unwrap();
+        let refused = backup.save(saved("/n", &BEFORE), &mut Undo::new()).unwrap_err();
+        assert_eq!(refused.code(), 5);
+    }
+}

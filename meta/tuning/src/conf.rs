@@ -1,0 +1,252 @@
+//! The configuration, as written and as checked. No I/O.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cni::{CniArgs, Code, Error, Result, json};
+use iface::unicast_mac;
+use netlink::Mac;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::attribute::Attribute;
+use crate::sysctl::{Key, Sysctl};
+
+/// Where the reference keeps what it has to restore.
+const DATA_DIR: &str = "/run/cni/tuning";
+
+/// The configuration as written. Only [`RawConf::data_dir`] is looked at by DEL and GC: whatever else is wrong with
+/// it, attributes are restored.
+#[derive(Debug, Deserialize)]
+pub struct RawConf(Value);
+
+impl RawConf {
+    /// `dataDir`, the directory of what has to be restored.
+    ///
+    /// # Errors
+    /// Code 6 if it is no text.
+    pub fn data_dir(&self) -> Result<PathBuf> {
+        match json::member(&self.0, "dataDir") {
+            None => Ok(DATA_DIR.into()),
+            Some(Value::String(dir)) if dir.is_empty() => Ok(DATA_DIR.into()),
+            Some(Value::String(dir)) => Ok(dir.into()),
+            Some(_) => Err(Error::new(Code::Decoding, "dataDir: expected a string")),
+        }
+    }
+}
+
+/// What may be written at the top, and under `args.cni`.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Settings {
+    sysctl: BTreeMap<String, String>,
+    mac: String,
+    promisc: Option<bool>,
+    mtu: Option<u32>,
+    allmulti: Option<bool>,
+    tx_q_len: Option<u32>,
+}
+
+/// What a call brings.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct OfCall {
+    args: Args,
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Args {
+    cni: Settings,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RuntimeConfig {
+    mac: String,
+}
+
+/// The configuration as checked.
+#[derive(Debug)]
+pub struct Conf {
+    /// The directory of what has to be restored.
+    pub data_dir: PathBuf,
+    /// In the order of setting.
+    pub sysctls: Vec<Sysctl>,
+    /// All but the hardware address.
+    attributes: Vec<Attribute>,
+    network_mac: Option<Mac>,
+    call_mac: Option<Mac>,
+}
+
+impl Conf {
+    /// What the interface is to have. Of hardware addresses the first given of `runtimeConfig`, `args.cni`,
+    /// `CNI_ARGS` and the network's own `mac`.
+    ///
+    /// # Errors
+    /// Code 7 for what cannot be an interface's hardware address.
+    pub fn attributes(&self, args: &CniArgs) -> Result<Vec<Attribute>> {
+        let mac = match (self.call_mac, args.mac()) {
+            (Some(mac), _) => Some(mac),
+            (None, Some(text)) => Some(unicast_mac("CNI_ARGS: MAC", text)?),
+            (None, None) => self.network_mac,
+        };
+        Ok(mac.map(Attribute::Mac).into_iter().chain(self.attributes.iter().copied()).collect())
+    }
+}
+
+impl TryFrom<RawConf> for Conf {
+    type Error = Error;
+
+    fn try_from(raw: RawConf) -> Result<Self> {
+        let data_dir = raw.data_dir()?;
+        if !data_dir.is_absolute() {
+            return Err(Error::config(format!("dataDir {data_dir:?} is not an absolute path")));
+        }
+        let network: Settings = json::decode(&raw.0)?;
+        let OfCall { args: Args { cni: call }, runtime_config } = json::decode(&raw.0)?;
+        let mac_of_call = mac("runtimeConfig.mac", &runtime_config.mac)?.or(mac("args.cni.mac", &call.mac)?);
+        Ok(Self {
+            data_dir,
+            attributes: attributes(&network, &call),
+            network_mac: mac("mac", &network.mac)?,
+            call_mac: mac_of_call,
+            sysctls: sysctls(network.sysctl, call.sysctl)?,
+        })
+    }
+}
+
+fn mac(key: &str, text: &str) -> Result<Option<Mac>> {
+    Some(text).filter(|text| !text.is_empty()).map(|text| unicast_mac(key, text)).transpose()
+}
+
+/// As in the reference, an MTU of 0 and `promisc: false` mean that nothing is changed.
+fn attributes(network: &Settings, call: &Settings) -> Vec<Attribute> {
+    let promisc = call.promisc.or(network.promisc).filter(|on| *on).map(Attribute::Promisc);
+    let mtu = call.mtu.or(network.mtu).filter(|bytes| *bytes != 0).map(Attribute::Mtu);
+    let allmulti = call.allmulti.or(network.allmulti).map(Attribute::Allmulti);
+    let queue = call.tx_q_len.or(network.tx_q_len).map(Attribute::TxQueueLength);
+    [promisc, mtu, allmulti, queue].into_iter().flatten().collect()
+}
+
+/// Those of the network and, instead or in addition, those of the call.
+fn sysctls(network: BTreeMap<String, String>, call: BTreeMap<String, String>) -> Result<Vec<Sysctl>> {
+    let mut all = read_sysctls("sysctl", network)?;
+    all.append(&mut read_sysctls("args.cni.sysctl", call)?);
+    let mut all: Vec<Sysctl> = all.into_values().collect();
+    all.sort_by_key(|sysctl| sysctl.key.rank());
+    Ok(all)
+}
+
+/// By what they are, however they are written.
+fn read_sysctls(place: &str, written: BTreeMap<String, String>) -> Result<BTreeMap<Vec<String>, Sysctl>> {
+    let mut all: BTreeMap<Vec<String>, Sysctl> = BTreeMap::new();
+    for (key, value) in written {
+        let key = Key::parse(&key).map_err(|e| Error::config(format!("{place}: {key:?} = {value:?} {e}")))?;
+        let sysctl = Sysctl { key, value };
+        if sysctl.value.chars().any(|c| c.is_control() && c != '\t') {
+            let text = format!("{place}: {sysctl} has a line end or another control character in its value");
+            return Err(Error::config(text));
+        }
+        let earlier = all.insert(sysctl.key.segments().to_vec(), sysctl.clone());
+        if let Some(other) = earlier.filter(|other| other.value != sysctl.value) {
+            return Err(Error::config(format!("{place}: {other} and {sysctl} contradict each other")));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn conf(document: Value) -> Result<Conf> {
+        Conf::try_from(RawConf(document))
+    }
+
+    fn shown(conf: &Conf, args: &str) -> Vec<String> {
+        let attributes = conf.attributes(&CniArgs::parse(args).unwrap()).unwrap();
+        attributes.iter().map(ToString::to_string).collect()
+    }
+
+    fn sysctls_of(conf: &Conf) -> Vec<String> {
+        conf.sysctls.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn what_is_left_out_or_means_nothing_changes_nothing() {
+        for document in [
+            json!({}),
+            json!({ "mac": "", "promisc": false, "mtu": 0, "dataDir": "", "runtimeConfig": { "mac": "" } }),
+            json!({ "sysctl": null, "args": { "cni": null } }),
+        ] {
+            let conf = conf(document).unwrap();
+            assert_eq!(conf.data_dir, PathBuf::from("/run/cni/tuning"));
+            assert!(conf.sysctls.is_empty() && shown(&conf, "MAC=").is_empty());
+        }
+    }
+
+    #[test]
+    fn args_replace_single_keys_of_the_network() {
+        let conf = conf(json!({
+            "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 500,
+            "args": { "cni": { "mtu": 1300, "promisc": false, "allmulti": false, "txQLen": 0 } },
+        }))
+        .unwrap();
+        assert_eq!(shown(&conf, ""), ["mtu 1300", "allmulti false", "txQLen 0"]);
+    }
+
+    #[test]
+    fn the_runtimes_mac_wins_over_args_over_the_environment_over_the_networks() {
+        let all = json!({
+            "mac": "02:00:00:00:00:01",
+            "args": { "cni": { "mac": "02:00:00:00:00:03" } },
+            "runtimeConfig": { "mac": "02-00-00-00-00-04" },
+        });
+        let without = |keys: &[&str]| {
+            let mut document = all.clone();
+            keys.iter().for_each(|key| drop(document.as_object_mut().unwrap().remove(*key)));
+            conf(document).unwrap()
+        };
+        let args = "MAC=02:00:00:00:00:02";
+        assert_eq!(shown(&without(&[]), args), ["mac 02:00:00:00:00:04"]);
+        assert_eq!(shown(&without(&["runtimeConfig"]), args), ["mac 02:00:00:00:00:03"]);
+        assert_eq!(shown(&without(&["runtimeConfig", "args"]), args), ["mac 02:00:00:00:00:02"]);
+        assert_eq!(shown(&without(&["runtimeConfig", "args"]), ""), ["mac 02:00:00:00:00:01"]);
+    }
+
+    #[test]
+    fn a_sysctl_of_the_call_replaces_the_networks_however_it_is_written() {
+        let conf = conf(json!({
+            "sysctl": { "net.ipv4.ip_forward": "0", "net.core.somaxconn": "100" },
+            "args": { "cni": { "sysctl": { "net/ipv4/ip_forward": "1" } } },
+        }))
+        .unwrap();
+        assert_eq!(sysctls_of(&conf), ["net.core.somaxconn = \"100\"", "net/ipv4/ip_forward = \"1\""]);
+    }
+
+    #[test]
+    fn sysctls_of_the_call_need_none_of_the_network() {
+        let conf = conf(json!({ "args": { "cni": { "sysctl": { "net.core.somaxconn": "7" } } } })).unwrap();
+        assert_eq!(sysctls_of(&conf), ["net.core.somaxconn = \"7\""]);
+    }
+
+    #[test]
+    fn one_sysctl_written_twice_must_have_one_value() {
+        let twice = |value: &str| conf(json!({ "sysctl": { "net.a.b": "1", "net/a/b": value } }));
+        assert_eq!(twice("1").unwrap().sysctls.len(), 1);
+        let error = twice("2").unwrap_err();
+        assert_eq!(error.code(), 7);
+        assert!(error.msg().contains("net.a.b = \"1\" and net/a/b = \"2\""), "{error}");
+    }
+
+    #[test]
+    fn del_needs_the_directory_only() {
+        let raw = RawConf(json!({ "dataDir": "/x", "mtu": "large", "mac": 5, "sysctl": [] }));
+        assert_eq!(raw.data_dir().unwrap(), PathBuf::from("/x"));
+        assert_eq!(RawConf(json!({ "dataDir": 5 })).data_dir().unwrap_err().code(), 6);
+    }
+}

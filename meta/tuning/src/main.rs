@@ -1,0 +1,109 @@
+//! Sysctls of a container's namespace, and attributes of an interface that an earlier plugin of the chain made.
+
+mod allowlist;
+mod attribute;
+mod backup;
+mod conf;
+mod sysctl;
+
+use std::process::ExitCode;
+
+use cni::{
+    Add, AddResult, Attachment, Check, Code, Del, Failures, Gc, Plugin, Result, ResultExt, Status, Undo,
+};
+use iface::{Namespace, verify};
+
+use attribute::Attribute;
+use backup::{Backup, Saved};
+use conf::{Conf, RawConf};
+
+struct Tuning;
+
+impl Plugin for Tuning {
+    const NAME: &'static str = "tuning";
+    const CHAINED: bool = true;
+    const READS_ARGS: bool = true;
+    type Raw = RawConf;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        allowlist::permit(&conf.sysctls)?;
+        let wanted = conf.attributes(&call.args)?;
+        let mut result = call.net.prev.clone().unwrap_or_default();
+        report(&wanted, &mut result, &call.at)?;
+
+        let sandbox = Namespace::open(&call.netns)?;
+        for sysctl in &conf.sysctls {
+            sysctl.set(&sandbox, &call.at.ifname, undo)?;
+        }
+        if !wanted.is_empty() {
+            let link = sandbox.link(&call.at.ifname)?;
+            let before = wanted.iter().filter_map(|attribute| attribute.of(&link));
+            let saved = Saved::new(before, &call.net.name, &call.netns);
+            Backup::new(&conf.data_dir, &call.at).save(saved, undo)?;
+            for attribute in &wanted {
+                attribute.set(&sandbox, &link, undo)?;
+            }
+        }
+        Ok(result)
+    }
+
+    fn del(call: &Del<RawConf>) -> Result<()> {
+        let backup = Backup::new(&call.conf.data_dir()?, &call.at);
+        let mut failures = Failures::new();
+        if let Some(saved) = backup.load()?
+            && let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())?
+            && let Some(link) = sandbox.nl.link(&call.at.ifname)?
+        {
+            for attribute in saved.attributes() {
+                failures.note(attribute.restore(&sandbox, &link));
+            }
+        }
+        // Also after what the kernel refused: it would refuse again, and hold up all further plugins of the chain.
+        failures.note(backup.remove());
+        failures.into_result()
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let sandbox = Namespace::open(&call.netns)?;
+        for sysctl in &call.conf.sysctls {
+            sysctl.verify(&sandbox, &call.at.ifname)?;
+        }
+        let wanted = call.conf.attributes(&call.args)?;
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let link = sandbox.link(&call.at.ifname)?;
+        wanted.iter().try_for_each(|attribute| attribute.verify(&link))
+    }
+
+    fn gc(call: &Gc<RawConf>) -> Result<()> {
+        backup::remove_stale(&call.conf.data_dir()?, call)
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        allowlist::permit(&call.conf.sysctls).code(Code::NotAvailable)
+    }
+}
+
+/// Tells the new attributes in the result. One without any interface, as of before 0.3.0, has no room for them.
+fn report(wanted: &[Attribute], result: &mut AddResult, at: &Attachment) -> Result<()> {
+    if wanted.is_empty() || result.interfaces.is_empty() {
+        return Ok(());
+    }
+    let position = verify::position(result, at)?;
+    let interface = &mut result.interfaces[position];
+    for attribute in wanted {
+        match attribute {
+            Attribute::Mac(mac) => interface.mac = Some(mac.to_string()),
+            Attribute::Mtu(mtu) => interface.mtu = Some(*mtu),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    cni::main::<Tuning>()
+}
