@@ -300,3 +300,114 @@ fn stores_of_host_local() {
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
+
+/// A call for an interface that is there, with a result that lists it.
+fn tuning(lab: &Lab) -> Call {
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add eth0 netns pod type veth peer name cable");
+    lab.plugin("tuning").on(&pod).config(json!({"prevResult": listing("eth0")}))
+}
+
+fn listing(ifname: &str) -> Value {
+    json!({"cniVersion": "1.0.0", "interfaces": [{"name": ifname, "sandbox": "/run/netns/pod"}]})
+}
+
+fn sysctl(call: Call, key: &str, value: &str) -> Call {
+    call.config(json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1", key: value}}))
+}
+
+#[test]
+fn sysctls_of_tuning() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a key of another part", 7, "kernel.hostname", |c| sysctl(c, "kernel.hostname", "x")),
+        Bad("a key of another part, and its value", 7, "conquered", |c| sysctl(c, "kernel.hostname", "conquered")),
+        Bad("a part that begins with net", 7, "nets.x", |c| sysctl(c, "nets.x", "1")),
+        Bad("a key that climbs", 7, "net/../kernel/hostname", |c| sysctl(c, "net/../kernel/hostname", "x")),
+        Bad("a key that climbs from an interface", 7, "conf/../../../kernel", |c| sysctl(c, "net/ipv4/conf/../../../kernel/hostname", "x")),
+        Bad("a key that climbs by dots", 7, "net....kernel", |c| sysctl(c, "net....kernel.hostname", "x")),
+        Bad("an absolute key", 7, "/net/core/somaxconn", |c| sysctl(c, "/net/core/somaxconn", "1")),
+        Bad("a whole path", 7, "/proc/sys/net", |c| sysctl(c, "/proc/sys/net/core/somaxconn", "1")),
+        Bad("an empty key", 7, "\"\"", |c| sysctl(c, "", "1")),
+        Bad("net alone", 7, "\"net\"", |c| sysctl(c, "net", "1")),
+        Bad("a key with a slash at its end", 7, "somaxconn/", |c| sysctl(c, "net/core/somaxconn/", "1")),
+        Bad("a key with a space", 7, "some conn", |c| sysctl(c, "net.core.some conn", "1")),
+        Bad("a key with a line end", 7, "somaxconn\\n", |c| sysctl(c, "net.core.somaxconn\n", "1")),
+        Bad("a key with a NUL", 7, "\\0", |c| sysctl(c, "net.core.\0", "1")),
+        Bad("a value with a line end", 7, "1\\n2", |c| sysctl(c, "net.core.somaxconn", "1\n2")),
+        Bad("a value with a NUL", 7, "1\\0", |c| sysctl(c, "net.core.somaxconn", "1\0")),
+        Bad("a value that the kernel does not take", 7, "plenty", |c| sysctl(c, "net.core.somaxconn", "plenty")),
+        Bad("a value out of the kernel's range", 7, "65536", |c| sysctl(c, "net.ipv4.ip_default_ttl", "65536")),
+        Bad("a value that is a number", 6, "sysctl.net.core.somaxconn", |c| c.config(json!({"sysctl": {"net.core.somaxconn": 1}}))),
+        Bad("a list", 6, "sysctl", |c| c.config(json!({"sysctl": ["net.core.somaxconn=1"]}))),
+        Bad("two spellings with two values", 7, "net/core/somaxconn", |c| c.config(json!({"sysctl": {"net.core.somaxconn": "1", "net/core/somaxconn": "2"}}))),
+        Bad("a sysctl that there is not", 2, "net.core.nonesuch", |c| sysctl(c, "net.core.nonesuch", "1")),
+        Bad("an interface that there is not", 2, "conf/eth7/forwarding", |c| sysctl(c, "net.ipv4.conf.eth7.forwarding", "1")),
+        Bad("a congestion control that there is not", 2, "hurry", |c| sysctl(c, "net.ipv4.tcp_congestion_control", "hurry")),
+        Bad("a folder", 5, "ipv4/conf", |c| sysctl(c, "net.ipv4.conf", "1")),
+        Bad("one that can only be read", 5, "tcp_available_congestion_control", |c| sysctl(c, "net.ipv4.tcp_available_congestion_control", "x")),
+        Bad("a key of the call that climbs", 7, "args.cni.sysctl", |c| c.config(json!({"args": {"cni": {"sysctl": {"../x": "1"}}}}))),
+    ];
+    refuses(&lab, &tuning(&lab), "ADD", &rows);
+}
+
+#[test]
+fn attributes_of_tuning() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call =
+        tuning(&lab).config(json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1"}, "allmulti": true}));
+    lab.host().sh("cd /run/lab; echo >file; mkdir frozen; mount -t tmpfs -o ro none frozen");
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a MAC that is none", 7, "zz:00", |c| c.config(json!({"mac": "zz:00"}))),
+        Bad("a MAC too long", 7, "02:00:00:00:00:00:00:01", |c| c.config(json!({"mac": "02:00:00:00:00:00:00:01"}))),
+        Bad("a group's MAC", 7, "01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
+        Bad("a broadcast MAC of the runtime", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "ff:ff:ff:ff:ff:ff"}}))),
+        Bad("a MAC of zeros in the arguments", 7, "args.cni.mac", |c| c.config(json!({"args": {"cni": {"mac": "00:00:00:00:00:00"}}}))),
+        Bad("a MAC argument that is none", 7, "CNI_ARGS: MAC", |c| c.args("MAC=mine")),
+        Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red;MAC=02:00:00:00:00:01")),
+        Bad("a MAC that is a number", 6, "mac", |c| c.config(json!({"mac": 2}))),
+        Bad("an MTU below nothing", 6, "mtu", |c| c.config(json!({"mtu": -1}))),
+        Bad("an MTU that is a word", 6, "args.cni.mtu", |c| c.config(json!({"args": {"cni": {"mtu": "large"}}}))),
+        Bad("an MTU too small for the interface", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU too large for the interface", 7, "mtu 70000", |c| c.config(json!({"mtu": 70000}))),
+        Bad("an MTU too large for the kernel", 7, "mtu 4294967295", |c| c.config(json!({"mtu": 4_294_967_295_u32}))),
+        Bad("a queue length below nothing", 6, "txQLen", |c| c.config(json!({"txQLen": -1}))),
+        Bad("a queue length too large", 6, "txQLen", |c| c.config(json!({"txQLen": 4_294_967_296_u64}))),
+        Bad("a flag that is a word", 6, "promisc", |c| c.config(json!({"promisc": "yes"}))),
+        Bad("a flag that is a number", 6, "allmulti", |c| c.config(json!({"allmulti": 1}))),
+        Bad("a directory that is a number", 6, "dataDir", |c| c.config(json!({"dataDir": 1}))),
+        Bad("a directory that is relative", 7, "../tuning", |c| c.config(json!({"dataDir": "../tuning"}))),
+        Bad("a directory that is a file", 5, "/run/lab/file", |c| c.config(json!({"dataDir": "/run/lab/file"}))),
+        Bad("a directory that is read-only", 5, "/run/lab/frozen", |c| c.config(json!({"dataDir": "/run/lab/frozen"}))),
+        Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
+        Bad("a result of another interface", 7, "eth0", |c| c.config(json!({"prevResult": listing("eth1")}))),
+        Bad("a result of the host's interface", 7, "eth0", |c| c.config(json!({"prevResult": {"cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}]}}))),
+        Bad("a result of another version", 6, "prevResult", |c| c.version("0.2.0").config(json!({"prevResult": {"ip4": {"ip": "ten"}}}))),
+        Bad("an interface that there is not", 999, "eth1", |c| c.ifname("eth1").config(json!({"prevResult": listing("eth1"), "sysctl": null}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
+fn lists_of_allowed_sysctls() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = sysctl(tuning(&lab), "net.core.somaxconn", "100").config(json!({"mtu": 1400}));
+    fs::create_dir_all("/etc/cni/tuning").unwrap();
+    #[rustfmt::skip]
+    let lists = [
+        ("^net\\.core\\.", 7, "net.ipv4.conf.IFNAME.arp_notify"),
+        ("[", 7, "\"[\""),
+        ("", 7, "allowlist.conf"),
+    ];
+    for (list, code, culprit) in lists {
+        let before = lab.snapshot();
+        fs::write("/etc/cni/tuning/allowlist.conf", list).unwrap();
+        call.add().refused(code, culprit);
+        lab.snapshot().assert_same(&before);
+    }
+}

@@ -10,4 +10,5 @@ mod conformance;
 mod delegation;
 mod host_local;
 mod loopback;
+mod tuning;
 mod upgrade;

@@ -6,6 +6,7 @@ use serde_json::json;
 use suite::{Call, Lab};
 
 use crate::common::{STORE, dual_stack, host_local, ips, leases};
+use crate::tuning::{tuning, wired};
 
 fn ours(call: &Call) -> Call {
     call.clone()
@@ -91,4 +92,19 @@ fn both_write_the_same_files_but_for_an_index_that_ours_may_keep() {
         files
     });
     assert_eq!(written[0], written[1]);
+}
+
+#[test]
+fn attributes_that_the_other_saved_are_given_back() {
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let pod = wired(&lab, "eth0");
+        let before = lab.snapshot();
+        let config = json!({"mac": "02:00:00:00:00:aa", "mtu": 1400, "promisc": true, "allmulti": true});
+        let call = tuning(&lab, &pod, config);
+        let result = old(&call).add().ok_result();
+        new(&call).check(&result).ok();
+        new(&call).del().ok();
+        lab.snapshot().assert_same(&before);
+    }
 }

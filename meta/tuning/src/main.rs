@@ -67,15 +67,12 @@ impl Plugin for Tuning {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let sandbox = Namespace::open(&call.netns)?;
-        for sysctl in &call.conf.sysctls {
-            sysctl.verify(&sandbox, &call.at.ifname)?;
-        }
         let wanted = call.conf.attributes(&call.args)?;
-        if wanted.is_empty() {
-            return Ok(());
+        if !wanted.is_empty() {
+            let link = sandbox.link(&call.at.ifname)?;
+            wanted.iter().try_for_each(|attribute| attribute.verify(&link))?;
         }
-        let link = sandbox.link(&call.at.ifname)?;
-        wanted.iter().try_for_each(|attribute| attribute.verify(&link))
+        call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.at.ifname))
     }
 
     fn gc(call: &Gc<RawConf>) -> Result<()> {
@@ -103,6 +100,9 @@ fn report(wanted: &[Attribute], result: &mut AddResult, at: &Attachment) -> Resu
     }
     Ok(())
 }
+
+#[global_allocator]
+static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
     cni::main::<Tuning>()
