@@ -139,6 +139,7 @@ const BRIDGE: &[Key] = &[
     key("forceAddress", Type::Bool, "false", "An address of the bridge that is in the way is replaced."),
     IP_MASQ,
     IP_MASQ_BACKEND,
+    key("ipMasqFamily", Type::OneOf(&["ipv4", "ipv6"]), "both", "Family that ipMasq is limited to."),
     key("mtu", MTU, "0 (the kernel's)", "MTU of the bridge when it is made, and of the veth pair, in bytes."),
     key(
         "mtuFromDefaultRoute",

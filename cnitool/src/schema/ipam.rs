@@ -74,7 +74,7 @@ const HOST_LOCAL: &[Key] = &[
     key("resetOnReboot", Type::Bool, "false", "Leases of before the host's last start are given up."),
 ];
 
-const RANGE: &[Key] = &[
+pub const RANGE: &[Key] = &[
     key("subnet", Type::Cidr, "", "Subnet."),
     key("rangeStart", Type::Ip, "the subnet's first", "First address that is given out."),
     key("rangeEnd", Type::Ip, "the subnet's last", "Last address that is given out."),

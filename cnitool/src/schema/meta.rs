@@ -56,12 +56,7 @@ pub const PLUGINS: &[Plugin] = &[
         name: "bandwidth",
         role: Role::Chained,
         about: "Limits the container's traffic. A rate needs its burst.",
-        keys: &[
-            key("ingressRate", BITS, "0 (no limit)", "Limit of what the container gets, in bits per second."),
-            key("ingressBurst", BITS, "0", "What may come at once, in bits."),
-            key("egressRate", BITS, "0 (no limit)", "Limit of what the container sends, in bits per second."),
-            key("egressBurst", BITS, "0", "What may go at once, in bits."),
-        ],
+        keys: BANDWIDTH,
         capabilities: &["bandwidth"],
     },
     Plugin {
@@ -95,6 +90,13 @@ pub const PLUGINS: &[Plugin] = &[
         ],
         capabilities: &[],
     },
+];
+
+pub const BANDWIDTH: &[Key] = &[
+    key("ingressRate", BITS, "0 (no limit)", "Limit of what the container gets, in bits per second."),
+    key("ingressBurst", BITS, "0", "What may come at once, in bits."),
+    key("egressRate", BITS, "0 (no limit)", "Limit of what the container sends, in bits per second."),
+    key("egressBurst", BITS, "0", "What may go at once, in bits."),
 ];
 
 const PORTMAP: &[Key] = &[

@@ -1,6 +1,6 @@
 //! Keys of a network, and those that every plugin has (SPEC.md, section 1).
 
-use super::{Key, Type, key};
+use super::{Key, Type, ipam, key, meta};
 
 /// Keys of a configuration list.
 pub const LIST: &[Key] = &[
@@ -57,7 +57,12 @@ pub const PLUGIN: &[Key] = &[
         "none",
         "Structured arguments, filled in by the runtime (args.cni.ips, args.cni.mac, ...).",
     ),
-    key("runtimeConfig", Type::Any, "none", "Reserved: the runtime puts capability arguments here."),
+    key(
+        "runtimeConfig",
+        Type::Object(CAPABILITIES),
+        "none",
+        "Reserved: the runtime puts capability arguments here.",
+    ),
     key("prevResult", Type::Any, "none", "Reserved: the runtime puts the previous plugin's result here."),
 ];
 
@@ -78,4 +83,35 @@ pub const ROUTE: &[Key] = &[
     key("priority", Type::Number(0, 4_294_967_295), "the kernel's", "Metric; the lowest wins."),
     key("table", Type::Number(0, 4_294_967_295), "254 (main)", "Routing table."),
     key("scope", Type::Number(0, 255), "by the gateway", "Scope: 0 global, 253 link, 254 host."),
+];
+
+/// Capability arguments (CONVENTIONS.md, "Well-known Capabilities").
+pub const CAPABILITIES: &[Key] = &[
+    key(
+        "portMappings",
+        Type::List(&Type::Object(MAPPING)),
+        "none",
+        "Ports of the host that lead to the container.",
+    ),
+    key("ips", Type::List(&Type::IpOrCidr), "none", "Addresses that the container is to get."),
+    key(
+        "ipRanges",
+        Type::List(&Type::List(&Type::Object(ipam::RANGE))),
+        "none",
+        "Range sets, before all others.",
+    ),
+    key("mac", Type::Mac, "none", "MAC address of the container's interface."),
+    key("bandwidth", Type::Object(meta::BANDWIDTH), "none", "Limits of the container's traffic."),
+    key("deviceID", Type::Text, "none", "Device of the host, such as a PCI address."),
+    key("infinibandGUID", Type::Text, "none", "InfiniBand GUID of the container's interface."),
+    key("dns", Type::Any, "none", "Settings for the container's resolver: servers, searches, options."),
+    key("aliases", Type::List(&Type::Text), "none", "Names of the container on the network."),
+    key("cgroupPath", Type::Path, "none", "Control group of the pod."),
+];
+
+const MAPPING: &[Key] = &[
+    key("hostPort", Type::Number(1, 65535), "", "Port of the host."),
+    key("containerPort", Type::Number(1, 65535), "", "Port of the container that it leads to."),
+    key("protocol", Type::OneOf(&["tcp", "udp", "sctp"]), "", "Protocol, in any case."),
+    key("hostIP", Type::Ip, "all", "Address of the host that has the port."),
 ];
