@@ -90,6 +90,12 @@ impl Lab {
         machine.sh("ip link set lo up; ip link set eth0 up
              ip addr add 198.51.100.2/24 dev eth0; ip addr add 2001:db8:51::2/64 dev eth0 nodad
              ip route add default via 198.51.100.1; ip route add default via 2001:db8:51::1");
+        // The kernel sees a carrier a moment after it is there, and refuses IPv6 until then.
+        for (netns, link) in [(&self.host, "uplink"), (&machine, "eth0")] {
+            netns.wait_until("the uplink is up", |netns| {
+                netns.link(link).is_some_and(|l| l["operstate"] == "UP")
+            });
+        }
         machine
     }
 

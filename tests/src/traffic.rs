@@ -85,7 +85,8 @@ impl Drop for Echo {
 pub fn tcp_says(from: &Netns, to: &str) -> Option<String> {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
     from.run(|| {
-        let mut stream = TcpStream::connect_timeout(&address, PATIENCE).ok()?;
+        let connection = TcpStream::connect_timeout(&address, PATIENCE);
+        let mut stream = connection.inspect_err(|e| eprintln!("connect to {to}: {e}")).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).ok()?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer).ok()?;
