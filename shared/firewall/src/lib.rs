@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 mod conditions;
+mod conntrack;
 mod nft;
 mod owner;
 mod rules;

@@ -14,6 +14,7 @@ mod uapi;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use cni::{Code, Error, Result};
@@ -21,7 +22,7 @@ use netlink::{Protocol, Refusal, Socket};
 use nix::errno::Errno;
 
 use crate::owner::{Owner, network_prefix};
-use crate::rules::{Forward, Kind, Mark, Rules};
+use crate::rules::{Kind, Mark, Rules};
 use batch::Batch;
 use element::{Element, RECORDS_MAX, Record};
 use layout::{HOSTPORTS, Layout, Set, Table};
@@ -58,6 +59,11 @@ impl Nft {
         let this = Self { socket: Socket::open(Protocol::Netfilter)? };
         query::generation(&this.socket)?;
         Ok(this)
+    }
+
+    /// The socket, which conntrack is spoken through as well.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
     }
 
     /// Installs an attachment's rules, in place of those that it may have.
@@ -108,11 +114,11 @@ impl Nft {
         Ok(())
     }
 
-    /// Removes an attachment's rules of a kind, and says which host ports they held.
+    /// Removes an attachment's rules of a kind, and gives the container's addresses that they named.
     ///
     /// # Errors
     /// The kernel's refusal. That there are none is fine.
-    pub(crate) fn remove(&self, owner: &Owner, kind: Kind) -> Result<Vec<Forward>> {
+    pub(crate) fn remove(&self, owner: &Owner, kind: Kind) -> Result<Vec<IpAddr>> {
         let mut held = Vec::new();
         retry(owner, "remove", |_| {
             let generation = query::generation(&self.socket).map_err(plain)?;
@@ -120,7 +126,7 @@ impl Nft {
             if found.places == 0 {
                 return Ok(());
             }
-            held = found.forwards();
+            held = found.addresses();
             self.delete(kind, &[found], generation)
         })?;
         Ok(held)
@@ -130,7 +136,7 @@ impl Nft {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(crate) fn retain(&self, network: &str, kind: Kind, valid: &[Owner]) -> Result<Vec<Forward>> {
+    pub(crate) fn retain(&self, network: &str, kind: Kind, valid: &[Owner]) -> Result<Vec<IpAddr>> {
         let keep: BTreeSet<String> = valid.iter().map(Owner::label).collect();
         let (of_kind, prefix) = (format!("{kind} "), network_prefix(network));
         let mut held = Vec::new();
@@ -149,7 +155,7 @@ impl Nft {
             if stale.is_empty() {
                 return Ok(());
             }
-            held = stale.iter().flat_map(Installed::forwards).collect();
+            held = stale.iter().flat_map(Installed::addresses).collect();
             self.delete(kind, &stale, generation)
         })?;
         Ok(held)
@@ -235,12 +241,15 @@ impl Installed {
         self.records.iter().flat_map(Record::elements).any(same)
     }
 
-    fn forwards(&self) -> Vec<Forward> {
-        let forward = |record: &Record| match record {
-            Record::Forward(forward) | Record::OwnRule(forward) => Some(*forward),
-            _ => None,
+    /// The container's addresses.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let address = |record: &Record| match record {
+            Record::Masquerade(address) => Some(address.ip()),
+            Record::Forward(forward) | Record::OwnRule(forward) => Some(forward.to.ip()),
+            Record::Hairpin { .. } | Record::Port(..) => None,
         };
-        self.records.iter().filter_map(forward).collect()
+        let addresses: BTreeSet<IpAddr> = self.records.iter().filter_map(address).collect();
+        addresses.into_iter().collect()
     }
 }
 

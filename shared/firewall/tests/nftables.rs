@@ -4,9 +4,12 @@
 
 mod common;
 
-use cni::NetworkName;
+use std::time::Instant;
+
+use cni::{IfName, NetworkName};
 use common::*;
-use firewall::{Backend, Firewall, Kind, Rules, Sweep};
+use firewall::{Backend, Conditions, Firewall, Kind, Mark, Rules, SpoofCheck, Sweep};
+use netns::NetNs;
 
 fn nftables() -> Firewall {
     Firewall::open(Some(Backend::Nftables)).unwrap()
@@ -33,4 +36,156 @@ fn host_ports_are_elements_of_maps() {
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     Sweep::start().retain(&network, Kind::HostPorts, &[]).unwrap();
     assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn many_at_once_on_an_empty_firewall_all_succeed() {
+    lab();
+    let namespace = NetNs::current().unwrap();
+    std::thread::scope(|scope| {
+        for i in 0..32 {
+            let namespace = &namespace;
+            scope.spawn(move || {
+                namespace.enter(|| {
+                    let (container, address) = (format!("c{i}"), format!("10.1.0.{}/24", i + 2));
+                    let owner = owner("cbr0", &container);
+                    for _ in 0..8 {
+                        let ports = host_ports(&[&address], &[&format!("tcp {} 80", 8000 + i)]);
+                        install(&nftables(), &owner, &masquerade(&[&address]));
+                        install(&nftables(), &owner, &Rules::HostPorts(ports));
+                        let sweep = Sweep::start();
+                        sweep.remove(&owner, Kind::Masquerade).unwrap();
+                        sweep.remove(&owner, Kind::HostPorts).unwrap();
+                    }
+                })
+            });
+        }
+    });
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn a_newer_mapping_takes_the_port_and_the_older_ones_removal_leaves_it() {
+    lab();
+    let ports = |address: &str| Rules::HostPorts(host_ports(&[address], &["tcp 8080 80"]));
+    install(&nftables(), &owner("cbr0", "old"), &ports("10.1.0.5/24"));
+    install(&nftables(), &owner("cbr0", "new"), &ports("10.1.0.6/24"));
+    assert!(nftables().check(&owner("cbr0", "old"), &ports("10.1.0.5/24")).is_err());
+    let map = run("nft list map inet ferrule hostport4");
+    assert!(map.contains("tcp . 8080 comment \"cbr0/new/eth0\" : 10.1.0.6 . 80"), "{map}");
+    Sweep::start().remove(&owner("cbr0", "old"), Kind::HostPorts).unwrap();
+    nftables().check(&owner("cbr0", "new"), &ports("10.1.0.6/24")).unwrap();
+}
+
+#[test]
+fn an_address_used_again_belongs_to_the_newer_container() {
+    lab();
+    let ports = || Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]));
+    install(&nftables(), &owner("cbr0", "old"), &ports());
+    install(&nftables(), &owner("cbr0", "new"), &ports());
+    Sweep::start().remove(&owner("cbr0", "old"), Kind::HostPorts).unwrap();
+    nftables().check(&owner("cbr0", "new"), &ports()).unwrap();
+}
+
+#[test]
+fn an_add_repeated_without_a_del_replaces_what_was_there() {
+    lab();
+    let owner = owner("cbr0", "c1");
+    install(&nftables(), &owner, &Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 1 80", "tcp 2 80"])));
+    let newer = Rules::HostPorts(host_ports(&["10.1.0.9/16"], &["tcp 2 80"]));
+    install(&nftables(), &owner, &newer);
+    nftables().check(&owner, &newer).unwrap();
+    assert!(!ruleset().contains("10.1.0.5"), "{}", ruleset());
+    Sweep::start().remove(&owner, Kind::HostPorts).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn a_flushed_table_is_repaired_by_the_next_add() {
+    lab();
+    for flush in ["flush ruleset", "flush table inet ferrule", "flush chain inet ferrule hairpin"] {
+        install(
+            &nftables(),
+            &owner("cbr0", "c1"),
+            &Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 1 80"])),
+        );
+        let whole =
+            run("nft -s list chain inet ferrule hairpin") + &run("nft -s list chain inet ferrule hostports");
+        run(&format!("nft {flush}"));
+        install(
+            &nftables(),
+            &owner("cbr0", "c2"),
+            &Rules::HostPorts(host_ports(&["10.1.0.6/24"], &["tcp 2 80"])),
+        );
+        let repaired =
+            run("nft -s list chain inet ferrule hairpin") + &run("nft -s list chain inet ferrule hostports");
+        assert_eq!(repaired, whole, "{flush}");
+        run("nft flush ruleset");
+    }
+}
+
+#[test]
+fn conditions_and_marks_of_their_own_are_rules_of_their_own() {
+    lab();
+    let mut rules = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "sctp 192.0.2.1 53 53"]);
+    let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    rules.conditions = Conditions::parse(
+        &words("ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp sport { 1, 1024-65535 } iifname eth* meta mark 0x10"),
+        &words("ip6 daddr fd00:2::1-fd00:2::9 iifname \"up0\""),
+    )
+    .unwrap();
+    rules.mark = Mark::bit(20).unwrap();
+    let rules = Rules::HostPorts(rules);
+    install(&nftables(), &owner("cbr0", "c1"), &rules);
+    nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
+    println!("{}", ruleset());
+    Sweep::start().remove(&owner("cbr0", "c1"), Kind::HostPorts).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn frames_with_a_foreign_source_are_dropped_at_the_port() {
+    lab();
+    let rules = Rules::SpoofCheck(SpoofCheck {
+        port: IfName::parse("veth0123").unwrap(),
+        mac: "0a:58:0a:01:00:05".parse().unwrap(),
+    });
+    install(&nftables(), &owner("cbr0", "c1"), &rules);
+    nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
+    println!("{}", ruleset());
+    Sweep::start().remove(&owner("cbr0", "c1"), Kind::SpoofCheck).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
+#[ignore = "prints times"]
+fn the_cost_of_a_change_does_not_grow() {
+    lab();
+    let firewall = nftables();
+    let ports = |i: u32| {
+        let address = format!("10.1.{}.{}/16", i / 200, i % 200 + 2);
+        Rules::HostPorts(host_ports(&[&address], &[&format!("tcp {} 80", 1000 + i)]))
+    };
+    let once = |i: u32| {
+        let start = Instant::now();
+        install(&firewall, &owner("cbr0", &format!("c{i}")), &ports(i));
+        let added = start.elapsed();
+        let start = Instant::now();
+        let sweep = Sweep::start();
+        sweep.remove(&owner("cbr0", &format!("c{i}")), Kind::HostPorts).unwrap();
+        let removed = start.elapsed();
+        drop(sweep);
+        (added, removed, start.elapsed())
+    };
+    let median = |mut all: Vec<_>| {
+        all.sort();
+        all[all.len() / 2]
+    };
+    println!("alone {:?}", median((0..51).map(|_| once(0)).collect()));
+    for i in 0..5000 {
+        install(&firewall, &owner("cbr0", &format!("c{i}")), &ports(i));
+        if [1, 10, 100, 1000, 5000].contains(&(i + 1)) {
+            println!("{} {:?}", i + 1, median((0..51).map(|_| once(9000)).collect()));
+        }
+    }
 }

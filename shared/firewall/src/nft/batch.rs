@@ -85,6 +85,9 @@ impl Batch {
             new.put_be32(NFTA_SET_DATA_LEN, Set::length(&set.data));
         }
         new.put_be32(NFTA_SET_ID, self.sets);
+        if set.is_in_host_order() {
+            new.put(NFTA_SET_USERDATA, &[&[UDATA_KEY_BYTE_ORDER, 4][..], &HOST_ORDER.to_ne_bytes()].concat());
+        }
         self.push(format!("add set {}", set.name), new);
     }
 

@@ -75,6 +75,11 @@ impl Set {
         }
     }
 
+    /// Whether the keys are in the host's byte order, which nft does not know by itself.
+    pub(super) fn is_in_host_order(&self) -> bool {
+        self.key == [IFNAME]
+    }
+
     /// What each attachment has: the label of the owner, then its records one by one.
     pub(super) fn attachments() -> Self {
         Self::new("attachments", &[IFNAME, INET_SERVICE], &[])

@@ -1,12 +1,15 @@
 //! A namespace of its own for each test, and other eyes on its firewall.
 #![allow(dead_code, clippy::expect_used, clippy::unwrap_used)]
 
-use std::net::IpAddr;
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::num::NonZeroU16;
+use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 use cni::{Attachment, ContainerId, IfName, NetworkName, Undo};
 use firewall::{Conditions, Firewall, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
+use netns::NetNs;
 use nix::sched::{CloneFlags, unshare};
 
 /// Puts the test's thread into a new network namespace.
@@ -74,4 +77,114 @@ fn mapping(text: &str) -> HostPort {
         host_port: port(words[words.len() - 2]),
         container_port: port(words[words.len() - 1]),
     }
+}
+
+/// A namespace beside the test's own.
+pub struct Machine {
+    namespace: NetNs,
+    path: String,
+}
+
+impl Machine {
+    pub fn new() -> Self {
+        let namespace = std::thread::spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            NetNs::current().unwrap()
+        });
+        let namespace = namespace.join().unwrap();
+        let path = format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd());
+        let this = Self { namespace, path };
+        this.run("ip link set lo up");
+        this
+    }
+
+    /// Runs a command line in the namespace.
+    pub fn run(&self, line: &str) -> String {
+        run(&format!("nsenter --net={} {line}", self.path))
+    }
+
+    /// Opens a socket in the namespace.
+    pub fn open<T>(&self, socket: impl FnOnce() -> std::io::Result<T>) -> std::io::Result<T> {
+        self.namespace.enter(socket).unwrap()
+    }
+}
+
+/// A host (the test's own namespace) with a bridge, two containers on it, and a client beyond a router port.
+///
+/// ```text
+/// pod  10.1.0.5 fd00:1::5 -- cni0 10.1.0.1 fd00:1::1  [host]  up0 192.0.2.1 fd00:2::1 -- 192.0.2.9 fd00:2::9 client
+/// pod2 10.1.0.6 fd00:1::6 --/
+/// ```
+pub struct Lab {
+    pub pod: Machine,
+    pub pod2: Machine,
+    pub client: Machine,
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        lab();
+        let this = Self { pod: Machine::new(), pod2: Machine::new(), client: Machine::new() };
+        run("ip link add cni0 type bridge");
+        address("cni0", "10.1.0.1/24", "fd00:1::1/64");
+        this.container(&this.pod, "pod", "02:00:00:00:00:05", 5);
+        this.container(&this.pod2, "pod2", "02:00:00:00:00:06", 6);
+        run(&format!("ip link add up0 type veth peer name eth0 netns {}", this.client.path));
+        address("up0", "192.0.2.1/24", "fd00:2::1/64");
+        for line in [
+            "ip addr add 192.0.2.9/24 dev eth0",
+            "ip addr add fd00:2::9/64 dev eth0 nodad",
+            "ip link set eth0 up",
+            "ip route add default via 192.0.2.1",
+            "ip route add default via fd00:2::1",
+        ] {
+            this.client.run(line);
+        }
+        for key in ["ipv4.ip_forward", "ipv6.conf.all.forwarding", "ipv4.conf.cni0.route_localnet"] {
+            run(&format!("sysctl -qw net.{key}=1"));
+        }
+        this
+    }
+
+    fn container(&self, machine: &Machine, port: &str, mac: &str, number: u8) {
+        run(&format!(
+            "ip link add {port} master cni0 type veth peer name eth0 address {mac} netns {}",
+            machine.path
+        ));
+        run(&format!("ip link set {port} up type bridge_slave hairpin on"));
+        for line in [
+            format!("ip addr add 10.1.0.{number}/24 dev eth0"),
+            format!("ip addr add fd00:1::{number}/64 dev eth0 nodad"),
+            "ip link set eth0 up".into(),
+            "ip route add default via 10.1.0.1".into(),
+            "ip route add default via fd00:1::1".into(),
+        ] {
+            machine.run(&line);
+        }
+    }
+}
+
+fn address(link: &str, v4: &str, v6: &str) {
+    run(&format!("ip addr add {v4} dev {link}"));
+    run(&format!("ip addr add {v6} dev {link} nodad"));
+    run(&format!("ip link set {link} up"));
+}
+
+/// How long a packet may take that must arrive, and that must not.
+const ARRIVES: Duration = Duration::from_secs(5);
+const LOST: Duration = Duration::from_millis(300);
+
+/// Connects by TCP, and says which source address the server sees.
+pub fn seen_source(server: &TcpListener, connect: impl FnOnce() -> std::io::Result<TcpStream>) -> IpAddr {
+    let _client = connect().expect("the connection is made");
+    server.accept().unwrap().1.ip()
+}
+
+pub fn connect(to: &str) -> std::io::Result<TcpStream> {
+    TcpStream::connect_timeout(&to.parse().unwrap(), ARRIVES)
+}
+
+/// Connects where nobody may answer.
+pub fn is_unreachable(to: &str) -> bool {
+    TcpStream::connect_timeout(&to.parse().unwrap(), LOST).is_err()
 }
