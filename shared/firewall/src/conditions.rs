@@ -61,6 +61,14 @@ impl Conditions {
         }
     }
 
+    /// The words of a family for iptables.
+    pub(crate) fn iptables(&self, v4: bool) -> &[String] {
+        match self.of(v4) {
+            Words::Iptables(words) => words,
+            _ => &[],
+        }
+    }
+
     fn of(&self, v4: bool) -> &Words {
         if v4 { &self.v4 } else { &self.v6 }
     }

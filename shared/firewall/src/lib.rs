@@ -8,14 +8,18 @@
 
 mod conditions;
 mod conntrack;
+mod iptables;
+mod leftovers;
 mod nft;
 mod owner;
 mod rules;
+mod sweep;
 
 use std::fmt;
 use std::str::FromStr;
 
-use cni::{Attachment, Code, Error, NetworkName, Result, ResultExt, Undo};
+use cni::{Code, Error, Result, ResultExt, Undo};
+use netlink::{Protocol as NetlinkProtocol, Socket};
 
 pub use conditions::Conditions;
 pub use owner::Owner;
@@ -23,6 +27,9 @@ pub use rules::{
     ChainName, HostPort, HostPorts, Kind, Mark, Masquerade, Protocol, Rules, SourceNat, SpoofCheck,
 };
 
+pub use sweep::Sweep;
+
+use iptables::Iptables;
 use nft::Nft;
 
 /// What installs rules (the keys `backend` and `ipMasqBackend`).
@@ -58,7 +65,13 @@ impl FromStr for Backend {
 /// The firewall of the calling thread's namespace, through one backend.
 #[derive(Debug)]
 pub struct Firewall {
-    nft: Nft,
+    through: Through,
+}
+
+#[derive(Debug)]
+enum Through {
+    Nftables(Nft),
+    Iptables(Iptables),
 }
 
 impl Firewall {
@@ -67,10 +80,13 @@ impl Firewall {
     /// # Errors
     /// Code 2 if the backend that is asked for is not there, 999 if there is none at all.
     pub fn open(choice: Option<Backend>) -> Result<Self> {
-        let nft = Nft::open().map_err(|r| r.during("open", "nf_tables"));
-        let hint = "load the module nf_tables, or use the iptables backend";
-        let code = if choice.is_some() { Code::UnsupportedField } else { Code::Internal };
-        Ok(Self { nft: nft.hint(hint).code(code)? })
+        let iptables = || Iptables::open().map(Through::Iptables);
+        let through = match choice {
+            Some(Backend::Nftables) => nftables().code(Code::UnsupportedField)?,
+            Some(Backend::Iptables) => iptables().code(Code::UnsupportedField)?,
+            None => nftables().or_else(|without| iptables().map_err(|e| without.detail(e.msg())))?,
+        };
+        Ok(Self { through })
     }
 
     /// Whether rules could be installed now (STATUS). It costs some microseconds.
@@ -83,24 +99,34 @@ impl Firewall {
 
     /// The backend that was chosen.
     pub fn backend(&self) -> Backend {
-        Backend::Nftables
+        match self.through {
+            Through::Nftables(_) => Backend::Nftables,
+            Through::Iptables(_) => Backend::Iptables,
+        }
     }
 
     /// Installs an attachment's rules, in place of those of the same kind that it may have. A newer mapping of a host port
-    /// replaces an older attachment's.
+    /// replaces an older attachment's, and UDP flows to it are forgotten. The spoof check is always nftables'.
     ///
     /// # Errors
     /// Code 7 if the backend cannot do what the rules ask for; else what was refused. Nothing is changed then.
     pub fn install(&self, owner: &Owner, rules: &Rules, undo: &mut Undo) -> Result<()> {
-        if let Some(wanted) = rules.backend().filter(|wanted| *wanted != self.backend()) {
-            return Err(Error::config(format!(
-                "the rules are in the words of {wanted}, the backend is {}",
-                self.backend()
-            )));
+        self.admit(rules)?;
+        let (owned, kind) = (owner.clone(), rules.kind());
+        match &self.through {
+            Through::Iptables(iptables) if kind != Kind::SpoofCheck => {
+                // One call a family: the second one may fail.
+                undo.push(move || Sweep::start().remove(&owned, kind));
+                iptables.install(owner, rules)?;
+            }
+            through => {
+                through.nft(|nft| nft.install(owner, rules))?;
+                undo.push(move || Sweep::start().remove(&owned, kind));
+            }
         }
-        self.nft.install(owner, rules)?;
-        let (owner, kind) = (owner.clone(), rules.kind());
-        undo.push(move || Sweep::start().remove(&owner, kind));
+        if let Rules::HostPorts(ports) = rules {
+            self.forget(ports)?;
+        }
         Ok(())
     }
 
@@ -109,45 +135,47 @@ impl Firewall {
     /// # Errors
     /// Code 999, with what misses.
     pub fn check(&self, owner: &Owner, rules: &Rules) -> Result<()> {
-        self.nft.check(owner, rules)
+        match &self.through {
+            Through::Iptables(iptables) if rules.kind() != Kind::SpoofCheck => iptables.check(owner, rules),
+            through => through.nft(|nft| nft.check(owner, rules)),
+        }
+    }
+
+    fn admit(&self, rules: &Rules) -> Result<()> {
+        let here = self.backend();
+        match rules.backend() {
+            Some(wanted) if wanted != here => Err(Error::config(format!(
+                "the conditions or marks are {wanted}' own, but the backend is {here}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn forget(&self, ports: &HostPorts) -> Result<()> {
+        let forwards: Vec<_> = ports.forwards().collect();
+        let forgotten = match &self.through {
+            Through::Nftables(nft) => conntrack::forget_mapped(nft.socket(), &forwards),
+            Through::Iptables(_) => Socket::open(NetlinkProtocol::Netfilter)
+                .and_then(|socket| conntrack::forget_mapped(&socket, &forwards)),
+        };
+        Ok(forgotten.map_err(|r| r.during("forget", "UDP flows to the mapped ports"))?)
     }
 }
 
-/// The removal of rules, whichever backend installed them.
-///
-/// Dropping it waits for the kernel's grace period, 12 to 24 ms, as deleting a link does. Keep it until links are
-/// deleted as well: then both wait at once.
-#[derive(Debug)]
-pub struct Sweep {
-    nft: Option<Nft>,
+impl Through {
+    /// Does something by nftables, whichever backend was chosen.
+    fn nft(&self, task: impl FnOnce(&Nft) -> Result<()>) -> Result<()> {
+        match self {
+            Self::Nftables(nft) => task(nft),
+            Self::Iptables(_) => match nftables()? {
+                Self::Nftables(nft) => task(&nft),
+                Self::Iptables(_) => Ok(()),
+            },
+        }
+    }
 }
 
-impl Sweep {
-    /// Begins. On a host without any firewall there is nothing to remove.
-    pub fn start() -> Self {
-        Self { nft: Nft::open().ok() }
-    }
-
-    /// Removes an attachment's rules of a kind.
-    ///
-    /// # Errors
-    /// What was refused. That there are none is fine.
-    pub fn remove(&self, owner: &Owner, kind: Kind) -> Result<()> {
-        if let Some(nft) = &self.nft {
-            nft.remove(owner, kind)?;
-        }
-        Ok(())
-    }
-
-    /// Removes the rules of a kind of all attachments of a network but the valid ones (GC).
-    ///
-    /// # Errors
-    /// What was refused.
-    pub fn retain(&self, network: &NetworkName, kind: Kind, valid: &[Attachment]) -> Result<()> {
-        let valid: Vec<Owner> = valid.iter().map(|at| Owner::new(network, at)).collect();
-        if let Some(nft) = &self.nft {
-            nft.retain(network, kind, &valid)?;
-        }
-        Ok(())
-    }
+fn nftables() -> Result<Through> {
+    let nft = Nft::open().map_err(|r| r.during("open", "nf_tables"));
+    nft.map(Through::Nftables).hint("load the kernel module nf_tables, or use the iptables backend")
 }

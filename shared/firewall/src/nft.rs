@@ -7,6 +7,7 @@
 mod batch;
 mod element;
 mod expr;
+mod foreign;
 mod layout;
 mod own;
 mod query;
@@ -21,6 +22,7 @@ use cni::{Code, Error, Result};
 use netlink::{Protocol, Refusal, Socket};
 use nix::errno::Errno;
 
+use crate::leftovers::Whose;
 use crate::owner::{Owner, network_prefix};
 use crate::rules::{Kind, Mark, Rules};
 use batch::Batch;
@@ -159,6 +161,14 @@ impl Nft {
             self.delete(kind, &stale, generation)
         })?;
         Ok(held)
+    }
+
+    /// Removes what iptables-nft, or the reference, installed.
+    ///
+    /// # Errors
+    /// The kernel's refusal. That there is nothing is fine.
+    pub(crate) fn remove_foreign(&self, whose: &Whose<'_>, kind: Kind) -> Result<()> {
+        retry("other backends", "remove", |_| foreign::remove(&self.socket, whose, kind))
     }
 
     /// One transaction that deletes what attachments still hold; the table too, if nothing of others is in it.

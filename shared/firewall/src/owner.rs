@@ -31,6 +31,21 @@ impl Owner {
         }
     }
 
+    /// The network's name.
+    pub(crate) fn network(&self) -> &str {
+        &self.network
+    }
+
+    /// The container's id.
+    pub(crate) fn container(&self) -> &str {
+        &self.container
+    }
+
+    /// The interface's name.
+    pub(crate) fn ifname(&self) -> &str {
+        &self.ifname
+    }
+
     /// `network/container/interface`, as the comment on all that is the owner's.
     pub(crate) fn label(&self) -> String {
         format!(

@@ -49,7 +49,7 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
                 namespace.enter(|| {
                     let (container, address) = (format!("c{i}"), format!("10.1.0.{}/24", i + 2));
                     let owner = owner("cbr0", &container);
-                    for _ in 0..8 {
+                    for _ in 0..3 {
                         let ports = host_ports(&[&address], &[&format!("tcp {} 80", 8000 + i)]);
                         install(&nftables(), &owner, &masquerade(&[&address]));
                         install(&nftables(), &owner, &Rules::HostPorts(ports));

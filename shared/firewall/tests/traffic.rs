@@ -4,10 +4,12 @@
 
 mod common;
 
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, UdpSocket};
+use std::time::Duration;
 
+use cni::IfName;
 use common::*;
-use firewall::{Backend, Firewall, Rules, SourceNat};
+use firewall::{Backend, Conditions, Firewall, Kind, Rules, SourceNat, SpoofCheck, Sweep};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -17,100 +19,182 @@ fn server(machine: &Machine, at: &str) -> TcpListener {
     machine.open(|| TcpListener::bind(at)).unwrap()
 }
 
+/// With each backend in turn.
+fn with_both(scenario: impl Fn(&Lab, &Firewall)) {
+    for backend in [Backend::Nftables, Backend::Iptables] {
+        println!("with {backend}");
+        scenario(&Lab::new(), &Firewall::open(Some(backend)).unwrap());
+    }
+}
+
 const ADDRESSES: &[&str] = &["10.1.0.5/24", "fd00:1::5/64"];
 
 #[test]
 fn a_host_port_leads_to_the_container_from_everywhere() {
-    let lab = Lab::new();
-    let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
-    install(&firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
-    for (server_at, host, client, pod_sees, gateway) in [
-        ("10.1.0.5:80", "192.0.2.1:8080", "192.0.2.9", "10.1.0.1:8080", "10.1.0.1"),
-        ("[fd00:1::5]:80", "[fd00:2::1]:8080", "fd00:2::9", "[fd00:1::1]:8080", "fd00:1::1"),
-    ] {
-        let server = server(&lab.pod, server_at);
-        assert_eq!(seen_source(&server, || lab.client.open(|| connect(host))), ip(client), "a client");
-        assert_eq!(seen_source(&server, || lab.pod.open(|| connect(host))), ip(gateway), "hairpin");
-        assert_eq!(seen_source(&server, || lab.pod2.open(|| connect(pod_sees))), ip(gateway), "a neighbour");
-        seen_source(&server, || connect(host));
-    }
-    let server = server(&lab.pod, "10.1.0.5:80");
-    assert_eq!(seen_source(&server, || connect("127.0.0.1:8080")), ip("10.1.0.1"), "the host's loopback");
+    with_both(|lab, firewall| {
+        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
+        for (server_at, host, client, pod_sees, gateway) in [
+            ("10.1.0.5:80", "192.0.2.1:8080", "192.0.2.9", "10.1.0.1:8080", "10.1.0.1"),
+            ("[fd00:1::5]:80", "[fd00:2::1]:8080", "fd00:2::9", "[fd00:1::1]:8080", "fd00:1::1"),
+        ] {
+            let server = server(&lab.pod, server_at);
+            assert_eq!(seen_source(&server, || lab.client.open(|| connect(host))), ip(client), "a client");
+            assert_eq!(seen_source(&server, || lab.pod.open(|| connect(host))), ip(gateway), "hairpin");
+            assert_eq!(
+                seen_source(&server, || lab.pod2.open(|| connect(pod_sees))),
+                ip(gateway),
+                "a neighbour"
+            );
+            seen_source(&server, || connect(host));
+        }
+        let server = server(&lab.pod, "10.1.0.5:80");
+        assert_eq!(seen_source(&server, || connect("127.0.0.1:8080")), ip("10.1.0.1"), "the host's loopback");
+    });
 }
 
 #[test]
 fn a_host_port_is_reached_by_the_hosts_ipv6_loopback() {
-    let lab = Lab::new();
-    let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
-    install(&firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
-    let server = server(&lab.pod, "[fd00:1::5]:80");
-    // The answer comes in by the bridge for ::1, which is routed by its interface: there must be a route for this one,
-    // as IPv4 needs route_localnet. ip6_rcv() drops what comes from outside for ::1; with br_netfilter, which rewrites
-    // the answer before, it drops the answer too.
-    run("sysctl -qw net.bridge.bridge-nf-call-ip6tables=0");
-    run("ip -6 route add local ::1 dev cni0 table local metric 4096");
-    assert_eq!(seen_source(&server, || connect("[::1]:8080")), ip("fd00:1::1"));
+    with_both(|lab, firewall| {
+        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
+        let server = server(&lab.pod, "[fd00:1::5]:80");
+        // The answer comes in by the bridge for ::1, which is routed by its interface: there must be a route for this one,
+        // as IPv4 needs route_localnet. ip6_rcv() drops what comes from outside for ::1; with br_netfilter, which rewrites
+        // the answer before, it drops the answer too.
+        run("sysctl -qw net.bridge.bridge-nf-call-ip6tables=0");
+        run("ip -6 route add local ::1 dev cni0 table local metric 4096");
+        assert_eq!(seen_source(&server, || connect("[::1]:8080")), ip("fd00:1::1"));
+    });
 }
 
 #[test]
 fn source_nat_is_for_nobody_or_for_all_if_so_asked() {
-    let lab = Lab::new();
-    let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
-    let mut rules = host_ports(ADDRESSES, &["tcp 8080 80"]);
-    rules.source_nat = SourceNat::All;
-    install(&firewall, &owner("cbr0", "c1"), &Rules::HostPorts(rules.clone()));
-    let server = server(&lab.pod, "10.1.0.5:80");
-    assert_eq!(seen_source(&server, || lab.client.open(|| connect("192.0.2.1:8080"))), ip("10.1.0.1"));
-    rules.source_nat = SourceNat::None;
-    install(&firewall, &owner("cbr0", "c1"), &Rules::HostPorts(rules));
-    assert_eq!(seen_source(&server, || lab.client.open(|| connect("192.0.2.1:8080"))), ip("192.0.2.9"));
-    assert!(is_unreachable("127.0.0.1:8080"));
+    with_both(|lab, firewall| {
+        let mut rules = host_ports(ADDRESSES, &["tcp 8080 80"]);
+        rules.source_nat = SourceNat::All;
+        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(rules.clone()));
+        let server = server(&lab.pod, "10.1.0.5:80");
+        assert_eq!(seen_source(&server, || lab.client.open(|| connect("192.0.2.1:8080"))), ip("10.1.0.1"));
+        rules.source_nat = SourceNat::None;
+        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(rules));
+        assert_eq!(seen_source(&server, || lab.client.open(|| connect("192.0.2.1:8080"))), ip("192.0.2.9"));
+        assert!(is_unreachable("127.0.0.1:8080"));
+    });
 }
 
 #[test]
 fn traffic_to_others_is_not_taken() {
-    let lab = Lab::new();
-    let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
-    install(&firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
-    let elsewhere = server(&lab.client, "192.0.2.9:8080");
-    assert_eq!(seen_source(&elsewhere, || lab.pod2.open(|| connect("192.0.2.9:8080"))), ip("10.1.0.6"));
+    with_both(|lab, firewall| {
+        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
+        let elsewhere = server(&lab.client, "192.0.2.9:8080");
+        assert_eq!(seen_source(&elsewhere, || lab.pod2.open(|| connect("192.0.2.9:8080"))), ip("10.1.0.6"));
+    });
 }
 
 #[test]
 fn only_what_leaves_the_subnet_is_masqueraded() {
-    let lab = Lab::new();
-    let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
-    install(&firewall, &owner("cbr0", "c1"), &masquerade(ADDRESSES));
-    for (outside, host, inside, pod) in [
-        ("192.0.2.9:80", "192.0.2.1", "10.1.0.6:80", "10.1.0.5"),
-        ("[fd00:2::9]:80", "fd00:2::1", "[fd00:1::6]:80", "fd00:1::5"),
-    ] {
-        let far = server(&lab.client, outside);
-        assert_eq!(seen_source(&far, || lab.pod.open(|| connect(outside))), ip(host), "from the container");
-        assert_ne!(seen_source(&far, || lab.pod2.open(|| connect(outside))), ip(host), "from another one");
-        let near = server(&lab.pod2, inside);
-        assert_eq!(seen_source(&near, || lab.pod.open(|| connect(inside))), ip(pod), "within the subnet");
-    }
+    with_both(|lab, firewall| {
+        install(firewall, &owner("cbr0", "c1"), &masquerade(ADDRESSES));
+        for (outside, host, inside, pod) in [
+            ("192.0.2.9:80", "192.0.2.1", "10.1.0.6:80", "10.1.0.5"),
+            ("[fd00:2::9]:80", "fd00:2::1", "[fd00:1::6]:80", "fd00:1::5"),
+        ] {
+            let far = server(&lab.client, outside);
+            assert_eq!(
+                seen_source(&far, || lab.pod.open(|| connect(outside))),
+                ip(host),
+                "from the container"
+            );
+            assert_ne!(
+                seen_source(&far, || lab.pod2.open(|| connect(outside))),
+                ip(host),
+                "from another one"
+            );
+            let near = server(&lab.pod2, inside);
+            assert_eq!(seen_source(&near, || lab.pod.open(|| connect(inside))), ip(pod), "within the subnet");
+        }
+    });
 }
 
 #[test]
 fn loopback_addresses_are_not_reached_from_outside() {
-    let lab = Lab::new();
-    let local = TcpListener::bind("127.0.0.1:7000").unwrap();
-    for line in [
-        "ip route add 127.0.0.1/32 via 192.0.2.1 dev eth0 table 9",
-        "ip rule add pref 0 to 127.0.0.1 table 9",
-    ] {
-        lab.client.run(line);
+    with_both(|lab, firewall| {
+        let local = TcpListener::bind("127.0.0.1:7000").unwrap();
+        for line in [
+            "ip route add 127.0.0.1/32 via 192.0.2.1 dev eth0 table 9",
+            "ip rule add pref 0 to 127.0.0.1 table 9",
+        ] {
+            lab.client.run(line);
+        }
+        lab.client.run("ip rule del pref 0 table local");
+        lab.client.run("ip rule add pref 5 table local");
+        lab.client.run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
+        run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
+        let probe = || lab.client.open(|| Ok(is_unreachable("127.0.0.1:7000"))).unwrap();
+        assert!(!probe(), "without the guard it is reached, or this test shows nothing");
+        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
+        assert!(probe());
+        drop(local);
+    });
+}
+
+#[test]
+fn a_udp_flow_to_an_older_container_finds_the_new_one() {
+    with_both(|lab, firewall| {
+        let ports = |address: &str| Rules::HostPorts(host_ports(&[address], &["udp 5353 53"]));
+        let [old, new] = [(&lab.pod, "10.1.0.5:53"), (&lab.pod2, "10.1.0.6:53")]
+            .map(|(machine, at)| machine.open(|| UdpSocket::bind(at)).unwrap());
+        let client = lab.client.open(|| UdpSocket::bind("192.0.2.9:4000")).unwrap();
+        // It asked before anything was mapped: the kernel remembers that this flow is for the host.
+        client.send_to(b"?", "192.0.2.1:5353").unwrap();
+        install(firewall, &owner("cbr0", "old"), &ports("10.1.0.5/24"));
+        client.send_to(b"old", "192.0.2.1:5353").unwrap();
+        assert_eq!(received(&old), "old");
+        install(firewall, &owner("cbr0", "new"), &ports("10.1.0.6/24"));
+        client.send_to(b"new", "192.0.2.1:5353").unwrap();
+        assert_eq!(received(&new), "new");
+    });
+}
+
+#[test]
+fn conditions_hold_for_their_own_mappings_only() {
+    for (backend, words) in [(Backend::Nftables, "ip saddr 192.0.2.8"), (Backend::Iptables, "-s 192.0.2.8")] {
+        let (lab, firewall) = (Lab::new(), Firewall::open(Some(backend)).unwrap());
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        let mut rules = host_ports(ADDRESSES, &["tcp 8080 80"]);
+        rules.conditions = Conditions::parse(&words, &[]).unwrap();
+        install(&firewall, &owner("a", "c1"), &Rules::HostPorts(rules));
+        install(
+            &firewall,
+            &owner("b", "c2"),
+            &Rules::HostPorts(host_ports(&["10.1.0.6/24"], &["tcp 8081 80"])),
+        );
+        let _servers = (server(&lab.pod, "10.1.0.5:80"), server(&lab.pod2, "10.1.0.6:80"));
+        let reaches = |to: &str| lab.client.open(|| Ok(!is_unreachable(to))).unwrap();
+        assert!(reaches("192.0.2.1:8081") && !reaches("192.0.2.1:8080"), "from 192.0.2.9, {backend}");
+        lab.client.run("ip addr flush dev eth0 scope global");
+        lab.client.run("ip addr add 192.0.2.8/24 dev eth0");
+        assert!(reaches("192.0.2.1:8081") && reaches("192.0.2.1:8080"), "from 192.0.2.8, {backend}");
     }
-    lab.client.run("ip rule del pref 0 table local");
-    lab.client.run("ip rule add pref 5 table local");
-    lab.client.run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
-    run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
-    let probe = || lab.client.open(|| Ok(is_unreachable("127.0.0.1:7000"))).unwrap();
-    assert!(!probe(), "without the guard it is reached, or this test shows nothing");
-    let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
-    install(&firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
-    assert!(probe());
-    drop(local);
+}
+
+#[test]
+fn frames_with_a_foreign_source_do_not_pass_the_bridge() {
+    let lab = Lab::new();
+    let firewall = Firewall::open(None).unwrap();
+    let rules = SpoofCheck { port: IfName::parse("pod").unwrap(), mac: "02:00:00:00:00:05".parse().unwrap() };
+    install(&firewall, &owner("cbr0", "c1"), &Rules::SpoofCheck(rules));
+    let server = server(&lab.pod2, "10.1.0.6:80");
+    let reaches = || lab.pod.open(|| Ok(!is_unreachable("10.1.0.6:80"))).unwrap();
+    assert!(reaches(), "as itself");
+    lab.pod.run("ip link set eth0 address 02:00:00:00:00:66");
+    assert!(!reaches(), "as somebody else");
+    Sweep::start().remove(&owner("cbr0", "c1"), Kind::SpoofCheck).unwrap();
+    seen_source(&server, || lab.pod.open(|| connect("10.1.0.6:80")));
+}
+
+fn received(socket: &UdpSocket) -> String {
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let mut buffer = [0; 16];
+    let length = socket.recv(&mut buffer).expect("a datagram arrives");
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
 }

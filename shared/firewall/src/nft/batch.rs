@@ -37,6 +37,11 @@ impl Batch {
         Self { messages: vec![begin], steps: vec!["begin".into()], sets: 0 }
     }
 
+    /// Whether nothing was put in.
+    pub(super) fn is_empty(&self) -> bool {
+        self.messages.len() == 1
+    }
+
     fn push(&mut self, step: String, message: Message) {
         self.messages.push(message);
         self.steps.push(step);
@@ -113,6 +118,14 @@ impl Batch {
         delete.put_str(NFTA_RULE_CHAIN, chain);
         delete.put_be64(NFTA_RULE_HANDLE, handle);
         self.push(format!("delete rule {handle} of chain {chain}"), delete);
+    }
+
+    /// Removes a chain with its rules. No other chain may jump to it.
+    pub(super) fn delete_chain(&mut self, table: Table, chain: &str) {
+        let mut delete = message(NFT_MSG_DELCHAIN, 0, table.family);
+        delete.put_str(NFTA_CHAIN_TABLE, table.name);
+        delete.put_str(NFTA_CHAIN_NAME, chain);
+        self.push(format!("delete chain {chain}"), delete);
     }
 
     /// Adds an element; refused if its key is there.

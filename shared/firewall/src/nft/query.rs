@@ -21,11 +21,29 @@ pub(super) fn generation(socket: &Socket) -> Result<u32, Refusal> {
     generation.ok_or_else(|| Errno::EBADMSG.into())
 }
 
+/// Whether a chain is there.
+pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bool, Refusal> {
+    let mut get = message(NFT_MSG_GETCHAIN, 0, table.family);
+    get.put_str(NFTA_CHAIN_TABLE, table.name);
+    get.put_str(NFTA_CHAIN_NAME, chain);
+    found(socket.request(get, |_, _| {}))
+}
+
+fn found(outcome: Result<(), Refusal>) -> Result<bool, Refusal> {
+    match outcome {
+        Ok(()) => Ok(true),
+        Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(false),
+        Err(refusal) => Err(refusal),
+    }
+}
+
 /// A rule that is there.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) handle: u64,
     pub(super) comment: String,
+    /// The attributes of the list of its expressions.
+    pub(super) expressions: Vec<u8>,
 }
 
 /// The rules of a chain; none if there is no such chain.
@@ -41,13 +59,28 @@ pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<Fo
         }
         Some(Found {
             handle: rule.get(NFTA_RULE_HANDLE).and_then(read_be64)?,
-            comment: rule.get(NFTA_RULE_USERDATA).and_then(comment).unwrap_or_default().to_owned(),
+            comment: rule_comment(rule).unwrap_or_default().to_owned(),
+            expressions: rule.get(NFTA_RULE_EXPRESSIONS).unwrap_or_default().to_vec(),
         })
     };
     match socket.dump(get, parse) {
         Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(Vec::new()),
         other => other,
     }
+}
+
+/// The comment of a rule, as nft writes it, or iptables-nft: the latter as one of its matches.
+fn rule_comment(rule: Attributes<'_>) -> Option<&str> {
+    let of_match = |(_, expression): (u16, _)| {
+        let expression = Attributes::of(expression);
+        let data = Attributes::of(expression.get(NFTA_EXPR_DATA)?);
+        let is_comment = expression.get(NFTA_EXPR_NAME).and_then(read_str)? == "match"
+            && data.get(NFTA_MATCH_NAME).and_then(read_str)? == "comment";
+        // struct xt_comment_info is the text alone.
+        data.get(NFTA_MATCH_INFO).filter(|_| is_comment).and_then(read_str)
+    };
+    let of_user = rule.get(NFTA_RULE_USERDATA).and_then(comment);
+    of_user.or_else(|| Attributes::of(rule.get(NFTA_RULE_EXPRESSIONS)?).find_map(of_match))
 }
 
 /// The comment of an element: none if it is not there, empty if it has none.

@@ -1,0 +1,158 @@
+//! The iptables backend: one call of iptables-restore a family and change.
+//!
+//! An ADD assumes that what all attachments share is there, and lets the tool check it in the same call; only if it is not, or the
+//! attachment has rules already, the rules are listed, under a lock, and the difference is made.
+
+mod saved;
+mod script;
+mod tool;
+
+use std::fs;
+use std::path::PathBuf;
+
+use cni::{Code, Error, Result, ResultExt};
+use netns::NetNs;
+
+use crate::leftovers::Whose;
+use crate::owner::Owner;
+use crate::rules::{Kind, Rules};
+use saved::Removal;
+use script::Script;
+pub(crate) use script::{HAIRPIN, HOSTPORTS, SHARED, chain};
+
+/// How often to try again because another writer came between listing and changing.
+const TRIES: usize = 8;
+
+/// The tools of a family.
+#[derive(Clone, Debug)]
+struct Tools {
+    restore: PathBuf,
+    save: PathBuf,
+}
+
+impl Tools {
+    /// `variant` is empty for the host's default, or `-legacy`.
+    fn find(v4: bool, variant: &str) -> Result<Self> {
+        let prefix = if v4 { "iptables" } else { "ip6tables" };
+        let find = |verb: &str| {
+            let name = format!("{prefix}{variant}-{verb}");
+            tool::find(&name).ok_or_else(|| {
+                Error::new(Code::Io, format!("there is no {name}"))
+                    .detail("install the package iptables, or use the nftables backend")
+            })
+        };
+        Ok(Self { restore: find("restore")?, save: find("save")? })
+    }
+}
+
+/// The iptables tools of this host.
+#[derive(Debug)]
+pub(crate) struct Iptables {
+    _private: (),
+}
+
+impl Iptables {
+    /// Looks for the tools.
+    ///
+    /// # Errors
+    /// Which one is not there.
+    pub(crate) fn open() -> Result<Self> {
+        Tools::find(true, "")?;
+        Ok(Self { _private: () })
+    }
+
+    /// Installs an attachment's rules, in place of those that it may have.
+    ///
+    /// # Errors
+    /// What the tool says. What was installed in the other family is for the caller to undo.
+    pub(crate) fn install(&self, owner: &Owner, rules: &Rules) -> Result<()> {
+        for (tools, script) in scripts(owner, rules)? {
+            if tool::restore(&tools.restore, &script.addition()).is_err() {
+                repair(&tools, &script).context(|| format!("install the iptables rules of {owner}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an attachment's rules are as they were installed.
+    ///
+    /// # Errors
+    /// What the tool says.
+    pub(crate) fn check(&self, owner: &Owner, rules: &Rules) -> Result<()> {
+        for (tools, script) in scripts(owner, rules)? {
+            tool::restore(&tools.restore, &script.check())
+                .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?;
+        }
+        Ok(())
+    }
+}
+
+/// The tools and the script of each family that has rules.
+fn scripts(owner: &Owner, rules: &Rules) -> Result<Vec<(Tools, Script)>> {
+    let families = [true, false].into_iter();
+    let scripts = families.filter_map(|v4| Some((v4, Script::of(owner, rules, v4)?)));
+    scripts.map(|(v4, script)| Ok((Tools::find(v4, "")?, script))).collect()
+}
+
+/// Removes what is somebody's from the tables of the legacy variant, if the namespace has such tables. What the variant for
+/// nf_tables has is removed over netlink.
+///
+/// # Errors
+/// What the tool says.
+pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind) -> Result<()> {
+    if kind == Kind::SpoofCheck {
+        return Ok(());
+    }
+    for v4 in [true, false] {
+        if has_legacy_nat(v4) {
+            let tools = Tools::find(v4, "-legacy").or_else(|_| Tools::find(v4, ""))?;
+            remove(&tools, whose, kind).context(|| "remove the rules of iptables-legacy")?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the legacy variant has a table nat in this namespace: the kernel makes it with its first use.
+fn has_legacy_nat(v4: bool) -> bool {
+    let names = if v4 { "ip_tables_names" } else { "ip6_tables_names" };
+    // There is no such file where the kernel does not have the legacy variant.
+    let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
+    names.lines().any(|name| name == "nat")
+}
+
+fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<()> {
+    let _lock = NetNs::current()?.lock()?;
+    let mut outcome = Ok(());
+    for _ in 0..TRIES {
+        let mut saved = tool::save(&tools.save, "nat")?;
+        if kind == Kind::HostPorts && saved.contains(HOSTPORTS) {
+            saved += &tool::save(&tools.save, "raw")?;
+        }
+        let removal = Removal::of(&saved, whose, kind);
+        if removal.is_empty() {
+            return Ok(());
+        }
+        outcome = tool::restore(&tools.restore, &removal.render());
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}
+
+/// Lists what is there, and makes the difference, while no other plugin does the same.
+fn repair(tools: &Tools, script: &Script) -> Result<()> {
+    let _lock = NetNs::current()?.lock()?;
+    let mut outcome = Ok(());
+    for _ in 0..TRIES {
+        let mut saved = tool::save(&tools.save, "nat")?;
+        if script.shared.iter().any(|line| line.table == "raw") {
+            saved += &tool::save(&tools.save, "raw")?;
+        }
+        outcome = tool::restore(&tools.restore, &script.repair(&saved));
+        if outcome.is_ok() {
+            break;
+        }
+    }
+    outcome
+}

@@ -1,0 +1,151 @@
+//! What iptables-save(8) lists.
+
+use super::script::{HAIRPIN, HOSTPORTS, Line, SHARED};
+use crate::leftovers::{Whose, parents};
+use crate::rules::Kind;
+
+/// Whether a chain is listed.
+pub(super) fn has_chain(saved: &str, chain: &str) -> bool {
+    saved.lines().any(|line| line.strip_prefix(':').and_then(|rest| rest.split(' ').next()) == Some(chain))
+}
+
+/// Whether a shared rule is listed: it is known by its chain and its comment, for each version of the tool writes the
+/// matches in its own way.
+pub(super) fn has_rule(saved: &str, wanted: &Line) -> bool {
+    let named = comment(&wanted.words);
+    rules(saved, wanted.table).any(|line| chain_of(line) == wanted.chain && comment(line) == named)
+}
+
+/// The rules that are listed of a table, as `-A CHAIN ...`.
+fn rules<'a>(saved: &'a str, table: &'a str) -> impl Iterator<Item = &'a str> {
+    let mut here = "";
+    saved.lines().filter(move |line| {
+        if let Some(name) = line.strip_prefix('*') {
+            here = name;
+        }
+        here == table && line.starts_with("-A ")
+    })
+}
+
+fn chain_of(rule: &str) -> &str {
+    rule.split(' ').nth(1).unwrap_or_default()
+}
+
+/// The chain or target that a rule jumps to.
+fn target(rule: &str) -> &str {
+    rule.split_once(" -j ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
+}
+
+/// The comment of a rule, empty if it has none. What is more than a word is in quotes, with quotes in it escaped.
+fn comment(rule: &str) -> String {
+    let Some((_, rest)) = rule.split_once("--comment ") else { return String::new() };
+    let Some(quoted) = rest.strip_prefix('"') else {
+        return rest.split(' ').next().unwrap_or_default().to_owned();
+    };
+    let (mut text, mut escaped) = (String::new(), false);
+    for c in quoted.chars() {
+        match c {
+            '"' if !escaped => break,
+            '\\' if !escaped => escaped = true,
+            c => {
+                text.push(c);
+                escaped = false;
+            }
+        }
+    }
+    text
+}
+
+/// What removes attachments' chains, and the rules that jump there.
+#[derive(Debug, Default)]
+pub(super) struct Removal {
+    /// Rules of the table nat that go.
+    rules: Vec<String>,
+    /// Chains of it that go.
+    chains: Vec<String>,
+    /// Rules of the table raw that go.
+    raw: Vec<String>,
+}
+
+impl Removal {
+    /// Of a chain, in which something else is to be put.
+    pub(super) fn of_jumps(saved: &str, chain: &str) -> Vec<String> {
+        rules(saved, "nat").filter(|rule| target(rule) == chain).map(deletion).collect()
+    }
+
+    /// Of all that is somebody's in what was listed.
+    pub(super) fn of(saved: &str, whose: &Whose<'_>, kind: Kind) -> Self {
+        let mut this = Self { chains: whose.chains(kind), ..Self::default() };
+        this.chains.retain(|chain| has_chain(saved, chain));
+        let in_parents = rules(saved, "nat").filter(|rule| parents(kind).contains(&chain_of(rule)));
+        let (gone, left): (Vec<&str>, Vec<&str>) = in_parents.partition(|rule| {
+            this.chains.iter().any(|chain| chain == target(rule)) || whose.has_jump(&comment(rule))
+        });
+        for rule in &gone {
+            this.rules.push(deletion(rule));
+            if !this.chains.iter().any(|chain| chain == target(rule)) {
+                this.chains.push(target(rule).to_owned());
+            }
+        }
+        let in_ours = |rules: &[&str]| rules.iter().any(|rule| chain_of(rule) == HOSTPORTS);
+        if in_ours(&gone) && !in_ours(&left) {
+            this.add_shared(saved);
+        }
+        this
+    }
+
+    /// The rules that attachments shared, after the last one.
+    fn add_shared(&mut self, saved: &str) {
+        let shared = |rule: &&str| comment(rule).starts_with(SHARED) && chain_of(rule) != HAIRPIN;
+        self.rules.extend(rules(saved, "nat").filter(shared).map(deletion));
+        self.raw.extend(rules(saved, "raw").filter(shared).map(deletion));
+        let chains = [HAIRPIN, HOSTPORTS].into_iter().filter(|chain| has_chain(saved, chain));
+        self.chains.extend(chains.map(str::to_owned));
+    }
+
+    /// Whether there is nothing to remove.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.chains.is_empty()
+    }
+
+    /// The script for iptables-restore.
+    pub(super) fn render(&self) -> String {
+        let mut text = String::from("*nat\n");
+        self.rules.iter().for_each(|rule| text.extend([rule, "\n"]));
+        for verb in ["-F ", "-X "] {
+            self.chains.iter().for_each(|chain| text.extend([verb, chain, "\n"]));
+        }
+        text.push_str("COMMIT\n");
+        if !self.raw.is_empty() {
+            text.push_str("*raw\n");
+            self.raw.iter().for_each(|rule| text.extend([rule, "\n"]));
+            text.push_str("COMMIT\n");
+        }
+        text
+    }
+}
+
+fn deletion(rule: &str) -> String {
+    rule.replacen("-A ", "-D ", 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_is_read_with_and_without_quotes() {
+        assert_eq!(comment("-A X -m comment --comment a/b/c -j Y"), "a/b/c");
+        let quoted = r#"-A X -m comment --comment "dnat name: \"net\" id: \"c\"" -j Y"#;
+        assert_eq!(comment(quoted), "dnat name: \"net\" id: \"c\"");
+        assert_eq!(comment("-A X -j Y"), "");
+    }
+
+    #[test]
+    fn rules_are_told_apart_by_table() {
+        let saved = "*raw\n-A PREROUTING -j DROP\nCOMMIT\n*nat\n:X - [0:0]\n-A PREROUTING -j X\nCOMMIT\n";
+        assert_eq!(rules(saved, "nat").collect::<Vec<_>>(), ["-A PREROUTING -j X"]);
+        assert!(has_chain(saved, "X") && !has_chain(saved, "PREROUTING"));
+        assert_eq!(Removal::of_jumps(saved, "X"), ["-D PREROUTING -j X"]);
+    }
+}

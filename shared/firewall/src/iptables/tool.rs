@@ -1,0 +1,86 @@
+//! The iptables tools, as processes.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use cni::{Error, Result};
+
+/// Where the tools are, besides PATH: a runtime's may be short of the system directories.
+const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
+
+/// How long a tool may take, waiting for its lock included. It takes 2 ms on a small ruleset.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// How long a tool waits for the lock that other writers hold, in seconds.
+const LOCK_WAIT: &str = "5";
+
+/// Finds an executable in PATH and in the system directories.
+pub(super) fn find(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories = std::env::split_paths(&path).chain(std::env::split_paths(DIRECTORIES));
+    directories.filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+/// Changes rules by iptables-restore: all that the script says, or nothing of a table.
+///
+/// # Errors
+/// What the tool says.
+pub(super) fn restore(tool: &Path, script: &str) -> Result<()> {
+    run(Command::new(tool).args(["--noflush", "-w", LOCK_WAIT]), script).map(drop)
+}
+
+/// Lists the rules of a table by iptables-save.
+///
+/// # Errors
+/// What the tool says.
+pub(super) fn save(tool: &Path, table: &str) -> Result<String> {
+    run(Command::new(tool).args(["-t", table]), "")
+}
+
+/// Runs a tool to its end, or to the deadline.
+fn run(command: &mut Command, input: &str) -> Result<String> {
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
+    let fail = |e| Error::io(format!("run {name}"), &e);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(fail)?;
+    let (done, outcome) = mpsc::channel();
+    let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let input = input.to_owned();
+    let reader = thread::spawn(move || {
+        // A tool that has failed does not read on: what it says about it counts, not the broken pipe.
+        let _ = stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
+        let errors = thread::spawn(move || text(stderr));
+        let output = text(stdout);
+        let _ = done.send((output, errors.join().unwrap_or_default()));
+    });
+    let Ok((output, errors)) = outcome.recv_timeout(DEADLINE) else {
+        return Err(stop(child, &name));
+    };
+    let status = child.wait().map_err(fail)?;
+    let _ = reader.join();
+    if status.success() { Ok(output) } else { Err(failure(&name, status, &errors)) }
+}
+
+fn text(pipe: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    // What can be read of it is better than nothing.
+    let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn stop(mut child: Child, name: &str) -> Error {
+    let stopped = child.kill().and_then(|()| child.wait());
+    let error =
+        Error::new(cni::Code::TryAgainLater, format!("{name} did not end within {} s", DEADLINE.as_secs()));
+    let error = error.detail("it was stopped; another process may hold the lock of the iptables tools");
+    stopped.err().map_or(error.clone(), |e| error.detail(format!("it could not be stopped: {e}")))
+}
+
+fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
+    let lines: Vec<&str> = errors.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    Error::new(cni::Code::Internal, format!("{name} failed ({status})")).detail(lines.join("; "))
+}

@@ -1,0 +1,78 @@
+//! The removal of rules, whichever backend installed them.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use cni::{Attachment, Failures, NetworkName, Result};
+
+use crate::conntrack::{self, Direction};
+use crate::iptables;
+use crate::leftovers::Whose;
+use crate::nft::Nft;
+use crate::owner::Owner;
+use crate::rules::Kind;
+
+/// The removal of rules, whichever backend installed them: ours, or the reference's.
+///
+/// Dropping it waits for the kernel's grace period, 12 to 24 ms, as deleting a link does. Keep it until links are
+/// deleted as well: then both wait at once.
+#[derive(Debug)]
+pub struct Sweep {
+    nft: Option<Nft>,
+}
+
+impl Sweep {
+    /// Begins. On a host without nf_tables there are only the legacy tables of iptables to look at.
+    pub fn start() -> Self {
+        Self { nft: Nft::open().ok() }
+    }
+
+    /// Removes an attachment's rules of a kind, and forgets the connections that came by them.
+    ///
+    /// # Errors
+    /// What was refused; the rest is removed. That there are none is fine.
+    pub fn remove(&self, owner: &Owner, kind: Kind) -> Result<()> {
+        self.sweep(&Whose::Of(owner), kind, |nft| nft.remove(owner, kind))
+    }
+
+    /// Removes the rules of a kind of all attachments of a network but the valid ones (GC).
+    ///
+    /// # Errors
+    /// What was refused; the rest is removed.
+    pub fn retain(&self, network: &NetworkName, kind: Kind, valid: &[Attachment]) -> Result<()> {
+        let valid: Vec<Owner> = valid.iter().map(|at| Owner::new(network, at)).collect();
+        let whose = Whose::Stale { network, valid: &valid };
+        self.sweep(&whose, kind, |nft| nft.retain(network, kind, &valid))
+    }
+
+    fn sweep(
+        &self,
+        whose: &Whose<'_>,
+        kind: Kind,
+        own: impl FnOnce(&Nft) -> Result<Vec<IpAddr>>,
+    ) -> Result<()> {
+        let mut failures = Failures::new();
+        if let Some(nft) = &self.nft {
+            let addresses = failures.note(own(nft)).unwrap_or_default();
+            failures.note(nft.remove_foreign(whose, kind));
+            failures.note(forget(nft, kind, addresses));
+        }
+        failures.note(iptables::remove_legacy(whose, kind));
+        failures.into_result()
+    }
+}
+
+/// The container is gone, or its ports are: connections go with them. Those that it began are forgotten with its
+/// masquerade, those that led to it with its host ports.
+fn forget(nft: &Nft, kind: Kind, addresses: Vec<IpAddr>) -> Result<()> {
+    let direction = match kind {
+        Kind::Masquerade => Direction::Original,
+        Kind::HostPorts => Direction::Reply,
+        Kind::SpoofCheck => return Ok(()),
+    };
+    for address in BTreeSet::from_iter(addresses) {
+        conntrack::forget_container(nft.socket(), address, direction)
+            .map_err(|r| r.during("forget the connections of", address))?;
+    }
+    Ok(())
+}

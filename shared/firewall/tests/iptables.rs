@@ -1,0 +1,205 @@
+//! The iptables backend against its own tools, in both variants.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::process::Command;
+
+use cni::NetworkName;
+use common::*;
+use firewall::{Backend, Conditions, Firewall, Kind, Mark, Rules, SourceNat, Sweep};
+use netns::NetNs;
+
+fn iptables() -> Firewall {
+    Firewall::open(Some(Backend::Iptables)).unwrap()
+}
+
+/// The rules of both families, without counters, dates and empty tables.
+fn saved() -> String {
+    let saved = run("iptables-save") + &run("ip6tables-save");
+    let is_rule = |line: &&str| line.starts_with("-A") || line.starts_with(':') && line.contains(" - ");
+    saved.lines().filter(is_rule).map(|line| format!("{line}\n")).collect()
+}
+
+const ADDRESSES: &[&str] = &["10.1.0.5/24", "fd00::5/64"];
+
+#[test]
+fn masquerade_is_a_chain_for_an_attachment() {
+    lab();
+    let (owner, rules) = (owner("cbr0", "c1"), masquerade(ADDRESSES));
+    install(&iptables(), &owner, &rules);
+    golden("iptables-masquerade", &saved());
+    iptables().check(&owner, &rules).unwrap();
+    Sweep::start().remove(&owner, Kind::Masquerade).unwrap();
+    assert_eq!(saved(), "");
+}
+
+#[test]
+fn host_ports_are_a_chain_for_an_attachment() {
+    lab();
+    let mappings = &["tcp 8080 80", "udp 192.0.2.1 53 53", "sctp 7 7"];
+    let (owner, rules) = (owner("cbr0", "c1"), Rules::HostPorts(host_ports(ADDRESSES, mappings)));
+    install(&iptables(), &owner, &rules);
+    golden("iptables-hostports", &saved());
+    iptables().check(&owner, &rules).unwrap();
+    Sweep::start().remove(&owner, Kind::HostPorts).unwrap();
+    assert_eq!(saved(), "");
+}
+
+#[test]
+fn a_foreign_mark_chain_conditions_and_everybody_masqueraded() {
+    lab();
+    run("iptables -t nat -N KUBE-MARK-MASQ");
+    let mut rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
+    let words: Vec<String> = "! -s 192.0.2.0/24 -i eth+".split(' ').map(str::to_owned).collect();
+    rules.conditions = Conditions::parse(&words, &[]).unwrap();
+    rules.mark = Mark::Chain(firewall::ChainName::parse("KUBE-MARK-MASQ").unwrap());
+    rules.source_nat = SourceNat::All;
+    let (owner, rules) = (owner("cbr0", "c1"), Rules::HostPorts(rules));
+    install(&iptables(), &owner, &rules);
+    golden("iptables-special", &saved());
+    iptables().check(&owner, &rules).unwrap();
+    Sweep::start().remove(&owner, Kind::HostPorts).unwrap();
+    assert_eq!(saved(), ":KUBE-MARK-MASQ - [0:0]\n");
+}
+
+#[test]
+fn what_is_flushed_is_repaired_and_what_is_there_is_not_doubled() {
+    lab();
+    let rules = |address: &str| Rules::HostPorts(host_ports(&[address], &["tcp 8080 80"]));
+    install(&iptables(), &owner("cbr0", "c1"), &rules("10.1.0.5/24"));
+    let once = saved();
+    install(&iptables(), &owner("cbr0", "c1"), &rules("10.1.0.5/24"));
+    assert_eq!(saved(), once, "a repeated ADD");
+    run("iptables -t nat -F PREROUTING");
+    assert!(iptables().check(&owner("cbr0", "c1"), &rules("10.1.0.5/24")).is_err());
+    install(&iptables(), &owner("cbr0", "c1"), &rules("10.1.0.5/24"));
+    assert_eq!(saved(), once, "a flushed chain");
+}
+
+#[test]
+fn gc_removes_what_is_not_valid_on_its_network_only() {
+    lab();
+    let rules = |last: u8| Rules::HostPorts(host_ports(&[&format!("10.1.0.{last}/24")], &["tcp 8080 80"]));
+    for (network, container, last) in [("cbr0", "c1", 5), ("cbr0", "c2", 6), ("other", "c3", 7)] {
+        install(&iptables(), &owner(network, container), &rules(last));
+        install(&iptables(), &owner(network, container), &masquerade(&[&format!("10.1.0.{last}/24")]));
+    }
+    let network = NetworkName::parse("cbr0").unwrap();
+    for kind in [Kind::HostPorts, Kind::Masquerade] {
+        Sweep::start().retain(&network, kind, &[attachment("c1")]).unwrap();
+    }
+    iptables().check(&owner("cbr0", "c1"), &rules(5)).unwrap();
+    iptables().check(&owner("other", "c3"), &rules(7)).unwrap();
+    assert!(!saved().contains("10.1.0.6"), "{}", saved());
+}
+
+#[test]
+fn many_at_once_on_an_empty_firewall_all_succeed() {
+    lab();
+    let namespace = NetNs::current().unwrap();
+    std::thread::scope(|scope| {
+        for i in 0..20 {
+            let namespace = &namespace;
+            scope.spawn(move || {
+                let add = || {
+                    let address = format!("10.1.0.{}/24", i + 2);
+                    let ports = host_ports(&[&address], &[&format!("tcp {} 80", 8000 + i)]);
+                    let owner = owner("cbr0", &format!("c{i}"));
+                    install(&iptables(), &owner, &Rules::HostPorts(ports));
+                    install(&iptables(), &owner, &masquerade(&[&address]));
+                };
+                namespace.enter(add).unwrap();
+            });
+        }
+    });
+    assert_eq!(saved().matches("ferrule: to this host").count(), 2, "{}", saved());
+    let network = NetworkName::parse("cbr0").unwrap();
+    for kind in [Kind::HostPorts, Kind::Masquerade] {
+        Sweep::start().retain(&network, kind, &[]).unwrap();
+    }
+    assert_eq!(saved(), "");
+}
+
+/// What the reference leaves of a container, by its own words.
+const REFERENCE: &str = "*nat
+:CNI-HOSTPORT-DNAT - [0:0]
+:CNI-HOSTPORT-MASQ - [0:0]
+:CNI-HOSTPORT-SETMARK - [0:0]
+:CHAIN-MQ - [0:0]
+:CHAIN-DN - [0:0]
+-A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A OUTPUT -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT
+-A POSTROUTING -m comment --comment \"CNI portfwd requiring masquerade\" -j CNI-HOSTPORT-MASQ
+-A POSTROUTING -s 10.1.0.5/32 -m comment --comment \"name: \\\"cbr0\\\" id: \\\"c1\\\"\" -j CHAIN-MQ
+-A CHAIN-MQ -d 10.1.0.0/24 -m comment --comment \"name: \\\"cbr0\\\" id: \\\"c1\\\"\" -j ACCEPT
+-A CHAIN-MQ ! -d 224.0.0.0/4 -m comment --comment \"name: \\\"cbr0\\\" id: \\\"c1\\\"\" -j MASQUERADE
+-A CNI-HOSTPORT-SETMARK -m comment --comment \"CNI portfwd masquerade mark\" -j MARK --set-xmark 0x2000/0x2000
+-A CNI-HOSTPORT-MASQ -m mark --mark 0x2000/0x2000 -j MASQUERADE
+-A CNI-HOSTPORT-DNAT -p tcp -m comment --comment \"dnat name: \\\"cbr0\\\" id: \\\"c1\\\"\" -m multiport --dports 8080 -j CHAIN-DN
+-A CHAIN-DN -s 10.1.0.0/24 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK
+-A CHAIN-DN -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.0.5:80
+COMMIT
+";
+
+#[test]
+fn what_the_reference_left_is_removed_by_del_and_by_gc() {
+    for by_gc in [false, true] {
+        lab();
+        // sha512("cbr0c1"), by sha512sum(1).
+        let hash = run("sh -c printf${IFS}cbr0c1|sha512sum");
+        let script = REFERENCE.replace("CHAIN-MQ", &format!("CNI-{}", &hash[..24]));
+        let script = script.replace("CHAIN-DN", &format!("CNI-DN-{}", &hash[..21]));
+        restore(&script);
+        assert!(saved().contains("10.1.0.5"));
+        for kind in [Kind::Masquerade, Kind::HostPorts] {
+            if by_gc {
+                let network = NetworkName::parse("cbr0").unwrap();
+                Sweep::start().retain(&network, kind, &[attachment("c2")]).unwrap();
+            } else {
+                Sweep::start().remove(&owner("cbr0", "c1"), kind).unwrap();
+            }
+        }
+        let left = saved();
+        assert!(!left.contains("10.1.0.") && !left.contains("CNI-DN"), "{left}");
+        assert!(left.contains("CNI-HOSTPORT-DNAT"), "what its attachments share stays");
+    }
+}
+
+/// Compares with the text in tests/golden; with BLESS=1 writes it.
+fn golden(name: &str, found: &str) {
+    let file = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, found).unwrap();
+    }
+    assert_eq!(found, std::fs::read_to_string(&file).unwrap(), "{file}");
+}
+
+fn restore(script: &str) {
+    use std::io::Write;
+    let mut tool = Command::new("iptables-restore").stdin(std::process::Stdio::piped()).spawn().unwrap();
+    tool.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(tool.wait().unwrap().success());
+}
+
+#[test]
+fn the_legacy_variant_does_the_same() {
+    let tools = std::env::temp_dir().join(format!("legacy-{}", std::process::id()));
+    std::fs::create_dir(&tools).unwrap();
+    for family in ["iptables", "ip6tables"] {
+        for verb in ["", "-save", "-restore"] {
+            let target = format!("/usr/sbin/{family}-legacy{verb}");
+            std::os::unix::fs::symlink(target, tools.join(format!("{family}{verb}"))).unwrap();
+        }
+    }
+    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let this = std::env::current_exe().unwrap();
+    let outcome = Command::new(this)
+        .args(["--skip", "the_legacy_variant_does_the_same", "--test-threads", "2"])
+        .env("PATH", path)
+        .output()
+        .unwrap();
+    std::fs::remove_dir_all(&tools).unwrap();
+    assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stdout));
+}
