@@ -22,7 +22,6 @@ fn server(machine: &Machine, at: &str) -> TcpListener {
 /// With each backend in turn.
 fn with_both(scenario: impl Fn(&Lab, &Firewall)) {
     for backend in [Backend::Nftables, Backend::Iptables] {
-        println!("with {backend}");
         scenario(&Lab::new(), &Firewall::open(Some(backend)).unwrap());
     }
 }
@@ -195,6 +194,6 @@ fn frames_with_a_foreign_source_do_not_pass_the_bridge() {
 fn received(socket: &UdpSocket) -> String {
     socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     let mut buffer = [0; 16];
-    let length = socket.recv(&mut buffer).expect("a datagram arrives");
+    let length = socket.recv(&mut buffer).unwrap();
     String::from_utf8_lossy(&buffer[..length]).into_owned()
 }
