@@ -132,16 +132,29 @@ impl Call {
     /// Runs the plugin with the environment as it is: without CNI_COMMAND, unless given.
     pub fn run_as_is(&self) -> Outcome {
         let what = format!("{} {}", self.plugin, self.env.get("CNI_COMMAND").map_or("", String::as_str));
-        let stdin = self.stdin.clone().unwrap_or_else(|| self.config.to_string().into_bytes());
-        let child = Command::new(self.executable())
-            .env_clear()
-            .envs(&self.env)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+        let child = self
+            .process()
             .stderr(Stdio::piped())
             .spawn()
             .unwrap_or_else(|e| panic!("start {}: {e}", self.executable().display()));
-        Outcome::new(what, &finish(child, stdin))
+        Outcome::new(what, &finish(child, self.input()))
+    }
+
+    /// The plugin's name.
+    pub fn plugin(&self) -> &str {
+        &self.plugin
+    }
+
+    /// The process of that run, for whoever wants to start it otherwise: stdin and stdout are pipes.
+    pub fn process(&self) -> Command {
+        let mut process = Command::new(self.executable());
+        process.env_clear().envs(&self.env).stdin(Stdio::piped()).stdout(Stdio::piped());
+        process
+    }
+
+    /// What the process reads on stdin.
+    pub fn input(&self) -> Vec<u8> {
+        self.stdin.clone().unwrap_or_else(|| self.config.to_string().into_bytes())
     }
 
     fn executable(&self) -> PathBuf {

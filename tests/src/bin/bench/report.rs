@@ -1,0 +1,203 @@
+//! What was measured, as tables that read well in a terminal and in Markdown.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use crate::process::{Cost, Spent};
+use crate::side::Side;
+
+/// Between these, docs/benchmarks.md is written anew.
+const BEGIN: &str = "<!-- begin: written by make bench -->\n";
+const END: &str = "<!-- end -->";
+
+/// All rounds of a phase.
+#[derive(Clone, Debug, Default)]
+pub struct Phase {
+    /// Of the rounds in which nothing failed.
+    times: Vec<Duration>,
+    costs: Vec<Cost>,
+    failures: Vec<String>,
+}
+
+/// What a time means.
+#[derive(Clone, Copy, Debug)]
+pub enum Unit {
+    Milliseconds,
+    /// So many bytes went through in that time.
+    Throughput {
+        bytes: usize,
+    },
+}
+
+/// A line of the table.
+pub struct Row {
+    pub what: String,
+    pub phase: &'static str,
+    pub unit: Unit,
+    pub ours: Phase,
+    pub reference: Option<Phase>,
+}
+
+/// All that is told.
+#[derive(Default)]
+pub struct Report {
+    pub rows: Vec<Row>,
+    notes: Vec<String>,
+}
+
+impl Phase {
+    pub fn warm_up(&mut self, spent: Spent) {
+        self.failures.extend(spent.failures);
+    }
+
+    pub fn time(&mut self, spent: Spent) {
+        if spent.failures.is_empty() {
+            self.times.push(spent.took);
+        }
+        self.failures.extend(spent.failures);
+    }
+
+    pub fn cost(&mut self, spent: Spent) {
+        self.costs.push(spent.cost);
+        self.failures.extend(spent.failures);
+    }
+
+    fn median(&self) -> Option<Duration> {
+        middle(self.times.clone())
+    }
+
+    fn of_cost(&self, part: impl Fn(&Cost) -> u64) -> Option<u64> {
+        // Nothing was traced where nothing was counted.
+        middle(self.costs.iter().map(part).collect()).filter(|cost| *cost > 0)
+    }
+}
+
+fn middle<T: Ord + Copy>(mut all: Vec<T>) -> Option<T> {
+    all.sort_unstable();
+    all.get(all.len() / 2).copied()
+}
+
+impl Unit {
+    fn show(self, time: Duration) -> String {
+        match self {
+            Self::Milliseconds if time.as_millis() >= 100 => format!("{:.0} ms", time.as_secs_f64() * 1e3),
+            Self::Milliseconds => format!("{:.2} ms", time.as_secs_f64() * 1e3),
+            Self::Throughput { bytes } => {
+                #[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
+                let bits = bytes as f64 * 8.0;
+                format!("{:.1} Gbit/s", bits / time.as_secs_f64() / 1e9)
+            }
+        }
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 8] {
+        let reference = self.reference.as_ref();
+        let medians = (self.ours.median(), reference.and_then(Phase::median));
+        let show = |phase: &Phase| phase.median().map_or("fails".to_owned(), |time| self.unit.show(time));
+        let pair = |part: fn(&Cost) -> u64, show: fn(u64) -> String| {
+            let Some(ours) = self.ours.of_cost(part).map(show) else { return String::new() };
+            match reference.and_then(|reference| reference.of_cost(part)).map(show) {
+                Some(reference) => format!("{ours} / {reference}"),
+                None => ours,
+            }
+        };
+        [
+            self.what.clone(),
+            self.phase.to_owned(),
+            show(&self.ours),
+            reference.map(show).unwrap_or_default(),
+            if let (Some(ours), Some(reference)) = medians { ratio(reference, ours) } else { String::new() },
+            pair(|cost| cost.system_calls, |n| n.to_string()),
+            pair(|cost| cost.programs, |n| n.to_string()),
+            pair(|cost| cost.peak, |kib| megabytes(kib * 1024)),
+        ]
+    }
+}
+
+fn ratio(one: Duration, other: Duration) -> String {
+    format!("{:.1}×", one.as_secs_f64() / other.as_secs_f64())
+}
+
+fn megabytes(bytes: u64) -> String {
+    #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
+    let bytes = bytes as f64;
+    format!("{:.1} MB", bytes / 1e6)
+}
+
+impl Report {
+    pub fn leave_out(&mut self, what: &str, why: &str) {
+        self.notes.push(format!("Left out: {what} ({why})."));
+    }
+
+    pub fn note_failures(&mut self, what: &str, phase: &Phase) {
+        if let Some(first) = phase.failures.first() {
+            let count = phase.failures.len();
+            let text = first.split_whitespace().collect::<Vec<_>>().join(" ");
+            self.notes.push(format!("{what}: {count} runs failed, the first one with `{text}`."));
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}\n", machine())?;
+        let head = ["", "", "ours", "reference", "faster", "system calls", "programs started", "peak memory"];
+        let rows: Vec<_> = self.rows.iter().map(Row::cells).collect();
+        write_table(f, &head.map(str::to_owned), &rows)?;
+        for note in &self.notes {
+            write!(f, "\n{note}\n")?;
+        }
+        writeln!(f)?;
+        write_table(f, &["executable", "ours", "reference"].map(str::to_owned), &sizes())
+    }
+}
+
+/// Its class only: who it is does not matter.
+fn machine() -> String {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim().splitn(3, ['.', '-']).take(2).collect::<Vec<_>>().join(".");
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    format!("Linux {release}, {} cores, {}.", cores, std::env::consts::ARCH)
+}
+
+fn sizes() -> Vec<[String; 3]> {
+    let mut plugins: Vec<_> = fs::read_dir(Side::Ours.folder())
+        .map(|dir| dir.flatten().filter_map(|file| file.file_name().into_string().ok()).collect())
+        .unwrap_or_default();
+    plugins.sort_unstable();
+    let size = |side: Side, plugin: &str| side.size(plugin).map(megabytes).unwrap_or_default();
+    plugins.iter().map(|p| [p.clone(), size(Side::Ours, p), size(Side::Reference, p)]).collect()
+}
+
+fn write_table<const N: usize>(
+    f: &mut fmt::Formatter<'_>,
+    head: &[String; N],
+    rows: &[[String; N]],
+) -> fmt::Result {
+    let width = |n: usize| rows.iter().chain([head]).map(|row| row[n].chars().count()).max().unwrap_or(0);
+    let line = |row: &[String; N]| {
+        let cells = row.iter().enumerate().map(|(n, cell)| format!("| {cell:<width$} ", width = width(n)));
+        cells.collect::<String>() + "|"
+    };
+    writeln!(f, "{}", line(head))?;
+    writeln!(f, "{}|", (0..N).map(|n| format!("|{}", "-".repeat(width(n) + 2))).collect::<String>())?;
+    rows.iter().try_for_each(|row| writeln!(f, "{}", line(row)))
+}
+
+/// Puts the text into the page.
+///
+/// # Errors
+/// If the page is not there, or has no place for it.
+pub fn insert(page: &Path, text: &str) -> io::Result<()> {
+    let old = fs::read_to_string(page)?;
+    let no_place = || io::Error::other("the page has no place for the table");
+    let (before, rest) = old.split_once(BEGIN).ok_or_else(no_place)?;
+    let (_, after) = rest.split_once(END).ok_or_else(no_place)?;
+    fs::write(page, format!("{before}{BEGIN}\n{text}\n{END}{after}"))
+}
