@@ -40,7 +40,7 @@ pub use netns::Netns;
 pub use outcome::{CniError, Outcome};
 pub use snapshot::Snapshot;
 pub use tool::Tool;
-pub use traffic::{Echo, tcp_says, udp_says};
+pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
 pub use under_test::{UnderTest, quirk, skip, under_test};
 
 /// Ends the scenario as skipped, and counted, where the kernel lacks `Feature::$feature`.

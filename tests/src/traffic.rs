@@ -110,3 +110,9 @@ pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
         Some(String::from_utf8_lossy(&answer[..length]).into_owned())
     })
 }
+
+/// Whether a TCP connection comes to nothing: nobody answers for a second, or somebody refuses.
+pub fn tcp_is_cut_off(from: &Netns, to: &str) -> bool {
+    let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
+    from.run(|| TcpStream::connect_timeout(&address, PATIENCE / 10).is_err())
+}

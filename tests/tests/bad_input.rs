@@ -8,10 +8,10 @@ use suite::{Call, Lab, beyond_reference};
 use crate::common::host_local;
 
 /// What is wrong; the code; the word that names the culprit; how the call comes to be wrong.
-struct Bad(&'static str, u64, &'static str, fn(Call) -> Call);
+pub struct Bad(pub &'static str, pub u64, pub &'static str, pub fn(Call) -> Call);
 
 /// Runs every row on its own, and shows all that went wrong at once.
-fn refuses(lab: &Lab, call: &Call, command: &str, rows: &[Bad]) {
+pub fn refuses(lab: &Lab, call: &Call, command: &str, rows: &[Bad]) {
     let mut before = lab.snapshot();
     let mut faults = String::new();
     for Bad(what, code, culprit, spoil) in rows {

@@ -1,6 +1,7 @@
 //! The scenarios, one module a plugin.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a missing answer fails the test")]
 
+mod bad_host_ports;
 mod bad_input;
 mod bridge;
 mod bridge_firewall;
@@ -10,5 +11,6 @@ mod conformance;
 mod delegation;
 mod host_local;
 mod loopback;
+mod portmap;
 mod tuning;
 mod upgrade;

@@ -1,0 +1,117 @@
+//! What the keys of the configuration change.
+
+use serde_json::json;
+use suite::{Lab, beyond_reference, golden, tcp_is_cut_off, tcp_says};
+
+use super::*;
+
+#[test]
+fn without_snat_nobody_is_seen_under_another_address() {
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut keys = keys.clone();
+        keys["snat"] = json!(false);
+        network(lab, &keys, web()).add(&pod, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        for (host, client) in HOST.into_iter().zip(FAR) {
+            assert_eq!(tcp_says(&far, &at(host, 8080)), pod_sees(client));
+        }
+        // The container answers to its own loopback.
+        assert!(tcp_is_cut_off(lab.host(), "127.0.0.1:8080"));
+    });
+}
+
+#[test]
+fn with_masq_all_everybody_is_seen_under_the_hosts_address() {
+    beyond_reference!("masq-all");
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut keys = keys.clone();
+        keys["masqAll"] = json!(true);
+        network(lab, &keys, web()).add(&pod, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        for (host, gateway) in HOST.into_iter().zip(GATEWAY) {
+            assert_eq!(tcp_says(&far, &at(host, 8080)), pod_sees(gateway));
+            assert_eq!(tcp_says(&pod, &at(gateway, 8080)), pod_sees(gateway));
+        }
+        assert_eq!(tcp_says(lab.host(), "127.0.0.1:8080"), pod_sees(GATEWAY[0]));
+    });
+}
+
+/// Counts what leaves with a bit of the mark, and what leaves with bit 13.
+const COUNTERS: &str = "table inet eyes {
+    counter asked {}
+    counter usual {}
+    chain postrouting {
+        type filter hook postrouting priority 90
+        meta mark & 0x20 == 0x20 counter name asked
+        meta mark & 0x2000 == 0x2000 counter name usual
+    }
+}";
+
+fn has_counted(lab: &Lab, counter: &str) -> bool {
+    let text = lab.host().exec(&["nft", "list", "counter", "inet", "eyes", counter]);
+    !text.contains("packets 0 ")
+}
+
+#[test]
+fn connections_that_need_source_nat_are_marked_with_the_bit_asked_for() {
+    with_each_backend(|lab, keys| {
+        lab.host().exec(&["nft", COUNTERS]);
+        let pod = lab.container("pod");
+        let mut keys = keys.clone();
+        keys["markMasqBit"] = json!(5);
+        network(lab, &keys, web()).add(&pod, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        for gateway in GATEWAY {
+            assert_eq!(tcp_says(&pod, &at(gateway, 8080)), pod_sees(gateway));
+        }
+        assert!(has_counted(lab, "asked"));
+        assert!(!has_counted(lab, "usual"));
+    });
+}
+
+#[test]
+fn a_set_in_a_condition_is_a_choice() {
+    beyond_reference!("nftables-host-ports");
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let keys = json!({"conditionsV4": ["ip saddr { 192.0.2.0/24, 198.51.100.2 } tcp sport != 1-1023"]});
+    network(&lab, &keys, web()).add(&pod, "eth0").ok_result();
+    let _servers = serve_tcp(&pod, 80);
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+    assert!(tcp_is_cut_off(lab.host(), &at(HOST[0], 8080)));
+}
+
+#[test]
+fn all_protocols_and_both_families_are_in_the_ruleset() {
+    beyond_reference!("nftables-host-ports");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mappings = mapped(json!([
+        port("tcp", 8080, 80),
+        port("udp", 5353, 53),
+        port("SCTP", 3868, 3868),
+        {"hostPort": 8443, "containerPort": 443, "protocol": "tcp", "hostIP": "198.51.100.1"},
+        {"hostPort": 8443, "containerPort": 443, "protocol": "tcp", "hostIP": "2001:db8:51::1"},
+    ]));
+    let call = portmap(&lab, &pod, 2).config(mappings);
+    call.add().ok_result();
+    golden("portmap-nftables", &lab.host().ruleset());
+    call.del().ok();
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
+fn conditions_and_marks_of_ones_own_are_rules_before_the_maps() {
+    beyond_reference!("nftables-host-ports");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let keys = json!({"markMasqBit": 5, "masqAll": true, "conditionsV4": ["ip saddr 192.0.2.0/24"],
+                      "conditionsV6": ["iifname", "eth*"]});
+    let call = portmap(&lab, &pod, 2).config(keys);
+    call.add().ok_result();
+    golden("portmap-nftables-conditions", &lab.host().ruleset());
+    call.del().ok();
+    assert_eq!(lab.host().ruleset(), "");
+}
