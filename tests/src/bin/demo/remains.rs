@@ -1,0 +1,33 @@
+//! The proof that nothing is left.
+
+use suite::{Lab, Snapshot};
+
+use crate::network::CACHE;
+use crate::show::{bad, good};
+
+/// The network outlives its containers: a bridge without ports, and a folder without leases. Take these away, and the
+/// machine must be what it was.
+pub fn none(lab: &Lab, before: &Snapshot) -> bool {
+    let host = lab.host();
+    let count = |what: &str, command: &str| {
+        let found = host.sh(&format!("{command} | wc -l"));
+        let found = found.trim();
+        let text = if found == "0" { good(found) } else { bad(found) };
+        println!("  {what:<28} {text}");
+        found == "0"
+    };
+    let nothing = [
+        count("bridge ports", "ip -o link show master cni0"),
+        count("rules and map elements", "nft list ruleset | grep -e demo/ -e 10.88. -e fd00:88:"),
+        count("iptables rules", "for t in ip ip6; do ${t}tables-save; done | grep -e demo -e CNI"),
+        count("connections remembered", "grep -e 10.88.0. -e fd00:0088: /proc/net/nf_conntrack"),
+        count("leases", "ls /var/lib/cni/networks/demo | grep -e '^10\\.' -e '^fd'"),
+        count("tuning's backup files", "ls /run/cni/tuning 2>/dev/null"),
+        count("results in the cache", &format!("ls -A {CACHE}")),
+    ];
+    host.sh(&format!("ip link del cni0; rm -r /var/lib/cni/networks {CACHE}; rm -rf /run/cni"));
+    let left = lab.snapshot().since(before);
+    let rest = if left.is_empty() { good("nothing") } else { bad(&format!("\n{left}")) };
+    println!("  {:<28} {rest}", "anything else");
+    left.is_empty() && !nothing.contains(&false)
+}
