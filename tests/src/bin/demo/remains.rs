@@ -23,7 +23,7 @@ pub fn none(lab: &Lab, before: &Snapshot) -> bool {
         count("connections remembered", "grep -e 10.88.0. -e fd00:0088: /proc/net/nf_conntrack"),
         count("leases", "ls /var/lib/cni/networks/demo | grep -e '^10\\.' -e '^fd'"),
         count("tuning's backup files", "ls /run/cni/tuning 2>/dev/null"),
-        count("results in the cache", &format!("ls -A {CACHE}")),
+        count("results in the cache", &format!("ls -A {CACHE}/results")),
     ];
     host.sh(&format!("ip link del cni0; rm -r /var/lib/cni/networks {CACHE}; rm -rf /run/cni"));
     let left = lab.snapshot().since(before);
