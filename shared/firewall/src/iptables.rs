@@ -21,7 +21,7 @@ use script::Script;
 pub(crate) use script::{HAIRPIN, HOSTPORTS, SHARED, chain};
 
 /// How often to try again because another writer came between listing and changing.
-const TRIES: usize = 8;
+const TRIES: usize = 4;
 
 /// The tools of a family.
 #[derive(Clone, Debug)]
@@ -67,9 +67,11 @@ impl Iptables {
     /// What the tool says. What was installed in the other family is for the caller to undo.
     pub(crate) fn install(&self, owner: &Owner, rules: &Rules) -> Result<()> {
         for (tools, script) in scripts(owner, rules)? {
-            if tool::restore(&tools.restore, &script.addition()).is_err() {
-                repair(&tools, &script).context(|| format!("install the iptables rules of {owner}"))?;
-            }
+            let outcome = match tool::restore(&tools.restore, &script.addition()) {
+                Err(e) if !tool::is_hung(&e) => repair(&tools, &script),
+                other => other,
+            };
+            outcome.context(|| format!("install the iptables rules of {owner}"))?;
         }
         Ok(())
     }
@@ -133,7 +135,7 @@ fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<()> {
             return Ok(());
         }
         outcome = tool::restore(&tools.restore, &removal.render());
-        if outcome.is_ok() {
+        if !matches!(&outcome, Err(e) if !tool::is_hung(e)) {
             break;
         }
     }
@@ -150,7 +152,7 @@ fn repair(tools: &Tools, script: &Script) -> Result<()> {
             saved += &tool::save(&tools.save, "raw")?;
         }
         outcome = tool::restore(&tools.restore, &script.repair(&saved));
-        if outcome.is_ok() {
+        if !matches!(&outcome, Err(e) if !tool::is_hung(e)) {
             break;
         }
     }

@@ -87,7 +87,7 @@ impl Nft {
     /// What misses.
     pub(crate) fn check(&self, owner: &Owner, rules: &Rules) -> Result<()> {
         let (kind, records) = (rules.kind(), Record::all(rules));
-        let failed = |r: Refusal| failure("read", owner, r);
+        let failed = |r: Refusal| failure("check", owner, "read the ruleset", r);
         let layout = Layout::of(kind, &records, mark_of(rules));
         if let Some(rule) = self.missing(kind.table(), &layout).map_err(failed)?.rules.first() {
             let chain = rule.chain;
@@ -168,7 +168,7 @@ impl Nft {
     /// # Errors
     /// The kernel's refusal. That there is nothing is fine.
     pub(crate) fn remove_foreign(&self, whose: &Whose<'_>, kind: Kind) -> Result<()> {
-        retry("other backends", "remove", |_| foreign::remove(&self.socket, whose, kind))
+        retry("other backends and the reference", "remove", |_| foreign::remove(&self.socket, whose, kind))
     }
 
     /// One transaction that deletes what attachments still hold; the table too, if nothing of others is in it.
@@ -186,7 +186,7 @@ impl Nft {
     }
 
     fn put_deletion(&self, table: Table, found: &Installed, batch: &mut Batch) -> Result<(), Refusal> {
-        for element in found.records.iter().flat_map(Record::elements) {
+        for element in unique(&found.records) {
             if query::comment_of(&self.socket, table, &element)?.as_ref() == Some(&found.label) {
                 batch.delete_element(table, &element);
             }
@@ -380,8 +380,7 @@ fn retry(subject: impl Display, verb: &str, mut attempt: impl FnMut(bool) -> Att
             // The same, or the kernel lacks an expression: it says ENOENT to that as well.
             Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY) if tries < TRIES => {}
             _ => {
-                let during = if step.is_empty() { verb.to_owned() } else { format!("{verb} ({step})") };
-                return Err(failure(&during, subject, refusal));
+                return Err(failure(verb, subject, &step, refusal));
             }
         }
     }
@@ -390,13 +389,18 @@ fn retry(subject: impl Display, verb: &str, mut attempt: impl FnMut(bool) -> Att
 
 /// A refusal outside of a batch.
 fn plain(refusal: Refusal) -> (String, Refusal) {
-    (String::new(), refusal)
+    ("read the ruleset".into(), refusal)
 }
 
-fn failure(verb: &str, subject: impl Display, refusal: Refusal) -> Error {
-    let verb = format!("{verb} the nftables rules of {subject}");
-    let error = Error::from(refusal.during("nf_tables", "transaction"));
-    error.context(verb)
+fn failure(verb: &str, subject: impl Display, step: &str, refusal: Refusal) -> Error {
+    let lacking = matches!(refusal.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT));
+    let error =
+        Error::from(refusal.during("nf_tables:", step)).context(format!("{verb} the rules of {subject}"));
+    if lacking {
+        error.detail("the kernel may lack a module, such as nft_fib, nft_nat or nft_masq")
+    } else {
+        error
+    }
 }
 
 fn drift(owner: &Owner, what: String) -> Error {

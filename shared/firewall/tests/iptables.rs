@@ -168,15 +168,6 @@ fn what_the_reference_left_is_removed_by_del_and_by_gc() {
     }
 }
 
-/// Compares with the text in tests/golden; with BLESS=1 writes it.
-fn golden(name: &str, found: &str) {
-    let file = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
-    if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, found).unwrap();
-    }
-    assert_eq!(found, std::fs::read_to_string(&file).unwrap(), "{file}");
-}
-
 fn restore(script: &str) {
     use std::io::Write;
     let mut tool = Command::new("iptables-restore").stdin(std::process::Stdio::piped()).spawn().unwrap();

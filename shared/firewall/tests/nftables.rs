@@ -19,6 +19,7 @@ fn nftables() -> Firewall {
 fn masquerade_is_two_elements_and_a_record_for_an_address() {
     lab();
     install(&nftables(), &owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24", "fd00::5/64"]));
+    golden("nft-masquerade", &in_order(&ruleset()));
     nftables().check(&owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24", "fd00::5/64"])).unwrap();
     Sweep::start().remove(&owner("cbr0", "c1"), Kind::Masquerade).unwrap();
     assert_eq!(ruleset(), "");
@@ -30,6 +31,7 @@ fn host_ports_are_elements_of_maps() {
     let rules =
         Rules::HostPorts(host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]));
     install(&nftables(), &owner("cbr0", "c1"), &rules);
+    golden("nft-hostports", &in_order(&ruleset()));
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     let network = NetworkName::parse("cbr0").unwrap();
     Sweep::start().retain(&network, Kind::HostPorts, &[attachment("c1")]).unwrap();
@@ -138,7 +140,7 @@ fn conditions_and_marks_of_their_own_are_rules_of_their_own() {
     let rules = Rules::HostPorts(rules);
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
-    println!("{}", ruleset());
+    golden("nft-conditions", &run("nft list chain inet ferrule hostports"));
     Sweep::start().remove(&owner("cbr0", "c1"), Kind::HostPorts).unwrap();
     assert_eq!(ruleset(), "");
 }
@@ -152,9 +154,79 @@ fn frames_with_a_foreign_source_are_dropped_at_the_port() {
     });
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
-    println!("{}", ruleset());
+    golden("nft-spoofcheck", &in_order(&ruleset()));
     Sweep::start().remove(&owner("cbr0", "c1"), Kind::SpoofCheck).unwrap();
     assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn a_port_mapped_twice_leads_to_the_last_one_and_is_removed_once() {
+    lab();
+    let rules = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 8080 80", "tcp 8080 81"]));
+    install(&nftables(), &owner("cbr0", "c1"), &rules);
+    assert!(ruleset().contains("10.1.0.5 . 81"));
+    install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
+    Sweep::start().remove(&owner("cbr0", "c1"), Kind::HostPorts).unwrap();
+    assert!(!ruleset().contains("10.1.0.5"));
+}
+
+#[test]
+fn thousands_of_ports_of_one_container_are_one_transaction() {
+    lab();
+    let mappings: Vec<String> = (1..=5000).map(|port| format!("tcp {port} {port}")).collect();
+    let mappings: Vec<&str> = mappings.iter().map(String::as_str).collect();
+    let rules = Rules::HostPorts(host_ports(&["10.1.0.5/24", "fd00::5/64"], &mappings));
+    install(&nftables(), &owner("cbr0", "c1"), &rules);
+    nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
+    install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
+    Sweep::start().remove(&owner("cbr0", "c1"), Kind::HostPorts).unwrap();
+    assert!(!ruleset().contains("10.1.0.5"));
+}
+
+/// What the reference's nftables backends leave of a container, by its own words. The hashes are of sha512sum(1).
+fn reference(network: &str, instance: &str) -> String {
+    format!(
+        "table inet cni_plugins_masquerade {{ chain masq_checks {{
+            ip saddr 10.1.0.5 ip daddr != 10.1.0.0/24 masquerade \
+                comment \"{network}-{instance}, net: cbr0, if: eth0, id: c1\"
+            ip saddr 10.1.0.6 ip daddr != 10.1.0.0/24 masquerade \
+                comment \"{network}-0123456789abcdef, net: cbr0, if: eth0, id: c2\"
+        }}; }}
+        table ip cni_hostport {{ chain hostports {{
+            tcp dport 8080 dnat to 10.1.0.5:80 comment \"c1\"
+            tcp dport 8081 dnat to 10.1.0.6:80 comment \"c2\"
+        }}; }}
+        table bridge nat {{
+            chain cni-br-iface-c1-eth0-mac {{
+                ether saddr 02:00:00:00:00:05 return comment \"macspoofchk-c1-eth0\"
+                drop comment \"macspoofchk-c1-eth0\"
+            }}
+            chain cni-br-iface-c1-eth0 {{ jump cni-br-iface-c1-eth0-mac comment \"macspoofchk-c1-eth0\"; }}
+            chain PREROUTING {{
+                iifname \"veth1\" jump cni-br-iface-c1-eth0 comment \"macspoofchk-c1-eth0\"
+            }}
+        }}"
+    )
+}
+
+#[test]
+fn what_the_references_nftables_backends_left_is_removed() {
+    lab();
+    let hash = |text: &str| run(&format!("sh -c printf${{IFS}}{text}|sha512sum"))[..16].to_owned();
+    let rules = reference(&hash("cbr0"), &hash("eth0:c1"));
+    let file = std::env::temp_dir().join(format!("reference-{}.nft", std::process::id()));
+    std::fs::write(&file, rules).unwrap();
+    run(&format!("nft -f {}", file.display()));
+    std::fs::remove_file(&file).unwrap();
+    for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
+        Sweep::start().remove(&owner("cbr0", "c1"), kind).unwrap();
+    }
+    let left = ruleset();
+    assert!(!left.contains("c1") && !left.contains("10.1.0.5"), "{left}");
+    assert_eq!(left.matches("10.1.0.6").count(), 2, "others' stay: {left}");
+    let network = NetworkName::parse("cbr0").unwrap();
+    Sweep::start().retain(&network, Kind::Masquerade, &[attachment("c3")]).unwrap();
+    assert!(!ruleset().contains("saddr 10.1.0.6"), "{}", ruleset());
 }
 
 #[test]

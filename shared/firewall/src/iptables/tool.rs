@@ -7,13 +7,13 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use cni::{Error, Result};
+use cni::{Code, Error, Result};
 
 /// Where the tools are, besides PATH: a runtime's may be short of the system directories.
 const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 
 /// How long a tool may take, waiting for its lock included. It takes 2 ms on a small ruleset.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(15);
 
 /// How long a tool waits for the lock that other writers hold, in seconds.
 const LOCK_WAIT: &str = "5";
@@ -30,7 +30,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 /// # Errors
 /// What the tool says.
 pub(super) fn restore(tool: &Path, script: &str) -> Result<()> {
-    run(Command::new(tool).args(["--noflush", "-w", LOCK_WAIT]), script).map(drop)
+    run(Command::new(tool).args(["--noflush", "-w", LOCK_WAIT]), script, DEADLINE).map(drop)
 }
 
 /// Lists the rules of a table by iptables-save.
@@ -38,11 +38,11 @@ pub(super) fn restore(tool: &Path, script: &str) -> Result<()> {
 /// # Errors
 /// What the tool says.
 pub(super) fn save(tool: &Path, table: &str) -> Result<String> {
-    run(Command::new(tool).args(["-t", table]), "")
+    run(Command::new(tool).args(["-t", table]), "", DEADLINE)
 }
 
 /// Runs a tool to its end, or to the deadline.
-fn run(command: &mut Command, input: &str) -> Result<String> {
+fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
     let fail = |e| Error::io(format!("run {name}"), &e);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -57,8 +57,8 @@ fn run(command: &mut Command, input: &str) -> Result<String> {
         let output = text(stdout);
         let _ = done.send((output, errors.join().unwrap_or_default()));
     });
-    let Ok((output, errors)) = outcome.recv_timeout(DEADLINE) else {
-        return Err(stop(child, &name));
+    let Ok((output, errors)) = outcome.recv_timeout(deadline) else {
+        return Err(stop(child, &name, deadline));
     };
     let status = child.wait().map_err(fail)?;
     let _ = reader.join();
@@ -72,15 +72,36 @@ fn text(pipe: Option<impl Read>) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-fn stop(mut child: Child, name: &str) -> Error {
+/// Whether an error is that a tool did not end: there is no use in trying again then.
+pub(super) fn is_hung(error: &Error) -> bool {
+    error.code() == Code::TryAgainLater as u32
+}
+
+fn stop(mut child: Child, name: &str, deadline: Duration) -> Error {
     let stopped = child.kill().and_then(|()| child.wait());
-    let error =
-        Error::new(cni::Code::TryAgainLater, format!("{name} did not end within {} s", DEADLINE.as_secs()));
+    let error = Error::new(Code::TryAgainLater, format!("{name} did not end within {deadline:?}"));
     let error = error.detail("it was stopped; another process may hold the lock of the iptables tools");
     stopped.err().map_or(error.clone(), |e| error.detail(format!("it could not be stopped: {e}")))
 }
 
 fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
     let lines: Vec<&str> = errors.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    Error::new(cni::Code::Internal, format!("{name} failed ({status})")).detail(lines.join("; "))
+    Error::new(Code::Internal, format!("{name} failed ({status})")).detail(lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tool_that_hangs_is_stopped_at_the_deadline() {
+        let error = run(Command::new("sleep").arg("600"), "", Duration::from_millis(50)).unwrap_err();
+        assert!(is_hung(&error) && error.msg().contains("sleep did not end within 50ms"), "{error}");
+    }
+
+    #[test]
+    fn a_tool_that_fails_is_quoted() {
+        let error = run(Command::new("sort").arg("/no/such/file"), "unread", DEADLINE).unwrap_err();
+        assert!(error.msg().contains("sort failed") && error.details().contains("No such file"), "{error}");
+    }
 }

@@ -32,6 +32,28 @@ pub fn run(line: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Compares with the text in tests/golden; with BLESS=1 writes it.
+pub fn golden(name: &str, found: &str) {
+    let file = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, found).unwrap();
+    }
+    assert_eq!(found, std::fs::read_to_string(&file).unwrap(), "{file}");
+}
+
+/// A ruleset with the elements of each set in alphabetical order: the kernel's is another one every time.
+pub fn in_order(ruleset: &str) -> String {
+    let mut parts = ruleset.split("elements = {");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (elements, rest) = part.split_once('}').unwrap();
+        let mut elements: Vec<&str> = elements.split(',').map(str::trim).collect();
+        elements.sort_unstable();
+        text += &format!("elements = {{ {} }}{rest}", elements.join(",\n\t\t\t     "));
+    }
+    text
+}
+
 /// The ruleset as nft lists it.
 pub fn ruleset() -> String {
     run("nft list ruleset")

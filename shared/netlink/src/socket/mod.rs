@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, sendto, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, sendto, setsockopt, socket,
+    sockopt,
 };
 
 use crate::error::Refusal;
@@ -24,6 +25,9 @@ use crate::wire::{Frame, Message};
 
 /// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).
 const BUFFER: usize = 32 << 10;
+
+/// What surely fits a socket's send buffer.
+const SEND_ROOM: usize = 64 << 10;
 
 /// How long the kernel may take to answer. It answers within microseconds; a plugin must not hang if it does not.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -204,7 +208,7 @@ impl Socket {
             waiting += usize::from(message.wants_acknowledgement());
             bytes.extend_from_slice(message.finish(self.next_sequence()));
         }
-        self.send(&bytes).map_err(|r| (0, r))?;
+        self.make_room(bytes.len()).and_then(|()| self.send(&bytes)).map_err(|r| (0, r))?;
         let deadline = Instant::now() + ANSWER;
         let mut refused = None;
         while waiting > 0 {
@@ -250,6 +254,14 @@ impl Socket {
     fn send_message(&self, message: &mut Message, sequence: u32) -> Result<(), Refusal> {
         refuse_too_long(message)?;
         self.send(message.finish(sequence))
+    }
+
+    /// What is sent at once must fit the socket's buffer: 208 KiB, if the host does not say otherwise.
+    fn make_room(&self, length: usize) -> Result<(), Refusal> {
+        if length > SEND_ROOM {
+            setsockopt(&self.fd, sockopt::SndBufForce, &(2 * length))?;
+        }
+        Ok(())
     }
 
     fn send(&self, bytes: &[u8]) -> Result<(), Refusal> {
