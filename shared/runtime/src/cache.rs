@@ -244,8 +244,19 @@ fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
         .netns(stored.netns)
         .args(stored.cni_args.into_iter().collect::<CniArgs>());
     let config = base64::decode(&stored.config).ok_or_else(|| cni::Error::config("config is not Base64"))?;
-    let attach = Attach { capability_args: stored.capability_args, ..attach };
+    let mut attach = Attach { capability_args: stored.capability_args, ..attach };
+    if attach.netns.is_none() {
+        attach.netns = sandbox(&stored.result, &attach.at.ifname);
+    }
     Ok(Entry { network, attach, config, result: Value::Object(stored.result), added })
+}
+
+/// The namespace of an interface, from the result: libcni keeps it apart since 1.2.0 only.
+fn sandbox(result: &Map<String, Value>, ifname: &str) -> Option<PathBuf> {
+    let interfaces = result.get("interfaces")?.as_array()?;
+    let of_name = interfaces.iter().filter(|interface| interface["name"] == ifname);
+    let mut paths = of_name.filter_map(|interface| interface["sandbox"].as_str());
+    paths.find(|path| !path.is_empty()).map(Into::into)
 }
 
 #[cfg(test)]
@@ -264,21 +275,23 @@ mod tests {
         Network::from_bytes(br#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "t"}]}"#).unwrap()
     }
 
-    fn attach() -> Attach {
-        let attach = Attach::new("c-1", "eth0").unwrap().netns("/run/netns/c").arg("A", "b");
-        attach.capability("ips", serde_json::json!(["10.0.0.7"]))
+    /// What libcni 1.1.2 (its cnitool, with the reference's loopback plugin) left on disk.
+    const OF_LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"cnitool-0608cee9f61ac76429f8","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibiIsInBsdWdpbnMiOlt7InR5cGUiOiJsb29wYmFjayIsImNhcGFiaWxpdGllcyI6eyJpcHMiOnRydWV9fV19Cg==","ifName":"lo","networkName":"n","cniArgs":[["A","b"]],"capabilityArgs":{"ips":["10.0.0.7"]},"result":{"cniVersion":"1.0.0","dns":{},"interfaces":[{"mac":"00:00:00:00:00:00","name":"lo","sandbox":"/run/netns/c"}],"ips":[{"address":"127.0.0.1/8","interface":0},{"address":"::1/128","interface":0}]}}"#;
+
+    /// The attachment that it is of.
+    fn of_libcni() -> Attach {
+        let attach = Attach::new("cnitool-0608cee9f61ac76429f8", "lo").unwrap().arg("A", "b");
+        attach.netns("/run/netns/c").capability("ips", serde_json::json!(["10.0.0.7"]))
     }
 
-    /// The result of an ADD by libcni 1.1.2 with the reference's loopback plugin, as it left it on disk.
-    const OF_LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"c-1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibiIsInBsdWdpbnMiOlt7InR5cGUiOiJsb29wYmFjayJ9XX0=","ifName":"eth0","networkName":"n","netns":"/run/netns/c","cniArgs":[["A","b"]],"capabilityArgs":{"ips":["10.0.0.7"]},"result":{"cniVersion":"1.0.0","interfaces":[{"mac":"00:00:00:00:00:00","name":"lo","sandbox":"/run/netns/c"}],"ips":[{"address":"127.0.0.1/8","interface":0}]}}"#;
-
+    /// It does not say the namespace: that is told by the result.
     #[test]
     fn what_libcni_wrote_is_read() {
         let (_guard, cache) = cache();
         fs::create_dir_all(cache.results()).unwrap();
-        fs::write(cache.file(&network().name, &attach().at), OF_LIBCNI).unwrap();
-        let entry = cache.load(&network().name, &attach().at).unwrap().unwrap();
-        assert_eq!(entry.attach, attach());
+        fs::write(cache.results().join("n-cnitool-0608cee9f61ac76429f8-lo"), OF_LIBCNI).unwrap();
+        let entry = cache.load(&network().name, &of_libcni().at).unwrap().unwrap();
+        assert_eq!(entry.attach, of_libcni());
         assert_eq!(entry.network().unwrap().plugins[0].kind.as_str(), "loopback");
         assert_eq!(entry.result().unwrap().ips[0].address.to_string(), "127.0.0.1/8");
     }
@@ -288,17 +301,17 @@ mod tests {
         let (_guard, cache) = cache();
         let text = serde_json::json!({"ips": [{"address": "10.0.0.7/24"}]});
         let result = AddResult::from_json(&text, Version::V1_0_0).unwrap();
-        cache.keep(&network(), &attach(), &result).unwrap();
-        let file = cache.dir().join("results/n-c-1-eth0");
+        cache.keep(&network(), &of_libcni(), &result).unwrap();
+        let file = cache.dir().join("results/n-cnitool-0608cee9f61ac76429f8-lo");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(cache.results().metadata().unwrap().permissions().mode() & 0o777, 0o700);
         let ours: Map<String, Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         let theirs: Map<String, Value> = serde_json::from_str(OF_LIBCNI).unwrap();
-        assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
-        assert_eq!(
-            (&ours["cniArgs"], &ours["result"]["cniVersion"]),
-            (&theirs["cniArgs"], &theirs["result"]["cniVersion"])
-        );
+        for (key, value) in theirs.iter().filter(|(key, _)| !["config", "result"].contains(&key.as_str())) {
+            assert_eq!(ours[key], *value, "{key}");
+        }
+        assert_eq!(ours["netns"], "/run/netns/c", "libcni has it since 1.2.0");
+        assert_eq!(ours["result"]["cniVersion"], "1.0.0");
         assert_eq!(fs::read_dir(cache.results()).unwrap().count(), 1, "nothing temporary is left");
     }
 
@@ -325,8 +338,8 @@ mod tests {
         fs::create_dir_all(cache.results()).unwrap();
         let text =
             r#"{"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.7/24"}], "dns": {}}"#;
-        fs::write(cache.file(&network().name, &attach().at), text).unwrap();
-        let entry = cache.load(&network().name, &attach().at).unwrap().unwrap();
+        fs::write(cache.file(&network().name, &of_libcni().at), text).unwrap();
+        let entry = cache.load(&network().name, &of_libcni().at).unwrap().unwrap();
         assert_eq!(entry.result().unwrap().ips.len(), 1);
     }
 }
