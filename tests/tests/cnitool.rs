@@ -177,6 +177,28 @@ fn a_configuration_is_judged_as_a_whole_before_it_is_used() {
     assert!(missing.exit == Some(3) && missing.stderr.contains("line 3, column 46"), "{missing:#?}");
 }
 
+#[test]
+fn the_rules_of_an_attachment_are_shown_and_gone_after_del() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.container("pod");
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    network["plugins"][0]["ipMasq"] = json!(true);
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    network["plugins"].as_array_mut().unwrap().push(portmap);
+    lab.configure("10-net.conflist", &network);
+    let tool = lab.cnitool();
+    let mappings = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    tool.clone().env("CAP_ARGS", &mappings.to_string()).says("add net pod");
+    let shown = tool.says("show");
+    for line in ["port *:8080/tcp → 80", "rule masquerade 10.1.2.2/24", "rule map tcp 8080 to 10.1.2.2:80"]
+    {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    tool.says("del net pod");
+    assert!(!lab.host().ruleset().contains("10.1.2.2"));
+}
+
 /// Debian's package, whoever is under test.
 #[test]
 fn the_references_plugins_run_under_it_unchanged() {

@@ -36,3 +36,25 @@ pub fn manual(ui: &Ui) -> Result<()> {
     ui.print(&String::from_utf8_lossy(&page));
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::ValueEnum;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound_and_every_shell_completes_all_of_its_commands() {
+        Cli::command().debug_assert();
+        for shell in Shell::value_variants() {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "cnitool", &mut script);
+            let script = String::from_utf8(script).unwrap();
+            for command in
+                ["add", "check", "del", "gc", "status", "validate", "list", "show", "graph", "explain"]
+            {
+                assert!(script.contains(command), "{shell} does not complete {command}");
+            }
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use cni::{AddResult, Interface, json};
+use firewall::{Firewall, Owner};
 use ipnetwork::IpNetwork;
 use netlink::{Link, Route};
 use runtime::{Entry, Error, Result};
@@ -50,12 +51,16 @@ struct View<'a> {
     result: AddResult,
     host: Option<&'a Live>,
     container: Option<Live>,
+    /// Of the firewall, as our plugins have installed them. The reference's cannot be told by their owner.
+    rules: Vec<String>,
 }
 
 impl<'a> View<'a> {
     fn of(entry: &'a Entry, host: Option<&'a Live>) -> Self {
         let container = entry.attach.netns.as_deref().and_then(Live::at);
-        Self { entry, result: entry.result().unwrap_or_default(), host, container }
+        let owner = Owner::new(&entry.network, &entry.attach.at);
+        let rules = Firewall::open(None).and_then(|firewall| firewall.describe(&owner)).unwrap_or_default();
+        Self { entry, result: entry.result().unwrap_or_default(), host, container, rules }
     }
 
     /// The link of an interface of the result, if it is still there.
@@ -108,6 +113,9 @@ impl<'a> View<'a> {
         }
         for port in self.ports() {
             text += &format!("  port {port}\n");
+        }
+        for rule in &self.rules {
+            text += &format!("  rule {rule}\n");
         }
         text
     }
@@ -183,6 +191,7 @@ impl<'a> View<'a> {
                 "dst": route.dst.to_string(), "gw": route.gw, "there": self.has_route(route),
             })).collect::<Vec<_>>(),
             "ports": self.ports(),
+            "rules": self.rules,
             "args": self.entry.attach.args.to_string(),
             "capabilityArgs": self.entry.attach.capability_args,
         })

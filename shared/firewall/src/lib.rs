@@ -141,6 +141,15 @@ impl Firewall {
         }
     }
 
+    /// What is installed of an attachment through nf_tables, for people: a line such as `map tcp 8080 to 10.1.0.5:80`
+    /// each.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn describe(&self, owner: &Owner) -> Result<Vec<String>> {
+        self.through.nft(|nft| nft.describe(owner))
+    }
+
     fn admit(&self, rules: &Rules) -> Result<()> {
         let here = self.backend();
         match rules.backend() {
@@ -164,18 +173,19 @@ impl Firewall {
 
 impl Through {
     /// Does something by nftables, whichever backend was chosen.
-    fn nft(&self, task: impl FnOnce(&Nft) -> Result<()>) -> Result<()> {
+    fn nft<T>(&self, task: impl FnOnce(&Nft) -> Result<T>) -> Result<T> {
         match self {
             Self::Nftables(nft) => task(nft),
-            Self::Iptables(_) => match nftables()? {
-                Self::Nftables(nft) => task(&nft),
-                Self::Iptables(_) => Ok(()),
-            },
+            Self::Iptables(_) => task(&open_nft()?),
         }
     }
 }
 
 fn nftables() -> Result<Through> {
+    open_nft().map(Through::Nftables)
+}
+
+fn open_nft() -> Result<Nft> {
     let nft = Nft::open().map_err(|r| r.during("open", "nf_tables"));
-    nft.map(Through::Nftables).hint("load the kernel module nf_tables, or use the iptables backend")
+    nft.hint("load the kernel module nf_tables, or use the iptables backend")
 }

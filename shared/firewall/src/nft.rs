@@ -116,6 +116,20 @@ impl Nft {
         Ok(())
     }
 
+    /// What is installed of an attachment, a line for each record.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(crate) fn describe(&self, owner: &Owner) -> Result<Vec<String>> {
+        let mut lines = Vec::new();
+        for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
+            let failed = |r: Refusal| failure("list", owner, "read the ruleset", r);
+            let found = self.installed(owner, kind).map_err(failed)?;
+            lines.extend(found.records.iter().map(Record::to_string));
+        }
+        Ok(lines)
+    }
+
     /// Removes an attachment's rules of a kind, and gives the container's addresses that they named.
     ///
     /// # Errors

@@ -26,6 +26,17 @@ fn masquerade_is_two_elements_and_a_record_for_an_address() {
 }
 
 #[test]
+fn what_an_attachment_has_is_told_in_lines() {
+    lab();
+    let ports = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]));
+    install(&nftables(), &owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24"]));
+    install(&nftables(), &owner("cbr0", "c1"), &ports);
+    let lines = nftables().describe(&owner("cbr0", "c1")).unwrap();
+    assert_eq!(lines[..2], ["masquerade 10.1.0.5/24", "map tcp 8080 to 10.1.0.5:80"]);
+    assert!(nftables().describe(&owner("cbr0", "c2")).unwrap().is_empty());
+}
+
+#[test]
 fn host_ports_are_elements_of_maps() {
     lab();
     let rules =
