@@ -8,17 +8,12 @@ mod rules;
 mod vlan;
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Result, Status, Undo};
 use conf::{Conf, RawConf};
 use firewall::{Owner, Sweep};
 use iface::{Namespace, announce, apply, remove, verify, veth};
-use netlink::OperState;
 use port::Port;
-
-/// A port begins to forward within milliseconds after both ends are up; on a busy host later.
-const PORT_UP: Duration = Duration::from_secs(10);
 
 struct Bridge;
 
@@ -66,9 +61,8 @@ impl Plugin for Bridge {
         } else if let Some(container) = port.container.as_ref().filter(|_| !conf.container_down) {
             sandbox.nl.set_up(container)?;
         }
-        // What leads to a virtual machine carries nothing before that is started.
-        if !conf.container_down && !port.adopted {
-            host.nl.wait_for_state(&port.host, OperState::Up, PORT_UP)?;
+        if !conf.container_down {
+            port.wait_until_up(&host, &sandbox)?;
         }
         if let Some(container) = port.container.as_ref().filter(|_| call.net.ipam.is_some()) {
             announce::forget(&host, &bridge, &result)?;

@@ -1,10 +1,15 @@
 //! The bridge's port: the host's end of a new veth pair, or what an earlier plugin of the chain made.
 
+use std::time::Duration;
+
 use cni::{Add, Check, Code, Del, Error, Failures, Result, Undo};
 use iface::{Namespace, verify as shared, veth};
-use netlink::{BridgeVlan, Link, LinkChange, PortChange};
+use netlink::{BridgeVlan, Link, LinkChange, OperState, PortChange};
 
 use crate::conf::{Conf, RawConf, Vlans};
+
+/// A port begins to forward within milliseconds after both ends are up; on a busy host later.
+const PORT_UP: Duration = Duration::from_secs(10);
 
 /// A port, and the container's interface behind it.
 pub struct Port {
@@ -14,6 +19,21 @@ pub struct Port {
     pub container: Option<Link>,
     /// Made by an earlier plugin of the chain.
     pub adopted: bool,
+}
+
+impl Port {
+    /// Waits until both ends can carry packets, and the bridge forwards them: the kernel tells each end's namespace apart.
+    pub fn wait_until_up(&self, host: &Namespace, sandbox: &Namespace) -> Result<()> {
+        // What leads to a virtual machine carries nothing before that is started.
+        if self.adopted {
+            return Ok(());
+        }
+        host.nl.wait_for_state(&self.host, OperState::Up, PORT_UP)?;
+        match &self.container {
+            Some(container) => Ok(sandbox.nl.wait_for_state(container, OperState::Up, PORT_UP)?),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The host-side interface that an earlier plugin of the chain made, if there is one (CONVENTIONS.md, "Chained Plugins").
