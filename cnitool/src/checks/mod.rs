@@ -84,9 +84,15 @@ impl<'a> Report<'a> {
             self.error(root.at, format!("expected an object, found {}", root.value.kind()));
             return;
         };
+        let single = root.get("plugins").is_none() && root.get("type").is_some();
+        if single && !self.is_list && root.get("name").is_none() {
+            let text = "no name: the plugin can only be a part of the network whose name its folder has";
+            self.warning(root.at, text);
+            return self.plugin(root, usize::MAX);
+        }
         self.name(root);
         self.versions(root);
-        if root.get("plugins").is_some() || root.get("type").is_none() {
+        if !single {
             self.keys(root, LIST.iter(), "a network's configuration");
             self.plugins(root);
         } else {

@@ -7,6 +7,10 @@ use super::*;
 
 /// Findings as `LINE:COLUMN level text`, with bridge, host-local, portmap and `foreign` installed.
 fn findings(source: &str) -> Vec<String> {
+    findings_of(source, true)
+}
+
+fn findings_of(source: &str, is_list: bool) -> Vec<String> {
     let dir = tempfile::tempdir().unwrap();
     for name in ["bridge", "host-local", "portmap", "foreign"] {
         fs::write(dir.path().join(name), "").unwrap();
@@ -14,7 +18,7 @@ fn findings(source: &str) -> Vec<String> {
     }
     let path = [dir.path().to_owned()];
     let (root, problems) = text::parse(source);
-    let mut report = Report::new(&path, true);
+    let mut report = Report::new(&path, is_list);
     for problem in problems {
         report.error(problem.at, problem.text);
     }
@@ -112,6 +116,18 @@ fn keys_that_only_a_runtime_may_set_are_told() {
             "2:28 warning: runtimeConfig is for the runtime to fill in",
             "2:49 warning: prevResult is for the runtime to fill in",
             "2:67 warning: cni.dev/valid-attachments is for the runtime to fill in",
+        ]
+    );
+}
+
+#[test]
+fn a_plugin_without_a_name_can_only_be_a_part_of_a_network() {
+    let source = r#"{"type": "portmap", "sant": true}"#;
+    assert_eq!(
+        findings_of(source, false),
+        [
+            "1:1 warning: no name: the plugin can only be a part of the network whose name its folder has",
+            r#"1:21 warning: plugin portmap has no key "sant" did you mean "snat"?"#,
         ]
     );
 }

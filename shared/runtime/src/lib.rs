@@ -38,6 +38,7 @@ mod exec;
 mod gc;
 mod lock;
 mod pod;
+mod probe;
 mod process;
 mod request;
 mod run;

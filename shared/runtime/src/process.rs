@@ -183,12 +183,12 @@ impl<'a> Talk<'a> {
     }
 
     fn read(&mut self) -> Result<(), Why> {
-        if drain(self.stdout.as_mut(), |bytes| {
-            self.out.extend_from_slice(bytes);
-            self.out.len() as u64 <= json::MAX_BYTES
-        })
-        .map_err(Why::System)?
-        {
+        let out = &mut self.out;
+        let take = |bytes: &[u8]| {
+            out.extend_from_slice(bytes);
+            out.len() as u64 <= json::MAX_BYTES
+        };
+        if drain(self.stdout.as_mut(), take).map_err(Why::System)? {
             self.stdout = None;
         }
         if self.out.len() as u64 > json::MAX_BYTES {

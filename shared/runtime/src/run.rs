@@ -1,13 +1,11 @@
 //! Operations on a network: its plugins, one after the other (SPEC.md, section 3).
 
-use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cni::{AddResult, Attachment, Code, Command, PluginType, Version, json};
-use serde_json::Value;
 
 use crate::cache::read_result;
 use crate::error::Failures;
@@ -161,72 +159,6 @@ impl Runtime {
         network.plugins.iter().try_for_each(call)
     }
 
-    /// VERSION of every plugin: is it there, and does it speak the network's version? Returns the capabilities that
-    /// the network declares.
-    ///
-    /// # Errors
-    /// All that is wrong: code 7 for a plugin that is not there, 1 for one that speaks other versions only.
-    pub fn validate<'a>(&self, network: &'a Network) -> Result<BTreeSet<&'a str>> {
-        let mut failures = Failures::default();
-        for plugin in &network.plugins {
-            failures.note(self.speaks(&plugin.kind, network.version));
-        }
-        failures.into_result().map(|()| network.capabilities())
-    }
-
-    /// The versions that a plugin speaks, as it lists them.
-    ///
-    /// # Errors
-    /// Code 7 if there is no such plugin; 6 for an answer that is none.
-    pub fn versions(&self, kind: &PluginType) -> Result<Vec<String>> {
-        let said = || -> cni::Result<Vec<String>> {
-            // Plugins made before VERSION was there check for the others first.
-            let env = [
-                ("CNI_CONTAINERID", "dummy"),
-                ("CNI_NETNS", "dummy"),
-                ("CNI_IFNAME", "dummy"),
-                ("CNI_ARGS", ""),
-            ];
-            let env = env.map(|(key, value)| (key, value.into())).to_vec();
-            let stdin = format!(r#"{{"cniVersion":"{}"}}"#, Version::LATEST);
-            match self.run(Command::Version, kind, env, stdin.as_bytes()) {
-                Err(e) if e.msg() == "unknown CNI_COMMAND: VERSION" => Ok(vec![Version::V0_1_0.to_string()]),
-                out => supported(&out?),
-            }
-        };
-        said().map_err(|e| Error::of_plugin(kind, Command::Version, e))
-    }
-
-    /// The highest of the network's versions that all of its plugins speak.
-    ///
-    /// # Errors
-    /// Code 1 if there is none; else as [`Runtime::versions`].
-    pub fn negotiate(&self, network: &Network) -> Result<Version> {
-        let mut common = network.versions.clone();
-        if common.is_empty() {
-            common.push(network.version);
-        }
-        for plugin in &network.plugins {
-            let spoken = self.versions(&plugin.kind)?;
-            common.retain(|version| spoken.iter().any(|s| s == version.as_str()));
-        }
-        let none = || {
-            Error::own(Code::IncompatibleVersion, "no version of the network's is spoken by all its plugins")
-        };
-        common.last().copied().ok_or_else(none)
-    }
-
-    fn speaks(&self, kind: &PluginType, version: Version) -> Result<()> {
-        let spoken = self.versions(kind)?;
-        if spoken.iter().any(|s| s == version.as_str()) {
-            return Ok(());
-        }
-        let error =
-            cni::Error::new(Code::IncompatibleVersion, format!("it does not speak version {version}"))
-                .detail(format!("it speaks {}", spoken.join(", ")));
-        Err(Error::of_plugin(kind, Command::Version, error))
-    }
-
     /// Runs one plugin of a network.
     pub(crate) fn call(
         &self,
@@ -240,7 +172,7 @@ impl Runtime {
         self.run(command, &plugin.kind, env, &request).map_err(|e| Error::of_plugin(&plugin.kind, command, e))
     }
 
-    fn run(
+    pub(crate) fn run(
         &self,
         command: Command,
         kind: &PluginType,
@@ -278,16 +210,6 @@ fn attachment_env(attach: Option<&Attach>) -> Vec<(&'static str, OsString)> {
         ("CNI_IFNAME", text(|a| a.at.ifname.as_str().into())),
         ("CNI_ARGS", text(|a| a.args.to_string().into())),
     ]
-}
-
-fn supported(out: &[u8]) -> cni::Result<Vec<String>> {
-    let value = json::parse(out, "its answer")?;
-    let versions = json::member(&value, "supportedVersions").and_then(Value::as_array);
-    let versions =
-        versions.map(|list| list.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect());
-    versions.ok_or_else(|| {
-        cni::Error::new(Code::Decoding, "its answer has no supportedVersions").detail(cni::exec::excerpt(out))
-    })
 }
 
 fn needs(network: &Network, command: Command) -> Result<()> {

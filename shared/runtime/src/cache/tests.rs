@@ -1,0 +1,80 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+fn cache() -> (tempfile::TempDir, Cache) {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = Cache::new(dir.path().join("cni"));
+    (dir, cache)
+}
+
+fn network() -> Network {
+    Network::from_bytes(br#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "t"}]}"#).unwrap()
+}
+
+/// What libcni 1.1.2 (its cnitool, with the reference's loopback plugin) left on disk.
+const OF_LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"cnitool-0608cee9f61ac76429f8","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibiIsInBsdWdpbnMiOlt7InR5cGUiOiJsb29wYmFjayIsImNhcGFiaWxpdGllcyI6eyJpcHMiOnRydWV9fV19Cg==","ifName":"lo","networkName":"n","cniArgs":[["A","b"]],"capabilityArgs":{"ips":["10.0.0.7"]},"result":{"cniVersion":"1.0.0","dns":{},"interfaces":[{"mac":"00:00:00:00:00:00","name":"lo","sandbox":"/run/netns/c"}],"ips":[{"address":"127.0.0.1/8","interface":0},{"address":"::1/128","interface":0}]}}"#;
+
+/// The attachment that it is of.
+fn of_libcni() -> Attach {
+    let attach = Attach::new("cnitool-0608cee9f61ac76429f8", "lo").unwrap().arg("A", "b");
+    attach.netns("/run/netns/c").capability("ips", serde_json::json!(["10.0.0.7"]))
+}
+
+/// It does not say the namespace: that is told by the result.
+#[test]
+fn what_libcni_wrote_is_read() {
+    let (_guard, cache) = cache();
+    fs::create_dir_all(cache.results()).unwrap();
+    fs::write(cache.results().join("n-cnitool-0608cee9f61ac76429f8-lo"), OF_LIBCNI).unwrap();
+    let entry = cache.load(&network().name, &of_libcni().at).unwrap().unwrap();
+    assert_eq!(entry.attach, of_libcni());
+    assert_eq!(entry.network().unwrap().plugins[0].kind.as_str(), "loopback");
+    assert_eq!(entry.result().unwrap().ips[0].address.to_string(), "127.0.0.1/8");
+}
+
+#[test]
+fn what_is_written_has_the_keys_the_name_and_the_mode_of_libcnis() {
+    let (_guard, cache) = cache();
+    let text = serde_json::json!({"ips": [{"address": "10.0.0.7/24"}]});
+    let result = AddResult::from_json(&text, Version::V1_0_0).unwrap();
+    cache.keep(&network(), &of_libcni(), &result).unwrap();
+    let file = cache.dir().join("results/n-cnitool-0608cee9f61ac76429f8-lo");
+    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(cache.results().metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    let ours: Map<String, Value> = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let theirs: Map<String, Value> = serde_json::from_str(OF_LIBCNI).unwrap();
+    for (key, value) in theirs.iter().filter(|(key, _)| !["config", "result"].contains(&key.as_str())) {
+        assert_eq!(ours[key], *value, "{key}");
+    }
+    assert_eq!(ours["netns"], "/run/netns/c", "libcni has it since 1.2.0");
+    assert_eq!(ours["result"]["cniVersion"], "1.0.0");
+    assert_eq!(fs::read_dir(cache.results()).unwrap().count(), 1, "nothing temporary is left");
+}
+
+#[test]
+fn all_attachments_are_listed_but_for_torn_files_and_a_forgotten_one() {
+    let (_guard, cache) = cache();
+    assert!(cache.list().unwrap().is_empty());
+    for container in ["b", "a", "gone"] {
+        let attach = Attach::new(container, "eth0").unwrap();
+        cache.keep(&network(), &attach, &AddResult::default()).unwrap();
+    }
+    fs::write(cache.results().join("n-torn-eth0"), "{\"kind\":\"cniCa").unwrap();
+    fs::write(cache.results().join("n-empty-eth0"), "").unwrap();
+    let gone = Attach::new("gone", "eth0").unwrap().at;
+    cache.forget(&network().name, &gone).unwrap();
+    cache.forget(&network().name, &gone).unwrap();
+    let names: Vec<_> = cache.list().unwrap().iter().map(|e| e.attach.at.container.to_string()).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn a_bare_result_of_libcnis_earliest_format_is_a_result() {
+    let (_guard, cache) = cache();
+    fs::create_dir_all(cache.results()).unwrap();
+    let text = r#"{"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.7/24"}], "dns": {}}"#;
+    fs::write(cache.file(&network().name, &of_libcni().at), text).unwrap();
+    let entry = cache.load(&network().name, &of_libcni().at).unwrap().unwrap();
+    assert_eq!(entry.result().unwrap().ips.len(), 1);
+}

@@ -1,0 +1,67 @@
+use super::*;
+
+fn load(text: &str) -> Result<Network> {
+    Network::from_bytes(text.as_bytes())
+}
+
+fn refused(text: &str) -> String {
+    load(text).unwrap_err().to_string()
+}
+
+#[test]
+fn the_highest_version_that_both_sides_speak_is_taken() {
+    let version = |said: &str| load(&format!(r#"{{{said} "name": "n", "plugins": [{{"type": "t"}}]}}"#));
+    let highest = |said| version(said).unwrap().version;
+    assert_eq!(highest(r#""cniVersion": "0.4.0","#), Version::V0_4_0);
+    assert_eq!(highest(r#""cniVersion": "0.4.0", "cniVersions": ["9.9.9", "1.0.0"],"#), Version::V1_0_0);
+    assert_eq!(highest(r#""cniVersion": "1.1.0", "cniVersions": ["1.0.0"],"#), Version::V1_1_0);
+    assert_eq!(highest(r#""cniVersion": "","#), Version::UNSAID);
+    assert_eq!(highest(""), Version::UNSAID);
+    assert_eq!(version(r#""cniVersion": "9.9.9","#).unwrap_err().code(), 1);
+}
+
+#[test]
+fn flags_may_be_booleans_or_their_words() {
+    let text = r#"{"name": "n", "disableCheck": "True", "disableGC": true, "loadOnlyInlinedPlugins": "false",
+            "plugins": [{"type": "t"}]}"#;
+    let network = load(text).unwrap();
+    assert!(network.disable_check && network.disable_gc && !network.load_only_inlined_plugins);
+    let error = refused(r#"{"name": "n", "disableGC": "yes", "plugins": [{"type": "t"}]}"#);
+    assert!(error.contains("disableGC: \"yes\" is neither"), "{error}");
+}
+
+#[test]
+fn a_single_plugins_configuration_is_a_list_of_one() {
+    let network = load(r#"{"CNIVersion": "0.3.1", "name": "n", "Type": "ptp", "mtu": 9000}"#).unwrap();
+    assert_eq!((network.version, network.plugins.len()), (Version::V0_3_1, 1));
+    let kept: Value = serde_json::from_slice(network.bytes()).unwrap();
+    assert_eq!(kept["plugins"][0]["mtu"], 9000);
+    assert_eq!(Network::from_bytes(network.bytes()).unwrap().plugins[0].kind.as_str(), "ptp");
+}
+
+#[test]
+fn what_is_not_json_is_shown_with_line_column_and_the_line_itself() {
+    let error = load("{\n  \"name\": \"n\",\n  \"plugins\": [{\"type\": \"bridge\"},]\n}").unwrap_err();
+    assert_eq!(error.code(), 6);
+    let error = error.to_string();
+    assert!(error.contains("line 3, column 33: a comma before the closing ']' is not JSON"), "{error}");
+    assert!(error.contains("the line is: \"plugins\": [{\"type\": \"bridge\"},]"), "{error}");
+    assert!(refused("{ // net\n}").contains("line 1, column 3: JSON has no comments"));
+    assert!(refused("[]").contains("not a JSON object"));
+    assert!(Network::from_bytes(b"\xff\xfe").unwrap_err().to_string().contains("not UTF-8"));
+}
+
+#[test]
+fn what_makes_no_sense_is_named_with_its_key() {
+    assert!(refused(r#"{"plugins": [{"type": "t"}]}"#).contains("name is missing"));
+    assert!(refused(r#"{"name": "../n", "plugins": [{"type": "t"}]}"#).contains("name \"../n\""));
+    assert!(refused(r#"{"name": "n", "plugins": []}"#).contains("plugins: the list is empty"));
+    assert!(
+        refused(r#"{"name": "n", "plugins": [{"type": "t"}, {}]}"#).contains("plugins[1]: type is missing")
+    );
+    assert!(
+        refused(r#"{"name": "n", "plugins": [{"type": "../sh"}]}"#).contains("plugins[0]: type \"../sh\"")
+    );
+    assert!(refused(r#"{"name": "n", "loadOnlyInlinedPlugins": true}"#).contains("no list of plugins"));
+    assert!(refused(r#"{"name": 7, "plugins": [{"type": "t"}]}"#).contains("name: invalid type"));
+}

@@ -1,0 +1,59 @@
+use super::*;
+
+fn problems(text: &str) -> Vec<String> {
+    parse(text).1.iter().map(|p| format!("{}:{} {}", p.at.line, p.at.column, p.text)).collect()
+}
+
+#[test]
+fn what_is_json_has_no_problem_and_every_value_its_place() {
+    let text = "{\n  \"a\": [1, \"x\\n\", null],\n  \"B\": {\"é\": true}\n}";
+    let (root, problems) = parse(text);
+    let root = root.unwrap();
+    assert!(problems.is_empty(), "{problems:?}");
+    assert_eq!(root.get("a").unwrap().items()[1].at, Place { line: 2, column: 12 });
+    assert_eq!(root.get("a").unwrap().items()[1].as_str(), Some("x\n"));
+    assert_eq!(root.get("b").unwrap().get("é").unwrap().at, Place { line: 3, column: 14 });
+}
+
+#[test]
+fn comments_and_commas_that_are_too_many_or_missing_are_all_found_in_one_run() {
+    let text = "{\n  // a comment\n  \"a\": [1, 2,],\n  \"b\": 1 /* two\n lines */\n  \"c\": 2,\n}";
+    assert_eq!(
+        problems(text),
+        [
+            "2:3 JSON has no comments",
+            "3:13 a comma before the closing ']' is not JSON",
+            "4:9 a comma is missing here",
+            "4:10 JSON has no comments",
+            "6:9 a comma before the closing '}' is not JSON",
+        ]
+    );
+    assert!(parse(text).0.unwrap().get("c").is_some());
+}
+
+#[test]
+fn what_ends_too_early_is_traced_to_the_line_that_opened_it() {
+    assert_eq!(problems("{\n\"a\": ["), ["2:7 the text ends, but line 2 has not been closed"]);
+    assert_eq!(problems("{\n\"a\": [1}\n"), ["2:8 expected ']' for what line 2 opens"]);
+    assert_eq!(problems("{\"a\": \"x\n\"}"), ["1:7 this string has no closing quote"]);
+    assert_eq!(problems(" "), ["1:2 nothing here, expected an object"]);
+    assert_eq!(problems("{} {}"), ["1:4 there is more after the end of the document"]);
+}
+
+#[test]
+fn a_key_that_is_there_twice_or_a_value_that_is_none_is_named() {
+    assert_eq!(problems("{\"a\": 1, \"a\": 2}"), ["1:10 the key \"a\" is here a second time, after line 1"]);
+    assert_eq!(
+        problems("{\"a\": True, \"b\": 01}"),
+        [
+            "1:7 \"True\" is not JSON; a string must be in double quotes",
+            "1:18 \"01\" is no number that JSON knows"
+        ]
+    );
+    assert_eq!(problems("{\"a\" 1}"), ["1:6 the key \"a\" has no value: a colon should be here"]);
+}
+
+#[test]
+fn a_text_that_is_nested_without_end_is_refused_and_not_followed() {
+    assert!(parse(&"[".repeat(1 << 20)).0.is_none());
+}

@@ -1,0 +1,75 @@
+use std::fs;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn conf(name: &str) -> String {
+    format!(r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [{{"type": "t"}}]}}"#)
+}
+
+fn names(networks: &Networks) -> Vec<&str> {
+    networks.networks.iter().map(|network| network.name.as_str()).collect()
+}
+
+/// Waits until it is so. A change may come as several events.
+fn until(watcher: &mut Watcher, so: impl Fn(&Networks) -> bool) {
+    let current = watcher.current();
+    while !so(&current.get()) {
+        watcher.wait(PATIENCE).unwrap().expect("a change in time");
+    }
+}
+
+#[test]
+fn files_that_come_change_and_go_are_swapped_in() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("20-b.conflist"), conf("b")).unwrap();
+    let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
+    assert_eq!(names(&watcher.current().get()), ["b"]);
+    fs::write(dir.path().join("10-a.conflist"), conf("a")).unwrap();
+    until(&mut watcher, |networks| names(networks) == ["a", "b"]);
+    assert_eq!(watcher.current().get().default_network().unwrap().name.as_str(), "a");
+    fs::write(dir.path().join("new"), conf("c")).unwrap();
+    fs::rename(dir.path().join("new"), dir.path().join("20-b.conflist")).unwrap();
+    until(&mut watcher, |networks| names(networks) == ["a", "c"]);
+    fs::remove_file(dir.path().join("10-a.conflist")).unwrap();
+    until(&mut watcher, |networks| names(networks) == ["c"]);
+}
+
+#[test]
+fn a_file_that_becomes_invalid_keeps_its_last_good_state_until_it_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("10-a.conflist");
+    fs::write(&file, conf("a")).unwrap();
+    let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
+    fs::write(&file, "{ torn").unwrap();
+    until(&mut watcher, |networks| networks.problems.len() == 1);
+    assert_eq!(names(&watcher.current().get()), ["a"]);
+    fs::write(&file, conf("b")).unwrap();
+    until(&mut watcher, |networks| networks.problems.is_empty() && names(networks) == ["b"]);
+    fs::write(&file, "{ torn").unwrap();
+    fs::remove_file(&file).unwrap();
+    until(&mut watcher, |networks| names(networks).is_empty() && networks.problems.is_empty());
+}
+
+#[test]
+fn the_directory_and_a_networks_own_folder_may_come_later() {
+    let parent = tempfile::tempdir().unwrap();
+    let dir = parent.path().join("cni/net.d");
+    let mut watcher = Watcher::new(ConfDir::new(&dir)).unwrap();
+    assert!(names(&watcher.current().get()).is_empty());
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("10-a.conflist"), conf("a")).unwrap();
+    until(&mut watcher, |networks| names(networks) == ["a"]);
+    fs::create_dir(dir.join("a")).unwrap();
+    fs::write(dir.join("a/10.conf"), r#"{"type": "u"}"#).unwrap();
+    until(&mut watcher, |networks| networks.networks[0].plugins.len() == 2);
+}
+
+#[test]
+fn what_does_not_change_a_network_wakes_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watcher = Watcher::new(ConfDir::new(dir.path())).unwrap();
+    fs::write(dir.path().join("notes.txt"), "x").unwrap();
+    assert!(watcher.wait(Duration::from_millis(50)).unwrap().is_none());
+}
