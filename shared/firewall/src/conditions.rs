@@ -1,5 +1,5 @@
-//! What else a packet must fulfil to be mapped (the keys `conditionsV4` and `conditionsV6`): the words of nft(8) or of
-//! iptables(8). They are parsed and checked, never pasted: no word can smuggle a second rule in.
+//! What else a packet must fulfil to be mapped (the keys `conditionsV4` and `conditionsV6`): the words of
+//! nft(8) or of iptables(8). They are parsed and checked, never pasted: no word can smuggle a second rule in.
 
 mod iptables;
 mod nftables;
@@ -24,8 +24,8 @@ enum Words {
 }
 
 impl Conditions {
-    /// Reads the conditions of both families. As with the reference, the words are iptables' if the first one begins with `-`
-    /// or is `!`, else nft's.
+    /// Reads the conditions of both families. As with the reference, the words are iptables' if the first one
+    /// begins with `-` or is `!`, else nft's.
     ///
     /// # Errors
     /// Which condition is not understood or not allowed.
@@ -52,8 +52,8 @@ impl Conditions {
         self.backend().is_none()
     }
 
-    /// The conditions of a family for nftables, as alternatives: each is a list of matches with the operands that must all
-    /// be fulfilled.
+    /// The conditions of a family for nftables, as alternatives: each is a list of matches with the operands
+    /// that must all be fulfilled.
     pub(crate) fn nftables(&self, v4: bool) -> Vec<Vec<(&Match, Vec<&Operand>)>> {
         match self.of(v4) {
             Words::Nftables(matches) => nftables::alternatives(matches),

@@ -1,6 +1,7 @@
 //! Connections that the kernel tracks (nfnetlink_conntrack.h), forgotten where they outlive what they led to.
 //!
-//! A UDP flow that goes on keeps its entry for ever: after its container was replaced it would lead into the void.
+//! A UDP flow that goes on keeps its entry for ever: after its container was replaced it would lead into the
+//! void.
 
 use std::net::IpAddr;
 
@@ -20,9 +21,11 @@ numbers!(u16:
     CTA_TUPLE_IP = 1, CTA_TUPLE_PROTO = 2, CTA_IP_V4_SRC = 1, CTA_IP_V4_DST = 2, CTA_IP_V6_SRC = 3,
     CTA_IP_V6_DST = 4, CTA_PROTO_NUM = 1, CTA_PROTO_DST_PORT = 3,
 );
-// What of a tuple a filter looks at: the position of its attribute in the kernel's own order (nf_internals.h).
+// What of a tuple a filter looks at: the position of its attribute in the kernel's own order
+// (nf_internals.h).
 numbers!(u32:
-    CTA_FILTER_F_CTA_IP_SRC = 1, CTA_FILTER_F_CTA_IP_DST = 2, CTA_FILTER_F_CTA_PROTO_NUM = 1 << 3, CTA_FILTER_F_CTA_PROTO_DST_PORT = 1 << 5,
+    CTA_FILTER_F_CTA_IP_SRC = 1, CTA_FILTER_F_CTA_IP_DST = 2, CTA_FILTER_F_CTA_PROTO_NUM = 1 << 3,
+    CTA_FILTER_F_CTA_PROTO_DST_PORT = 1 << 5,
 );
 
 /// `struct nfgenmsg`.
@@ -54,8 +57,8 @@ pub(crate) enum Direction {
     Reply,
 }
 
-/// Forgets the UDP flows to ports of this host that are newly mapped: they may lead to an older container, or to the
-/// host itself. What passes through this host to the same port of others is let be.
+/// Forgets the UDP flows to ports of this host that are newly mapped: they may lead to an older container, or
+/// to the host itself. What passes through this host to the same port of others is let be.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -103,8 +106,9 @@ fn own_addresses() -> Vec<IpAddr> {
         .collect()
 }
 
-/// Lets the kernel look for them and forget them (Linux 6.8); before, they are listed and forgotten one by one, which
-/// takes much longer: the kernel locks each of its thousands of buckets then, empty as most of them are.
+/// Lets the kernel look for them and forget them (Linux 6.8); before, they are listed and forgotten one by
+/// one, which takes much longer: the kernel locks each of its thousands of buckets then, empty as most of
+/// them are.
 fn forget(socket: &Socket, pattern: &Pattern) -> Result<(), Refusal> {
     let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.v4);
     pattern.write(&mut delete);

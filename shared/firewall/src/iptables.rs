@@ -1,7 +1,8 @@
 //! The iptables backend: one call of iptables-restore a family and change.
 //!
-//! An ADD assumes that what all attachments share is there, and lets the tool check it in the same call; only if it is not, or the
-//! attachment has rules already, the rules are listed, under a lock, and the difference is made.
+//! An ADD assumes that what all attachments share is there, and lets the tool check it in the same call; only
+//! if it is not, or the attachment has rules already, the rules are listed, under a lock, and the difference
+//! is made.
 
 mod saved;
 mod script;
@@ -96,8 +97,8 @@ fn scripts(owner: &Owner, rules: &Rules) -> Result<Vec<(Tools, Script)>> {
     scripts.map(|(v4, script)| Ok((Tools::find(v4, "")?, script))).collect()
 }
 
-/// Removes what is somebody's from the tables of the legacy variant, if the namespace has such tables. What the variant for
-/// nf_tables has is removed over netlink.
+/// Removes what is somebody's from the tables of the legacy variant, if the namespace has such tables. What
+/// the variant for nf_tables has is removed over netlink.
 ///
 /// # Errors
 /// What the tool says.

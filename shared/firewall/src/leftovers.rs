@@ -1,7 +1,8 @@
-//! What other backends installed for an attachment: our own by iptables, and the reference's by either, whose place we may have
-//! taken while its containers run on.
+//! What other backends installed for an attachment: our own by iptables, and the reference's by either, whose
+//! place we may have taken while its containers run on.
 //!
-//! The names are the reference's (v1.9.1: pkg/utils/utils.go, pkg/ip/ipmasq_*, plugins/meta/portmap, pkg/link/spoofcheck.go).
+//! The names are the reference's (v1.9.1: pkg/utils/utils.go, pkg/ip/ipmasq_*, plugins/meta/portmap,
+//! pkg/link/spoofcheck.go).
 
 use std::collections::BTreeSet;
 
@@ -73,8 +74,8 @@ impl Whose<'_> {
         }
     }
 
-    /// Whether a rule of the reference's tables `cni_hostport` is theirs. It names the container alone, not the network: GC
-    /// must leave it.
+    /// Whether a rule of the reference's tables `cni_hostport` is theirs. It names the container alone, not
+    /// the network: GC must leave it.
     pub(crate) fn has_host_port(&self, comment: &str) -> bool {
         matches!(self, Self::Of(owner) if comment == owner.container())
     }

@@ -1,8 +1,8 @@
 //! Firewall rules of attachments as data, applied in one transaction: masquerade, host ports, spoof check.
 //!
-//! [`Firewall`] installs and checks [`Rules`], with one of two backends: nftables over netlink, or iptables through its own
-//! restore tool. [`Sweep`] removes them, whichever backend installed them, by their [`Owner`] alone: (network, container,
-//! interface), without addresses or namespaces.
+//! [`Firewall`] installs and checks [`Rules`], with one of two backends: nftables over netlink, or iptables
+//! through its own restore tool. [`Sweep`] removes them, whichever backend installed them, by their [`Owner`]
+//! alone: (network, container, interface), without addresses or namespaces.
 
 #![warn(missing_docs)]
 
@@ -75,7 +75,8 @@ enum Through {
 }
 
 impl Firewall {
-    /// Opens the firewall through the backend that is asked for; else nftables if the kernel has it, else iptables.
+    /// Opens the firewall through the backend that is asked for; else nftables if the kernel has it, else
+    /// iptables.
     ///
     /// # Errors
     /// Code 2 if the backend that is asked for is not there, 999 if there is none at all.
@@ -105,11 +106,13 @@ impl Firewall {
         }
     }
 
-    /// Installs an attachment's rules, in place of those of the same kind that it may have. A newer mapping of a host port
-    /// replaces an older attachment's, and UDP flows to it are forgotten. The spoof check is always nftables'.
+    /// Installs an attachment's rules, in place of those of the same kind that it may have. A newer mapping
+    /// of a host port replaces an older attachment's, and UDP flows to it are forgotten. The spoof check is
+    /// always nftables'.
     ///
     /// # Errors
-    /// Code 7 if the backend cannot do what the rules ask for; else what was refused. Nothing is changed then.
+    /// Code 7 if the backend cannot do what the rules ask for; else what was refused. Nothing is changed
+    /// then.
     pub fn install(&self, owner: &Owner, rules: &Rules, undo: &mut Undo) -> Result<()> {
         self.admit(rules)?;
         let (owned, kind) = (owner.clone(), rules.kind());

@@ -14,8 +14,8 @@ use crate::rules::Kind;
 
 /// The removal of rules, whichever backend installed them: ours, or the reference's.
 ///
-/// Dropping it waits for the kernel's grace period, 12 to 24 ms, as deleting a link does. Keep it until links are
-/// deleted as well: then both wait at once.
+/// Dropping it waits for the kernel's grace period, 12 to 24 ms, as deleting a link does. Keep it until links
+/// are deleted as well: then both wait at once.
 #[derive(Debug)]
 pub struct Sweep {
     nft: Option<Nft>,
@@ -62,8 +62,8 @@ impl Sweep {
     }
 }
 
-/// The container is gone, or its ports are: connections go with them. Those that it began are forgotten with its
-/// masquerade, those that led to it with its host ports.
+/// The container is gone, or its ports are: connections go with them. Those that it began are forgotten with
+/// its masquerade, those that led to it with its host ports.
 fn forget(nft: &Nft, kind: Kind, addresses: Vec<IpAddr>) -> Result<()> {
     let direction = match kind {
         Kind::Masquerade => Direction::Original,

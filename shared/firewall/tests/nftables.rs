@@ -143,7 +143,9 @@ fn conditions_and_marks_of_their_own_are_rules_of_their_own() {
     let mut rules = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "sctp 192.0.2.1 53 53"]);
     let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
     rules.conditions = Conditions::parse(
-        &words("ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp sport { 1, 1024-65535 } iifname eth* meta mark 0x10"),
+        &words(
+            "ip saddr != {192.0.2.0/24,198.51.100.7} tcp sport {1,1024-65535} iifname eth* meta mark 0x10",
+        ),
         &words("ip6 daddr fd00:2::1-fd00:2::9 iifname \"up0\""),
     )
     .unwrap();
@@ -194,7 +196,8 @@ fn thousands_of_ports_of_one_container_are_one_transaction() {
     assert!(!ruleset().contains("10.1.0.5"));
 }
 
-/// What the reference's nftables backends leave of a container, by its own words. The hashes are of sha512sum(1).
+/// What the reference's nftables backends leave of a container, by its own words. The hashes are of
+/// sha512sum(1).
 fn reference(network: &str, instance: &str) -> String {
     format!(
         "table inet cni_plugins_masquerade {{ chain masq_checks {{

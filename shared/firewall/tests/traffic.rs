@@ -56,9 +56,9 @@ fn a_host_port_is_reached_by_the_hosts_ipv6_loopback() {
     with_both(|lab, firewall| {
         install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
         let server = server(&lab.pod, "[fd00:1::5]:80");
-        // The answer comes in by the bridge for ::1, which is routed by its interface: there must be a route for this one,
-        // as IPv4 needs route_localnet. ip6_rcv() drops what comes from outside for ::1; with br_netfilter, which rewrites
-        // the answer before, it drops the answer too.
+        // The answer comes in by the bridge for ::1, which is routed by its interface: there must be a route
+        // for this one, as IPv4 needs route_localnet. ip6_rcv() drops what comes from outside for ::1; with
+        // br_netfilter, which rewrites the answer before, it drops the answer too.
         run("sysctl -qw net.bridge.bridge-nf-call-ip6tables=0");
         run("ip -6 route add local ::1 dev cni0 table local metric 4096");
         assert_eq!(seen_source(&server, || connect("[::1]:8080")), ip("fd00:1::1"));

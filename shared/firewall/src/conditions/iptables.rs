@@ -27,8 +27,8 @@ const MATCHES: &[&str] = &[
     "udp",
 ];
 
-/// Options that may be given: those that match. None of them names a table, a chain or a target, and none may be shortened,
-/// so that `--jum` is not taken for `--jump`.
+/// Options that may be given: those that match. None of them names a table, a chain or a target, and none may
+/// be shortened, so that `--jum` is not taken for `--jump`.
 const OPTIONS: &[&str] = &[
     "-s",
     "--source",

@@ -1,4 +1,5 @@
-//! Conditions in the words of nft(8): the common ones, as `ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp sport 1024-65535`.
+//! Conditions in the words of nft(8): the common ones, as `ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp
+//! sport 1024-65535`.
 
 use std::net::IpAddr;
 

@@ -9,8 +9,8 @@ pub(super) fn has_chain(saved: &str, chain: &str) -> bool {
     saved.lines().any(|line| line.strip_prefix(':').and_then(|rest| rest.split(' ').next()) == Some(chain))
 }
 
-/// Whether a shared rule is listed: it is known by its chain and its comment, for each version of the tool writes the
-/// matches in its own way.
+/// Whether a shared rule is listed: it is known by its chain and its comment, for each version of the tool
+/// writes the matches in its own way.
 pub(super) fn has_rule(saved: &str, wanted: &Line) -> bool {
     let named = comment(&wanted.words);
     rules(saved, wanted.table).any(|line| chain_of(line) == wanted.chain && comment(line) == named)
@@ -36,7 +36,8 @@ fn target(rule: &str) -> &str {
     rule.split_once(" -j ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
 }
 
-/// The comment of a rule, empty if it has none. What is more than a word is in quotes, with quotes in it escaped.
+/// The comment of a rule, empty if it has none. What is more than a word is in quotes, with quotes in it
+/// escaped.
 fn comment(rule: &str) -> String {
     let Some((_, rest)) = rule.split_once("--comment ") else { return String::new() };
     let Some(quoted) = rest.strip_prefix('"') else {

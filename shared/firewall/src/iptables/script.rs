@@ -132,8 +132,8 @@ impl Script {
         self.shared.push(Line { table, chain: chain.into(), first: false, words });
     }
 
-    /// Adds the attachment's rules if all that is shared is there and its own chain is not: else the tool fails, and
-    /// changes nothing.
+    /// Adds the attachment's rules if all that is shared is there and its own chain is not: else the tool
+    /// fails, and changes nothing.
     pub(super) fn addition(&self) -> String {
         let new = format!("-N {}\n", self.chain);
         render(|table, text| {
@@ -145,8 +145,8 @@ impl Script {
         })
     }
 
-    /// Adds the attachment's rules to what iptables-save has listed: with what is shared as far as it misses, in place of
-    /// what the attachment has.
+    /// Adds the attachment's rules to what iptables-save has listed: with what is shared as far as it misses,
+    /// in place of what the attachment has.
     pub(super) fn repair(&self, saved: &str) -> String {
         render(|table, text| {
             if table == "nat" {

@@ -5,7 +5,8 @@ use netlink::{Refusal, Socket};
 
 use super::element::Element;
 use super::expr::Expressions;
-use super::layout::{Chain, Rule, Set, Table};
+use super::layout::{Chain, Rule, Table};
+use super::set::Set;
 use super::uapi::*;
 
 const NLM_F_EXCL: u16 = 0x200;
@@ -28,7 +29,8 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// A batch that the kernel takes only if the ruleset has not changed since the generation, if one is given.
+    /// A batch that the kernel takes only if the ruleset has not changed since the generation, if one is
+    /// given.
     pub(super) fn new(generation: Option<u32>) -> Self {
         let mut begin = bracket(NFNL_MSG_BATCH_BEGIN);
         if let Some(generation) = generation {
@@ -151,7 +153,8 @@ impl Batch {
     /// The first refusal, with what was refused. Nothing was changed then.
     pub(super) fn commit(mut self, socket: &Socket) -> Result<(), (String, Refusal)> {
         if let Some(last) = self.messages.last_mut() {
-            // The kernel works through all of a batch before it answers: the last one's answer stands for all.
+            // The kernel works through all of a batch before it answers: the last one's answer stands for
+            // all.
             last.add_flags(netlink::uapi::NLM_F_ACK);
         }
         self.messages.push(bracket(NFNL_MSG_BATCH_END));

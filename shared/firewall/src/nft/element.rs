@@ -1,6 +1,7 @@
 //! What belongs to an attachment: records, and the elements of sets and maps that follow from them.
 //!
-//! The records stand in the set `attachments` under a digest of the owner. They are all that a removal needs to know.
+//! The records stand in the set `attachments` under a digest of the owner. They are all that a removal needs
+//! to know.
 
 use std::fmt::{self, Display};
 use std::net::IpAddr;
@@ -11,7 +12,7 @@ use ipnetwork::IpNetwork;
 use netlink::Mac;
 
 use super::expr::octets;
-use super::layout::Set;
+use super::set::Set;
 use crate::rules::{Forward, Rules, subnet};
 
 /// The most records that an attachment can have: 16 bits of index.

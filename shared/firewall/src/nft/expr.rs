@@ -1,5 +1,5 @@
-//! The expressions of a rule, as the kernel runs them: values are loaded into registers, compared and looked up; one that
-//! does not match ends the rule.
+//! The expressions of a rule, as the kernel runs them: values are loaded into registers, compared and looked
+//! up; one that does not match ends the rule.
 //!
 //! Registers are the 16 of 32 bits; a wider value takes several in a row.
 
@@ -278,5 +278,52 @@ pub(super) fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink::wire::Attributes;
+
+    use super::*;
+
+    /// What the kernel gets: each expression's name and the bytes of its attributes.
+    fn written(expressions: &Expressions) -> Vec<(String, Vec<u8>)> {
+        let mut message = Message::new(0, 0, &[]);
+        expressions.write(&mut message);
+        let bytes = message.finish(1)[16..].to_vec();
+        let list = Attributes::of(&bytes).get(NFTA_RULE_EXPRESSIONS).unwrap();
+        let read = |(_, expression)| {
+            let expression = Attributes::of(expression);
+            let name = expression.get(NFTA_EXPR_NAME).and_then(netlink::wire::read_str).unwrap();
+            (name.to_owned(), expression.get(NFTA_EXPR_DATA).unwrap().to_vec())
+        };
+        Attributes::of(list).map(read).collect()
+    }
+
+    #[test]
+    fn a_rule_is_written_as_nft_writes_it() {
+        // strace -xx nft add rule inet t c ip daddr 10.1.0.0/16 jump d; registers by their 32-bit numbers
+        let rule = Expressions::new()
+            .family(true)
+            .load(Field::daddr(true), R0)
+            .prefix(R0, "255.255.0.0".parse().unwrap())
+            .jump("d");
+        let (names, data): (Vec<_>, Vec<_>) = written(&rule).into_iter().unzip();
+        assert_eq!(names, ["meta", "cmp", "payload", "bitwise", "immediate"]);
+        assert_eq!(data[0], b"\x08\0\x01\0\0\0\0\x08\x08\0\x02\0\0\0\0\x0f");
+        assert_eq!(
+            data[1],
+            b"\x08\0\x01\0\0\0\0\x08\x08\0\x02\0\0\0\0\0\x0c\0\x03\x80\x05\0\x01\0\x02\0\0\0"
+        );
+        assert_eq!(data[2][8..], *b"\x08\0\x02\0\0\0\0\x01\x08\0\x03\0\0\0\0\x10\x08\0\x04\0\0\0\0\x04");
+        assert_eq!(
+            data[3][24..],
+            *b"\x0c\0\x04\x80\x08\0\x01\0\xff\xff\0\0\x0c\0\x05\x80\x08\0\x01\0\0\0\0\0"
+        );
+        assert_eq!(
+            data[4][8..],
+            *b"\x18\0\x02\x80\x14\0\x02\x80\x08\0\x01\0\xff\xff\xff\xfd\x06\0\x02\0d\0\0\0"
+        );
     }
 }

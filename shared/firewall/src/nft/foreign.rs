@@ -1,4 +1,5 @@
-//! What iptables-nft or the reference's nftables backends installed, removed over netlink: no process is started.
+//! What iptables-nft or the reference's nftables backends installed, removed over netlink: no process is
+//! started.
 
 use netlink::wire::{Attributes, read_be32, read_str};
 use netlink::{Refusal, Socket};
@@ -6,8 +7,8 @@ use netlink::{Refusal, Socket};
 use super::batch::Batch;
 use super::layout::Table;
 use super::query::{self, Found};
+use super::retry::{Attempt, plain};
 use super::uapi::*;
-use super::{Attempt, plain};
 use crate::iptables::{HAIRPIN, HOSTPORTS, SHARED};
 use crate::leftovers::{Whose, parents};
 use crate::rules::Kind;

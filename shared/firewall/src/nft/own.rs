@@ -1,5 +1,5 @@
-//! Host ports that are rules of their own: those with conditions, or with a mark of their own. They come before the maps,
-//! the newest first.
+//! Host ports that are rules of their own: those with conditions, or with a mark of their own. They come
+//! before the maps, the newest first.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,8 @@ pub(super) fn needed(rules: &HostPorts) -> bool {
     rules.mark != Mark::default() || !rules.conditions.is_empty()
 }
 
-/// A rule for each mapping, and for each alternative that its conditions allow. Their comment is the owner's label.
+/// A rule for each mapping, and for each alternative that its conditions allow. Their comment is the owner's
+/// label.
 pub(super) fn rules(rules: &HostPorts, label: &str) -> Vec<Rule> {
     let rule =
         |expressions| Rule { chain: HOSTPORTS.name, comment: label.to_owned(), first: true, expressions };

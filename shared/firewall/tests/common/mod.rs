@@ -134,8 +134,8 @@ impl Machine {
 /// A host (the test's own namespace) with a bridge, two containers on it, and a client beyond a router port.
 ///
 /// ```text
-/// pod  10.1.0.5 fd00:1::5 -- cni0 10.1.0.1 fd00:1::1  [host]  up0 192.0.2.1 fd00:2::1 -- 192.0.2.9 fd00:2::9 client
-/// pod2 10.1.0.6 fd00:1::6 --/
+/// pod  10.1.0.5 fd00:1::5 -- cni0 10.1.0.1 fd00:1::1  [host]  up0 192.0.2.1 fd00:2::1 -- 192.0.2.9 fd00:2::9
+/// client pod2 10.1.0.6 fd00:1::6 --/
 /// ```
 pub struct Lab {
     pub pod: Machine,

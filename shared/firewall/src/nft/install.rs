@@ -1,0 +1,114 @@
+//! The installation of an attachment's rules.
+
+use netlink::{Refusal, Socket};
+
+use super::batch::Batch;
+use super::element::{Element, Record};
+use super::installed::{Installed, unique};
+use super::layout::{self, Layout, Table};
+use super::retry::{Attempt, plain};
+use super::{own, query};
+use crate::owner::Owner;
+use crate::rules::{Mark, Rules};
+
+/// The installation of an attachment's rules, which may take several tries.
+pub(super) struct Change<'a> {
+    socket: &'a Socket,
+    owner: &'a Owner,
+    rules: &'a Rules,
+    records: &'a [Record],
+    layout: Layout,
+    label: String,
+}
+
+impl<'a> Change<'a> {
+    pub(super) fn new(socket: &'a Socket, owner: &'a Owner, rules: &'a Rules, records: &'a [Record]) -> Self {
+        let layout = Layout::of(rules.kind(), records, mark_of(rules));
+        Self { socket, owner, rules, records, layout, label: owner.label() }
+    }
+
+    /// Adds all that is wanted. With `replace`, what others or an earlier ADD hold of it is deleted before.
+    pub(super) fn attempt(&self, replace: bool) -> Attempt {
+        let (socket, table) = (self.socket, self.rules.kind().table());
+        let generation = query::generation(socket).map_err(plain)?;
+        let missing = missing(socket, table, &self.layout).map_err(plain)?;
+        // Additions alone need not be bound to what was read: they fail if it is no longer so.
+        let bound = replace || !missing.rules.is_empty();
+        let mut batch = Batch::new(bound.then_some(generation));
+        if !missing.rules.is_empty() {
+            batch.add_table(table);
+        }
+        missing.chains.iter().for_each(|chain| batch.add_chain(table, *chain));
+        missing.sets.iter().for_each(|set| batch.add_set(table, set));
+        missing.rules.iter().for_each(|rule| batch.add_rule(table, rule));
+        if replace {
+            self.put_replacement(&mut batch).map_err(plain)?;
+        }
+        self.put_additions(&mut batch);
+        batch.commit(socket)
+    }
+
+    fn put_additions(&self, batch: &mut Batch) {
+        let (kind, table) = (self.rules.kind(), self.rules.kind().table());
+        let digest = self.owner.digest(kind.as_str());
+        batch.add_element(table, &Element::record(&digest, 0), &format!("{kind} {}", self.label));
+        for (index, record) in (1..).zip(self.records) {
+            batch.add_element(table, &Element::record(&digest, index), &record.to_string());
+        }
+        for element in unique(self.records) {
+            batch.add_element(table, &element, &self.label);
+        }
+        own_rules(self.owner, self.rules).iter().for_each(|rule| batch.add_rule(table, rule));
+    }
+
+    /// Deletes what this attachment has already, and what others have under a key that it needs.
+    fn put_replacement(&self, batch: &mut Batch) -> Result<(), Refusal> {
+        let kind = self.rules.kind();
+        let earlier =
+            Installed::read(self.socket, kind, self.owner.label(), self.owner.digest(kind.as_str()))?;
+        if earlier.places > 0 {
+            earlier.put_deletion(self.socket, kind.table(), batch)?;
+        }
+        for element in unique(self.records) {
+            let holder = query::comment_of(self.socket, kind.table(), &element)?;
+            let is_deleted = |label: &str| label == earlier.label && earlier.has(&element);
+            if holder.is_some_and(|label| !is_deleted(&label)) {
+                batch.delete_element(kind.table(), &element);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What of a layout is not there.
+pub(super) fn missing(socket: &Socket, table: Table, layout: &Layout) -> Result<Layout, Refusal> {
+    let mut missing = Layout::default();
+    for chain in &layout.chains {
+        let found = query::rules(socket, table, chain.name)?;
+        let wanted = layout.rules.iter().filter(|rule| rule.chain == chain.name);
+        let here = |rule: &layout::Rule| found.iter().any(|f| f.comment == rule.comment);
+        missing.rules.extend(wanted.filter(|rule| !here(rule)).cloned());
+    }
+    if !missing.rules.is_empty() {
+        missing.chains.clone_from(&layout.chains);
+        missing.sets.clone_from(&layout.sets);
+    }
+    Ok(missing)
+}
+
+/// The rules of an attachment that are its own.
+pub(super) fn own_rules(owner: &Owner, rules: &Rules) -> Vec<layout::Rule> {
+    match rules {
+        Rules::HostPorts(ports) if own::needed(ports) => own::rules(ports, &owner.label()),
+        _ => Vec::new(),
+    }
+}
+
+/// How the attachment's connections are marked.
+pub(super) fn mark_of(rules: &Rules) -> &Mark {
+    const DEFAULT: &Mark = &Mark::Bit(Mark::DEFAULT_BIT);
+    match rules {
+        Rules::HostPorts(ports) => &ports.mark,
+        _ => DEFAULT,
+    }
+}
