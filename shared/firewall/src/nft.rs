@@ -113,7 +113,7 @@ impl Nft {
         let mut lines = Vec::new();
         for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
             let failed = |r: Refusal| failure("list", owner, "read the ruleset", r);
-            let found = self.installed(owner, kind).map_err(failed)?;
+            let found = installed(&self.socket, owner, kind).map_err(failed)?;
             lines.extend(found.records.iter().map(Record::to_string));
         }
         Ok(lines)
