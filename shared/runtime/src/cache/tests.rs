@@ -1,5 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
+use proptest::prelude::*;
+
 use super::*;
 
 fn cache() -> (tempfile::TempDir, Cache) {
@@ -77,4 +79,22 @@ fn a_bare_result_of_libcnis_earliest_format_is_a_result() {
     fs::write(cache.file(&network().name, &of_libcni().at), text).unwrap();
     let entry = cache.load(&network().name, &of_libcni().at).unwrap().unwrap();
     assert_eq!(entry.result().unwrap().ips.len(), 1);
+}
+
+proptest! {
+    #[test]
+    fn arbitrary_files_are_borne(cut in 0..OF_LIBCNI.len(), byte: u8, text: Vec<u8>) {
+        let (_guard, cache) = cache();
+        fs::create_dir_all(cache.results()).unwrap();
+        let mut torn = OF_LIBCNI.as_bytes().to_vec();
+        torn[cut] = byte;
+        for text in [&OF_LIBCNI.as_bytes()[..cut], &torn, &text] {
+            fs::write(cache.file(&network().name, &of_libcni().at), text).unwrap();
+            if let Ok(Some(entry)) = cache.load(&network().name, &of_libcni().at) {
+                entry.result().ok();
+                entry.network().ok();
+            }
+            prop_assert!(cache.list().unwrap().len() <= 1);
+        }
+    }
 }

@@ -1,3 +1,5 @@
+use proptest::prelude::*;
+
 use super::*;
 
 fn problems(text: &str) -> Vec<String> {
@@ -56,4 +58,56 @@ fn a_key_that_is_there_twice_or_a_value_that_is_none_is_named() {
 #[test]
 fn a_text_that_is_nested_without_end_is_refused_and_not_followed() {
     assert!(parse(&"[".repeat(1 << 20)).0.is_none());
+}
+
+/// Pieces that make JSON, and pieces that spoil it.
+const PIECES: [&str; 27] = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"a\"",
+    "\"b\\n\"",
+    "1",
+    "-2.5e3",
+    "01",
+    "-",
+    "true",
+    "null",
+    "nul",
+    " ",
+    "\n",
+    "\t",
+    "//x\n",
+    "/*y*/",
+    "#z\n",
+    "\"",
+    "\\",
+    "'",
+    "é",
+    "\u{1}",
+    "\"\u{7f}\"",
+];
+
+proptest! {
+    #[test]
+    fn no_problem_is_found_in_what_the_strict_parser_takes_and_one_in_all_else(
+        pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 0..24),
+    ) {
+        let source = pieces.concat();
+        let strict = serde_json::from_str::<serde_json::Value>(&source).is_ok();
+        let twice = |problem: &Problem| problem.text.contains("a second time");
+        let (root, problems) = parse(&source);
+        prop_assert_eq!(strict, problems.iter().all(twice), "{:?}: {:?}", source, problems);
+        prop_assert!(root.is_some() || !problems.is_empty());
+    }
+
+    #[test]
+    fn arbitrary_text_is_borne(source in ".*") {
+        let (_, problems) = parse(&source);
+        let lines = source.split('\n').count();
+        prop_assert!(problems.iter().all(|problem| (1..=lines).contains(&problem.at.line)));
+    }
 }
