@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::{Attach, Network, Result, base64};
+use crate::{Attach, Network, Result};
 
 const KIND: &str = "cniCacheV1";
 
@@ -133,7 +134,7 @@ impl Cache {
         let stored = Storing {
             kind: KIND,
             container_id: &attach.at.container,
-            config: base64::encode(network.bytes()),
+            config: BASE64_STANDARD.encode(network.bytes()),
             if_name: &attach.at.ifname,
             network_name: &network.name,
             netns: attach.netns.as_deref(),
@@ -243,7 +244,8 @@ fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
         .map_err(|e| cni::Error::config(e.to_string()))?
         .netns(stored.netns)
         .args(stored.cni_args.into_iter().collect::<CniArgs>());
-    let config = base64::decode(&stored.config).ok_or_else(|| cni::Error::config("config is not Base64"))?;
+    let config = BASE64_STANDARD.decode(&stored.config);
+    let config = config.map_err(|e| cni::Error::config(format!("config is not Base64: {e}")))?;
     let mut attach = Attach { capability_args: stored.capability_args, ..attach };
     if attach.netns.is_none() {
         attach.netns = sandbox(&stored.result, &attach.at.ifname);

@@ -29,7 +29,6 @@
 #![warn(missing_docs)]
 
 mod attach;
-mod base64;
 mod cache;
 mod conf;
 mod conf_dir;
