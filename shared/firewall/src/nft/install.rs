@@ -88,11 +88,13 @@ pub(super) fn missing(socket: &Socket, table: Table, layout: &Layout) -> Result<
         let wanted = layout.rules.iter().filter(|rule| rule.chain == chain.name);
         let here = |rule: &layout::Rule| found.iter().any(|f| f.comment == rule.comment);
         missing.rules.extend(wanted.filter(|rule| !here(rule)).cloned());
+        // To add a chain that is there changes it, and the kernel makes whoever does so wait for a grace period.
+        missing.chains.extend(found.is_empty().then_some(*chain));
     }
-    if !missing.rules.is_empty() {
-        missing.chains.clone_from(&layout.chains);
-        missing.sets.clone_from(&layout.sets);
+    if missing.rules.is_empty() {
+        return Ok(Layout::default());
     }
+    missing.sets.clone_from(&layout.sets);
     Ok(missing)
 }
 
