@@ -40,9 +40,6 @@ const OPTIONS: &[&str] = &[
     "--in-interface",
     "-o",
     "--out-interface",
-    "-p",
-    "--protocol",
-    "--proto",
     "-m",
     "--match",
     "--sport",
@@ -153,6 +150,8 @@ mod tests {
             ("-t mangle", "-t"),
             ("-A INPUT", "-A"),
             ("-sfoo", "-sfoo"),
+            // The mapping says which protocol.
+            ("-p tcp", "-p"),
             ("-m bpf", "bpf"),
             ("-m", "not complete"),
             ("-s 1.2.3.4 !", "not complete"),

@@ -180,9 +180,10 @@ impl Line {
     }
 }
 
+/// Each table is a transaction of its own. The one that may be refused comes first: then nothing was changed.
 fn render(of_table: impl Fn(&str, &mut String)) -> String {
     let mut text = String::new();
-    for table in ["raw", "nat"] {
+    for table in ["nat", "raw"] {
         let mut lines = String::new();
         of_table(table, &mut lines);
         if !lines.is_empty() {

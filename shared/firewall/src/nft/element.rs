@@ -169,3 +169,54 @@ fn concatenated(parts: &[&[u8]]) -> Vec<u8> {
     }
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_all_that_its_elements_are_made_of() {
+        for text in [
+            "masquerade 10.1.0.5/24",
+            "masquerade fd00::5/64",
+            "map tcp 8080 to 10.1.0.5:80",
+            "map udp 192.0.2.1:53 to 10.1.0.5:53",
+            "map sctp [fd00:2::1]:7 to [fd00::5]:7",
+            "rule tcp 8080 to 10.1.0.5:80",
+            "hairpin 10.1.0.5 from 127.0.0.0/8",
+            "port veth0123 02:00:00:00:00:05",
+        ] {
+            let record: Record = text.parse().unwrap_or_else(|()| panic!("{text}"));
+            assert_eq!(record.to_string(), text);
+            assert_eq!(record.elements().is_empty(), text.starts_with("rule"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_none() {
+        for text in [
+            "",
+            "hostports cbr0/c1/eth0",
+            "masquerade cbr0/c1/eth0",
+            "masquerade 10.1.0.5",
+            "map tcp 8080",
+            "map icmp 1 to 10.1.0.5:80",
+            "map tcp 70000 to 10.1.0.5:80",
+            "map tcp 192.0.2.1:1 to [fd00::5]:1",
+            "map tcp 1 to 10.1.0.5:80 and more",
+            "port a/b 02:00:00:00:00:05",
+        ] {
+            assert_eq!(text.parse::<Record>(), Err(()), "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_as_the_kernel_concatenates_them() {
+        let element = |text: &str| text.parse::<Record>().unwrap().elements().remove(0);
+        let map = element("map udp 192.0.2.1:53 to 10.1.0.5:5353");
+        assert_eq!(map.key, [192, 0, 2, 1, 17, 0, 0, 0, 0, 53, 0, 0]);
+        assert_eq!(map.data, [10, 1, 0, 5, 0x14, 0xe9, 0, 0]);
+        assert_eq!(element("hairpin 10.1.0.5 from 10.1.0.0/24").key, [10, 1, 0, 5, 10, 1, 0, 0]);
+        assert_eq!(element("port eth0 02:00:00:00:00:05").key, *b"eth0\0\0\0\0\0\0\0\0\0\0\0\0");
+    }
+}
