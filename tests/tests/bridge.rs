@@ -106,6 +106,15 @@ fn the_bridge_is_a_gateway_when_asked_and_the_default_one_when_asked_for_that() 
 }
 
 #[test]
+fn a_new_bridge_can_ask_for_neighbours_at_once() {
+    beyond_reference!("bridge-dad");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    assert_eq!(lab.host().exec(&["ip", "-6", "addr", "show", "dev", "br0", "tentative"]), "");
+}
+
+#[test]
 fn a_container_reaches_another_machine_through_the_host() {
     let lab = Lab::new();
     let pod = lab.container("pod");

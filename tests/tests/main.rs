@@ -14,3 +14,4 @@ mod loopback;
 mod portmap;
 mod tuning;
 mod upgrade;
+mod upgrade_rules;

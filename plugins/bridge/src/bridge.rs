@@ -75,9 +75,11 @@ fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         Err(e) if vlan_filtering && e.is_unsupported() => return Err(without_vlans(e)),
         Err(e) => return Err(e.into()),
     };
-    // The host routes for the bridge; it does not learn routes from what containers advertise there.
-    let accept = format!("ipv6/conf/{}/accept_ra", bridge.name);
-    host.set_sysctls_if_present(&[(&accept, "0")])?;
+    // The host routes for the bridge; it does not learn routes from what containers advertise there. And it does not test
+    // its link-local address, which only it can have: until that is done, some 2 s, it asks for no neighbour when it
+    // forwards, and the first containers would not be reached from afar.
+    let [ra, dad] = ["accept_ra", "accept_dad"].map(|key| format!("ipv6/conf/{}/{key}", bridge.name));
+    host.set_sysctls_if_present(&[(&ra, "0"), (&dad, "0")])?;
     Ok(bridge)
 }
 

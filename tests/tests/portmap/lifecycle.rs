@@ -190,6 +190,18 @@ fn check_sees_a_mapping_that_another_container_has_taken_over() {
 }
 
 #[test]
+fn status_says_whether_a_port_could_be_mapped() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let status = lab.plugin("portmap").config(json!({"capabilities": {"portMappings": true}}));
+    status.status().ok();
+    status.clone().config(by("iptables")).status().ok();
+    lab.host().sh("mount --bind /dev/null $(readlink -f $(command -v iptables-restore))");
+    status.clone().status().ok();
+    status.config(by("iptables")).status().refused(50, "iptables");
+}
+
+#[test]
 fn a_failed_add_takes_its_rules_back() {
     beyond_reference!("rollback");
     let lab = Lab::new();

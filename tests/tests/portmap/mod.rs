@@ -3,6 +3,7 @@
 mod lifecycle;
 mod options;
 mod reach;
+mod udp;
 
 use serde_json::{Value, json};
 use suite::{Call, Chain, Container, Echo, Lab, Netns, under_test};

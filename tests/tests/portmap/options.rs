@@ -1,6 +1,6 @@
 //! What the keys of the configuration change.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use suite::{Lab, beyond_reference, golden, tcp_is_cut_off, tcp_says};
 
 use super::*;
@@ -38,14 +38,16 @@ fn with_masq_all_everybody_is_seen_under_the_hosts_address() {
     });
 }
 
-/// Counts what leaves with a bit of the mark, and what leaves with bit 13.
+/// Counts what leaves with bit 5 of a mark, the packet's or the connection's, and what leaves with bit 13.
 const COUNTERS: &str = "table inet eyes {
     counter asked {}
     counter usual {}
     chain postrouting {
         type filter hook postrouting priority 90
         meta mark & 0x20 == 0x20 counter name asked
+        ct mark & 0x20 == 0x20 counter name asked
         meta mark & 0x2000 == 0x2000 counter name usual
+        ct mark & 0x2000 == 0x2000 counter name usual
     }
 }";
 
@@ -55,7 +57,7 @@ fn has_counted(lab: &Lab, counter: &str) -> bool {
 }
 
 #[test]
-fn connections_that_need_source_nat_are_marked_with_the_bit_asked_for() {
+fn mapped_connections_are_marked_with_the_bit_asked_for() {
     with_each_backend(|lab, keys| {
         lab.host().exec(&["nft", COUNTERS]);
         let pod = lab.container("pod");
@@ -68,6 +70,53 @@ fn connections_that_need_source_nat_are_marked_with_the_bit_asked_for() {
         }
         assert!(has_counted(lab, "asked"));
         assert!(!has_counted(lab, "usual"));
+    });
+}
+
+#[test]
+fn a_chain_of_somebody_else_marks_and_masquerades() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for iptables in ["iptables", "ip6tables"] {
+        lab.host().sh(&format!(
+            "{iptables} -t nat -N MARK-MASQ; {iptables} -t nat -A MARK-MASQ -j MARK --set-xmark 0x20/0x20
+             {iptables} -t nat -A POSTROUTING -m mark --mark 0x20/0x20 -j MASQUERADE"
+        ));
+    }
+    network(&lab, &json!({"externalSetMarkChain": "MARK-MASQ"}), web()).add(&pod, "eth0").ok_result();
+    let _servers = serve_tcp(&pod, 80);
+    for gateway in GATEWAY {
+        assert_eq!(tcp_says(&pod, &at(gateway, 8080)), pod_sees(gateway));
+    }
+    lab.host().sh("iptables -t nat -F MARK-MASQ");
+    assert!(tcp_is_cut_off(&pod, &at(GATEWAY[0], 8080)), "nobody else marks");
+}
+
+/// Conditions of a backend that only the far machine fulfils.
+fn only_from_far(backend: &str) -> Value {
+    match backend {
+        "iptables" => {
+            json!({"backend": backend, "conditionsV4": ["-s", FAR[0]], "conditionsV6": ["-s", FAR[1]]})
+        }
+        _ => json!({"backend": backend, "conditionsV4": ["ip", "saddr", FAR[0]],
+                    "conditionsV6": [format!("ip6 saddr {}", FAR[1])]}),
+    }
+}
+
+#[test]
+fn conditions_are_for_their_own_mappings_only() {
+    with_each_backend(|lab, keys| {
+        let ([pod, open], far) = (["pod", "open"].map(|id| lab.container(id)), lab.machine("far"));
+        let conditions = only_from_far(keys["backend"].as_str().unwrap());
+        network(lab, &conditions, web()).add(&pod, "eth0").ok_result();
+        network(lab, keys, json!([port("tcp", 9090, 80)])).add(&open, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        let _open = [open.serve_tcp("open", "10.1.2.3:80"), open.serve_tcp("open", "[fd00:1:2::3]:80")];
+        for host in HOST {
+            assert!(tcp_says(&far, &at(host, 8080)).is_some_and(|answer| answer.starts_with("pod")));
+            assert!(tcp_is_cut_off(lab.host(), &at(host, 8080)));
+            assert!(tcp_says(lab.host(), &at(host, 9090)).is_some_and(|answer| answer.starts_with("open")));
+        }
     });
 }
 

@@ -114,6 +114,8 @@ impl Script {
         for chain in ["PREROUTING", "OUTPUT"] {
             self.share("nat", chain, "to this host", "-m addrtype --dst-type LOCAL", HOSTPORTS);
         }
+        // Before what the reference has there: a mapping of its may be stale, and ours is newer.
+        self.shared.iter_mut().for_each(|line| line.first = line.table == "nat");
     }
 
     fn share_mark(&mut self, bit: u8) {

@@ -182,23 +182,30 @@ impl Expressions {
 
     /// Whether the connection's destination was rewritten (`ct status dnat`).
     pub(super) fn was_dnatted(self) -> Self {
-        self.push("ct", [(NFTA_CT_DREG, Be32(R0)), (NFTA_CT_KEY, Be32(NFT_CT_STATUS))])
-            .bitwise(R0, &IPS_DST_NAT.to_ne_bytes(), &[0; 4])
-            .compare(R0, NFT_CMP_NEQ, &[0; 4])
+        self.load_ct(NFT_CT_STATUS, R0).bitwise(R0, &IPS_DST_NAT.to_ne_bytes(), &[0; 4]).compare(
+            R0,
+            NFT_CMP_NEQ,
+            &[0; 4],
+        )
     }
 
-    /// Whether a bit of the packet mark is set.
+    /// Whether a bit of the connection's mark is set. It is not the packet's: what others masquerade by that, kube-proxy
+    /// and the reference among them, must not take our connections for theirs.
     pub(super) fn marked(self, bit: u8) -> Self {
         let bit = (1_u32 << bit).to_ne_bytes();
-        self.load_meta(NFT_META_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
+        self.load_ct(NFT_CT_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
     }
 
-    /// Sets a bit of the packet mark, by way of a register.
+    /// Sets a bit of the connection's mark, by way of a register.
     pub(super) fn mark(self, bit: u8, register: u32) -> Self {
         let bit = 1_u32 << bit;
-        self.load_meta(NFT_META_MARK, register)
+        self.load_ct(NFT_CT_MARK, register)
             .bitwise(register, &(!bit).to_ne_bytes(), &bit.to_ne_bytes())
-            .push("meta", [(NFTA_META_KEY, Be32(NFT_META_MARK)), (NFTA_META_SREG, Be32(register))])
+            .push("ct", [(NFTA_CT_KEY, Be32(NFT_CT_MARK)), (NFTA_CT_SREG, Be32(register))])
+    }
+
+    fn load_ct(self, key: u32, register: u32) -> Self {
+        self.push("ct", [(NFTA_CT_DREG, Be32(register)), (NFTA_CT_KEY, Be32(key))])
     }
 
     pub(super) fn immediate(self, register: u32, value: &[u8]) -> Self {

@@ -84,7 +84,7 @@ impl SourceNat {
 /// How a mapped connection that needs source NAT is told apart on its way through the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// By this bit of the packet mark, 0 to 31 (the key `markMasqBit`).
+    /// By this bit of a mark, 0 to 31 (the key `markMasqBit`): the packet's with iptables, the connection's with nftables.
     Bit(u8),
     /// By jumping to a chain of somebody else, who does the source NAT too (the key `externalSetMarkChain`).
     /// The iptables backend only.
@@ -103,7 +103,7 @@ impl Mark {
     pub fn bit(bit: i64) -> Result<Self, String> {
         match u8::try_from(bit) {
             Ok(bit @ 0..=31) => Ok(Self::Bit(bit)),
-            _ => Err(format!("{bit} is not a bit of the packet mark: 0 to 31")),
+            _ => Err(format!("{bit} is not a bit of a mark: 0 to 31")),
         }
     }
 }
