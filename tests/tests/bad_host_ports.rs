@@ -137,3 +137,18 @@ fn results_before_portmap() {
     refuses(&lab, &call, "ADD", &rows);
     prev(call, homeless).add().refused(7, "eth0");
 }
+
+#[test]
+fn tools_of_iptables() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    lab.fake_plugin("iptables-restore", "echo 'the lock is lost' >&2; exit 4");
+    let call = key(portmap(&lab), "backend", json!("iptables"));
+    let rows = [
+        Bad("a tool that fails", 999, "the lock is lost", |c| c.env("PATH", "/run/lab/plugins")),
+        Bad("a tool that fails, by name", 999, "iptables-restore", |c| c.env("PATH", "/run/lab/plugins")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+    lab.host().sh("mount --bind /dev/null $(readlink -f $(command -v iptables-restore))");
+    call.add().refused(2, "iptables-restore");
+}

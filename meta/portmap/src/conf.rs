@@ -94,7 +94,10 @@ impl Conf {
 
 /// The addresses of the container's interface. A result may tell those of loopback too, and up to version 0.2.0 it does not
 /// say which interface has which.
-fn addresses(result: &AddResult, ifname: &IfName) -> Result<Vec<IpNetwork>> {
+///
+/// # Errors
+/// Code 7 if the result has none.
+pub fn addresses(result: &AddResult, ifname: &IfName) -> Result<Vec<IpNetwork>> {
     let place = result.container_interface(ifname);
     if place.is_none() && !result.interfaces.is_empty() {
         return Err(Error::config(format!("prevResult has no interface {ifname} in a sandbox"))

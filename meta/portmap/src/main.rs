@@ -30,7 +30,10 @@ impl Plugin for Portmap {
     }
 
     fn del(call: &Del<AsWritten>) -> Result<()> {
-        Sweep::start().remove(&Owner::new(&call.net.name, &call.at), Kind::HostPorts)
+        let prev = call.net.prev.as_ref();
+        let addresses = prev.and_then(|prev| conf::addresses(prev, &call.at.ifname).ok()).unwrap_or_default();
+        let sweep = Sweep::start().knowing(addresses.iter().map(|address| address.ip()));
+        sweep.remove(&Owner::new(&call.net.name, &call.at), Kind::HostPorts)
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {

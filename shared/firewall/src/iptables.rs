@@ -102,17 +102,18 @@ fn scripts(owner: &Owner, rules: &Rules) -> Result<Vec<(Tools, Script)>> {
 ///
 /// # Errors
 /// What the tool says.
-pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind) -> Result<()> {
+pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind) -> Result<bool> {
+    let mut any = false;
     if kind == Kind::SpoofCheck {
-        return Ok(());
+        return Ok(any);
     }
     for v4 in [true, false] {
         if has_legacy_nat(v4) {
             let tools = Tools::find(v4, "-legacy").or_else(|_| Tools::find(v4, ""))?;
-            remove(&tools, whose, kind).context(|| "remove the rules of iptables-legacy")?;
+            any |= remove(&tools, whose, kind).context(|| "remove the rules of iptables-legacy")?;
         }
     }
-    Ok(())
+    Ok(any)
 }
 
 /// Whether the legacy variant has a table nat in this namespace: the kernel makes it with its first use.
@@ -123,7 +124,7 @@ fn has_legacy_nat(v4: bool) -> bool {
     names.lines().any(|name| name == "nat")
 }
 
-fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<()> {
+fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<bool> {
     let _lock = NetNs::current()?.lock()?;
     let mut outcome = Ok(());
     for _ in 0..TRIES {
@@ -133,14 +134,14 @@ fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<()> {
         }
         let removal = Removal::of(&saved, whose, kind);
         if removal.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         outcome = tool::restore(&tools.restore, &removal.render());
         if !matches!(&outcome, Err(e) if !tool::is_hung(e)) {
             break;
         }
     }
-    outcome
+    outcome.map(|()| true)
 }
 
 /// Lists what is there, and makes the difference, while no other plugin does the same.

@@ -170,8 +170,13 @@ impl Nft {
     ///
     /// # Errors
     /// The kernel's refusal. That there is nothing is fine.
-    pub(crate) fn remove_foreign(&self, whose: &Whose<'_>, kind: Kind) -> Result<()> {
-        retry("other backends and the reference", "remove", |_| foreign::remove(&self.socket, whose, kind))
+    pub(crate) fn remove_foreign(&self, whose: &Whose<'_>, kind: Kind) -> Result<bool> {
+        let mut any = false;
+        retry("other backends and the reference", "remove", |_| {
+            any = foreign::remove(&self.socket, whose, kind)?;
+            Ok(())
+        })?;
+        Ok(any)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::{Attachment, Failures, NetworkName, Result};
+use netlink::{Protocol, Refusal, Socket};
 
 use crate::conntrack::{self, Direction};
 use crate::iptables;
@@ -19,12 +20,20 @@ use crate::rules::Kind;
 #[derive(Debug)]
 pub struct Sweep {
     nft: Option<Nft>,
+    known: Vec<IpAddr>,
 }
 
 impl Sweep {
     /// Begins. On a host without nf_tables there are only the legacy tables of iptables to look at.
     pub fn start() -> Self {
-        Self { nft: Nft::open().ok() }
+        Self { nft: Nft::open().ok(), known: Vec::new() }
+    }
+
+    /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
+    /// rules of iptables do not tell whose connections are to be forgotten.
+    #[must_use]
+    pub fn knowing(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        Self { known: addresses.into_iter().collect(), ..self }
     }
 
     /// Removes an attachment's rules of a kind, and forgets the connections that came by them.
@@ -52,27 +61,41 @@ impl Sweep {
         own: impl FnOnce(&Nft) -> Result<Vec<IpAddr>>,
     ) -> Result<()> {
         let mut failures = Failures::new();
+        let (mut addresses, mut foreign) = (BTreeSet::new(), false);
         if let Some(nft) = &self.nft {
-            let addresses = failures.note(own(nft)).unwrap_or_default();
-            failures.note(nft.remove_foreign(whose, kind));
-            failures.note(forget(nft, kind, addresses));
+            addresses.extend(failures.note(own(nft)).unwrap_or_default());
+            foreign |= failures.note(nft.remove_foreign(whose, kind)).unwrap_or_default();
         }
-        failures.note(iptables::remove_legacy(whose, kind));
+        foreign |= failures.note(iptables::remove_legacy(whose, kind)).unwrap_or_default();
+        // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
+        if foreign {
+            addresses.extend(&self.known);
+        }
+        failures.note(self.forget(kind, &addresses));
         failures.into_result()
     }
-}
 
-/// The container is gone, or its ports are: connections go with them. Those that it began are forgotten with
-/// its masquerade, those that led to it with its host ports.
-fn forget(nft: &Nft, kind: Kind, addresses: Vec<IpAddr>) -> Result<()> {
-    let direction = match kind {
-        Kind::Masquerade => Direction::Original,
-        Kind::HostPorts => Direction::Reply,
-        Kind::SpoofCheck => return Ok(()),
-    };
-    for address in BTreeSet::from_iter(addresses) {
-        conntrack::forget_container(nft.socket(), address, direction)
-            .map_err(|r| r.during("forget the connections of", address))?;
+    /// The container is gone, or its ports are: connections go with them. Those that it began are forgotten with its
+    /// masquerade, those that led to it with its host ports.
+    fn forget(&self, kind: Kind, addresses: &BTreeSet<IpAddr>) -> Result<()> {
+        let direction = match kind {
+            Kind::Masquerade => Direction::Original,
+            Kind::HostPorts => Direction::Reply,
+            Kind::SpoofCheck => return Ok(()),
+        };
+        let Some(first) = addresses.first() else { return Ok(()) };
+        let failed = |address: &IpAddr, r: Refusal| r.during("forget the connections of", address);
+        let opened;
+        let socket = match &self.nft {
+            Some(nft) => nft.socket(),
+            None => {
+                opened = Socket::open(Protocol::Netfilter).map_err(|r| failed(first, r))?;
+                &opened
+            }
+        };
+        for address in addresses {
+            conntrack::forget_container(socket, *address, direction).map_err(|r| failed(address, r))?;
+        }
+        Ok(())
     }
-    Ok(())
 }

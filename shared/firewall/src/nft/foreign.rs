@@ -26,11 +26,16 @@ const MASQUERADE: Table = table(NFPROTO_INET, "cni_plugins_masquerade");
 const HOST_PORTS: [Table; 2] = [table(NFPROTO_IPV4, "cni_hostport"), table(NFPROTO_IPV6, "cni_hostport")];
 const SPOOF_CHECK: Table = table(NFPROTO_BRIDGE, "nat");
 
-/// Removes what other backends installed, in one transaction. If there is nothing, nothing is written.
-pub(super) fn remove(socket: &Socket, whose: &Whose<'_>, kind: Kind) -> Attempt {
+/// Removes what other backends installed, in one transaction. If there is nothing, nothing is written. Gives whether there
+/// was.
+pub(super) fn remove(socket: &Socket, whose: &Whose<'_>, kind: Kind) -> Attempt<bool> {
     let mut batch = Batch::new(Some(query::generation(socket).map_err(plain)?));
     put_removal(socket, whose, kind, &mut batch).map_err(plain)?;
-    if batch.is_empty() { Ok(()) } else { batch.commit(socket) }
+    if batch.is_empty() {
+        return Ok(false);
+    }
+    batch.commit(socket)?;
+    Ok(true)
 }
 
 fn put_removal(socket: &Socket, whose: &Whose<'_>, kind: Kind, batch: &mut Batch) -> Result<(), Refusal> {

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const TRIES: u32 = 32;
 
 /// What one try of a transaction comes to: what was refused, and why.
-pub(super) type Attempt = Result<(), (String, Refusal)>;
+pub(super) type Attempt<T = ()> = Result<T, (String, Refusal)>;
 
 /// Tries until no other writer comes between. The closure is told whether a key that it needs was found
 /// taken.
