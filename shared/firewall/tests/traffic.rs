@@ -32,22 +32,25 @@ const ADDRESSES: &[&str] = &["10.1.0.5/24", "fd00:1::5/64"];
 fn a_host_port_leads_to_the_container_from_everywhere() {
     with_both(|lab, firewall| {
         install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
-        for (server_at, host, client, pod_sees, gateway) in [
-            ("10.1.0.5:80", "192.0.2.1:8080", "192.0.2.9", "10.1.0.1:8080", "10.1.0.1"),
-            ("[fd00:1::5]:80", "[fd00:2::1]:8080", "fd00:2::9", "[fd00:1::1]:8080", "fd00:1::1"),
+        let servers = ["10.1.0.5:80", "[fd00:1::5]:80"].map(|at| server(&lab.pod, at));
+        for (server, host, client, pod_sees, gateway) in [
+            (&servers[0], "192.0.2.1:8080", "192.0.2.9", "10.1.0.1:8080", "10.1.0.1"),
+            (&servers[1], "[fd00:2::1]:8080", "fd00:2::9", "[fd00:1::1]:8080", "fd00:1::1"),
         ] {
-            let server = server(&lab.pod, server_at);
-            assert_eq!(seen_source(&server, || lab.client.open(|| connect(host))), ip(client), "a client");
-            assert_eq!(seen_source(&server, || lab.pod.open(|| connect(host))), ip(gateway), "hairpin");
+            assert_eq!(seen_source(server, || lab.client.open(|| connect(host))), ip(client), "a client");
+            assert_eq!(seen_source(server, || lab.pod.open(|| connect(host))), ip(gateway), "hairpin");
             assert_eq!(
-                seen_source(&server, || lab.pod2.open(|| connect(pod_sees))),
+                seen_source(server, || lab.pod2.open(|| connect(pod_sees))),
                 ip(gateway),
                 "a neighbour"
             );
-            seen_source(&server, || connect(host));
+            seen_source(server, || connect(host));
         }
-        let server = server(&lab.pod, "10.1.0.5:80");
-        assert_eq!(seen_source(&server, || connect("127.0.0.1:8080")), ip("10.1.0.1"), "the host's loopback");
+        assert_eq!(
+            seen_source(&servers[0], || connect("127.0.0.1:8080")),
+            ip("10.1.0.1"),
+            "the host's loopback"
+        );
     });
 }
 
