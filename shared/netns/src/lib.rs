@@ -152,12 +152,17 @@ pub struct Lock {
     _file: File,
 }
 
+/// How often to try to come back.
+const TRIES_HOME: u32 = 100;
+
 /// The namespace to come back to.
 struct Home(NetNs);
 
 impl Drop for Home {
     fn drop(&mut self) {
-        if setns(&self.0.file, CloneFlags::CLONE_NEWNET).is_err() {
+        // The way back needs memory, too: what fails for lack of it may succeed a moment later.
+        let back = (0..TRIES_HOME).any(|_| setns(&self.0.file, CloneFlags::CLONE_NEWNET).is_ok());
+        if !back {
             // To go on in the container's namespace would do to it what was meant for the host.
             process::abort();
         }
