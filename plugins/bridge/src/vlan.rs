@@ -22,6 +22,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
                 name: &port,
                 mtu: Some(bridge.mtu),
                 master: Some(bridge.index),
+                group: None,
                 peer,
             })?;
             host.link(&name)?

@@ -29,8 +29,7 @@ pub fn veth(host: &Namespace, network: &NetworkName, at: &Attachment, netns: Opt
 pub fn stale_veths<R>(host: &Namespace, call: &Gc<R>) -> Result<()> {
     let mut failures = Failures::new();
     for link in host.nl.links()? {
-        let stale = veth::owner(&link, &call.net.name).is_some_and(|(id, ifname)| !call.is_valid(id, ifname));
-        if stale && link.is("veth") {
+        if link.is("veth") && veth::is_stale(&link, call) {
             failures.note(host.nl.delete_link(&link));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use cni::{Attachment, Code, Error, NetworkName, Result, Undo};
+use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
 use netlink::{Link, LinkChange, Mac, Peer};
 
 use crate::Namespace;
@@ -50,17 +50,35 @@ pub fn create(
 ) -> Result<Veth> {
     let name = host_name(network, at);
     let peer = Peer { name: &at.ifname, mac: spec.mac, netns: Some(sandbox.as_fd()) };
-    let pair = netlink::Veth { name: &name, mtu: spec.mtu, master: spec.master, peer };
-    let link = host
-        .nl
-        .create_veth(&pair)
-        .map_err(|e| if e.is_exists() { taken(sandbox, at, &name) } else { e.into() })?;
+    let group = Some(group(network));
+    let pair = netlink::Veth { name: &name, mtu: spec.mtu, master: spec.master, group, peer };
+    let link = host.nl.create_veth(&pair).map_err(|e| match e {
+        e if e.is_exists() => taken(sandbox, at, &name),
+        e if e.is_unanswered() => withdraw(host, &name, e.into()),
+        e => e.into(),
+    })?;
     let (nl, made) = (host.nl.clone(), link.clone());
     undo.push(move || nl.delete_link(&made));
     if let Some(alias) = alias(network, at) {
-        host.nl.change_link(&link, &LinkChange { alias: Some(&alias), ..LinkChange::NONE })?;
+        let named = LinkChange { alias: Some(&alias), group: Some(0), ..LinkChange::NONE };
+        host.nl.change_link(&link, &named)?;
     }
     Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })
+}
+
+/// Deletes a pair that may have been made: the kernel's answer was lost. One with an alias is of an earlier ADD.
+fn withdraw(host: &Namespace, name: &str, error: Error) -> Error {
+    let made = host.nl.link(name).map(|link| link.filter(|link| link.alias.is_empty()));
+    match made.and_then(|link| link.map_or(Ok(()), |link| host.nl.delete_link(&link))) {
+        Ok(()) => error,
+        Err(left) => error.detail(format!("roll back: {left}")),
+    }
+}
+
+/// The group that a pair of a network is in from its making until it has its alias, which no link can be made with:
+/// whoever is killed in between leaves one that GC finds. Those whose alias would be too long stay in it.
+fn group(network: &NetworkName) -> u32 {
+    (fnv1a([network.as_str()]) as u32) | 1
 }
 
 /// To be asked before the first effect of an ADD that makes an interface.
@@ -105,8 +123,18 @@ fn alias(network: &NetworkName, at: &Attachment) -> Option<String> {
     Some(format!("{ALIAS} {network} {} {}", at.container, at.ifname)).filter(|alias| alias.len() <= ALIAS_MAX)
 }
 
+/// Whether a link is of an attachment of a network that is not among the valid ones.
+pub fn is_stale<R>(link: &Link, call: &Gc<R>) -> bool {
+    let network = &call.net.name;
+    match owner(link, network) {
+        Some((container, ifname)) => !call.is_valid(container, ifname),
+        None if !link.alias.is_empty() || link.group != group(network) => false,
+        None => call.valid.iter().all(|at| host_name(network, at) != link.name),
+    }
+}
+
 /// The attachment of a network that a link belongs to by its alias: container id and interface name.
-pub fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a str)> {
+fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a str)> {
     let (container, ifname) = link
         .alias
         .strip_prefix(ALIAS)?

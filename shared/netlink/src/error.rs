@@ -10,12 +10,13 @@ use nix::errno::Errno;
 pub struct Refusal {
     cause: io::Error,
     kernel_text: Option<String>,
+    answered: bool,
 }
 
 impl Refusal {
     /// With the kernel's explanation, if it gave one (the extended ACK's NLMSGERR_ATTR_MSG).
     pub fn new(cause: io::Error, kernel_text: Option<String>) -> Self {
-        Self { cause, kernel_text }
+        Self { cause, kernel_text, answered: true }
     }
 
     /// What was not the kernel's doing.
@@ -25,7 +26,13 @@ impl Refusal {
 
     /// Says what the request was for: an operation, and the object it was on.
     pub fn during(self, operation: &'static str, subject: impl Display) -> Error {
-        Error { operation, subject: subject.to_string(), cause: self.cause, kernel_text: self.kernel_text }
+        let Self { cause, kernel_text, answered } = self;
+        Error { operation, subject: subject.to_string(), cause, kernel_text, answered }
+    }
+
+    /// Says that it is not the kernel's answer to the request: that was not sent, or its answer was lost.
+    pub(crate) fn unanswered(self) -> Self {
+        Self { answered: false, ..self }
     }
 
     /// The kernel's error number, if it is one of the kernel.
@@ -47,6 +54,7 @@ pub struct Error {
     subject: String,
     cause: io::Error,
     kernel_text: Option<String>,
+    answered: bool,
 }
 
 impl Error {
@@ -58,6 +66,16 @@ impl Error {
     /// The kernel's explanation, if it gave one.
     pub fn kernel_text(&self) -> Option<&str> {
         self.kernel_text.as_deref()
+    }
+
+    /// Whether the kernel's answer is not known: the request may have been carried out all the same.
+    pub fn is_unanswered(&self) -> bool {
+        !self.answered
+    }
+
+    /// Says that the kernel's answer to an earlier request is what is not known.
+    pub(crate) fn unanswered(self) -> Self {
+        Self { answered: false, ..self }
     }
 
     /// Whether something did not happen in time.

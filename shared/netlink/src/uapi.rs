@@ -88,6 +88,7 @@ pub const IFLA_OPERSTATE: u16 = 16;
 pub const IFLA_LINKINFO: u16 = 18;
 pub const IFLA_IFALIAS: u16 = 20;
 pub const IFLA_AF_SPEC: u16 = 26;
+pub const IFLA_GROUP: u16 = 27;
 pub const IFLA_NET_NS_FD: u16 = 28;
 pub const IFLA_EXT_MASK: u16 = 29;
 pub const IFLA_PROMISCUITY: u16 = 30;

@@ -101,7 +101,8 @@ mod tests {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
             let nl = Netlink::open().unwrap();
             let peer = Peer { name: "b", mac: None, netns: None };
-            let veth = nl.create_veth(&Veth { name: "a", mtu: None, master: None, peer }).unwrap();
+            let veth =
+                nl.create_veth(&Veth { name: "a", mtu: None, master: None, group: None, peer }).unwrap();
             test(&nl, &veth);
         });
         thread.join().unwrap();

@@ -33,7 +33,13 @@ fn a_veth_is_born_with_its_peer_in_the_other_namespace_and_becomes_a_bridge_port
         assert_eq!((bridge.mac, bridge.is("bridge"), bridge.up), (Some(mac), true, true));
         let peer = Peer { name: "eth0", mac: Some(Mac::local([9; 5])), netns: Some(container.as_fd()) };
         let veth = host
-            .create_veth(&Veth { name: "veth0", mtu: Some(1400), master: Some(bridge.index), peer })
+            .create_veth(&Veth {
+                name: "veth0",
+                mtu: Some(1400),
+                master: Some(bridge.index),
+                group: None,
+                peer,
+            })
             .unwrap();
         assert_eq!((veth.master, veth.mtu, veth.up), (Some(bridge.index), 1400, true));
         let eth0 = inside.link("eth0").unwrap().unwrap();
@@ -79,8 +85,13 @@ fn a_veth_is_born_with_its_peer_in_the_other_namespace_and_becomes_a_bridge_port
 #[test]
 fn a_refusal_names_the_operation_the_object_and_the_kernels_reason() {
     in_two_namespaces(|host, _, _| {
-        let veth =
-            |name| Veth { name, mtu: None, master: None, peer: Peer { name: "p", mac: None, netns: None } };
+        let veth = |name| Veth {
+            name,
+            mtu: None,
+            master: None,
+            group: None,
+            peer: Peer { name: "p", mac: None, netns: None },
+        };
         host.create_veth(&veth("a")).unwrap();
         let error = host.create_veth(&veth("a")).unwrap_err();
         assert!(error.is_exists());

@@ -2,9 +2,9 @@
 
 use super::{Link, header, put_optional};
 use crate::uapi::{
-    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_FILTERING, IFLA_IFALIAS,
-    IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_TXQLEN,
-    RTM_DELLINK, RTM_NEWLINK,
+    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_FILTERING, IFLA_GROUP,
+    IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
+    IFLA_TXQLEN, RTM_DELLINK, RTM_NEWLINK,
 };
 use crate::wire::Message;
 use crate::{Mac, Netlink, Result, error};
@@ -30,6 +30,8 @@ pub struct LinkChange<'a> {
     pub name: Option<&'a str>,
     /// A text for people.
     pub alias: Option<&'a str>,
+    /// The number of the group that it becomes one of; 0 for none in particular.
+    pub group: Option<u32>,
 }
 
 impl LinkChange<'_> {
@@ -44,6 +46,7 @@ impl LinkChange<'_> {
         tx_queue_len: None,
         name: None,
         alias: None,
+        group: None,
     };
 
     fn flags(&self) -> (u32, u32) {
@@ -66,6 +69,7 @@ impl Netlink {
         let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, link.index, flags, mask));
         put_optional(&mut message, IFLA_MTU, change.mtu);
         put_optional(&mut message, IFLA_MASTER, change.master);
+        put_optional(&mut message, IFLA_GROUP, change.group);
         put_optional(&mut message, IFLA_TXQLEN, change.tx_queue_len);
         if let Some(mac) = change.mac {
             message.put(IFLA_ADDRESS, &mac.bytes());

@@ -4,9 +4,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::{Link, header, put_optional};
 use crate::uapi::{
-    AF_UNSPEC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_FILTERING, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND,
-    IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, RTM_NEWLINK,
-    VETH_INFO_PEER,
+    AF_UNSPEC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_FILTERING, IFLA_GROUP, IFLA_IFNAME, IFLA_INFO_DATA,
+    IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD, NLM_F_CREATE, NLM_F_ECHO,
+    NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
 };
 use crate::wire::Message;
 use crate::{Mac, Netlink, Result, error};
@@ -20,6 +20,8 @@ pub struct Veth<'a> {
     pub mtu: Option<u32>,
     /// The index of the bridge that this end becomes a port of.
     pub master: Option<u32>,
+    /// The number of the group that this end is one of. None: 0, of no group in particular.
+    pub group: Option<u32>,
     /// The other end.
     pub peer: Peer<'a>,
 }
@@ -59,6 +61,7 @@ impl Netlink {
         if let Some(master) = veth.master {
             message.put_u32(IFLA_MASTER, master);
         }
+        put_optional(&mut message, IFLA_GROUP, veth.group);
         let Peer { name, mac, netns } = veth.peer;
         message.nest(IFLA_LINKINFO, |m| {
             m.put_str(IFLA_INFO_KIND, "veth");
@@ -79,7 +82,7 @@ impl Netlink {
         let made =
             self.create(message, "create veth", veth.name, &format!("{} with peer {name}", veth.name))?;
         // It becomes a port after the kernel has told of its making, yet within the request.
-        Ok(Link { master: veth.master, ..made })
+        Ok(Link { master: veth.master, group: veth.group.unwrap_or_default(), ..made })
     }
 
     /// Makes a bridge, up, and returns it.
@@ -103,10 +106,9 @@ impl Netlink {
         let outcome = self.socket.request(message, |_, payload| link = Link::parse(payload));
         outcome.map_err(|r| r.during(operation, subject))?;
         // Kernels before 6.2 do not honour NLM_F_ECHO for links.
-        match link.map_or_else(|| self.link(name), |link| Ok(Some(link)))? {
-            Some(link) => Ok(link),
-            None => Err(error::Refusal::from(nix::errno::Errno::ENODEV).during(operation, subject)),
-        }
+        let link = link.map_or_else(|| self.link(name), |link| Ok(Some(link)));
+        link.map_err(error::Error::unanswered)?
+            .ok_or_else(|| error::Refusal::from(nix::errno::Errno::ENODEV).during(operation, subject))
     }
 }
 

@@ -6,9 +6,9 @@ mod create;
 use crate::uapi::{
     AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALLMULTI, IFLA_ALT_IFNAME,
     IFLA_BR_VLAN_DEFAULT_PVID, IFLA_BR_VLAN_FILTERING, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_EXT_MASK,
-    IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND,
-    IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PROMISCUITY,
-    IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
+    IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
+    IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE,
+    IFLA_PROMISCUITY, IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
 };
 use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u16, read_u32};
 use crate::{Mac, Netlink, Result};
@@ -49,6 +49,8 @@ pub struct Link {
     pub state: OperState,
     /// The text for people (`ip link set alias`). Empty if there is none.
     pub alias: String,
+    /// The number of the group that it is in (`ip link set group`); 0 for none in particular.
+    pub group: u32,
     /// `veth`, `bridge`, ...; none for a physical one and loopback.
     pub kind: Option<String>,
     /// The index of the bridge (or bond, VRF) that it is a port of.
@@ -93,6 +95,7 @@ impl Link {
         match kind {
             IFLA_IFNAME => self.name = read_str(value).unwrap_or_default().to_owned(),
             IFLA_IFALIAS => self.alias = read_str(value).unwrap_or_default().to_owned(),
+            IFLA_GROUP => self.group = read_u32(value).unwrap_or_default(),
             IFLA_ADDRESS => self.mac = Mac::read(value),
             IFLA_MTU => self.mtu = read_u32(value).unwrap_or_default(),
             IFLA_PROMISCUITY => self.promiscuity = read_u32(value).unwrap_or_default(),

@@ -86,7 +86,7 @@ impl Socket {
     pub fn request(&self, mut message: Message, mut reply: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
         message.add_flags(NLM_F_ACK);
         let sequence = self.next_sequence();
-        self.send_message(&mut message, sequence)?;
+        self.send_message(&mut message, sequence).map_err(Refusal::unanswered)?;
         let deadline = Instant::now() + ANSWER;
         let mut outcome = None;
         while outcome.is_none() {
@@ -97,7 +97,8 @@ impl Socket {
                         kind => reply(kind, frame.payload),
                     }
                 }
-            })?;
+            })
+            .map_err(Refusal::unanswered)?;
         }
         outcome.unwrap_or(Ok(()))
     }

@@ -48,7 +48,7 @@ pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
 /// A veth pair within one namespace: the first end is up.
 pub fn pair(nl: &Netlink, name: &str, peer: &str) -> (Link, Link) {
     let peer_end = Peer { name: peer, mac: None, netns: None };
-    let made = nl.create_veth(&Veth { name, mtu: None, master: None, peer: peer_end }).unwrap();
+    let made = nl.create_veth(&Veth { name, mtu: None, master: None, group: None, peer: peer_end }).unwrap();
     (made, nl.link(peer).unwrap().unwrap())
 }
 
