@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use cni::{
-    Add, AddResult, Attachment, Check, Code, Del, Error, Failures, Gc, IpConfig, NetworkName, Plugin, Result,
-    Status, Undo,
+    Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Result, Status,
+    Undo,
 };
 use ipnetwork::IpNetwork;
 
@@ -60,7 +60,10 @@ impl Plugin for HostLocal {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let store = Store::open(&call.conf.data_dir, &call.net.name)?;
-        let leases = store.map_or(Ok(Vec::new()), |mut store| store.leases_of(&call.at))?;
+        let leases = match store {
+            Some(mut store) => store.leases_of(&call.at)?.0,
+            None => Vec::new(),
+        };
         let leased = |ip| leases.iter().any(|lease| lease.ip == ip);
         let reported = |ip| call.prev.addresses().any(|address| address.ip() == ip);
         let ours = |ip| call.conf.sets.iter().any(|set| set.range_of(ip).is_some());
@@ -100,7 +103,7 @@ impl Plugin for HostLocal {
 /// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).
 fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
     let of_ours = |lease: &&Lease| call.conf.sets.iter().any(|set| set.range_of(lease.ip).is_some());
-    let leases = store.leases_of(&call.at)?;
+    let (leases, _) = store.leases_of(&call.at)?;
     let held: Vec<&Lease> = leases.iter().filter(of_ours).collect();
     let Some(Lease { owner, .. }) = held.first() else { return Ok(()) };
     let ips: Vec<String> = held.iter().map(|lease| lease.ip.to_string()).collect();
@@ -122,8 +125,8 @@ fn release(
     meant: impl Fn(IpAddr) -> bool,
 ) -> Result<()> {
     let Some(mut store) = Store::open(data_dir, network)? else { return Ok(()) };
-    let mut failures = Failures::new();
-    for lease in store.leases_of(at)?.iter().filter(|lease| meant(lease.ip)) {
+    let (leases, mut failures) = store.leases_of(at)?;
+    for lease in leases.iter().filter(|lease| meant(lease.ip)) {
         failures.note(store.release(lease));
     }
     failures.into_result()

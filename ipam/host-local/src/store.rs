@@ -42,6 +42,26 @@ pub struct Store {
     _lock: File,
 }
 
+/// What went wrong with single files.
+#[derive(Debug, Default)]
+pub struct Trouble {
+    /// Those that could not be read: they may be leases, of whomever.
+    pub unread: Failures,
+    /// Those that could not be removed, or are no files.
+    pub others: Failures,
+}
+
+impl Trouble {
+    /// All of it.
+    ///
+    /// # Errors
+    /// What went wrong with any file.
+    pub fn into_result(mut self) -> Result<()> {
+        self.others.note(self.unread.into_result());
+        self.others.into_result()
+    }
+}
+
 impl Store {
     /// Locks a network's leases. The directory is made if there is none.
     ///
@@ -69,19 +89,20 @@ impl Store {
     }
 
     /// The leases of an attachment, by address. If there are none: those of its container that name no interface.
+    /// Beside them, what went wrong with files that may be such leases, too.
     ///
     /// # Errors
     /// Code 5: what failed on which file.
-    pub fn leases_of(&mut self, at: &Attachment) -> Result<Vec<Lease>> {
+    pub fn leases_of(&mut self, at: &Attachment) -> Result<(Vec<Lease>, Failures)> {
         let exact = Owner::from(at);
         let old = exact.any_interface();
-        let mut found = match self.indexed(&[&exact, &old]) {
-            Some(found) => found,
+        let (mut found, failures) = match self.indexed(&[&exact, &old]) {
+            Some(found) => (found, Failures::new()),
             None => self.search(&[&exact, &old])?,
         };
         found.sort_by_key(|lease| lease.ip);
         let (exact, old): (Vec<_>, Vec<_>) = found.into_iter().partition(|lease| lease.owner == exact);
-        Ok(if exact.is_empty() { old } else { exact })
+        Ok((if exact.is_empty() { old } else { exact }, failures))
     }
 
     /// Asks the index. None if it cannot say.
@@ -90,7 +111,7 @@ impl Store {
         let mut found = Vec::new();
         for &owner in owners {
             for ip in index.find(&owner.content()).ok()?? {
-                if matches!(self.dir.read(ip), Ok(Content::Lease(holder)) if holder == *owner) {
+                if matches!(self.dir.read(ip).ok()?, Content::Lease(holder) if holder == *owner) {
                     found.push(Lease { ip, owner: owner.clone() });
                 }
             }
@@ -98,49 +119,61 @@ impl Store {
         Some(found)
     }
 
-    /// Reads every lease. A file that cannot be read is nobody's here, and is reported by GC.
-    fn search(&mut self, owners: &[&Owner]) -> Result<Vec<Lease>> {
+    /// Reads every lease.
+    fn search(&mut self, owners: &[&Owner]) -> Result<(Vec<Lease>, Failures)> {
         let mut found = Vec::new();
-        self.retain(|ip, owner| {
+        let trouble = self.retain(|ip, owner| {
             if owners.contains(&owner) {
                 found.push(Lease { ip, owner: owner.clone() });
             }
             true
         })?;
-        Ok(found)
+        Ok((found, trouble.unread))
     }
 
     /// Reads every lease, releases those that are not to be kept, removes what crashes left, and makes the index anew.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read. The value: what went wrong with single files.
-    pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<Failures> {
+    pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<Trouble> {
         (self.index, self.changed) = (None, true);
         let ips = self.dir.addresses()?;
-        let mut failures = Failures::new();
-        failures.note(self.dir.remove(NEW));
+        let mut trouble = Trouble::default();
+        trouble.others.note(self.dir.remove(NEW));
         let mut index = Index::begin(self.dir.path(), ips.len()).ok();
         for ip in ips {
-            match self.settle(ip, &mut keep) {
-                Ok(Some(owner)) => note(&mut index, |index| index.insert(&owner.content(), ip)),
-                Ok(None) => {}
-                Err(error) => {
-                    index = None;
-                    failures.note(Err::<(), _>(error));
+            let owner = match self.dir.read(ip) {
+                Ok(content) => trouble.others.note(self.settle(ip, content, &mut keep)),
+                Err(e) => {
+                    let path = self.dir.lease(ip);
+                    trouble.unread.note::<Option<Owner>, _>(Err(Error::io(
+                        format!("read lease {}", path.display()),
+                        &e,
+                    )))
                 }
+            };
+            match owner {
+                Some(Some(owner)) => note(&mut index, |index| index.insert(&owner.content(), ip)),
+                Some(None) => {}
+                None => index = None,
             }
         }
         self.index = index;
-        Ok(failures)
+        Ok(trouble)
     }
 
     /// Keeps a lease, and gives its owner, or removes it.
-    fn settle(&self, ip: IpAddr, keep: &mut impl FnMut(IpAddr, &Owner) -> bool) -> Result<Option<Owner>> {
-        let path = self.dir.lease(ip);
-        match self.dir.read(ip).map_err(|e| Error::io(format!("read lease {}", path.display()), &e))? {
+    fn settle(
+        &self,
+        ip: IpAddr,
+        content: Content,
+        keep: &mut impl FnMut(IpAddr, &Owner) -> bool,
+    ) -> Result<Option<Owner>> {
+        match content {
             Content::Lease(owner) if keep(ip, &owner) => Ok(Some(owner)),
             Content::Lease(_) | Content::Torn => self.dir.remove(&ip.to_string()).map(|_| None),
             Content::NotAFile => {
+                let path = self.dir.lease(ip);
                 Err(Error::new(Code::Io, format!("lease {} is not a regular file", path.display())))
             }
         }

@@ -43,7 +43,7 @@ impl Lab {
 
     fn del(&self, container: &str) {
         let mut store = self.store();
-        for lease in store.leases_of(&at(container)).unwrap() {
+        for lease in store.leases_of(&at(container)).unwrap().0 {
             store.release(&lease).unwrap();
         }
     }
@@ -55,7 +55,7 @@ impl Lab {
     }
 
     fn held(&self, container: &str) -> Vec<String> {
-        let leases = self.store().leases_of(&at(container)).unwrap();
+        let leases = self.store().leases_of(&at(container)).unwrap().0;
         leases.into_iter().map(|lease| lease.ip.to_string()).collect()
     }
 
@@ -274,7 +274,7 @@ fn the_index_grows_with_the_leases() {
     for n in 0..2000u32 {
         let mut store = lab.store();
         let at = at(&format!("c{n}"));
-        assert!(store.leases_of(&at).unwrap().is_empty());
+        assert!(store.leases_of(&at).unwrap().0.is_empty());
         store.reserve(&at, &[IpAddr::V4((0x0a00_0000 + n).into())]).unwrap();
     }
     assert!((0..2000).all(|n| lab.held(&format!("c{n}")).len() == 1));
