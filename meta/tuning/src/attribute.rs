@@ -38,31 +38,27 @@ impl Attribute {
     /// # Errors
     /// Code 7 if it is none that the link can have, 2 if the link does not have the attribute, naming key and value.
     pub fn set(self, sandbox: &Namespace, link: &Link, undo: &mut Undo) -> Result<()> {
-        self.apply(sandbox, link).context(|| self)?;
+        // Before the change: it may have been made also where the kernel's answer was lost.
         if let Some(before) = self.of(link) {
             let (sandbox, link) = (sandbox.clone(), link.clone());
-            undo.push(move || before.restore(&sandbox, &link));
+            undo.push(move || before.restore(&sandbox, &link).context(|| format!("restore {before}")));
         }
-        Ok(())
-    }
-
-    /// Gives a link the value back that it had.
-    ///
-    /// # Errors
-    /// As [`Attribute::set`].
-    pub fn restore(self, sandbox: &Namespace, link: &Link) -> Result<()> {
-        self.apply(sandbox, link).context(|| format!("restore {self}"))
-    }
-
-    fn apply(self, sandbox: &Namespace, link: &Link) -> Result<()> {
-        sandbox.nl.change_link(link, &self.change()).map_err(|e| {
+        self.restore(sandbox, link).map_err(|e| {
             let code = match &e {
                 e if e.is_invalid() => Code::InvalidConfig,
                 e if e.is_unsupported() => Code::UnsupportedField,
                 _ => Code::Internal,
             };
-            Error::from(e).with_code(code)
+            Error::from(e).with_code(code).context(self)
         })
+    }
+
+    /// Gives a link the value back that it had.
+    ///
+    /// # Errors
+    /// The kernel's refusal, or that its answer is not known.
+    pub fn restore(self, sandbox: &Namespace, link: &Link) -> netlink::Result<()> {
+        sandbox.nl.change_link(link, &self.change())
     }
 
     fn change(self) -> LinkChange<'static> {

@@ -87,11 +87,18 @@ impl Saved {
 pub struct Backup {
     dir: PathBuf,
     name: String,
+    /// What is being written. It tells its network, so that GC knows whose it is after a kill.
+    new: String,
 }
 
 impl Backup {
-    pub fn new(dir: &Path, at: &Attachment) -> Self {
-        Self { dir: dir.to_owned(), name: file_name(at) }
+    pub fn new(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
+        Self::named(dir, network, file_name(at))
+    }
+
+    fn named(dir: &Path, network: &NetworkName, name: String) -> Self {
+        let new = format!("{}{name}", new_prefix(network));
+        Self { dir: dir.to_owned(), name, new }
     }
 
     /// Keeps what the interface was like.
@@ -125,10 +132,8 @@ impl Backup {
     /// Code 5: what failed on which file.
     pub fn remove(&self) -> Result<()> {
         let mut failures = Failures::new();
-        for path in [self.path(), self.new_path()] {
-            let removed = missing_is_fine(fs::remove_file(&path));
-            failures.note(removed.map_err(|e| Error::io(format!("remove backup {}", path.display()), &e)));
-        }
+        failures.note(remove(&self.path()));
+        failures.note(remove(&self.new_path()));
         failures.into_result()
     }
 
@@ -137,7 +142,7 @@ impl Backup {
     }
 
     fn new_path(&self) -> PathBuf {
-        self.dir.join(format!(".{}.new", self.name))
+        self.dir.join(&self.new)
     }
 
     fn read(&self) -> Result<Option<Vec<u8>>> {
@@ -160,6 +165,16 @@ impl Backup {
 /// As the reference names it. Both names were checked, and neither has a slash in it.
 fn file_name(at: &Attachment) -> String {
     format!("{}_{}.json", at.container, at.ifname)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = missing_is_fine(fs::remove_file(path));
+    removed.map_err(|e| Error::io(format!("remove backup {}", path.display()), &e))
+}
+
+/// No name of a network has a `~` in it.
+fn new_prefix(network: &NetworkName) -> String {
+    format!(".new.{network}~")
 }
 
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -197,22 +212,27 @@ pub fn remove_stale<R>(dir: &Path, call: &Gc<R>) -> Result<()> {
         return Ok(());
     };
     let valid: HashSet<String> = call.valid.iter().map(file_name).collect();
-    let mut failures = Failures::new();
+    let (mut failures, unfinished) = (Failures::new(), new_prefix(&call.net.name));
     for entry in entries {
         let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
-        let backup = Backup { dir: dir.to_owned(), name };
-        if !backup.name.starts_with('.') && !valid.contains(&backup.name) && backup.is_of(&call.net.name) {
-            failures.note(backup.remove());
+        if let Some(of) = name.strip_prefix(&unfinished) {
+            if !valid.contains(of) {
+                failures.note(remove(&dir.join(&name)));
+            }
+        } else if !name.starts_with('.') && !valid.contains(&name) {
+            let backup = Backup::named(dir, &call.net.name, name);
+            if failures.note(backup.is_of(&call.net.name)) == Some(true) {
+                failures.note(backup.remove());
+            }
         }
     }
     failures.into_result()
 }
 
 impl Backup {
-    fn is_of(&self, network: &NetworkName) -> bool {
-        let saved = fs::read(self.path()).ok().as_deref().and_then(parse);
-        saved.is_some_and(|saved| saved.network == network.as_str())
+    fn is_of(&self, network: &NetworkName) -> Result<bool> {
+        Ok(self.load()?.is_some_and(|saved| saved.network == network.as_str()))
     }
 }
 
@@ -230,8 +250,12 @@ mod tests {
         }
     }
 
+    fn net() -> NetworkName {
+        NetworkName::parse("net").unwrap()
+    }
+
     fn saved(netns: &str, before: &[Attribute]) -> Saved {
-        Saved::new(before.iter().copied(), &NetworkName::parse("net").unwrap(), Path::new(netns))
+        Saved::new(before.iter().copied(), &net(), Path::new(netns))
     }
 
     const BEFORE: [Attribute; 5] = [
@@ -245,7 +269,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_what_is_restored() {
         let dir = tempfile::tempdir().unwrap();
-        let backup = Backup::new(&dir.path().join("tuning"), &at("c"));
+        let backup = Backup::new(&dir.path().join("tuning"), &net(), &at("c"));
         assert_eq!(backup.load().unwrap(), None);
         let mut undo = Undo::new();
         backup.save(saved("/n", &BEFORE), &mut undo).unwrap();
@@ -276,7 +300,7 @@ mod tests {
     #[test]
     fn the_first_of_two_in_a_chain_saw_the_values_to_restore() {
         let dir = tempfile::tempdir().unwrap();
-        let backup = Backup::new(dir.path(), &at("c"));
+        let backup = Backup::new(dir.path(), &net(), &at("c"));
         let mut first = Undo::new();
         backup.save(saved("/n", &[Attribute::Mtu(1500)]), &mut first).unwrap();
         let mut second = Undo::new();
@@ -300,7 +324,7 @@ mod tests {
     #[test]
     fn a_file_cut_short_holds_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let backup = Backup::new(dir.path(), &at("c"));
+        let backup = Backup::new(dir.path(), &net(), &at("c"));
         for torn in ["", "{\n \"mac\": \"02"] {
             fs::write(backup.path(), torn).unwrap();
             assert_eq!(backup.load().unwrap(), None);
@@ -310,7 +334,7 @@ mod tests {
     #[test]
     fn an_id_too_long_for_a_file_name_has_no_backup() {
         let dir = tempfile::tempdir().unwrap();
-        let backup = Backup::new(dir.path(), &at(&"c".repeat(255)));
+        let backup = Backup::new(dir.path(), &net(), &at(&"c".repeat(255)));
         assert_eq!(backup.load().unwrap(), None);
         backup.remove().unwrap();
         let refused = backup.save(saved("/n", &BEFORE), &mut Undo::new()).unwrap_err();

@@ -41,7 +41,7 @@ impl Plugin for Tuning {
             let link = sandbox.link(&call.at.ifname)?;
             let before = wanted.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns);
-            Backup::new(&conf.data_dir, &call.at).save(saved, undo)?;
+            Backup::new(&conf.data_dir, &call.net.name, &call.at).save(saved, undo)?;
             for attribute in &wanted {
                 attribute.set(&sandbox, &link, undo)?;
             }
@@ -50,18 +50,22 @@ impl Plugin for Tuning {
     }
 
     fn del(call: &Del<RawConf>) -> Result<()> {
-        let backup = Backup::new(&call.conf.data_dir()?, &call.at);
-        let mut failures = Failures::new();
+        let backup = Backup::new(&call.conf.data_dir()?, &call.net.name, &call.at);
+        let (mut failures, mut again) = (Failures::new(), false);
         if let Some(saved) = backup.load()?
             && let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())?
             && let Some(link) = sandbox.nl.link(&call.at.ifname)?
         {
             for attribute in saved.attributes() {
-                failures.note(attribute.restore(&sandbox, &link));
+                let restored = attribute.restore(&sandbox, &link);
+                again |= restored.as_ref().is_err_and(netlink::Error::is_unanswered);
+                failures.note(restored.context(|| format!("restore {attribute}")));
             }
         }
         // Also after what the kernel refused: it would refuse again, and hold up all further plugins of the chain.
-        failures.note(backup.remove());
+        if !again {
+            failures.note(backup.remove());
+        }
         failures.into_result()
     }
 
