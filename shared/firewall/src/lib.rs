@@ -116,16 +116,11 @@ impl Firewall {
     pub fn install(&self, owner: &Owner, rules: &Rules, undo: &mut Undo) -> Result<()> {
         self.admit(rules)?;
         let (owned, kind) = (owner.clone(), rules.kind());
+        // Before the change: iptables makes one for each family, and nftables' may be made though its answer was lost.
+        undo.push(move || Sweep::start().remove(&owned, kind));
         match &self.through {
-            Through::Iptables(iptables) if kind != Kind::SpoofCheck => {
-                // One call a family: the second one may fail.
-                undo.push(move || Sweep::start().remove(&owned, kind));
-                iptables.install(owner, rules)?;
-            }
-            through => {
-                through.nft(|nft| nft.install(owner, rules))?;
-                undo.push(move || Sweep::start().remove(&owned, kind));
-            }
+            Through::Iptables(iptables) if kind != Kind::SpoofCheck => iptables.install(owner, rules)?,
+            through => through.nft(|nft| nft.install(owner, rules))?,
         }
         if let Rules::HostPorts(ports) = rules {
             self.forget(ports)?;

@@ -23,6 +23,7 @@ use std::net::IpAddr;
 
 use cni::{Code, Error, Result};
 use netlink::{Protocol, Refusal, Socket};
+use nix::errno::Errno;
 
 use crate::leftovers::Whose;
 use crate::owner::{Owner, network_prefix};
@@ -50,6 +51,11 @@ impl Nft {
         let this = Self { socket: Socket::open(Protocol::Netfilter)? };
         query::generation(&this.socket)?;
         Ok(this)
+    }
+
+    /// Whether [`Nft::open`] failed because the kernel has no nf_tables: it knows the protocol not, or not that subsystem.
+    pub(crate) fn is_missing(error: &netlink::Error) -> bool {
+        error.is_unsupported() || error.errno() == Some(Errno::EINVAL)
     }
 
     /// The socket, which conntrack is spoken through as well.

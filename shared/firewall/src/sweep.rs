@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use cni::{Attachment, Failures, NetworkName, Result};
+use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
 use netlink::{Protocol, Refusal, Socket};
 
 use crate::conntrack::{self, Direction};
@@ -19,14 +19,19 @@ use crate::rules::Kind;
 /// are deleted as well: then both wait at once.
 #[derive(Debug)]
 pub struct Sweep {
-    nft: Option<Nft>,
+    /// None: the kernel has no nf_tables.
+    nft: netlink::Result<Option<Nft>>,
     known: Vec<IpAddr>,
 }
 
 impl Sweep {
     /// Begins. On a host without nf_tables there are only the legacy tables of iptables to look at.
     pub fn start() -> Self {
-        Self { nft: Nft::open().ok(), known: Vec::new() }
+        let nft = match Nft::open().map_err(|r| r.during("open", "nf_tables")) {
+            Err(e) if Nft::is_missing(&e) => Ok(None),
+            opened => opened.map(Some),
+        };
+        Self { nft, known: Vec::new() }
     }
 
     /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
@@ -62,10 +67,12 @@ impl Sweep {
     ) -> Result<()> {
         let mut failures = Failures::new();
         let (mut addresses, mut foreign) = (BTreeSet::new(), false);
-        if let Some(nft) = &self.nft {
+        if let Ok(Some(nft)) = &self.nft {
             addresses.extend(failures.note(own(nft)).unwrap_or_default());
             foreign |= failures.note(nft.remove_foreign(whose, kind)).unwrap_or_default();
         }
+        // There may be rules behind it.
+        failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
         foreign |= failures.note(iptables::remove_legacy(whose, kind)).unwrap_or_default();
         // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
         if foreign {
@@ -87,8 +94,8 @@ impl Sweep {
         let failed = |address: &IpAddr, r: Refusal| r.during("forget the connections of", address);
         let opened;
         let socket = match &self.nft {
-            Some(nft) => nft.socket(),
-            None => {
+            Ok(Some(nft)) => nft.socket(),
+            _ => {
                 opened = Socket::open(Protocol::Netfilter).map_err(|r| failed(first, r))?;
                 &opened
             }

@@ -1,6 +1,6 @@
 //! The iptables tools, as processes.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -48,28 +48,40 @@ fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<String>
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(fail)?;
     let (done, outcome) = mpsc::channel();
-    let (mut stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let input = input.to_owned();
-    let reader = thread::spawn(move || {
-        // A tool that has failed does not read on: what it says about it counts, not the broken pipe.
-        let _ = stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
-        let errors = thread::spawn(move || text(stderr));
+    let reader = thread::Builder::new().spawn(move || {
+        let fed = feed(stdin, &input);
+        let errors = thread::Builder::new().spawn(move || text(stderr).unwrap_or_default());
         let output = text(stdout);
-        let _ = done.send((output, errors.join().unwrap_or_default()));
+        let errors = errors.map(|reader| reader.join().unwrap_or_default());
+        let _ = done.send(fed.and(output).and_then(|output| Ok((output, errors?))));
     });
-    let Ok((output, errors)) = outcome.recv_timeout(deadline) else {
+    let reader = reader.map_err(|e| {
+        let _ = child.kill().and_then(|()| child.wait());
+        fail(e)
+    })?;
+    let Ok(texts) = outcome.recv_timeout(deadline) else {
         return Err(stop(child, &name, deadline));
     };
     let status = child.wait().map_err(fail)?;
     let _ = reader.join();
+    let (output, errors) = texts.map_err(fail)?;
     if status.success() { Ok(output) } else { Err(failure(&name, status, &errors)) }
 }
 
-fn text(pipe: Option<impl Read>) -> String {
+fn feed(pipe: Option<impl Write>, input: &str) -> io::Result<()> {
+    match pipe.map_or(Ok(()), |mut pipe| pipe.write_all(input.as_bytes())) {
+        // A tool that has failed does not read on: what it says about it counts.
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        fed => fed,
+    }
+}
+
+fn text(pipe: Option<impl Read>) -> io::Result<String> {
     let mut bytes = Vec::new();
-    // What can be read of it is better than nothing.
-    let _ = pipe.map(|mut pipe| pipe.read_to_end(&mut bytes));
-    String::from_utf8_lossy(&bytes).into_owned()
+    pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Whether an error is that a tool did not end: there is no use in trying again then.

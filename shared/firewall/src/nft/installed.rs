@@ -1,6 +1,6 @@
 //! What an attachment has in the ruleset.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use netlink::{Refusal, Socket};
@@ -83,7 +83,7 @@ pub(super) fn own_rules(socket: &Socket, label: &str) -> Result<Vec<u64>, Refusa
 /// The elements of records, each once: of two mappings of the same port the last one counts.
 pub(super) fn unique(records: &[Record]) -> Vec<Element> {
     let mut elements: Vec<Element> = Vec::new();
-    let mut places = HashMap::new();
+    let mut places = BTreeMap::new();
     for element in records.iter().flat_map(Record::elements) {
         let place = places.entry((element.set.name.clone(), element.key.clone())).or_insert(elements.len());
         if *place == elements.len() {
