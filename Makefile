@@ -1,11 +1,12 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm demo bench lint install dist clean
+.PHONY: build test test-vm demo bench sweep lint install dist clean
 
 build:    ; scripts/build
 test:     ; scripts/test
 test-vm:  ; scripts/test-vm
 demo:     ; scripts/demo
 bench:    ; scripts/bench
+sweep:    ; scripts/sweep
 lint:     ; scripts/lint
 install:  ; scripts/install "$(DESTDIR)"
 dist:     ; scripts/dist

@@ -27,6 +27,7 @@ pub struct Call {
     config: Value,
     stdin: Option<Vec<u8>>,
     env: BTreeMap<String, String>,
+    under: Vec<String>,
 }
 
 impl Call {
@@ -34,7 +35,14 @@ impl Call {
         let config = json!({"cniVersion": "1.0.0", "name": "net", "type": plugin});
         let env = [("PATH", PATH), ("CNI_IFNAME", "eth0")];
         let env = env.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let call = Self { dir: PathBuf::new(), plugin: plugin.to_owned(), config, stdin: None, env };
+        let call = Self {
+            dir: PathBuf::new(),
+            plugin: plugin.to_owned(),
+            config,
+            stdin: None,
+            env,
+            under: Vec::new(),
+        };
         call.in_dir(&under_test().dir)
     }
 
@@ -100,6 +108,12 @@ impl Call {
         self
     }
 
+    /// The command that starts the plugin: its path is the last argument. Empty: none.
+    pub fn under(mut self, argv: &[String]) -> Self {
+        self.under = argv.to_vec();
+        self
+    }
+
     pub fn add(&self) -> Outcome {
         self.run("ADD")
     }
@@ -147,7 +161,7 @@ impl Call {
 
     /// The process of that run, for whoever wants to start it otherwise: stdin and stdout are pipes.
     pub fn process(&self) -> Command {
-        let mut process = Command::new(self.executable());
+        let mut process = self.command();
         process.env_clear().envs(&self.env).stdin(Stdio::piped()).stdout(Stdio::piped());
         process
     }
@@ -155,6 +169,15 @@ impl Call {
     /// What the process reads on stdin.
     pub fn input(&self) -> Vec<u8> {
         self.stdin.clone().unwrap_or_else(|| self.config.to_string().into_bytes())
+    }
+
+    fn command(&self) -> Command {
+        let Some((program, arguments)) = self.under.split_first() else {
+            return Command::new(self.executable());
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).arg(self.executable());
+        command
     }
 
     fn executable(&self) -> PathBuf {

@@ -26,6 +26,7 @@ mod mounts;
 mod netns;
 mod outcome;
 mod snapshot;
+pub mod sweep;
 mod tool;
 mod traffic;
 mod under_test;

@@ -75,7 +75,8 @@ impl Outcome {
         Ok(error)
     }
 
-    fn judged(&self) -> Result<CniError, String> {
+    /// The one error object of a failure, or what is wrong with it.
+    pub(crate) fn judged(&self) -> Result<CniError, String> {
         if self.exit != Some(1) {
             return Err("a failure is exit code 1".to_owned());
         }

@@ -43,7 +43,7 @@ impl Snapshot {
                 |title: &str, lines| sections.insert(format!("{}: {title}", netns.name()), lines);
             section("rtnetlink", rtnetlink(netns));
             section("bridge VLANs", lines(&netns.exec(&["bridge", "vlan", "show"])));
-            section("nftables", lines(&netns.exec(&["nft", "list", "ruleset"])));
+            section("nftables", without_counts(&netns.exec(&["nft", "list", "ruleset"])));
             section("iptables-legacy", legacy(netns));
             section("sysctls", sysctls(netns));
         }
@@ -78,6 +78,20 @@ impl Snapshot {
 
 fn lines(text: &str) -> Vec<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
+}
+
+/// Rules count what they see: `counter packets N bytes N`.
+fn without_counts(ruleset: &str) -> Vec<String> {
+    let line = |line: String| {
+        let words = line.split(' ');
+        let counted = |word: &&str| !["packets", "bytes"].contains(word) && word.parse::<u64>().is_err();
+        if line.contains("counter packets") {
+            words.filter(counted).collect::<Vec<_>>().join(" ")
+        } else {
+            line
+        }
+    };
+    lines(ruleset).into_iter().map(line).collect()
 }
 
 /// Links, addresses, routes and rules without what the kernel changes by itself.

@@ -1,0 +1,51 @@
+//! Hits the plugins at every system call, and prints what came of it as the tables of docs/reliability.md.
+//!
+//!     sweep [--every N] [--only NAME]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::env;
+use std::process::ExitCode;
+use std::thread::available_parallelism;
+
+use suite::sweep::{Kind, Outcomes, Plan, Subject, VERBS};
+use suite::under_test;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let option = |name| arguments.iter().skip_while(|argument| *argument != name).nth(1);
+    let only = option("--only").map_or("", String::as_str);
+    let every = option("--every").and_then(|n| n.parse().ok()).unwrap_or(1);
+    let subjects =
+        Subject::all().into_iter().filter(|subject| subject.name.contains(only) && is_there(subject));
+    let workers = available_parallelism().map_or(1, usize::from);
+    let plan = Plan { subjects: subjects.collect(), every, workers };
+    let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
+    faults(&plan, &outcomes);
+    kills(&plan, &outcomes);
+    ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
+}
+
+fn is_there(subject: &Subject) -> bool {
+    subject.target()["type"].as_str().is_some_and(|name| under_test().dir.join(name).exists())
+}
+
+fn faults(plan: &Plan, outcomes: &Outcomes) {
+    println!(
+        "| plugin | verb | faults | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
+    );
+    for ((_, subject, verb), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Fault) {
+        let name = plan.subjects[*subject].name;
+        let (tried, succeeded) = (count.tried, count.succeeded);
+        let (kept, after) = (count.clean_at_once, count.clean_after);
+        println!("| {name} | {} | {tried} | {succeeded} | {kept} | {after} |", VERBS[*verb]);
+    }
+}
+
+fn kills(plan: &Plan, outcomes: &Outcomes) {
+    println!("\n| plugin | verb | kills | no torn lease | clean after DEL or GC |\n|---|---|--:|--:|--:|");
+    for ((_, subject, verb), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Kill) {
+        let name = plan.subjects[*subject].name;
+        let (tried, whole, after) = (count.tried, count.clean_at_once, count.clean_after);
+        println!("| {name} | {} | {tried} | {whole} | {after} |", VERBS[*verb]);
+    }
+}

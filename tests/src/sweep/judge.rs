@@ -1,0 +1,104 @@
+//! Whether a plugin kept its promise after a fault or a kill.
+
+use super::case::Case;
+use super::scene::Scene;
+
+/// What came of one case.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// The run succeeded in spite of the fault.
+    pub succeeded: bool,
+    /// What is wrong right after the run: nothing of it may be for a fault, all for a kill.
+    pub at_once: Option<String>,
+    /// What is wrong after DEL (or GC, where that was tried).
+    pub after_remedy: Option<String>,
+    /// The container is not as before, and need not be: GC cannot restore an interface, for it knows no namespace.
+    pub worn: bool,
+}
+
+impl Verdict {
+    /// What an operator would complain about.
+    pub fn fault(&self) -> Option<&str> {
+        self.at_once.as_deref().or(self.after_remedy.as_deref())
+    }
+}
+
+/// What cleans up after a kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    Del,
+    Gc,
+}
+
+/// A verb with a fault: it succeeds and is right, or fails with one error object and leaves nothing. None: not reached.
+pub fn fault(scene: &Scene, verb: &str, case: &Case) -> Option<Verdict> {
+    let prev = scene.prepare(verb);
+    let attached = if verb == "CHECK" { scene.changes() } else { String::new() };
+    let Some(run) = scene.hit(verb, prev.as_ref(), case) else {
+        scene.del().ok();
+        return None;
+    };
+    let succeeded = run.succeeded();
+    let at_once = match verb {
+        _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
+        "ADD" if succeeded => {
+            let check = scene.check(&run.ok_result());
+            (!check.succeeded()).then(|| format!("CHECK disagrees: {}", check.stdout))
+        }
+        // A failed removal has the right to leave what it could not remove.
+        "DEL" | "GC" if !succeeded => None,
+        "GC" => left(&scene.changes_of_the_host()),
+        "CHECK" => (scene.changes() != attached).then(|| "CHECK changed the state".to_owned()),
+        _ => left(&scene.changes()),
+    };
+    let at_once = at_once.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) });
+    let after_remedy = match (verb, succeeded) {
+        // It has been the remedy itself.
+        ("GC", true) => None,
+        ("GC", false) => remedy(scene, Remedy::Gc, true),
+        _ => remedy(scene, Remedy::Del, false),
+    };
+    Some(Verdict { succeeded, at_once, after_remedy, worn: verb == "GC" && scene.is_worn() })
+}
+
+/// A verb that is killed: what is left is whole, the remedy removes it, and an ADD finds nothing in its way.
+pub fn kill(scene: &Scene, verb: &str, case: &Case, with: Remedy) -> Option<Verdict> {
+    let prev = scene.prepare(verb);
+    let Some(_) = scene.hit(verb, prev.as_ref(), case) else {
+        scene.del().ok();
+        return None;
+    };
+    let torn = scene.torn_leases();
+    let at_once = (!torn.is_empty()).then(|| format!("torn: {torn:?}"));
+    let of_gc = verb == "GC" || with == Remedy::Gc;
+    let cleaned = remedy(scene, with, of_gc);
+    let worn = of_gc && scene.is_worn();
+    let after_remedy = cleaned.or_else(|| if worn { None } else { attaches_again(scene) });
+    Some(Verdict { succeeded: false, at_once, after_remedy, worn })
+}
+
+/// Cleans up, and looks whether it did: `of_gc` means that the container is gone, and with it what is in its namespace.
+fn remedy(scene: &Scene, with: Remedy, of_gc: bool) -> Option<String> {
+    let run = if with == Remedy::Gc { scene.gc() } else { scene.del() };
+    if !run.succeeded() || !run.stdout.trim().is_empty() {
+        return Some(format!("{} failed: {}", run.what, run.stdout));
+    }
+    left(&if of_gc { scene.changes_of_the_host() } else { scene.changes() })
+}
+
+fn attaches_again(scene: &Scene) -> Option<String> {
+    let run = scene.add();
+    if !run.succeeded() {
+        return Some(format!("the next ADD failed: {}", run.stdout));
+    }
+    let check = scene.check(&run.ok_result());
+    if !check.succeeded() {
+        return Some(format!("CHECK disagrees with the next ADD: {}", check.stdout));
+    }
+    let del = scene.del();
+    (!del.succeeded()).then(|| format!("the DEL of the next ADD failed: {}", del.stdout))
+}
+
+fn left(changes: &str) -> Option<String> {
+    (!changes.is_empty()).then(|| format!("left:\n{changes}"))
+}

@@ -1,0 +1,13 @@
+//! Sweeps: a plugin hit at every one of its system calls, by strace, from outside.
+
+mod case;
+mod judge;
+mod pool;
+mod scene;
+mod subject;
+
+pub use case::{Case, Fault, Syscall, faults, kills, own_calls};
+pub use judge::{Remedy, Verdict, fault, kill};
+pub use pool::{Count, Kind, Outcomes, Plan, VERBS};
+pub use scene::Scene;
+pub use subject::Subject;

@@ -1,0 +1,163 @@
+//! Many cases at once, each worker in a lab of its own.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use super::case::{Case, faults, kills};
+use super::judge::{self, Remedy, Verdict};
+use super::scene::Scene;
+use super::subject::Subject;
+use crate::under_test;
+
+/// What is done to a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Fault,
+    Kill,
+}
+
+/// One line of the figures: subject and verb, by their place in the plan.
+type Row = (Kind, usize, usize);
+
+/// How many of a row came out how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Count {
+    pub tried: u32,
+    pub succeeded: u32,
+    /// Nothing was wrong right after the run.
+    pub clean_at_once: u32,
+    /// Nothing was wrong after the remedy.
+    pub clean_after: u32,
+}
+
+/// What is to be swept.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub subjects: Vec<Subject>,
+    /// Only each `every`-th case.
+    pub every: usize,
+    pub workers: usize,
+}
+
+/// What came of a plan.
+#[derive(Debug, Default)]
+pub struct Outcomes {
+    pub counts: BTreeMap<Row, Count>,
+    pub findings: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+struct Job {
+    row: Row,
+    case: Case,
+    remedy: Remedy,
+}
+
+/// The verbs of the protocol that change or look at something.
+pub const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
+
+/// The reference has no GC and no STATUS (docs/reference-quirks.md#gc, #status).
+fn verbs() -> &'static [&'static str] {
+    if under_test().reference { &VERBS[..3] } else { &VERBS }
+}
+
+impl Plan {
+    /// Runs all cases. `report` is told of each finding as it comes.
+    pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes {
+        let jobs = self.jobs();
+        let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Outcomes::default()));
+        thread::scope(|scope| {
+            for _ in 0..self.workers {
+                scope.spawn(|| self.work(&jobs, &next, &outcomes, &report));
+            }
+        });
+        outcomes.into_inner().expect("no worker panics")
+    }
+
+    fn jobs(&self) -> Vec<Job> {
+        let all = self.subjects.iter().enumerate().flat_map(|(index, subject)| {
+            // A lab belongs to its thread.
+            let jobs = thread::scope(|scope| scope.spawn(|| jobs_of(index, subject)).join());
+            jobs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        all.step_by(self.every).collect()
+    }
+
+    fn work(
+        &self,
+        jobs: &[Job],
+        next: &AtomicUsize,
+        outcomes: &Mutex<Outcomes>,
+        report: &(impl Fn(&str) + Sync),
+    ) {
+        let mut scene: Option<(usize, Scene)> = None;
+        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let (_, subject, verb) = job.row;
+            if scene.as_ref().is_none_or(|(of, _)| *of != subject) {
+                // The old lab is left before a new one is entered.
+                drop(scene.take());
+                scene = Some((subject, Scene::new(&self.subjects[subject])));
+            }
+            let Some((_, lab)) = &scene else { continue };
+            let verdict = catch_unwind(AssertUnwindSafe(|| job.judge(lab))).unwrap_or_else(|panic| {
+                let text = panic.downcast_ref::<String>().map_or("panic", String::as_str).to_owned();
+                Some(Verdict { at_once: Some(text.clone()), after_remedy: Some(text), ..Verdict::default() })
+            });
+            let Some(verdict) = verdict else { continue };
+            if let Some(fault) = verdict.fault() {
+                let line = format!(
+                    "{} {}: {}, then {:?}: {fault}",
+                    self.subjects[subject].name, VERBS[verb], job.case, job.remedy
+                );
+                report(&line);
+                // What is left must not be found again.
+                drop(scene.take());
+                outcomes.lock().expect("no worker panics").findings.push(line);
+            }
+            if verdict.worn {
+                drop(scene.take());
+            }
+            outcomes.lock().expect("no worker panics").counts.entry(job.row).or_default().note(&verdict);
+        }
+    }
+}
+
+fn jobs_of(index: usize, subject: &Subject) -> Vec<Job> {
+    let scene = Scene::new(subject);
+    let mut jobs = Vec::new();
+    for (place, verb) in verbs().iter().enumerate() {
+        let calls = scene.calls_of(verb);
+        let job = |kind, remedy| move |case| Job { row: (kind, index, place), case, remedy };
+        jobs.extend(faults(&calls).into_iter().map(job(Kind::Fault, Remedy::Del)));
+        if ["ADD", "DEL", "GC"].contains(verb) {
+            let remedies =
+                if under_test().reference { &[Remedy::Del][..] } else { &[Remedy::Del, Remedy::Gc] };
+            for remedy in remedies {
+                jobs.extend(kills(&calls).into_iter().map(job(Kind::Kill, *remedy)));
+            }
+        }
+    }
+    jobs
+}
+
+impl Job {
+    fn judge(&self, scene: &Scene) -> Option<Verdict> {
+        let (kind, _, verb) = self.row;
+        match kind {
+            Kind::Fault => judge::fault(scene, VERBS[verb], &self.case),
+            Kind::Kill => judge::kill(scene, VERBS[verb], &self.case, self.remedy),
+        }
+    }
+}
+
+impl Count {
+    fn note(&mut self, verdict: &Verdict) {
+        self.tried += 1;
+        self.succeeded += u32::from(verdict.succeeded);
+        self.clean_at_once += u32::from(verdict.at_once.is_none());
+        self.clean_after += u32::from(verdict.after_remedy.is_none());
+    }
+}

@@ -1,0 +1,171 @@
+//! A lab in which a plugin can be hit again and again.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use super::case::{Case, Syscall, own_calls};
+use super::subject::Subject;
+use crate::{Call, Container, Lab, Outcome, Snapshot, under_test};
+
+/// The interface that is attached.
+const IFNAME: &str = "eth0";
+
+/// A machine where all that attachments share is there already: one attachment stays all the time, and one has come
+/// and gone. What a sweep finds changed is of the attachment that was hit.
+#[derive(Debug)]
+pub struct Scene {
+    lab: Lab,
+    stays: Container,
+    victim: Container,
+    call: Call,
+    delegate: bool,
+    before: Snapshot,
+}
+
+impl Scene {
+    pub fn new(subject: &Subject) -> Self {
+        let lab = Lab::new();
+        let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
+        attach(&subject.plugins, &stays);
+        let (call, prev) = attach(&subject.plugins, &victim);
+        call.clone().config(json!({"prevResult": prev})).del().ok();
+        if let Some(name) = subject.delegate {
+            lab.fake_plugin(name, &hook(name));
+        }
+        let before = lab.snapshot();
+        Self { lab, stays, victim, call, delegate: subject.delegate.is_some(), before }
+    }
+
+    /// The plugin's own calls in a run that nothing happens to.
+    pub fn calls_of(&self, verb: &str) -> Vec<Syscall> {
+        let prev = self.prepare(verb);
+        self.run(verb, prev.as_ref(), Some("trace=all"));
+        let calls = own_calls(&self.trace());
+        self.del().ok();
+        calls
+    }
+
+    /// Brings about what a verb needs: an attachment, for all but ADD and STATUS.
+    pub fn prepare(&self, verb: &str) -> Option<Value> {
+        (!["ADD", "STATUS"].contains(&verb)).then(|| self.call.add().ok_result())
+    }
+
+    /// Runs a verb with a fault. None: its place was not reached.
+    pub fn hit(&self, verb: &str, prev: Option<&Value>, case: &Case) -> Option<Outcome> {
+        let run = self.run(verb, prev, Some(&case.injection()));
+        case.happened_in(&self.trace()).then_some(run)
+    }
+
+    pub fn add(&self) -> Outcome {
+        self.call.add()
+    }
+
+    pub fn del(&self) -> Outcome {
+        self.call.del()
+    }
+
+    pub fn check(&self, prev: &Value) -> Outcome {
+        self.run("CHECK", Some(prev), None)
+    }
+
+    /// A GC to which the victim is unknown.
+    pub fn gc(&self) -> Outcome {
+        self.run("GC", None, None)
+    }
+
+    /// What differs from before the attachment.
+    pub fn changes(&self) -> String {
+        self.lab.snapshot().since(&self.before)
+    }
+
+    /// The same, but for what is in the container's namespace: that is gone when GC is called.
+    pub fn changes_of_the_host(&self) -> String {
+        let mut of_the_host = true;
+        let changes = self.changes();
+        let lines = changes.split_inclusive('\n').filter(|line| {
+            if !line.starts_with(' ') {
+                of_the_host = !line.starts_with(&format!("{}:", self.victim.id));
+            }
+            of_the_host
+        });
+        lines.collect()
+    }
+
+    /// Whether the container is not as before.
+    pub fn is_worn(&self) -> bool {
+        !self.changes().is_empty()
+    }
+
+    /// Leases that name nobody.
+    pub fn torn_leases(&self) -> Vec<String> {
+        let files = fs::read_dir("/var/lib/cni/networks/net").into_iter().flatten().flatten();
+        let torn = files.filter(|file| {
+            let name = file.file_name().into_string().unwrap_or_default();
+            let whole =
+                || fs::read_to_string(file.path()).is_ok_and(|text| text.contains(&format!("\r\n{IFNAME}")));
+            name.parse::<std::net::IpAddr>().is_ok() && !whole()
+        });
+        torn.map(|file| file.path().display().to_string()).collect()
+    }
+
+    fn run(&self, verb: &str, prev: Option<&Value>, trace: Option<&str>) -> Outcome {
+        let mut call = self.call.clone();
+        if verb == "CHECK" {
+            call = call.config(json!({"prevResult": prev}));
+        } else if verb == "GC" {
+            let valid = json!([{"containerID": self.stays.id, "ifname": IFNAME}]);
+            call = call.config(json!({"cni.dev/valid-attachments": valid}));
+        }
+        let Some(trace) = trace else { return call.run(verb) };
+        fs::write(log(), "").expect("empty the trace");
+        call = if self.delegate {
+            call.env("SWEEP", trace).env("SWEEP_VERB", verb)
+        } else {
+            call.under(&strace(trace))
+        };
+        call.run(verb)
+    }
+
+    fn trace(&self) -> String {
+        String::from_utf8_lossy(&fs::read(log()).expect("read the trace")).into_owned()
+    }
+}
+
+/// ADD of all plugins, and the last one's call with what is before it: the earlier ones' result. The last ADD's result too.
+fn attach(plugins: &[Value], container: &Container) -> (Call, Value) {
+    let mut prev = Value::Null;
+    let mut last = None;
+    for plugin in plugins {
+        let name = plugin["type"].as_str().expect("a plugin's type");
+        let version = if under_test().reference { "1.0.0" } else { "1.1.0" };
+        let path = format!("{}:{}", Lab::plugin_dir().display(), under_test().dir.display());
+        let call = Call::new(name).config(plugin.clone()).version(version).env("CNI_PATH", &path);
+        let call = call.on(container).ifname(IFNAME).config(json!({"prevResult": prev}));
+        prev = call.add().ok_result();
+        last = Some(call);
+    }
+    (last.expect("a plugin"), prev)
+}
+
+fn log() -> PathBuf {
+    Lab::plugin_dir().join(".trace")
+}
+
+/// strace of the plugin alone: its delegate is a subject of its own. The reference has threads, which strace knows
+/// as children.
+fn strace(expression: &str) -> Vec<String> {
+    let log = log().display().to_string();
+    let mut argv = vec!["strace", "-q", "-s", "8", "-o", &log, "-e", expression];
+    argv.extend(under_test().reference.then_some("-f"));
+    argv.iter().map(ToString::to_string).collect()
+}
+
+/// Stands where the delegate is looked for, and has it hit in the verb that is asked for: not in its roll-back.
+fn hook(name: &str) -> String {
+    let real = under_test().dir.join(name);
+    let real = real.display();
+    let strace = strace("\"$SWEEP\"").join(" ");
+    format!("[ \"$CNI_COMMAND\" != \"$SWEEP_VERB\" ] || exec {strace} {real}\nexec {real}")
+}

@@ -1,0 +1,89 @@
+//! What is swept: the plugins of a network, and which of them is made to fail.
+
+use serde_json::{Value, json};
+
+/// A network, and the plugin of it that is hit.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub name: &'static str,
+    /// The network's plugins up to the one that is hit.
+    pub plugins: Vec<Value>,
+    /// Not the last plugin is hit but the one that it delegates to.
+    pub delegate: Option<&'static str>,
+}
+
+impl Subject {
+    /// The address plugin and what calls it.
+    pub fn bridge() -> Self {
+        Self { name: "bridge", plugins: vec![bridge(json!({}))], delegate: None }
+    }
+
+    /// The same, hit in the delegate.
+    pub fn delegated() -> Self {
+        Self { name: "host-local under bridge", delegate: Some("host-local"), ..Self::bridge() }
+    }
+
+    pub fn guarded(backend: &str) -> Self {
+        let name = if backend == "nftables" {
+            "bridge, ipMasq, macspoofchk, nftables"
+        } else {
+            "bridge, ipMasq, macspoofchk, iptables"
+        };
+        let keys = json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true});
+        Self { name, plugins: vec![bridge(keys)], delegate: None }
+    }
+
+    pub fn portmap(backend: &str) -> Self {
+        let name = if backend == "nftables" { "portmap, nftables" } else { "portmap, iptables" };
+        let mappings = json!([
+            {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+            {"hostPort": 5353, "containerPort": 53, "protocol": "udp"},
+        ]);
+        let portmap = json!({
+            "type": "portmap", "backend": backend, "snat": true, "capabilities": {"portMappings": true},
+            "runtimeConfig": {"portMappings": mappings},
+        });
+        Self { name, plugins: vec![bridge(json!({})), portmap], delegate: None }
+    }
+
+    pub fn tuning() -> Self {
+        let tuning = json!({
+            "type": "tuning", "mtu": 1400, "mac": "02:00:00:00:00:77", "promisc": true, "allmulti": true,
+            "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"},
+        });
+        Self { name: "tuning", plugins: vec![bridge(json!({})), tuning], delegate: None }
+    }
+
+    pub fn loopback() -> Self {
+        Self { name: "loopback", plugins: vec![json!({"type": "loopback"})], delegate: None }
+    }
+
+    /// All of them.
+    pub fn all() -> Vec<Self> {
+        vec![
+            Self::loopback(),
+            Self::bridge(),
+            Self::delegated(),
+            Self::guarded("nftables"),
+            Self::guarded("iptables"),
+            Self::tuning(),
+            Self::portmap("nftables"),
+            Self::portmap("iptables"),
+        ]
+    }
+
+    /// The plugin that is called.
+    pub fn target(&self) -> &Value {
+        self.plugins.last().expect("a plugin")
+    }
+}
+
+fn bridge(keys: Value) -> Value {
+    let mut bridge = json!({
+        "type": "bridge", "bridge": "br0", "isDefaultGateway": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1:2::/64"}]]},
+    });
+    let target = bridge.as_object_mut().expect("an object");
+    target.extend(keys.as_object().expect("an object").clone());
+    bridge
+}
