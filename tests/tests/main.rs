@@ -12,6 +12,7 @@ mod delegation;
 mod host_local;
 mod loopback;
 mod portmap;
+mod reliability;
 mod tuning;
 mod upgrade;
 mod upgrade_rules;
