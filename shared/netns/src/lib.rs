@@ -89,8 +89,10 @@ impl NetNs {
     /// # Errors
     /// If it cannot be entered: it is of another kind, or the capabilities miss (CAP_SYS_ADMIN).
     pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T, Error> {
-        let home = Home(Self::current()?);
+        let here = Self::current()?;
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| self.failed("enter", e.into()))?;
+        // Only now: who may not enter may not come back either, and need not.
+        let home = Home(here);
         let value = closure();
         drop(home);
         Ok(value)
