@@ -64,12 +64,12 @@ pub fn adopt(
             format!("link {} is a port of link number {other} already", link.name),
         ));
     }
-    let join = LinkChange { master: Some(bridge.index), up: Some(true), ..LinkChange::NONE };
-    host.nl.change_link(&link, &join)?;
     if link.master.is_none() {
         let (nl, link) = (host.nl.clone(), link.clone());
         undo.push(move || nl.change_link(&link, &LEAVE));
     }
+    let join = LinkChange { master: Some(bridge.index), up: Some(true), ..LinkChange::NONE };
+    host.nl.change_link(&link, &join)?;
     let container = sandbox.nl.link(&call.at.ifname)?;
     Ok(Port { host: Link { master: Some(bridge.index), ..link }, container, adopted: true })
 }

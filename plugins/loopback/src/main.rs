@@ -27,9 +27,10 @@ impl Plugin for Loopback {
         let sandbox = Namespace::open(&call.netns)?;
         let lo = sandbox.link(LOOPBACK)?;
         if !lo.up {
+            let (nl, down) = (sandbox.nl.clone(), lo.clone());
+            // Before the change: it may be made though its answer is lost.
+            undo.push(move || nl.change_link(&down, &DOWN));
             sandbox.nl.set_up(&lo)?;
-            let (nl, lo) = (sandbox.nl.clone(), lo.clone());
-            undo.push(move || nl.change_link(&lo, &DOWN));
         }
         match &call.net.prev {
             Some(prev) => Ok(prev.clone()),

@@ -85,15 +85,16 @@ impl Error {
 
     /// Whether what was to be made is there already.
     pub fn is_exists(&self) -> bool {
-        self.errno() == Some(Errno::EEXIST)
+        self.answered && self.errno() == Some(Errno::EEXIST)
     }
 
     /// Whether what was to be changed or removed is not there.
     pub fn is_missing(&self) -> bool {
-        matches!(
-            self.errno(),
-            Some(Errno::ENOENT | Errno::ENODEV | Errno::ESRCH | Errno::ENXIO | Errno::EADDRNOTAVAIL)
-        )
+        self.answered
+            && matches!(
+                self.errno(),
+                Some(Errno::ENOENT | Errno::ENODEV | Errno::ESRCH | Errno::ENXIO | Errno::EADDRNOTAVAIL)
+            )
     }
 
     /// Whether the value asked for is not one that the object can have.
