@@ -62,6 +62,51 @@ fn an_add_with_few_descriptors_works_or_leaves_nothing() {
     assert!(!outcomes[0] && outcomes[12], "{outcomes:?}");
 }
 
+/// The capabilities that docs/reliability.md#privileges names are enough, and without one the error says what misses.
+#[test]
+fn bridge_needs_two_capabilities_and_says_so() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"ipMasq": true})).on(&pod);
+    let with = |capabilities: &str| {
+        let bounding = format!("--bounding-set=-all{capabilities}");
+        call.clone().under(&["setpriv".into(), bounding, "--inh-caps=-all".into()])
+    };
+    let enough = with(",+net_admin,+sys_admin");
+    let result = enough.add().ok_result();
+    enough.check(&result).ok();
+    enough.del().ok();
+    let before = lab.snapshot();
+    for (capabilities, word) in
+        [("", "CAP_SYS_ADMIN"), (",+net_admin", "CAP_SYS_ADMIN"), (",+sys_admin", "ermitted")]
+    {
+        let error = with(capabilities).add().error();
+        assert!(format!("{error:?}").contains(word), "{capabilities}: {error:?}");
+        lab.snapshot().assert_same(&before);
+        with(capabilities).del().error();
+    }
+}
+
+/// A runtime that is gone does not know of the attachment.
+#[test]
+fn a_result_that_nobody_reads_is_undone() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"ipMasq": true})).on(&pod);
+    call.add().ok_result();
+    call.del().ok();
+    let before = lab.snapshot();
+    let pipe = "mkfifo /run/lab/plugins/pipe; exec 3<>/run/lab/plugins/pipe >/run/lab/plugins/pipe 3<&-";
+    for stdout in [pipe, "exec >/dev/full"] {
+        let script = format!("{stdout}; exec \"$0\"");
+        let run = call.clone().under(&["sh".into(), "-c".into(), script]).add();
+        assert_eq!(run.exit, Some(1), "{stdout}");
+        lab.snapshot().assert_same(&before);
+    }
+}
+
 #[test]
 fn sixteen_megabytes_are_enough() {
     beyond_reference!("nothing-left");
