@@ -1,7 +1,7 @@
 //! Short versions of the sweeps of docs/reliability.md: `make sweep` tries every case.
 
 use serde_json::json;
-use suite::sweep::{Plan, Subject};
+use suite::sweep::{Plan, Race, Subject};
 use suite::{Lab, beyond_reference};
 
 use crate::common::dual_stack;
@@ -117,4 +117,12 @@ fn sixteen_megabytes_are_enough() {
     let result = call.add().ok_result();
     call.check(&result).ok();
     call.del().ok();
+}
+
+#[test]
+fn attachments_that_race_never_share_an_address_and_leave_nothing() {
+    beyond_reference!("nothing-left");
+    let finish = Race { workers: 20, rounds: 3 }.run();
+    assert!(finish.findings.is_empty(), "{}", finish.findings.join("\n"));
+    assert!(finish.attached > finish.refused, "{finish:?}");
 }

@@ -5,9 +5,9 @@
 
 use std::env;
 use std::process::ExitCode;
-use std::thread::available_parallelism;
+use std::thread::{self, available_parallelism};
 
-use suite::sweep::{Kind, Outcomes, Plan, Subject, VERBS};
+use suite::sweep::{Finish, Kind, Outcomes, Plan, Race, Subject, VERBS};
 use suite::under_test;
 
 fn main() -> ExitCode {
@@ -22,7 +22,9 @@ fn main() -> ExitCode {
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
     kills(&plan, &outcomes);
-    ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
+    let raced = only.is_empty().then(race);
+    let clean = outcomes.findings.is_empty() && raced.unwrap_or(true);
+    ExitCode::from(u8::from(!clean && !under_test().reference))
 }
 
 fn is_there(subject: &Subject) -> bool {
@@ -48,4 +50,16 @@ fn kills(plan: &Plan, outcomes: &Outcomes) {
         let (tried, whole, after) = (count.tried, count.clean_at_once, count.clean_after);
         println!("| {name} | {} | {tried} | {whole} | {after} |", VERBS[*verb]);
     }
+}
+
+/// Whether a hundred attachments at once came and went without a trace.
+fn race() -> bool {
+    let race = Race { workers: 100, rounds: 30 };
+    // A lab belongs to its thread.
+    let finish = thread::scope(|scope| scope.spawn(|| race.run()).join());
+    let Ok(Finish { attached, refused, findings }) = finish else { return false };
+    findings.iter().for_each(|finding| eprintln!("race: {finding}\n"));
+    println!("\n| at once | rounds | attached | refused | findings |\n|--:|--:|--:|--:|--:|");
+    println!("| {} | {} | {attached} | {refused} | {} |", race.workers, race.rounds, findings.len());
+    findings.is_empty()
 }

@@ -3,11 +3,13 @@
 mod case;
 mod judge;
 mod pool;
+mod race;
 mod scene;
 mod subject;
 
 pub use case::{Case, Fault, Syscall, faults, kills, own_calls};
 pub use judge::{Remedy, Verdict, fault, kill};
 pub use pool::{Count, Kind, Outcomes, Plan, VERBS};
+pub use race::{Finish, Race};
 pub use scene::Scene;
 pub use subject::Subject;
