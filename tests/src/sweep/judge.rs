@@ -41,10 +41,7 @@ pub fn fault(scene: &Scene, verb: &str, case: &Case) -> Option<Verdict> {
     let succeeded = run.succeeded();
     let at_once = match verb {
         _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
-        "ADD" if succeeded => {
-            let check = scene.check(&run.ok_result());
-            (!check.succeeded()).then(|| format!("CHECK disagrees: {}", check.stdout))
-        }
+        "ADD" if succeeded => scene.check_objects(&run.ok_result()),
         // A failed removal has the right to leave what it could not remove.
         "DEL" | "GC" if !succeeded => None,
         "GC" => left(&scene.changes_of_the_host()),
@@ -91,9 +88,8 @@ fn attaches_again(scene: &Scene) -> Option<String> {
     if !run.succeeded() {
         return Some(format!("the next ADD failed: {}", run.stdout));
     }
-    let check = scene.check(&run.ok_result());
-    if !check.succeeded() {
-        return Some(format!("CHECK disagrees with the next ADD: {}", check.stdout));
+    if let Some(objection) = scene.check_objects(&run.ok_result()) {
+        return Some(format!("after the next ADD, {objection}"));
     }
     let del = scene.del();
     (!del.succeeded()).then(|| format!("the DEL of the next ADD failed: {}", del.stdout))

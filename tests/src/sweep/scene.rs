@@ -21,6 +21,8 @@ pub struct Scene {
     victim: Container,
     call: Call,
     delegate: bool,
+    /// The reference's CHECK refuses what some of its own ADDs made: it tells nothing then.
+    check_tells: bool,
     before: Snapshot,
 }
 
@@ -30,12 +32,17 @@ impl Scene {
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
         attach(&subject.plugins, &stays);
         let (call, prev) = attach(&subject.plugins, &victim);
+        let check_tells = call.check(&prev).succeeded();
+        assert!(
+            check_tells || under_test().reference,
+            "CHECK disagrees with an ADD that nothing happened to"
+        );
         call.clone().config(json!({"prevResult": prev})).del().ok();
         if let Some(name) = subject.delegate {
             lab.fake_plugin(name, &hook(name));
         }
         let before = lab.snapshot();
-        Self { lab, stays, victim, call, delegate: subject.delegate.is_some(), before }
+        Self { lab, stays, victim, call, delegate: subject.delegate.is_some(), check_tells, before }
     }
 
     /// The plugin's own calls in a run that nothing happens to.
@@ -66,8 +73,10 @@ impl Scene {
         self.call.del()
     }
 
-    pub fn check(&self, prev: &Value) -> Outcome {
-        self.run("CHECK", Some(prev), None)
+    /// Why CHECK does not agree with an ADD, if it does not.
+    pub fn check_objects(&self, result: &Value) -> Option<String> {
+        let check = self.run("CHECK", Some(result), None);
+        (self.check_tells && !check.succeeded()).then(|| format!("CHECK disagrees: {}", check.stdout))
     }
 
     /// A GC to which the victim is unknown.
