@@ -12,7 +12,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use cni::{Code, Error, Result, ResultExt};
-use netns::NetNs;
+use netns::{Lock, NetNs};
 
 use crate::leftovers::Whose;
 use crate::owner::Owner;
@@ -67,7 +67,9 @@ impl Iptables {
     /// # Errors
     /// What the tool says. What was installed in the other family is for the caller to undo.
     pub(crate) fn install(&self, owner: &Owner, rules: &Rules) -> Result<()> {
-        for (tools, script) in scripts(owner, rules)? {
+        let scripts = scripts(owner, rules)?;
+        let _lock = lock()?;
+        for (tools, script) in scripts {
             let outcome = match tool::restore(&tools.restore, &script.addition()) {
                 Err(e) if !tool::is_hung(&e) => repair(&tools, &script),
                 other => other,
@@ -125,7 +127,7 @@ fn has_legacy_nat(v4: bool) -> bool {
 }
 
 fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<bool> {
-    let _lock = NetNs::current()?.lock()?;
+    let _lock = lock()?;
     let mut outcome = Ok(());
     for _ in 0..TRIES {
         let mut saved = tool::save(&tools.save, "nat")?;
@@ -144,9 +146,24 @@ fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<bool> {
     outcome.map(|()| true)
 }
 
-/// Lists what is there, and makes the difference, while no other plugin does the same.
+/// Keeps other plugins from changing rules by iptables. A tool holds it until it ends, also if the plugin that started it is
+/// killed.
+fn lock() -> Result<Lock> {
+    let lock = NetNs::current()?.lock()?;
+    lock.pass_on()?;
+    Ok(lock)
+}
+
+/// Waits for tools that are still at work, whose plugin may have been killed: only then all is there that is to be removed.
+///
+/// # Errors
+/// If the namespace cannot be looked at.
+pub(crate) fn settle() -> Result<()> {
+    Ok(NetNs::current()?.lock().map(drop)?)
+}
+
+/// Lists what is there, and makes the difference, while no other plugin does the same: the caller holds the lock.
 fn repair(tools: &Tools, script: &Script) -> Result<()> {
-    let _lock = NetNs::current()?.lock()?;
     let mut outcome = Ok(());
     for _ in 0..TRIES {
         let mut saved = tool::save(&tools.save, "nat")?;

@@ -67,6 +67,7 @@ impl Sweep {
     ) -> Result<()> {
         let mut failures = Failures::new();
         let (mut addresses, mut foreign) = (BTreeSet::new(), false);
+        failures.note(iptables::settle());
         if let Ok(Some(nft)) = &self.nft {
             addresses.extend(failures.note(own(nft)).unwrap_or_default());
             foreign |= failures.note(nft.remove_foreign(whose, kind)).unwrap_or_default();

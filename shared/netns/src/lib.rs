@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::fstatfs;
@@ -107,7 +108,7 @@ impl NetNs {
         // Opened anew: a lock belongs to an open file, and would not exclude another one of this process.
         let file = File::open(&self.path).map_err(|e| self.failed("open", e))?;
         file.lock().map_err(|e| self.failed("lock", e))?;
-        Ok(Lock { _file: file })
+        Ok(Lock { file, path: self.path.clone() })
     }
 
     fn failed(&self, operation: &'static str, cause: io::Error) -> Error {
@@ -151,7 +152,20 @@ impl AsFd for NetNs {
 #[derive(Debug)]
 #[must_use = "it is released at once otherwise"]
 pub struct Lock {
-    _file: File,
+    file: File,
+    path: PathBuf,
+}
+
+impl Lock {
+    /// Passes it on to the programs that are started while it is held: it is free only when they have ended as well,
+    /// even if this process is killed meanwhile.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn pass_on(&self) -> Result<(), Error> {
+        let passed = fcntl(&self.file, FcntlArg::F_SETFD(FdFlag::empty()));
+        passed.map(drop).map_err(|e| Error::new("pass on the lock of", &self.path, e.into()))
+    }
 }
 
 /// How often to try to come back.
