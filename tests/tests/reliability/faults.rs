@@ -1,0 +1,36 @@
+//! A plugin hit at its system calls.
+
+use suite::beyond_reference;
+use suite::sweep::{Plan, Subject};
+
+/// Of some thousand cases a number that takes seconds. Prime: no two cases of a call's errors are always left out together.
+fn sweep(subjects: Vec<Subject>, every: usize) {
+    let outcomes = Plan { subjects, every, workers: 2 }.run(|_| {});
+    let tried: u32 = outcomes.counts.values().map(|count| count.tried).sum();
+    assert!(tried >= 20, "only {tried} cases were reached");
+    assert!(outcomes.findings.is_empty(), "of {tried} cases:\n{}", outcomes.findings.join("\n"));
+}
+
+#[test]
+fn bridge_and_its_address_plugin_leave_nothing_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    sweep(vec![Subject::bridge(), Subject::delegated()], 61);
+}
+
+#[test]
+fn firewall_rules_leave_nothing_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    sweep(vec![Subject::guarded("nftables"), Subject::portmap("nftables")], 101);
+}
+
+#[test]
+fn rules_by_iptables_leave_nothing_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    sweep(vec![Subject::guarded("iptables"), Subject::portmap("iptables")], 151);
+}
+
+#[test]
+fn tuning_and_loopback_leave_nothing_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    sweep(vec![Subject::tuning(), Subject::loopback()], 29);
+}
