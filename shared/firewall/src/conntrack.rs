@@ -77,23 +77,20 @@ pub(crate) fn forget_mapped(socket: &Socket, forwards: &[Forward]) -> Result<(),
             }
         }
     }
-    if patterns.len() > WALKS_MAX {
-        return forget_one_by_one(socket, &patterns);
-    }
-    patterns.iter().try_for_each(|pattern| forget(socket, pattern))
+    forget_all(socket, patterns)
 }
 
-/// Forgets the connections that a container's address began, or those that led to it.
+/// Forgets the connections that containers' addresses began, or those that led to them.
 ///
 /// # Errors
 /// The kernel's refusal.
-pub(crate) fn forget_container(
+pub(crate) fn forget_containers<'a>(
     socket: &Socket,
-    address: IpAddr,
+    addresses: impl IntoIterator<Item = &'a IpAddr>,
     direction: Direction,
 ) -> Result<(), Refusal> {
-    let v4 = address.is_ipv4();
-    forget(socket, &Pattern { v4, direction, from: Some(address), to: None, port: None })
+    let of = |ip: &IpAddr| Pattern { v4: ip.is_ipv4(), direction, from: Some(*ip), to: None, port: None };
+    forget_all(socket, addresses.into_iter().map(of).collect())
 }
 
 /// The addresses of this host that hosts beyond the next router may use, and those of its loopback.
@@ -104,6 +101,18 @@ fn own_addresses() -> Vec<IpAddr> {
         .filter(|address| address.scope != RT_SCOPE_LINK)
         .map(|address| address.net.ip())
         .collect()
+}
+
+/// The kernel's filter cannot be asked for an address of IPv6: it takes all others for it (up to Linux 6.18 at least;
+/// `ctnetlink_filter_match_tuple` in nf_conntrack_netlink.c).
+fn forget_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), Refusal> {
+    let (v4, mut listed): (Vec<Pattern>, Vec<Pattern>) = patterns.into_iter().partition(|pattern| pattern.v4);
+    if v4.len() > WALKS_MAX {
+        listed.extend(v4);
+    } else {
+        v4.iter().try_for_each(|pattern| forget(socket, pattern))?;
+    }
+    forget_one_by_one(socket, &listed)
 }
 
 /// Lets the kernel look for them and forget them (Linux 6.8); before, they are listed and forgotten one by
@@ -127,7 +136,7 @@ fn forget_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Refusa
         let mut get = message(IPCTNL_MSG_CT_GET, v4);
         match of_family[..] {
             [] => continue,
-            [pattern] => pattern.write(&mut get),
+            [pattern] if v4 || pattern.port.is_some() => pattern.write(&mut get),
             _ => {}
         }
         let found = socket.dump(get, |_, payload| {
@@ -158,21 +167,21 @@ fn identity(connection: Attributes<'_>) -> Vec<(u16, Vec<u8>)> {
 }
 
 impl Pattern {
+    /// Asks the kernel for such connections, as far as its filter can be asked.
     fn write(&self, message: &mut Message) {
         let (tuple, direction) = match self.direction {
             Direction::Original => (CTA_TUPLE_ORIG, CTA_FILTER_ORIG_FLAGS),
             Direction::Reply => (CTA_TUPLE_REPLY, CTA_FILTER_REPLY_FLAGS),
         };
-        let (source, destination) =
-            if self.v4 { (CTA_IP_V4_SRC, CTA_IP_V4_DST) } else { (CTA_IP_V6_SRC, CTA_IP_V6_DST) };
+        let addresses = [
+            (CTA_IP_V4_SRC, CTA_FILTER_F_CTA_IP_SRC, self.from),
+            (CTA_IP_V4_DST, CTA_FILTER_F_CTA_IP_DST, self.to),
+        ];
         let mut flags = 0;
         message.nest(tuple, |tuple| {
             tuple.nest(CTA_TUPLE_IP, |ip| {
-                for (kind, flag, value) in [
-                    (source, CTA_FILTER_F_CTA_IP_SRC, self.from),
-                    (destination, CTA_FILTER_F_CTA_IP_DST, self.to),
-                ] {
-                    let Some(value) = value else { continue };
+                for (kind, flag, value) in addresses {
+                    let Some(value) = value.filter(IpAddr::is_ipv4) else { continue };
                     ip.put_ip(kind, value);
                     flags |= flag;
                 }
@@ -225,23 +234,49 @@ mod tests {
 
     use super::*;
 
-    /// The host's own namespace is never touched.
+    /// The host's own namespace is never touched. Other addresses than loopback's stand for somebody else.
     fn tracked_flows(to: &[&str]) -> Socket {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         let run = |words: &[&str]| {
             assert!(std::process::Command::new(words[0]).args(&words[1..]).status().unwrap().success());
         };
         run(&["ip", "link", "set", "lo", "up"]);
+        run(&["ip", "route", "add", "local", "fd00::/64", "dev", "lo"]);
         let rules = "table inet t { chain c { type filter hook output priority 0; ct state new counter; }; }";
         run(&["nft", rules]);
         for to in to {
-            UdpSocket::bind("127.0.0.1:0").unwrap().send_to(b"?", to).unwrap();
+            let from = if to.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" };
+            UdpSocket::bind(from).unwrap().send_to(b"?", to).unwrap();
         }
         Socket::open(netlink::Protocol::Netfilter).unwrap()
     }
 
     fn left(socket: &Socket) -> usize {
         socket.dump(message(IPCTNL_MSG_CT_GET, true), |_, _| Some(())).unwrap().len()
+    }
+
+    /// The addresses that connections of IPv6 are to.
+    fn left_to(socket: &Socket) -> Vec<IpAddr> {
+        let to = |payload: &[u8]| {
+            let tuple = Attributes::of(Attributes::after(HEADER, payload).get(CTA_TUPLE_ORIG)?);
+            Attributes::of(tuple.get(CTA_TUPLE_IP)?).get(CTA_IP_V6_DST).and_then(read_ip)
+        };
+        let mut left = socket.dump(message(IPCTNL_MSG_CT_GET, false), |_, payload| to(payload)).unwrap();
+        left.sort();
+        left
+    }
+
+    /// The kernel's own filter takes every IPv6 address but the one that is asked for.
+    #[test]
+    fn connections_of_another_container_are_let_be_over_ipv6_too() {
+        let servers = ["[fd00::1]:53", "[fd00::2]:53", "[fd00::3]:53", "[fd00::4]:53", "[::1]:53"];
+        let socket = tracked_flows(&servers);
+        let ips = |texts: &[&str]| texts.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>();
+        forget_containers(&socket, &ips(&["fd00::2", "fd00::3"]), Direction::Reply).unwrap();
+        forget_containers(&socket, &ips(&["fd00::4"]), Direction::Reply).unwrap();
+        assert_eq!(left_to(&socket), ips(&["::1", "fd00::1"]));
+        forget_mapped(&socket, &["udp 53 to [fd00::5]:53".parse().unwrap()]).unwrap();
+        assert_eq!(left_to(&socket), ips(&["fd00::1"]));
     }
 
     fn mapped(from: &str) -> Forward {
@@ -277,9 +312,9 @@ mod tests {
     #[test]
     fn all_of_a_containers_connections_are_forgotten() {
         let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.3:53", "127.0.0.3:54"]);
-        forget_container(&socket, "127.0.0.3".parse().unwrap(), Direction::Reply).unwrap();
+        forget_containers(&socket, &["127.0.0.3".parse().unwrap()], Direction::Reply).unwrap();
         assert_eq!(left(&socket), 1);
-        forget_container(&socket, "127.0.0.1".parse().unwrap(), Direction::Original).unwrap();
+        forget_containers(&socket, &["127.0.0.1".parse().unwrap()], Direction::Original).unwrap();
         assert_eq!(left(&socket), 0);
     }
 }

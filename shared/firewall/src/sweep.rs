@@ -91,19 +91,19 @@ impl Sweep {
             Kind::HostPorts => Direction::Reply,
             Kind::SpoofCheck => return Ok(()),
         };
-        let Some(first) = addresses.first() else { return Ok(()) };
-        let failed = |address: &IpAddr, r: Refusal| r.during("forget the connections of", address);
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        let whose = addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+        let failed = |r: Refusal| r.during("forget the connections of", &whose);
         let opened;
         let socket = match &self.nft {
             Ok(Some(nft)) => nft.socket(),
             _ => {
-                opened = Socket::open(Protocol::Netfilter).map_err(|r| failed(first, r))?;
+                opened = Socket::open(Protocol::Netfilter).map_err(failed)?;
                 &opened
             }
         };
-        for address in addresses {
-            conntrack::forget_container(socket, *address, direction).map_err(|r| failed(address, r))?;
-        }
-        Ok(())
+        Ok(conntrack::forget_containers(socket, addresses, direction).map_err(failed)?)
     }
 }
