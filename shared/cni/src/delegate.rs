@@ -1,16 +1,12 @@
 //! Delegation: another plugin does a part of the work (SPEC.md, section 4).
 
-use std::io::{self, Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
-use std::thread;
 
 use crate::exec::{self, excerpt, failure};
+use crate::talk::{Stop, Talk};
 use crate::{AddResult, Code, Command, Error, PluginType, Result, ResultExt, Undo, Version, json};
-
-/// What a pipe holds on every Linux (pipe(7)). A longer configuration needs a writer of its own.
-const PIPE_CAPACITY: usize = 65_536;
 
 /// The IPAM plugin that the configuration names. It gets this plugin's own environment and stdin, byte for byte.
 #[derive(Clone, Debug)]
@@ -98,15 +94,15 @@ impl Ipam {
 
     fn run(&self, command: Command) -> Result<Vec<u8>> {
         let mut child = self.spawn(command)?;
-        let out = feed_and_read(&mut child, &self.stdin);
-        let status = child.wait().map_err(|e| self.named(Error::io("wait for its end", &e)))?;
-        let out = out.map_err(|e| self.named(Error::io("read its output", &e)))?;
-        if out.len() as u64 > json::MAX_BYTES {
-            return Err(self.named(Error::new(
-                Code::Decoding,
-                format!("it printed more than {} bytes", json::MAX_BYTES),
-            )));
+        let heard = Talk::with(&mut child, &self.stdin, json::MAX_BYTES)
+            .map_err(Stop::System)
+            .and_then(|mut talk| talk.until(None).map(|()| talk.out));
+        if heard.is_err() {
+            // Nobody would read the rest.
+            child.kill().ok();
         }
+        let status = child.wait().map_err(|e| self.named(Error::io("wait for its end", &e)))?;
+        let out = heard.map_err(|why| self.named(unheard(why)))?;
         if status.success() { Ok(out) } else { Err(self.named(failure(command, status, &out))) }
     }
 
@@ -129,32 +125,11 @@ impl Ipam {
     }
 }
 
-/// Writes the configuration and reads the answer, up to one byte more than may be.
-fn feed_and_read(child: &mut Child, stdin: &[u8]) -> io::Result<Vec<u8>> {
-    let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-        return Ok(Vec::new());
-    };
-    let feed = move || {
-        // Owned, so that the plugin sees the end. It need not read all of it: what it prints tells how it went.
-        let mut input = input;
-        input.write_all(stdin).ok();
-    };
-    if stdin.len() <= PIPE_CAPACITY {
-        feed();
-        return read_bounded(child, output);
+fn unheard(why: Stop) -> Error {
+    match why {
+        Stop::System(e) => Error::io("read its output", &e),
+        Stop::Endless | Stop::Late => {
+            Error::new(Code::Decoding, format!("it printed more than {} bytes", json::MAX_BYTES))
+        }
     }
-    thread::scope(|scope| {
-        scope.spawn(feed);
-        read_bounded(child, output)
-    })
-}
-
-/// Reads to the end. A plugin whose answer has no end is killed, for nobody would read the rest.
-fn read_bounded(child: &mut Child, output: impl Read) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
-    let read = output.take(json::MAX_BYTES + 1).read_to_end(&mut out);
-    if read.is_err() || out.len() as u64 > json::MAX_BYTES {
-        child.kill().ok();
-    }
-    read.map(|_| out)
 }

@@ -19,6 +19,7 @@ pub mod json;
 mod name;
 mod plugin;
 mod result;
+pub mod talk;
 mod undo;
 mod version;
 

@@ -1,12 +1,10 @@
 //! The iptables tools, as processes.
 
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use cni::talk::{Stop, Talk};
 use cni::{Code, Error, Result};
 
 /// Where the tools are, besides PATH: a runtime's may be short of the system directories.
@@ -42,46 +40,25 @@ pub(super) fn save(tool: &Path, table: &str) -> Result<String> {
 }
 
 /// Runs a tool to its end, or to the deadline.
-fn run(command: &mut Command, input: &str, deadline: Duration) -> Result<String> {
+fn run(command: &mut Command, input: &str, limit: Duration) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
     let fail = |e| Error::io(format!("run {name}"), &e);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(fail)?;
-    let (done, outcome) = mpsc::channel();
-    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let input = input.to_owned();
-    let reader = thread::Builder::new().spawn(move || {
-        let fed = feed(stdin, &input);
-        let errors = thread::Builder::new().spawn(move || text(stderr).unwrap_or_default());
-        let output = text(stdout);
-        let errors = errors.map(|reader| reader.join().unwrap_or_default());
-        let _ = done.send(fed.and(output).and_then(|output| Ok((output, errors?))));
-    });
-    let reader = reader.map_err(|e| {
-        let _ = child.kill().and_then(|()| child.wait());
-        fail(e)
-    })?;
-    let Ok(texts) = outcome.recv_timeout(deadline) else {
-        return Err(stop(child, &name, deadline));
+    let heard = Talk::with(&mut child, input.as_bytes(), u64::MAX)
+        .map_err(Stop::System)
+        .and_then(|mut talk| talk.until(Some(Instant::now() + limit)).map(|()| talk));
+    let talk = match heard {
+        Ok(talk) => talk,
+        Err(Stop::System(e)) => return Err(end(child, fail(e))),
+        Err(Stop::Late | Stop::Endless) => return Err(end(child, hung(&name, limit))),
     };
     let status = child.wait().map_err(fail)?;
-    let _ = reader.join();
-    let (output, errors) = texts.map_err(fail)?;
-    if status.success() { Ok(output) } else { Err(failure(&name, status, &errors)) }
+    if status.success() { Ok(text(&talk.out)) } else { Err(failure(&name, status, &text(&talk.log))) }
 }
 
-fn feed(pipe: Option<impl Write>, input: &str) -> io::Result<()> {
-    match pipe.map_or(Ok(()), |mut pipe| pipe.write_all(input.as_bytes())) {
-        // A tool that has failed does not read on: what it says about it counts.
-        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        fed => fed,
-    }
-}
-
-fn text(pipe: Option<impl Read>) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    pipe.map_or(Ok(0), |mut pipe| pipe.read_to_end(&mut bytes))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Whether an error is that a tool did not end: there is no use in trying again then.
@@ -89,10 +66,14 @@ pub(super) fn is_hung(error: &Error) -> bool {
     error.code() == Code::TryAgainLater as u32
 }
 
-fn stop(mut child: Child, name: &str, deadline: Duration) -> Error {
+fn hung(name: &str, limit: Duration) -> Error {
+    Error::new(Code::TryAgainLater, format!("{name} did not end within {limit:?}"))
+        .detail("it was stopped; another process may hold the lock of the iptables tools")
+}
+
+/// Stops a tool that nobody listens to any more.
+fn end(mut child: Child, error: Error) -> Error {
     let stopped = child.kill().and_then(|()| child.wait());
-    let error = Error::new(Code::TryAgainLater, format!("{name} did not end within {deadline:?}"));
-    let error = error.detail("it was stopped; another process may hold the lock of the iptables tools");
     stopped.err().map_or(error.clone(), |e| error.detail(format!("it could not be stopped: {e}")))
 }
 
@@ -109,6 +90,13 @@ mod tests {
     fn a_tool_that_hangs_is_stopped_at_the_deadline() {
         let error = run(Command::new("sleep").arg("600"), "", Duration::from_millis(50)).unwrap_err();
         assert!(is_hung(&error) && error.msg().contains("sleep did not end within 50ms"), "{error}");
+    }
+
+    /// Neither waits for the other with full pipes.
+    #[test]
+    fn a_tool_is_read_while_it_is_fed() {
+        let input = "-A POSTROUTING\n".repeat(100_000);
+        assert_eq!(run(&mut Command::new("cat"), &input, DEADLINE).unwrap(), input);
     }
 
     #[test]

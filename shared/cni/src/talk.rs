@@ -1,0 +1,159 @@
+//! The exchange with a child process in one thread: the request goes in while output comes out. A thread for each pipe
+//! would need memory in the midst of an ADD, and Rust's runtime aborts where a thread's own memory is refused.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// What is kept of a log, in bytes. The rest is read and dropped.
+const LOG_BYTES: usize = 64 << 10;
+
+/// Why a child is not waited for any longer.
+#[derive(Debug)]
+pub enum Stop {
+    /// The deadline has passed.
+    Late,
+    /// It printed more than is wanted.
+    Endless,
+    /// It cannot be heard.
+    System(io::Error),
+}
+
+impl From<Errno> for Stop {
+    fn from(e: Errno) -> Self {
+        Self::System(e.into())
+    }
+}
+
+/// The exchange with a running child over those of its streams that are piped.
+#[derive(Debug)]
+pub struct Talk<'a> {
+    process: OwnedFd,
+    stdin: Option<ChildStdin>,
+    request: &'a [u8],
+    stdout: Option<ChildStdout>,
+    most: u64,
+    stderr: Option<ChildStderr>,
+    /// What it printed on stdout.
+    pub out: Vec<u8>,
+    /// The first 64 KiB of what it printed on stderr.
+    pub log: Vec<u8>,
+}
+
+impl<'a> Talk<'a> {
+    /// Begins. The child may print `most` bytes on stdout.
+    ///
+    /// # Errors
+    /// If the child cannot be watched: descriptors run out.
+    pub fn with(child: &mut Child, request: &'a [u8], most: u64) -> io::Result<Self> {
+        let this = Self {
+            process: pidfd_open(Pid::from_child(child), PidfdFlags::empty())?,
+            stdin: child.stdin.take(),
+            request,
+            stdout: child.stdout.take(),
+            most,
+            stderr: child.stderr.take(),
+            out: Vec::new(),
+            log: Vec::new(),
+        };
+        let pipes = [
+            this.stdin.as_ref().map(AsFd::as_fd),
+            this.stdout.as_ref().map(AsFd::as_fd),
+            this.stderr.as_ref().map(AsFd::as_fd),
+        ];
+        for pipe in pipes.into_iter().flatten() {
+            fcntl_setfl(pipe, OFlags::NONBLOCK)?;
+        }
+        Ok(this)
+    }
+
+    /// Goes on until the child itself has ended: one of its own that it leaves behind may hold the pipes open for ever.
+    ///
+    /// # Errors
+    /// Why that was not waited for. The child still runs.
+    pub fn until(&mut self, deadline: Option<Instant>) -> Result<(), Stop> {
+        self.feed();
+        loop {
+            let ended = self.wait(deadline)?;
+            self.feed();
+            self.read()?;
+            if ended {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for something to do; says whether the child has ended.
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool, Stop> {
+        let left = |deadline: Instant| deadline.checked_duration_since(Instant::now()).ok_or(Stop::Late);
+        let left = deadline.map(left).transpose()?.and_then(|left| Timespec::try_from(left).ok());
+        let mut fds = vec![PollFd::new(&self.process, PollFlags::IN)];
+        fds.extend(self.stdin.as_ref().map(|fd| PollFd::new(fd, PollFlags::OUT)));
+        fds.extend(self.stdout.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(self.stderr.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(!fds[0].revents().is_empty()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Writes what the pipe takes. A child need not read all of it: what it prints tells how it went.
+    fn feed(&mut self) {
+        let Some(stdin) = &mut self.stdin else { return };
+        while !self.request.is_empty() {
+            match stdin.write(self.request) {
+                Ok(written) => self.request = &self.request[written..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        self.stdin = None;
+    }
+
+    fn read(&mut self) -> Result<(), Stop> {
+        let (out, most) = (&mut self.out, self.most);
+        let take = |bytes: &[u8]| {
+            out.extend_from_slice(bytes);
+            out.len() as u64 <= most
+        };
+        if drain(self.stdout.as_mut(), take).map_err(Stop::System)? {
+            self.stdout = None;
+        }
+        if self.out.len() as u64 > most {
+            return Err(Stop::Endless);
+        }
+        let log = &mut self.log;
+        let keep = |bytes: &[u8]| {
+            let room = LOG_BYTES.saturating_sub(log.len());
+            log.extend_from_slice(&bytes[..bytes.len().min(room)]);
+            true
+        };
+        if drain(self.stderr.as_mut(), keep).map_err(Stop::System)? {
+            self.stderr = None;
+        }
+        Ok(())
+    }
+}
+
+/// Reads what a pipe has, as long as it is wanted; says whether it has ended.
+fn drain(pipe: Option<&mut impl Read>, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<bool> {
+    let Some(pipe) = pipe else { return Ok(true) };
+    let mut buffer = [0; 8 << 10];
+    loop {
+        match pipe.read(&mut buffer) {
+            Ok(0) => return Ok(true),
+            Ok(length) if take(&buffer[..length]) => {}
+            Ok(_) => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
