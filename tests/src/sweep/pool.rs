@@ -106,7 +106,13 @@ impl Plan {
                 let text = panic.downcast_ref::<String>().map_or("panic", String::as_str).to_owned();
                 Some(Verdict { at_once: Some(text.clone()), after_remedy: Some(text), ..Verdict::default() })
             });
-            let Some(verdict) = verdict else { continue };
+            let Some(verdict) = verdict else {
+                // Not reached, but run.
+                if lab.is_worn() {
+                    drop(scene.take());
+                }
+                continue;
+            };
             if let Some(fault) = verdict.fault() {
                 let line = format!(
                     "{} {}: {}, then {:?}: {fault}",
