@@ -17,6 +17,7 @@ use netns::{Lock, NetNs};
 use crate::leftovers::Whose;
 use crate::owner::Owner;
 use crate::rules::{Kind, Rules};
+use crate::sweep::{Addresses, Forget};
 use saved::Removal;
 use script::Script;
 pub(crate) use script::{HAIRPIN, HOSTPORTS, SHARED, chain};
@@ -100,22 +101,26 @@ fn scripts(owner: &Owner, rules: &Rules) -> Result<Vec<(Tools, Script)>> {
 }
 
 /// Removes what is somebody's from the tables of the legacy variant, if the namespace has such tables. What
-/// the variant for nf_tables has is removed over netlink.
+/// the variant for nf_tables has is removed over netlink. None: there is nothing. Else the container's addresses, as far
+/// as the rules name them.
 ///
 /// # Errors
 /// What the tool says.
-pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind) -> Result<bool> {
-    let mut any = false;
+pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -> Result<Option<Addresses>> {
+    let mut found = None;
     if kind == Kind::SpoofCheck {
-        return Ok(any);
+        return Ok(found);
     }
     for v4 in [true, false] {
         if has_legacy_nat(v4) {
             let tools = Tools::find(v4, "-legacy").or_else(|_| Tools::find(v4, ""))?;
-            any |= remove(&tools, whose, kind).context(|| "remove the rules of iptables-legacy")?;
+            let removed = remove(&tools, whose, kind, forget);
+            if let Some(addresses) = removed.context(|| "remove the rules of iptables-legacy")? {
+                found.get_or_insert_with(Addresses::new).extend(addresses);
+            }
         }
     }
-    Ok(any)
+    Ok(found)
 }
 
 /// Whether the legacy variant has a table nat in this namespace: the kernel makes it with its first use.
@@ -126,9 +131,9 @@ fn has_legacy_nat(v4: bool) -> bool {
     names.lines().any(|name| name == "nat")
 }
 
-fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<bool> {
+fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -> Result<Option<Addresses>> {
     let _lock = lock()?;
-    let mut outcome = Ok(());
+    let (mut outcome, mut found) = (Ok(()), Addresses::new());
     for _ in 0..TRIES {
         let mut saved = tool::save(&tools.save, "nat")?;
         if kind == Kind::HostPorts && saved.contains(HOSTPORTS) {
@@ -136,14 +141,16 @@ fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind) -> Result<bool> {
         }
         let removal = Removal::of(&saved, whose, kind);
         if removal.is_empty() {
-            return Ok(false);
+            return Ok(None);
         }
+        found.extend(removal.addresses());
+        forget(&found);
         outcome = tool::restore(&tools.restore, &removal.render());
         if !matches!(&outcome, Err(e) if !tool::is_hung(e)) {
             break;
         }
     }
-    outcome.map(|()| true)
+    outcome.map(|()| Some(found))
 }
 
 /// Keeps other plugins from changing rules by iptables. A tool holds it until it ends, also if the plugin that started it is

@@ -19,7 +19,6 @@ mod set;
 mod uapi;
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 
 use cni::{Code, Error, Result};
 use netlink::{Protocol, Refusal, Socket};
@@ -28,6 +27,7 @@ use nix::errno::Errno;
 use crate::leftovers::Whose;
 use crate::owner::{Owner, network_prefix};
 use crate::rules::{Kind, Rules};
+use crate::sweep::{Addresses, Forget};
 use batch::Batch;
 use element::{Element, RECORDS_MAX, Record};
 use install::{Change, mark_of, missing, own_rules};
@@ -129,15 +129,16 @@ impl Nft {
     ///
     /// # Errors
     /// The kernel's refusal. That there are none is fine.
-    pub(crate) fn remove(&self, owner: &Owner, kind: Kind) -> Result<Vec<IpAddr>> {
-        let mut held = Vec::new();
+    pub(crate) fn remove(&self, owner: &Owner, kind: Kind, forget: Forget<'_>) -> Result<Addresses> {
+        let mut held = Addresses::new();
         retry(owner, "remove", |_| {
             let generation = query::generation(&self.socket).map_err(plain)?;
             let found = installed(&self.socket, owner, kind).map_err(plain)?;
             if found.places == 0 {
                 return Ok(());
             }
-            held = found.addresses();
+            held.extend(found.addresses());
+            forget(&held);
             delete(&self.socket, kind, &[found], generation)
         })?;
         Ok(held)
@@ -147,10 +148,16 @@ impl Nft {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(crate) fn retain(&self, network: &str, kind: Kind, valid: &[Owner]) -> Result<Vec<IpAddr>> {
+    pub(crate) fn retain(
+        &self,
+        network: &str,
+        kind: Kind,
+        valid: &[Owner],
+        forget: Forget<'_>,
+    ) -> Result<Addresses> {
         let keep: BTreeSet<String> = valid.iter().map(Owner::label).collect();
         let (of_kind, prefix) = (format!("{kind} "), network_prefix(network));
-        let mut held = Vec::new();
+        let mut held = Addresses::new();
         retry(network, "sweep", |_| {
             let generation = query::generation(&self.socket).map_err(plain)?;
             let set = Set::attachments();
@@ -166,23 +173,30 @@ impl Nft {
             if stale.is_empty() {
                 return Ok(());
             }
-            held = stale.iter().flat_map(Installed::addresses).collect();
+            held.extend(stale.iter().flat_map(Installed::addresses));
+            forget(&held);
             delete(&self.socket, kind, &stale, generation)
         })?;
         Ok(held)
     }
 
-    /// Removes what iptables-nft, or the reference, installed.
+    /// Removes what iptables-nft, or the reference, installed. None: there is nothing. Else the container's addresses, as
+    /// far as the rules name them.
     ///
     /// # Errors
-    /// The kernel's refusal. That there is nothing is fine.
-    pub(crate) fn remove_foreign(&self, whose: &Whose<'_>, kind: Kind) -> Result<bool> {
-        let mut any = false;
+    /// The kernel's refusal.
+    pub(crate) fn remove_foreign(
+        &self,
+        whose: &Whose<'_>,
+        kind: Kind,
+        forget: Forget<'_>,
+    ) -> Result<Option<Addresses>> {
+        let mut found = None;
         retry("other backends and the reference", "remove", |_| {
-            any = foreign::remove(&self.socket, whose, kind)?;
+            found = foreign::remove(&self.socket, whose, kind, forget)?;
             Ok(())
         })?;
-        Ok(any)
+        Ok(found)
     }
 }
 

@@ -21,8 +21,14 @@ use crate::rules::Kind;
 pub struct Sweep {
     /// None: the kernel has no nf_tables.
     nft: netlink::Result<Option<Nft>>,
-    known: Vec<IpAddr>,
+    known: Addresses,
 }
+
+/// Addresses of containers.
+pub(crate) type Addresses = BTreeSet<IpAddr>;
+
+/// Is told whose rules are just about to be removed.
+pub(crate) type Forget<'a> = &'a dyn Fn(&Addresses);
 
 impl Sweep {
     /// Begins. On a host without nf_tables there are only the legacy tables of iptables to look at.
@@ -31,7 +37,7 @@ impl Sweep {
             Err(e) if Nft::is_missing(&e) => Ok(None),
             opened => opened.map(Some),
         };
-        Self { nft, known: Vec::new() }
+        Self { nft, known: Addresses::new() }
     }
 
     /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
@@ -46,7 +52,7 @@ impl Sweep {
     /// # Errors
     /// What was refused; the rest is removed. That there are none is fine.
     pub fn remove(&self, owner: &Owner, kind: Kind) -> Result<()> {
-        self.sweep(&Whose::Of(owner), kind, |nft| nft.remove(owner, kind))
+        self.sweep(&Whose::Of(owner), kind, |nft, forget| nft.remove(owner, kind, forget))
     }
 
     /// Removes the rules of a kind of all attachments of a network but the valid ones (GC).
@@ -56,36 +62,43 @@ impl Sweep {
     pub fn retain(&self, network: &NetworkName, kind: Kind, valid: &[Attachment]) -> Result<()> {
         let valid: Vec<Owner> = valid.iter().map(|at| Owner::new(network, at)).collect();
         let whose = Whose::Stale { network, valid: &valid };
-        self.sweep(&whose, kind, |nft| nft.retain(network, kind, &valid))
+        self.sweep(&whose, kind, |nft, forget| nft.retain(network, kind, &valid, forget))
     }
 
     fn sweep(
         &self,
         whose: &Whose<'_>,
         kind: Kind,
-        own: impl FnOnce(&Nft) -> Result<Vec<IpAddr>>,
+        own: impl FnOnce(&Nft, Forget<'_>) -> Result<Addresses>,
     ) -> Result<()> {
         let mut failures = Failures::new();
-        let (mut addresses, mut foreign) = (BTreeSet::new(), false);
+        let mut addresses = Addresses::new();
+        // Who is killed after the removal leaves nothing that tells whose connections are left. What goes wrong shows
+        // when it is done again.
+        let forget = |addresses: &Addresses| self.forget(kind, addresses).unwrap_or_default();
+        // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
+        let with_known = |found: &Addresses| found.union(&self.known).copied().collect::<Addresses>();
+        let forget_known = |found: &Addresses| forget(&with_known(found));
         failures.note(iptables::settle());
+        let mut foreign = Vec::new();
         if let Ok(Some(nft)) = &self.nft {
-            addresses.extend(failures.note(own(nft)).unwrap_or_default());
-            foreign |= failures.note(nft.remove_foreign(whose, kind)).unwrap_or_default();
+            addresses.extend(failures.note(own(nft, &forget)).unwrap_or_default());
+            foreign.push(nft.remove_foreign(whose, kind, &forget_known));
         }
         // There may be rules behind it.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
-        foreign |= failures.note(iptables::remove_legacy(whose, kind)).unwrap_or_default();
-        // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
-        if foreign {
-            addresses.extend(&self.known);
+        foreign.push(iptables::remove_legacy(whose, kind, &forget_known));
+        for removed in foreign {
+            addresses.extend(failures.note(removed).flatten().iter().flat_map(with_known));
         }
+        // Packets that came before the rules went have made new ones.
         failures.note(self.forget(kind, &addresses));
         failures.into_result()
     }
 
     /// The container is gone, or its ports are: connections go with them. Those that it began are forgotten with its
     /// masquerade, those that led to it with its host ports.
-    fn forget(&self, kind: Kind, addresses: &BTreeSet<IpAddr>) -> Result<()> {
+    fn forget(&self, kind: Kind, addresses: &Addresses) -> Result<()> {
         let direction = match kind {
             Kind::Masquerade => Direction::Original,
             Kind::HostPorts => Direction::Reply,

@@ -3,6 +3,7 @@
 use super::script::{HAIRPIN, HOSTPORTS, Line, SHARED};
 use crate::leftovers::{Whose, parents};
 use crate::rules::Kind;
+use crate::sweep::Addresses;
 
 /// Whether a chain is listed.
 pub(super) fn has_chain(saved: &str, chain: &str) -> bool {
@@ -66,6 +67,8 @@ pub(super) struct Removal {
     chains: Vec<String>,
     /// Rules of the table raw that go.
     raw: Vec<String>,
+    /// The containers' addresses, as far as our own rules name them.
+    addresses: Addresses,
 }
 
 impl Removal {
@@ -89,6 +92,9 @@ impl Removal {
             }
         }
         let in_ours = |rules: &[&str]| rules.iter().any(|rule| chain_of(rule) == HOSTPORTS);
+        let inside =
+            rules(saved, "nat").filter(|rule| this.chains.iter().any(|chain| chain == chain_of(rule)));
+        this.addresses = inside.filter_map(|rule| comment(rule).parse().ok()).collect();
         if in_ours(&gone) && !in_ours(&left) {
             this.add_shared(saved);
         }
@@ -107,6 +113,11 @@ impl Removal {
     /// Whether there is nothing to remove.
     pub(super) fn is_empty(&self) -> bool {
         self.rules.is_empty() && self.chains.is_empty()
+    }
+
+    /// Whose connections are to be forgotten.
+    pub(super) fn addresses(&self) -> &Addresses {
+        &self.addresses
     }
 
     /// The script for iptables-restore.
@@ -140,6 +151,18 @@ mod tests {
         let quoted = r#"-A X -m comment --comment "dnat name: \"net\" id: \"c\"" -j Y"#;
         assert_eq!(comment(quoted), "dnat name: \"net\" id: \"c\"");
         assert_eq!(comment("-A X -j Y"), "");
+    }
+
+    #[test]
+    fn the_containers_addresses_are_in_the_comments_of_its_own_chain() {
+        let owner = crate::owner::tests::owner("net", "c", "eth0");
+        let chain = crate::iptables::chain(&owner, Kind::Masquerade);
+        let saved = format!(
+            "*nat\n:{chain} - [0:0]\n:X - [0:0]\n-A {chain} -s fd00::5/128 -m comment --comment \"fd00::5\" -j RETURN\n\
+             -A X -m comment --comment 10.0.0.9 -j RETURN\nCOMMIT\n"
+        );
+        let removal = Removal::of(&saved, &Whose::Of(&owner), Kind::Masquerade);
+        assert_eq!(removal.addresses(), &Addresses::from(["fd00::5".parse().unwrap()]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What iptables-restore(8) reads. Written of checked values only: addresses, numbers, labels, checked words.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 
 use super::saved;
@@ -45,7 +45,8 @@ pub(super) struct Script {
 }
 
 impl Script {
-    /// The rules of a family; none if it has none of them.
+    /// The rules of a family; none if it has none of them. Comments in the attachment's own chain name the container's
+    /// addresses: whose connections are to be forgotten with it.
     pub(super) fn of(owner: &Owner, rules: &Rules, v4: bool) -> Option<Self> {
         let mut this = Self { chain: chain(owner, rules.kind()), ..Self::default() };
         match rules {
@@ -60,7 +61,7 @@ impl Script {
         let multicast = if v4 { MULTICAST_V4 } else { MULTICAST_V6 };
         for address in rules.addresses.iter().filter(|address| address.is_ipv4() == v4) {
             let (ip, subnet) = (address.ip(), subnet(*address));
-            self.own(format!("-s {ip} -d {subnet} -j RETURN"));
+            self.own(format!("-s {ip} -d {subnet} {} -j RETURN", comment(ip)));
             self.own(format!("-s {ip} ! -d {multicast} -j MASQUERADE"));
             let entry = format!("-s {ip} {} -j {}", comment(label), self.chain);
             self.lines.push(Line { table: "nat", chain: "POSTROUTING".into(), first: false, words: entry });
@@ -87,7 +88,7 @@ impl Script {
                 let from = if from.prefix() == 0 { String::new() } else { format!("-s {from} ") };
                 self.own(format!("{port} {from}-j {mark}"));
             }
-            self.own(format!("{port} -j DNAT --to-destination {}", forward.to));
+            self.own(format!("{port} {} -j DNAT --to-destination {}", comment(forward.to.ip()), forward.to));
         }
         let conditions = rules.conditions.iptables(v4);
         for (protocol, ports) in by_protocol(&forwards) {
@@ -130,7 +131,7 @@ impl Script {
 
     fn share(&mut self, table: &'static str, chain: &str, name: &str, matches: &str, target: &str) {
         let blank = if matches.is_empty() { "" } else { " " };
-        let words = format!("{matches}{blank}{} -j {target}", comment(&format!("{SHARED}{name}")));
+        let words = format!("{matches}{blank}{} -j {target}", comment(format!("{SHARED}{name}")));
         self.shared.push(Line { table, chain: chain.into(), first: false, words });
     }
 
@@ -203,7 +204,7 @@ fn put(text: &mut String, verb: &str, line: &Line) {
     let _ = writeln!(text, "{verb} {} {}", line.chain, line.words);
 }
 
-fn comment(text: &str) -> String {
+fn comment(text: impl Display) -> String {
     format!("-m comment --comment \"{text}\"")
 }
 

@@ -1,6 +1,8 @@
 //! What iptables-nft or the reference's nftables backends installed, removed over netlink: no process is
 //! started.
 
+use std::net::IpAddr;
+
 use netlink::wire::{Attributes, read_be32, read_str};
 use netlink::{Refusal, Socket};
 
@@ -12,6 +14,7 @@ use super::uapi::*;
 use crate::iptables::{HAIRPIN, HOSTPORTS, SHARED};
 use crate::leftovers::{Whose, parents};
 use crate::rules::Kind;
+use crate::sweep::{Addresses, Forget};
 
 const fn table(family: u8, name: &'static str) -> Table {
     Table { family, name }
@@ -26,19 +29,30 @@ const MASQUERADE: Table = table(NFPROTO_INET, "cni_plugins_masquerade");
 const HOST_PORTS: [Table; 2] = [table(NFPROTO_IPV4, "cni_hostport"), table(NFPROTO_IPV6, "cni_hostport")];
 const SPOOF_CHECK: Table = table(NFPROTO_BRIDGE, "nat");
 
-/// Removes what other backends installed, in one transaction. If there is nothing, nothing is written. Gives whether there
-/// was.
-pub(super) fn remove(socket: &Socket, whose: &Whose<'_>, kind: Kind) -> Attempt<bool> {
+/// Removes what other backends installed, in one transaction. None: there is nothing, and nothing is written. Else the
+/// container's addresses, as far as the rules name them.
+pub(super) fn remove(
+    socket: &Socket,
+    whose: &Whose<'_>,
+    kind: Kind,
+    forget: Forget<'_>,
+) -> Attempt<Option<Addresses>> {
     let mut batch = Batch::new(Some(query::generation(socket).map_err(plain)?));
-    put_removal(socket, whose, kind, &mut batch).map_err(plain)?;
+    let addresses = put_removal(socket, whose, kind, &mut batch).map_err(plain)?;
     if batch.is_empty() {
-        return Ok(false);
+        return Ok(None);
     }
+    forget(&addresses);
     batch.commit(socket)?;
-    Ok(true)
+    Ok(Some(addresses))
 }
 
-fn put_removal(socket: &Socket, whose: &Whose<'_>, kind: Kind, batch: &mut Batch) -> Result<(), Refusal> {
+fn put_removal(
+    socket: &Socket,
+    whose: &Whose<'_>,
+    kind: Kind,
+    batch: &mut Batch,
+) -> Result<Addresses, Refusal> {
     match kind {
         Kind::Masquerade => {
             put_rules(socket, MASQUERADE, "masq_checks", &|c| whose.has_masquerade(c), batch)?;
@@ -51,13 +65,13 @@ fn put_removal(socket: &Socket, whose: &Whose<'_>, kind: Kind, batch: &mut Batch
             }
         }
         Kind::SpoofCheck => {
-            let Some((comment, chains)) = whose.spoof_check() else { return Ok(()) };
+            let Some((comment, chains)) = whose.spoof_check() else { return Ok(Addresses::new()) };
             put_rules(socket, SPOOF_CHECK, "PREROUTING", &|c| c == comment, batch)?;
-            put_chains(socket, SPOOF_CHECK, &chains, batch)?;
-            return Ok(());
+            return put_chains(socket, SPOOF_CHECK, &chains, batch);
         }
     }
-    NAT.into_iter().try_for_each(|table| put_nat(socket, table, whose, kind, batch))
+    let [v4, v6] = NAT.map(|table| put_nat(socket, table, whose, kind, batch));
+    Ok(v4?.into_iter().chain(v6?).collect())
 }
 
 /// Attachments' chains in the table nat, and the rules that jump there.
@@ -67,7 +81,7 @@ fn put_nat(
     whose: &Whose<'_>,
     kind: Kind,
     batch: &mut Batch,
-) -> Result<(), Refusal> {
+) -> Result<Addresses, Refusal> {
     let mut chains = Vec::new();
     for chain in whose.chains(kind) {
         if query::has_chain(socket, table, &chain)? {
@@ -75,7 +89,7 @@ fn put_nat(
         }
     }
     if chains.is_empty() && matches!(whose, Whose::Of(_)) {
-        return Ok(());
+        return Ok(Addresses::new());
     }
     for parent in parents(kind) {
         let (mut left, mut gone) = (0, 0);
@@ -126,13 +140,22 @@ fn put_rules(
     Ok(())
 }
 
-fn put_chains(socket: &Socket, table: Table, chains: &[String], batch: &mut Batch) -> Result<(), Refusal> {
+/// Chains with all that is in them. Of our own, some rules name the container's address.
+fn put_chains(
+    socket: &Socket,
+    table: Table,
+    chains: &[String],
+    batch: &mut Batch,
+) -> Result<Addresses, Refusal> {
+    let mut addresses = Addresses::new();
     for chain in chains {
         if query::has_chain(socket, table, chain)? {
+            let rules = query::rules(socket, table, chain)?;
+            addresses.extend(rules.iter().filter_map(|rule| rule.comment.parse::<IpAddr>().ok()));
             batch.delete_chain(table, chain);
         }
     }
-    Ok(())
+    Ok(addresses)
 }
 
 /// The chain that a rule jumps or goes to.
