@@ -46,6 +46,7 @@ impl Snapshot {
             section("nftables", without_counts(&netns.exec(&["nft", "list", "ruleset"])));
             section("iptables-legacy", legacy(netns));
             section("sysctls", sysctls(netns));
+            section("connections", translated(netns));
         }
         let mut files = Vec::new();
         FOLDERS.iter().for_each(|folder| collect(Path::new(folder), &mut files));
@@ -94,9 +95,11 @@ fn without_counts(ruleset: &str) -> Vec<String> {
     lines(ruleset).into_iter().map(line).collect()
 }
 
-/// Links, addresses, routes and rules without what the kernel changes by itself.
+/// Links, addresses, routes, rules and neighbours without what the kernel changes by itself: it learns neighbours, but
+/// permanent ones somebody has set.
 fn rtnetlink(netns: &Netns) -> Vec<String> {
-    let script = r"printf 'link show\naddr show\nroute show table all\nrule show\n' | ip -o -d -batch -
+    let script = r"printf 'link show\naddr show\nroute show table all\nrule show\nneigh show nud permanent\n' |
+                       ip -o -d -batch -
                    printf 'route show table all\nrule show\n' | ip -o -6 -batch -";
     let all = lines(&netns.sh(script));
     all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
@@ -139,6 +142,30 @@ fn legacy(netns: &Netns) -> Vec<String> {
         .filter(|line| !line.starts_with('#'))
         .map(|line| line.split(" [").next().unwrap_or_default().to_owned())
         .collect()
+}
+
+/// Connections that are led elsewhere, or seen under another address, by some rule: the others need no forgetting.
+fn translated(netns: &Netns) -> Vec<String> {
+    // Debian's kernel has no such file.
+    let table = netns.run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack")).unwrap_or_else(|_| {
+        let list = |family| netns.exec(&["conntrack", "-L", "-f", family]);
+        ["ipv4", "ipv6"].map(list).concat()
+    });
+    table.lines().filter_map(translation).collect()
+}
+
+/// `udp from 10.1.2.1 4000 to 198.51.100.1 5353, answers from 10.1.2.2 53 to 10.1.2.1 4000`
+fn translation(line: &str) -> Option<String> {
+    let protocol =
+        line.split_whitespace().find(|word| word.parse::<u32>().is_err() && !word.starts_with("ipv"))?;
+    let value =
+        |key, n| line.split_whitespace().filter_map(|word| word.strip_prefix(key)).nth(n).unwrap_or_default();
+    let tuple = |n| ["src=", "sport=", "dst=", "dport="].map(|key| value(key, n));
+    let ([from, port, to, to_port], [source, source_port, target, target_port]) = (tuple(0), tuple(1));
+    let turned_round = [target, target_port, source, source_port] == [from, port, to, to_port];
+    (!turned_round).then(|| {
+        format!("{protocol} from {from} {port} to {to} {to_port}, answers from {source} {source_port} to {target} {target_port}")
+    })
 }
 
 /// Of interfaces, only what is not as for every new one: an interface that is left shows among the links.

@@ -65,6 +65,8 @@ pub fn kill(scene: &Scene, verb: &str, case: &Case, with: Remedy) -> Option<Verd
         scene.del().ok();
         return None;
     };
+    // Whatever came of it: who is outside does not know.
+    scene.is_called();
     let torn = scene.torn_leases();
     let at_once = (!torn.is_empty()).then(|| format!("torn: {torn:?}"));
     let of_gc = verb == "GC" || with == Remedy::Gc;

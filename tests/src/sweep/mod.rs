@@ -6,6 +6,7 @@ mod pool;
 mod race;
 mod scene;
 mod subject;
+mod talk;
 
 pub use case::{Case, Fault, Syscall, faults, kills, own_calls};
 pub use judge::{Remedy, Verdict, fault, kill};

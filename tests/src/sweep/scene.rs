@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::case::{Case, Syscall, own_calls};
-use super::subject::Subject;
+use super::subject::{HOST_PORT, Subject};
+use super::talk::Talk;
 use crate::{Call, Container, Lab, Outcome, Snapshot, under_test};
 
 /// The interface that is attached.
@@ -20,6 +21,8 @@ pub struct Scene {
     stays: Container,
     victim: Container,
     call: Call,
+    /// None: no connection of a container goes through what the plugin sets up.
+    talk: Option<Talk>,
     delegate: bool,
     /// The reference's CHECK refuses what some of its own ADDs made: it tells nothing then.
     check_tells: bool,
@@ -30,7 +33,14 @@ impl Scene {
     pub fn new(subject: &Subject) -> Self {
         let lab = Lab::new();
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
-        attach(&subject.plugins, &stays);
+        let talk = subject.translates.then(|| Talk::new(&lab));
+        let (_, result) = attach(&subject.with_other_host_ports().plugins, &stays);
+        if let Some(talk) = &talk {
+            // Its connections outlast any sweep.
+            lab.host().sh("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=86400");
+            talk.from(&stays, &result).expect("a container that nothing happened to");
+            talk.to_host_port(HOST_PORT + 1);
+        }
         let (call, prev) = attach(&subject.plugins, &victim);
         let check_tells = call.check(&prev).succeeded();
         assert!(
@@ -42,7 +52,18 @@ impl Scene {
             lab.fake_plugin(name, &hook(name));
         }
         let before = lab.snapshot();
-        Self { lab, stays, victim, call, delegate: subject.delegate.is_some(), check_tells, before }
+        let scene = Self {
+            lab,
+            stays,
+            victim,
+            call,
+            talk,
+            delegate: subject.delegate.is_some(),
+            check_tells,
+            before,
+        };
+        scene.assert_that_connections_tell();
+        scene
     }
 
     /// The plugin's own calls in a run that nothing happens to.
@@ -56,7 +77,31 @@ impl Scene {
 
     /// Brings about what a verb needs: an attachment, for all but ADD and STATUS.
     pub fn prepare(&self, verb: &str) -> Option<Value> {
-        (!["ADD", "STATUS"].contains(&verb)).then(|| self.call.add().ok_result())
+        let result = (!["ADD", "STATUS"].contains(&verb)).then(|| self.call.add().ok_result())?;
+        self.talks(&result).expect("a container that nothing happened to");
+        Some(result)
+    }
+
+    /// The container sends to others, and somebody to its host port. Why it does not reach them, if so.
+    fn talks(&self, result: &Value) -> Result<(), String> {
+        self.is_called();
+        self.talk.as_ref().map_or(Ok(()), |talk| talk.from(&self.victim, result))
+    }
+
+    /// Somebody sends to the host port.
+    pub fn is_called(&self) {
+        if let Some(talk) = &self.talk {
+            talk.to_host_port(HOST_PORT);
+        }
+    }
+
+    /// The state that is compared has the connections in it.
+    fn assert_that_connections_tell(&self) {
+        if self.talk.is_some() {
+            self.prepare("DEL");
+            assert!(self.changes().contains("host: connections\n  + udp from"), "{}", self.changes());
+            self.del().ok();
+        }
     }
 
     /// Runs a verb with a fault. None: its place was not reached.
@@ -73,10 +118,13 @@ impl Scene {
         self.call.del()
     }
 
-    /// Why CHECK does not agree with an ADD, if it does not.
+    /// Why CHECK does not agree with an ADD, if it does not, or what the container cannot do.
     pub fn check_objects(&self, result: &Value) -> Option<String> {
         let check = self.run("CHECK", Some(result), None);
-        (self.check_tells && !check.succeeded()).then(|| format!("CHECK disagrees: {}", check.stdout))
+        if self.check_tells && !check.succeeded() {
+            return Some(format!("CHECK disagrees: {}", check.stdout));
+        }
+        self.talks(result).err()
     }
 
     /// A GC to which the victim is unknown.

@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+/// The UDP port of the host that portmap leads to the container.
+pub const HOST_PORT: u16 = 5353;
+
 /// A network, and the plugin of it that is hit.
 #[derive(Clone, Debug)]
 pub struct Subject {
@@ -10,12 +13,14 @@ pub struct Subject {
     pub plugins: Vec<Value>,
     /// Not the last plugin is hit but the one that it delegates to.
     pub delegate: Option<&'static str>,
+    /// Whether what is hit sets up that connections are led elsewhere, or seen under another address.
+    pub translates: bool,
 }
 
 impl Subject {
     /// The address plugin and what calls it.
     pub fn bridge() -> Self {
-        Self { name: "bridge", plugins: vec![bridge(json!({}))], delegate: None }
+        Self { name: "bridge", plugins: vec![bridge(json!({}))], delegate: None, translates: false }
     }
 
     /// The same, hit in the delegate.
@@ -30,20 +35,20 @@ impl Subject {
             "bridge, ipMasq, macspoofchk, iptables"
         };
         let keys = json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true});
-        Self { name, plugins: vec![bridge(keys)], delegate: None }
+        Self { name, plugins: vec![bridge(keys)], delegate: None, translates: true }
     }
 
     pub fn portmap(backend: &str) -> Self {
         let name = if backend == "nftables" { "portmap, nftables" } else { "portmap, iptables" };
         let mappings = json!([
             {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
-            {"hostPort": 5353, "containerPort": 53, "protocol": "udp"},
+            {"hostPort": HOST_PORT, "containerPort": 53, "protocol": "udp"},
         ]);
         let portmap = json!({
             "type": "portmap", "backend": backend, "snat": true, "capabilities": {"portMappings": true},
             "runtimeConfig": {"portMappings": mappings},
         });
-        Self { name, plugins: vec![bridge(json!({})), portmap], delegate: None }
+        Self { name, plugins: vec![bridge(json!({})), portmap], delegate: None, translates: true }
     }
 
     pub fn tuning() -> Self {
@@ -51,11 +56,16 @@ impl Subject {
             "type": "tuning", "mtu": 1400, "mac": "02:00:00:00:00:77", "promisc": true, "allmulti": true,
             "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"},
         });
-        Self { name: "tuning", plugins: vec![bridge(json!({})), tuning], delegate: None }
+        Self { name: "tuning", plugins: vec![bridge(json!({})), tuning], delegate: None, translates: false }
     }
 
     pub fn loopback() -> Self {
-        Self { name: "loopback", plugins: vec![json!({"type": "loopback"})], delegate: None }
+        Self {
+            name: "loopback",
+            plugins: vec![json!({"type": "loopback"})],
+            delegate: None,
+            translates: false,
+        }
     }
 
     /// All of them.
@@ -70,6 +80,18 @@ impl Subject {
             Self::portmap("nftables"),
             Self::portmap("iptables"),
         ]
+    }
+
+    /// The same for an attachment beside it: its host ports are the next ones.
+    pub fn with_other_host_ports(&self) -> Self {
+        let mut other = self.clone();
+        let mappings = other.plugins.iter_mut().filter_map(|plugin| {
+            plugin.pointer_mut("/runtimeConfig/portMappings").and_then(Value::as_array_mut)
+        });
+        for mapping in mappings.flatten() {
+            mapping["hostPort"] = json!(mapping["hostPort"].as_u64().map(|port| port + 1));
+        }
+        other
     }
 
     /// The plugin that is called.
