@@ -23,6 +23,7 @@ use crate::settings::Settings;
 use crate::ui::Ui;
 
 fn main() -> ExitCode {
+    cni::file::outlive_size_limit();
     let cli = Cli::parse();
     let ui = Ui::new(&cli.common);
     match commands::run(cli.command, &Settings::new(&cli.common), &ui) {

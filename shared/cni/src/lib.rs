@@ -15,6 +15,7 @@ mod convert;
 mod delegate;
 mod error;
 pub mod exec;
+pub mod file;
 pub mod json;
 mod name;
 mod plugin;

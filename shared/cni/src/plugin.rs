@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 
 use crate::call::{Document, Environment};
 use crate::{
-    Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, Result, ResultExt, Status, Undo, Version, json,
+    Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, Result, ResultExt, Status, Undo, Version,
+    file, json,
 };
 
 /// A CNI plugin.
@@ -75,6 +76,7 @@ pub fn main<P: Plugin>() -> ExitCode {
         about::<P>();
         return ExitCode::SUCCESS;
     }
+    file::outlive_size_limit();
     let mut version = Version::LATEST;
     let Err(error) = serve::<P>(&mut version) else { return ExitCode::SUCCESS };
     // If even this cannot be printed, the exit code says it.

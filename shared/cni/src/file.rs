@@ -1,0 +1,130 @@
+//! Files on disk, where something else may have been put in their place: a folder, a link, a FIFO that would be waited
+//! for, a device without end. What is no regular file is an error, and so is one that is too large.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::libc;
+use nix::sys::signal::{SigSet, Signal};
+
+/// Reads a file of an administrator's, who may have made it a link.
+///
+/// # Errors
+/// What the file system says, or that it is no regular file or has more than `limit` bytes.
+pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_to(limit, regular(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path))?)
+}
+
+/// Reads a file that only the program itself writes. No link is followed.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_own(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    read_to(limit, open_own(OpenOptions::new().read(true), path)?)
+}
+
+/// Opens a file that only the program itself writes. No link is followed, and nothing is waited for.
+///
+/// # Errors
+/// What the file system says, or that it is no regular file.
+pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    regular(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path))
+}
+
+/// Whether an error says that a path is no regular file, whatever it is.
+pub fn is_irregular(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Irregular>())
+}
+
+fn regular(opened: io::Result<File>) -> io::Result<File> {
+    match opened {
+        Ok(file) if file.metadata()?.is_file() => Ok(file),
+        Ok(_) => Err(io::Error::other(Irregular)),
+        // A link that is not followed; a socket, or a FIFO that nobody reads.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENXIO | libc::EISDIR)) => {
+            Err(io::Error::other(Irregular))
+        }
+        Err(e) => Err(e),
+    }
+}
+
+fn read_to(limit: u64, file: File) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        let text = format!("it is larger than {limit} bytes; move it out of the way, and look who wrote it");
+        return Err(io::Error::new(ErrorKind::FileTooLarge, text));
+    }
+    Ok(bytes)
+}
+
+#[derive(Debug)]
+struct Irregular;
+
+impl std::fmt::Display for Irregular {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it is no regular file; move it out of the way, and look who made it")
+    }
+}
+
+impl std::error::Error for Irregular {}
+
+/// Makes a write past the limit of a file's size (`RLIMIT_FSIZE`) fail as any other: unless its signal is blocked, the
+/// kernel ends the process, and nothing is rolled back.
+pub fn outlive_size_limit() {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGXFSZ);
+    // It fails for no valid set.
+    signals.thread_block().ok();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn what_is_no_regular_file_is_neither_read_nor_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        fs::create_dir(at("folder")).unwrap();
+        mkfifo(&at("fifo"), Mode::S_IRWXU).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        symlink("/dev/zero", at("link")).unwrap();
+        for path in [at("folder"), at("fifo"), at("socket"), at("link"), "/dev/zero".into()] {
+            for error in [read(&path, 100).unwrap_err(), read_own(&path, 100).unwrap_err()] {
+                assert!(is_irregular(&error), "{}: {error}", path.display());
+            }
+            let written = open_own(OpenOptions::new().write(true), &path).unwrap_err();
+            assert!(is_irregular(&written), "{}: {written}", path.display());
+        }
+        assert!(!is_irregular(&read(&at("missing"), 100).unwrap_err()));
+    }
+
+    #[test]
+    fn only_an_administrators_link_is_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "text").unwrap();
+        symlink(&file, &link).unwrap();
+        assert_eq!(read(&link, 4).unwrap(), b"text");
+        assert!(is_irregular(&read_own(&link, 4).unwrap_err()));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_is_no_drain_on_memory() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "text").unwrap();
+        assert_eq!(read_own(&file, 4).unwrap(), b"text");
+        assert_eq!(read_own(&file, 3).unwrap_err().kind(), ErrorKind::FileTooLarge);
+    }
+}
