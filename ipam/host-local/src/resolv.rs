@@ -1,9 +1,11 @@
 //! DNS settings from a file in the form of resolv.conf(5).
 
-use std::fs;
 use std::path::Path;
 
-use cni::{Dns, Error, Result};
+use cni::{Dns, Error, Result, file};
+
+/// Bytes. The resolver of libc takes no more than a few lines into account.
+const LARGEST: u64 = 1 << 20;
 
 /// Reads a file.
 ///
@@ -11,7 +13,7 @@ use cni::{Dns, Error, Result};
 /// Code 5 if it cannot be read.
 pub fn read(path: &Path) -> Result<Dns> {
     let failed = |e| Error::io(format!("read resolvConf {}", path.display()), &e);
-    fs::read(path).map(|bytes| parse(&String::from_utf8_lossy(&bytes))).map_err(failed)
+    file::read(path, LARGEST).map(|bytes| parse(&String::from_utf8_lossy(&bytes))).map_err(failed)
 }
 
 /// Takes what the result has room for. As in the reference, several `search` lines add up and the last `domain` wins.

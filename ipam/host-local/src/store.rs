@@ -8,12 +8,12 @@
 //!   count nor keep their address, and are removed under the lock.
 //! - *Time does not grow with the leases*, see [`index`].
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::Path;
 
-use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
+use cni::{Attachment, Code, Error, Failures, NetworkName, Result, file};
 
 use crate::allocator::Leases;
 
@@ -30,6 +30,8 @@ pub use status::check as status;
 
 const BOOT: &str = ".boot_id";
 const LAST_RESERVED: &str = "last_reserved_ip.";
+/// Bytes of either, and some more: an editor may have added a line's end.
+const LONGEST_MARK: u64 = 100;
 
 /// A network's leases, locked until this is dropped.
 #[derive(Debug)]
@@ -220,8 +222,10 @@ impl Store {
     pub fn reset_after_reboot(&mut self) -> Result<()> {
         let this_boot = boot::id().map_err(|e| Error::io("read the id of this boot", &e))?;
         let path = self.dir.file(BOOT);
-        match fs::read(&path) {
+        match file::read_own(&path, LONGEST_MARK) {
             Ok(mark) if mark == this_boot => return Ok(()),
+            // A mark that was damaged says nothing.
+            Ok(mark) if !boot::is_id(&mark) => {}
             Ok(_) => self.retain(|_, _| false)?.into_result()?,
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(Error::io(format!("read {}", path.display()), &e)),
@@ -250,8 +254,8 @@ fn note(index: &mut Option<Index>, change: impl FnOnce(&mut Index) -> io::Result
 
 impl Leases for Store {
     fn last_reserved(&self, set: usize) -> Option<IpAddr> {
-        let text = fs::read_to_string(self.dir.file(&format!("{LAST_RESERVED}{set}"))).ok()?;
-        text.trim().parse().ok()
+        let text = file::read_own(&self.dir.file(&format!("{LAST_RESERVED}{set}")), LONGEST_MARK).ok()?;
+        str::from_utf8(&text).ok()?.trim().parse().ok()
     }
 
     fn is_taken(&self, ip: IpAddr) -> Result<bool> {

@@ -15,3 +15,8 @@ pub fn id() -> io::Result<[u8; ID_LEN]> {
     File::open("/proc/sys/kernel/random/boot_id")?.read_exact(&mut id)?;
     Ok(id)
 }
+
+/// Whether this can be the id of a boot.
+pub fn is_id(mark: &[u8]) -> bool {
+    mark.len() == ID_LEN && mark.iter().all(|byte| byte.is_ascii_hexdigit() || *byte == b'-')
+}

@@ -6,8 +6,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cni::{Error, NetworkName, Result};
-use nix::libc;
+use cni::{Error, NetworkName, Result, file};
 
 use super::lease::{self, Owner};
 
@@ -67,7 +66,7 @@ impl Directory {
         let path = self.file(LOCK);
         let failed = |e: &io::Error| Error::io(format!("lock {}", path.display()), e);
         loop {
-            let file = match writing().read(true).open(&path) {
+            let file = match file::open_own(writing().read(true), &path) {
                 Ok(file) => file,
                 Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
                 Err(e) => return Err(failed(&e)),
@@ -100,16 +99,12 @@ impl Directory {
     /// # Errors
     /// What the file system says.
     pub fn read(&self, ip: IpAddr) -> io::Result<Content> {
-        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-        let mut file = match OpenOptions::new().read(true).custom_flags(flags).open(self.lease(ip)) {
+        let mut file = match file::open_own(OpenOptions::new().read(true), &self.lease(ip)) {
             Ok(file) => file,
-            Err(e) if e.raw_os_error() == Some(libc::ELOOP) => return Ok(Content::NotAFile),
+            Err(e) if file::is_irregular(&e) => return Ok(Content::NotAFile),
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Content::Torn),
             Err(e) => return Err(e),
         };
-        if !file.metadata()?.is_file() {
-            return Ok(Content::NotAFile);
-        }
         let mut content = [0; LONGEST_LEASE];
         let length = file.read(&mut content)?;
         Ok(Owner::parse(&content[..length]).map_or(Content::Torn, Content::Lease))
@@ -134,13 +129,14 @@ impl Directory {
     /// Code 5.
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
         let (new, path) = (self.file(NEW), self.file(name));
-        let written =
-            writing().truncate(true).open(&new).and_then(|mut file| file.write_all(content.as_bytes()));
-        written.and_then(|()| fs::rename(&new, &path)).map_err(|e| {
-            // What is left of it is written over by the next one.
-            fs::remove_file(&new).ok();
-            Error::io(format!("write {}", path.display()), &e)
-        })
+        let written = file::open_own(writing().truncate(true), &new)
+            .and_then(|mut file| file.write_all(content.as_bytes()))
+            .map_err(|e| Error::io(format!("write {}", new.display()), &e));
+        let renamed = written.and_then(|()| {
+            fs::rename(&new, &path).map_err(|e| Error::io(format!("write {}", path.display()), &e))
+        });
+        // What is left of it is written over by the next one.
+        renamed.inspect_err(|_| drop(fs::remove_file(&new)))
     }
 
     /// Writes a file in place: a kill may leave a mixture.
@@ -149,7 +145,7 @@ impl Directory {
     /// Code 5.
     pub fn write_in_place(&self, name: &str, content: &str) -> Result<()> {
         let path = self.file(name);
-        let written = writing().open(&path).and_then(|mut file| {
+        let written = file::open_own(&mut writing(), &path).and_then(|mut file| {
             file.write_all(content.as_bytes())?;
             file.set_len(content.len() as u64)
         });
@@ -172,6 +168,6 @@ impl Directory {
 
 fn writing() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+    options.write(true).create(true).truncate(false).mode(0o600);
     options
 }

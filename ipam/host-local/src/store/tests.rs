@@ -1,6 +1,7 @@
 //! The store against what others do to its files.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::PathBuf;
 use std::thread;
@@ -216,6 +217,35 @@ fn a_removed_directory_does_not_take_the_lock_with_it() {
         waiting.join().unwrap();
     });
     assert_eq!(lab.held("late"), ["10.0.0.2"]);
+}
+
+/// To lose the leases of containers that are alive would give their addresses out twice.
+#[test]
+fn a_damaged_mark_of_a_boot_drops_no_lease() {
+    for damaged in ["", "garbage", &"\0".repeat(36)] {
+        let lab = Lab::new();
+        lab.add("c", &["10.0.0.5"]);
+        lab.write(".boot_id", damaged);
+        lab.store().reset_after_reboot().unwrap();
+        assert_eq!(lab.held("c"), ["10.0.0.5"], "{damaged:?}");
+    }
+}
+
+#[test]
+fn where_the_round_goes_on_is_not_looked_for_behind_a_link_or_a_fifo() {
+    let lab = Lab::new();
+    lab.add("c", &["10.0.0.5"]);
+    lab.write("elsewhere", "10.0.0.77");
+    fs::remove_file(lab.file("last_reserved_ip.0")).unwrap();
+    symlink(lab.file("elsewhere"), lab.file("last_reserved_ip.0")).unwrap();
+    nix::unistd::mkfifo(&lab.file("last_reserved_ip.1"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut store = lab.store();
+    assert_eq!([store.last_reserved(0), store.last_reserved(1)], [None, None]);
+    let refused = store.reserve(&at("d"), &[ip("10.0.0.6")]).unwrap_err();
+    assert!(refused.msg().ends_with("look who made it"), "{refused}");
+    drop(store);
+    assert_eq!(fs::read_to_string(lab.file("elsewhere")).unwrap(), "10.0.0.77");
+    assert!(!lab.file("10.0.0.6").exists());
 }
 
 /// <https://github.com/containernetworking/plugins/issues/252>
