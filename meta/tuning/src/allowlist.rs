@@ -1,15 +1,18 @@
 //! The host's list of sysctls that containers' configurations may set.
 
-use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 
-use cni::{Error, Result};
+use cni::{Error, Result, file};
 use regex_lite::Regex;
 
 use crate::sysctl::Sysctl;
 
 /// Where the host's administrator keeps it. Without the file, all of net/ may be set.
 const FILE: &str = "/etc/cni/tuning/allowlist.conf";
+
+/// Bytes. A pattern takes some hundred times its length in memory.
+const LARGEST: u64 = 64 << 10;
 
 /// Each sysctl matches one of the list's patterns, as the configuration writes its key.
 ///
@@ -19,10 +22,20 @@ pub fn permit(sysctls: &[Sysctl]) -> Result<()> {
     if sysctls.is_empty() {
         return Ok(());
     }
-    match fs::read_to_string(FILE) {
-        Ok(text) => permit_by(&text, sysctls),
-        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(()),
+    match read(Path::new(FILE)) {
+        Ok(Some(text)) => permit_by(&text, sysctls),
+        Ok(None) => Ok(()),
         Err(e) => Err(Error::io(format!("read the list of allowed sysctls {FILE}"), &e)),
+    }
+}
+
+fn read(path: &Path) -> io::Result<Option<String>> {
+    match file::read(path, LARGEST) {
+        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(io::Error::other),
+        // A link that leads nowhere is a list that is missing: not for lack of an administrator who wants one.
+        Err(e) if e.kind() == ErrorKind::NotFound && path.is_symlink() => Err(e),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(e) => Err(e),
     }
 }
 
@@ -76,6 +89,19 @@ mod tests {
     #[test]
     fn an_empty_list_allows_nothing() {
         assert!(permitted("\n \n", "net.core.somaxconn").is_err());
+    }
+
+    #[test]
+    fn a_list_may_be_missing_but_not_behind_a_link_and_it_may_be_a_link_but_not_a_drain() {
+        let dir = tempfile::tempdir().unwrap();
+        let list = dir.path().join("allowlist.conf");
+        assert_eq!(read(&list).unwrap(), None);
+        std::os::unix::fs::symlink(dir.path().join("of-config-management"), &list).unwrap();
+        read(&list).unwrap_err();
+        std::fs::write(&list, "somaxconn").unwrap();
+        assert_eq!(read(&list).unwrap().as_deref(), Some("somaxconn"));
+        std::fs::write(&list, vec![0; 10 << 20]).unwrap();
+        read(&list).unwrap_err();
     }
 
     #[test]

@@ -8,10 +8,13 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cni::{Attachment, Error, Failures, Gc, NetworkName, Result, Undo};
+use cni::{Attachment, Error, Failures, Gc, NetworkName, Result, Undo, file};
 use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attribute;
+
+/// Bytes of a file, most of them the path of a namespace, and some more.
+const LARGEST: u64 = 64 << 10;
 
 /// The interface's attributes of before ADD: those that ADD changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,7 +150,7 @@ impl Backup {
 
     fn read(&self) -> Result<Option<Vec<u8>>> {
         let path = self.path();
-        let read = missing_is_fine(fs::read(&path).map(Some));
+        let read = missing_is_fine(file::read_own(&path, LARGEST).map(Some));
         read.map_err(|e| Error::io(format!("read backup {}", path.display()), &e))
     }
 
@@ -329,6 +332,18 @@ mod tests {
             fs::write(backup.path(), torn).unwrap();
             assert_eq!(backup.load().unwrap(), None);
         }
+    }
+
+    #[test]
+    fn a_link_in_its_place_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let backup = Backup::new(dir.path(), &net(), &at("c"));
+        fs::write(dir.path().join("outside"), r#"{"mtu": 9000}"#).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("outside"), backup.path()).unwrap();
+        let refused = backup.load().unwrap_err();
+        assert!(refused.msg().contains("c_eth0.json: it is no regular file"), "{refused}");
+        backup.remove().unwrap();
+        assert_eq!(backup.load().unwrap(), None);
     }
 
     #[test]
