@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, json};
+use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, file, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -153,15 +153,15 @@ impl Cache {
     /// # Errors
     /// Code 5 if the file cannot be read, 6 if it is torn or not libcni's.
     pub fn load(&self, network: &NetworkName, at: &Attachment) -> Result<Option<Entry>> {
-        let file = self.file(network, at);
-        let text = match fs::read(&file) {
+        let path = self.file(network, at);
+        let text = match file::read_own(&path, json::MAX_BYTES) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-            text => text.map_err(|e| cni::Error::io(format!("read {}", file.display()), &e))?,
+            text => text.map_err(|e| cni::Error::io(format!("read {}", path.display()), &e))?,
         };
-        let value = json::parse(&text, "it").context(|| file.display())?;
-        let added = added(&file);
+        let value = json::parse(&text, "it").context(|| path.display())?;
+        let added = added(&path);
         if value.get("kind").is_some() {
-            return Ok(Some(entry(&value, added).context(|| file.display())?));
+            return Ok(Some(entry(&value, added).context(|| path.display())?));
         }
         // libcni's earliest format was the result alone.
         Ok(Some(Entry {
@@ -199,9 +199,9 @@ impl Cache {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             files => files.map_err(unreadable)?,
         };
-        let read = |file: PathBuf| {
-            let value: Value = serde_json::from_slice(&fs::read(&file).ok()?).ok()?;
-            entry(&value, added(&file)).ok()
+        let read = |path: PathBuf| {
+            let value: Value = serde_json::from_slice(&file::read_own(&path, json::MAX_BYTES).ok()?).ok()?;
+            entry(&value, added(&path)).ok()
         };
         // A result that is just being written has no name yet.
         let named = files.flatten().filter(|file| !file.file_name().as_encoded_bytes().starts_with(b"."));
@@ -214,13 +214,15 @@ impl Cache {
         self.dir.join("results")
     }
 
-    fn replace(&self, file: &Path, text: &[u8]) -> io::Result<()> {
+    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let temporary = self.results().join(format!(".new.{}.{number}", std::process::id()));
-        let create = || File::options().write(true).create(true).truncate(true).mode(0o600).open(&temporary);
+        let create = || {
+            file::open_own(File::options().write(true).create(true).truncate(true).mode(0o600), &temporary)
+        };
         let mut new = create().or_else(|_| self.make_results().and_then(|()| create()))?;
-        let renamed = new.write_all(text).and_then(|()| fs::rename(&temporary, file));
+        let renamed = new.write_all(text).and_then(|()| fs::rename(&temporary, path));
         renamed.inspect_err(|_| drop(fs::remove_file(&temporary)))
     }
 

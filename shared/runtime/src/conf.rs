@@ -1,7 +1,6 @@
 //! A network's configuration (SPEC.md, section 1).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::{Code, NetworkName, PluginType, Version};
@@ -166,11 +165,7 @@ impl PluginConf {
 
 /// A file's content, if it is not too large.
 fn read(file: &Path) -> cni::Result<Vec<u8>> {
-    let size = fs::metadata(file).map_err(|e| cni::Error::io("read it", &e))?.len();
-    if size > MAX_BYTES {
-        return Err(cni::Error::config(format!("it has {size} bytes, at most {MAX_BYTES} are read")));
-    }
-    fs::read(file).map_err(|e| cni::Error::io("read it", &e))
+    cni::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("read it", &e))
 }
 
 /// Reads an object; what keeps it from being one is told with its place.

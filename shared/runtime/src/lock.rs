@@ -24,7 +24,7 @@ impl Lock {
 
     fn take(dir: &Path, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Result<Self> {
         let path = dir.join("results.lock");
-        let open = || File::options().create(true).append(true).open(&path);
+        let open = || cni::file::open_own(File::options().create(true).append(true), &path);
         let file = open().or_else(|_| fs::create_dir_all(dir).and_then(|()| open()));
         let locked = file.and_then(|file| lock(&file).map(|()| Self { _file: file }));
         Ok(locked.map_err(|e| cni::Error::io(format!("lock {}", path.display()), &e))?)

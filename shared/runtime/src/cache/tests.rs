@@ -98,3 +98,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_result_behind_a_link_is_not_read() {
+    let (guard, cache) = cache();
+    fs::create_dir_all(cache.results()).unwrap();
+    let outside = guard.path().join("outside");
+    fs::write(&outside, OF_LIBCNI).unwrap();
+    let path = cache.file(&network().name, &of_libcni().at);
+    std::os::unix::fs::symlink(&outside, &path).unwrap();
+    let refused = cache.load(&network().name, &of_libcni().at).unwrap_err();
+    assert!(refused.to_string().contains("it is no regular file"), "{refused}");
+    assert!(cache.list().unwrap().is_empty());
+}
