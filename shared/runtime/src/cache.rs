@@ -193,21 +193,31 @@ impl Cache {
     /// # Errors
     /// Code 5 if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<Entry>> {
+        let mut entries: Vec<Entry> = self.files()?.iter().filter_map(|path| read_entry(path)).collect();
+        entries.sort_by(|a, b| (&a.network, &a.attach.at).cmp(&(&b.network, &b.attach.at)));
+        Ok(entries)
+    }
+
+    /// A file that may be of the network, and does not tell its attachment.
+    pub(crate) fn unreadable(&self, network: &NetworkName) -> Result<Option<PathBuf>> {
+        let start = format!("{network}-");
+        let of_network = |path: &PathBuf| {
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
+        };
+        Ok(self.files()?.into_iter().filter(of_network).find(|path| read_entry(path).is_none()))
+    }
+
+    fn files(&self) -> Result<Vec<PathBuf>> {
         let dir = self.results();
-        let unreadable = |e| cni::Error::io(format!("read the directory {}", dir.display()), &e);
         let files = match fs::read_dir(&dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            files => files.map_err(unreadable)?,
-        };
-        let read = |path: PathBuf| {
-            let value: Value = serde_json::from_slice(&file::read_own(&path, json::MAX_BYTES).ok()?).ok()?;
-            entry(&value, added(&path)).ok()
+            files => {
+                files.map_err(|e| cni::Error::io(format!("read the directory {}", dir.display()), &e))?
+            }
         };
         // A result that is just being written has no name yet.
         let named = files.flatten().filter(|file| !file.file_name().as_encoded_bytes().starts_with(b"."));
-        let mut entries: Vec<Entry> = named.filter_map(|file| read(file.path())).collect();
-        entries.sort_by(|a, b| (&a.network, &a.attach.at).cmp(&(&b.network, &b.attach.at)));
-        Ok(entries)
+        Ok(named.map(|file| file.path()).collect())
     }
 
     fn results(&self) -> PathBuf {
@@ -229,6 +239,11 @@ impl Cache {
     fn make_results(&self) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(self.results())
     }
+}
+
+fn read_entry(path: &Path) -> Option<Entry> {
+    let value: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
+    entry(&value, added(path)).ok()
 }
 
 fn added(file: &Path) -> Option<SystemTime> {

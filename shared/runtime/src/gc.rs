@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use cni::{Attachment, Command};
+use cni::{Attachment, Code, Command};
 
 use crate::error::Failures;
 use crate::lock::Lock;
@@ -37,7 +37,7 @@ impl Valid<'_> {
 
 impl Runtime {
     /// GC: DEL for every attachment in the cache that is not valid any more, then GC of every plugin (from version
-    /// 1.1.0 on). It goes on after failures. Waits for every ADD and DEL to end, and holds new ones up.
+    /// 1.1.0 on; not with [`Valid::Alive`] and a file in the cache that cannot be read). It goes on after failures. Waits for every ADD and DEL to end, and holds new ones up.
     ///
     /// # Errors
     /// All that failed.
@@ -61,6 +61,7 @@ impl Runtime {
         let _lock = Lock::exclusive(self.cache.dir())?;
         let mut known = self.cache.list()?;
         known.retain(|entry| entry.network == network.name);
+        let guessed = matches!(valid, Valid::Alive);
         let (valid, stale) = valid.split(known);
         let mut failures = Failures::default();
         for (done, entry) in stale.iter().enumerate() {
@@ -71,7 +72,13 @@ impl Runtime {
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
             );
         }
-        if network.version >= Command::Gc.since() {
+        // Whose attachment cannot be told may be alive: to the plugins it would be one that is gone.
+        let unsure = if guessed { self.cache.unreadable(&network.name)? } else { None };
+        if let Some(path) = unsure {
+            let text = format!("{} cannot be read, and its container may be alive", path.display());
+            let error = cni::Error::new(Code::Io, text);
+            failures.note::<()>(Err(error.detail("remove the file, or DEL the attachment").into()));
+        } else if network.version >= Command::Gc.since() {
             let extras = Extras { valid: Some(&valid), ..Extras::default() };
             for plugin in &network.plugins {
                 failures.note(self.call(Command::Gc, network, plugin, &extras));

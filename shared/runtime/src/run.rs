@@ -1,6 +1,7 @@
 //! Operations on a network: its plugins, one after the other (SPEC.md, section 3).
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +85,9 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::add`]; what failed of the DEL comes after it.
     pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
-        let known = self.cache.file(&network.name, &attach.at).exists();
+        // What is no file is no result, and no ADD of before.
+        let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.at));
+        let known = known.is_ok_and(|there| there.is_file());
         self.add(network, attach).map_err(|failed| {
             if known {
                 return failed;

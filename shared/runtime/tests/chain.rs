@@ -198,6 +198,33 @@ fn gc_removes_stale_attachments_of_its_network_and_tells_the_plugins_which_are_v
     assert!(log[1].request.get("runtimeConfig").is_none());
 }
 
+/// Plugins would free the address of a container that is alive.
+#[test]
+fn gc_asks_no_plugin_while_a_result_cannot_be_read() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", TWO);
+    runtime.add(&network, &attach("alive")).unwrap();
+    let file = runtime.results().file(&network.name, &attach("alive").at);
+    fs::write(&file, "torn").unwrap();
+    stage.forget_calls();
+    let error = runtime.gc(&network, Valid::Alive).unwrap_err();
+    assert!(error.code() == 5 && error.to_string().contains("net-alive-eth0"), "{error}");
+    assert!(stage.calls().is_empty());
+    runtime.gc(&network, Valid::Only(&[])).unwrap();
+    assert_eq!(stage.calls(), ["first GC", "second GC"]);
+}
+
+#[test]
+fn a_folder_in_place_of_the_result_keeps_no_add_from_being_rolled_back() {
+    let stage = stage();
+    let runtime = stage.runtime();
+    let network = network("1.1.0", TWO);
+    fs::create_dir_all(runtime.results().file(&network.name, &attach("c").at).join("folder")).unwrap();
+    runtime.add_or_roll_back(&network, &attach("c")).unwrap_err();
+    assert_eq!(stage.calls(), ["first ADD", "second ADD", "second DEL", "first DEL"]);
+}
+
 #[test]
 fn gc_with_an_empty_list_removes_all_goes_on_after_failures_and_can_be_switched_off() {
     let stage = stage();
