@@ -1,5 +1,6 @@
 //! The leases of a network, on disk as the reference keeps them: in the directory DATADIR/NETWORK one file per
-//! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) by whoever looks or changes.
+//! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) by whoever looks or changes, as is the
+//! directory itself, see [`directory`].
 //!
 //! - *A lease is whole or not there.* It is written to `.new` and renamed. A kill leaves at most a `.new`, which the
 //!   next one writes over. Nothing waits for the disk (fsync): after a loss of power the containers are
@@ -13,7 +14,7 @@ use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::Path;
 
-use cni::{Attachment, Code, Error, Failures, NetworkName, Result, file};
+use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
 
 use crate::allocator::Leases;
 
@@ -70,11 +71,15 @@ impl Store {
     /// # Errors
     /// Code 5: what failed on which file.
     pub fn create(data_dir: &Path, network: &NetworkName) -> Result<Self> {
+        let mut doubts = 0..3;
         loop {
-            Directory::of(data_dir, network).create()?;
-            // None: someone removed the directory in this moment.
             if let Some(store) = Self::open(data_dir, network)? {
                 return Ok(store);
+            }
+            let made = Directory::create(&Directory::path_of(data_dir, network));
+            // Others may make and remove it in this moment; what is in the way for good is there each time.
+            if doubts.next().is_none() {
+                made?;
             }
         }
     }
@@ -84,9 +89,9 @@ impl Store {
     /// # Errors
     /// As [`Store::create`].
     pub fn open(data_dir: &Path, network: &NetworkName) -> Result<Option<Self>> {
-        let dir = Directory::of(data_dir, network);
-        let Some(lock) = dir.lock()? else { return Ok(None) };
-        let index = Index::sealed(dir.path());
+        let path = Directory::path_of(data_dir, network);
+        let Some((dir, lock)) = Directory::lock(&path)? else { return Ok(None) };
+        let index = Index::sealed(&dir);
         Ok(Some(Self { dir, index, changed: false, _lock: lock }))
     }
 
@@ -142,7 +147,7 @@ impl Store {
         let ips = self.dir.addresses()?;
         let mut trouble = Trouble::default();
         trouble.others.note(self.dir.remove(NEW));
-        let mut index = Index::begin(self.dir.path(), ips.len()).ok();
+        let mut index = Index::begin(&self.dir, ips.len()).ok();
         for ip in ips {
             let owner = match self.dir.read(ip) {
                 Ok(content) => trouble.others.note(self.settle(ip, content, &mut keep)),
@@ -221,8 +226,8 @@ impl Store {
     /// Code 5: what failed on which file.
     pub fn reset_after_reboot(&mut self) -> Result<()> {
         let this_boot = boot::id().map_err(|e| Error::io("read the id of this boot", &e))?;
-        let path = self.dir.file(BOOT);
-        match file::read_own(&path, LONGEST_MARK) {
+        let path = self.dir.path(BOOT);
+        match self.dir.content(BOOT, LONGEST_MARK) {
             Ok(mark) if mark == this_boot => return Ok(()),
             // A mark that was damaged says nothing.
             Ok(mark) if !boot::is_id(&mark) => {}
@@ -254,7 +259,7 @@ fn note(index: &mut Option<Index>, change: impl FnOnce(&mut Index) -> io::Result
 
 impl Leases for Store {
     fn last_reserved(&self, set: usize) -> Option<IpAddr> {
-        let text = file::read_own(&self.dir.file(&format!("{LAST_RESERVED}{set}")), LONGEST_MARK).ok()?;
+        let text = self.dir.content(&format!("{LAST_RESERVED}{set}"), LONGEST_MARK).ok()?;
         str::from_utf8(&text).ok()?.trim().parse().ok()
     }
 
@@ -279,7 +284,7 @@ impl Leases for Store {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Some(index) = self.index.as_ref().filter(|_| self.changed) {
-            index.seal(self.dir.path()).ok();
+            index.seal(&self.dir).ok();
         }
     }
 }

@@ -6,15 +6,17 @@ use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use nix::fcntl::{OFlag, openat};
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::Mode;
 
 /// Reads a file of an administrator's, who may have made it a link.
 ///
 /// # Errors
 /// What the file system says, or that it is no regular file or has more than `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    read_to(limit, regular(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path))?)
+    read_all(regular(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path))?, limit)
 }
 
 /// Reads a file that only the program itself writes. No link is followed.
@@ -22,7 +24,7 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`].
 pub fn read_own(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    read_to(limit, open_own(OpenOptions::new().read(true), path)?)
+    read_all(open_own(OpenOptions::new().read(true), path)?, limit)
 }
 
 /// Opens a file that only the program itself writes. No link is followed, and nothing is waited for.
@@ -31,6 +33,17 @@ pub fn read_own(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// What the file system says, or that it is no regular file.
 pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     regular(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path))
+}
+
+/// As [`open_own`], of a file in a directory that is open: whatever has its path by now, and also if it has none any
+/// more. A file that is made can be read and written by its owner only.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn open_in(dir: &File, name: &str, flags: OFlag) -> io::Result<File> {
+    let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let opened = openat(dir, name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
+    regular(opened.map(File::from).map_err(io::Error::from))
 }
 
 /// Whether an error says that a path is no regular file, whatever it is.
@@ -50,7 +63,11 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
     }
 }
 
-fn read_to(limit: u64, file: File) -> io::Result<Vec<u8>> {
+/// Reads a file to its end.
+///
+/// # Errors
+/// What the file system says, or that it has more than `limit` bytes.
+pub fn read_all(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
@@ -86,7 +103,6 @@ mod tests {
     use std::os::unix::fs::symlink;
     use std::os::unix::net::UnixListener;
 
-    use nix::sys::stat::Mode;
     use nix::unistd::mkfifo;
 
     use super::*;
@@ -105,6 +121,10 @@ mod tests {
             }
             let written = open_own(OpenOptions::new().write(true), &path).unwrap_err();
             assert!(is_irregular(&written), "{}: {written}", path.display());
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap();
+            let parent = File::open(path.parent().unwrap()).unwrap();
+            let inside = open_in(&parent, name, OFlag::O_WRONLY | OFlag::O_CREAT).unwrap_err();
+            assert!(is_irregular(&inside), "{}: {inside}", path.display());
         }
         assert!(!is_irregular(&read(&at("missing"), 100).unwrap_err()));
     }

@@ -1,4 +1,8 @@
 //! The directory of a network's leases: its files, each read, written and removed with care.
+//!
+//! An administrator may remove the directory at any time, and it may be made anew while we are still at work. So it is
+//! opened once, and all that follows happens in the one that was opened: whoever was late finds it empty, and can
+//! neither write to the new one nor remove anything there.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -7,6 +11,12 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cni::{Error, NetworkName, Result, file};
+use nix::dir::{Dir, Entry};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, renameat};
+use nix::libc;
+use nix::sys::stat::{Mode, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::lease::{self, Owner};
 
@@ -16,9 +26,12 @@ pub const NEW: &str = ".new";
 /// More than a container's id and an interface's name can have.
 const LONGEST_LEASE: usize = 1024;
 
-/// A network's directory, which may not be there.
-#[derive(Clone, Debug)]
-pub struct Directory(PathBuf);
+/// A network's directory, open. It may have been removed since.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    open: File,
+}
 
 /// What a file that is named by an address turned out to be.
 #[derive(Debug)]
@@ -30,55 +43,89 @@ pub enum Content {
 }
 
 impl Directory {
-    /// The one that a network has in a data directory.
-    pub fn of(data_dir: &Path, network: &NetworkName) -> Self {
-        Self(data_dir.join(network.as_str()))
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// The path of a file in it.
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// The path of a lease.
-    pub fn lease(&self, ip: IpAddr) -> PathBuf {
-        self.0.join(ip.to_string())
+    /// The path of the one that a network has in a data directory.
+    pub fn path_of(data_dir: &Path, network: &NetworkName) -> PathBuf {
+        data_dir.join(network.as_str())
     }
 
     /// Makes it, if it is not there.
     ///
     /// # Errors
     /// Code 5.
-    pub fn create(&self) -> Result<()> {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(&self.0);
-        made.map_err(|e| Error::io(format!("create the directory of leases {}", self.0.display()), &e))
+    pub fn create(path: &Path) -> Result<()> {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
+        made.map_err(|e| Error::io(format!("create the directory of leases {}", path.display()), &e))
     }
 
-    /// Takes the lock, which closing the file gives back. None if there is no directory.
+    /// Opens it. None if there is none.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn open(path: &Path) -> io::Result<Option<Self>> {
+        match OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path) {
+            Ok(open) => Ok(Some(Self { path: path.to_owned(), open })),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Opens and locks it, until both are closed. None if there is none.
+    ///
+    /// The lock is on the directory itself, which nobody can replace by another under the same name unnoticed. That on
+    /// the file is for the reference, which knows no other; it may be removed at any time.
     ///
     /// # Errors
     /// Code 5.
-    pub fn lock(&self) -> Result<Option<File>> {
-        let path = self.file(LOCK);
-        let failed = |e: &io::Error| Error::io(format!("lock {}", path.display()), e);
-        loop {
-            let file = match file::open_own(writing().read(true), &path) {
+    pub fn lock(path: &Path) -> Result<Option<(Self, File)>> {
+        let lock = path.join(LOCK);
+        let failed = |e: io::Error| Error::io(format!("lock {}", lock.display()), &e);
+        while let Some(dir) = Self::open(path).map_err(failed)? {
+            dir.open.lock().map_err(failed)?;
+            let file = match dir.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT) {
                 Ok(file) => file,
-                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(e) => return Err(failed(&e)),
+                // It was removed meanwhile.
+                Err(e) if e.kind() == ErrorKind::NotFound => continue,
+                Err(e) => return Err(failed(e)),
             };
-            file.lock().map_err(|e| failed(&e))?;
-            let held = file.metadata().map_err(|e| failed(&e))?;
-            // Whoever removed the directory meanwhile removed the lock with it: ours is of no use then.
+            file.lock().map_err(failed)?;
+            let held = file.metadata().map_err(failed)?;
             let same = |there: fs::Metadata| there.ino() == held.ino() && there.dev() == held.dev();
-            if fs::symlink_metadata(&path).is_ok_and(same) {
-                return Ok(Some(file));
+            if fs::symlink_metadata(&lock).is_ok_and(same) {
+                return Ok(Some((dir, file)));
             }
         }
+        Ok(None)
+    }
+
+    /// The directory's own file.
+    pub fn as_file(&self) -> &File {
+        &self.open
+    }
+
+    /// The path of a file in it, to speak of.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The path of a lease, to speak of.
+    pub fn lease(&self, ip: IpAddr) -> PathBuf {
+        self.path(&ip.to_string())
+    }
+
+    /// Opens a file in it. No link is followed.
+    ///
+    /// # Errors
+    /// What the file system says, or that it is no regular file.
+    pub fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        file::open_in(&self.open, name, flags)
+    }
+
+    /// All that a file has.
+    ///
+    /// # Errors
+    /// What the file system says, or that it is no regular file or has more than `limit` bytes.
+    pub fn content(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
+        file::read_all(self.file(name, OFlag::O_RDONLY)?, limit)
     }
 
     /// The addresses that files are named by.
@@ -86,12 +133,17 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn addresses(&self) -> Result<Vec<IpAddr>> {
-        let failed = |e: io::Error| Error::io(format!("list the leases in {}", self.0.display()), &e);
-        let mut ips = Vec::new();
-        for entry in fs::read_dir(&self.0).map_err(failed)? {
-            ips.extend(entry.map_err(failed)?.file_name().to_str().and_then(lease::address));
+        let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let names = Dir::openat(&self.open, ".", flags, Mode::empty()).and_then(|mut dir| {
+            let name = |entry: nix::Result<Entry>| Ok(entry?.file_name().to_string_lossy().into_owned());
+            dir.iter().map(name).collect::<nix::Result<Vec<String>>>()
+        });
+        match names {
+            Ok(names) => Ok(names.iter().filter_map(|name| lease::address(name)).collect()),
+            // So it is with a directory that was removed.
+            Err(Errno::ENOENT) => Ok(Vec::new()),
+            Err(e) => Err(Error::io(format!("list the leases in {}", self.path.display()), &e.into())),
         }
-        Ok(ips)
     }
 
     /// Reads a lease. No link is followed, and nothing that is no file is waited for.
@@ -99,7 +151,7 @@ impl Directory {
     /// # Errors
     /// What the file system says.
     pub fn read(&self, ip: IpAddr) -> io::Result<Content> {
-        let mut file = match file::open_own(OpenOptions::new().read(true), &self.lease(ip)) {
+        let mut file = match self.file(&ip.to_string(), OFlag::O_RDONLY) {
             Ok(file) => file,
             Err(e) if file::is_irregular(&e) => return Ok(Content::NotAFile),
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Content::Torn),
@@ -115,11 +167,10 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn is_taken(&self, ip: IpAddr) -> Result<bool> {
-        let path = self.lease(ip);
-        match fs::symlink_metadata(&path) {
-            Ok(file) => Ok(!file.is_file() || file.len() > 0),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io(format!("look at lease {}", path.display()), &e)),
+        match fstatat(&self.open, ip.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(file) => Ok(file.st_mode & libc::S_IFMT != libc::S_IFREG || file.st_size > 0),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(e) => Err(Error::io(format!("look at lease {}", self.lease(ip).display()), &e.into())),
         }
     }
 
@@ -128,15 +179,17 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
-        let (new, path) = (self.file(NEW), self.file(name));
-        let written = file::open_own(writing().truncate(true), &new)
-            .and_then(|mut file| file.write_all(content.as_bytes()))
-            .map_err(|e| Error::io(format!("write {}", new.display()), &e));
-        let renamed = written.and_then(|()| {
-            fs::rename(&new, &path).map_err(|e| Error::io(format!("write {}", path.display()), &e))
-        });
+        let written = self
+            .file(NEW, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC)
+            .and_then(|mut file| file.write_all(content.as_bytes()));
+        let failed = |name, e| Error::io(format!("write {}", self.path(name).display()), &e);
+        let renamed = written
+            .map_err(|e| failed(NEW, e))
+            .and_then(|()| renameat(&self.open, NEW, &self.open, name).map_err(|e| failed(name, e.into())));
         // What is left of it is written over by the next one.
-        renamed.inspect_err(|_| drop(fs::remove_file(&new)))
+        renamed.inspect_err(|_| {
+            self.unlink(NEW).ok();
+        })
     }
 
     /// Writes a file in place: a kill may leave a mixture.
@@ -144,12 +197,11 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn write_in_place(&self, name: &str, content: &str) -> Result<()> {
-        let path = self.file(name);
-        let written = file::open_own(&mut writing(), &path).and_then(|mut file| {
+        let written = self.file(name, OFlag::O_WRONLY | OFlag::O_CREAT).and_then(|mut file| {
             file.write_all(content.as_bytes())?;
             file.set_len(content.len() as u64)
         });
-        written.map_err(|e| Error::io(format!("write {}", path.display()), &e))
+        written.map_err(|e| Error::io(format!("write {}", self.path(name).display()), &e))
     }
 
     /// Removes a file. False if it was not there.
@@ -157,17 +209,15 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn remove(&self, name: &str) -> Result<bool> {
-        let path = self.file(name);
-        match fs::remove_file(&path) {
+        match self.unlink(name) {
             Ok(()) => Ok(true),
-            Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
-            Err(e) => Err(Error::io(format!("remove {}", path.display()), &e)),
+            Err(Errno::ENOENT) => Ok(false),
+            Err(e) => Err(Error::io(format!("remove {}", self.path(name).display()), &e.into())),
         }
     }
-}
 
-fn writing() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
-    options
+    /// As [`Directory::remove`], without words.
+    pub fn unlink(&self, name: &str) -> nix::Result<()> {
+        unlinkat(&self.open, name, UnlinkatFlags::NoRemoveDir)
+    }
 }

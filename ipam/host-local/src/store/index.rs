@@ -31,16 +31,16 @@
 //! one that overflowed says so, and a search in it ends with a reading of all files and a larger index. Nothing is
 //! ever moved, so a change costs the same however many entries there are.
 
-use std::fs::{self, File, FileTimes, OpenOptions};
+use std::fs::{File, FileTimes};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime};
 
-use nix::libc;
+use nix::fcntl::OFlag;
 
 use super::boot;
+use super::directory::Directory;
 
 /// The file's name. The reference reads it as it reads every file, and finds no container in it.
 const NAME: &str = ".index";
@@ -76,8 +76,8 @@ pub struct Index {
 
 impl Index {
     /// Opens the index, if it is sealed.
-    pub fn sealed(dir: &Path) -> Option<Self> {
-        let file = options().open(dir.join(NAME)).ok()?;
+    pub fn sealed(dir: &Directory) -> Option<Self> {
+        let file = dir.file(NAME, OFlag::O_RDWR).ok()?;
         let mut header = [0; HEADER];
         file.read_exact_at(&mut header, 0).ok()?;
         let whole = header[..SEAL] == seal_of(dir).ok()?;
@@ -89,8 +89,8 @@ impl Index {
     ///
     /// # Errors
     /// What the file system says.
-    pub fn begin(dir: &Path, leases: usize) -> io::Result<Self> {
-        let file = options().create(true).truncate(true).mode(0o600).open(dir.join(NAME))?;
+    pub fn begin(dir: &Directory, leases: usize) -> io::Result<Self> {
+        let file = dir.file(NAME, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_TRUNC)?;
         let buckets = (leases / LOAD).next_power_of_two().max(FEWEST_BUCKETS) as u64;
         file.set_len((buckets + 1) * SECTOR as u64)?;
         Ok(Self { file, buckets, count: 0 })
@@ -148,12 +148,12 @@ impl Index {
     ///
     /// # Errors
     /// What the file system says. Then it has no seal, and is made anew next time.
-    pub fn seal(&self, dir: &Path) -> io::Result<()> {
+    pub fn seal(&self, dir: &Directory) -> io::Result<()> {
         if self.count == 0 {
-            return fs::remove_file(dir.join(NAME));
+            return Ok(dir.unlink(NAME)?);
         }
         let back = SystemTime::now().checked_sub(APART).unwrap_or(SystemTime::UNIX_EPOCH);
-        File::open(dir)?.set_times(FileTimes::new().set_modified(back))?;
+        dir.as_file().set_times(FileTimes::new().set_modified(back))?;
         let mut header = [0; HEADER];
         header[..SEAL].copy_from_slice(&seal_of(dir)?);
         header[BUCKETS_AT..COUNT_AT].copy_from_slice(&self.buckets.to_le_bytes());
@@ -176,15 +176,9 @@ impl Index {
     }
 }
 
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
-    options
-}
-
 /// How a seal on the directory, as it is now, reads.
-fn seal_of(dir: &Path) -> io::Result<Seal> {
-    let now = fs::metadata(dir)?;
+fn seal_of(dir: &Directory) -> io::Result<Seal> {
+    let now = dir.as_file().metadata()?;
     let times = [now.mtime(), now.mtime_nsec(), now.ctime(), now.ctime_nsec()];
     let bytes = MAGIC.iter().copied().chain(boot::id()?).chain(times.into_iter().flat_map(i64::to_le_bytes));
     let mut seal = [0; SEAL];
@@ -233,7 +227,14 @@ fn read_u64(bytes: &[u8], at: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
+
+    fn open(dir: impl AsRef<Path>) -> Directory {
+        Directory::open(dir.as_ref()).unwrap().unwrap()
+    }
 
     fn ip(n: u32) -> IpAddr {
         IpAddr::V4((0x0a00_0000 + n).into())
@@ -243,8 +244,8 @@ mod tests {
         format!("container-{n}\r\neth0")
     }
 
-    fn index_of(dir: &Path, leases: u32, room_for: usize) -> Index {
-        let mut index = Index::begin(dir, room_for).unwrap();
+    fn index_of(dir: impl AsRef<Path>, leases: u32, room_for: usize) -> Index {
+        let mut index = Index::begin(&open(dir), room_for).unwrap();
         (0..leases).for_each(|n| index.insert(&owner(n), ip(n)).unwrap());
         index
     }
@@ -252,8 +253,8 @@ mod tests {
     #[test]
     fn every_lease_is_found_by_its_owner_under_the_seal() {
         let dir = tempfile::tempdir().unwrap();
-        index_of(dir.path(), 1000, 1000).seal(dir.path()).unwrap();
-        let mut index = Index::sealed(dir.path()).unwrap();
+        index_of(&dir, 1000, 1000).seal(&open(&dir)).unwrap();
+        let mut index = Index::sealed(&open(&dir)).unwrap();
         assert_eq!(index.count(), 1000);
         assert!((0..1000).all(|n| index.find(&owner(n)).unwrap() == Some(vec![ip(n)])));
         index.remove(&owner(7), ip(7)).unwrap();
@@ -278,13 +279,13 @@ mod tests {
         for (what, change) in changes {
             let dir = tempfile::tempdir().unwrap();
             fs::write(dir.path().join("10.0.0.1"), "c").unwrap();
-            let index = index_of(dir.path(), 1, 1);
+            let index = index_of(&dir, 1, 1);
             for _ in 0..3 {
-                index.seal(dir.path()).unwrap();
-                assert!(Index::sealed(dir.path()).is_some(), "{what}");
+                index.seal(&open(&dir)).unwrap();
+                assert!(Index::sealed(&open(&dir)).is_some(), "{what}");
             }
             change(dir.path());
-            assert!(Index::sealed(dir.path()).is_none(), "{what}");
+            assert!(Index::sealed(&open(&dir)).is_none(), "{what}");
         }
     }
 
@@ -293,21 +294,21 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (dir.path().join("one"), dir.path().join("two"));
         fs::create_dir(&one).unwrap();
-        index_of(&one, 1, 1).seal(&one).unwrap();
+        index_of(&one, 1, 1).seal(&open(&one)).unwrap();
         let copied = std::process::Command::new("cp").arg("-a").args([&one, &two]).status().unwrap();
         assert!(copied.success());
         assert_eq!(fs::metadata(&one).unwrap().mtime(), fs::metadata(&two).unwrap().mtime());
-        assert!(Index::sealed(&one).is_some());
-        assert!(Index::sealed(&two).is_none());
+        assert!(Index::sealed(&open(&one)).is_some());
+        assert!(Index::sealed(&open(&two)).is_none());
     }
 
     #[test]
     fn the_index_goes_with_the_last_lease() {
         let dir = tempfile::tempdir().unwrap();
-        let mut index = index_of(dir.path(), 1, 1);
-        index.seal(dir.path()).unwrap();
+        let mut index = index_of(&dir, 1, 1);
+        index.seal(&open(&dir)).unwrap();
         index.remove(&owner(0), ip(0)).unwrap();
-        index.seal(dir.path()).unwrap();
+        index.seal(&open(&dir)).unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
@@ -315,23 +316,23 @@ mod tests {
     fn a_file_that_is_no_index_has_no_seal() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join(NAME);
-        index_of(dir.path(), 3, 3).seal(dir.path()).unwrap();
+        index_of(&dir, 3, 3).seal(&open(&dir)).unwrap();
         let whole = fs::read(&file).unwrap();
         for garbage in [&b""[..], b"x", &[0; 4096], &whole[..HEADER - 1]] {
             fs::write(&file, garbage).unwrap();
-            assert!(Index::sealed(dir.path()).is_none());
+            assert!(Index::sealed(&open(&dir)).is_none());
         }
         fs::write(&file, whole).unwrap();
-        assert!(Index::sealed(dir.path()).is_some());
+        assert!(Index::sealed(&open(&dir)).is_some());
         fs::rename(&file, dir.path().join("x")).unwrap();
         std::os::unix::fs::symlink("x", &file).unwrap();
-        assert!(Index::sealed(dir.path()).is_none());
+        assert!(Index::sealed(&open(&dir)).is_none());
     }
 
     #[test]
     fn an_overflown_bucket_says_that_it_cannot_answer_and_the_others_still_do() {
         let dir = tempfile::tempdir().unwrap();
-        let mut index = Index::begin(dir.path(), 1).unwrap();
+        let mut index = Index::begin(&open(&dir), 1).unwrap();
         (0..SLOTS as u32).for_each(|n| index.insert("many", ip(n)).unwrap());
         assert_eq!(index.find("many").unwrap().unwrap().len(), SLOTS);
         index.insert("many", ip(99)).unwrap();

@@ -16,9 +16,11 @@ use crate::range::RangeSet;
 /// # Errors
 /// Code 50: what is exhausted, or in the way.
 pub fn check(data_dir: &Path, network: &NetworkName, sets: &[RangeSet]) -> Result<()> {
-    let dir = Directory::of(data_dir, network);
+    let path = Directory::path_of(data_dir, network);
     let unavailable = |error: Error| error.with_code(Code::NotAvailable);
-    writable(dir.path()).map_err(unavailable)?;
+    writable(&path).map_err(unavailable)?;
+    let dir = Directory::open(&path).map_err(|e| Error::io(format!("open {}", path.display()), &e));
+    let Some(dir) = dir.map_err(unavailable)? else { return Ok(()) };
     match exhausted(&dir, sets).map_err(unavailable)? {
         Some(set) => Err(unavailable(allocator::exhausted(set))),
         None => Ok(()),
@@ -48,9 +50,7 @@ fn writable(dir: &Path) -> Result<()> {
 /// the index knows; their names; and the files themselves, of which a torn one takes no address.
 fn exhausted<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Option<&'a RangeSet>> {
     let smallest = sets.iter().map(RangeSet::capacity).min().unwrap_or(0);
-    if !dir.path().exists()
-        || Index::sealed(dir.path()).is_some_and(|index| u128::from(index.count()) < smallest)
-    {
+    if Index::sealed(dir).is_some_and(|index| u128::from(index.count()) < smallest) {
         return Ok(None);
     }
     let ips = dir.addresses()?;

@@ -25,7 +25,7 @@ impl Lab {
     }
 
     fn dir(&self) -> PathBuf {
-        Directory::of(self.data_dir.path(), &self.network).path().to_owned()
+        Directory::path_of(self.data_dir.path(), &self.network)
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -65,7 +65,7 @@ impl Lab {
     }
 
     fn is_sealed(&self) -> bool {
-        Index::sealed(&self.dir()).is_some()
+        Directory::open(&self.dir()).unwrap().is_some_and(|dir| Index::sealed(&dir).is_some())
     }
 }
 
@@ -246,6 +246,43 @@ fn where_the_round_goes_on_is_not_looked_for_behind_a_link_or_a_fifo() {
     drop(store);
     assert_eq!(fs::read_to_string(lab.file("elsewhere")).unwrap(), "10.0.0.77");
     assert!(!lab.file("10.0.0.6").exists());
+}
+
+#[test]
+fn whoever_began_before_the_directory_was_removed_touches_nothing_in_the_new_one() {
+    let lab = Lab::new();
+    lab.add("first", &["10.0.0.2"]);
+    let mut early = lab.store();
+    let (leases, _) = early.leases_of(&at("first")).unwrap();
+    fs::remove_dir_all(lab.dir()).unwrap();
+    lab.add("second", &["10.0.0.2"]);
+
+    early.release(&leases[0]).unwrap();
+    let error = early.reserve(&at("third"), &[ip("10.0.0.2")]).unwrap_err();
+    assert!(error.msg().contains("net/.new: No such file"), "{error}");
+    early.retain(|_, _| false).unwrap().into_result().unwrap();
+    drop(early);
+    assert_eq!(lab.held("second"), ["10.0.0.2"]);
+    assert!(lab.is_sealed());
+}
+
+#[test]
+fn a_lock_file_removed_by_hand_is_no_end_of_the_lock() {
+    let lab = Lab::new();
+    let mut first = lab.store();
+    fs::remove_file(lab.file("lock")).unwrap();
+    thread::scope(|scope| {
+        let second = scope.spawn(|| lab.add("second", &["10.0.0.3"]));
+        first.reserve(&at("first"), &[ip("10.0.0.2")]).unwrap();
+        assert!(!lab.file("10.0.0.3").exists());
+        drop(first);
+        second.join().unwrap();
+    });
+    assert_eq!(
+        (lab.held("first"), lab.held("second")),
+        (vec!["10.0.0.2".to_owned()], vec!["10.0.0.3".to_owned()])
+    );
+    assert!(lab.is_sealed());
 }
 
 /// <https://github.com/containernetworking/plugins/issues/252>
