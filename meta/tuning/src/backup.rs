@@ -156,12 +156,12 @@ impl Backup {
 
     /// Under another name first: the file is whole or not there.
     fn write(&self, bytes: &[u8]) -> Result<()> {
-        let written = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        let written = written.and_then(|()| write_new(&self.new_path(), bytes));
-        written.and_then(|()| fs::rename(self.new_path(), self.path())).map_err(|e| {
-            fs::remove_file(self.new_path()).ok();
-            Error::io(format!("write backup {}", self.path().display()), &e)
-        })
+        let (new, path) = (self.new_path(), self.path());
+        let failed = |path: &Path, e| Error::io(format!("write backup {}", path.display()), &e);
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        let written = made.and_then(|()| write_new(&new, bytes)).map_err(|e| failed(&new, e));
+        let renamed = written.and_then(|()| fs::rename(&new, &path).map_err(|e| failed(&path, e)));
+        renamed.inspect_err(|_| drop(fs::remove_file(&new)))
     }
 }
 
