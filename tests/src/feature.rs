@@ -13,6 +13,7 @@ use crate::netns::{PATH, in_a_thread};
 pub enum Feature {
     BridgeVlanFiltering,
     Dummy,
+    Ext4,
     Tap,
     Vlan,
     Nftables,
@@ -25,6 +26,10 @@ impl Feature {
                 "ip link add name br0 type bridge vlan_filtering 1 && bridge vlan add vid 5 dev br0 self"
             }
             Self::Dummy => "ip link add name dummy0 type dummy",
+            Self::Ext4 => {
+                "image=$(mktemp); trap 'rm $image' EXIT; truncate -s 4M $image; mkfs.ext4 -q $image; \
+                 unshare -m mount -o loop $image /mnt"
+            }
             Self::Tap => "ip tuntap add dev tap0 mode tap",
             Self::Vlan => {
                 "ip link add name a0 type veth peer name a1 && ip link add link a0 name vlan5 type vlan id 5"
@@ -64,6 +69,7 @@ impl fmt::Display for Feature {
         f.write_str(match self {
             Self::BridgeVlanFiltering => "VLAN filtering on bridges",
             Self::Dummy => "dummy interfaces",
+            Self::Ext4 => "ext4 on loop devices",
             Self::Tap => "tap interfaces",
             Self::Vlan => "VLAN interfaces",
             Self::Nftables => "nftables",

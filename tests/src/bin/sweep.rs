@@ -1,13 +1,16 @@
 //! Hits the plugins at every system call, and prints what came of it as the tables of docs/reliability.md.
 //!
 //!     sweep [--every N] [--only NAME]
+//!     sweep disk [--every N] [--only NAME]
+//!
+//! With `disk`, nothing is hit, but the plugins run on machines that something is wrong with.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use std::env;
 use std::process::ExitCode;
 use std::thread::{self, available_parallelism};
 
-use suite::sweep::{Finish, Kind, Outcomes, Plan, Race, Subject, VERBS};
+use suite::sweep::{Finish, Harms, Kind, Outcomes, Plan, Race, Subject, VERBS, disks, limits, places};
 use suite::under_test;
 
 fn main() -> ExitCode {
@@ -15,9 +18,12 @@ fn main() -> ExitCode {
     let option = |name| arguments.iter().skip_while(|argument| *argument != name).nth(1);
     let only = option("--only").map_or("", String::as_str);
     let every = option("--every").and_then(|n| n.parse().ok()).unwrap_or(1);
+    let workers = available_parallelism().map_or(1, usize::from);
+    if arguments.first().is_some_and(|first| first == "disk") {
+        return disk(only, every, workers);
+    }
     let subjects =
         Subject::all().into_iter().filter(|subject| subject.name.contains(only) && is_there(subject));
-    let workers = available_parallelism().map_or(1, usize::from);
     let plan = Plan { subjects: subjects.collect(), every, workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
@@ -28,7 +34,26 @@ fn main() -> ExitCode {
 }
 
 fn is_there(subject: &Subject) -> bool {
-    subject.target()["type"].as_str().is_some_and(|name| under_test().dir.join(name).exists())
+    let name = subject.target()["type"].as_str().unwrap_or_default();
+    name == "cnitool-chain" || under_test().dir.join(name).exists()
+}
+
+/// Disks, files, limits.
+fn disk(only: &str, every: usize, workers: usize) -> ExitCode {
+    let stands = [disks(), places(), limits()].into_iter().flatten();
+    let stands = stands.filter(|stand| stand.subject.name.contains(only) && is_there(&stand.subject));
+    let harms = Harms { stands: stands.collect(), every, workers };
+    let outcomes = harms.run(|finding| eprintln!("{finding}\n"));
+    println!(
+        "| plugin | harm | tried | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
+    );
+    for ((stand, label), count) in &outcomes.counts {
+        let name = harms.stands[*stand].subject.name;
+        let (tried, succeeded) = (count.tried, count.succeeded);
+        let (kept, after) = (count.clean_at_once, count.clean_after);
+        println!("| {name} | {label} | {tried} | {succeeded} | {kept} | {after} |");
+    }
+    ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
 }
 
 fn faults(plan: &Plan, outcomes: &Outcomes) {

@@ -1,7 +1,9 @@
 //! Whether a plugin kept its promise after a fault or a kill.
 
 use super::case::Case;
+use super::harm::Harm;
 use super::scene::Scene;
+use crate::{Call, Outcome, under_test};
 
 /// What came of one case.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +40,18 @@ pub fn fault(scene: &Scene, verb: &str, case: &Case) -> Option<Verdict> {
         scene.del().ok();
         return None;
     };
+    let at_once = objection(scene, verb, &run, &attached);
+    let after_remedy = match (verb, run.succeeded()) {
+        // It has been the remedy itself.
+        ("GC", true) => None,
+        ("GC", false) => remedy(scene, Remedy::Gc, true),
+        _ => remedy(scene, Remedy::Del, false),
+    };
+    Some(Verdict { succeeded: run.succeeded(), at_once, after_remedy, worn: verb == "GC" && scene.is_worn() })
+}
+
+/// What is wrong with what a verb answered, and with what it left. `attached` is what CHECK may not change.
+fn objection(scene: &Scene, verb: &str, run: &Outcome, attached: &str) -> Option<String> {
     let succeeded = run.succeeded();
     let at_once = match verb {
         _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
@@ -48,14 +62,49 @@ pub fn fault(scene: &Scene, verb: &str, case: &Case) -> Option<Verdict> {
         "CHECK" => (scene.changes() != attached).then(|| "CHECK changed the state".to_owned()),
         _ => left(&scene.changes()),
     };
-    let at_once = at_once.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) });
+    at_once.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) })
+}
+
+/// A verb on a machine that something is wrong with: as for a fault, and what was wrong is told.
+pub fn harmed(scene: &Scene, verb: &str, harm: &Harm) -> Verdict {
+    let prev = scene.prepare(verb);
+    let attached = if verb == "CHECK" { scene.changes() } else { String::new() };
+    let call = (harm.vary)(scene.call(verb, prev.as_ref()));
+    let lift = (harm.inflict)();
+    let run = call.run(verb);
+    let touched = lift();
+    let (succeeded, begun) = (run.succeeded(), run.succeeded() || begins(&call, &run));
+    let hidden = harm.hides && ["DEL", "GC"].contains(&verb);
+    let objection = || match begun {
+        false => (verb == "ADD").then(|| left(&scene.changes())).flatten(),
+        true if succeeded && hidden => None,
+        true => objection(scene, verb, &run, &attached),
+    };
+    let at_once = touched.or_else(objection).or_else(|| complaint(verb, &run, harm).filter(|_| begun));
     let after_remedy = match (verb, succeeded) {
-        // It has been the remedy itself.
-        ("GC", true) => None,
-        ("GC", false) => remedy(scene, Remedy::Gc, true),
+        ("GC", true) if !hidden => None,
+        ("GC", _) => remedy(scene, Remedy::Gc, true),
+        ("ADD", false) => remedy(scene, Remedy::Del, false).or_else(|| attaches_again(scene)),
         _ => remedy(scene, Remedy::Del, false),
     };
-    Some(Verdict { succeeded, at_once, after_remedy, worn: verb == "GC" && scene.is_worn() })
+    Verdict { succeeded, at_once, after_remedy, worn: verb == "GC" && scene.is_worn() }
+}
+
+/// Whether a process that said nothing came as far as to the plugin's own code: VERSION does nothing else.
+fn begins(call: &Call, run: &Outcome) -> bool {
+    !run.stdout.is_empty() || call.run("VERSION").succeeded()
+}
+
+/// What is missing in an answer.
+fn complaint(verb: &str, run: &Outcome, harm: &Harm) -> Option<String> {
+    if run.succeeded() || under_test().reference {
+        return None;
+    }
+    if harm.spares.contains(&verb) {
+        return Some(format!("it need not have failed: {}", run.stdout));
+    }
+    let culprit = harm.culprit.as_ref()?;
+    (!run.stdout.contains(culprit)).then(|| format!("no word of {culprit}: {}", run.stdout))
 }
 
 /// A verb that is killed: what is left is whole, the remedy removes it, and an ADD finds nothing in its way.

@@ -20,7 +20,7 @@ pub enum Kind {
 }
 
 /// One line of the figures: subject and verb, by their place in the plan.
-type Row = (Kind, usize, usize);
+pub type Row = (Kind, usize, usize);
 
 /// How many of a row came out how.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,15 +43,30 @@ pub struct Plan {
 }
 
 /// What came of a plan.
-#[derive(Debug, Default)]
-pub struct Outcomes {
-    pub counts: BTreeMap<Row, Count>,
+#[derive(Debug)]
+pub struct Outcomes<R = Row> {
+    pub counts: BTreeMap<R, Count>,
     pub findings: Vec<String>,
 }
 
+/// One case, for any worker.
+pub(super) trait Job: Sync {
+    /// The line of the figures that it counts in.
+    type Row: Ord + Send;
+    fn row(&self) -> Self::Row;
+    /// Jobs with the same number share a scene.
+    fn place(&self) -> usize;
+    fn scene(&self) -> Scene;
+    /// None: its place was not reached.
+    fn judge(&self, scene: &Scene) -> Option<Verdict>;
+    /// To whom what is done, for a finding.
+    fn title(&self) -> String;
+}
+
 #[derive(Clone, Debug)]
-struct Job {
+struct Hit<'a> {
     row: Row,
+    subject: &'a Subject,
     case: Case,
     remedy: Remedy,
 }
@@ -60,83 +75,80 @@ struct Job {
 pub const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
 
 /// The reference has no GC and no STATUS (docs/reference-quirks.md#gc, #status).
-fn verbs() -> &'static [&'static str] {
+pub(super) fn verbs() -> &'static [&'static str] {
     if under_test().reference { &VERBS[..3] } else { &VERBS }
 }
 
 impl Plan {
     /// Runs all cases. `report` is told of each finding as it comes.
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes {
-        let jobs = self.jobs();
-        let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(Outcomes::default()));
-        thread::scope(|scope| {
-            for _ in 0..self.workers {
-                scope.spawn(|| self.work(&jobs, &next, &outcomes, &report));
-            }
-        });
-        outcomes.into_inner().expect("no worker panics")
-    }
-
-    fn jobs(&self) -> Vec<Job> {
         let all = self.subjects.iter().enumerate().flat_map(|(index, subject)| {
             // A lab belongs to its thread.
             let jobs = thread::scope(|scope| scope.spawn(|| jobs_of(index, subject)).join());
             jobs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        all.step_by(self.every).collect()
-    }
-
-    fn work(
-        &self,
-        jobs: &[Job],
-        next: &AtomicUsize,
-        outcomes: &Mutex<Outcomes>,
-        report: &(impl Fn(&str) + Sync),
-    ) {
-        let mut scene: Option<(usize, Scene)> = None;
-        while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (_, subject, verb) = job.row;
-            if scene.as_ref().is_none_or(|(of, _)| *of != subject) {
-                // The old lab is left before a new one is entered.
-                drop(scene.take());
-                scene = Some((subject, Scene::new(&self.subjects[subject])));
-            }
-            let Some((_, lab)) = &scene else { continue };
-            let verdict = catch_unwind(AssertUnwindSafe(|| job.judge(lab))).unwrap_or_else(|panic| {
-                let text = panic.downcast_ref::<String>().map_or("panic", String::as_str).to_owned();
-                Some(Verdict { at_once: Some(text.clone()), after_remedy: Some(text), ..Verdict::default() })
-            });
-            let Some(verdict) = verdict else {
-                // Not reached, but run.
-                if lab.is_worn() {
-                    drop(scene.take());
-                }
-                continue;
-            };
-            if let Some(fault) = verdict.fault() {
-                let line = format!(
-                    "{} {}: {}, then {:?}: {fault}",
-                    self.subjects[subject].name, VERBS[verb], job.case, job.remedy
-                );
-                report(&line);
-                // What is left must not be found again.
-                drop(scene.take());
-                outcomes.lock().expect("no worker panics").findings.push(line);
-            }
-            if verdict.worn {
-                drop(scene.take());
-            }
-            outcomes.lock().expect("no worker panics").counts.entry(job.row).or_default().note(&verdict);
-        }
+        let jobs: Vec<Hit<'_>> = all.step_by(self.every).collect();
+        run(self.workers, &jobs, report)
     }
 }
 
-fn jobs_of(index: usize, subject: &Subject) -> Vec<Job> {
+/// Has workers do all jobs.
+pub(super) fn run<J: Job>(workers: usize, jobs: &[J], report: impl Fn(&str) + Sync) -> Outcomes<J::Row> {
+    let outcomes = Mutex::new(Outcomes { counts: BTreeMap::new(), findings: Vec::new() });
+    let next = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| work(jobs, &next, &outcomes, &report));
+        }
+    });
+    outcomes.into_inner().expect("no worker panics")
+}
+
+fn work<J: Job>(
+    jobs: &[J],
+    next: &AtomicUsize,
+    outcomes: &Mutex<Outcomes<J::Row>>,
+    report: &(impl Fn(&str) + Sync),
+) {
+    let mut scene: Option<(usize, Scene)> = None;
+    while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+        if scene.as_ref().is_none_or(|(of, _)| *of != job.place()) {
+            // The old lab is left before a new one is entered.
+            drop(scene.take());
+            scene = Some((job.place(), job.scene()));
+        }
+        let Some((_, lab)) = &scene else { continue };
+        let verdict = catch_unwind(AssertUnwindSafe(|| job.judge(lab))).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().map_or("panic", String::as_str).to_owned();
+            Some(Verdict { at_once: Some(text.clone()), after_remedy: Some(text), ..Verdict::default() })
+        });
+        let Some(verdict) = verdict else {
+            // Not reached, but run.
+            if lab.is_worn() {
+                drop(scene.take());
+            }
+            continue;
+        };
+        if let Some(fault) = verdict.fault() {
+            let line = format!("{}: {fault}", job.title());
+            report(&line);
+            // What is left must not be found again.
+            drop(scene.take());
+            outcomes.lock().expect("no worker panics").findings.push(line);
+        }
+        if verdict.worn {
+            drop(scene.take());
+        }
+        outcomes.lock().expect("no worker panics").counts.entry(job.row()).or_default().note(&verdict);
+    }
+}
+
+fn jobs_of(index: usize, subject: &Subject) -> Vec<Hit<'_>> {
     let scene = Scene::new(subject);
     let mut jobs = Vec::new();
     for (place, verb) in verbs().iter().enumerate() {
         let calls = scene.calls_of(verb);
-        let job = |kind, remedy| move |case| Job { row: (kind, index, place), case, remedy };
+        let job = |kind, remedy| move |case| Hit { row: (kind, index, place), subject, case, remedy };
         jobs.extend(faults(&calls).into_iter().map(job(Kind::Fault, Remedy::Del)));
         if ["ADD", "DEL", "GC"].contains(verb) {
             let remedies =
@@ -149,13 +161,31 @@ fn jobs_of(index: usize, subject: &Subject) -> Vec<Job> {
     jobs
 }
 
-impl Job {
+impl Job for Hit<'_> {
+    type Row = Row;
+
+    fn row(&self) -> Row {
+        self.row
+    }
+
+    fn place(&self) -> usize {
+        self.row.1
+    }
+
+    fn scene(&self) -> Scene {
+        Scene::new(self.subject)
+    }
+
     fn judge(&self, scene: &Scene) -> Option<Verdict> {
         let (kind, _, verb) = self.row;
         match kind {
             Kind::Fault => judge::fault(scene, VERBS[verb], &self.case),
             Kind::Kill => judge::kill(scene, VERBS[verb], &self.case, self.remedy),
         }
+    }
+
+    fn title(&self) -> String {
+        format!("{} {}: {}, then {:?}", self.subject.name, VERBS[self.row.2], self.case, self.remedy)
     }
 }
 

@@ -31,7 +31,13 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(subject: &Subject) -> Self {
+        Self::on(subject, |_| ())
+    }
+
+    /// The same on a machine that is made ready first.
+    pub fn on(subject: &Subject, ready: impl FnOnce(&Lab)) -> Self {
         let lab = Lab::new();
+        ready(&lab);
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
         let talk = subject.translates.then(|| Talk::new(&lab));
         let (_, result) = attach(&subject.with_other_host_ports().plugins, &stays);
@@ -167,14 +173,21 @@ impl Scene {
         torn.map(|file| file.path().display().to_string()).collect()
     }
 
-    fn run(&self, verb: &str, prev: Option<&Value>, trace: Option<&str>) -> Outcome {
-        let mut call = self.call.clone();
-        if verb == "CHECK" {
-            call = call.config(json!({"prevResult": prev}));
-        } else if verb == "GC" {
-            let valid = json!([{"containerID": self.stays.id, "ifname": IFNAME}]);
-            call = call.config(json!({"cni.dev/valid-attachments": valid}));
+    /// The call of a verb: to vary, and to run.
+    pub fn call(&self, verb: &str, prev: Option<&Value>) -> Call {
+        let call = self.call.clone();
+        match verb {
+            "CHECK" => call.config(json!({"prevResult": prev})),
+            "GC" => {
+                let valid = json!([{"containerID": self.stays.id, "ifname": IFNAME}]);
+                call.config(json!({"cni.dev/valid-attachments": valid}))
+            }
+            _ => call,
         }
+    }
+
+    fn run(&self, verb: &str, prev: Option<&Value>, trace: Option<&str>) -> Outcome {
+        let mut call = self.call(verb, prev);
         let Some(trace) = trace else { return call.run(verb) };
         fs::write(log(), "").expect("empty the trace");
         call = if self.delegate {

@@ -1,6 +1,7 @@
 //! Descriptors, memory and readers that run out.
 
 use serde_json::json;
+use suite::sweep::{Count, Harms, limits};
 use suite::{Lab, beyond_reference};
 
 use crate::common::dual_stack;
@@ -48,14 +49,25 @@ fn a_result_that_nobody_reads_is_undone() {
     }
 }
 
+/// Memory, descriptors, the size of files, and a kernel that lets nothing be set: for every plugin.
 #[test]
-fn sixteen_megabytes_are_enough() {
+fn limits_of_a_process_end_in_success_or_leave_nothing() {
     beyond_reference!("nothing-left");
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"ipMasq": true})).on(&pod);
-    let call = call.under(&["prlimit".into(), "--as=16777216".into()]);
-    let result = call.add().ok_result();
-    call.check(&result).ok();
-    call.del().ok();
+    let outcomes = Harms { stands: limits(), every: 61, workers: 2 }.run(|_| {});
+    let tried: u32 = outcomes.counts.values().map(|count| count.tried).sum();
+    assert!(tried >= 20, "only {tried} cases were tried");
+    assert!(outcomes.findings.is_empty(), "of {tried} cases:\n{}", outcomes.findings.join("\n"));
+}
+
+/// In both firewall backends. The iptables tools, which need more, have limits of their own.
+#[test]
+fn sixteen_megabytes_are_enough_for_every_plugin_and_verb() {
+    beyond_reference!("nothing-left");
+    let mut stands = limits();
+    stands.iter_mut().for_each(|stand| stand.harms.retain(|harm| harm.what == "as=16777216"));
+    let outcomes = Harms { stands, every: 1, workers: 2 }.run(|_| {});
+    assert!(outcomes.findings.is_empty(), "{}", outcomes.findings.join("\n"));
+    let [tried, succeeded] = [|count: &Count| count.tried, |count: &Count| count.succeeded]
+        .map(|of| outcomes.counts.values().map(of).sum::<u32>());
+    assert!(tried == succeeded && tried >= 40, "{succeeded} of {tried} succeeded");
 }

@@ -1,0 +1,137 @@
+//! Disks, and what else may be where a plugin's files should be.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+
+use serde_json::json;
+use suite::sweep::{Harms, Stand, disks, places};
+use suite::{Call, Lab, beyond_reference, needs};
+
+use crate::common::{STORE, dual_stack, host_local};
+
+/// Of some hundred cases a number that takes seconds.
+fn sweep(stands: Vec<Stand>, every: usize) {
+    let outcomes = Harms { stands, every, workers: 2 }.run(|_| {});
+    let tried: u32 = outcomes.counts.values().map(|count| count.tried).sum();
+    assert!(tried >= 20, "only {tried} cases were tried");
+    assert!(outcomes.findings.is_empty(), "of {tried} cases:\n{}", outcomes.findings.join("\n"));
+}
+
+#[test]
+fn a_full_or_read_only_disk_costs_no_lease_and_keeps_none() {
+    needs!(Ext4);
+    beyond_reference!("nothing-left");
+    sweep(disks(), 37);
+}
+
+#[test]
+fn what_is_no_file_of_a_plugins_is_told_and_left_alone() {
+    beyond_reference!("files-with-care");
+    sweep(places(), 29);
+}
+
+/// There is no folder, no lock and no index yet.
+#[test]
+fn the_first_add_of_a_network_finds_room_or_leaves_none_taken() {
+    let lab = Lab::new();
+    let call = lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+    let call = call.on(&lab.container("pod"));
+    let mut succeeded = Vec::new();
+    for inodes in 1..12 {
+        let room = format!("mount -t tmpfs -o nr_inodes={inodes} disk /var/lib/cni");
+        lab.host().sh(&room);
+        let run = call.add();
+        succeeded.push(run.succeeded());
+        if run.succeeded() {
+            call.del().ok();
+        } else {
+            run.refused(5, STORE);
+        }
+        assert!(!Path::new(STORE).join("10.1.2.2").exists(), "{inodes} inodes");
+        lab.host().sh("umount /var/lib/cni");
+    }
+    assert!(!succeeded[0] && succeeded[10], "{succeeded:?}");
+}
+
+#[test]
+fn a_data_directory_of_another_user_serves_root_and_is_refused_to_others() {
+    let lab = Lab::new();
+    let call = lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+    let call = call.on(&lab.container("pod"));
+    let data_dir = Path::new(STORE).parent().unwrap();
+    fs::create_dir_all(data_dir).unwrap();
+    fs::set_permissions(data_dir, PermissionsExt::from_mode(0o700)).unwrap();
+    chown(data_dir, Some(1000), Some(1000)).unwrap();
+    call.add().ok_result();
+    call.del().ok();
+
+    // From where any user may start it.
+    let script =
+        "cp \"$0\" /run/lab/plugins/copy; exec setpriv --reuid=$USER --clear-groups /run/lab/plugins/copy";
+    let by = |user: &str| call.clone().env("USER", user).under(&["sh".into(), "-c".into(), script.into()]);
+    by("1001").add().refused(5, STORE);
+    by("1001").del().refused(5, STORE);
+    fs::remove_dir_all(STORE).unwrap();
+    by("1000").add().ok_result();
+    by("1000").del().ok();
+}
+
+/// Runs a plugin, stops it after a system call, and removes a folder before it goes on.
+const REMOVE_MEANWHILE: &str = r#"
+exec 4<&0
+mkfifo /run/lab/plugins/calls
+strace -q -o /run/lab/plugins/calls -e "inject=$CALL:signal=SIGSTOP:when=$NTH" "$0" <&4 &
+strace=$!
+while read -r line; do
+    case $line in *"stopped by SIGSTOP"*)
+        rm -r "$FOLDER"
+        kill -CONT $(cat /proc/$strace/task/$strace/children) ;;
+    esac
+done </run/lab/plugins/calls
+rm /run/lab/plugins/calls
+wait $strace"#;
+
+/// A call under which `folder` vanishes after the `nth` system call of a name.
+fn losing(call: &Call, folder: &str, name: &str, nth: u32) -> Call {
+    let call = call.clone().under(&["sh".into(), "-c".into(), REMOVE_MEANWHILE.into()]);
+    call.env("FOLDER", folder).env("CALL", name).env("NTH", &nth.to_string())
+}
+
+#[test]
+fn tuning_outlives_the_loss_of_its_folder_at_any_moment() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let (pod, folder) = (lab.container("pod"), "/run/cni/tuning");
+    let prev = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    let call = lab.plugin("tuning").config(json!({"mtu": 1400, "prevResult": prev})).on(&pod);
+    call.add().ok_result();
+    call.del().ok();
+    let before = lab.snapshot();
+    let mut failed = 0;
+    for (name, nth) in file_calls() {
+        let run = losing(&call, folder, name, nth).add();
+        if run.succeeded() {
+            call.check(&run.ok_result()).ok();
+            call.del().ok();
+            pod.sh("ip link set eth0 mtu 1500");
+        } else {
+            run.refused(5, folder);
+            failed += 1;
+        }
+        lab.snapshot().assert_same(&before);
+        fs::create_dir_all(folder).unwrap();
+        call.add().ok_result();
+        losing(&call, folder, name, nth).del().ok();
+        pod.sh("ip link set eth0 mtu 1500");
+        lab.snapshot().assert_same(&before);
+        fs::create_dir_all(folder).unwrap();
+    }
+    assert!(failed > 0, "no moment between two calls was met");
+}
+
+/// Whichever of them a program makes.
+fn file_calls() -> impl Iterator<Item = (&'static str, u32)> {
+    let names = ["open", "write", "rename", "unlink", "mkdir", "close"];
+    names.into_iter().flat_map(|name| (1..5).map(move |nth| (name, nth)))
+}
