@@ -181,11 +181,12 @@ impl Directory {
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
         let written = self
             .file(NEW, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC)
-            .and_then(|mut file| file.write_all(content.as_bytes()));
-        let failed = |name, e| Error::io(format!("write {}", self.path(name).display()), &e);
-        let renamed = written
-            .map_err(|e| failed(NEW, e))
-            .and_then(|()| renameat(&self.open, NEW, &self.open, name).map_err(|e| failed(name, e.into())));
+            .and_then(|mut file| file.write_all(content.as_bytes()))
+            .and_then(|()| Ok(renameat(&self.open, NEW, &self.open, name)?));
+        let renamed = written.map_err(|e| {
+            let culprit = if file::is_irregular(&e) { NEW } else { name };
+            Error::io(format!("write {}", self.path(culprit).display()), &e)
+        });
         // What is left of it is written over by the next one.
         renamed.inspect_err(|_| {
             self.unlink(NEW).ok();

@@ -259,7 +259,7 @@ fn whoever_began_before_the_directory_was_removed_touches_nothing_in_the_new_one
 
     early.release(&leases[0]).unwrap();
     let error = early.reserve(&at("third"), &[ip("10.0.0.2")]).unwrap_err();
-    assert!(error.msg().contains("net/.new: No such file"), "{error}");
+    assert!(error.msg().contains("net/10.0.0.2: No such file"), "{error}");
     early.retain(|_, _| false).unwrap().into_result().unwrap();
     drop(early);
     assert_eq!(lab.held("second"), ["10.0.0.2"]);
