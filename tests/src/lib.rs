@@ -21,6 +21,7 @@ mod chain;
 mod eyes;
 mod feature;
 mod golden;
+pub mod interleave;
 mod lab;
 mod mounts;
 mod netns;

@@ -2,14 +2,17 @@
 //!
 //!     sweep [--every N] [--only NAME]
 //!     sweep disk [--every N] [--only NAME]
+//!     sweep leases [--every N] [--only NAME] [--replay SCHEDULE]
 //!
-//! With `disk`, nothing is hit, but the plugins run on machines that something is wrong with.
+//! With `disk`, nothing is hit, but the plugins run on machines that something is wrong with. With `leases`, host-local
+//! meets itself on its data directory, in every order; a schedule that an error has named can be replayed.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use std::env;
 use std::process::ExitCode;
 use std::thread::{self, available_parallelism};
 
+use suite::interleave::{Explored, Scenario, explore, replay};
 use suite::sweep::{Finish, Harms, Kind, Outcomes, Plan, Race, Subject, VERBS, disks, limits, places};
 use suite::under_test;
 
@@ -19,8 +22,10 @@ fn main() -> ExitCode {
     let only = option("--only").map_or("", String::as_str);
     let every = option("--every").and_then(|n| n.parse().ok()).unwrap_or(1);
     let workers = available_parallelism().map_or(1, usize::from);
-    if arguments.first().is_some_and(|first| first == "disk") {
-        return disk(only, every, workers);
+    match arguments.first().map(String::as_str) {
+        Some("disk") => return disk(only, every, workers),
+        Some("leases") => return leases(only, every, option("--replay"), workers),
+        _ => {}
     }
     let subjects =
         Subject::all().into_iter().filter(|subject| subject.name.contains(only) && is_there(subject));
@@ -54,6 +59,29 @@ fn disk(only: &str, every: usize, workers: usize) -> ExitCode {
         println!("| {name} | {label} | {tried} | {succeeded} | {kept} | {after} |");
     }
     ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
+}
+
+/// Every interleaving of commands on one data directory.
+fn leases(only: &str, every: usize, schedule: Option<&String>, workers: usize) -> ExitCode {
+    let scenarios = Scenario::all().into_iter().filter(|scenario| scenario.to_string().contains(only));
+    if let Some(schedule) = schedule {
+        match schedule.parse() {
+            Ok(schedule) => scenarios.for_each(|scenario| println!("{}", replay(&scenario, &schedule))),
+            Err(fault) => eprintln!("{fault}"),
+        }
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "| at once | preemptions and kills | schedules | with a kill | findings |\n|---|--:|--:|--:|--:|"
+    );
+    let mut clean = true;
+    for scenario in scenarios {
+        let Explored { schedules, kills, findings } = explore(&scenario, every, workers);
+        findings.iter().for_each(|finding| eprintln!("{scenario}: {finding}\n"));
+        println!("| {scenario} | {} | {schedules} | {kills} | {} |", scenario.bound, findings.len());
+        clean &= findings.is_empty();
+    }
+    ExitCode::from(u8::from(!clean))
 }
 
 fn faults(plan: &Plan, outcomes: &Outcomes) {

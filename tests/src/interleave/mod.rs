@@ -1,0 +1,18 @@
+//! Every interleaving of real executables on one data directory, up to a bound.
+//!
+//! Each process runs under ptrace(2) and stops before every system call that touches the directory; a scheduler decides
+//! who goes on. Most bugs of concurrent programs show with few preemptions (Musuvathi and Qadeer, "Iterative context
+//! bounding", PLDI 2007), so all schedules up to a number of preemptions are run, and all with one process killed.
+
+mod explore;
+mod model;
+mod run;
+mod scenario;
+mod schedule;
+mod step;
+mod traced;
+mod verdict;
+
+pub use explore::{Explored, explore, replay};
+pub use scenario::{Scenario, Start};
+pub use schedule::Schedule;

@@ -1,0 +1,95 @@
+//! One run of some processes under one schedule.
+
+use std::fmt;
+
+use super::schedule::{Schedule, Turn};
+use super::step::Step;
+use super::traced::{At, Traced};
+
+/// A step that was taken, or before which its process was killed.
+#[derive(Clone, Debug)]
+pub struct Taken {
+    pub process: usize,
+    pub step: Step,
+    pub killed: bool,
+    /// Who else could have gone on.
+    pub others: Vec<usize>,
+    /// The process was running, and could go on: another one in its place is a preemption.
+    pub went_on: bool,
+}
+
+/// All that happened.
+#[derive(Debug)]
+pub struct Run {
+    pub steps: Vec<Taken>,
+    /// Exit code and stdout of each process. None: it was killed.
+    pub endings: Vec<Option<(i32, String)>>,
+    /// Why it did not come to an end, or did not follow its schedule.
+    pub fault: Option<String>,
+}
+
+impl Run {
+    /// Runs the processes, one step at a time, until all have ended.
+    pub fn of(mut processes: Vec<Traced>, schedule: &Schedule) -> Self {
+        let (mut steps, mut fault, mut running) = (Vec::new(), None, None);
+        loop {
+            let ready: Vec<usize> = (0..processes.len()).filter(|&n| is_ready(&processes[n])).collect();
+            let went_on = running.is_some_and(|running| ready.contains(&running));
+            let Some(usual) = running.filter(|_| went_on).or_else(|| ready.first().copied()) else { break };
+            let (process, killed) = match schedule.turn(steps.len()) {
+                Some(Turn::To(other)) => (other, false),
+                Some(Turn::Kill) => (usual, true),
+                None => (usual, false),
+            };
+            let Some(At::Step(step)) = ready.contains(&process).then(|| processes[process].at().clone())
+            else {
+                fault = Some(format!("process {process} cannot take step {}", steps.len()));
+                break;
+            };
+            let others = ready.into_iter().filter(|&n| n != usual).collect();
+            steps.push(Taken { process, step, killed, others, went_on });
+            if killed {
+                processes[process].kill()
+            } else {
+                processes[process].step()
+            }
+            running = Some(process);
+        }
+        if fault.is_none() && processes.iter().any(|process| matches!(process.at(), At::Step(_))) {
+            fault = Some("all wait for each other".to_owned());
+        }
+        let endings = processes.iter_mut().map(ending).collect();
+        Self { steps, endings, fault }
+    }
+
+    /// The first and the last step of a process.
+    pub fn span(&self, process: usize) -> Option<(usize, usize)> {
+        let mut own = (0..self.steps.len()).filter(|&at| self.steps[at].process == process);
+        let first = own.next()?;
+        Some((first, own.next_back().unwrap_or(first)))
+    }
+}
+
+impl fmt::Display for Run {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, Taken { process, step, killed, .. }) in self.steps.iter().enumerate() {
+            let end = if *killed { "  KILLED" } else { "" };
+            writeln!(f, "{at:4}  {}{process} {step}{end}", "    ".repeat(*process))?;
+        }
+        for (process, ending) in self.endings.iter().enumerate() {
+            writeln!(f, "{process} ended: {ending:?}")?;
+        }
+        Ok(())
+    }
+}
+
+fn is_ready(process: &Traced) -> bool {
+    matches!(process.at(), At::Step(step) if !step.waits())
+}
+
+fn ending(process: &mut Traced) -> Option<(i32, String)> {
+    match *process.at() {
+        At::Exited(code) => Some((code, process.output())),
+        At::Step(_) | At::Killed => None,
+    }
+}

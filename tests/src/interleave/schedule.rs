@@ -1,0 +1,77 @@
+//! Who goes on when.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// What happens at a step instead of the usual: whoever ran goes on, and if it cannot, the first that can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// This process goes on.
+    To(usize),
+    /// Whoever would have gone on is killed.
+    Kill,
+}
+
+/// The steps, by number, at which something unusual happens. As text: `0>1 17>0 23!`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule(Vec<(usize, Turn)>);
+
+impl Schedule {
+    pub fn turn(&self, at: usize) -> Option<Turn> {
+        self.0.iter().find(|(step, _)| *step == at).map(|(_, turn)| *turn)
+    }
+
+    /// The first step that is behind all that is unusual.
+    pub fn end(&self) -> usize {
+        self.0.last().map_or(0, |(step, _)| step + 1)
+    }
+
+    /// The same, and one more behind all others.
+    pub fn then(&self, at: usize, turn: Turn) -> Self {
+        Self(self.0.iter().copied().chain([(at, turn)]).collect())
+    }
+
+    pub fn kills(&self) -> bool {
+        self.0.iter().any(|(_, turn)| *turn == Turn::Kill)
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = self.0.iter().map(|(step, turn)| match turn {
+            Turn::To(process) => format!("{step}>{process}"),
+            Turn::Kill => format!("{step}!"),
+        });
+        f.write_str(&words.collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = |word: &str| {
+            if let Some(step) = word.strip_suffix('!') {
+                return Some((step.parse().ok()?, Turn::Kill));
+            }
+            let (step, process) = word.split_once('>')?;
+            Some((step.parse().ok()?, Turn::To(process.parse().ok()?)))
+        };
+        let words =
+            text.split_whitespace().map(|word| parsed(word).ok_or_else(|| format!("no turn: {word}")));
+        words.collect::<Result<_, _>>().map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schedule_reads_back() {
+        let schedule = Schedule::default().then(0, Turn::To(1)).then(17, Turn::To(0)).then(23, Turn::Kill);
+        assert_eq!(schedule.to_string(), "0>1 17>0 23!");
+        assert_eq!(schedule.to_string().parse(), Ok(schedule));
+        assert!("5>x".parse::<Schedule>().is_err());
+    }
+}
