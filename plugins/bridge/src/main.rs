@@ -122,6 +122,7 @@ impl Plugin for Bridge {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
+        Namespace::host()?.permits_attachments()?;
         rules::available(call)?;
         match &call.net.ipam {
             Some(ipam) => ipam.status(),

@@ -1,7 +1,7 @@
 //! The firewall's part: masquerade and spoof check.
 
 use cni::{AddResult, Check, Failures, Gc, IfName, Result, Status, Undo};
-use firewall::{Firewall, Kind, Masquerade, Owner, Rules, SpoofCheck, Sweep};
+use firewall::{Backend, Firewall, Kind, Masquerade, Owner, Rules, SpoofCheck, Sweep};
 
 use crate::conf::{Conf, RawConf};
 
@@ -80,9 +80,8 @@ pub fn remove_stale(sweep: &Sweep, call: &Gc<RawConf>) -> Result<()> {
 
 /// The firewall that the configuration needs is there.
 pub fn available(call: &Status<Conf>) -> Result<()> {
-    match &call.conf.masquerade {
-        Some(how) => Firewall::available(how.backend),
-        None if call.conf.spoof_check => Firewall::available(None),
-        None => Ok(()),
+    if call.conf.spoof_check {
+        Firewall::available(Some(Backend::Nftables))?;
     }
+    call.conf.masquerade.map_or(Ok(()), |how| Firewall::available(how.backend))
 }

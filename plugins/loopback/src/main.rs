@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use cni::{Add, AddResult, Check, Code, Del, Error, IpConfig, Plugin, Result, Undo};
+use cni::{Add, AddResult, Check, Code, Del, Error, IpConfig, Plugin, Result, Status, Undo};
 use iface::Namespace;
 use netlink::{Link, LinkChange};
 use serde::Deserialize;
@@ -56,6 +56,10 @@ impl Plugin for Loopback {
             ));
         }
         Ok(())
+    }
+
+    fn status(_: &Status<Conf>) -> Result<()> {
+        Namespace::host()?.permits_attachments()
     }
 }
 

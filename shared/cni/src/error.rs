@@ -214,8 +214,10 @@ impl Failures {
         outcome.map_err(|e| self.0.push(e.into())).ok()
     }
 
-    /// Nothing if no step failed; the one failure; or all of them in one error with the first one's code.
+    /// Nothing if no step failed; the one failure; or all of them in one error with the first one's code. What several
+    /// steps failed for in the same words is told once.
     pub fn into_result(mut self) -> Result<()> {
+        self.0.dedup_by_key(|error| error.to_string());
         match self.0.len() {
             0 => Ok(()),
             1 => Err(self.0.remove(0)),

@@ -83,9 +83,15 @@ impl Firewall {
     pub fn open(choice: Option<Backend>) -> Result<Self> {
         let iptables = || Iptables::open().map(Through::Iptables);
         let through = match choice {
-            Some(Backend::Nftables) => nftables().code(Code::UnsupportedField)?,
+            Some(Backend::Nftables) => nftables()?,
             Some(Backend::Iptables) => iptables().code(Code::UnsupportedField)?,
-            None => nftables().or_else(|without| iptables().map_err(|e| without.detail(e.msg())))?,
+            None => match nftables() {
+                // Only then: rules by the other backend would be a surprise where nftables is just not permitted.
+                Err(without) if without.code() == Code::UnsupportedField as u32 => {
+                    iptables().map_err(|e| without.with_code(Code::Internal).detail(e.msg()))?
+                }
+                opened => opened?,
+            },
         };
         Ok(Self { through })
     }
@@ -185,5 +191,10 @@ fn nftables() -> Result<Through> {
 
 fn open_nft() -> Result<Nft> {
     let nft = Nft::open().map_err(|r| r.during("open", "nf_tables"));
-    nft.hint("load the kernel module nf_tables, or use the iptables backend")
+    nft.map_err(|e| match e {
+        e if Nft::is_missing(&e) => Error::from(e)
+            .with_code(Code::UnsupportedField)
+            .detail("load the kernel module nf_tables, or use the iptables backend"),
+        e => e.into(),
+    })
 }

@@ -42,7 +42,7 @@ impl Namespace {
     }
 
     fn of(ns: NetNs, path: &Path) -> Result<Self> {
-        let nl = ns.enter(Netlink::open).hint("entering a namespace takes CAP_SYS_ADMIN")??;
+        let nl = ns.enter(Netlink::open)??;
         Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(path.display().to_string()) })
     }
 
@@ -74,6 +74,15 @@ impl Namespace {
             sandbox: self.sandbox.clone(),
             ..cni::Interface::default()
         }
+    }
+
+    /// Asks whether links may be changed and containers' namespaces be entered, as far as that can be known without one.
+    ///
+    /// # Errors
+    /// Code 50, naming the capability.
+    pub fn permits_attachments(&self) -> Result<()> {
+        self.ns.enter(|| ()).code(Code::NotAvailable)?;
+        self.nl.may_change_links().code(Code::NotAvailable)
     }
 
     /// Waits for other plugins that change what all attachments of the namespace share, and keeps them waiting.
@@ -139,6 +148,7 @@ fn sysctl_error(operation: String, cause: &io::Error) -> Error {
     match cause.kind() {
         io::ErrorKind::NotFound => error.with_code(Code::UnsupportedField),
         io::ErrorKind::InvalidInput => error.with_code(Code::InvalidConfig),
+        io::ErrorKind::PermissionDenied => error.detail("it takes CAP_NET_ADMIN"),
         _ => error,
     }
 }

@@ -115,9 +115,12 @@ impl Display for Error {
             Some(errno) => f.write_str(errno.desc())?,
             None => self.cause.fmt(f)?,
         }
-        match &self.kernel_text {
-            Some(text) => write!(f, " ({text})"),
-            None => Ok(()),
+        match (&self.kernel_text, self.errno()) {
+            (Some(text), _) => write!(f, " ({text})"),
+            (None, Some(Errno::EPERM)) => f.write_str(
+                " (it takes CAP_NET_ADMIN in the user namespace that the network namespace belongs to)",
+            ),
+            (None, _) => Ok(()),
         }
     }
 }

@@ -20,6 +20,8 @@ use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::fstatfs;
 
+const ENTER: &str = "enter";
+
 /// The namespace of the calling thread.
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
@@ -88,11 +90,12 @@ impl NetNs {
     /// Runs a closure inside of the namespace, and comes back even if it panics.
     ///
     /// # Errors
-    /// If it cannot be entered: it is of another kind, or the capabilities miss (CAP_SYS_ADMIN).
+    /// If it cannot be entered, or not be come back from: the capabilities miss (CAP_SYS_ADMIN).
     pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T, Error> {
         let here = Self::current()?;
-        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| self.failed("enter", e.into()))?;
-        // Only now: who may not enter may not come back either, and need not.
+        // Who could not come back must not go: this one may belong to a user namespace where nothing is permitted.
+        setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
+        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| self.failed(ENTER, e.into()))?;
         let home = Home(here);
         let value = closure();
         drop(home);
@@ -215,7 +218,13 @@ impl fmt::Display for Error {
             Some(number) => Errno::from_raw(number).desc().to_owned(),
             None => self.cause.to_string(),
         };
-        write!(f, "{} network namespace {}: {cause}", self.operation, self.path.display())
+        write!(f, "{} network namespace {}: {cause}", self.operation, self.path.display())?;
+        match self.cause.raw_os_error() {
+            Some(libc::EPERM) if self.operation == ENTER => {
+                f.write_str(" (it takes CAP_SYS_ADMIN, here and in the user namespace that it belongs to)")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -91,6 +91,17 @@ impl Netlink {
         self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::NONE })
     }
 
+    /// Asks whether this process may change links.
+    ///
+    /// # Errors
+    /// If it may not.
+    pub fn may_change_links(&self) -> Result<()> {
+        // The kernel looks for the capability first, and then for a link that cannot be there.
+        let message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, i32::MAX.cast_unsigned(), 0, 0));
+        let outcome = self.socket.request(message, |_, _| {});
+        error::missing_is_fine(outcome.map_err(|r| r.during("change", "links")))
+    }
+
     /// Deletes a link, and with it its peer. That it is gone already is fine.
     ///
     /// # Errors
