@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::{Code, Command, Error, PluginType, Result, json};
+use crate::{Code, Command, Error, PluginType, Result, file, json};
 
 /// An executable that is just being replaced cannot be started (ETXTBSY): how often, and how long, to wait for it.
 const BUSY_TRIES: u32 = 20;
@@ -35,14 +35,14 @@ fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Starts a plugin, and waits a little for one that is just being replaced.
+/// Starts a plugin or another program, and waits a little for one that is just being replaced.
 ///
 /// # Errors
 /// Why it cannot be started.
 pub fn spawn(process: &mut Process) -> io::Result<Child> {
     let mut tries = 0;
     loop {
-        match process.spawn() {
+        match file::with_size_limit(|| process.spawn()) {
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                 tries += 1;
                 thread::sleep(BUSY_PAUSE);

@@ -91,10 +91,26 @@ impl std::error::Error for Irregular {}
 /// Makes a write past the limit of a file's size (`RLIMIT_FSIZE`) fail as any other: unless its signal is blocked, the
 /// kernel ends the process, and nothing is rolled back.
 pub fn outlive_size_limit() {
+    // It fails for no valid set.
+    of_size_limit().thread_block().ok();
+}
+
+/// Starts a program, which inherits what is blocked: for it the signal is to be as usual.
+pub(crate) fn with_size_limit<T>(start: impl FnOnce() -> T) -> T {
+    let blocked = SigSet::thread_get_mask().is_ok_and(|mask| mask.contains(Signal::SIGXFSZ));
+    if !blocked {
+        return start();
+    }
+    of_size_limit().thread_unblock().ok();
+    let started = start();
+    outlive_size_limit();
+    started
+}
+
+fn of_size_limit() -> SigSet {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGXFSZ);
-    // It fails for no valid set.
-    signals.thread_block().ok();
+    signals
 }
 
 #[cfg(test)]

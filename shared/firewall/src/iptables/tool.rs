@@ -44,7 +44,7 @@ fn run(command: &mut Command, input: &str, limit: Duration) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
     let fail = |e| Error::io(format!("run {name}"), &e);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(fail)?;
+    let mut child = cni::exec::spawn(command).map_err(fail)?;
     let heard = Talk::with(&mut child, input.as_bytes(), u64::MAX)
         .map_err(Stop::System)
         .and_then(|mut talk| talk.until(Some(Instant::now() + limit)).map(|()| talk));
@@ -79,7 +79,11 @@ fn end(mut child: Child, error: Error) -> Error {
 
 fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
     let lines: Vec<&str> = errors.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    Error::new(Code::Internal, format!("{name} failed ({status})")).detail(lines.join("; "))
+    let error = Error::new(Code::Internal, format!("{name} failed ({status})")).detail(lines.join("; "));
+    if ["Permission denied", "not permitted"].iter().any(|words| errors.contains(words)) {
+        return error.detail("it takes CAP_NET_ADMIN; iptables-legacy takes CAP_NET_RAW, too");
+    }
+    error
 }
 
 #[cfg(test)]
