@@ -1,6 +1,7 @@
 //! GC excludes ADD and DEL, of this process and of others (SPEC.md, section 3, "Lifecycle & Ordering").
 
-use std::fs::{self, File};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::Result;
@@ -24,8 +25,10 @@ impl Lock {
 
     fn take(dir: &Path, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Result<Self> {
         let path = dir.join("results.lock");
-        let open = || cni::file::open_own(File::options().create(true).append(true), &path);
-        let file = open().or_else(|_| fs::create_dir_all(dir).and_then(|()| open()));
+        // Who may open it can keep all others waiting.
+        let open = || cni::file::open_own(File::options().create(true).append(true).mode(0o600), &path);
+        let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
+        let file = open().or_else(|_| make().and_then(|()| open()));
         let locked = file.and_then(|file| lock(&file).map(|()| Self { _file: file }));
         Ok(locked.map_err(|e| cni::Error::io(format!("lock {}", path.display()), &e))?)
     }
