@@ -1,8 +1,8 @@
 //! Descriptors, memory and readers that run out.
 
-use serde_json::json;
+use serde_json::{Value, json};
 use suite::sweep::{Count, Harms, limits};
-use suite::{Lab, beyond_reference};
+use suite::{Call, Lab, beyond_reference};
 
 use crate::common::dual_stack;
 
@@ -34,9 +34,25 @@ fn an_add_with_few_descriptors_works_or_leaves_nothing() {
 #[test]
 fn a_result_that_nobody_reads_is_undone() {
     beyond_reference!("nothing-left");
-    let lab = Lab::new();
-    let pod = lab.container("pod");
-    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"ipMasq": true})).on(&pod);
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let portmap = |backend| json!({"backend": backend, "runtimeConfig": {"portMappings": ports}});
+    for (plugin, keys, chained) in [
+        ("bridge", json!({"ipMasq": true, "macspoofchk": true}), false),
+        ("host-local", json!({}), false),
+        ("loopback", json!({}), false),
+        ("tuning", json!({"mtu": 1400, "sysctl": {"net.core.somaxconn": "500"}}), true),
+        ("portmap", portmap("nftables"), true),
+        ("portmap", portmap("iptables"), true),
+    ] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = |name| lab.plugin(name).config(dual_stack()).on(&pod);
+        let prev = if chained { call("bridge").add().ok_result() } else { Value::Null };
+        nobody_reads(&lab, &call(plugin).config(keys).config(json!({"prevResult": prev})));
+    }
+}
+
+fn nobody_reads(lab: &Lab, call: &Call) {
     call.add().ok_result();
     call.del().ok();
     let before = lab.snapshot();
@@ -44,7 +60,7 @@ fn a_result_that_nobody_reads_is_undone() {
     for stdout in [pipe, "exec >/dev/full"] {
         let script = format!("{stdout}; exec \"$0\"");
         let run = call.clone().under(&["sh".into(), "-c".into(), script]).add();
-        assert_eq!(run.exit, Some(1), "{stdout}");
+        assert_eq!(run.exit, Some(1), "{}: {stdout}", call.plugin());
         lab.snapshot().assert_same(&before);
     }
 }
