@@ -111,7 +111,7 @@ impl Runtime {
             return Ok(());
         }
         let Some(entry) = self.cache.load(&network.name, &attach.at)? else {
-            return Err(Error::own(Code::UnknownContainer, unknown(network, &attach.at)));
+            return Err(self.unknown(network, &attach.at).into());
         };
         let prev = entry.result()?;
         let attach = attach.clone().completed_from(Some(&entry.attach));
@@ -120,6 +120,16 @@ impl Runtime {
             .plugins
             .iter()
             .try_for_each(|plugin| self.call(Command::Check, network, plugin, &extras).map(drop))
+    }
+
+    fn unknown(&self, network: &Network, at: &Attachment) -> cni::Error {
+        let Attachment { container, ifname } = at;
+        let text = format!(
+            "interface {ifname} of container {container} was not added to network {}, or its result is lost",
+            network.name
+        );
+        let file = self.cache.file(&network.name, at);
+        cni::Error::new(Code::UnknownContainer, text).detail(format!("it would be in {}", file.display()))
     }
 
     /// DEL: runs the plugins from last to first, whatever becomes of each, and forgets the result if none failed.
@@ -224,12 +234,4 @@ fn needs(network: &Network, command: Command) -> Result<()> {
         format!("network {} is of version {}, which has no {command}", network.name, network.version),
     );
     Err(error.detail(format!("version {} has", command.since())).into())
-}
-
-fn unknown(network: &Network, at: &Attachment) -> String {
-    let Attachment { container, ifname } = at;
-    format!(
-        "interface {ifname} of container {container} was not added to network {}, or its result is lost",
-        network.name
-    )
 }
