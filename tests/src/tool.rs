@@ -1,6 +1,7 @@
 //! `cnitool`, run as an operator or a script does. It is ours, whichever plugins are under test.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -13,13 +14,14 @@ use crate::{Lab, Outcome, under_test};
 #[derive(Clone, Debug)]
 pub struct Tool {
     env: BTreeMap<String, String>,
+    under: Vec<String>,
 }
 
 impl Tool {
     pub(crate) fn new() -> Self {
         let cni_path = format!("{}:{}", under_test().dir.display(), Lab::plugin_dir().display());
         let env = [("PATH", PATH), ("CNI_PATH", &cni_path)];
-        Self { env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into() }
+        Self { env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into(), under: Vec::new() }
     }
 
     pub fn env(mut self, key: &str, value: &str) -> Self {
@@ -27,10 +29,18 @@ impl Tool {
         self
     }
 
+    /// The command that starts it, and takes its command line for arguments. Empty: none.
+    pub fn under(mut self, argv: &[String]) -> Self {
+        self.under = argv.to_vec();
+        self
+    }
+
     /// Runs a command line, split at spaces.
     pub fn run(&self, line: &str) -> Outcome {
-        let mut command = Command::new(ours().join("cnitool"));
-        command.args(line.split_whitespace()).env_clear().envs(&self.env).stdin(Stdio::null());
+        let cnitool = ours().join("cnitool");
+        let mut argv = self.under.iter().map(OsStr::new).chain([cnitool.as_os_str()]);
+        let mut command = Command::new(argv.next().expect("a program"));
+        command.args(argv).args(line.split_whitespace()).env_clear().envs(&self.env).stdin(Stdio::null());
         let output = command.output().unwrap_or_else(|e| panic!("start cnitool: {e}"));
         Outcome::new(format!("cnitool {line}"), &output)
     }

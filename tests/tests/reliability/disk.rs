@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::json;
 use suite::sweep::{Harms, Stand, disks, places};
-use suite::{Call, Lab, beyond_reference, needs};
+use suite::{Lab, beyond_reference, needs};
 
 use crate::common::{STORE, dual_stack, host_local};
 
@@ -20,9 +20,9 @@ fn sweep(stands: Vec<Stand>, every: usize) {
 
 #[test]
 fn a_full_or_read_only_disk_costs_no_lease_and_keeps_none() {
-    needs!(Ext4);
     beyond_reference!("nothing-left");
     sweep(disks(), 37);
+    needs!(Ext4);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_data_directory_of_another_user_serves_root_and_is_refused_to_others() {
 const REMOVE_MEANWHILE: &str = r#"
 exec 4<&0
 mkfifo /run/lab/plugins/calls
-strace -q -o /run/lab/plugins/calls -e "inject=$CALL:signal=SIGSTOP:when=$NTH" "$0" <&4 &
+strace -q -o /run/lab/plugins/calls -e "inject=$CALL:signal=SIGSTOP:when=$NTH" "$0" "$@" <&4 &
 strace=$!
 while read -r line; do
     case $line in *"stopped by SIGSTOP"*)
@@ -92,10 +92,10 @@ done </run/lab/plugins/calls
 rm /run/lab/plugins/calls
 wait $strace"#;
 
-/// A call under which `folder` vanishes after the `nth` system call of a name.
-fn losing(call: &Call, folder: &str, name: &str, nth: u32) -> Call {
-    let call = call.clone().under(&["sh".into(), "-c".into(), REMOVE_MEANWHILE.into()]);
-    call.env("FOLDER", folder).env("CALL", name).env("NTH", &nth.to_string())
+/// The command under which `folder` vanishes after the `nth` system call of a name.
+fn losing(folder: &str, name: &str, nth: u32) -> Vec<String> {
+    let argv = ["env", &format!("FOLDER={folder}"), &format!("CALL={name}"), &format!("NTH={nth}")];
+    [&argv[..], &["sh", "-c", REMOVE_MEANWHILE]].concat().into_iter().map(str::to_owned).collect()
 }
 
 #[test]
@@ -110,7 +110,8 @@ fn tuning_outlives_the_loss_of_its_folder_at_any_moment() {
     let before = lab.snapshot();
     let mut failed = 0;
     for (name, nth) in file_calls() {
-        let run = losing(&call, folder, name, nth).add();
+        let losing = call.clone().under(&losing(folder, name, nth));
+        let run = losing.add();
         if run.succeeded() {
             call.check(&run.ok_result()).ok();
             call.del().ok();
@@ -122,12 +123,40 @@ fn tuning_outlives_the_loss_of_its_folder_at_any_moment() {
         lab.snapshot().assert_same(&before);
         fs::create_dir_all(folder).unwrap();
         call.add().ok_result();
-        losing(&call, folder, name, nth).del().ok();
+        losing.del().ok();
         pod.sh("ip link set eth0 mtu 1500");
         lab.snapshot().assert_same(&before);
         fs::create_dir_all(folder).unwrap();
     }
     assert!(failed > 0, "no moment between two calls was met");
+}
+
+#[test]
+fn cnitool_outlives_the_loss_of_its_results_at_any_moment() {
+    let lab = Lab::new();
+    let (pod, folder) = (lab.container("pod"), "/var/lib/cni/results");
+    let mut bridge = dual_stack();
+    bridge["type"] = "bridge".into();
+    lab.configure("net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge]}));
+    let cnitool = lab.cnitool();
+    cnitool.says("add net pod");
+    cnitool.says("del net pod");
+    let (before, mut failed) = (lab.snapshot(), 0);
+    for (name, nth) in file_calls() {
+        let losing = cnitool.clone().under(&losing(folder, name, nth));
+        let add = losing.run("add net pod");
+        if !add.succeeded() {
+            assert!(add.stderr.contains(folder), "{add:?}");
+            failed += 1;
+        } else {
+            losing.run("del net pod");
+            cnitool.says("del net pod");
+        }
+        lab.snapshot().assert_same(&before);
+        fs::create_dir_all(folder).unwrap();
+    }
+    assert!(failed > 0, "no moment between two calls was met");
+    drop(pod);
 }
 
 /// Whichever of them a program makes.
