@@ -204,7 +204,7 @@ impl Nft {
 fn delete(socket: &Socket, kind: Kind, stale: &[Installed], generation: u32) -> Attempt {
     let (mut batch, table) = (Batch::new(Some(generation)), kind.table());
     let places: usize = stale.iter().map(|found| found.places).sum();
-    if query::count_up_to(table, &Set::attachments().name, places + 1).map_err(plain)? == places {
+    if query::count_up_to(socket, table, &Set::attachments().name, places + 1).map_err(plain)? == places {
         batch.delete_table(table);
     } else {
         for found in stale {

@@ -110,13 +110,15 @@ pub(super) fn elements(socket: &Socket, table: Table, set: &str) -> Result<Vec<(
 }
 
 /// How many elements a set has, or at least `enough`: so many are looked at, and not all.
-pub(super) fn count_up_to(table: Table, set: &str, enough: usize) -> Result<usize, Refusal> {
-    // A socket of its own: what it does not read of the answer goes with it.
-    let socket = Socket::open(Protocol::Netfilter)?;
+pub(super) fn count_up_to(socket: &Socket, table: Table, set: &str, enough: usize) -> Result<usize, Refusal> {
     let parse = |_, payload: &[u8]| Some(listed(payload).count());
-    let counts =
-        socket.dump_until(all(table, set), parse, |counts| counts.iter().sum::<usize>() >= enough)?;
-    Ok(counts.iter().sum())
+    let counts = match Socket::open(Protocol::Netfilter) {
+        // A socket of its own: what it does not read of the answer goes with it.
+        Ok(own) => own.dump_until(all(table, set), parse, |counts| counts.iter().sum::<usize>() >= enough),
+        // A removal must not fail because descriptors ran out: all is read then.
+        Err(_) => socket.dump(all(table, set), parse),
+    };
+    Ok(counts?.iter().sum())
 }
 
 /// The question for all elements of a set.
