@@ -79,11 +79,23 @@ fn limits_of_a_process_end_in_success_or_leave_nothing() {
 #[test]
 fn sixteen_megabytes_are_enough_for_every_plugin_and_verb() {
     beyond_reference!("nothing-left");
+    let [tried, succeeded] = every_plugin_with("as=16777216");
+    assert!(tried == succeeded && tried >= 40, "{succeeded} of {tried} succeeded");
+}
+
+#[test]
+fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
+    beyond_reference!("nothing-left");
+    let [tried, succeeded] = every_plugin_with("nofile=4");
+    assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
+}
+
+/// How many cases of one limit were tried, and how many succeeded. Whatever came of them, nothing was left.
+fn every_plugin_with(limit: &str) -> [u32; 2] {
     let mut stands = limits();
-    stands.iter_mut().for_each(|stand| stand.harms.retain(|harm| harm.what == "as=16777216"));
+    stands.iter_mut().for_each(|stand| stand.harms.retain(|harm| harm.what == limit));
     let outcomes = Harms { stands, every: 1, workers: 2 }.run(|_| {});
     assert!(outcomes.findings.is_empty(), "{}", outcomes.findings.join("\n"));
-    let [tried, succeeded] = [|count: &Count| count.tried, |count: &Count| count.succeeded]
-        .map(|of| outcomes.counts.values().map(of).sum::<u32>());
-    assert!(tried == succeeded && tried >= 40, "{succeeded} of {tried} succeeded");
+    let sum = |of: fn(&Count) -> u32| outcomes.counts.values().map(of).sum();
+    [sum(|count| count.tried), sum(|count| count.succeeded)]
 }
