@@ -482,6 +482,36 @@ fn check_takes_no_offence_at_capitals_or_blanks() {
     call.check(&result).ok();
 }
 
+/// What was there is needed for a roll-back, and CHECK must not pass what it has not seen.
+#[test]
+fn a_sysctl_that_cannot_be_read_just_now_is_neither_set_nor_taken_for_right() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let before = lab.snapshot();
+    let call = tuning(&lab, &pod, json!({"sysctl": {"net.core.somaxconn": "100"}}));
+    let path = "/proc/sys/net/core/somaxconn";
+    let unread = ["strace", "-qo", "/dev/null", "-P", path, "-e", "inject=read:error=EIO"].map(str::to_owned);
+    call.clone().under(&unread).add().refused(5, path);
+    lab.snapshot().assert_same(&before);
+    assert_ne!(pod.sysctl("core/somaxconn"), "100");
+    let result = call.add().ok_result();
+    call.under(&unread).check(&result).refused(5, path);
+}
+
+/// The kernel has no words for that: EIO (stable_secret in Documentation/networking/ip-sysctl.rst).
+#[test]
+fn a_secret_that_is_not_set_yet_can_be_set() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let secret = "2001:0db8:0000:0000:0000:0000:0000:0001";
+    let sysctl = json!({"net.ipv6.conf.IFNAME.stable_secret": secret});
+    let call = tuning(&lab, &pod, json!({"sysctl": sysctl}));
+    let result = call.add().ok_result();
+    assert_eq!(pod.sysctl("ipv6/conf/eth0/stable_secret"), secret);
+    call.check(&result).ok();
+}
+
 #[test]
 fn a_sysctl_that_can_only_be_written_is_an_order() {
     beyond_reference!("tuning-check");

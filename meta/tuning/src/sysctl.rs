@@ -92,10 +92,12 @@ impl Sysctl {
     /// Code 2 if the kernel has no such sysctl, 7 if it does not take the value, else 5, naming key and value.
     pub fn set(&self, sandbox: &Namespace, ifname: &IfName, undo: &mut Undo) -> Result<()> {
         let path = self.key.path(ifname);
-        // One that can only be written is an order, and there is nothing to take back.
-        let before = sandbox.sysctl(&path).ok();
-        let written = sandbox.set_sysctl(&path, &self.value);
-        written.context(|| format!("sysctl {}", self.key.written)).hint(&format!("in {sandbox}"))?;
+        // Without a value there is nothing to take back.
+        let set = sandbox.sysctl_with_value(&path).and_then(|before| {
+            sandbox.set_sysctl(&path, &self.value)?;
+            Ok(before)
+        });
+        let before = set.context(|| format!("sysctl {}", self.key.written)).hint(&format!("in {sandbox}"))?;
         if let Some(before) = before {
             let (sandbox, key) = (sandbox.clone(), self.key.written.clone());
             undo.push(move || sandbox.set_sysctl(&path, &before).context(|| format!("restore sysctl {key}")));
@@ -108,11 +110,8 @@ impl Sysctl {
     /// # Errors
     /// Code 999, with the value that it has; 2 if there is none.
     pub fn verify(&self, sandbox: &Namespace, ifname: &IfName) -> Result<()> {
-        let found = match sandbox.sysctl(&self.key.path(ifname)) {
-            // As in `set`: an order cannot be read.
-            Err(e) if e.code() == Code::Io as u32 => return Ok(()),
-            found => found.context(|| format!("sysctl {}", self.key.written))?,
-        };
+        let found = sandbox.sysctl_with_value(&self.key.path(ifname));
+        let Some(found) = found.context(|| format!("sysctl {}", self.key.written))? else { return Ok(()) };
         if found.split_whitespace().eq(self.value.split_whitespace()) {
             return Ok(());
         }

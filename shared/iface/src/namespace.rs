@@ -9,6 +9,7 @@ use std::rc::Rc;
 use cni::{Code, Error, Result, ResultExt};
 use netlink::{Link, Netlink};
 use netns::{Lock, NetNs};
+use nix::libc;
 
 /// The host's namespace or a container's. Clones share the descriptors.
 #[derive(Clone, Debug)]
@@ -106,10 +107,26 @@ impl Namespace {
     /// # Errors
     /// Code 2 if there is none, else 5, naming the key.
     pub fn sysctl(&self, key: &str) -> Result<String> {
-        let path = sysctl_path(key);
-        let read = self.enter(|| fs::read_to_string(&path))?;
-        read.map(|value| value.trim().to_owned())
-            .map_err(|e| sysctl_error(format!("read {}", path.display()), &e))
+        self.read_sysctl(key)?.map_err(|e| not_read(key, &e))
+    }
+
+    /// As [`Namespace::sysctl`], but none for what has no value: one that can only be written, as an order
+    /// (`ipv4/route/flush`), and a `stable_secret` that has not been set.
+    ///
+    /// # Errors
+    /// As [`Namespace::sysctl`].
+    pub fn sysctl_with_value(&self, key: &str) -> Result<Option<String>> {
+        match self.read_sysctl(key)? {
+            Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(None),
+            // ip-sysctl.rst
+            Err(e) if e.raw_os_error() == Some(libc::EIO) && key.ends_with("/stable_secret") => Ok(None),
+            read => read.map(Some).map_err(|e| not_read(key, &e)),
+        }
+    }
+
+    fn read_sysctl(&self, key: &str) -> Result<io::Result<String>> {
+        let read = self.enter(|| fs::read_to_string(sysctl_path(key)))?;
+        Ok(read.map(|value| value.trim().to_owned()))
     }
 
     /// Writes `/proc/sys/net/KEY`.
@@ -137,6 +154,10 @@ impl Namespace {
 fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
     // The line end lets an empty value arrive too.
     OpenOptions::new().write(true).open(sysctl_path(key))?.write_all(format!("{value}\n").as_bytes())
+}
+
+fn not_read(key: &str, cause: &io::Error) -> Error {
+    sysctl_error(format!("read {}", sysctl_path(key).display()), cause)
 }
 
 fn not_written(key: &str, value: &str, cause: &io::Error) -> Error {
