@@ -22,6 +22,9 @@ use crate::cli::Cli;
 use crate::settings::Settings;
 use crate::ui::Ui;
 
+#[global_allocator]
+static HEAP: heap::Arena = heap::Arena::new();
+
 fn main() -> ExitCode {
     cni::file::outlive_size_limit();
     let cli = Cli::parse();

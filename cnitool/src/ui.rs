@@ -1,9 +1,9 @@
 //! What people and programs get to see.
 
 use std::env;
-use std::io::{IsTerminal, Write, stderr, stdout};
+use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
 
-use runtime::{Error, Failure};
+use runtime::{Error, Failure, Result};
 use serde_json::{Value, json};
 
 use crate::cli::{Common, Form, When};
@@ -65,17 +65,24 @@ impl Ui {
     }
 
     /// Prints text that has its line breaks. Whoever does not read on is no reason to fail.
-    pub fn print(&self, text: &str) {
-        stdout().write_all(text.as_bytes()).ok();
+    ///
+    /// # Errors
+    /// Code 5: it could not be written.
+    pub fn print(&self, text: &str) -> Result<()> {
+        match stdout().write_all(text.as_bytes()).and_then(|()| stdout().flush()) {
+            Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(cni::Error::io("write to stdout", &e).into()),
+            _ => Ok(()),
+        }
     }
 
-    pub fn print_json(&self, value: &Value) {
+    /// As [`Ui::print`].
+    pub fn print_json(&self, value: &Value) -> Result<()> {
         let text = serde_json::to_string_pretty(value).unwrap_or_default();
-        self.print(&format!("{text}\n"));
+        self.print(&format!("{text}\n"))
     }
 
     /// Prints one or the other.
-    pub fn either(&self, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) {
+    pub fn either(&self, json: impl FnOnce() -> Value, text: impl FnOnce() -> String) -> Result<()> {
         if self.json() { self.print_json(&json()) } else { self.print(&text()) }
     }
 

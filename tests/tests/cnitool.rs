@@ -89,6 +89,20 @@ fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
 }
 
 #[test]
+fn a_result_that_cannot_be_written_is_a_failure_and_taken_back() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let to_full = ["sh", "-c", "exec \"$0\" \"$@\" >/dev/full"].map(str::to_owned);
+    let tool = lab.cnitool().under(&to_full);
+    let full = tool.run("add net pod");
+    assert_eq!(full.exit, Some(1), "{full:#?}");
+    assert!(full.stderr.contains("write to stdout: No space left on device"), "{full:#?}");
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+    assert!(!tool.run("list").succeeded());
+}
+
+#[test]
 fn an_attachment_whose_network_is_not_configured_any_more_can_still_be_removed() {
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -9,7 +9,7 @@ use crate::settings::{Settings, attach};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// ADD, and DEL if that fails.
+/// ADD, and DEL if that fails or the result cannot be told.
 pub fn add(target: &Target, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let network = settings.conf.find(&target.network)?;
     let attach = attach(&target.netns, &target.names)?;
@@ -19,12 +19,16 @@ pub fn add(target: &Target, keep: bool, settings: &Settings, ui: &Ui) -> Result<
         settings.runtime.add_or_roll_back(&network, &attach)
     };
     let result = add?;
-    if ui.json_unless_seen() {
-        ui.print(&format!("{}\n", result.to_json(network.version)?));
+    let told = if ui.json_unless_seen() {
+        ui.print(&format!("{}\n", result.to_json(network.version)?))
     } else {
-        ui.print(&summary(&attach, &network, &result, ui));
-    }
-    Ok(())
+        ui.print(&summary(&attach, &network, &result, ui))
+    };
+    // Whoever waits for the result takes this for a failure, and would not remove anything.
+    told.map_err(|error| {
+        let left = if keep { None } else { settings.runtime.del(&network, &attach).err() };
+        left.map_or(error.clone(), |left| error.and(left.context("roll back")))
+    })
 }
 
 /// CHECK of one attachment, or of all.
@@ -68,13 +72,13 @@ fn each(
     failed.map_or(Ok(()), Err)?;
     if ui.json() {
         let done: Vec<Value> = targets.iter().map(|attach| identity(attach, network)).collect();
-        ui.print_json(&json!({"command": command.as_str(), "done": done}));
+        ui.print_json(&json!({"command": command.as_str(), "done": done}))?;
     } else if ui.is_seen() {
         ui.print(&format!(
             "{} {command} of {} done\n",
             ui.styled(Style::Good, "✓"),
             counted(&targets, network)
-        ));
+        ))?;
     }
     Ok(())
 }

@@ -12,13 +12,11 @@ use crate::ui::{Style, Ui};
 /// A code, a plugin, a plugin's key, or what there is to explain.
 pub fn run(topic: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     let Some(topic) = topic else {
-        ui.either(|| schema::plugins().map(|plugin| plugin.name).collect(), || overview(ui));
-        return Ok(());
+        return ui.either(|| schema::plugins().map(|plugin| plugin.name).collect(), || overview(ui));
     };
     if let Ok(number) = topic.parse::<u32>() {
         let code = codes::explain(number);
-        ui.either(|| code.json(), || code_text(&code, ui));
-        return Ok(());
+        return ui.either(|| code.json(), || code_text(&code, ui));
     }
     let (name, path) = topic.split_once('.').map_or((topic, None), |(name, path)| (name, Some(path)));
     let subject = subject(name)?;
@@ -26,10 +24,9 @@ pub fn run(topic: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
         None => ui.either(|| subject.json(), || subject.text(settings, ui)),
         Some(path) => {
             let key = subject.key(path)?;
-            ui.either(|| key_json(key), || key_text(topic, key, ui));
+            ui.either(|| key_json(key), || key_text(topic, key, ui))
         }
     }
-    Ok(())
 }
 
 /// A plugin, or what all networks have in common.

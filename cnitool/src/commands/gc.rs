@@ -20,10 +20,10 @@ pub fn run(network: &str, all: bool, settings: &Settings, ui: &Ui) -> Result<()>
     }
     outcome?;
     if ui.json() {
-        ui.print_json(&json!({"network": network.name.as_str(), "removed": removed}));
+        ui.print_json(&json!({"network": network.name.as_str(), "removed": removed}))?;
     } else if ui.is_seen() {
         let ok = ui.styled(Style::Good, "✓");
-        ui.print(&format!("{ok} network {}: {removed} stale attachments removed\n", network.name));
+        ui.print(&format!("{ok} network {}: {removed} stale attachments removed\n", network.name))?;
     }
     Ok(())
 }

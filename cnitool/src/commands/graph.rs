@@ -23,8 +23,7 @@ pub fn run(
     entries.retain(|entry| network.is_none_or(|network| entry.network.as_str() == network));
     let graph = Graph::of(&entries, &Live::host().unwrap_or_default());
     if ui.json() {
-        ui.print_json(&graph.json());
-        return Ok(());
+        return ui.print_json(&graph.json());
     }
     let drawn = match picture.or_else(|| to.and_then(by_extension)).unwrap_or(Picture::Text) {
         Picture::Text => text(&graph, ui),
@@ -35,7 +34,7 @@ pub fn run(
         Some(file) => {
             fs::write(file, drawn).map_err(|e| cni::Error::io(format!("write {}", file.display()), &e))?
         }
-        None => ui.print(&drawn),
+        None => ui.print(&drawn)?,
     }
     Ok(())
 }

@@ -19,12 +19,11 @@ pub fn run(what: Option<Listed>, settings: &Settings, ui: &Ui) -> Result<()> {
         let networks: Vec<Value> =
             files.iter().enumerate().map(|(i, file)| network_json(i, file, &files)).collect();
         let attachments: Vec<Value> = entries.iter().map(attachment_json).collect();
-        ui.print_json(&match what {
+        return ui.print_json(&match what {
             None => json!({"networks": networks, "attachments": attachments}),
             Some(Listed::Networks) => json!(networks),
             Some(Listed::Attachments) => json!(attachments),
         });
-        return Ok(());
     }
     let mut parts = Vec::new();
     if wants(Listed::Networks) {
@@ -33,8 +32,7 @@ pub fn run(what: Option<Listed>, settings: &Settings, ui: &Ui) -> Result<()> {
     if wants(Listed::Attachments) {
         parts.push(attachments_table(&entries).render(ui, ""));
     }
-    ui.print(&parts.join("\n"));
-    Ok(())
+    ui.print(&parts.join("\n"))
 }
 
 /// What a file is to a runtime.

@@ -32,7 +32,7 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Version { names } => version::run(&names, settings, ui)?,
         Command::List { what } => list::run(what, settings, ui)?,
         Command::Show { words } => show::run(&words, settings, ui)?,
-        Command::Completion { shell } => shell::completion(shell, ui),
+        Command::Completion { shell } => shell::completion(shell, ui)?,
         Command::Man => shell::manual(ui)?,
         Command::Validate { file } => return validate::run(&file, settings, ui),
         Command::Explain { topic } => explain::run(topic.as_deref(), settings, ui)?,

@@ -8,10 +8,10 @@ use crate::cli::Cli;
 use crate::ui::Ui;
 
 /// The script for a shell.
-pub fn completion(shell: Shell, ui: &Ui) {
+pub fn completion(shell: Shell, ui: &Ui) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "cnitool", &mut script);
-    ui.print(&String::from_utf8_lossy(&script));
+    ui.print(&String::from_utf8_lossy(&script))
 }
 
 /// The manual page, for man(1): the commands follow the page of the whole.
@@ -33,8 +33,7 @@ pub fn manual(ui: &Ui) -> Result<()> {
         Ok(())
     };
     render(&mut page).map_err(|e| cni::Error::io("write the manual page", &e))?;
-    ui.print(&String::from_utf8_lossy(&page));
-    Ok(())
+    ui.print(&String::from_utf8_lossy(&page))
 }
 
 #[cfg(test)]

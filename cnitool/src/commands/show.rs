@@ -31,8 +31,7 @@ pub fn run(words: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
     ui.either(
         || views.iter().map(View::json).collect(),
         || views.iter().map(|view| view.text(ui)).collect::<Vec<_>>().join("\n"),
-    );
-    Ok(())
+    )
 }
 
 fn fits(entry: &Entry, word: &str) -> bool {

@@ -21,9 +21,9 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
     };
     let asked: Vec<(Network, Result<()>)> = networks.into_iter().map(ask).collect();
     if ui.json() {
-        ui.print_json(&asked.iter().map(|(network, status)| json(network, status)).collect());
+        ui.print_json(&asked.iter().map(|(network, status)| json(network, status)).collect())?;
     } else if name.is_none() || ui.is_seen() {
-        ui.print(&table(&asked).render(ui, ""));
+        ui.print(&table(&asked).render(ui, ""))?;
     }
     let failed = asked.into_iter().find_map(|(_, status)| status.err());
     Ok(failed.map_or(ExitCode::SUCCESS, |error| {

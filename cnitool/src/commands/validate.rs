@@ -30,10 +30,10 @@ pub fn run(file: &Path, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let errors = findings.iter().filter(|finding| finding.level == Level::Error).count();
     if ui.json() {
         let list: Vec<Value> = findings.iter().map(Finding::json).collect();
-        ui.print_json(&json!({"file": file, "valid": errors == 0, "findings": list}));
+        ui.print_json(&json!({"file": file, "valid": errors == 0, "findings": list}))?;
     } else {
-        findings.iter().for_each(|finding| ui.print(&shown(finding, file, &source, ui)));
-        ui.print(&verdict(file, errors, findings.len() - errors, ui));
+        findings.iter().try_for_each(|finding| ui.print(&shown(finding, file, &source, ui)))?;
+        ui.print(&verdict(file, errors, findings.len() - errors, ui))?;
     }
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }

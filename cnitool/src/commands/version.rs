@@ -13,16 +13,15 @@ pub fn run(names: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
     if names.is_empty() {
         let own = env!("CARGO_PKG_VERSION");
         let spoken: Vec<&str> = Version::ALL.map(Version::as_str).to_vec();
-        ui.either(
+        return ui.either(
             || json!({"cnitool": own, "supportedVersions": spoken}),
             || format!("cnitool {own} (Ferrule)\nCNI protocol versions supported: {}\n", Version::list()),
         );
-        return Ok(());
     }
     let kinds = kinds(names, settings)?;
     let asked: Vec<(PluginType, Result<Vec<String>>)> =
         kinds.into_iter().map(|kind| (kind.clone(), settings.runtime.versions(&kind))).collect();
-    ui.either(|| asked.iter().map(|(kind, versions)| json(kind, versions)).collect(), || table(&asked, ui));
+    ui.either(|| asked.iter().map(|(kind, versions)| json(kind, versions)).collect(), || table(&asked, ui))?;
     asked.into_iter().find_map(|(_, versions)| versions.err()).map_or(Ok(()), Err)
 }
 

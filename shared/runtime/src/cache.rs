@@ -4,7 +4,6 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
@@ -15,6 +14,10 @@ use serde_json::{Map, Value};
 use crate::{Attach, Network, Result};
 
 const KIND: &str = "cniCacheV1";
+/// What the names of files begin with that are not written to their end.
+const UNFINISHED: &str = ".new.";
+/// NAME_MAX of limits.h.
+const LONGEST_NAME: usize = 255;
 
 /// The directory of results: `DIR/results/NETWORK-CONTAINER-IFNAME`, one file for each attachment.
 #[derive(Clone, Debug)]
@@ -179,12 +182,15 @@ impl Cache {
     /// Code 5 if its file cannot be removed.
     pub fn forget(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
         let file = self.file(network, at);
-        match fs::remove_file(&file) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                Err(cni::Error::io(format!("remove {}", file.display()), &e).into())
+        for file in [unfinished(&file), file] {
+            match fs::remove_file(&file) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                    return Err(cni::Error::io(format!("remove {}", file.display()), &e).into());
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// All attachments, sorted by network, container and interface. Files that are torn or of another format are
@@ -225,9 +231,7 @@ impl Cache {
     }
 
     fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let temporary = self.results().join(format!(".new.{}.{number}", std::process::id()));
+        let temporary = unfinished(path);
         let create = || {
             file::open_own(File::options().write(true).create(true).truncate(true).mode(0o600), &temporary)
         };
@@ -239,6 +243,14 @@ impl Cache {
     fn make_results(&self) -> io::Result<()> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(self.results())
     }
+}
+
+/// What a result is written to before it gets its name. One of each attachment, so that a DEL finds what a kill has left.
+fn unfinished(file: &Path) -> PathBuf {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    // Checked names are ASCII, and the end tells attachments apart.
+    let start = name.len().saturating_sub(LONGEST_NAME - UNFINISHED.len());
+    file.with_file_name(format!("{UNFINISHED}{}", name.get(start..).unwrap_or_default()))
 }
 
 fn read_entry(path: &Path) -> Option<Entry> {

@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     let subjects =
-        Subject::all().into_iter().filter(|subject| subject.name.contains(only) && is_there(subject));
+        Subject::all().into_iter().filter(|subject| subject.name.contains(only) && subject.is_there());
     let plan = Plan { subjects: subjects.collect(), every, workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
@@ -38,15 +38,10 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!clean && !under_test().reference))
 }
 
-fn is_there(subject: &Subject) -> bool {
-    let name = subject.target()["type"].as_str().unwrap_or_default();
-    name == "cnitool-chain" || under_test().dir.join(name).exists()
-}
-
 /// Disks, files, limits.
 fn disk(only: &str, every: usize, workers: usize) -> ExitCode {
     let stands = [disks(), places(), limits()].into_iter().flatten();
-    let stands = stands.filter(|stand| stand.subject.name.contains(only) && is_there(&stand.subject));
+    let stands = stands.filter(|stand| stand.subject.name.contains(only) && stand.subject.is_there());
     let harms = Harms { stands: stands.collect(), every, workers };
     let outcomes = harms.run(|finding| eprintln!("{finding}\n"));
     println!(

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::judge::{self, Verdict};
+use super::manager;
 use super::pool::{self, Job, Outcomes, verbs};
 use super::scene::Scene;
 use super::subject::Subject;
@@ -81,27 +82,17 @@ impl Harms {
     /// Runs all cases. `report` is told of each finding as it comes.
     pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes<HarmRow> {
         let stands = self.stands.iter().enumerate();
-        let all = stands.flat_map(|(place, stand)| {
-            let cases = verbs().iter().flat_map(|verb| stand.harms.iter().map(move |harm| (*verb, harm)));
-            cases.filter(|(verb, _)| speaks(&stand.subject, verb)).map(move |(verb, harm)| Harmed {
-                place,
-                stand,
-                verb,
-                harm,
-            })
-        });
+        let all =
+            stands.flat_map(|(place, stand)| {
+                let cases = verbs().iter().flat_map(|verb| stand.harms.iter().map(move |harm| (*verb, harm)));
+                cases
+                    .filter(|(verb, _)| manager::speaks(&stand.subject, verb))
+                    .map(move |(verb, harm)| Harmed { place, stand, verb, harm })
+            });
         let jobs: Vec<_> = all.step_by(self.every).collect();
         pool::run(self.workers, &jobs, report)
     }
 }
-
-/// cnitool's GC looks for containers that are gone, and the sweeps' are not.
-fn speaks(subject: &Subject, verb: &str) -> bool {
-    subject.target()["type"] != TOOL || verb != "GC"
-}
-
-/// What cnitool is called by in a scene.
-pub(super) const TOOL: &str = "cnitool-chain";
 
 impl Job for Harmed<'_> {
     type Row = HarmRow;

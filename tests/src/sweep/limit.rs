@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use super::harm::{Harm, TOOL};
+use super::harm::Harm;
+use super::manager::TOOL;
 use crate::netns::PATH;
 use crate::{Call, Lab, under_test};
 

@@ -5,6 +5,7 @@ mod disk;
 mod harm;
 mod judge;
 mod limit;
+mod manager;
 mod place;
 mod pool;
 mod race;

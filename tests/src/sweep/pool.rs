@@ -8,6 +8,7 @@ use std::thread;
 
 use super::case::{Case, faults, kills};
 use super::judge::{self, Remedy, Verdict};
+use super::manager;
 use super::scene::Scene;
 use super::subject::Subject;
 use crate::under_test;
@@ -146,13 +147,13 @@ fn work<J: Job>(
 fn jobs_of(index: usize, subject: &Subject) -> Vec<Hit<'_>> {
     let scene = Scene::new(subject);
     let mut jobs = Vec::new();
-    for (place, verb) in verbs().iter().enumerate() {
+    for (place, verb) in verbs().iter().enumerate().filter(|(_, verb)| manager::speaks(subject, verb)) {
         let calls = scene.calls_of(verb);
         let job = |kind, remedy| move |case| Hit { row: (kind, index, place), subject, case, remedy };
         jobs.extend(faults(&calls).into_iter().map(job(Kind::Fault, Remedy::Del)));
         if ["ADD", "DEL", "GC"].contains(verb) {
-            let remedies =
-                if under_test().reference { &[Remedy::Del][..] } else { &[Remedy::Del, Remedy::Gc] };
+            let has_gc = !under_test().reference && manager::speaks(subject, "GC");
+            let remedies = if has_gc { &[Remedy::Del, Remedy::Gc][..] } else { &[Remedy::Del] };
             for remedy in remedies {
                 jobs.extend(kills(&calls).into_iter().map(job(Kind::Kill, *remedy)));
             }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::case::{Case, Syscall, own_calls};
+use super::manager::{self, TOOL};
 use super::subject::{HOST_PORT, Subject};
 use super::talk::Talk;
 use crate::{Call, Container, Lab, Outcome, Snapshot, under_test};
@@ -31,7 +32,11 @@ pub struct Scene {
 
 impl Scene {
     pub fn new(subject: &Subject) -> Self {
-        Self::on(subject, |_| ())
+        Self::on(subject, |lab| {
+            if subject.is_managed() {
+                manager::install(lab, &Subject::chain());
+            }
+        })
     }
 
     /// The same on a machine that is made ready first.
@@ -192,6 +197,8 @@ impl Scene {
         fs::write(log(), "").expect("empty the trace");
         call = if self.delegate {
             call.env("SWEEP", trace).env("SWEEP_VERB", verb)
+        } else if call.plugin() == TOOL {
+            call.env("UNDER", &strace(trace).join(" "))
         } else {
             call.under(&strace(trace))
         };

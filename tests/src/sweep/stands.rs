@@ -4,11 +4,11 @@ use std::fs;
 
 use serde_json::json;
 
-use super::harm::{Stand, TOOL};
+use super::harm::Stand;
+use super::manager;
 use super::place::{self, hostile};
 use super::subject::Subject;
 use super::{disk, limit};
-use crate::under_test::ours;
 use crate::{Feature, Lab, under_test};
 
 /// host-local by itself.
@@ -20,33 +20,12 @@ fn host_local() -> Subject {
     Subject { name: "host-local", plugins: vec![host_local], ..Subject::bridge() }
 }
 
-/// cnitool, which keeps results.
-fn cnitool() -> Subject {
-    Subject { name: "cnitool", plugins: vec![json!({"type": TOOL})], ..Subject::bridge() }
-}
-
-/// Calls cnitool as a plugin is called, and answers as one.
-const AS_A_PLUGIN: &str = r#"
-verb=$(printf %s "$CNI_COMMAND" | tr A-Z a-z)
-[ "$verb" != version ] || exec $UNDER "$CNITOOL" version
-attachment="$CNI_NETNS --container-id $CNI_CONTAINERID"
-[ "$verb" != status ] || attachment=
-if [ "$verb" = add ]; then exec 3>&1; else exec 3>/dev/null; fi
-errors=$($UNDER "$CNITOOL" "$verb" --output json net $attachment 2>&1 >&3 3>&-)
-status=$?
-[ $status = 0 ] && exit
-printf %s "$errors" | sed '1s/^{/{"cniVersion": "1.1.0",/'
-[ $status -gt 51 ] && exit $status || exit 1"#;
-
 fn ready(lab: &Lab) {
     limit::ready(lab);
     fs::write("/etc/cni/resolv.conf", "nameserver 9.9.9.9\n").expect("write a resolv.conf");
     fs::create_dir_all("/etc/cni/tuning").expect("create a folder");
     fs::write("/etc/cni/tuning/allowlist.conf", "^net\\.\n").expect("write an allowlist");
-    let conflist = json!({"cniVersion": "1.1.0", "name": "net", "plugins": Subject::bridge().plugins});
-    lab.configure("net.conflist", &conflist);
-    let cnitool = ours().join("cnitool");
-    lab.fake_plugin(TOOL, &format!("CNITOOL={}\n{AS_A_PLUGIN}", cnitool.display()));
+    manager::install(lab, &Subject::bridge().plugins);
 }
 
 fn on_tmpfs(lab: &Lab) {
@@ -71,12 +50,10 @@ fn keepers() -> Vec<(Subject, &'static str)> {
         (host_local(), "/var/lib/cni/networks"),
         (Subject::bridge(), "/var/lib/cni/networks"),
         (Subject::tuning(), "/run/cni/tuning"),
-        (cnitool(), "/var/lib/cni"),
+        (Subject::managed(), "/var/lib/cni"),
     ];
     // cnitool is ours, whoever is under test.
-    all.into_iter()
-        .filter(|(subject, _)| !under_test().reference || subject.target()["type"] != TOOL)
-        .collect()
+    all.into_iter().filter(|(subject, _)| !under_test().reference || !subject.is_managed()).collect()
 }
 
 /// Full and read-only disks.
@@ -115,14 +92,12 @@ pub fn places() -> Vec<Stand> {
 
 /// Limits of a process, and a kernel that lets nothing be set.
 pub fn limits() -> Vec<Stand> {
-    let own = keepers()
-        .into_iter()
-        .map(|(subject, _)| subject)
-        .filter(|s| ["host-local", "cnitool"].contains(&s.name));
+    let own =
+        keepers().into_iter().map(|(subject, _)| subject).filter(|subject| subject.name == "host-local");
     let all = own.chain(Subject::all().into_iter().filter(|subject| subject.delegate.is_none()));
     let stand = |subject: Subject| {
         let kernel = ["/proc", "/sys"].map(disk::read_only_kernel);
-        let plugin = subject.target()["type"] != TOOL;
+        let plugin = !subject.is_managed();
         let harms = [limit::memory(plugin), limit::descriptors(), limit::file_size(), kernel.into()];
         Stand { subject, ready: on_tmpfs, harms: harms.into_iter().flatten().collect() }
     };

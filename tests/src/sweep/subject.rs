@@ -2,6 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::manager::TOOL;
+use crate::under_test;
+
 /// The UDP port of the host that portmap leads to the container.
 pub const HOST_PORT: u16 = 5353;
 
@@ -68,6 +71,31 @@ impl Subject {
         }
     }
 
+    /// A chain, hit in the runtime that calls it.
+    pub fn managed() -> Self {
+        Self { name: "cnitool", plugins: vec![json!({"type": TOOL})], delegate: None, translates: false }
+    }
+
+    /// The plugins of that chain. A MAC address that tuning sets is not the one that bridge guards.
+    pub(super) fn chain() -> Vec<Value> {
+        let [mut bridge, tuning] = [Self::guarded("nftables"), Self::tuning()].map(|subject| subject.plugins);
+        let mut tuning = tuning.last().cloned().unwrap_or_default();
+        tuning["mac"].take();
+        bridge.push(tuning);
+        bridge
+    }
+
+    /// Whether there is something to hit. cnitool is ours, whoever is under test.
+    pub fn is_there(&self) -> bool {
+        let name = self.target()["type"].as_str().unwrap_or_default();
+        if self.is_managed() { !under_test().reference } else { under_test().dir.join(name).exists() }
+    }
+
+    /// Whether cnitool is called.
+    pub(super) fn is_managed(&self) -> bool {
+        self.target()["type"] == TOOL
+    }
+
     /// All of them.
     pub fn all() -> Vec<Self> {
         vec![
@@ -79,6 +107,7 @@ impl Subject {
             Self::tuning(),
             Self::portmap("nftables"),
             Self::portmap("iptables"),
+            Self::managed(),
         ]
     }
 

@@ -34,3 +34,9 @@ fn tuning_and_loopback_leave_nothing_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     sweep(vec![Subject::tuning(), Subject::loopback()], 29);
 }
+
+#[test]
+fn a_runtime_leaves_nothing_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    sweep(vec![Subject::managed()], 23);
+}

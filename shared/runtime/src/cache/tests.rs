@@ -111,3 +111,24 @@ fn a_result_behind_a_link_is_not_read() {
     assert!(refused.to_string().contains("it is no regular file"), "{refused}");
     assert!(cache.list().unwrap().is_empty());
 }
+
+/// Names may be as long as a file system takes them.
+#[test]
+fn what_a_kill_left_half_written_goes_with_the_attachment() {
+    for length in [1, 190] {
+        let (_guard, cache) = cache();
+        let at = Attach::new(&"c".repeat(length), "eth0").unwrap().at;
+        let name = format!("n{}", "n".repeat(length / 4));
+        let network = Network::from_bytes(
+            format!(r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [{{"type": "t"}}]}}"#)
+                .as_bytes(),
+        );
+        let network = network.unwrap();
+        cache.keep(&network, &at.clone().into(), &AddResult::default()).unwrap();
+        let file = cache.file(&network.name, &at);
+        fs::rename(&file, unfinished(&file)).unwrap();
+        assert!(cache.list().unwrap().is_empty());
+        cache.forget(&network.name, &at).unwrap();
+        assert_eq!(fs::read_dir(cache.results()).unwrap().count(), 0);
+    }
+}
