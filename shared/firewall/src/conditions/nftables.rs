@@ -66,9 +66,9 @@ pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
         let operands = operands(&mut words, part)?;
         matches.push(Match { part, negated, operands });
     }
-    let count: usize = matches.iter().filter(|m| !m.negated).map(|m| m.operands.len()).product();
-    if count > ALTERNATIVES_MAX {
-        return Err(format!("{count} alternatives are too many, at most {ALTERNATIVES_MAX} are allowed"));
+    let choices = matches.iter().filter(|m| !m.negated).map(|m| m.operands.len());
+    if choices.fold(1, usize::saturating_mul) > ALTERNATIVES_MAX {
+        return Err(format!("there are too many alternatives, at most {ALTERNATIVES_MAX} are allowed"));
     }
     Ok(matches)
 }
@@ -218,6 +218,13 @@ mod tests {
         }
         let many = (0..=64).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
         assert!(parse(&format!("tcp sport {{{many}}}"), true).unwrap_err().contains("too many"));
+    }
+
+    /// 64 times two: a product that is 0 in 64 bits.
+    #[test]
+    fn alternatives_are_too_many_also_where_their_number_is_too_large_for_a_word() {
+        let error = parse(&"tcp sport {1,2} ".repeat(64), true).unwrap_err();
+        assert!(error.contains("too many"), "{error}");
     }
 
     #[test]
