@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -77,8 +78,17 @@ pub fn main<P: Plugin>() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     file::outlive_size_limit();
+    answer::<P>(|name| env::var_os(name), read_stdin, &print)
+}
+
+/// Serves one call: `variable` gives the value of a `CNI_*` variable, `read` what is on stdin.
+pub(crate) fn answer<P: Plugin>(
+    variable: impl Fn(&str) -> Option<OsString>,
+    read: impl FnOnce() -> Result<Vec<u8>>,
+    print: &impl Fn(&str) -> Result<()>,
+) -> ExitCode {
     let mut version = Version::LATEST;
-    let Err(error) = serve::<P>(&mut version) else { return ExitCode::SUCCESS };
+    let Err(error) = serve::<P>(&mut version, variable, read, print) else { return ExitCode::SUCCESS };
     // If even this cannot be printed, the exit code says it.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
@@ -97,16 +107,21 @@ fn about<P: Plugin>() {
 }
 
 /// Reads the call and hands it to the plugin. `version` becomes the configuration's as soon as it is known.
-fn serve<P: Plugin>(version: &mut Version) -> Result<()> {
+fn serve<P: Plugin>(
+    version: &mut Version,
+    variable: impl Fn(&str) -> Option<OsString>,
+    read: impl FnOnce() -> Result<Vec<u8>>,
+    print: &impl Fn(&str) -> Result<()>,
+) -> Result<()> {
     // Answered without looking at stdin: by hand, there is nobody to close it.
-    if env::var_os("CNI_COMMAND").is_some_and(|c| c == Command::Version.as_str()) {
+    if variable("CNI_COMMAND").is_some_and(|c| c == Command::Version.as_str()) {
         return print(&versions());
     }
-    let document = read_stdin().and_then(Document::parse);
+    let document = read().and_then(Document::parse);
     if let Ok(document) = &document {
         *version = document.version;
     }
-    let env = Environment::read(|name| env::var_os(name))?;
+    let env = Environment::read(variable)?;
     let document = document?;
     if document.version < env.command.since() {
         let Environment { command, .. } = env;
@@ -117,7 +132,7 @@ fn serve<P: Plugin>(version: &mut Version) -> Result<()> {
         .detail(format!("the command needs a configuration of version {} or later", command.since())));
     }
     match env.command {
-        Command::Add => add::<P>(&env, &document),
+        Command::Add => add::<P>(&env, &document, print),
         Command::Del => del::<P>(&env, &document),
         Command::Check => check::<P>(&env, &document),
         Command::Gc => gc::<P>(&env, &document),
@@ -126,7 +141,7 @@ fn serve<P: Plugin>(version: &mut Version) -> Result<()> {
     }
 }
 
-fn add<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
+fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) -> Result<()>) -> Result<()> {
     let prev = document.prev()?;
     if P::CHAINED && prev.is_none() {
         return Err(missing_prev(P::NAME, "it must not be the first plugin of its list"));
