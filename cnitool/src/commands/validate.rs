@@ -1,9 +1,11 @@
 //! `validate`: everything that is wrong with a file, at once.
 
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
+use cni::json::{MAX_BYTES, MAX_VALUES, has_few_values};
 use runtime::Result;
 use runtime::text::{self, Problem};
 use serde_json::{Value, json};
@@ -38,12 +40,17 @@ pub fn run(file: &Path, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::from(3) })
 }
 
-fn read(file: &Path) -> std::io::Result<Vec<u8>> {
-    if file != Path::new("-") {
-        return std::fs::read(file);
-    }
+fn read(file: &Path) -> io::Result<Vec<u8>> {
+    let source: Box<dyn Read> =
+        if file == Path::new("-") { Box::new(io::stdin()) } else { Box::new(File::open(file)?) };
     let mut bytes = Vec::new();
-    std::io::stdin().take(cni::json::MAX_BYTES).read_to_end(&mut bytes)?;
+    source.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(io::Error::other(format!("it has more than {MAX_BYTES} bytes")));
+    }
+    if !has_few_values(&bytes) {
+        return Err(io::Error::other(format!("it has more than {MAX_VALUES} values")));
+    }
     Ok(bytes)
 }
 

@@ -20,16 +20,29 @@ use crate::{Code, Error, Result};
 /// The largest document that is read, in bytes. The reference has no limit; a configuration has some kilobytes.
 pub const MAX_BYTES: u64 = 8 << 20;
 
+/// The most values that a document may have. One that is written in 3 bytes takes some hundred of memory; the list of
+/// valid attachments of GC has six for each of them.
+pub const MAX_VALUES: usize = 1 << 16;
+
 /// Reads a document.
 ///
 /// # Errors
-/// Code 6 with the line and column of what is not JSON.
+/// Code 6 with the line and column of what is not JSON, or for what has more than [`MAX_VALUES`].
 pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
     if bytes.trim_ascii().is_empty() {
         return Err(Error::new(Code::Decoding, format!("{what} is empty, expected a JSON object")));
     }
+    if !has_few_values(bytes) {
+        return Err(Error::new(Code::Decoding, format!("{what} has more than {MAX_VALUES} values")));
+    }
     serde_json::from_slice(bytes)
         .map_err(|e| Error::new(Code::Decoding, format!("{what} is not valid JSON: {e}")))
+}
+
+/// Whether a document has no more than [`MAX_VALUES`]. Each of them but the first follows a comma or a bracket; those in
+/// strings count, too.
+pub fn has_few_values(bytes: &[u8]) -> bool {
+    bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() < MAX_VALUES
 }
 
 /// Decodes a part of a document.
@@ -344,5 +357,13 @@ mod tests {
         assert!(error.msg().contains("line 3 column 1"), "{error}");
         assert!(parse(b"  ", "stdin").unwrap_err().msg().contains("empty"));
         assert!(parse("[".repeat(100_000).as_bytes(), "stdin").is_err());
+    }
+
+    #[test]
+    fn a_document_whose_values_would_take_much_memory_is_refused() {
+        let list = |length: usize| format!("[{}0]", "0,".repeat(length - 1));
+        parse(list(MAX_VALUES - 1).as_bytes(), "stdin").unwrap();
+        let error = parse(list(MAX_VALUES).as_bytes(), "stdin").unwrap_err();
+        assert_eq!((error.code(), error.msg()), (6, "stdin has more than 65536 values"));
     }
 }

@@ -163,13 +163,17 @@ impl PluginConf {
     }
 }
 
-/// A file's content, if it is not too large.
+/// A file's content, if it is a file and not too large.
 fn read(file: &Path) -> cni::Result<Vec<u8>> {
     cni::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("read it", &e))
 }
 
 /// Reads an object; what keeps it from being one is told with its place.
 fn document<T: DeserializeOwned>(bytes: &[u8]) -> cni::Result<T> {
+    if !cni::json::has_few_values(bytes) {
+        let text = format!("it has more than {} values", cni::json::MAX_VALUES);
+        return Err(cni::Error::new(Code::Decoding, text));
+    }
     serde_json::from_slice(bytes).map_err(|e| not_json(bytes, &e))
 }
 

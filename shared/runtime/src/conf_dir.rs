@@ -177,6 +177,14 @@ mod tests {
     }
 
     #[test]
+    fn a_device_is_not_read() {
+        let (guard, dir) = dir(&[]);
+        std::os::unix::fs::symlink("/dev/zero", guard.path().join("a.conflist")).unwrap();
+        let error = dir.default_network().unwrap_err();
+        assert!(error.to_string().contains("regular file"), "{error}");
+    }
+
+    #[test]
     fn a_directory_that_is_not_there_has_no_networks() {
         let conf = ConfDir::new("/no/such/directory");
         assert!(conf.load().unwrap().is_empty());

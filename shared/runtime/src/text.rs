@@ -3,6 +3,7 @@
 //! The strict parser (serde_json) decides what is JSON. This one reads on where that one stops: comments, trailing
 //! and missing commas are taken note of and forgiven, so that one run finds them all.
 
+use std::collections::HashMap;
 use std::fmt;
 
 /// A place in a text. Both count from 1, columns in characters.
@@ -147,14 +148,18 @@ impl Reader<'_> {
 
     fn object(&mut self, depth: usize) -> Result<Tree, Stop> {
         let mut members: Vec<(Place, String, Node)> = Vec::new();
+        let mut lines: HashMap<String, usize> = HashMap::new();
         self.elements('}', depth, |this| {
             let at = this.place;
             if this.peek() != Some('"') {
                 return this.stop("a key in double quotes should be here");
             }
             let key = this.string()?;
-            if let Some((first, ..)) = members.iter().find(|(_, k, _)| *k == key) {
-                this.note(at, &format!("the key {key:?} is here a second time, after line {}", first.line));
+            match lines.get(&key) {
+                Some(line) => {
+                    this.note(at, &format!("the key {key:?} is here a second time, after line {line}"))
+                }
+                None => drop(lines.insert(key.clone(), at.line)),
             }
             this.skip()?;
             if this.peek() != Some(':') {
