@@ -1,7 +1,6 @@
 //! Whatever a netlink socket receives: no decoder panics, and each comes to an end.
 //!
-//! `cargo +nightly fuzz run netlink_decode fuzz/target/found fuzz/corpus/netlink_decode` keeps the inputs that it finds
-//! out of the seeds, which are messages of the kernel; an ordinary test of shared/netlink replays those.
+//! Its seeds are messages of the kernel; an ordinary test of shared/netlink replays them.
 #![no_main]
 
 #[path = "../../shared/netlink/tests/common/decode.rs"]

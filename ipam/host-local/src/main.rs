@@ -2,6 +2,8 @@
 
 mod allocator;
 mod conf;
+#[cfg(test)]
+mod hostile;
 mod range;
 mod resolv;
 mod store;

@@ -1,6 +1,8 @@
 //! Ports of the host that lead to the container which the plugins before in the chain have attached.
 
 mod conf;
+#[cfg(test)]
+mod hostile;
 mod localnet;
 
 use std::process::ExitCode;

@@ -39,7 +39,7 @@ fn read(path: &Path) -> io::Result<Option<String>> {
     }
 }
 
-fn permit_by(text: &str, sysctls: &[Sysctl]) -> Result<()> {
+pub fn permit_by(text: &str, sysctls: &[Sysctl]) -> Result<()> {
     let patterns: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     for sysctl in sysctls {
         if !matches_any(&patterns, sysctl.key.as_written())? {

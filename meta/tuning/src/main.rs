@@ -4,6 +4,8 @@ mod allowlist;
 mod attribute;
 mod backup;
 mod conf;
+#[cfg(test)]
+mod hostile;
 mod sysctl;
 
 use std::process::ExitCode;

@@ -3,6 +3,8 @@
 mod bridge;
 mod conf;
 mod gateway;
+#[cfg(test)]
+mod hostile;
 mod port;
 mod rules;
 mod vlan;

@@ -115,7 +115,7 @@ impl Ipam {
         exec::spawn(&mut process).map_err(|e| self.named(Error::io("start it", &e)))
     }
 
-    fn find(&self) -> Result<PathBuf> {
+    pub(crate) fn find(&self) -> Result<PathBuf> {
         let name = PluginType::parse(&self.kind).map_err(|e| Error::config(format!("ipam.type {e}")))?;
         exec::find(&name, &self.path).context(|| "ipam.type")
     }

@@ -16,6 +16,8 @@ mod delegate;
 mod error;
 pub mod exec;
 pub mod file;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 pub mod json;
 mod name;
 mod plugin;

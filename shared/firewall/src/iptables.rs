@@ -4,6 +4,8 @@
 //! if it is not, or the attachment has rules already, the rules are listed, under a lock, and the difference
 //! is made.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod saved;
 mod script;
 mod tool;

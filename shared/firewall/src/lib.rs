@@ -8,6 +8,8 @@
 
 mod conditions;
 mod conntrack;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 mod iptables;
 mod leftovers;
 mod nft;

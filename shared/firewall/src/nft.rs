@@ -9,6 +9,8 @@ mod batch;
 mod element;
 mod expr;
 mod foreign;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod hostile;
 mod install;
 mod installed;
 mod layout;

@@ -35,6 +35,8 @@ mod conf_dir;
 mod error;
 mod exec;
 mod gc;
+#[cfg(any(test, fuzzing))]
+pub mod hostile;
 mod lock;
 mod pod;
 mod probe;

@@ -1,0 +1,10 @@
+//! A file of the cache.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use tempfile::TempDir;
+
+static SCRATCH: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| runtime::hostile::cache(SCRATCH.path(), input));

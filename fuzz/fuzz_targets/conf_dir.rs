@@ -1,0 +1,10 @@
+//! A directory of network configurations.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use tempfile::TempDir;
+
+static SCRATCH: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| runtime::hostile::directory(SCRATCH.path(), input));

@@ -1,0 +1,133 @@
+//! Hostile input: what the fuzz targets feed to this plugin, and what must hold whatever it is.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+
+use cni::{Attachment, ContainerId, IfName, NetworkName, Result, Version, json};
+
+use crate::allocator::{self, Leases};
+use crate::conf::{Conf, RawConf};
+use crate::range::RangeSet;
+use crate::resolv;
+use crate::store::{self, Store};
+
+#[path = "../../../fuzz/files.rs"]
+mod files;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// The configuration: each range set has addresses to give, all of them in its subnets and none a gateway's, no two
+/// sets share one, and what is asked for is given from where it belongs.
+pub fn configuration(input: &[u8]) {
+    let Ok(document) = json::parse(input, "it") else { return };
+    let Ok(raw) = json::decode::<RawConf>(&document) else { return };
+    let data_dir = raw.data_dir();
+    let Ok(conf) = Conf::try_from(raw) else { return };
+    assert_eq!(data_dir.unwrap(), conf.data_dir);
+    let mut given = HashSet::new();
+    for set in &conf.sets {
+        let few: Vec<IpAddr> = set.candidates(None).take(5).collect();
+        assert!(set.capacity() > 0 && !few.is_empty());
+        few.iter().for_each(|ip| may_give(set, *ip));
+        assert!(few.iter().all(|ip| given.insert(*ip)), "twice one of {few:?}");
+        let next = set.candidates(Some(few[0])).next().unwrap();
+        assert_eq!(next, few.get(1).copied().unwrap_or(few[0]));
+    }
+    let sets = conf.sets.as_slice();
+    if let Ok(wanted) = allocator::requests(sets, &[&conf.args_ips, &conf.runtime_ips]) {
+        let ips = allocator::choose(sets, &wanted, &Free).unwrap();
+        sets.iter().zip(&ips).for_each(|(set, ip)| may_give(set, *ip));
+        assert!(conf.runtime_ips.iter().all(|ip| ips.contains(ip)));
+        assert!(conf.check_fits(Version::V0_2_0).is_err() || ips.len() <= 2);
+    }
+}
+
+fn may_give(set: &RangeSet, ip: IpAddr) {
+    let range = set.range_of(ip).unwrap();
+    assert!(range.may_lease(ip) && range.subnet.contains(ip) && range.gateway != ip, "{ip} of {set}");
+    assert_eq!(range.subnet.is_ipv4(), set.is_ipv4());
+}
+
+/// Nothing is leased.
+struct Free;
+
+impl Leases for Free {
+    fn last_reserved(&self, _: usize) -> Option<IpAddr> {
+        None
+    }
+    fn is_taken(&self, _: IpAddr) -> Result<bool> {
+        Ok(false)
+    }
+    fn holder(&self, _: IpAddr) -> String {
+        String::new()
+    }
+}
+
+/// The files of a network's directory: whatever they are, an address is given that no file holds, is found again and
+/// released; GC leaves no lease; nothing outside of the directory is touched. `scratch` is a directory to do it in.
+pub fn store(scratch: &Path, input: &[u8]) {
+    let network = NetworkName::parse("net").unwrap();
+    let at =
+        Attachment { container: ContainerId::parse("c").unwrap(), ifname: IfName::parse("eth0").unwrap() };
+    let dir = scratch.join("net");
+    files::unpack(&dir, input);
+    fs::write(scratch.join("outside"), "kept").unwrap();
+    let dns = resolv::read(&dir.join("resolv.conf")).unwrap_or_default();
+    assert!(dns.nameservers.iter().chain(&dns.search).all(|word| !word.contains(char::is_whitespace)));
+    let set = sets();
+    store::status(scratch, &network, &set).ok();
+
+    let mut store = Store::open(scratch, &network).unwrap().unwrap();
+    let (found, failures) = store.leases_of(&at).unwrap();
+    failures.into_result().unwrap();
+    for lease in &found {
+        assert!(
+            lease.owner.container == "c" && lease.owner.ifname.as_deref().is_none_or(|name| name == "eth0")
+        );
+        assert!(store.is_taken(lease.ip).unwrap() && store.holder(lease.ip).len() < 4096);
+        assert_eq!(lease.owner.content().lines().next(), Some("c"));
+    }
+    let held = |ip: IpAddr| fs::read(dir.join(ip.to_string())).is_ok_and(|content| !content.is_empty());
+    if let Ok(ips) = allocator::choose(&set, &[None], &store) {
+        assert!(!held(ips[0]));
+        store.reserve(&at, &ips).unwrap();
+        assert_eq!(store.last_reserved(0), Some(ips[0]));
+        drop(store);
+        store = Store::open(scratch, &network).unwrap().unwrap();
+        let (leases, _) = store.leases_of(&at).unwrap();
+        let ours = leases.iter().find(|lease| lease.ip == ips[0]).unwrap();
+        store.release(ours).unwrap();
+        assert!(!held(ips[0]));
+    }
+    store.reset_after_reboot().unwrap();
+    store.reset_after_reboot().unwrap();
+    store.forget_boot().unwrap();
+    store.retain(|_, _| false).unwrap().into_result().unwrap();
+    assert!(store.leases_of(&at).unwrap().0.is_empty());
+    drop(store);
+    let left = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_str().is_some_and(is_lease)));
+    assert_eq!(fs::read(scratch.join("outside")).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(scratch).unwrap().count(), 2);
+}
+
+/// As [`store::lease`] has it: another form of an address is the name of no lease.
+fn is_lease(name: &str) -> bool {
+    name.parse::<IpAddr>().is_ok_and(|ip| ip.to_string() == name && ip.to_canonical() == ip)
+}
+
+fn sets() -> Vec<RangeSet> {
+    let document = br#"{"ipam": {"subnet": "10.0.0.0/28"}}"#;
+    let raw: RawConf = json::decode(&json::parse(document, "it").unwrap()).unwrap();
+    Conf::try_from(raw).unwrap().sets
+}
+
+#[test]
+fn every_seed_is_borne() {
+    replay::replay("host_local", configuration);
+    let scratch = tempfile::tempdir().unwrap();
+    replay::replay("leases", |input| store(scratch.path(), input));
+}

@@ -1,0 +1,52 @@
+//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+
+use cni::{AddResult, IfName, Version, json};
+use firewall::{Mark, Rules};
+
+use crate::conf::{self, AsWritten, Conf};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// A result of both families.
+const RESULT: &[u8] =
+    br#"{"interfaces": [{"name": "eth0", "sandbox": "/n"}, {"name": "lo", "sandbox": "/n"}],
+    "ips": [{"address": "127.0.0.1/8", "interface": 1}, {"address": "10.1.0.5/24", "interface": 0},
+            {"address": "fd00::5/64", "interface": 0}]}"#;
+
+/// The configuration, and the result before it if it has one: host ports lead to the container's own addresses, and
+/// the backend is the only one that can do all that is asked for.
+pub fn configuration(input: &[u8]) {
+    let Ok(document) = json::parse(input, "it") else { return };
+    let (ifname, usual) = (IfName::parse("eth0").unwrap(), json::parse(RESULT, "it").unwrap());
+    let raw: AsWritten = json::decode(&document).unwrap();
+    let Ok(conf) = Conf::try_from(raw) else { return };
+    for result in [json::member(&document, "prevResult").unwrap_or(&usual), &usual] {
+        let Ok(result) = AddResult::from_json(result, Version::LATEST) else { continue };
+        let Ok(Some(ports)) = conf.host_ports(&result, &ifname) else { continue };
+        assert_eq!(ports.addresses, conf::addresses(&result, &ifname).unwrap());
+        assert!(!ports.addresses.is_empty() && !ports.mappings.is_empty());
+        assert!(ports.addresses.iter().all(|address| !address.ip().is_loopback()));
+        assert!(ports.mappings.iter().all(|port| port.host_ip.is_none_or(|ip| !ip.is_multicast())));
+        assert!(
+            matches!(&ports.mark, Mark::Bit(0..=31))
+                || matches!(&ports.mark, Mark::Chain(name) if is_word(name.as_str()))
+        );
+        let needed = Rules::HostPorts(ports).backend();
+        assert!(needed.is_none_or(|needed| conf.backend == Some(needed)));
+    }
+}
+
+/// Nothing that a line of iptables-restore would end at, or be read as something else for.
+fn is_word(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() < 29
+        && !text.starts_with('-')
+        && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"')
+}
+
+#[test]
+fn every_seed_is_borne() {
+    replay::replay("portmap", configuration);
+}

@@ -1,0 +1,106 @@
+//! Hostile input: what the fuzz targets feed to this plugin, and what must hold whatever it is.
+
+use std::fs;
+use std::path::{Component, Path};
+
+use cni::{Attachment, CniArgs, ContainerId, Gc, IfName, Net, NetworkName, Undo, Version, json};
+
+use crate::allowlist;
+use crate::attribute::Attribute;
+use crate::backup::{self, Backup, Saved};
+use crate::conf::{Conf, RawConf};
+
+#[path = "../../../fuzz/files.rs"]
+mod files;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// The configuration, and after an empty line the host's list of allowed sysctls: no sysctl is outside of net/, and none
+/// ends a line.
+pub fn configuration(input: &[u8]) {
+    let end = input.windows(2).position(|two| two == b"\n\n").unwrap_or(input.len());
+    let Ok(document) = json::parse(&input[..end], "it") else { return };
+    let raw: RawConf = json::decode(&document).unwrap();
+    let data_dir = raw.data_dir();
+    let Ok(conf) = Conf::try_from(raw) else { return };
+    assert!(data_dir.unwrap() == conf.data_dir && conf.data_dir.is_absolute());
+    for sysctl in &conf.sysctls {
+        for ifname in ["eth0", "eth0.100", "...", "net"].map(|name| IfName::parse(name).unwrap()) {
+            let path = sysctl.key.path(&ifname);
+            let below = |part| matches!(part, Component::Normal(_));
+            assert!(Path::new(&path).components().all(below) && !path.contains(['\0', '\n']), "{path}");
+            assert!(!path.starts_with('/') && !path.ends_with('/'), "{path}");
+        }
+        assert!(!sysctl.value.contains(['\0', '\n']));
+    }
+    for mac in conf.attributes(&CniArgs::default()).unwrap() {
+        assert!(!matches!(mac, Attribute::Mac(mac) if mac.is_multicast() || mac.is_zero()));
+    }
+    let list = String::from_utf8_lossy(input.get(end + 2..).unwrap_or_default());
+    let permitted = allowlist::permit_by(&list, &conf.sysctls).is_ok();
+    assert!(!permitted || conf.sysctls.is_empty() || !list.trim().is_empty());
+}
+
+/// The files of the directory of backups: what is saved over one and taken back leaves it as it was; what is saved is
+/// restored; DEL leaves none of the attachment's; GC takes those only that tell the network.
+/// `scratch` is a directory to do it in.
+pub fn backups(scratch: &Path, input: &[u8]) {
+    let network = NetworkName::parse("net").unwrap();
+    let at =
+        Attachment { container: ContainerId::parse("c").unwrap(), ifname: IfName::parse("eth0").unwrap() };
+    let (dir, file) = (scratch.join("tuning"), scratch.join("tuning/c_eth0.json"));
+    files::unpack(&dir, input);
+    fs::write(scratch.join("outside"), "kept").unwrap();
+    let backup = Backup::new(&dir, &network, &at);
+    let before = fs::read(&file).ok();
+    let earlier = backup.load().unwrap();
+    let now = [Attribute::Mtu(1400), Attribute::Promisc(false)];
+    let saved = Saved::new(now.into_iter(), &network, Path::new("/run/netns/c"));
+
+    let mut undo = Undo::new();
+    backup.save(saved.clone(), &mut undo).unwrap();
+    assert!(undo.unwind().is_empty());
+    assert_eq!(fs::read(&file).ok(), before);
+    backup.save(saved, &mut undo).unwrap();
+    undo.commit();
+    let restored = backup.load().unwrap().unwrap().attributes();
+    let wanted = |attribute: &Attribute| {
+        restored
+            .iter()
+            .any(|one| one.to_string().split(' ').next() == attribute.to_string().split(' ').next())
+    };
+    assert!(now.iter().all(wanted));
+    let said = earlier.map(|saved| saved.attributes()).unwrap_or_default();
+    assert!(restored.iter().all(|attribute| now.contains(attribute) || said.contains(attribute)));
+
+    let foreign: Vec<_> = names(&dir).into_iter().filter(|name| !tells(&dir.join(name))).collect();
+    let net =
+        Net { name: network, version: Version::LATEST, dns: cni::Dns::default(), prev: None, ipam: None };
+    backup::remove_stale(&dir, &Gc { valid: vec![at], net, conf: () }).unwrap();
+    assert!(file.exists());
+    assert!(
+        foreign.iter().all(|name| dir.join(name).exists() || name.starts_with(".new.net~")),
+        "{foreign:?}"
+    );
+    backup.remove().unwrap();
+    assert!(!file.exists());
+    assert_eq!(fs::read(scratch.join("outside")).unwrap(), b"kept");
+    assert_eq!(fs::read_dir(scratch).unwrap().count(), 2);
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    fs::read_dir(dir).unwrap().filter_map(|entry| entry.unwrap().file_name().into_string().ok()).collect()
+}
+
+fn tells(file: &Path) -> bool {
+    let saved: Option<Saved> = fs::read(file).ok().and_then(|content| serde_json::from_slice(&content).ok());
+    saved.is_some_and(|saved| serde_json::to_value(saved).unwrap()["network"] == "net")
+}
+
+#[test]
+fn every_seed_is_borne() {
+    replay::replay("tuning", configuration);
+    let scratch = tempfile::tempdir().unwrap();
+    replay::replay("backups", |input| backups(scratch.path(), input));
+}

@@ -1,0 +1,40 @@
+//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+
+use cni::{CniArgs, json};
+
+use crate::conf::{Conf, Mtu, RawConf};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// The configuration: what is accepted is within the kernel's bounds, and DEL sees the same bridge and VLAN as ADD.
+pub fn configuration(input: &[u8]) {
+    let Ok(document) = json::parse(input, "it") else { return };
+    let Ok(raw) = json::decode::<RawConf>(&document) else { return };
+    let (bridge, vlan) = (raw.bridge(), raw.vlan());
+    let Ok(conf) = Conf::try_from(raw) else { return };
+    assert_eq!(bridge.as_ref(), Some(&conf.bridge));
+    assert!(!matches!(conf.mtu, Mtu::Bytes(bytes) if !(68..=65535).contains(&bytes)));
+    assert!(conf.is_gateway || !conf.is_default_gateway);
+    if let Some(vlans) = &conf.vlans {
+        let ids = vlans.tagged.iter().flat_map(|ids| [*ids.start(), *ids.end()]).chain([vlans.native]);
+        assert!(ids.into_iter().all(|id| (1..4095).contains(&id)));
+        assert!(vlans.tagged.iter().all(|ids| !ids.is_empty()));
+        assert!(!vlans.access || vlan == Some(vlans.native));
+    }
+    if let Some(masquerade) = conf.masquerade {
+        let both = ["10.0.0.2/24", "fd00::2/64"].map(|address| address.parse().unwrap());
+        assert!(masquerade.select(both.into_iter()).len() == if masquerade.family.is_some() { 1 } else { 2 });
+    }
+    let args = CniArgs::from_iter([("MAC".to_owned(), "02:00:00:00:00:07".to_owned())]);
+    for args in [args, CniArgs::default()] {
+        let mac = conf.mac(&args).unwrap();
+        assert!(mac.is_none_or(|mac| !mac.is_multicast() && !mac.is_zero()));
+    }
+}
+
+#[test]
+fn every_seed_is_borne() {
+    replay::replay("bridge", configuration);
+}

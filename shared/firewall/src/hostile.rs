@@ -1,0 +1,72 @@
+//! Hostile input: what the fuzz target feeds to this crate, and what must hold whatever it is. Its seeds, in
+//! fuzz/corpus, are replayed by an ordinary test.
+
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
+use cni::{Attachment, ContainerId, IfName, NetworkName};
+use ipnetwork::IpNetwork;
+
+use crate::rules::Forward;
+use crate::{ChainName, Conditions, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
+use crate::{iptables, nft};
+
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// Host ports and what is installed already. A line is a word and its value: `network`, `container` and `ifname` say
+/// whose they are, `address` where they lead to, `map` as the record of a mapping, `4` and `6` a condition's word,
+/// `bit` and `chain` the mark; `-` ends the conditions, and what iptables-save would list follows.
+///
+/// # Panics
+/// If a script for iptables-restore has more than was meant in it, or a record does not read back.
+pub fn rules(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let (wanted, saved) = text.split_once("\n-\n").unwrap_or((&text, ""));
+    let values =
+        |key: &'static str| wanted.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix(' '));
+    let value = |key, default| values(key).next().unwrap_or(default);
+    let words = |key| values(key).map(str::to_owned).collect::<Vec<String>>();
+    let Ok(conditions) = Conditions::parse(&words("4"), &words("6")) else { return };
+    let Some(owner) = owner([value("network", "net"), value("container", "c"), value("ifname", "eth0")])
+    else {
+        return;
+    };
+    let mark = match (values("bit").next(), values("chain").next()) {
+        (_, Some(chain)) => ChainName::parse(chain).map(Mark::Chain),
+        (Some(bit), _) => Mark::bit(bit.parse().unwrap_or(-1)),
+        (None, None) => Ok(Mark::default()),
+    };
+    let Ok(mark) = mark else { return };
+    let mappings: Vec<HostPort> = values("map").filter_map(mapping).collect();
+    let addresses: Vec<IpNetwork> =
+        values("address").filter_map(|text| cni::addr::parse_cidr(text).ok()).collect();
+    let source_nat = [SourceNat::None, SourceNat::Hairpin, SourceNat::All][wanted.len() % 3];
+    let masquerade = Rules::Masquerade(Masquerade { addresses: addresses.clone() });
+    let ports = Rules::HostPorts(HostPorts { addresses, mappings, source_nat, mark, conditions });
+    for rules in [masquerade, ports] {
+        iptables::hostile::rules(&owner, &rules, saved);
+        nft::hostile::rules(&owner, &rules);
+    }
+}
+
+fn owner([network, container, ifname]: [&str; 3]) -> Option<Owner> {
+    let at =
+        Attachment { container: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? };
+    Some(Owner::new(&NetworkName::parse(network).ok()?, &at))
+}
+
+fn mapping(text: &str) -> Option<HostPort> {
+    let Forward { protocol, host_ip, host_port, to } = text.parse().ok()?;
+    Some(HostPort {
+        protocol,
+        host_ip,
+        host_port: host_port.try_into().ok()?,
+        container_port: to.port().try_into().ok()?,
+    })
+}
+
+#[test]
+fn every_seed_is_borne() {
+    replay::replay("rules", rules);
+}

@@ -1,0 +1,50 @@
+//! Scripts for iptables-restore of hostile rules.
+
+use super::saved::Removal;
+use super::script::Script;
+use crate::leftovers::Whose;
+use crate::owner::Owner;
+use crate::rules::Rules;
+
+/// The most lines of a script beside the rules themselves: tables, and chains to be made.
+const FRAME: usize = 8;
+
+/// Every line is an order of ours, with one target, and there are no more of them than rules.
+pub(crate) fn rules(owner: &Owner, rules: &Rules, saved: &str) {
+    for script in [true, false].into_iter().filter_map(|v4| Script::of(owner, rules, v4)) {
+        let count = script.shared.len() + script.lines.len();
+        for (text, listed) in [(script.addition(), ""), (script.check(), ""), (script.repair(""), "")] {
+            assert!(text.lines().count() <= count + FRAME, "{text}");
+            text.lines().for_each(|line| order(line, listed));
+        }
+        script.repair(saved).lines().for_each(|line| order(line, saved));
+    }
+    let (network, valid) = (owner.network(), [owner.clone()]);
+    for whose in
+        [Whose::Of(owner), Whose::Stale { network, valid: &[] }, Whose::Stale { network, valid: &valid }]
+    {
+        let removal = Removal::of(saved, &whose, rules.kind());
+        removal.render().lines().for_each(|line| order(line, saved));
+    }
+}
+
+/// A deletion is of a rule that was listed. No other line has words of others in it, but for conditions, which are words.
+fn order(line: &str, saved: &str) {
+    let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
+    match verb {
+        "*nat" | "*raw" | "COMMIT" => assert_eq!(rest, ""),
+        "-N" => assert!(rest.len() < 29 && !rest.contains(' '), "{line}"),
+        "-F" | "-X" => assert!(saved.is_empty() || saved.contains(rest), "{line}"),
+        "-D" => assert!(saved.contains(&format!("-A {rest}")), "{line}"),
+        "-A" | "-I" | "-C" => {
+            let unquoted: String = rest.split('"').step_by(2).collect();
+            assert!(rest.matches('"').count() % 2 == 0 && !rest.contains(['\\', '\'', '#']), "{line}");
+            assert_eq!(unquoted.split(' ').filter(|word| *word == "-j").count(), 1, "{line}");
+            assert!(
+                !unquoted.split(' ').any(|word| matches!(word, "-t" | "-g" | "-A" | "-D" | "-F" | "-X")),
+                "{line}"
+            );
+        }
+        _ => panic!("{line}"),
+    }
+}

@@ -1,0 +1,127 @@
+//! Hostile input: what the fuzz targets feed to this crate, and what must hold whatever it is. Their seeds, in
+//! fuzz/corpus, are replayed by an ordinary test.
+
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
+use std::fs;
+use std::path::Path;
+
+use cni::{AddResult, NetworkName};
+use serde_json::Value;
+
+use crate::conf::Raw;
+use crate::request::Extras;
+use crate::{Attach, Cache, ConfDir, Network, text};
+
+#[path = "../../../fuzz/files.rs"]
+mod files;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
+
+/// A network's configuration: what is kept of it is the same network, each plugin's request has its name and version
+/// and is no larger than what it is made of, and what is JSON for the strict parser is so for the one with places.
+///
+/// # Panics
+/// If it is not so.
+pub fn configuration(input: &[u8]) {
+    if let Ok(network) = Network::from_bytes(input) {
+        judge(&network);
+        let kept = Network::from_bytes(network.bytes()).unwrap();
+        assert_eq!((&kept.name, kept.version), (&network.name, network.version));
+        let kinds = |network: &Network| network.plugins.iter().map(|p| p.kind.clone()).collect::<Vec<_>>();
+        assert_eq!(kinds(&kept), kinds(&network));
+    }
+    let Ok(source) = str::from_utf8(input) else { return };
+    let strict = serde_json::from_str::<Value>(source);
+    let (root, problems) = text::parse(source);
+    let lines = source.lines().count().max(1);
+    assert!(problems.iter().all(|problem| problem.at.line <= lines + 1 && !problem.text.is_empty()));
+    match strict {
+        // A key may be given twice.
+        Ok(_) => {
+            assert!(root.is_some() && problems.iter().all(|p| p.text.starts_with("the key ")), "{problems:?}")
+        }
+        Err(e) => assert!(root.is_none() || !problems.is_empty(), "{e}"),
+    }
+}
+
+fn judge(network: &Network) {
+    assert!(network.versions.contains(&network.version) || network.versions.is_empty());
+    let attach = Attach::new("c", "eth0").unwrap().capability("portMappings", Value::Array(Vec::new()));
+    for plugin in &network.plugins {
+        assert_eq!(Path::new("/bin").join(plugin.kind.as_str()).parent(), Some(Path::new("/bin")));
+        let prev = AddResult::default();
+        let extras = Extras { attach: Some(&attach), prev: Some(&prev), valid: Some(&[]) };
+        let request = extras.request(network, plugin).unwrap();
+        assert!(request.len() < network.bytes().len() + 1024);
+        // Values are passed on as they are written: a number may be one that nobody can read.
+        let request: Raw = serde_json::from_slice(&request).unwrap();
+        let said = |key| serde_json::from_str::<Value>(request[key].get()).unwrap();
+        assert_eq!(said("name"), network.name.as_str());
+        assert_eq!(said("cniVersion"), network.version.as_str());
+        assert_eq!(said("cni.dev/valid-attachments"), Value::Array(Vec::new()));
+        assert!(!request.contains_key("capabilities"));
+    }
+}
+
+/// The files of a directory of configurations: each is a network or has an error that names it, and a network is found
+/// by its name. `scratch` is a directory to do it in.
+///
+/// # Panics
+/// If it is not so.
+pub fn directory(scratch: &Path, input: &[u8]) {
+    let dir = ConfDir::new(scratch.join("net.d"));
+    files::unpack(dir.path(), input);
+    let loaded = dir.load().unwrap();
+    assert!(loaded.is_sorted_by_key(|file| &file.file));
+    for file in &loaded {
+        assert_eq!(file.file.parent(), Some(dir.path()));
+        match &file.network {
+            Ok(network) => {
+                judge(network);
+                assert!(!network.plugins.is_empty() && network.file.as_ref() == Some(&file.file));
+                assert_eq!(dir.find(&network.name).unwrap().name, network.name);
+            }
+            Err(e) => {
+                assert!(e.to_string().contains("net.d") && e.to_string().len() < 4096 + 16 * input.len())
+            }
+        }
+    }
+    let first = loaded.into_iter().find_map(|file| file.network.ok());
+    assert_eq!(dir.default_network().ok().map(|network| network.file), first.map(|network| network.file));
+}
+
+/// A file of the cache: what it tells is kept again the same. `scratch` is a directory to do it in.
+///
+/// # Panics
+/// If it is not so.
+pub fn cache(scratch: &Path, input: &[u8]) {
+    let cache = Cache::new(scratch);
+    let (name, at) = (NetworkName::parse("n").unwrap(), Attach::new("c", "eth0").unwrap().at);
+    let file = cache.file(&name, &at);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, input).unwrap();
+    assert!(cache.list().unwrap().len() <= 1);
+    if let Ok(Some(entry)) = cache.load(&name, &at) {
+        let own = cache.file(&entry.network, &entry.attach.at);
+        assert_eq!(own.parent(), file.parent());
+        if let (Ok(network), Ok(result)) = (entry.network(), entry.result()) {
+            cache.keep(&network, &entry.attach, &result).unwrap();
+            let again = cache.load(&network.name, &entry.attach.at).unwrap().unwrap();
+            assert_eq!(again.attach, entry.attach);
+            assert_eq!(again.network().unwrap().version, network.version);
+            cache.forget(&network.name, &entry.attach.at).unwrap();
+        }
+    }
+    cache.forget(&name, &at).unwrap();
+    assert!(cache.list().unwrap().is_empty());
+}
+
+#[test]
+fn every_seed_is_borne() {
+    replay::replay("conflist", configuration);
+    let scratch = tempfile::tempdir().unwrap();
+    replay::replay("conf_dir", |input| directory(scratch.path(), input));
+    replay::replay("cache", |input| cache(scratch.path(), input));
+}
