@@ -276,17 +276,19 @@ fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
     let config = BASE64_STANDARD.decode(&stored.config);
     let config = config.map_err(|e| cni::Error::config(format!("config is not Base64: {e}")))?;
     let mut attach = Attach { capability_args: stored.capability_args, ..attach };
+    let result = Value::Object(stored.result);
     if attach.netns.is_none() {
-        attach.netns = sandbox(&stored.result, &attach.at.ifname);
+        attach.netns = sandbox(&result, &attach.at.ifname);
     }
-    Ok(Entry { network, attach, config, result: Value::Object(stored.result), added })
+    Ok(Entry { network, attach, config, result, added })
 }
 
 /// The namespace of an interface, from the result: libcni keeps it apart since 1.2.0 only.
-fn sandbox(result: &Map<String, Value>, ifname: &str) -> Option<PathBuf> {
-    let interfaces = result.get("interfaces")?.as_array()?;
-    let of_name = interfaces.iter().filter(|interface| interface["name"] == ifname);
-    let mut paths = of_name.filter_map(|interface| interface["sandbox"].as_str());
+fn sandbox(result: &Value, ifname: &str) -> Option<PathBuf> {
+    let text = |interface, key| json::member(interface, key).and_then(Value::as_str);
+    let interfaces = json::member(result, "interfaces")?.as_array()?;
+    let of_name = interfaces.iter().filter(|interface| text(interface, "name") == Some(ifname));
+    let mut paths = of_name.filter_map(|interface| text(interface, "sandbox"));
     paths.find(|path| !path.is_empty()).map(Into::into)
 }
 
