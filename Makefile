@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm demo bench sweep lint install dist clean
+.PHONY: build test test-vm demo bench sweep fuzz lint install dist clean
 
 build:    ; scripts/build
 test:     ; scripts/test
@@ -7,6 +7,7 @@ test-vm:  ; scripts/test-vm
 demo:     ; scripts/demo
 bench:    ; scripts/bench
 sweep:    ; scripts/sweep
+fuzz:     ; scripts/fuzz
 lint:     ; scripts/lint
 install:  ; scripts/install "$(DESTDIR)"
 dist:     ; scripts/dist
