@@ -124,8 +124,19 @@ impl Error {
             #[serde(skip_serializing_if = "str::is_empty")]
             details: &'a str,
         }
-        let wire = Wire { cni_version: version, code: self.code, msg: &self.msg, details: &self.details };
+        let (msg, details) = (&shortened(&self.msg), &shortened(&self.details));
+        let wire = Wire { cni_version: version, code: self.code, msg, details };
         serde_json::to_string_pretty(&wire).unwrap_or_default()
+    }
+}
+
+/// The most characters of a text that are told. It may quote what the configuration has, which may be megabytes.
+const LONGEST: usize = 8192;
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}... ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
     }
 }
 
@@ -267,6 +278,12 @@ mod tests {
                 "cniVersion": "1.0.0", "code": 7, "msg": "bridge: name is empty", "details": "give it a name",
             })
         );
+    }
+
+    #[test]
+    fn a_text_that_quotes_megabytes_is_told_short() {
+        let json = Error::config("é".repeat(1 << 20)).to_json(Version::LATEST);
+        assert!(json.len() < 20_000 && json.contains("... (2097152 bytes)"), "{} bytes", json.len());
     }
 
     #[test]
