@@ -23,12 +23,15 @@ impl RawConf {
     /// `ipam.dataDir`, the directory of the networks' directories of leases.
     ///
     /// # Errors
-    /// Code 6 if it is no text.
+    /// Code 6 if it is no text, 7 if it cannot be a path.
     pub fn data_dir(&self) -> Result<PathBuf> {
         let dir = json::member(&self.0, "ipam").and_then(|ipam| json::member(ipam, "dataDir"));
         match dir {
             None => Ok(DATA_DIR.into()),
             Some(Value::String(dir)) if dir.is_empty() => Ok(DATA_DIR.into()),
+            Some(Value::String(dir)) if dir.contains('\0') => {
+                Err(Error::config(format!("ipam.dataDir {dir:?} is not a path")))
+            }
             Some(Value::String(dir)) => Ok(dir.into()),
             Some(_) => Err(Error::new(Code::Decoding, "ipam.dataDir: expected a string")),
         }

@@ -24,11 +24,14 @@ impl RawConf {
     /// `dataDir`, the directory of what has to be restored.
     ///
     /// # Errors
-    /// Code 6 if it is no text.
+    /// Code 6 if it is no text, 7 if it cannot be a path.
     pub fn data_dir(&self) -> Result<PathBuf> {
         match json::member(&self.0, "dataDir") {
             None => Ok(DATA_DIR.into()),
             Some(Value::String(dir)) if dir.is_empty() => Ok(DATA_DIR.into()),
+            Some(Value::String(dir)) if dir.contains('\0') => {
+                Err(Error::config(format!("dataDir {dir:?} is not a path")))
+            }
             Some(Value::String(dir)) => Ok(dir.into()),
             Some(_) => Err(Error::new(Code::Decoding, "dataDir: expected a string")),
         }
