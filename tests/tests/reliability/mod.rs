@@ -2,6 +2,7 @@
 
 mod disk;
 mod faults;
+mod hostile;
 mod leases;
 mod privileges;
 mod races;
