@@ -17,8 +17,9 @@ use serde_json::{Map, Value};
 
 use crate::{Code, Error, Result};
 
-/// The largest document that is read, in bytes. The reference has no limit; a configuration has some kilobytes.
-pub const MAX_BYTES: u64 = 8 << 20;
+/// The largest document that is read, in bytes. The reference has no limit; a configuration has some kilobytes, and a GC
+/// with ten thousand attachments two megabytes. Whoever refuses a part of it copies that some times.
+pub const MAX_BYTES: u64 = 4 << 20;
 
 /// The most values that a document may have. One that is written in 3 bytes takes some hundred of memory; the list of
 /// valid attachments of GC has six for each of them.

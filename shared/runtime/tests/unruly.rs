@@ -51,7 +51,7 @@ fn a_failure_is_told_by_its_error_object_or_else_by_exit_code_signal_and_log() {
 #[test]
 fn a_plugin_that_prints_without_end_is_stopped() {
     let error = refused("head -c 100000000 /dev/zero");
-    assert!(error.code() == 6 && error.to_string().contains("printed more than 8388608 bytes"), "{error}");
+    assert!(error.code() == 6 && error.to_string().contains("printed more than 4194304 bytes"), "{error}");
 }
 
 #[test]
