@@ -23,7 +23,8 @@ fn main() -> ExitCode {
     let every = option("--every").and_then(|n| n.parse().ok()).unwrap_or(1);
     let workers = available_parallelism().map_or(1, usize::from);
     match arguments.first().map(String::as_str) {
-        Some("disk") => return disk(only, every, workers),
+        // They wait for the kernel most of the time.
+        Some("disk") => return disk(only, every, 2 * workers),
         Some("leases") => return leases(only, every, option("--replay"), workers),
         _ => {}
     }

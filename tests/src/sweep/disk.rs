@@ -87,7 +87,9 @@ pub(super) fn read_only_kernel(at: &'static str) -> Harm {
             })
         }),
         culprit: Some(at.to_owned()),
-        ..Harm::new(&format!("read-only {at}"), String::new())
+        // What an ADD has set goes with its interface.
+        spares: &["DEL", "CHECK", "GC", "STATUS"],
+        ..Harm::new("read-only /proc, /sys", at.to_owned())
     }
 }
 

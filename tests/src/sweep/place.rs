@@ -154,7 +154,7 @@ fn harm(place: Place, content: Content) -> Harm {
         vary: Box::new(move |call| call.under(&guard)),
         culprit: place.culprit(),
         hides: true,
-        ..Harm::new(&format!("at {}", place.label), format!("{content:?}"))
+        ..Harm::new("hostile files", format!("{content:?} at {}", place.label))
     }
 }
 

@@ -90,10 +90,17 @@ fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
 }
 
-/// How many cases of one limit were tried, and how many succeeded. Whatever came of them, nothing was left.
-fn every_plugin_with(limit: &str) -> [u32; 2] {
+#[test]
+fn what_an_add_cannot_set_in_a_read_only_proc_is_told_and_a_del_needs_nothing_of_it() {
+    beyond_reference!("nothing-left");
+    let [tried, succeeded] = every_plugin_with("/proc");
+    assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
+}
+
+/// How many cases of one harm were tried, and how many succeeded. Whatever came of them, nothing was left.
+fn every_plugin_with(what: &str) -> [u32; 2] {
     let mut stands = limits();
-    stands.iter_mut().for_each(|stand| stand.harms.retain(|harm| harm.what == limit));
+    stands.iter_mut().for_each(|stand| stand.harms.retain(|harm| harm.what == what));
     let outcomes = Harms { stands, every: 1, workers: 2 }.run(|_| {});
     assert!(outcomes.findings.is_empty(), "{}", outcomes.findings.join("\n"));
     let sum = |of: fn(&Count) -> u32| outcomes.counts.values().map(of).sum();
