@@ -2,6 +2,7 @@
 
 mod case;
 mod disk;
+mod disturber;
 mod harm;
 mod judge;
 mod limit;
@@ -15,6 +16,7 @@ mod subject;
 mod talk;
 
 pub use case::{Case, Fault, Syscall, faults, kills, own_calls};
+pub use disturber::Cause;
 pub use harm::{Harm, HarmRow, Harms, Stand};
 pub use judge::{Remedy, Verdict, fault, kill};
 pub use pool::{Count, Kind, Outcomes, Plan, VERBS};

@@ -1,50 +1,63 @@
 //! Many attachments that come and go at once on one bridge and one range, while somebody disturbs.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
-use std::process::{Command, Stdio};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::netns::PATH;
-use crate::{Call, Container, Lab};
+use super::disturber::{Cause, LEASES, disturb};
+use crate::{Call, Container, Lab, Outcome};
 
-/// How many at once, and how often each comes and goes.
+/// How many at once, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Race {
     pub workers: usize,
-    pub rounds: usize,
+    /// How long they go on to come again.
+    pub time: Duration,
+    /// How many IPv4 addresses there are.
+    pub addresses: u32,
 }
 
 /// What came of a race.
 #[derive(Debug, Default)]
 pub struct Finish {
     pub attached: usize,
-    /// ADDs that failed, with a proper error.
-    pub refused: usize,
+    /// ADDs that failed with a proper error, which the disturbance explains.
+    pub refused: BTreeMap<Cause, usize>,
     pub findings: Vec<String>,
 }
 
+/// What the workers share.
+#[derive(Debug, Default)]
+struct Board {
+    alive: Mutex<HashSet<String>>,
+    finish: Mutex<Finish>,
+}
+
+/// A container's leases are removed under it: its addresses are free then, and may be given again.
+const LOSES_LEASES: &str = "loses-leases";
+
 impl Race {
-    /// Runs it in a lab of its own. Another process flushes the firewall's tables and removes host-local's index and
-    /// hints, again and again: an ADD may fail by that, but no address may be alive twice and nothing may be left.
+    /// Runs it in a lab of its own.
     pub fn run(self) -> Finish {
         let lab = Lab::new();
         let stays = lab.container("stays");
-        let call = |pod: &Container| lab.plugin("bridge").config(config()).on(pod);
+        let call = |pod: &Container| lab.plugin("bridge").config(self.config()).on(pod);
         call(&stays).add().ok_result();
-        let pods: Vec<_> = (0..self.workers).map(|i| lab.container(&format!("pod{i}"))).collect();
+        let pods: Vec<_> = (0..self.workers).map(|i| lab.container(&name(i))).collect();
         let before = lab.snapshot();
-        let (alive, finish, over) = (Mutex::default(), Mutex::default(), AtomicBool::new(false));
+        let (board, over) = (Board::default(), AtomicBool::new(false));
+        let end = Instant::now() + self.time;
         thread::scope(|scope| {
-            let disturber = scope.spawn(|| disturb(&over));
-            let workers: Vec<_> = pods.iter().map(call).collect();
-            let (alive, finish) = (&alive, &finish);
-            let workers =
-                workers.into_iter().map(|call| scope.spawn(move || self.work(&call, alive, finish)));
+            let disturber = scope.spawn(|| disturb(&over, LOSES_LEASES));
+            let board = &board;
+            let workers = pods.iter().map(|pod| (call(pod), pod.id.as_str()));
+            let workers = workers.map(|(call, id)| scope.spawn(move || work(&call, id, end, board)));
             // Started all before the first is waited for.
             for worker in workers.collect::<Vec<_>>() {
                 worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -52,7 +65,7 @@ impl Race {
             over.store(true, Ordering::Relaxed);
             disturber.join().expect("the disturber only runs commands");
         });
-        let mut finish: Finish = finish.into_inner().expect("no worker panics");
+        let mut finish = board.finish.into_inner().expect("no worker panics");
         for pod in &pods {
             call(pod).del().ok();
         }
@@ -61,39 +74,70 @@ impl Race {
         finish
     }
 
-    fn work(self, call: &Call, alive: &Mutex<HashSet<String>>, finish: &Mutex<Finish>) {
-        for _ in 0..self.rounds {
-            let run = call.add();
-            let mut addresses = Vec::new();
-            if run.succeeded() {
-                addresses = ips(&run.ok_result());
-            }
-            {
-                let (mut alive, mut finish) =
-                    (alive.lock().expect("no panic"), finish.lock().expect("no panic"));
-                finish.attached += usize::from(run.succeeded());
-                finish.refused += usize::from(!run.succeeded());
-                let improper = (!run.succeeded()).then(|| run.judged().err()).flatten();
-                finish.findings.extend(improper.map(|fault| format!("{fault}: {run:?}")));
-                for address in &addresses {
-                    let first = alive.insert(address.clone());
-                    finish.findings.extend((!first).then(|| format!("{address} is alive twice")));
-                }
-            }
-            alive.lock().expect("no panic").retain(|address| !addresses.contains(address));
-            let del = call.del();
-            if !del.succeeded() {
-                finish.lock().expect("no panic").findings.push(format!("DEL failed: {}", del.stdout));
-            }
+    fn config(self) -> Value {
+        let last = std::net::Ipv4Addr::from(0x0a01_0001 + self.addresses);
+        let range = json!({"subnet": "10.1.0.0/22", "rangeStart": "10.1.0.2", "rangeEnd": last});
+        json!({
+            "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true,
+            "ipam": {"type": "host-local", "ranges": [[range], [{"subnet": "fd00:1:2::/64"}]]},
+        })
+    }
+}
+
+fn name(number: usize) -> String {
+    if number.is_multiple_of(10) { format!("{LOSES_LEASES}-{number}") } else { format!("pod-{number}") }
+}
+
+/// Comes and goes until the end.
+fn work(call: &Call, id: &str, end: Instant, board: &Board) {
+    while Instant::now() < end {
+        let run = call.add();
+        let addresses = if run.succeeded() { ips(&run.ok_result()) } else { Vec::new() };
+        board.note_add(&run);
+        if !id.starts_with(LOSES_LEASES) {
+            board.live(id, &addresses);
+        }
+        let del = call.del();
+        if !del.succeeded() {
+            board.find(format!("DEL failed: {}", del.stdout));
         }
     }
 }
 
-fn config() -> Value {
-    json!({
-        "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/22"}], [{"subnet": "fd00:1:2::/64"}]]},
-    })
+impl Board {
+    fn find(&self, finding: String) {
+        self.finish.lock().expect("no worker panics").findings.push(finding);
+    }
+
+    fn note_add(&self, run: &Outcome) {
+        let mut finish = self.finish.lock().expect("no worker panics");
+        if run.succeeded() {
+            finish.attached += 1;
+            return;
+        }
+        match run.judged().map(|error| Cause::of(&error)) {
+            Ok(Some(cause)) => *finish.refused.entry(cause).or_default() += 1,
+            Ok(None) => finish.findings.push(format!("nobody caused {}", run.stdout)),
+            Err(fault) => finish.findings.push(format!("{fault}: {run:?}")),
+        }
+    }
+
+    /// The addresses are a container's own from before this call to its end, in the eyes of all and on disk.
+    fn live(&self, id: &str, addresses: &[String]) {
+        for address in addresses {
+            if !self.alive.lock().expect("no worker panics").insert(address.clone()) {
+                self.find(format!("{address} is alive twice"));
+            }
+        }
+        for address in addresses {
+            let ip = address.split('/').next().unwrap_or_default();
+            let lease = fs::read_to_string(Path::new(LEASES).join(ip)).unwrap_or_default();
+            if lease != format!("{id}\r\neth0") {
+                self.find(format!("the lease of {address} for {id} says {lease:?}"));
+            }
+        }
+        self.alive.lock().expect("no worker panics").retain(|address| !addresses.contains(address));
+    }
 }
 
 fn ips(result: &Value) -> Vec<String> {
@@ -101,20 +145,9 @@ fn ips(result: &Value) -> Vec<String> {
     ips.filter_map(|ip| ip["address"].as_str()).map(str::to_owned).collect()
 }
 
-/// Threads of a lab are in its namespaces.
-fn disturb(over: &AtomicBool) {
-    while !over.load(Ordering::Relaxed) {
-        let flush =
-            Command::new("nft").args(["flush", "ruleset"]).env("PATH", PATH).stderr(Stdio::null()).status();
-        flush.expect("start nft");
-        for hint in [".index", "last_reserved_ip.0"] {
-            fs::remove_file(format!("/var/lib/cni/networks/net/{hint}")).ok();
-        }
-    }
-}
-
-/// What came, but for the attachment that stays: its rules are flushed, too.
+/// What came, but for the bridge, which was made anew, and for the attachment that stays: its rules and its bridge went.
 fn left(changes: &str) -> String {
-    let come = changes.lines().filter(|line| line.starts_with("  +") && !line.contains("stays"));
+    let expected = |line: &&str| ["stays", ": br0", "dev br0"].iter().any(|text| line.contains(text));
+    let come = changes.lines().filter(|line| line.starts_with("  +") && !expected(line));
     come.collect::<Vec<_>>().join("\n")
 }

@@ -1,12 +1,28 @@
 //! Many plugins at once, on one network.
 
+use std::time::Duration;
+
 use suite::beyond_reference;
-use suite::sweep::Race;
+use suite::sweep::{Cause, Finish, Race};
+
+/// `make sweep` takes minutes, and a hundred.
+fn race(workers: usize, addresses: u32) -> Finish {
+    let finish = Race { workers, time: Duration::from_secs(2), addresses }.run();
+    assert!(finish.findings.is_empty(), "{}", finish.findings.join("\n"));
+    assert!(finish.attached > 0, "{finish:?}");
+    finish
+}
 
 #[test]
 fn attachments_that_race_never_share_an_address_and_leave_nothing() {
     beyond_reference!("nothing-left");
-    let finish = Race { workers: 20, rounds: 3 }.run();
-    assert!(finish.findings.is_empty(), "{}", finish.findings.join("\n"));
-    assert!(finish.attached > finish.refused, "{finish:?}");
+    let finish = race(20, 1000);
+    assert!(!finish.refused.contains_key(&Cause::Exhausted), "{finish:?}");
+}
+
+#[test]
+fn attachments_that_race_for_too_few_addresses_are_refused_and_never_share_one() {
+    beyond_reference!("nothing-left");
+    let finish = race(20, 5);
+    assert!(finish.refused.contains_key(&Cause::Exhausted), "{finish:?}");
 }
