@@ -39,10 +39,17 @@ impl Span {
         (self.first <= n).then(|| Self { first: self.first, last: self.last.min(n) })
     }
 
-    /// What is left of it when a hole is cut out: up to two pieces.
-    fn without(self, hole: Span) -> impl Iterator<Item = Self> {
-        let below = hole.first.checked_sub(1).and_then(|n| self.up_to(n));
-        below.into_iter().chain(self.above(hole.last))
+    /// What is left of it when holes are cut out, ascending.
+    fn without(self, mut holes: Vec<Span>) -> Vec<Self> {
+        holes.sort_unstable_by_key(|hole| hole.first);
+        let (mut pieces, mut rest) = (Vec::new(), Some(self));
+        for hole in holes {
+            let Some(span) = rest else { break };
+            pieces.extend(hole.first.checked_sub(1).and_then(|n| span.up_to(n)));
+            rest = span.above(hole.last);
+        }
+        pieces.extend(rest);
+        pieces
     }
 }
 
@@ -117,9 +124,7 @@ impl Range {
         holes.extend(
             exclude.iter().filter(|net| net.is_ipv4() == self.subnet.is_ipv4()).map(|&net| Span::of(net)),
         );
-        holes.into_iter().fold(vec![self.whole], |spans, hole| {
-            spans.into_iter().flat_map(|span| span.without(hole)).collect()
-        })
+        self.whole.without(holes)
     }
 
     /// Whether the address lies in the range; it may be one that is never handed out.

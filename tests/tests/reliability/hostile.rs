@@ -70,6 +70,7 @@ fn a_value_of_a_known_key_that_is_huge_is_borne() {
     let before = lab.snapshot();
     let text = "a".repeat(4_000_000);
     let many = |value: Value| vec![value; 20_000];
+    let holes: Vec<String> = (0..60_000).map(|n| format!("fd00::{n:x}:1")).collect();
     for (plugin, keys) in [
         ("bridge", json!({"bridge": text})),
         ("bridge", json!({"ipMasqBackend": text})),
@@ -81,6 +82,10 @@ fn a_value_of_a_known_key_that_is_huge_is_borne() {
         (
             "host-local",
             json!({"ipam": {"ranges": [[{"subnet": "fd00::/64", "exclude": many("fd00::/64".into())}]]}}),
+        ),
+        (
+            "host-local",
+            json!({"ipam": {"ranges": [[{"subnet": "fd00::/64", "exclude": holes}]]}, "runtimeConfig": {"ips": ["::1"]}}),
         ),
         ("host-local", json!({"ipam": {"subnet": "10.0.0.0/24", "dataDir": format!("/{text}")}})),
         ("tuning", json!({"prevResult": {}, "sysctl": {text.as_str(): "1"}})),
