@@ -97,6 +97,13 @@ fn what_an_add_cannot_set_in_a_read_only_proc_is_told_and_a_del_needs_nothing_of
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
 }
 
+#[test]
+fn a_write_past_the_limit_of_a_file_is_a_failure_as_any_other() {
+    beyond_reference!("nothing-left");
+    let [tried, succeeded] = every_plugin_with("fsize=100");
+    assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
+}
+
 /// How many cases of one harm were tried, and how many succeeded. Whatever came of them, nothing was left.
 fn every_plugin_with(what: &str) -> [u32; 2] {
     let mut stands = limits();
