@@ -78,10 +78,10 @@ impl<'a> Talk<'a> {
     /// # Errors
     /// Why that was not waited for. The child still runs.
     pub fn until(&mut self, deadline: Option<Instant>) -> Result<(), Stop> {
-        self.feed();
+        self.feed()?;
         loop {
             let ended = self.wait(deadline)?;
-            self.feed();
+            self.feed()?;
             self.read()?;
             if ended {
                 return Ok(());
@@ -103,18 +103,21 @@ impl<'a> Talk<'a> {
         }
     }
 
-    /// Writes what the pipe takes. A child need not read all of it: what it prints tells how it went.
-    fn feed(&mut self) {
-        let Some(stdin) = &mut self.stdin else { return };
+    /// Writes what the pipe takes. A child need not read all of it: what it prints tells how it went. One that was not given
+    /// all of it would take what it has for the whole.
+    fn feed(&mut self) -> Result<(), Stop> {
+        let Some(stdin) = &mut self.stdin else { return Ok(()) };
         while !self.request.is_empty() {
             match stdin.write(self.request) {
                 Ok(written) => self.request = &self.request[written..],
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => break,
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
+                Err(e) => return Err(Stop::System(e)),
             }
         }
         self.stdin = None;
+        Ok(())
     }
 
     fn read(&mut self) -> Result<(), Stop> {
