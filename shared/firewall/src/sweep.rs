@@ -1,5 +1,6 @@
 //! The removal of rules, whichever backend installed them.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
@@ -73,9 +74,11 @@ impl Sweep {
     ) -> Result<()> {
         let mut failures = Failures::new();
         let mut addresses = Addresses::new();
-        // Who is killed after the removal leaves nothing that tells whose connections are left. What goes wrong shows
-        // when it is done again.
-        let forget = |addresses: &Addresses| self.forget(kind, addresses).unwrap_or_default();
+        // Packets that come before the rules go make new connections. Those to host ports would lead astray whoever sends
+        // there; masqueraded ones harm nobody until they expire, and to look for them takes 10 ms a family.
+        let again = Cell::new(kind == Kind::HostPorts);
+        // Who is killed after the removal leaves nothing that tells whose connections are left.
+        let forget = |addresses: &Addresses| again.set(self.forget(kind, addresses).is_err() || again.get());
         // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
         let with_known = |found: &Addresses| found.union(&self.known).copied().collect::<Addresses>();
         let forget_known = |found: &Addresses| forget(&with_known(found));
@@ -91,8 +94,9 @@ impl Sweep {
         for removed in foreign {
             addresses.extend(failures.note(removed).flatten().iter().flat_map(with_known));
         }
-        // Packets that came before the rules went have made new ones.
-        failures.note(self.forget(kind, &addresses));
+        if again.get() {
+            failures.note(self.forget(kind, &addresses));
+        }
         failures.into_result()
     }
 
