@@ -102,8 +102,10 @@ pub fn store(scratch: &Path, input: &[u8]) {
         store.release(ours).unwrap();
         assert!(!held(ips[0]));
     }
-    store.reset_after_reboot().unwrap();
-    store.reset_after_reboot().unwrap();
+    // A mark that is none, by its size, is refused.
+    if store.reset_after_reboot().is_ok() {
+        store.reset_after_reboot().unwrap();
+    }
     store.forget_boot().unwrap();
     store.retain(|_, _| false).unwrap().into_result().unwrap();
     assert!(store.leases_of(&at).unwrap().0.is_empty());
