@@ -101,9 +101,10 @@ pub(crate) fn with_size_limit<T>(start: impl FnOnce() -> T) -> T {
     if !blocked {
         return start();
     }
-    // One of a write that has failed would strike now. There may be none, so it is sent once more: two are one.
-    if raise(Signal::SIGXFSZ).is_ok() {
-        of_size_limit().wait().ok();
+    // One of a write that has failed would strike now. There may be none, so it is sent once more: two are one. While it is
+    // not taken, the program had better start with it blocked.
+    if raise(Signal::SIGXFSZ).is_err() || of_size_limit().wait().is_err() {
+        return start();
     }
     of_size_limit().thread_unblock().ok();
     let started = start();
