@@ -1,12 +1,4 @@
 //! Hits the plugins at every system call, and prints what came of it as the tables of docs/reliability.md.
-//!
-//!     sweep [--every N] [--only NAME]
-//!     sweep disk [--every N] [--only NAME]
-//!     sweep leases [--every N] [--only NAME] [--replay SCHEDULE]
-//!     sweep races [--seconds N]
-//!
-//! With `disk`, nothing is hit, but the plugins run on machines that something is wrong with. With `leases`, host-local
-//! meets itself on its data directory, in every order; a schedule that an error has named can be replayed. With `races`, many attachments come and go on one bridge.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
 
 use std::env;
@@ -18,22 +10,64 @@ use suite::interleave::{Explored, Scenario, explore, replay};
 use suite::sweep::{Finish, Harms, Kind, Outcomes, Plan, Race, Subject, VERBS, disks, limits, places};
 use suite::under_test;
 
-fn main() -> ExitCode {
-    let arguments: Vec<String> = env::args().skip(1).collect();
-    let option = |name| arguments.iter().skip_while(|argument| *argument != name).nth(1);
-    let only = option("--only").map_or("", String::as_str);
-    let every = option("--every").and_then(|n| n.parse().ok()).unwrap_or(1);
-    let workers = available_parallelism().map_or(1, usize::from);
-    match arguments.first().map(String::as_str) {
-        // They wait for the kernel most of the time.
-        Some("disk") => return disk(only, every, 2 * workers),
-        Some("leases") => return leases(only, every, option("--replay"), workers),
-        Some("races") => return races(option("--seconds").and_then(|n| n.parse().ok()).unwrap_or(120)),
-        _ => {}
+const USAGE: &str =
+    "usage: sweep [disk | leases | races] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N]
+  (none of these)    each system call of the plugins is hit
+  disk               the plugins run on machines that something is wrong with
+  leases             host-local meets itself on its data directory, in every order
+  races              many attachments come and go on one bridge
+  --every N          only each N-th case
+  --only NAME        only what has NAME in its name
+  --replay SCHEDULE  leases: the one schedule that a finding has named
+  --seconds N        races: how long (120)";
+
+/// The command line.
+struct Options {
+    what: Option<String>,
+    every: usize,
+    only: String,
+    replay: Option<String>,
+    seconds: u64,
+}
+
+impl Options {
+    /// None: it is not understood, or help is asked for.
+    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
+        let mut options = Self { what: None, every: 1, only: String::new(), replay: None, seconds: 120 };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "disk" | "leases" | "races" if options.what.is_none() => options.what = Some(word),
+                "--every" => options.every = words.next()?.parse().ok().filter(|n| *n > 0)?,
+                "--only" => options.only = words.next()?,
+                "--replay" => options.replay = Some(words.next()?),
+                "--seconds" => options.seconds = words.next()?.parse().ok()?,
+                _ => return None,
+            }
+        }
+        Some(options)
     }
-    let subjects =
-        Subject::all().into_iter().filter(|subject| subject.name.contains(only) && subject.is_there());
-    let plan = Plan { subjects: subjects.collect(), every, workers };
+}
+
+fn main() -> ExitCode {
+    let Some(options) = Options::parse(env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let workers = available_parallelism().map_or(1, usize::from);
+    match options.what.as_deref() {
+        // They wait for the kernel most of the time.
+        Some("disk") => disk(&options, 2 * workers),
+        Some("leases") => leases(&options, workers),
+        Some(_) => races(options.seconds),
+        None => hits(&options, workers),
+    }
+}
+
+/// Faults and kills.
+fn hits(options: &Options, workers: usize) -> ExitCode {
+    let subjects = Subject::all().into_iter();
+    let subjects = subjects.filter(|subject| subject.name.contains(&options.only) && subject.is_there());
+    let plan = Plan { subjects: subjects.collect(), every: options.every, workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
     kills(&plan, &outcomes);
@@ -41,10 +75,11 @@ fn main() -> ExitCode {
 }
 
 /// Disks, files, limits.
-fn disk(only: &str, every: usize, workers: usize) -> ExitCode {
+fn disk(options: &Options, workers: usize) -> ExitCode {
     let stands = [disks(), places(), limits()].into_iter().flatten();
-    let stands = stands.filter(|stand| stand.subject.name.contains(only) && stand.subject.is_there());
-    let harms = Harms { stands: stands.collect(), every, workers };
+    let stands =
+        stands.filter(|stand| stand.subject.name.contains(&options.only) && stand.subject.is_there());
+    let harms = Harms { stands: stands.collect(), every: options.every, workers };
     let outcomes = harms.run(|finding| eprintln!("{finding}\n"));
     println!(
         "| plugin | harm | tried | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
@@ -59,9 +94,10 @@ fn disk(only: &str, every: usize, workers: usize) -> ExitCode {
 }
 
 /// Every interleaving of commands on one data directory.
-fn leases(only: &str, every: usize, schedule: Option<&String>, workers: usize) -> ExitCode {
-    let scenarios = Scenario::all().into_iter().filter(|scenario| scenario.to_string().contains(only));
-    if let Some(schedule) = schedule {
+fn leases(options: &Options, workers: usize) -> ExitCode {
+    let scenarios = Scenario::all().into_iter();
+    let scenarios = scenarios.filter(|scenario| scenario.to_string().contains(&options.only));
+    if let Some(schedule) = &options.replay {
         match schedule.parse() {
             Ok(schedule) => scenarios.for_each(|scenario| println!("{}", replay(&scenario, &schedule))),
             Err(fault) => eprintln!("{fault}"),
@@ -73,7 +109,7 @@ fn leases(only: &str, every: usize, schedule: Option<&String>, workers: usize) -
     );
     let mut clean = true;
     for scenario in scenarios {
-        let Explored { schedules, kills, findings } = explore(&scenario, every, workers);
+        let Explored { schedules, kills, findings } = explore(&scenario, options.every, workers);
         findings.iter().for_each(|finding| eprintln!("{scenario}: {finding}\n"));
         println!("| {scenario} | {} | {schedules} | {kills} | {} |", scenario.bound, findings.len());
         clean &= findings.is_empty();
