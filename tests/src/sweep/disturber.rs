@@ -57,19 +57,17 @@ pub enum Cause {
     BridgeGone,
 }
 
-/// What an ADD says then: the beginning and the end of its message.
-const WORDS: [(Cause, &str, &str); 3] = [
-    (Cause::Exhausted, "IPAM plugin host-local: no free address in range set 10.1.0.2-", "of 10.1.0.0/22"),
-    (Cause::BridgeGone, "list addresses of br0", "No such device"),
-    // The kernel's word for a port of a bridge that is not there.
-    (Cause::BridgeGone, "create veth ", "with peer eth0: Invalid argument"),
-];
-
 impl Cause {
     /// The one that an error is by. None: it has no business to be.
     pub fn of(error: &CniError) -> Option<Self> {
-        let said = |begin: &str, end: &str| error.msg.starts_with(begin) && error.msg.ends_with(end);
-        WORDS.iter().find(|(_, begin, end)| said(begin, end)).map(|(cause, ..)| *cause)
+        let says = |word| error.msg.contains(word);
+        if says("host-local: no free address in range set 10.1.0.2-") {
+            return Some(Self::Exhausted);
+        }
+        // A bridge that is not there has no sysctls either, and cannot have a port: that is the kernel's word for it.
+        let named = says("br0") && (says("No such device") || says("No such file or directory"));
+        let unnamed = says("create veth ") && says("with peer eth0: Invalid argument");
+        (named || unnamed).then_some(Self::BridgeGone)
     }
 }
 
