@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cni::addr::{self, parse_cidr, parse_ip};
-use cni::{Code, Error, Result, ResultExt, Route, Version, json};
+use cni::{Error, Result, ResultExt, Route, Version, json};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
@@ -26,15 +26,7 @@ impl RawConf {
     /// Code 6 if it is no text, 7 if it cannot be a path.
     pub fn data_dir(&self) -> Result<PathBuf> {
         let dir = json::member(&self.0, "ipam").and_then(|ipam| json::member(ipam, "dataDir"));
-        match dir {
-            None => Ok(DATA_DIR.into()),
-            Some(Value::String(dir)) if dir.is_empty() => Ok(DATA_DIR.into()),
-            Some(Value::String(dir)) if dir.contains('\0') => {
-                Err(Error::config(format!("ipam.dataDir {dir:?} is not a path")))
-            }
-            Some(Value::String(dir)) => Ok(dir.into()),
-            Some(_) => Err(Error::new(Code::Decoding, "ipam.dataDir: expected a string")),
-        }
+        json::directory(dir, "ipam.dataDir", DATA_DIR)
     }
 }
 

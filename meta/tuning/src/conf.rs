@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cni::{CniArgs, Code, Error, Result, json};
+use cni::{CniArgs, Error, Result, json};
 use iface::unicast_mac;
 use netlink::Mac;
 use serde::Deserialize;
@@ -26,15 +26,7 @@ impl RawConf {
     /// # Errors
     /// Code 6 if it is no text, 7 if it cannot be a path.
     pub fn data_dir(&self) -> Result<PathBuf> {
-        match json::member(&self.0, "dataDir") {
-            None => Ok(DATA_DIR.into()),
-            Some(Value::String(dir)) if dir.is_empty() => Ok(DATA_DIR.into()),
-            Some(Value::String(dir)) if dir.contains('\0') => {
-                Err(Error::config(format!("dataDir {dir:?} is not a path")))
-            }
-            Some(Value::String(dir)) => Ok(dir.into()),
-            Some(_) => Err(Error::new(Code::Decoding, "dataDir: expected a string")),
-        }
+        json::directory(json::member(&self.0, "dataDir"), "dataDir", DATA_DIR)
     }
 }
 

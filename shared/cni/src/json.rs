@@ -7,6 +7,7 @@
 //! Structs must not use `#[serde(flatten)]`: it hides the names of the fields.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
@@ -44,6 +45,23 @@ pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
 /// strings count, too.
 pub fn has_few_values(bytes: &[u8]) -> bool {
     bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() < MAX_VALUES
+}
+
+/// A directory that a configuration names, under a key that is told in errors. Without the member, or with an empty one,
+/// it is the default.
+///
+/// # Errors
+/// Code 6 if it is no text, 7 if it cannot be a path.
+pub fn directory(member: Option<&Value>, key: &str, default: &str) -> Result<PathBuf> {
+    match member {
+        None => Ok(default.into()),
+        Some(Value::String(dir)) if dir.is_empty() => Ok(default.into()),
+        Some(Value::String(dir)) if dir.contains('\0') => {
+            Err(Error::config(format!("{key} {dir:?} is not a path")))
+        }
+        Some(Value::String(dir)) => Ok(dir.into()),
+        Some(_) => Err(Error::new(Code::Decoding, format!("{key}: expected a string"))),
+    }
 }
 
 /// Decodes a part of a document.
