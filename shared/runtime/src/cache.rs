@@ -199,18 +199,20 @@ impl Cache {
     /// # Errors
     /// Code 5 if the directory cannot be read.
     pub fn list(&self) -> Result<Vec<Entry>> {
-        let mut entries: Vec<Entry> = self.files()?.iter().filter_map(|path| read_entry(path)).collect();
-        entries.sort_by(|a, b| (&a.network, &a.attach.at).cmp(&(&b.network, &b.attach.at)));
-        Ok(entries)
+        self.survey().map(|(entries, _)| entries)
     }
 
-    /// A file that may be of the network, and does not tell its attachment.
-    pub(crate) fn unreadable(&self, network: &NetworkName) -> Result<Option<PathBuf>> {
-        let start = format!("{network}-");
-        let of_network = |path: &PathBuf| {
-            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
-        };
-        Ok(self.files()?.into_iter().filter(of_network).find(|path| read_entry(path).is_none()))
+    /// As [`Cache::list`], and beside it the files that do not tell their attachment.
+    pub(crate) fn survey(&self) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
+        let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
+        for path in self.files()? {
+            match read_entry(&path) {
+                Some(entry) => entries.push(entry),
+                None => unreadable.push(path),
+            }
+        }
+        entries.sort_by(|a, b| (&a.network, &a.attach.at).cmp(&(&b.network, &b.attach.at)));
+        Ok((entries, unreadable))
     }
 
     fn files(&self) -> Result<Vec<PathBuf>> {
@@ -251,6 +253,12 @@ fn unfinished(file: &Path) -> PathBuf {
     // Checked names are ASCII, and the end tells attachments apart.
     let start = name.len().saturating_sub(LONGEST_NAME - UNFINISHED.len());
     file.with_file_name(format!("{UNFINISHED}{}", name.get(start..).unwrap_or_default()))
+}
+
+/// Whether a file may be of the network, by its name.
+pub(crate) fn may_be_of(file: &Path, network: &NetworkName) -> bool {
+    let start = format!("{network}-");
+    file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
 }
 
 fn read_entry(path: &Path) -> Option<Entry> {

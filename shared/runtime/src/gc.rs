@@ -6,6 +6,7 @@ use std::path::Path;
 
 use cni::{Attachment, Code, Command};
 
+use crate::cache::may_be_of;
 use crate::error::Failures;
 use crate::lock::Lock;
 use crate::request::Extras;
@@ -37,7 +38,8 @@ impl Valid<'_> {
 
 impl Runtime {
     /// GC: DEL for every attachment in the cache that is not valid any more, then GC of every plugin (from version
-    /// 1.1.0 on; not with [`Valid::Alive`] and a file in the cache that cannot be read). It goes on after failures. Waits for every ADD and DEL to end, and holds new ones up.
+    /// 1.1.0 on; not with [`Valid::Alive`] and a file in the cache that cannot be read). It goes on after failures. Waits
+    /// for every ADD and DEL to end, and holds new ones up.
     ///
     /// # Errors
     /// All that failed.
@@ -59,7 +61,7 @@ impl Runtime {
             return Ok(());
         }
         let _lock = Lock::exclusive(self.cache.dir())?;
-        let mut known = self.cache.list()?;
+        let (mut known, unreadable) = self.cache.survey()?;
         known.retain(|entry| entry.network == network.name);
         let guessed = matches!(valid, Valid::Alive);
         let (valid, stale) = valid.split(known);
@@ -73,7 +75,7 @@ impl Runtime {
             );
         }
         // Whose attachment cannot be told may be alive: to the plugins it would be one that is gone.
-        let unsure = if guessed { self.cache.unreadable(&network.name)? } else { None };
+        let unsure = unreadable.iter().find(|path| guessed && may_be_of(path, &network.name));
         if let Some(path) = unsure {
             let text = format!("{} cannot be read, and its container may be alive", path.display());
             let error = cni::Error::new(Code::Io, text);
