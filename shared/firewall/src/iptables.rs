@@ -163,7 +163,7 @@ fn lock() -> Result<Lock> {
     Ok(lock)
 }
 
-/// Waits for tools that are still at work, whose plugin may have been killed: only then all is there that is to be removed.
+/// Waits for tools that are still at work, whose plugin may have been killed.
 ///
 /// # Errors
 /// If the namespace cannot be looked at.

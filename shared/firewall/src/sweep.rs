@@ -20,6 +20,8 @@ use crate::rules::Kind;
 /// are deleted as well: then both wait at once.
 #[derive(Debug)]
 pub struct Sweep {
+    /// Tools of plugins that were killed are waited for: only then all is there that is to be removed.
+    settled: Result<()>,
     /// None: the kernel has no nf_tables.
     nft: netlink::Result<Option<Nft>>,
     known: Addresses,
@@ -32,13 +34,14 @@ pub(crate) type Addresses = BTreeSet<IpAddr>;
 pub(crate) type Forget<'a> = &'a dyn Fn(&Addresses);
 
 impl Sweep {
-    /// Begins. On a host without nf_tables there are only the legacy tables of iptables to look at.
+    /// Begins, when the tools of plugins that were killed have ended. On a host without nf_tables there are only the legacy tables of iptables to look at.
     pub fn start() -> Self {
+        let settled = iptables::settle();
         let nft = match Nft::open().map_err(|r| r.during("open", "nf_tables")) {
             Err(e) if Nft::is_missing(&e) => Ok(None),
             opened => opened.map(Some),
         };
-        Self { nft, known: Addresses::new() }
+        Self { settled, nft, known: Addresses::new() }
     }
 
     /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
@@ -82,7 +85,7 @@ impl Sweep {
         // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
         let with_known = |found: &Addresses| found.union(&self.known).copied().collect::<Addresses>();
         let forget_known = |found: &Addresses| forget(&with_known(found));
-        failures.note(iptables::settle());
+        failures.note(self.settled.clone());
         let mut foreign = Vec::new();
         if let Ok(Some(nft)) = &self.nft {
             addresses.extend(failures.note(own(nft, &forget)).unwrap_or_default());
