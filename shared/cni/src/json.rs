@@ -34,11 +34,20 @@ pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
     if bytes.trim_ascii().is_empty() {
         return Err(Error::new(Code::Decoding, format!("{what} is empty, expected a JSON object")));
     }
-    if !has_few_values(bytes) {
-        return Err(Error::new(Code::Decoding, format!("{what} has more than {MAX_VALUES} values")));
-    }
+    refuse_many_values(bytes, what)?;
     serde_json::from_slice(bytes)
         .map_err(|e| Error::new(Code::Decoding, format!("{what} is not valid JSON: {e}")))
+}
+
+/// Refuses a document with more than [`MAX_VALUES`], before it is read.
+///
+/// # Errors
+/// Code 6.
+pub fn refuse_many_values(bytes: &[u8], what: &str) -> Result<()> {
+    if has_few_values(bytes) {
+        return Ok(());
+    }
+    Err(Error::new(Code::Decoding, format!("{what} has more than {MAX_VALUES} values")))
 }
 
 /// Whether a document has no more than [`MAX_VALUES`]. Each of them but the first follows a comma or a bracket; those in

@@ -170,10 +170,7 @@ fn read(file: &Path) -> cni::Result<Vec<u8>> {
 
 /// Reads an object; what keeps it from being one is told with its place.
 fn document<T: DeserializeOwned>(bytes: &[u8]) -> cni::Result<T> {
-    if !cni::json::has_few_values(bytes) {
-        let text = format!("it has more than {} values", cni::json::MAX_VALUES);
-        return Err(cni::Error::new(Code::Decoding, text));
-    }
+    cni::json::refuse_many_values(bytes, "it")?;
     serde_json::from_slice(bytes).map_err(|e| not_json(bytes, &e))
 }
 

@@ -50,6 +50,16 @@ pub struct Outcomes<R = Row> {
     pub findings: Vec<String>,
 }
 
+impl<R> Outcomes<R> {
+    /// Enough was tried, and nothing found.
+    #[track_caller]
+    pub fn assert_clean(&self) {
+        let tried: u32 = self.counts.values().map(|count| count.tried).sum();
+        assert!(tried >= 20, "only {tried} cases were tried");
+        assert!(self.findings.is_empty(), "of {tried} cases:\n{}", self.findings.join("\n"));
+    }
+}
+
 /// One case, for any worker.
 pub(super) trait Job: Sync {
     /// The line of the figures that it counts in.
