@@ -6,7 +6,6 @@ use cni::{AddResult, Code, Error, Result};
 use iface::Namespace;
 use netlink::{Link, LinkChange, Mac};
 
-use crate::Bridge;
 use crate::conf::{Conf, Mtu};
 
 impl Mtu {
@@ -122,7 +121,7 @@ pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
 pub fn warn_without_netfilter(host: &Namespace, conf: &Conf) {
     let needed = conf.hairpin && conf.is_gateway;
     if needed && host.sysctl("bridge/bridge-nf-call-iptables").ok().as_deref() != Some("1") {
-        cni::warn::<Bridge>(
+        cni::warn(
             "bridged traffic does not pass the host's firewall, so containers cannot reach each other through \
              services or host ports: modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-iptables=1",
         );

@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use serde::de::DeserializeOwned;
 
@@ -77,6 +78,7 @@ pub fn main<P: Plugin>() -> ExitCode {
         about::<P>();
         return ExitCode::SUCCESS;
     }
+    SERVED.get_or_init(|| P::NAME);
     file::outlive_size_limit();
     answer::<P>(|name| env::var_os(name), read_stdin, &print)
 }
@@ -94,10 +96,13 @@ pub(crate) fn answer<P: Plugin>(
     ExitCode::FAILURE
 }
 
+/// The plugin that [`main`] serves, for the log.
+static SERVED: OnceLock<&str> = OnceLock::new();
+
 /// Writes a line to the log, which for a plugin is stderr: something works less well than the configuration wants.
 #[expect(clippy::print_stderr, reason = "the log of a plugin")]
-pub fn warn<P: Plugin>(text: &str) {
-    eprintln!("{}: warning: {text}", P::NAME);
+pub fn warn(text: &str) {
+    eprintln!("{}: warning: {text}", SERVED.get().unwrap_or(&"cni"));
 }
 
 #[expect(clippy::print_stderr, reason = "someone started the plugin by hand and looks at the terminal")]
