@@ -16,3 +16,4 @@ mod reliability;
 mod tuning;
 mod upgrade;
 mod upgrade_rules;
+mod words;

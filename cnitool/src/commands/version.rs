@@ -1,6 +1,6 @@
 //! `version`.
 
-use cni::{PluginType, Version};
+use cni::{PluginType, REFERENCE_RELEASE, Version};
 use runtime::Result;
 use serde_json::{Value, json};
 
@@ -14,8 +14,14 @@ pub fn run(names: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
         let own = env!("CARGO_PKG_VERSION");
         let spoken: Vec<&str> = Version::ALL.map(Version::as_str).to_vec();
         return ui.either(
-            || json!({"cnitool": own, "supportedVersions": spoken}),
-            || format!("cnitool {own} (Ferrule)\nCNI protocol versions supported: {}\n", Version::list()),
+            || json!({"cnitool": own, "referenceRelease": REFERENCE_RELEASE, "supportedVersions": spoken}),
+            || {
+                format!(
+                    "cnitool {own} (Ferrule, in place of containernetworking/plugins v{REFERENCE_RELEASE})\n\
+                     CNI protocol versions supported: {}\n",
+                    Version::list()
+                )
+            },
         );
     }
     let kinds = kinds(names, settings)?;

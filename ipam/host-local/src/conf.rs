@@ -56,8 +56,8 @@ impl Conf {
         if version >= Version::V0_3_0 || (v4 <= 1 && self.sets.len() - v4 <= 1) {
             return Ok(());
         }
-        Err(Error::config(format!("cniVersion {version} has room for one address a family only"))
-            .detail("use cniVersion 0.3.0 or later for several range sets of a family"))
+        // Word for word the reference's: callers compare it.
+        Err(Error::config(format!("CNI version {version} does not support more than 1 address per family")))
     }
 }
 
@@ -319,7 +319,9 @@ mod tests {
         let two =
             conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "ranges": [[{ "subnet": "10.1.0.0/24" }]] } }));
         let two = two.unwrap();
-        assert_eq!(two.check_fits(Version::V0_2_0).unwrap_err().code(), 7);
+        let error = two.check_fits(Version::V0_2_0).unwrap_err();
+        let words = "CNI version 0.2.0 does not support more than 1 address per family";
+        assert_eq!((error.code(), error.to_string()), (7, words.to_owned()));
         two.check_fits(Version::V0_3_0).unwrap();
         let dual =
             conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "ranges": [[{ "subnet": "fd00::/64" }]] } }));

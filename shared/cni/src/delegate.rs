@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command as Process, Stdio};
 use std::rc::Rc;
 
-use crate::exec::{self, excerpt, failure};
+use crate::exec::{self, error_object, excerpt, failure};
 use crate::talk::{Stop, Talk};
 use crate::{AddResult, Code, Command, Error, PluginType, Result, ResultExt, Undo, Version, json};
 
@@ -103,7 +103,11 @@ impl Ipam {
         }
         let status = child.wait().map_err(|e| self.named(Error::io("wait for its end", &e)))?;
         let out = heard.map_err(|why| self.named(unheard(why)))?;
-        if status.success() { Ok(out) } else { Err(self.named(failure(command, status, &out))) }
+        if status.success() {
+            return Ok(out);
+        }
+        // The plugin's own words stay as they are: callers compare some of them.
+        Err(error_object(&out).unwrap_or_else(|| self.named(failure(command, status, &out))))
     }
 
     fn spawn(&self, command: Command) -> Result<Child> {

@@ -54,6 +54,19 @@ pub fn spawn(process: &mut Process) -> io::Result<Child> {
 
 /// Why a plugin failed: the error object that it printed, or what is known without one.
 pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
+    error_object(out).unwrap_or_else(|| {
+        let end = match (status.code(), status.signal()) {
+            (Some(code), _) => format!("ended with exit code {code}"),
+            (None, Some(signal)) => format!("was killed by signal {signal}"),
+            (None, None) => "failed".to_owned(),
+        };
+        Error::new(Code::Decoding, format!("{command} {end} and printed no error object"))
+            .detail(excerpt(out))
+    })
+}
+
+/// The error object that a plugin printed, if it is one (SPEC.md, section 5, "Error").
+pub fn error_object(out: &[u8]) -> Option<Error> {
     #[derive(Deserialize)]
     struct Wire {
         code: u32,
@@ -61,19 +74,9 @@ pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
         #[serde(default)]
         details: String,
     }
-    let wire = json::parse(out, "its error").and_then(|value| json::decode::<Wire>(&value));
-    match wire {
-        Ok(Wire { code, msg, details }) => Error::foreign(code, msg, details),
-        Err(_) => {
-            let end = match (status.code(), status.signal()) {
-                (Some(code), _) => format!("ended with exit code {code}"),
-                (None, Some(signal)) => format!("was killed by signal {signal}"),
-                (None, None) => "failed".to_owned(),
-            };
-            Error::new(Code::Decoding, format!("{command} {end} and printed no error object"))
-                .detail(excerpt(out))
-        }
-    }
+    let value = json::parse(out, "its error").ok()?;
+    let Wire { code, msg, details } = json::decode(&value).ok()?;
+    Some(Error::foreign(code, msg, details))
 }
 
 /// What a plugin printed, short enough for an error's details.

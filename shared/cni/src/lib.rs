@@ -34,4 +34,4 @@ pub use name::{ContainerId, IfName, NetworkName, PluginType};
 pub use plugin::{Plugin, main, warn};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use undo::Undo;
-pub use version::Version;
+pub use version::{REFERENCE_RELEASE, Version};

@@ -86,21 +86,31 @@ fn identifier(text: &str) -> Result<(), String> {
     }
 }
 
+/// The errors have the words of the reference and of libcni in them, which callers know.
 fn interface(text: &str) -> Result<(), String> {
     match text {
         "" => Err("is empty".into()),
-        "." | ".." => Err(format!("{text:?} is not a name that an interface can have")),
+        "." | ".." => Err(format!("{text:?} is wrong: interface name is . or ..")),
         _ if text.len() > IFNAME_MAX => {
-            Err(format!("{text:?} is {} bytes long, an interface name has at most {IFNAME_MAX}", text.len()))
+            let length = text.len();
+            Err(format!(
+                "{text:?} is wrong: interface name is too long, {length} bytes of at most {IFNAME_MAX}"
+            ))
         }
-        _ => {
-            match text.chars().find(|&c| matches!(c, '/' | ':' | '%') || c.is_whitespace() || c.is_control())
-            {
-                Some(c) => Err(format!("{text:?} has {c:?} in it, which an interface name cannot have")),
-                None => Ok(()),
-            }
-        }
+        _ => match text.chars().find(|&c| !fits_interface(c)) {
+            None => Ok(()),
+            Some(c) if c.is_ascii_punctuation() => Err(invalid_character(text, &c)),
+            Some(c) => Err(invalid_character(text, &format_args!("{c:?}"))),
+        },
     }
+}
+
+fn fits_interface(c: char) -> bool {
+    !matches!(c, '/' | ':' | '%') && !c.is_whitespace() && !c.is_control()
+}
+
+fn invalid_character(name: &str, character: &dyn fmt::Display) -> String {
+    format!("is wrong: Interface name ({name}) contains an invalid character {character}")
 }
 
 fn file_name(text: &str) -> Result<(), String> {
@@ -138,6 +148,20 @@ mod tests {
         }
         for bad in ["", ".", "..", "a/b", "a:b", "a b", "a\tb", "veth%d", "sixteen-bytes-16"] {
             assert!(IfName::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_interface_name_is_told_in_the_words_that_callers_know() {
+        for (bad, words) in [
+            ("eth/0", "Interface name (eth/0) contains an invalid character /"),
+            ("eth:0", "Interface name (eth:0) contains an invalid character :"),
+            ("eth 0", "Interface name (eth 0) contains an invalid character ' '"),
+            ("..", "interface name is . or .."),
+            ("sixteen-bytes-16", "interface name is too long"),
+        ] {
+            let error = IfName::parse(bad).unwrap_err();
+            assert!(error.contains(words), "{error}");
         }
     }
 

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::call::{Document, Environment};
 use crate::{
-    Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, Result, ResultExt, Status, Undo, Version,
-    file, json,
+    Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, REFERENCE_RELEASE, Result, ResultExt, Status,
+    Undo, Version, file, json,
 };
 
 /// A CNI plugin.
@@ -107,8 +107,18 @@ pub fn warn(text: &str) {
 
 #[expect(clippy::print_stderr, reason = "someone started the plugin by hand and looks at the terminal")]
 fn about<P: Plugin>() {
-    eprintln!("CNI plugin {} {} (Ferrule)", P::NAME, env!("CARGO_PKG_VERSION"));
-    eprintln!("CNI protocol versions supported: {}", Version::list());
+    eprint!("{}", own_words(P::NAME));
+}
+
+/// What a plugin says without `CNI_COMMAND`. Nomad, nerdctl and others find its release in the first line, which
+/// therefore has the reference's form and number; ours follows as build metadata, which never counts in comparisons
+/// (Semantic Versioning 2.0.0, section 10).
+fn own_words(plugin: &str) -> String {
+    let own = env!("CARGO_PKG_VERSION");
+    format!(
+        "CNI {plugin} plugin v{REFERENCE_RELEASE}+ferrule.{own}\nCNI protocol versions supported: {}\n",
+        Version::list()
+    )
 }
 
 /// Reads the call and hands it to the plugin. `version` becomes the configuration's as soon as it is known.
@@ -129,12 +139,9 @@ fn serve<P: Plugin>(
     let env = Environment::read(variable)?;
     let document = document?;
     if document.version < env.command.since() {
-        let Environment { command, .. } = env;
-        return Err(Error::new(
-            Code::IncompatibleVersion,
-            format!("cniVersion {} has no {}", document.version, command.as_str()),
-        )
-        .detail(format!("the command needs a configuration of version {} or later", command.since())));
+        // Word for word the reference's: callers compare it.
+        let text = format!("config version does not allow {}", env.command);
+        return Err(Error::new(Code::IncompatibleVersion, text));
     }
     match env.command {
         Command::Add => add::<P>(&env, &document, print),

@@ -19,6 +19,10 @@ pub enum Version {
     V1_1_0,
 }
 
+/// The release of containernetworking/plugins whose place our plugins take: the same commands, keys and files. Programs
+/// read it from what a plugin says of itself, and decide by it what they ask for.
+pub const REFERENCE_RELEASE: &str = "1.9.1";
+
 impl Version {
     /// All that are spoken, oldest first.
     pub const ALL: [Self; 7] =
