@@ -1,13 +1,17 @@
 //! Addresses of links.
 
+use std::io::ErrorKind;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use nix::errno::Errno;
 
+use crate::error::Refusal;
 use crate::link::Link;
 use crate::uapi::{
     AF_INET, AF_INET6, AF_UNSPEC, IFA_ADDRESS, IFA_BROADCAST, IFA_F_DADFAILED, IFA_F_NODAD, IFA_F_TENTATIVE,
-    IFA_FLAGS, IFA_LOCAL, NLM_F_CREATE, NLM_F_EXCL, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR,
+    IFA_FLAGS, IFA_LOCAL, IFA_TARGET_NETNSID, NLM_F_CREATE, NLM_F_EXCL, RTM_DELADDR, RTM_GETADDR,
+    RTM_NEWADDR,
 };
 use crate::wire::{Attributes, Message, read_ip, read_u32};
 use crate::{Netlink, Result, error};
@@ -75,6 +79,33 @@ impl Netlink {
         let all = self.socket.dump(message, |_, payload| Address::parse(payload));
         let all = all.map_err(|r| r.during("list addresses of", link.map_or("all links", |l| &l.name)))?;
         Ok(all.into_iter().filter(|a| index == 0 || a.index == index).collect())
+    }
+
+    /// The addresses in another namespace, by the number that this one has for it ([`Link::peer_netns_id`]). None if that
+    /// namespace is gone: a link may outlive it for a moment.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell, or cannot (before 4.20).
+    pub fn addresses_beyond(&self, netns_id: i32) -> Result<Option<Vec<Address>>> {
+        let mut found = Vec::new();
+        for family in [AF_INET, AF_INET6] {
+            let mut message = Message::new(RTM_GETADDR, 0, &header(family, 0, 0));
+            message.put(IFA_TARGET_NETNSID, &netns_id.to_ne_bytes());
+            let listed = self.socket.dump(message, |_, payload| {
+                let beyond = Attributes::after(HEADER, payload).get(IFA_TARGET_NETNSID).is_some();
+                Some(beyond.then(|| Address::parse(payload)).flatten())
+            });
+            match listed {
+                // The number is of nobody.
+                Err(r) if r.errno() == Some(Errno::EINVAL) => return Ok(None),
+                Err(r) => return Err(r.during("list addresses in namespace", netns_id)),
+                Ok(addresses) => found.extend(addresses),
+            }
+        }
+        // Old kernels pass the number over, and list this namespace's own.
+        let found: Option<Vec<Address>> = found.into_iter().collect();
+        let unknown = || Refusal::own(ErrorKind::Unsupported, "the kernel tells this namespace's own only");
+        found.map(Some).ok_or_else(|| unknown().during("list addresses in namespace", netns_id))
     }
 
     /// Gives a link an address. With `test_for_duplicates` an IPv6 address can be used only after a second or two,

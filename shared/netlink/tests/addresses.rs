@@ -100,3 +100,19 @@ fn a_neighbour_is_set_listed_and_forgotten() {
         }
     });
 }
+
+/// A container's addresses, seen by whoever has no path of its namespace.
+#[test]
+fn addresses_in_the_namespace_of_a_peer_are_listed_and_of_one_that_is_not_there_none() {
+    lab(|lab| {
+        let (near, _) = pair(&lab.host, "near", "far");
+        let far = lab.hand_over("far");
+        lab.inside.add_address(&far, "10.0.0.2/24".parse().unwrap(), false).unwrap();
+        lab.inside.add_address(&far, "fd00::2/64".parse().unwrap(), false).unwrap();
+        let id = lab.host.link_by_index(near.index).unwrap().unwrap().peer_netns_id.unwrap();
+        let listed = lab.host.addresses_beyond(id).unwrap().unwrap();
+        let nets: Vec<_> = listed.iter().map(|address| address.net.to_string()).collect();
+        assert_eq!(nets, ["10.0.0.2/24", "fd00::2/64"]);
+        assert_eq!(lab.host.addresses_beyond(id + 1000).unwrap(), None);
+    });
+}
