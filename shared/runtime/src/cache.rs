@@ -202,6 +202,35 @@ impl Cache {
         self.survey().map(|(entries, _)| entries)
     }
 
+    /// The caches of this host's runtimes: libcni's own directory, which containerd, CRI-O, Podman, nerdctl and Nomad
+    /// keep theirs in, and the directories in it that have results: `multus`, `cache` (the kubelet's before 1.24), one
+    /// for each virtual machine of Firecracker.
+    pub fn of_host() -> Vec<Self> {
+        let inner =
+            fs::read_dir(Self::DEFAULT).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
+        let mut inner: Vec<Self> = inner.filter(|cache| cache.results().is_dir()).collect();
+        inner.sort_by(|a, b| a.dir.cmp(&b.dir));
+        // What is below `results` are files of attachments.
+        inner.retain(|cache| cache.dir.file_name().is_some_and(|name| name != "results"));
+        inner.insert(0, Self::default());
+        inner
+    }
+
+    /// The attachments of a network, and a file that may be of one but does not tell. Of those in the earliest format
+    /// only the ones that are alive: their names may be read in two ways.
+    pub(crate) fn of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Option<PathBuf>)> {
+        let (mut entries, unreadable) = self.survey()?;
+        entries.retain(|entry| entry.network == *network);
+        let mut unsure = None;
+        for path in unreadable.into_iter().filter(|path| may_be_of(path, network)) {
+            match result_alone(&path, network) {
+                Some(entry) => entries.extend(Some(entry).filter(Entry::is_alive)),
+                None => unsure = unsure.or(Some(path)),
+            }
+        }
+        Ok((entries, unsure))
+    }
+
     /// As [`Cache::list`], and beside it the files that do not tell their attachment.
     pub(crate) fn survey(&self) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
@@ -255,8 +284,25 @@ fn unfinished(file: &Path) -> PathBuf {
     file.with_file_name(format!("{UNFINISHED}{}", name.get(start..).unwrap_or_default()))
 }
 
+/// libcni's earliest format (before 0.8): the result alone, in a file whose name tells the attachment.
+fn result_alone(path: &Path, network: &NetworkName) -> Option<Entry> {
+    let result: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
+    if !result.is_object() || result.get("kind").is_some() {
+        return None;
+    }
+    let name = path.file_name()?.to_str()?.strip_prefix(network.as_str())?.strip_prefix('-')?;
+    // Either part may have hyphens: the result knows the interface since 0.3.0.
+    let interfaces = json::member(&result, "interfaces").and_then(Value::as_array);
+    let names = interfaces.into_iter().flatten().filter_map(|one| json::member(one, "name")?.as_str());
+    let mut split = names.filter_map(|ifname| Some((name.strip_suffix(ifname)?.strip_suffix('-')?, ifname)));
+    let (container, ifname) = split.next_back().or_else(|| name.rsplit_once('-'))?;
+    let netns = sandbox(&result, ifname);
+    let attach = Attach { netns, ..Attach::new(container, ifname).ok()? };
+    Some(Entry { network: network.clone(), attach, config: Vec::new(), result, added: added(path) })
+}
+
 /// Whether a file may be of the network, by its name.
-pub(crate) fn may_be_of(file: &Path, network: &NetworkName) -> bool {
+fn may_be_of(file: &Path, network: &NetworkName) -> bool {
     let start = format!("{network}-");
     file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
 }

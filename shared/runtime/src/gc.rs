@@ -2,49 +2,75 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni::{Attachment, Code, Command};
 
-use crate::cache::may_be_of;
 use crate::error::Failures;
 use crate::lock::Lock;
 use crate::request::Extras;
-use crate::{Entry, Network, Result, Runtime};
+use crate::{Cache, Entry, Network, Result, Runtime};
 
 /// Which attachments of the network are to stay.
 #[derive(Clone, Copy, Debug)]
 pub enum Valid<'a> {
-    /// Those that the cache has, if their namespaces are still there.
-    Alive,
+    /// Those that the runtime's own cache or one of these has, if their namespaces are still there.
+    Alive(&'a [Cache]),
     /// These and no others.
     Only(&'a [Attachment]),
 }
 
-impl Valid<'_> {
-    fn split(self, known: Vec<Entry>) -> (Vec<Attachment>, Vec<Entry>) {
-        match self {
-            Self::Only(valid) => {
-                let stale = known.into_iter().filter(|entry| !valid.contains(&entry.attach.at)).collect();
-                (valid.to_vec(), stale)
-            }
-            Self::Alive => {
-                let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
-                (alive.into_iter().map(|entry| entry.attach.at).collect(), stale)
-            }
-        }
-    }
+/// What a GC would do.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct GcPlan {
+    /// The attachments that stay.
+    pub valid: Vec<Attachment>,
+    /// The attachments in the runtime's own cache that get their DEL.
+    pub stale: Vec<Entry>,
+    /// Those of other caches whose namespaces are gone: what plugins made for them goes with their GC.
+    pub stale_elsewhere: Vec<Entry>,
+    /// A file of a cache that cannot be read, and may be of an attachment that is alive: no plugin is asked for GC.
+    pub unsure: Option<PathBuf>,
 }
 
 impl Runtime {
     /// GC: DEL for every attachment in the cache that is not valid any more, then GC of every plugin (from version
-    /// 1.1.0 on; not with [`Valid::Alive`] and a file in the cache that cannot be read). It goes on after failures. Waits
+    /// 1.1.0 on; not with [`Valid::Alive`] and a file in a cache that cannot be read). It goes on after failures. Waits
     /// for every ADD and DEL to end, and holds new ones up.
     ///
     /// # Errors
     /// All that failed.
     pub fn gc(&self, network: &Network, valid: Valid<'_>) -> Result<()> {
         self.gc_telling(network, valid, |_, _, _| {})
+    }
+
+    /// What [`Runtime::gc`] would do.
+    ///
+    /// # Errors
+    /// Code 5 if a cache cannot be read.
+    pub fn plan_gc(&self, network: &Network, valid: Valid<'_>) -> Result<GcPlan> {
+        let (known, unsure) = self.cache.of_network(&network.name)?;
+        let others = match valid {
+            Valid::Only(valid) => {
+                let stale = known.into_iter().filter(|entry| !valid.contains(&entry.attach.at)).collect();
+                return Ok(GcPlan { valid: valid.to_vec(), stale, ..GcPlan::default() });
+            }
+            Valid::Alive(others) => others,
+        };
+        let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
+        let mut plan = GcPlan { stale, unsure, ..GcPlan::default() };
+        plan.valid.extend(alive.into_iter().map(|entry| entry.attach.at));
+        for cache in others.iter().filter(|cache| cache.dir() != self.cache.dir()) {
+            let (known, unsure) = cache.of_network(&network.name)?;
+            let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
+            plan.valid.extend(alive.into_iter().map(|entry| entry.attach.at));
+            plan.stale_elsewhere.extend(stale);
+            plan.unsure = plan.unsure.or(unsure);
+        }
+        // What another cache has alive under the same names is not ours to remove.
+        plan.stale.retain(|entry| !plan.valid.contains(&entry.attach.at));
+        Ok(plan)
     }
 
     /// GC that tells before each DEL: how many there were already, of how many, and whose it is.
@@ -61,10 +87,7 @@ impl Runtime {
             return Ok(());
         }
         let _lock = Lock::exclusive(self.cache.dir())?;
-        let (mut known, unreadable) = self.cache.survey()?;
-        known.retain(|entry| entry.network == network.name);
-        let guessed = matches!(valid, Valid::Alive);
-        let (valid, stale) = valid.split(known);
+        let GcPlan { valid, stale, unsure, .. } = self.plan_gc(network, valid)?;
         let mut failures = Failures::default();
         for (done, entry) in stale.iter().enumerate() {
             tell(done, stale.len(), &entry.attach.at);
@@ -75,7 +98,6 @@ impl Runtime {
             );
         }
         // Whose attachment cannot be told may be alive: to the plugins it would be one that is gone.
-        let unsure = unreadable.iter().find(|path| guessed && may_be_of(path, &network.name));
         if let Some(path) = unsure {
             let text = format!("{} cannot be read, and its container may be alive", path.display());
             let error = cni::Error::new(Code::Io, text);

@@ -52,7 +52,7 @@ pub use conf::{Network, PluginConf};
 pub use conf_dir::{ConfDir, ConfFile};
 pub use error::{Error, Failure, Result};
 pub use exec::{Exec, Invocation, Output};
-pub use gc::Valid;
+pub use gc::{GcPlan, Valid};
 pub use pod::{Plugged, Pod, Pods, Wish};
 pub use process::{Processes, Stderr};
 pub use run::Runtime;

@@ -185,7 +185,9 @@ fn gc_removes_stale_attachments_of_its_network_and_tells_the_plugins_which_are_v
 
     let mut told = Vec::new();
     runtime
-        .gc_telling(&network, Valid::Alive, |done, of, at| told.push(format!("{done}/{of} {}", at.container)))
+        .gc_telling(&network, Valid::Alive(&[]), |done, of, at| {
+            told.push(format!("{done}/{of} {}", at.container))
+        })
         .unwrap();
     assert_eq!(told, ["0/1 stale"]);
     let log = stage.log();
@@ -208,7 +210,7 @@ fn gc_asks_no_plugin_while_a_result_cannot_be_read() {
     let file = runtime.results().file(&network.name, &attach("alive").at);
     fs::write(&file, "torn").unwrap();
     stage.forget_calls();
-    let error = runtime.gc(&network, Valid::Alive).unwrap_err();
+    let error = runtime.gc(&network, Valid::Alive(&[])).unwrap_err();
     assert!(error.code() == 5 && error.to_string().contains("net-alive-eth0"), "{error}");
     assert!(stage.calls().is_empty());
     runtime.gc(&network, Valid::Only(&[])).unwrap();
@@ -308,7 +310,7 @@ fn gc_waits_for_an_add_that_is_under_way_and_holds_up_new_ones() {
         for i in 0..8 {
             let (runtime, network) = (&runtime, &network);
             scope.spawn(move || runtime.add(network, &attach(&format!("c{i}"))).unwrap());
-            scope.spawn(move || runtime.gc(network, Valid::Alive).unwrap());
+            scope.spawn(move || runtime.gc(network, Valid::Alive(&[])).unwrap());
         }
     });
     assert_eq!(stage.calls().iter().filter(|call| *call == "first GC").count(), 8);
