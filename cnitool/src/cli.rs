@@ -18,9 +18,12 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed; 2 wrong usage; 3 the configuration is wrong or \
-    there is no such network or attachment; 11 try again later; 50 not available; 51 not available, and running \
-    containers may suffer. `cnitool explain CODE` tells more.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed, or gc would have taken from live containers; 2 wrong \
+    usage; 3 the configuration is wrong or there is no such network or attachment; 11 try again later; 50 not available; \
+    51 not available, and running containers may suffer. `cnitool explain CODE` tells more.";
+
+const GC_EXAMPLES: &str = "Examples:\n  cnitool gc pods --dry-run   what would be removed?\n  cnitool gc pods             \
+    remove what is left of containers that are gone\n  cnitool gc pods --all       empty the network";
 
 #[derive(Args, Debug)]
 pub struct Common {
@@ -87,15 +90,19 @@ pub enum Command {
         target: ManyTargets,
     },
     /// Remove what belongs to attachments whose namespaces are gone
+    ///
+    /// Valid is what the caches of this host's runtimes know, if its namespace is there: /var/lib/cni and the
+    /// directories in it, beside --cache-dir. If links or leases of other containers that are alive would go, all are
+    /// named and nothing is removed.
+    #[command(after_help = GC_EXAMPLES)]
     Gc {
         /// The network's name
         network: String,
         /// Taken for the sake of older scripts, and not used
         #[arg(hide = true)]
         rest: Vec<String>,
-        /// Remove all of the network's attachments
-        #[arg(long)]
-        all: bool,
+        #[command(flatten)]
+        options: GcOptions,
     },
     /// Ask whether networks could attach a container now
     Status {
@@ -178,6 +185,19 @@ pub struct ManyTargets {
     /// Taken for the sake of older scripts, and not used
     #[arg(hide = true)]
     pub rest: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct GcOptions {
+    /// Remove all of the network's attachments in cnitool's own cache, too
+    #[arg(long)]
+    pub all: bool,
+    /// Remove also what containers have that are alive and in none of the caches
+    #[arg(long)]
+    pub force: bool,
+    /// Print what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Args, Debug)]

@@ -8,6 +8,7 @@ mod graph;
 mod live;
 mod schema;
 mod settings;
+mod strangers;
 mod table;
 mod trace;
 mod ui;

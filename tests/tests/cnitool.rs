@@ -131,6 +131,82 @@ fn attachments_of_namespaces_that_are_gone_are_removed_and_the_others_stay() {
     assert!(leases().is_empty());
 }
 
+/// Of another runtime, whose cache is nowhere that cnitool knows of.
+#[test]
+fn a_gc_removes_nothing_from_live_containers_that_no_cache_knows_and_names_them() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [known, stranger] = ["known", "stranger"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net known --container-id known");
+    tool.says("add net stranger --container-id stranger --cache-dir /run/lab/other");
+    let before = lab.snapshot();
+
+    for command in ["gc net", "gc net --all"] {
+        let refused = tool.run(command);
+        assert_eq!(refused.exit, Some(1), "{refused:#?}");
+        for words in ["nothing is removed", "link veth", "of stranger eth0", "lease 10.1.2.3", "--force"] {
+            assert!(refused.stderr.contains(words), "{words}: {refused:#?}");
+        }
+        assert!(!refused.stderr.contains("of known"), "{refused:#?}");
+        lab.snapshot().assert_same(&before);
+    }
+    let dry = tool.json("gc net --dry-run");
+    let would = dry["wouldRemove"].as_array().unwrap();
+    assert!(would.iter().all(|one| one["containerID"] == "stranger" && one["alive"] == true), "{dry}");
+    assert_eq!(would.iter().map(|one| &one["kind"]).collect::<Vec<_>>(), ["link", "lease"]);
+    lab.snapshot().assert_same(&before);
+
+    tool.says("gc net --cache-dir /run/lab/other --dry-run");
+    tool.says("gc net --force");
+    assert!(known.link("eth0").is_some() && stranger.link("eth0").is_none());
+    assert_eq!(leases(), ["10.1.2.2"]);
+}
+
+/// Multus and the kubelet before 1.24 keep theirs in directories of libcni's; the kubelet's in the earliest format.
+#[test]
+fn attachments_in_the_caches_of_other_runtimes_are_valid() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pods_of = ["own", "multus", "kubelet"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net own --container-id own");
+    tool.says("add net multus --container-id multus --cache-dir /var/lib/cni/multus");
+    tool.says("add net kubelet --container-id kubelet --cache-dir /var/lib/cni/cache");
+    let file = "/var/lib/cni/cache/results/net-kubelet-eth0";
+    let kept: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    fs::write(file, kept["result"].to_string()).unwrap();
+
+    assert_eq!(tool.json("gc net --dry-run")["wouldRemove"], json!([]));
+    tool.says("gc net");
+    assert!(pods_of.iter().all(|pod| pod.link("eth0").is_some()));
+    assert_eq!(leases().len(), 3);
+    pods_of[1].vanish();
+    tool.says("gc net");
+    assert_eq!(leases(), ["10.1.2.2", "10.1.2.4"]);
+    let refused = tool.run("gc net --all");
+    assert!(refused.exit == Some(1) && refused.stderr.contains("of kubelet eth0"), "{refused:#?}");
+}
+
+/// Its veths do not say whose they are, but the container has the address of the lease.
+#[test]
+fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let theirs = lab.cnitool().env("CNI_PATH", "/usr/lib/cni");
+    theirs.says("add net pod --container-id pod --cache-dir /run/lab/other");
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let refused = lab.cnitool().run("gc net");
+    assert!(refused.exit == Some(1) && refused.stderr.contains("lease 10.1.2.2 of pod eth0"), "{refused:#?}");
+    assert_eq!(leases(), ["10.1.2.2"]);
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    assert_eq!(lab.cnitool().json("gc net --dry-run")["wouldRemove"][0]["alive"], false);
+}
+
 #[test]
 fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
     beyond_reference!("gc");
@@ -150,6 +226,8 @@ fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
     });
     assert_eq!(leases().len(), 200);
     containers.iter().for_each(|container| container.vanish());
+    // Until then the kernel says that they are alive.
+    lab.host().wait_until("no port is left", |host| host.ip("link show master br0").is_empty());
     fs::remove_dir_all("/var/lib/cni/results").unwrap();
     tool.says("gc net");
     assert!(leases().is_empty());

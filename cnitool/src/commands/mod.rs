@@ -27,7 +27,7 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Add { target, keep } => attachment::add(&target, keep, settings, ui)?,
         Command::Check { target } => attachment::check(&target, settings, ui)?,
         Command::Del { target } => attachment::del(&target, settings, ui)?,
-        Command::Gc { network, all, .. } => gc::run(&network, all, settings, ui)?,
+        Command::Gc { network, options, .. } => gc::run(&network, &options, settings, ui)?,
         Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
         Command::Version { names } => version::run(&names, settings, ui)?,
         Command::List { what } => list::run(what, settings, ui)?,

@@ -29,7 +29,7 @@ pub fn veth(host: &Namespace, network: &NetworkName, at: &Attachment, netns: Opt
 pub fn stale_veths<R>(host: &Namespace, call: &Gc<R>) -> Result<()> {
     let mut failures = Failures::new();
     for link in host.nl.links()? {
-        if link.is("veth") && veth::is_stale(&link, call) {
+        if link.is("veth") && veth::is_stale(&link, &call.net.name, &call.valid) {
             failures.note(host.nl.delete_link(&link));
         }
     }

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
+use cni::{Attachment, Code, Error, NetworkName, Result, Undo};
 use netlink::{Link, LinkChange, Mac, Peer};
 
 use crate::Namespace;
@@ -124,17 +124,18 @@ fn alias(network: &NetworkName, at: &Attachment) -> Option<String> {
 }
 
 /// Whether a link is of an attachment of a network that is not among the valid ones.
-pub fn is_stale<R>(link: &Link, call: &Gc<R>) -> bool {
-    let network = &call.net.name;
+pub fn is_stale(link: &Link, network: &NetworkName, valid: &[Attachment]) -> bool {
     match owner(link, network) {
-        Some((container, ifname)) => !call.is_valid(container, ifname),
+        Some((container, ifname)) => {
+            !valid.iter().any(|at| at.container.as_str() == container && at.ifname.as_str() == ifname)
+        }
         None if !link.alias.is_empty() || link.group != group(network) => false,
-        None => call.valid.iter().all(|at| host_name(network, at) != link.name),
+        None => valid.iter().all(|at| host_name(network, at) != link.name),
     }
 }
 
 /// The attachment of a network that a link belongs to by its alias: container id and interface name.
-fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a str)> {
+pub fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a str)> {
     let (container, ifname) = link
         .alias
         .strip_prefix(ALIAS)?
