@@ -11,18 +11,8 @@ use crate::Netns;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot(BTreeMap<String, Vec<String>>);
 
-/// Per-interface sysctls that plugins touch.
-const SYSCTLS: [&str; 9] = [
-    "ipv4/conf/NAME/forwarding",
-    "ipv4/conf/NAME/route_localnet",
-    "ipv4/conf/NAME/arp_notify",
-    "ipv4/conf/NAME/proxy_arp",
-    "ipv6/conf/NAME/accept_dad",
-    "ipv6/conf/NAME/accept_ra",
-    "ipv6/conf/NAME/disable_ipv6",
-    "ipv6/conf/NAME/forwarding",
-    "ipv6/conf/NAME/ndisc_notify",
-];
+/// Of all below /proc/sys/net, what the kernel counts, and keys without a value that can be read.
+const NO_SETTINGS: [&str; 3] = ["netfilter/nf_conntrack_count", "ipv4/route/flush", "ipv6/route/flush"];
 
 /// Where plugins keep things. /run/netns and the lab's own folders are not theirs.
 const FOLDERS: [&str; 2] = ["/var/lib/cni", "/run"];
@@ -60,8 +50,8 @@ impl Snapshot {
         let mut text = String::new();
         for (title, new) in &self.0 {
             let old = before.0.get(title).map(Vec::as_slice).unwrap_or_default();
-            let gone = old.iter().filter(|line| !new.contains(line)).map(|line| format!("  - {line}\n"));
-            let come = new.iter().filter(|line| !old.contains(line)).map(|line| format!("  + {line}\n"));
+            let gone = more(old, new).into_iter().map(|line| format!("  - {line}\n"));
+            let come = more(new, old).into_iter().map(|line| format!("  + {line}\n"));
             let changes: String = gone.chain(come).collect();
             if !changes.is_empty() {
                 write!(text, "{title}\n{changes}").expect("write to a String");
@@ -75,6 +65,19 @@ impl Snapshot {
         let changes = self.since(before);
         assert!(changes.is_empty(), "the lab's state changed:\n{changes}");
     }
+}
+
+/// The lines that `these` has more often than `those`.
+fn more<'a>(these: &'a [String], those: &[String]) -> Vec<&'a str> {
+    let mut others: Vec<_> = those.iter().collect();
+    let is_more = |line: &&String| match others.iter().position(|other| other == line) {
+        Some(same) => {
+            others.remove(same);
+            false
+        }
+        None => true,
+    };
+    these.iter().filter(is_more).map(String::as_str).collect()
 }
 
 fn lines(text: &str) -> Vec<String> {
@@ -127,7 +130,7 @@ fn without_noise(line: &str) -> String {
 /// What the kernel adds a moment after a link comes up or an address has proved unique. The link or the address
 /// itself, if it is left, shows without.
 fn is_noise(line: &str) -> bool {
-    ["fe80:", "ff00::/8", " table local ", " lo inet"].iter().any(|sign| line.contains(sign))
+    ["fe80:", "ff00::/8", "lo inet 127.0.0.1/8", "lo inet6 ::1/128"].iter().any(|sign| line.contains(sign))
 }
 
 fn legacy(netns: &Netns) -> Vec<String> {
@@ -168,22 +171,30 @@ fn translation(line: &str) -> Option<String> {
     })
 }
 
-/// Of interfaces, only what is not as for every new one: an interface that is left shows among the links.
+/// All of the namespace's settings. Of interfaces, only what is not as for every new one: an interface that is left shows
+/// among the links.
 fn sysctls(netns: &Netns) -> Vec<String> {
-    let read = |name: &str, key: &str| {
-        let path = format!("/proc/sys/net/{}", key.replace("NAME", name));
-        fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+    let mut all = BTreeMap::new();
+    netns.run(|| read_settings(Path::new("/proc/sys/net"), "", &mut all));
+    let usual = |key: &str| {
+        let parts: Vec<_> = key.split('/').collect();
+        let [family, "conf", name, setting] = parts[..] else { return false };
+        let default = all.get(&format!("{family}/conf/default/{setting}"));
+        !["all", "default"].contains(&name) && all.get(key) == default
     };
-    netns.run(|| {
-        let names = fs::read_dir("/proc/sys/net/ipv4/conf").expect("list interfaces").flatten();
-        let names: Vec<_> = names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-        let keys = names.iter().flat_map(|name| SYSCTLS.map(|key| (name, key)));
-        keys.filter(|(name, key)| {
-            ["all", "default"].contains(&name.as_str()) || read(name, key) != read("default", key)
-        })
-        .map(|(name, key)| format!("{} = {}", key.replace("NAME", name), read(name, key)))
-        .collect()
-    })
+    let told = all.iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str()) && !usual(key));
+    told.map(|(key, value)| format!("{key} = {value}")).collect()
+}
+
+fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let key = format!("{prefix}{}", entry.file_name().to_string_lossy());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            read_settings(&entry.path(), &format!("{key}/"), all);
+        } else {
+            all.insert(key, fs::read_to_string(entry.path()).unwrap_or_default().trim().to_owned());
+        }
+    }
 }
 
 fn collect(path: &Path, files: &mut Vec<String>) {

@@ -1,7 +1,8 @@
 //! Real packets between the lab's namespaces.
 
+use std::fs;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,20 +15,34 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use crate::Netns;
 
-/// How long a client waits for what should come.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client waits for what should come: so long only where it does not.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a datagram is sent that may be lost, and how long each waits for its answer.
+const TRIES: u32 = 6;
 
 impl Netns {
-    /// Whether an echo request gets an answer, from this namespace, within a few seconds.
+    /// Whether an echo request gets an answer, from this namespace.
     pub fn reaches(&self, address: &str) -> bool {
-        let ping = ["ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", "10", address];
+        let patience = PATIENCE.as_secs().to_string();
+        let ping = ["ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", &patience, address];
         self.try_exec(&ping).status.success()
     }
 
-    /// Whether an echo request stays without an answer.
+    /// Whether a neighbour is asked for in vain, until the kernel gives it up.
     pub fn is_cut_off_from(&self, address: &str) -> bool {
-        let ping = ["ping", "-n", "-q", "-c", "3", "-i", "0.2", "-w", "1", address];
-        !self.try_exec(&ping).status.success()
+        let ip: IpAddr = address.parse().expect("an address");
+        self.exec(&["ip", "neigh", "flush", "to", address]);
+        self.run(|| UdpSocket::bind(unspecified(ip))?.send_to(b"who is there?", (ip, 9)))
+            .expect("send a datagram");
+        let state = |netns: &Self| {
+            let known = netns.ip(&format!("neigh show {address}"));
+            known.first().and_then(|neighbour| neighbour["state"][0].as_str().map(str::to_owned))
+        };
+        let is = |netns: &Self, wanted| state(netns).as_deref() == Some(wanted);
+        self.wait_until("the neighbour answers or is given up", |netns| {
+            is(netns, "REACHABLE") || is(netns, "FAILED")
+        });
+        is(self, "FAILED")
     }
 
     /// A TCP server that answers each connection with `name`, a space, and the address it sees the client under.
@@ -81,6 +96,11 @@ impl Drop for Echo {
     }
 }
 
+/// Any address of a family, and any port.
+fn unspecified(family: IpAddr) -> &'static str {
+    if family.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" }
+}
+
 /// What a server answers to a client in `from`: None where there is no way through.
 pub fn tcp_says(from: &Netns, to: &str) -> Option<String> {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
@@ -98,12 +118,11 @@ pub fn tcp_says(from: &Netns, to: &str) -> Option<String> {
 pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
     from.run(|| {
-        let unspecified = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = UdpSocket::bind(unspecified).ok()?;
+        let socket = UdpSocket::bind(unspecified(address.ip())).ok()?;
         socket.connect(address).ok()?;
-        socket.set_read_timeout(Some(PATIENCE / 5)).ok()?;
+        socket.set_read_timeout(Some(PATIENCE / TRIES)).ok()?;
         let mut answer = [0; 64];
-        let length = (0..5).find_map(|_| {
+        let length = (0..TRIES).find_map(|_| {
             socket.send(b"who is there?").ok()?;
             socket.recv(&mut answer).ok()
         })?;
@@ -111,8 +130,15 @@ pub fn udp_says(from: &Netns, to: &str) -> Option<String> {
     })
 }
 
-/// Whether a TCP connection comes to nothing: nobody answers for a second, or somebody refuses.
+/// Whether a TCP connection comes to nothing: somebody refuses, or the kernel gives up after a second request.
 pub fn tcp_is_cut_off(from: &Netns, to: &str) -> bool {
     let address: SocketAddr = to.parse().expect("ADDRESS:PORT");
-    from.run(|| TcpStream::connect_timeout(&address, PATIENCE / 10).is_err())
+    from.run(|| {
+        let retries = "/proc/sys/net/ipv4/tcp_syn_retries";
+        let usual = fs::read(retries).expect("read how often the kernel asks");
+        fs::write(retries, "1").expect("set how often the kernel asks");
+        let connection = TcpStream::connect(address);
+        fs::write(retries, usual).expect("set how often the kernel asks");
+        connection.is_err()
+    })
 }

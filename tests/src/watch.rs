@@ -9,7 +9,8 @@ use tokio::time::timeout;
 
 use crate::Netns;
 
-const DEADLINE: Duration = Duration::from_secs(20);
+/// So long only where what is waited for does not come.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Link,

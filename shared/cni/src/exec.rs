@@ -15,7 +15,7 @@ use serde::Deserialize;
 use crate::{Code, Command, Error, PluginType, Result, file, json};
 
 /// An executable that is just being replaced cannot be started (ETXTBSY): how often, and how long, to wait for it.
-const BUSY_TRIES: u32 = 20;
+const BUSY_TRIES: u32 = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The first executable of that name in the directories of `CNI_PATH`.

@@ -5,7 +5,6 @@
 mod common;
 
 use std::net::{IpAddr, TcpListener, UdpSocket};
-use std::time::Duration;
 
 use cni::IfName;
 use common::*;
@@ -203,7 +202,7 @@ fn frames_with_a_foreign_source_do_not_pass_the_bridge() {
 }
 
 fn received(socket: &UdpSocket) -> String {
-    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut buffer = [0; 16];
     let length = socket.recv(&mut buffer).unwrap();
     String::from_utf8_lossy(&buffer[..length]).into_owned()

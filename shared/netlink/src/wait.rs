@@ -125,7 +125,7 @@ mod tests {
                 let mac = nl.link_by_index(veth.index)?.unwrap().mac;
                 Ok(mac == Some(Mac::local([0, 0, 0, 0, u8::MAX])))
             };
-            nl.wait(RTNLGRP_LINK, Duration::from_secs(20), ("wait for", "flood"), ready).unwrap();
+            nl.wait(RTNLGRP_LINK, Duration::from_secs(60), ("wait for", "flood"), ready).unwrap();
             assert!(looks.get() > 2, "the flood was no flood");
         });
     }
@@ -144,7 +144,7 @@ mod tests {
     fn a_link_that_goes_away_ends_the_wait() {
         in_new_namespace(|nl, veth| {
             Netlink::open().unwrap().delete_link(veth).unwrap();
-            let error = nl.wait_for_state(veth, OperState::Up, Duration::from_secs(20)).unwrap_err();
+            let error = nl.wait_for_state(veth, OperState::Up, Duration::from_secs(60)).unwrap_err();
             assert!(error.is_missing(), "{error}");
         });
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{lab, pair, sh};
 use netlink::Mac;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]
 fn an_ipv4_address_comes_with_its_broadcast_address_unless_its_subnet_has_none() {

@@ -73,7 +73,7 @@ fn a_link_takes_another_name() {
 fn a_veth_whose_peer_goes_down_says_so() {
     lab(|lab| {
         let (veth, peer) = pair(&lab.host, "a", "b");
-        let patience = std::time::Duration::from_secs(10);
+        let patience = std::time::Duration::from_secs(60);
         lab.host.set_up(&peer).unwrap();
         lab.host.wait_for_state(&veth, OperState::Up, patience).unwrap();
         lab.host.change_link(&peer, &LinkChange { up: Some(false), ..LinkChange::NONE }).unwrap();

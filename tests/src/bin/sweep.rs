@@ -7,7 +7,9 @@ use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 use suite::interleave::{Explored, Scenario, explore, replay};
-use suite::sweep::{Finish, Harms, Kind, Outcomes, Plan, Race, Subject, VERBS, disks, limits, places};
+use suite::sweep::{
+    Finish, Harms, Kind, Length, Outcomes, Plan, Race, Subject, VERBS, disks, limits, places,
+};
 use suite::under_test;
 
 const USAGE: &str =
@@ -143,7 +145,7 @@ fn races(seconds: u64) -> ExitCode {
     println!("| at once | addresses | seconds | attached | refused | findings |\n|--:|--:|--:|--:|---|--:|");
     let mut clean = true;
     for (addresses, seconds) in [(1000, seconds), (80, seconds / 4)] {
-        let race = Race { workers: 100, time: Duration::from_secs(seconds), addresses };
+        let race = Race { workers: 100, length: Length::Time(Duration::from_secs(seconds)), addresses };
         // A lab belongs to its thread.
         let finish = thread::scope(|scope| scope.spawn(|| race.run()).join());
         let Ok(Finish { attached, refused, findings }) = finish else { return ExitCode::FAILURE };

@@ -20,7 +20,7 @@ pub use disturber::Cause;
 pub use harm::{Harm, HarmRow, Harms, Stand};
 pub use judge::{Remedy, Verdict, fault, kill};
 pub use pool::{Count, Kind, Outcomes, Plan, VERBS};
-pub use race::{Finish, Race};
+pub use race::{Finish, Length, Race};
 pub use scene::Scene;
 pub use stands::{disks, limits, places};
 pub use subject::Subject;

@@ -146,9 +146,8 @@ pub(super) fn hostile(places: &[Place]) -> Vec<Harm> {
 }
 
 fn harm(place: Place, content: Content) -> Harm {
-    // One that waits for ever, or reads without end, is stopped. Plugins wait for a tool themselves.
-    let seconds = if place.whose == Whose::Tools { "50" } else { "5" };
-    let guard = ["timeout", "-s", "KILL", seconds, "prlimit", "--data=600000000:"].map(str::to_owned);
+    // One that waits for ever, or reads without end, is stopped.
+    let guard = ["timeout", "-s", "KILL", "60", "prlimit", "--data=600000000:"].map(str::to_owned);
     Harm {
         inflict: Box::new(move || inflict(place, content)),
         vary: Box::new(move |call| call.under(&guard)),

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,18 @@ use crate::{Call, Container, Lab, Outcome};
 #[derive(Clone, Copy, Debug)]
 pub struct Race {
     pub workers: usize,
-    /// How long they go on to come again.
-    pub time: Duration,
+    pub length: Length,
     /// How many IPv4 addresses there are.
     pub addresses: u32,
+}
+
+/// How often they come.
+#[derive(Clone, Copy, Debug)]
+pub enum Length {
+    /// Again and again, for so long.
+    Time(Duration),
+    /// Each one so often.
+    Rounds(u32),
 }
 
 /// What came of a race.
@@ -33,8 +41,9 @@ pub struct Finish {
 }
 
 /// What the workers share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Board {
+    all_came: Barrier,
     alive: Mutex<HashSet<String>>,
     finish: Mutex<Finish>,
 }
@@ -51,13 +60,17 @@ impl Race {
         call(&stays).add().ok_result();
         let pods: Vec<_> = (0..self.workers).map(|i| lab.container(&name(i))).collect();
         let before = lab.snapshot();
-        let (board, over) = (Board::default(), AtomicBool::new(false));
-        let end = Instant::now() + self.time;
+        let (board, over) = (Board::new(self.workers), AtomicBool::new(false));
+        let start = Instant::now();
+        let goes_on = |rounds: u32| match self.length {
+            Length::Time(time) => start.elapsed() < time,
+            Length::Rounds(count) => rounds < count,
+        };
         thread::scope(|scope| {
             let disturber = scope.spawn(|| disturb(&over, LOSES_LEASES));
-            let board = &board;
+            let (board, goes_on) = (&board, &goes_on);
             let workers = pods.iter().map(|pod| (call(pod), pod.id.as_str()));
-            let workers = workers.map(|(call, id)| scope.spawn(move || work(&call, id, end, board)));
+            let workers = workers.map(|(call, id)| scope.spawn(move || work(&call, id, goes_on, board)));
             // Started all before the first is waited for.
             for worker in workers.collect::<Vec<_>>() {
                 worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -88,10 +101,14 @@ fn name(number: usize) -> String {
     if number.is_multiple_of(10) { format!("{LOSES_LEASES}-{number}") } else { format!("pod-{number}") }
 }
 
-/// Comes and goes until the end.
-fn work(call: &Call, id: &str, end: Instant, board: &Board) {
-    while Instant::now() < end {
+/// Comes and goes, as long as that goes on, and at least once.
+fn work(call: &Call, id: &str, goes_on: impl Fn(u32) -> bool, board: &Board) {
+    for round in 1.. {
         let run = call.add();
+        if round == 1 {
+            // Nobody goes before all have come.
+            board.all_came.wait();
+        }
         let addresses = if run.succeeded() { ips(&run.ok_result()) } else { Vec::new() };
         board.note_add(&run);
         if !id.starts_with(LOSES_LEASES) {
@@ -101,10 +118,17 @@ fn work(call: &Call, id: &str, end: Instant, board: &Board) {
         if !del.succeeded() {
             board.find(format!("DEL failed: {}", del.stdout));
         }
+        if !goes_on(round) {
+            return;
+        }
     }
 }
 
 impl Board {
+    fn new(workers: usize) -> Self {
+        Self { all_came: Barrier::new(workers), alive: Mutex::default(), finish: Mutex::default() }
+    }
+
     fn find(&self, finding: String) {
         self.finish.lock().expect("no worker panics").findings.push(finding);
     }

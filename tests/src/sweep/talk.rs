@@ -12,7 +12,7 @@ const HOST: [&str; 2] = ["198.51.100.1", "2001:db8:51::1"];
 const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:51::2"];
 /// How often a container tries: its first datagram may be lost while neighbours are looked up.
 const TRIES: usize = 5;
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who talks with containers: somebody on the host, and a machine far away.
 #[derive(Debug)]

@@ -1,13 +1,11 @@
 //! Many plugins at once, on one network.
 
-use std::time::Duration;
-
 use suite::beyond_reference;
-use suite::sweep::{Cause, Finish, Race};
+use suite::sweep::{Cause, Finish, Length, Race};
 
 /// `make sweep` takes minutes, and a hundred.
 fn race(workers: usize, addresses: u32) -> Finish {
-    let finish = Race { workers, time: Duration::from_secs(2), addresses }.run();
+    let finish = Race { workers, length: Length::Rounds(5), addresses }.run();
     assert!(finish.findings.is_empty(), "{}", finish.findings.join("\n"));
     assert!(finish.attached > 0, "{finish:?}");
     finish

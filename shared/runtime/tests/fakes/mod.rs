@@ -54,7 +54,7 @@ impl Stage {
         Runtime::new([self.dir.path().join("bin")])
             .exec(plugins)
             .cache(cache)
-            .deadline(Duration::from_secs(20))
+            .deadline(Duration::from_secs(60))
     }
 
     /// What was called, oldest first, each as `PLUGIN COMMAND`.
