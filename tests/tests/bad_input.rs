@@ -291,7 +291,7 @@ fn stores_of_host_local() {
     }
     #[rustfmt::skip]
     let rows = [
-        Bad("a full pool", 999, "10.0.0.0/30", |c| c.config(json!({"ipam": host_local(&[&["10.0.0.0/30"]])}))),
+        Bad("a full pool", 999, "10.0.0.1-10.0.0.2", |c| c.config(json!({"ipam": host_local(&[&["10.0.0.0/30"]])}))),
         Bad("an address that is taken", 999, "holder", |c| c.config(json!({"ipam": host_local(&[&["10.0.0.0/24"]])})).args("IP=10.0.0.2")),
         Bad("a store that is a file", 5, "/run/lab/file", |c| kept_in(c, "/run/lab/file")),
         Bad("a read-only store", 5, "/run/lab/frozen", |c| kept_in(c, "/run/lab/frozen")),

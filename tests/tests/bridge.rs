@@ -447,12 +447,14 @@ fn status_asks_the_address_plugin_too() {
     beyond_reference!("status");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": host_local(&[&["10.1.2.0/30"]])}));
+    let strict =
+        json!({"type": "host-local", "statusFailsWhenFull": true, "ranges": [[{"subnet": "10.1.2.0/30"}]]});
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": strict}));
     let before = lab.snapshot();
     call.status().ok();
     lab.snapshot().assert_same(&before);
     call.clone().on(&pod).add().ok_result();
-    call.status().refused(50, "10.1.2.0/30");
+    call.status().refused(50, "10.1.2.1-10.1.2.2");
 }
 
 #[test]

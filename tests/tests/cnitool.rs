@@ -235,14 +235,23 @@ fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
 }
 
 #[test]
-fn status_says_50_on_an_exhausted_pool_and_recovers() {
+fn status_tells_of_a_full_pool_and_fails_for_it_only_where_that_is_asked_for() {
     beyond_reference!("status");
     let lab = Lab::new();
-    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/30"));
+    let conf = pods("1.1.0", "10.1.2.0/30");
+    lab.configure("10-net.conflist", &conf);
     lab.container("a");
     let tool = lab.cnitool();
     assert_eq!(tool.run("status net").exit, Some(0));
     tool.says("add net a");
+    let full = tool.run("status net");
+    assert_eq!(full.exit, Some(0), "{full:#?}");
+    let words = "1 of the 1 addresses of range set 10.1.2.1-10.1.2.2 are leased";
+    assert!(full.stderr.contains(words), "{full:#?}");
+
+    let mut strict = conf;
+    strict["plugins"][0]["ipam"]["statusFailsWhenFull"] = true.into();
+    lab.configure("10-net.conflist", &strict);
     let full = tool.run("status net");
     assert_eq!(full.exit, Some(50), "{full:#?}");
     assert_eq!(tool.run("status").exit, Some(50));

@@ -51,7 +51,7 @@ fn network_broadcast_and_gateway_addresses_are_never_given() {
     let given = addresses(&lab, &["a", "b", "c", "d", "e"], &conf);
     assert_eq!(given, ["10.0.0.1/29", "10.0.0.2/29", "10.0.0.3/29", "10.0.0.5/29", "10.0.0.6/29"]);
     let before = lab.snapshot();
-    ipam(&lab, "f", &conf).add().refused(999, "10.0.0.0/29");
+    ipam(&lab, "f", &conf).add().refused(999, "10.0.0.1-10.0.0.6");
     lab.snapshot().assert_same(&before);
 }
 
@@ -87,7 +87,7 @@ fn an_allocation_over_several_range_sets_is_all_or_nothing() {
     let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/126"]]);
     addresses(&lab, &["a", "b"], &conf);
     let before = lab.snapshot();
-    ipam(&lab, "c", &conf).add().refused(999, "fd00::/126");
+    ipam(&lab, "c", &conf).add().refused(999, "fd00::1-fd00::3");
     lab.snapshot().assert_same(&before);
 }
 
@@ -267,15 +267,40 @@ fn gc_with_an_empty_list_releases_all_and_without_one_nothing() {
 }
 
 #[test]
-fn status_says_when_a_range_set_is_exhausted() {
+fn a_full_range_set_is_no_failure_of_status_but_worth_a_word() {
     beyond_reference!("status");
     let lab = Lab::new();
-    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/126"]]);
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/124"]]);
+    let status = ipam(&lab, "ignored", &conf).version("1.1.0");
+    let said = || {
+        let outcome = status.status();
+        outcome.ok();
+        outcome.stderr
+    };
+    let ids: Vec<String> = (0..14).map(|n| format!("c{n}")).collect();
+    addresses(&lab, &ids.iter().map(String::as_str).take(11).collect::<Vec<_>>(), &conf);
+    assert_eq!(said(), "", "a runtime asks every few seconds");
+    addresses(&lab, &ids.iter().map(String::as_str).skip(11).collect::<Vec<_>>(), &conf);
+    assert_eq!(
+        said(),
+        "host-local: warning: 14 of the 14 addresses of range set fd00::1-fd00::f are leased\n"
+    );
+    ipam(&lab, "late", &conf).add().refused(999, "no IP addresses available in range set: fd00::1-fd00::f");
+    ipam(&lab, "c0", &conf).del().ok();
+    assert!(said().contains("13 of the 14 addresses"));
+}
+
+#[test]
+fn status_fails_for_a_full_range_set_where_that_is_asked_for() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/24"], &["fd00::/126"]]);
+    conf["statusFailsWhenFull"] = json!(true);
     let status = ipam(&lab, "ignored", &conf);
     addresses(&lab, &["a"], &conf);
     status.status().ok();
     addresses(&lab, &["b"], &conf);
-    status.status().refused(50, "fd00::/126");
+    status.status().refused(50, "no IP addresses available in range set: fd00::1-fd00::3");
 }
 
 #[test]
@@ -354,7 +379,7 @@ fn a_requested_address_that_is_taken_names_its_holder() {
     let before = lab.snapshot();
     let error = ipam(&lab, "b", &conf).args("IP=10.0.0.2").add().refused(999, "10.0.0.2");
     beyond_reference!("errors");
-    assert!(error.msg.contains("container a, interface eth0"), "{error:?}");
+    assert!(error.details.contains("container a, interface eth0"), "{error:?}");
     lab.snapshot().assert_same(&before);
 }
 

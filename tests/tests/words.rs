@@ -132,3 +132,32 @@ fn an_interface_name_with_a_slash_is_refused_in_known_words() {
         assert!(error.msg.contains(words), "{error:?}");
     }
 }
+
+/// An ADD of host-local says exactly this, whatever it has to add in the details.
+#[track_caller]
+fn add_says(call: &Call, words: &str) {
+    assert_eq!(call.add().error().msg, words);
+}
+
+#[test]
+fn what_host_local_cannot_give_is_told_in_the_words_that_alerts_look_for() {
+    let lab = Lab::new();
+    let call = |id: &str, sets: &[&[&str]]| {
+        let ipam = lab.plugin("host-local").config(json!({"ipam": host_local(sets)}));
+        ipam.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+    };
+    let small: &[&[&str]] = &[&["10.0.0.0/30", "10.0.1.0/30"]];
+    call("a", small).add().ok_result();
+    let refused = "failed to allocate for range 0:";
+    let ends = "10.0.0.1-10.0.0.2,10.0.1.1-10.0.1.2";
+    let taken = format!("{refused} requested IP address 10.0.0.2 is not available in range set {ends}");
+    add_says(&call("b", small).args("IP=10.0.0.2"), &taken);
+    let gateway = format!("{refused} requested ip 10.0.1.1 is subnet's gateway");
+    add_says(&call("b", small).args("IP=10.0.1.1"), &gateway);
+    let nowhere = "failed to allocate all requested IPs: 10.9.9.9";
+    add_says(&call("b", small).args("IP=10.9.9.9"), nowhere);
+    let twice = format!("{refused} 10.0.0.2 has been allocated to a, duplicate allocation is not allowed");
+    add_says(&call("a", small), &twice);
+    call("b", small).add().ok_result();
+    add_says(&call("c", small), &format!("{refused} no IP addresses available in range set: {ends}"));
+}

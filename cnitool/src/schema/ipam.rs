@@ -72,6 +72,7 @@ const HOST_LOCAL: &[Key] = &[
     ),
     key("resolvConf", Type::Path, "none", "File that the container's resolver settings are taken from."),
     key("resetOnReboot", Type::Bool, "false", "Leases of before the host's last start are given up."),
+    key("statusFailsWhenFull", Type::Bool, "false", "STATUS says 50 when a range set has no free address."),
 ];
 
 pub const RANGE: &[Key] = &[

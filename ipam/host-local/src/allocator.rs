@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cni::{Code, Error, Result};
+use cni::{Code, Error, Result, ResultExt};
 
 use crate::range::RangeSet;
 
@@ -29,44 +29,73 @@ pub trait Leases {
 /// Code 7 for an address that no range set can give, and for two of one range set in the same source.
 pub fn requests(sets: &[RangeSet], sources: &[&[IpAddr]]) -> Result<Vec<Option<IpAddr>>> {
     let mut wanted = vec![None; sets.len()];
+    let mut outside = Vec::new();
     for source in sources {
         let mut here: Vec<Option<IpAddr>> = vec![None; sets.len()];
         for &ip in *source {
-            let set = set_of(sets, ip)?;
-            match here[set].replace(ip) {
-                Some(other) if other != ip => return Err(both_asked(other, ip, &sets[set])),
-                _ => {}
+            match set_of(sets, ip)? {
+                None => outside.push(ip),
+                Some(set) => match here[set].replace(ip) {
+                    Some(other) if other != ip => return Err(both_asked(other, ip, &sets[set])),
+                    _ => {}
+                },
             }
         }
         for (wanted, here) in wanted.iter_mut().zip(here) {
             *wanted = here.or(*wanted);
         }
     }
-    Ok(wanted)
+    if outside.is_empty() { Ok(wanted) } else { Err(all_outside(&outside, sets)) }
 }
 
-fn set_of(sets: &[RangeSet], ip: IpAddr) -> Result<usize> {
+/// The range set that an address is asked of. None if it lies in no range.
+fn set_of(sets: &[RangeSet], ip: IpAddr) -> Result<Option<usize>> {
     let found = sets.iter().enumerate().find_map(|(i, set)| Some((i, set.range_of(ip)?)));
-    let Some((set, range)) = found else {
-        let all: Vec<String> = sets.iter().map(ToString::to_string).collect();
-        return Err(Error::config(format!("requested address {ip} is in none of the ranges"))
-            .detail(format!("ranges: {}", all.join(", "))));
+    let Some((index, range)) = found else { return Ok(None) };
+    if range.may_lease(ip) {
+        return Ok(Some(index));
+    }
+    let error = if ip == range.gateway {
+        Error::config(format!("requested ip {ip} is subnet's gateway"))
+            .detail(format!("the subnet is {}", range.subnet))
+    } else {
+        Error::config(unavailable(ip, &sets[index]))
+            .detail(format!("it is excluded, or reserved in {}", range.subnet))
     };
-    if ip == range.gateway {
-        return Err(Error::config(format!("requested address {ip} is the gateway of {}", range.subnet)));
-    }
-    if !range.may_lease(ip) {
-        return Err(Error::config(format!(
-            "requested address {ip} is excluded or reserved in {}",
-            range.subnet
-        )));
-    }
-    Ok(set)
+    Err(error.context(failed_for(index)))
+}
+
+// Monitoring, scripts and the tests of other projects look for the reference's words, so these have them:
+// docs/reference-quirks.md#words.
+
+fn failed_for(set: usize) -> String {
+    format!("failed to allocate for range {set}")
+}
+
+fn unavailable(ip: IpAddr, set: &RangeSet) -> String {
+    format!("requested IP address {ip} is not available in range set {set}")
+}
+
+fn not_all(ips: &[IpAddr]) -> Error {
+    let ips: Vec<String> = ips.iter().map(ToString::to_string).collect();
+    Error::config(format!("failed to allocate all requested IPs: {}", ips.join(" ")))
+}
+
+fn all_outside(ips: &[IpAddr], sets: &[RangeSet]) -> Error {
+    let all: Vec<String> = sets.iter().map(ToString::to_string).collect();
+    not_all(ips).detail(format!("no range has them; the ranges are {}", all.join("; ")))
 }
 
 fn both_asked(one: IpAddr, other: IpAddr, set: &RangeSet) -> Error {
-    Error::config(format!("requested addresses {one} and {other} are of the same range set {set}"))
-        .detail("an attachment gets one address of each range set")
+    not_all(&[other]).detail(format!(
+        "{one} and {other} are of the same range set {set}; an attachment gets one address of each range set"
+    ))
+}
+
+/// The refusal of a second address for an attachment that has one of this range set.
+pub fn duplicate(set: usize, ip: IpAddr, container: &str) -> Error {
+    Error::config(format!("{ip} has been allocated to {container}, duplicate allocation is not allowed"))
+        .context(failed_for(set))
 }
 
 /// Chooses an address of each range set: the requested one, else the next free one after the last given out.
@@ -75,17 +104,20 @@ fn both_asked(one: IpAddr, other: IpAddr, set: &RangeSet) -> Error {
 /// Code 999 if a requested address is taken, or a range set is exhausted.
 pub fn choose(sets: &[RangeSet], wanted: &[Option<IpAddr>], leases: &impl Leases) -> Result<Vec<IpAddr>> {
     let each = sets.iter().zip(wanted).enumerate();
-    each.map(|(index, (set, wanted))| match wanted {
-        Some(ip) => take(*ip, leases),
-        None => next_free(set, leases.last_reserved(index), leases),
+    each.map(|(index, (set, wanted))| {
+        let chosen = match wanted {
+            Some(ip) => take(*ip, set, leases),
+            None => next_free(set, leases.last_reserved(index), leases),
+        };
+        chosen.context(|| failed_for(index))
     })
     .collect()
 }
 
-fn take(ip: IpAddr, leases: &impl Leases) -> Result<IpAddr> {
+fn take(ip: IpAddr, set: &RangeSet, leases: &impl Leases) -> Result<IpAddr> {
     if leases.is_taken(ip)? {
-        let text = format!("requested address {ip} is taken by {}", leases.holder(ip));
-        return Err(Error::new(Code::Internal, text));
+        let error = Error::new(Code::Internal, unavailable(ip, set));
+        return Err(error.detail(format!("{ip} is leased to {}", leases.holder(ip))));
     }
     Ok(ip)
 }
@@ -101,8 +133,10 @@ fn next_free(set: &RangeSet, last: Option<IpAddr>, leases: &impl Leases) -> Resu
 
 /// The error of a range set without a free address.
 pub fn exhausted(set: &RangeSet) -> Error {
-    Error::new(Code::Internal, format!("no free address in range set {set}"))
-        .detail(format!("all {} are leased", set.capacity()))
+    Error::new(Code::Internal, format!("no IP addresses available in range set: {set}")).detail(format!(
+        "all {} are leased; widen the range, or release what no container has",
+        set.capacity()
+    ))
 }
 
 #[cfg(test)]
@@ -157,11 +191,18 @@ mod tests {
     }
 
     #[test]
-    fn a_full_range_set_is_named() {
-        let sets = sets(&["10.0.0.0/30"]);
-        let leases = Fake { taken: [ip("10.0.0.2")].into(), ..Fake::default() };
-        let error = choose(&sets, &[None], &leases).unwrap_err();
-        assert_eq!((error.code(), error.msg()), (999, "no free address in range set 10.0.0.0/30"));
+    fn a_full_range_set_is_named_in_the_words_that_alerts_look_for() {
+        let full = |sets: &[RangeSet]| {
+            let taken = sets.iter().flat_map(|set| set.candidates(None)).collect();
+            let error = choose(sets, &[None], &Fake { taken, ..Fake::default() }).unwrap_err();
+            assert_eq!(error.code(), 999);
+            error.msg().to_owned()
+        };
+        let words = "failed to allocate for range 0: no IP addresses available in range set: ";
+        assert_eq!(full(&sets(&["10.0.0.0/30"])), format!("{words}10.0.0.1-10.0.0.2"));
+        let joined = [sets(&["10.0.0.0/30"]), sets(&["10.0.1.0/29"])].concat();
+        let both = RangeSet::new(joined.into_iter().flat_map(RangeSet::into_ranges).collect()).unwrap();
+        assert_eq!(full(&[both]), format!("{words}10.0.0.1-10.0.0.2,10.0.1.1-10.0.1.6"));
     }
 
     #[test]
@@ -178,26 +219,35 @@ mod tests {
             [&[ip("10.0.0.5"), ip("fd00::5")], &[ip("10.0.0.6")], &[ip("10.0.0.7"), ip("10.0.0.7")]];
         assert_eq!(requests(&sets, &sources).unwrap(), [Some(ip("10.0.0.7")), Some(ip("fd00::5"))]);
         let both = requests(&sets, &[&[ip("10.0.0.5"), ip("10.0.0.6")]]).unwrap_err();
-        assert!(both.msg().contains("10.0.0.5 and 10.0.0.6"), "{both}");
+        assert_eq!(both.msg(), "failed to allocate all requested IPs: 10.0.0.6");
+        assert!(both.details().contains("10.0.0.5 and 10.0.0.6"), "{both:?}");
     }
 
     #[test]
-    fn a_requested_address_that_cannot_be_given_is_refused_by_name() {
-        let sets = sets(&["10.0.0.0/24"]);
-        for (bad, why) in [
-            ("10.0.1.5", "10.0.1.5 is in none"),
-            ("10.0.0.0", "10.0.0.0 is in none"),
-            ("10.0.0.1", "10.0.0.1 is the gateway"),
-            ("10.0.0.9", "10.0.0.9 is excluded"),
-            ("fd00::5", "fd00::5 is in none"),
+    fn a_requested_address_that_cannot_be_given_is_refused_in_the_words_of_the_reference() {
+        let sets = sets(&["10.0.0.0/24", "fd00::/64"]);
+        for (bad, words) in [
+            ("10.0.1.5", "failed to allocate all requested IPs: 10.0.1.5"),
+            ("10.0.0.0", "failed to allocate all requested IPs: 10.0.0.0"),
+            ("fd01::5", "failed to allocate all requested IPs: fd01::5"),
+            ("fd00::1", "failed to allocate for range 1: requested ip fd00::1 is subnet's gateway"),
+            (
+                "10.0.0.9",
+                "failed to allocate for range 0: requested IP address 10.0.0.9 is not available in range set \
+                 10.0.0.1-10.0.0.254",
+            ),
         ] {
             let error = requests(&sets, &[&[ip(bad)]]).unwrap_err();
-            assert_eq!(error.code(), 7);
-            assert!(error.msg().contains(why), "{error}");
+            assert_eq!((error.code(), error.msg()), (7, words));
         }
+        let several = requests(&sets, &[&[ip("10.0.1.5")], &[ip("10.0.0.5"), ip("fd01::5")]]).unwrap_err();
+        assert_eq!(several.msg(), "failed to allocate all requested IPs: 10.0.1.5 fd01::5");
+
         let leases = Fake { taken: [ip("10.0.0.5")].into(), ..Fake::default() };
-        let error = choose(&sets, &[Some(ip("10.0.0.5"))], &leases).unwrap_err();
-        assert!(error.msg().ends_with("10.0.0.5 is taken by container c, interface eth0"), "{error}");
+        let error = choose(&sets, &[Some(ip("10.0.0.5")), None], &leases).unwrap_err();
+        let words = "requested IP address 10.0.0.5 is not available in range set 10.0.0.1-10.0.0.254";
+        assert_eq!(error.msg(), format!("failed to allocate for range 0: {words}"));
+        assert_eq!(error.details(), "10.0.0.5 is leased to container c, interface eth0");
     }
 
     proptest! {

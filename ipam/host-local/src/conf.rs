@@ -44,6 +44,8 @@ pub struct Conf {
     /// `runtimeConfig.ips`.
     pub runtime_ips: Vec<IpAddr>,
     pub reset_on_reboot: bool,
+    /// STATUS says 50 when a range set is full. Default: false.
+    pub status_fails_when_full: bool,
 }
 
 impl Conf {
@@ -86,6 +88,7 @@ struct WrittenIpam {
     routes: Vec<Route>,
     resolv_conf: Option<PathBuf>,
     reset_on_reboot: bool,
+    status_fails_when_full: bool,
 }
 
 #[derive(Deserialize)]
@@ -184,6 +187,7 @@ impl TryFrom<RawConf> for Conf {
             args_ips: ips(args.cni.ips),
             runtime_ips: ips(runtime_config.ips),
             reset_on_reboot: ipam.reset_on_reboot,
+            status_fails_when_full: ipam.status_fails_when_full,
         })
     }
 }
@@ -234,7 +238,12 @@ mod tests {
         .unwrap();
         assert_eq!(
             shown(&conf),
-            ["10.1.0.0/24", "fd01::/64", "10.2.0.5-10.2.0.9 of 10.2.0.0/24", "10.3.0.0/24, 10.4.0.0/24",]
+            [
+                "10.1.0.1-10.1.0.254",
+                "fd01::1-fd01::ffff:ffff:ffff:ffff",
+                "10.2.0.5-10.2.0.9",
+                "10.3.0.1-10.3.0.254,10.4.0.1-10.4.0.254",
+            ]
         );
         assert_eq!(conf.sets[2].capacity(), 4);
     }

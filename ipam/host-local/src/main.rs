@@ -98,19 +98,28 @@ impl Plugin for HostLocal {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        store::status(&call.conf.data_dir, &call.net.name, &call.conf.sets)
+        let Conf { data_dir, sets, status_fails_when_full, .. } = &call.conf;
+        for fill in store::status(data_dir, &call.net.name, sets)? {
+            if fill.is_full() && *status_fails_when_full {
+                return Err(allocator::exhausted(fill.set).with_code(Code::NotAvailable));
+            }
+            let (leased, of) = (fill.leased, fill.set.capacity());
+            cni::warn(&format!("{leased} of the {of} addresses of range set {} are leased", fill.set));
+        }
+        Ok(())
     }
 }
 
 /// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).
 fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
-    let of_ours = |lease: &&Lease| call.conf.sets.iter().any(|set| set.range_of(lease.ip).is_some());
     let (leases, _) = store.leases_of(&call.at)?;
-    let held: Vec<&Lease> = leases.iter().filter(of_ours).collect();
-    let Some(Lease { owner, .. }) = held.first() else { return Ok(()) };
-    let ips: Vec<String> = held.iter().map(|lease| lease.ip.to_string()).collect();
-    let text = format!("{owner} already has a lease in network {}: {}", call.net.name, ips.join(", "));
-    Err(Error::config(text).detail("a DEL of the attachment releases it"))
+    let held = leases.iter().find_map(|lease| {
+        let set = call.conf.sets.iter().position(|set| set.range_of(lease.ip).is_some())?;
+        Some((set, lease))
+    });
+    let Some((set, Lease { ip, owner })) = held else { return Ok(()) };
+    Err(allocator::duplicate(set, *ip, &owner.container)
+        .detail(format!("{owner} has it in network {}; a DEL of the attachment releases it", call.net.name)))
 }
 
 fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {

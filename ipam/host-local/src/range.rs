@@ -203,6 +203,11 @@ impl RangeSet {
         Ok(set)
     }
 
+    #[cfg(test)]
+    pub fn into_ranges(self) -> Vec<Range> {
+        self.0
+    }
+
     /// The range that the address lies in.
     pub fn range_of(&self, ip: IpAddr) -> Option<&Range> {
         self.0.iter().find(|r| r.contains(ip))
@@ -246,10 +251,13 @@ impl RangeSet {
     }
 }
 
+/// `10.0.0.50-10.0.0.99,10.0.1.1-10.0.1.254`: the first and last address of each range, as the reference writes it.
 impl fmt::Display for RangeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ranges: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&ranges.join(", "))
+        let ends = |Range { subnet, whole, .. }: &Range| {
+            format!("{}-{}", address(whole.first, subnet.ip()), address(whole.last, subnet.ip()))
+        };
+        f.write_str(&self.0.iter().map(ends).collect::<Vec<_>>().join(","))
     }
 }
 

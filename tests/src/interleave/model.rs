@@ -138,8 +138,8 @@ impl State {
             End::Success(ip) => with(ip).into_iter().collect(),
             End::Refusal(error) => {
                 let full = dropped.leases.len() == scenario.room();
-                let right = (holds && error.contains("already has a lease"))
-                    || (full && error.contains("no free address"))
+                let right = (holds && error.contains("duplicate allocation is not allowed"))
+                    || (full && error.contains("no IP addresses available"))
                     || (scenario.removes_folder() && error.contains("No such file"));
                 if right { vec![Self { old_boot: false, ..dropped }] } else { vec![] }
             }

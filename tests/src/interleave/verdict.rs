@@ -53,7 +53,7 @@ fn remedy(scene: &Scene, act: &Act, by_gc: bool, leases: &mut Leases) -> Result<
 fn add(scene: &Scene, leases: &mut Leases) -> Result<(), String> {
     let run = scene.call("next").add();
     if leases.len() == scene.scenario.room() {
-        return run.verdict(999, "no free address").map(drop);
+        return run.verdict(999, "no IP addresses available").map(drop);
     }
     succeeds("the next ADD", &run)?;
     let address = run.ok_result()["ips"][0]["address"].as_str().unwrap_or_default().replace("/24", "");

@@ -61,7 +61,7 @@ impl Cause {
     /// The one that an error is by. None: it has no business to be.
     pub fn of(error: &CniError) -> Option<Self> {
         let says = |word| error.msg.contains(word);
-        if says("host-local: no free address in range set 10.1.0.2-") {
+        if says("no IP addresses available in range set: 10.1.0.2-") {
             return Some(Self::Exhausted);
         }
         // A bridge that is not there has no sysctls either, and cannot have a port: that is the kernel's word for it.

@@ -1,30 +1,47 @@
-//! STATUS: could every range set give an address now? Asked every few seconds, so it takes no lock and reads no lease.
+//! STATUS: could a lease be written at all? And how full are the range sets? Asked every few seconds, so it takes no lock
+//! and reads no lease.
 
 use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{Code, Error, NetworkName, Result};
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
+use nix::unistd::{AccessFlags, access};
 
 use super::directory::Directory;
 use super::index::Index;
-use crate::allocator;
 use crate::range::RangeSet;
 
-/// Is there a free address in each range set, and can a lease be written?
+/// A range set is worth a word from this part on.
+const PERCENT: u128 = 90;
+
+/// How full a range set is.
+#[derive(Debug)]
+pub struct Fill<'a> {
+    /// The range set.
+    pub set: &'a RangeSet,
+    /// How many of its addresses are leased.
+    pub leased: u128,
+}
+
+impl Fill<'_> {
+    /// Whether no address is free.
+    pub fn is_full(&self) -> bool {
+        self.leased >= self.set.capacity()
+    }
+}
+
+/// Can a lease be written? If so: the range sets that are nearly full, or full.
 ///
 /// # Errors
-/// Code 50: what is exhausted, or in the way.
-pub fn check(data_dir: &Path, network: &NetworkName, sets: &[RangeSet]) -> Result<()> {
+/// Code 50: what is in the way.
+pub fn check<'a>(data_dir: &Path, network: &NetworkName, sets: &'a [RangeSet]) -> Result<Vec<Fill<'a>>> {
     let path = Directory::path_of(data_dir, network);
-    let unavailable = |error: Error| error.with_code(Code::NotAvailable);
-    writable(&path).map_err(unavailable)?;
-    let dir = Directory::open(&path).map_err(|e| Error::io(format!("open {}", path.display()), &e));
-    let Some(dir) = dir.map_err(unavailable)? else { return Ok(()) };
-    match exhausted(&dir, sets).map_err(unavailable)? {
-        Some(set) => Err(unavailable(allocator::exhausted(set))),
-        None => Ok(()),
-    }
+    let fills = writable(&path).and_then(|()| {
+        let dir = Directory::open(&path).map_err(|e| Error::io(format!("open {}", path.display()), &e))?;
+        dir.map_or(Ok(Vec::new()), |dir| nearly_full(&dir, sets))
+    });
+    fills.map_err(|error: Error| error.with_code(Code::NotAvailable))
 }
 
 /// The file system of the directory, or of the nearest one above that is there.
@@ -43,32 +60,31 @@ fn writable(dir: &Path) -> Result<()> {
     if fs.blocks_free() == 0 || (fs.files() > 0 && fs.files_free() == 0) {
         return refuse("the file system for leases is full");
     }
-    Ok(())
+    access(there, AccessFlags::W_OK | AccessFlags::X_OK)
+        .map_err(|e| Error::io(format!("write leases to {}", there.display()), &e.into()))
 }
 
-/// The first range set without a free address, found by the cheapest way that is sure: the number of all leases, which
-/// the index knows; their names; and the files themselves, of which a torn one takes no address.
-fn exhausted<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Option<&'a RangeSet>> {
-    let smallest = sets.iter().map(RangeSet::capacity).min().unwrap_or(0);
-    if Index::sealed(dir).is_some_and(|index| u128::from(index.count()) < smallest) {
-        return Ok(None);
+/// Found by the cheapest way that is sure: the number of all leases, which the index knows; their names; and the files
+/// themselves, of which a torn one takes no address.
+fn nearly_full<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Vec<Fill<'a>>> {
+    let little = |leased: u128, set: &RangeSet| leased < set.capacity().saturating_mul(PERCENT) / 100;
+    let all = Index::sealed(dir).map(|index| u128::from(index.count()));
+    if all.is_some_and(|all| sets.iter().all(|set| little(all, set))) {
+        return Ok(Vec::new());
     }
     let ips = dir.addresses()?;
+    let mut fills = Vec::new();
     for set in sets {
         let in_set = |ip: &&IpAddr| set.range_of(**ip).is_some_and(|range| range.may_lease(**ip));
-        let full = ips.iter().filter(in_set).count() as u128 >= set.capacity();
-        if full && !has_torn(dir, set)? {
-            return Ok(Some(set));
+        let named = ips.iter().filter(in_set);
+        if little(named.clone().count() as u128, set) {
+            continue;
         }
-    }
-    Ok(None)
-}
-
-fn has_torn(dir: &Directory, set: &RangeSet) -> Result<bool> {
-    for ip in set.candidates(None) {
-        if !dir.is_taken(ip)? {
-            return Ok(true);
+        let mut leased = 0;
+        for ip in named {
+            leased += u128::from(dir.is_taken(*ip)?);
         }
+        fills.push(Fill { set, leased });
     }
-    Ok(false)
+    Ok(fills)
 }

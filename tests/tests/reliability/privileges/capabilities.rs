@@ -94,6 +94,9 @@ fn host_local_works_for_any_user_who_owns_its_data_dir() {
     call.status().ok();
     call.gc(&[("pod", "eth0")]).ok();
     call.del().ok();
+    lab.host().sh(&format!("chown -R 0 {dir}"));
+    call.add().refused(5, "Permission denied");
+    call.status().refused(50, "Permission denied");
 }
 
 /// Holds each of the plugins to its row of the table.
