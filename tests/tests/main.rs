@@ -10,6 +10,7 @@ mod common;
 mod conformance;
 mod delegation;
 mod host_local;
+mod iptables_hosts;
 mod lab;
 mod loopback;
 mod portmap;

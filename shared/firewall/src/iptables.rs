@@ -13,7 +13,8 @@ mod tool;
 use std::fs;
 use std::path::PathBuf;
 
-use cni::{Code, Error, Result, ResultExt};
+use cni::{Code, Error, Failures, Result, ResultExt};
+use netlink::xtables;
 use netns::{Lock, NetNs};
 
 use crate::leftovers::Whose;
@@ -22,7 +23,7 @@ use crate::rules::{Kind, Rules};
 use crate::sweep::{Addresses, Forget};
 use saved::Removal;
 use script::Script;
-pub(crate) use script::{HAIRPIN, HOSTPORTS, SHARED, chain};
+pub(crate) use script::{HAIRPIN, HOSTPORTS, SHARED, chain, is_own};
 
 /// How often to try again because another writer came between listing and changing.
 const TRIES: usize = 4;
@@ -107,22 +108,33 @@ fn scripts(owner: &Owner, rules: &Rules) -> Result<Vec<(Tools, Script)>> {
 /// as the rules name them.
 ///
 /// # Errors
-/// What the tool says.
+/// What the tool says; the other family's rules are removed.
 pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -> Result<Option<Addresses>> {
-    let mut found = None;
-    if kind == Kind::SpoofCheck {
-        return Ok(found);
-    }
+    let (mut failures, mut found) = (Failures::new(), None);
     for v4 in [true, false] {
-        if has_legacy_nat(v4) {
-            let tools = Tools::find(v4, "-legacy").or_else(|_| Tools::find(v4, ""))?;
-            let removed = remove(&tools, whose, kind, forget);
-            if let Some(addresses) = removed.context(|| "remove the rules of iptables-legacy")? {
-                found.get_or_insert_with(Addresses::new).extend(addresses);
-            }
+        if !may_be_in_legacy(v4, whose, kind) {
+            continue;
+        }
+        let Ok(tools) = Tools::find(v4, "-legacy").or_else(|_| Tools::find(v4, "")) else {
+            warn_without_tools(v4);
+            continue;
+        };
+        let removed = remove(&tools, whose, kind, forget).context(|| "remove the rules of iptables-legacy");
+        if let Some(addresses) = failures.note(removed).flatten() {
+            found.get_or_insert_with(Addresses::new).extend(addresses);
         }
     }
-    Ok(found)
+    failures.into_result().map(|()| found)
+}
+
+/// Whether the legacy variant has rules of somebody in this namespace. No program is started to know.
+fn may_be_in_legacy(v4: bool, whose: &Whose<'_>, kind: Kind) -> bool {
+    if kind == Kind::SpoofCheck || !has_legacy_nat(v4) {
+        return false;
+    }
+    let chains = xtables::user_chains(v4, "nat");
+    // What the kernel does not tell, the tool may.
+    chains.map_or(true, |chains| chains.iter().any(|chain| whose.may_have_chain(kind, chain)))
 }
 
 /// Whether the legacy variant has a table nat in this namespace: the kernel makes it with its first use.
@@ -131,6 +143,15 @@ fn has_legacy_nat(v4: bool) -> bool {
     // There is no such file where the kernel does not have the legacy variant.
     let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
     names.lines().any(|name| name == "nat")
+}
+
+/// Whoever made the rules had the tools: they can be removed when these are back. The container must be able to go.
+fn warn_without_tools(v4: bool) {
+    let tool = if v4 { "iptables" } else { "ip6tables" };
+    cni::warn(&format!(
+        "there may be rules of {tool}-legacy, but no {tool} that could remove them: install the package iptables, and \
+         have the runtime collect garbage (GC)"
+    ));
 }
 
 fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -> Result<Option<Addresses>> {

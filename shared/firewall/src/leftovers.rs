@@ -50,6 +50,14 @@ impl Whose<'_> {
         }
     }
 
+    /// Whether a chain of the table nat may be theirs, by its name.
+    pub(crate) fn may_have_chain(&self, kind: Kind, chain: &str) -> bool {
+        match self {
+            Self::Of(_) => self.chains(kind).iter().any(|own| own == chain),
+            Self::Stale { .. } => iptables::is_own(kind, chain) || is_reference_chain(kind, chain),
+        }
+    }
+
     /// Whether a rule that jumps to an attachment's chain is theirs, by its comment.
     pub(crate) fn has_jump(&self, comment: &str) -> bool {
         let Self::Stale { network, valid } = self else { return false };
@@ -89,6 +97,17 @@ impl Whose<'_> {
     }
 }
 
+/// Whether the reference calls the chain of an attachment so.
+fn is_reference_chain(kind: Kind, chain: &str) -> bool {
+    let prefixes: &[&str] = match kind {
+        Kind::Masquerade => &["CNI-"],
+        Kind::HostPorts => &["CNI-DN-", "CNI-SN-"],
+        Kind::SpoofCheck => &[],
+    };
+    let is_hash = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    prefixes.iter().any(|prefix| chain.strip_prefix(prefix).is_some_and(is_hash))
+}
+
 /// The network and container in a comment of the reference's iptables rules: `dnat name: "NET" id: "ID"`.
 fn reference_comment(comment: &str) -> Option<(&str, &str)> {
     let comment = comment.strip_prefix("dnat ").unwrap_or(comment);
@@ -112,6 +131,23 @@ mod tests {
         assert_eq!(chain("test", "1234"), "CNI-2bbe0c48b91a7d1b8a6753a8");
         let chains = Whose::Of(&owner("test", "abc123", "eth0")).chains(Kind::HostPorts);
         assert!(chains[1].starts_with("CNI-DN-") && chains[1].len() == 28);
+    }
+
+    #[test]
+    fn chains_that_may_be_swept_are_known_by_their_names() {
+        let whose = Whose::Stale { network: "net", valid: &[] };
+        let own = iptables::chain(&owner("net", "c", "eth0"), Kind::HostPorts);
+        for (chain, masquerade, host_ports) in [
+            ("CNI-2bbe0c48b91a7d1b8a6753a8", true, false),
+            ("CNI-DN-2bbe0c48b91a7d1b8a675", false, true),
+            ("CNI-HOSTPORT-DNAT", false, false),
+            ("KUBE-SERVICES", false, false),
+            (iptables::HOSTPORTS, false, false),
+            (&own, false, true),
+        ] {
+            let may = [Kind::Masquerade, Kind::HostPorts].map(|kind| whose.may_have_chain(kind, chain));
+            assert_eq!(may, [masquerade, host_ports], "{chain}");
+        }
     }
 
     #[test]

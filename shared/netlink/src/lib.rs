@@ -21,6 +21,7 @@ mod status;
 pub mod uapi;
 mod wait;
 pub mod wire;
+pub mod xtables;
 
 use std::rc::Rc;
 

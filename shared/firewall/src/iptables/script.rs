@@ -18,8 +18,16 @@ const MULTIPORT_MAX: usize = 15;
 
 /// The chain of an attachment's rules of a kind, at most 28 characters.
 pub(crate) fn chain(owner: &Owner, kind: Kind) -> String {
-    let purpose = if kind == Kind::Masquerade { "MQ" } else { "HP" };
-    format!("FERRULE-{purpose}-{}", owner.digest(kind.as_str()))
+    format!("{}{}", prefix(kind), owner.digest(kind.as_str()))
+}
+
+/// Whether a chain is some attachment's, of a kind.
+pub(crate) fn is_own(kind: Kind, chain: &str) -> bool {
+    chain.starts_with(prefix(kind))
+}
+
+fn prefix(kind: Kind) -> &'static str {
+    if kind == Kind::Masquerade { "FERRULE-MQ-" } else { "FERRULE-HP-" }
 }
 
 /// A rule in a chain.

@@ -1,0 +1,156 @@
+//! The tables of the legacy variant of iptables, as far as their chains' names: what `iptables-legacy-save` would list,
+//! without the program. It is no netlink, but getsockopt(2) with the requests of linux/netfilter_ipv4/ip_tables.h and
+//! linux/netfilter_ipv6/ip6_tables.h.
+
+use std::io::ErrorKind;
+use std::mem::align_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use crate::error::Refusal;
+use crate::wire::{read_str, read_u16, read_u32};
+
+/// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`, `IPT_SO_GET_ENTRIES` and `IP6T_SO_GET_ENTRIES`.
+const GET_INFO: libc::c_int = 64;
+const GET_ENTRIES: libc::c_int = 65;
+
+/// `XT_TABLE_MAXNAMELEN`.
+const NAME: usize = 32;
+
+/// Where `struct ipt_getinfo` has the table's size, and its own.
+const INFO_SIZE: usize = 80;
+const INFO: usize = 84;
+
+/// Where the entries begin in `struct ipt_get_entries`: after the name and a number, aligned for the counters in them.
+const ENTRIES: usize = (NAME + 4).next_multiple_of(align_of::<u64>());
+
+/// Where `struct ipt_entry` and `struct ip6t_entry` have the offset of the target, and after it that of the next entry.
+const OFFSETS_V4: usize = 88;
+const OFFSETS_V6: usize = 140;
+
+/// `struct xt_entry_target`: its size, its name, and what follows.
+const TARGET_NAME: std::ops::Range<usize> = 2..31;
+const TARGET: usize = 32;
+
+/// The target that a chain of a user's begins with, and the whole table ends with (`XT_ERROR_TARGET`).
+const ERROR: &str = "ERROR";
+
+/// How often to ask again because the table changed meanwhile.
+const TRIES: u32 = 16;
+
+/// The chains that users made in a table of this namespace. The kernel makes the table if there is none: ask only
+/// if `/proc/net/ip_tables_names` (or `ip6_tables_names`) has it.
+///
+/// # Errors
+/// The kernel's refusal: it takes CAP_NET_ADMIN.
+pub fn user_chains(v4: bool, table: &str) -> Result<Vec<String>, Refusal> {
+    let (family, level) =
+        if v4 { (AddressFamily::Inet, libc::SOL_IP) } else { (AddressFamily::Inet6, libc::SOL_IPV6) };
+    let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    let mut name = table.as_bytes().to_vec();
+    name.resize(NAME, 0);
+    for _ in 0..TRIES {
+        let mut info = [&name[..], &[0; INFO - NAME]].concat();
+        get(socket.as_fd(), level, GET_INFO, &mut info)?;
+        let size = info.get(INFO_SIZE..).and_then(read_u32).unwrap_or_default();
+        let mut entries = [&name[..], &size.to_ne_bytes()].concat();
+        entries.resize(ENTRIES + size as usize, 0);
+        match get(socket.as_fd(), level, GET_ENTRIES, &mut entries) {
+            // Its size is not what it was.
+            Err(Errno::EAGAIN) => {}
+            Err(errno) => return Err(errno.into()),
+            Ok(()) => {
+                let malformed = || Refusal::own(ErrorKind::InvalidData, "the kernel's table is malformed");
+                return chains_in(&entries[ENTRIES..], v4).ok_or_else(malformed);
+            }
+        }
+    }
+    Err(Refusal::own(ErrorKind::WouldBlock, "the table changed again and again"))
+}
+
+#[allow(unsafe_code)]
+fn get(socket: BorrowedFd<'_>, level: i32, request: i32, buffer: &mut [u8]) -> Result<(), Errno> {
+    let mut length = libc::socklen_t::try_from(buffer.len()).map_err(|_| Errno::EMSGSIZE)?;
+    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes, which the buffer has.
+    let outcome = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, request, buffer.as_mut_ptr().cast(), &raw mut length)
+    };
+    Errno::result(outcome).map(drop)
+}
+
+/// The names of users' chains in the entries of a table. None: these are no entries.
+pub fn chains_in(mut entries: &[u8], v4: bool) -> Option<Vec<String>> {
+    let offsets = if v4 { OFFSETS_V4 } else { OFFSETS_V6 };
+    let mut chains = Vec::new();
+    while !entries.is_empty() {
+        let target = usize::from(read_u16(entries.get(offsets..)?)?);
+        let next = usize::from(read_u16(entries.get(offsets + 2..)?)?);
+        if next <= offsets {
+            return None;
+        }
+        let target = entries.get(target..next)?;
+        entries = entries.get(next..)?;
+        // The last one is the table's end.
+        if !entries.is_empty() && read_str(target.get(TARGET_NAME)?) == Some(ERROR) {
+            chains.extend(read_str(target.get(TARGET..)?).map(str::to_owned));
+        }
+    }
+    Some(chains)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An entry that matches everything, with a target that has a text.
+    fn entry(v4: bool, target: &str, text: &str) -> Vec<u8> {
+        let header = if v4 { 112 } else { 168 };
+        let mut entry = vec![0; header + TARGET + 32];
+        let offsets = if v4 { OFFSETS_V4 } else { OFFSETS_V6 };
+        let length = entry.len() as u16;
+        entry[offsets..offsets + 2].copy_from_slice(&(header as u16).to_ne_bytes());
+        entry[offsets + 2..offsets + 4].copy_from_slice(&length.to_ne_bytes());
+        entry[header + 2..][..target.len()].copy_from_slice(target.as_bytes());
+        entry[header + TARGET..][..text.len()].copy_from_slice(text.as_bytes());
+        entry
+    }
+
+    #[test]
+    fn the_chains_of_users_are_found_and_the_end_of_the_table_is_none() {
+        for v4 in [true, false] {
+            let rows =
+                [("", ""), (ERROR, "FERRULE-HP-x"), ("MASQUERADE", "no chain"), (ERROR, "Y"), (ERROR, ERROR)];
+            let table = rows.map(|(target, text)| entry(v4, target, text)).concat();
+            assert_eq!(chains_in(&table, v4).unwrap(), ["FERRULE-HP-x", "Y"]);
+            assert_eq!(chains_in(&table[..table.len() - 1], v4), None);
+        }
+    }
+
+    #[test]
+    fn an_entry_that_leads_nowhere_ends_the_reading() {
+        assert_eq!(chains_in(&[0; 4096], true), None);
+        assert_eq!(chains_in(&[0xff; 4096], false), None);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic_and_always_end(
+            bytes in proptest::collection::vec(any::<u8>(), 0..1024),
+            (at, value) in (0..400_usize, any::<u8>()),
+        ) {
+            for v4 in [true, false] {
+                let _ = chains_in(&bytes, v4);
+                let mut table = [entry(v4, ERROR, "X"), entry(v4, ERROR, ERROR)].concat();
+                if let Some(byte) = table.get_mut(at) {
+                    *byte = value;
+                }
+                let _ = chains_in(&table, v4);
+            }
+        }
+    }
+}
