@@ -384,8 +384,6 @@ fn attributes_of_tuning() {
         Bad("a directory that is a file", 5, "/run/lab/file", |c| c.config(json!({"dataDir": "/run/lab/file"}))),
         Bad("a directory that is read-only", 5, "/run/lab/frozen", |c| c.config(json!({"dataDir": "/run/lab/frozen"}))),
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
-        Bad("a result of another interface", 7, "eth0", |c| c.config(json!({"prevResult": listing("eth1")}))),
-        Bad("a result of the host's interface", 7, "eth0", |c| c.config(json!({"prevResult": {"cniVersion": "1.0.0", "interfaces": [{"name": "eth0"}]}}))),
         Bad("a result of another version", 6, "prevResult", |c| c.version("0.2.0").config(json!({"prevResult": {"ip4": {"ip": "ten"}}}))),
         Bad("an interface that there is not", 999, "eth1", |c| c.ifname("eth1").config(json!({"prevResult": listing("eth1"), "sysctl": null}))),
     ];

@@ -556,6 +556,24 @@ fn in_a_chain_it_takes_the_tap_before_it_as_its_port() {
 }
 
 #[test]
+fn behind_a_port_that_it_takes_the_containers_interface_gets_the_addresses_and_is_listed() {
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add host0 type veth peer name eth0 netns pod");
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "host0"}]});
+    let call =
+        lab.plugin("bridge").config(plain()).config(json!({"isGateway": true, "prevResult": prev})).on(&pod);
+    let result = call.add().ok_result();
+    let place = result["ips"][0]["interface"].as_u64().unwrap();
+    let listed = &result["interfaces"][usize::try_from(place).unwrap()];
+    assert_eq!((&listed["name"], &listed["sandbox"]), (&json!("eth0"), &json!(pod.path())), "{result}");
+    assert!(lab.host().reaches("10.1.2.2"));
+    call.check(&result).ok();
+    call.del().ok();
+}
+
+#[test]
 fn containers_of_different_vlans_are_apart_and_those_of_one_are_together() {
     needs!(BridgeVlanFiltering);
     let lab = Lab::new();

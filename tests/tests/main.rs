@@ -9,6 +9,7 @@ mod cnitool;
 mod common;
 mod conformance;
 mod delegation;
+mod foreign_results;
 mod host_local;
 mod iptables_hosts;
 mod lab;

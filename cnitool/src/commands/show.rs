@@ -64,8 +64,12 @@ impl<'a> View<'a> {
 
     /// The link of an interface of the result, if it is still there.
     fn link(&self, interface: &Interface) -> Option<&Link> {
-        let live = if interface.sandbox.is_some() { self.container.as_ref() } else { self.host };
-        live?.link(&interface.name)
+        self.live(interface)?.link(&interface.name)
+    }
+
+    /// The namespace that an interface of the result is in.
+    fn live(&self, interface: &Interface) -> Option<&Live> {
+        if interface.sandbox.is_some() { self.container.as_ref() } else { self.host }
     }
 
     fn state(&self, interface: &Interface) -> (&'static str, Style) {
@@ -76,12 +80,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether an address of the result is still set.
+    /// Whether an address of the result is still set. One without an interface that is listed is the container's.
     fn has_address(&self, index: Option<usize>, net: IpNetwork) -> bool {
-        let Some(interface) = index.and_then(|i| self.result.interfaces.get(i)) else { return false };
-        let live = if interface.sandbox.is_some() { self.container.as_ref() } else { self.host };
-        let Some((live, link)) = live.zip(self.link(interface)) else { return false };
-        live.addresses_of(link).any(|address| address.net == net)
+        let own = self.container.as_ref();
+        let found = match index.and_then(|i| self.result.interfaces.get(i)) {
+            Some(interface) => self.live(interface).zip(self.link(interface)),
+            None => own.and_then(|live| Some((live, live.link(&self.entry.attach.at.ifname)?))),
+        };
+        found.is_some_and(|(live, link)| live.addresses_of(link).any(|address| address.net == net))
     }
 
     fn has_route(&self, route: &cni::Route) -> bool {

@@ -111,8 +111,7 @@ impl Graph {
             Some(link) => self.trunk(&link.name, Some(&link), host),
             None => self.trunk("host", None, host),
         };
-        let own = result.container_interface(name);
-        let addresses = result.ips.iter().filter(|ip| ip.interface.is_none() || ip.interface == own);
+        let addresses = result.ips_of(name);
         Interface {
             name: name.to_owned(),
             network: entry.network.to_string(),
@@ -145,8 +144,7 @@ impl Graph {
 /// Of a result's interfaces on the host: the bridge that is shared, and the host end that is a port of it. What the
 /// kernel does not know any more is told by the order that plugins report them in: the bridge first.
 fn sort<'a>(result: &'a AddResult, host: &Live) -> (Option<Link>, Option<&'a Reported>) {
-    let on_host: Vec<&Reported> =
-        result.interfaces.iter().filter(|i| i.sandbox.as_deref().is_none_or(str::is_empty)).collect();
+    let on_host: Vec<&Reported> = result.host_interfaces().collect();
     let is_bridge = |name: &str| host.link(name).is_some_and(|link| link.is("bridge"));
     let end = on_host.iter().rfind(|i| !is_bridge(&i.name)).copied();
     let master = end.and_then(|end| host.master(host.link(&end.name)?));

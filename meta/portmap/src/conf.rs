@@ -70,15 +70,21 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// What is to be installed for the container that a result describes: nothing if no port is to be mapped.
+    /// Whether a port is to be mapped.
+    pub fn maps_ports(&self) -> bool {
+        !self.mappings.is_empty()
+    }
+
+    /// What is to be installed for the container that a result describes: nothing if no port is to be mapped, or if the
+    /// container has no address that one could lead to.
     ///
     /// # Errors
-    /// Code 7 if there is no address that a port could lead to.
+    /// Code 7 if a port is asked for at an address of a family that the container lacks.
     pub fn host_ports(&self, result: &AddResult, ifname: &IfName) -> Result<Option<HostPorts>> {
-        if self.mappings.is_empty() {
+        let addresses = addresses(result, ifname);
+        if self.mappings.is_empty() || addresses.is_empty() {
             return Ok(None);
         }
-        let addresses = addresses(result, ifname)?;
         for (index, mapping) in self.mappings.iter().enumerate() {
             refuse_other_family(index, mapping, &addresses)?;
         }
@@ -92,24 +98,9 @@ impl Conf {
     }
 }
 
-/// The addresses of the container's interface. A result may tell those of loopback too, and up to version 0.2.0 it does not
-/// say which interface has which.
-///
-/// # Errors
-/// Code 7 if the result has none.
-pub fn addresses(result: &AddResult, ifname: &IfName) -> Result<Vec<IpNetwork>> {
-    let place = result.container_interface(ifname);
-    if place.is_none() && !result.interfaces.is_empty() {
-        return Err(Error::config(format!("prevResult has no interface {ifname} in a sandbox"))
-            .detail("host ports lead to the interface that CNI_IFNAME names"));
-    }
-    let own = result.ips.iter().filter(|ip| ip.interface.is_none() || ip.interface == place);
-    let addresses: Vec<_> = own.map(|ip| ip.address).filter(|a| can_be_reached(a.ip())).collect();
-    if addresses.is_empty() {
-        return Err(Error::config(format!("prevResult has no address of {ifname}"))
-            .detail("runtimeConfig.portMappings have nowhere to lead to"));
-    }
-    Ok(addresses)
+/// The addresses of the container's interface. A result may tell those of loopback too.
+pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpNetwork> {
+    result.ips_of(ifname).map(|ip| ip.address).filter(|a| can_be_reached(a.ip())).collect()
 }
 
 /// Whether others can send to an address without naming a link.
@@ -252,7 +243,7 @@ mod tests {
     }
 
     fn addresses_of(result: &AddResult) -> Vec<String> {
-        addresses(result, &eth0()).unwrap().iter().map(ToString::to_string).collect()
+        addresses(result, &eth0()).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -341,13 +332,16 @@ mod tests {
     }
 
     #[test]
-    fn a_result_without_an_address_to_lead_to_is_refused_only_if_there_are_mappings() {
-        let (empty, other) =
-            (AddResult::default(), result(&[("eth1", "/netns")], &[("10.1.0.5/24", Some(0))]));
+    fn without_an_address_to_lead_to_no_port_is_mapped() {
         let one = mapped(json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"})).unwrap();
-        for lacking in [&empty, &other] {
-            assert_eq!(one.host_ports(lacking, &eth0()).unwrap_err().code(), 7);
-            assert_eq!(conf(json!({})).unwrap().host_ports(lacking, &eth0()).unwrap(), None);
+        assert!(one.maps_ports() && !conf(json!({})).unwrap().maps_ports());
+        for lacking in [
+            AddResult::default(),
+            result(&[("eth1", "/netns")], &[("10.1.0.5/24", Some(0))]),
+            result(&[("eth0", "")], &[("10.1.0.5/24", Some(0))]),
+            result(&[], &[("127.0.0.1/8", None)]),
+        ] {
+            assert_eq!(one.host_ports(&lacking, &eth0()).unwrap(), None);
         }
     }
 

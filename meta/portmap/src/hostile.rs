@@ -25,7 +25,7 @@ pub fn configuration(input: &[u8]) {
     for result in [json::member(&document, "prevResult").unwrap_or(&usual), &usual] {
         let Ok(result) = AddResult::from_json(result, Version::LATEST) else { continue };
         let Ok(Some(ports)) = conf.host_ports(&result, &ifname) else { continue };
-        assert_eq!(ports.addresses, conf::addresses(&result, &ifname).unwrap());
+        assert_eq!(ports.addresses, conf::addresses(&result, &ifname));
         assert!(!ports.addresses.is_empty() && !ports.mappings.is_empty());
         assert!(ports.addresses.iter().all(|address| !address.ip().is_loopback()));
         assert!(ports.mappings.iter().all(|port| port.host_ip.is_none_or(|ip| !ip.is_multicast())));

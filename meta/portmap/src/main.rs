@@ -27,13 +27,16 @@ impl Plugin for Portmap {
             Firewall::open(call.conf.backend)?.install(&owner, &Rules::HostPorts(ports.clone()), undo)?;
             // Only now that the rules are there which keep the host's loopback addresses from others.
             localnet::admit(&ports)?;
+        } else if call.conf.maps_ports() {
+            let ifname = &call.at.ifname;
+            cni::warn(&format!("no port is mapped: prevResult has no address of {ifname}"));
         }
         Ok(result)
     }
 
     fn del(call: &Del<AsWritten>) -> Result<()> {
         let prev = call.net.prev.as_ref();
-        let addresses = prev.and_then(|prev| conf::addresses(prev, &call.at.ifname).ok()).unwrap_or_default();
+        let addresses = prev.map(|prev| conf::addresses(prev, &call.at.ifname)).unwrap_or_default();
         let sweep = Sweep::start().knowing(addresses.iter().map(|address| address.ip()));
         sweep.remove(&Owner::new(&call.net.name, &call.at), Kind::HostPorts)
     }

@@ -10,10 +10,8 @@ mod sysctl;
 
 use std::process::ExitCode;
 
-use cni::{
-    Add, AddResult, Attachment, Check, Code, Del, Failures, Gc, Plugin, Result, ResultExt, Status, Undo,
-};
-use iface::{Namespace, verify};
+use cni::{Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Status, Undo};
+use iface::Namespace;
 
 use attribute::Attribute;
 use backup::{Backup, Saved};
@@ -33,7 +31,7 @@ impl Plugin for Tuning {
         allowlist::permit(&conf.sysctls)?;
         let wanted = conf.attributes(&call.args)?;
         let mut result = call.net.prev.clone().unwrap_or_default();
-        report(&wanted, &mut result, &call.at)?;
+        report(&wanted, &mut result, &call.at.ifname);
 
         let sandbox = Namespace::open(&call.netns)?;
         for sysctl in &conf.sysctls {
@@ -90,12 +88,11 @@ impl Plugin for Tuning {
     }
 }
 
-/// Tells the new attributes in the result. One without any interface, as of before 0.3.0, has no room for them.
-fn report(wanted: &[Attribute], result: &mut AddResult, at: &Attachment) -> Result<()> {
-    if wanted.is_empty() || result.interfaces.is_empty() {
-        return Ok(());
-    }
-    let position = verify::position(result, at)?;
+/// Tells the new attributes in the result, if it lists the interface. Many a plugin lists the host's end only, and some
+/// do not say that the interface is in the container.
+fn report(wanted: &[Attribute], result: &mut AddResult, ifname: &IfName) {
+    let named = || result.interfaces.iter().position(|i| i.name == **ifname);
+    let Some(position) = result.container_interface(ifname).or_else(named) else { return };
     let interface = &mut result.interfaces[position];
     for attribute in wanted {
         match attribute {
@@ -104,7 +101,6 @@ fn report(wanted: &[Attribute], result: &mut AddResult, at: &Attachment) -> Resu
             _ => {}
         }
     }
-    Ok(())
 }
 
 #[global_allocator]

@@ -101,7 +101,7 @@ fn random_mac() -> Mac {
 
 /// The bridge is there, with the address that ADD reported and the modes that the configuration asks for.
 pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
-    let expected = prev.interfaces.iter().find(|i| i.sandbox.is_none() && i.name == *conf.bridge);
+    let expected = prev.host_interfaces().find(|i| i.name == *conf.bridge);
     let expected =
         expected.ok_or_else(|| Error::config(format!("prevResult does not list bridge {}", conf.bridge)))?;
     // The MTU of a bridge follows its ports'.

@@ -100,7 +100,7 @@ impl Plugin for Bridge {
         let bridge = bridge::verify(&host, &call.conf, &call.prev)?;
         if let Some(container) = port::verify(&host, &bridge, &sandbox, call)? {
             let position = verify::position(&call.prev, &call.at)?;
-            verify::addresses_and_routes(&sandbox, &container, &call.prev, position)?;
+            verify::addresses_and_routes(&sandbox, &container, &call.prev)?;
             rules::verify(call, position)?;
         }
         match &call.net.ipam {
@@ -144,7 +144,10 @@ fn report(
     let mut result = call.net.prev.clone().unwrap_or_default();
     result.interfaces.push(host.report(bridge));
     if port.adopted {
-        let position = result.container_interface(&call.at.ifname).unwrap_or(result.interfaces.len());
+        let listed = result.container_interface(&call.at.ifname);
+        let unlisted = port.container.as_ref().filter(|_| listed.is_none());
+        result.interfaces.extend(unlisted.map(|link| sandbox.report(link)));
+        let position = listed.unwrap_or(result.interfaces.len() - 1);
         return (result, position);
     }
     result.interfaces.push(host.report(&port.host));

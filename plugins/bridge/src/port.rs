@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cni::{Add, Check, Code, Del, Error, Failures, Result, Undo};
+use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Result, Undo};
 use iface::{Namespace, verify as shared, veth};
 use netlink::{BridgeVlan, Link, LinkChange, OperState, PortChange};
 
@@ -38,9 +38,8 @@ impl Port {
 
 /// The host-side interface that an earlier plugin of the chain made, if there is one (CONVENTIONS.md, "Chained Plugins").
 pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
-    let mut interfaces = call.net.prev.iter().flat_map(|prev| &prev.interfaces);
-    let last = interfaces
-        .rfind(|i| i.sandbox.as_deref().unwrap_or_default().is_empty() && i.name != *call.conf.bridge);
+    let mut interfaces = call.net.prev.iter().flat_map(AddResult::host_interfaces);
+    let last = interfaces.rfind(|i| i.name != *call.conf.bridge);
     let Some(interface) = last else { return Ok(None) };
     let link = host.nl.link(&interface.name)?;
     link.map(Some).ok_or_else(|| {
@@ -157,7 +156,7 @@ pub fn verify(
 /// Of the host-side interfaces that the result lists, the one that leads to the container.
 fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&Link>) -> Result<Link> {
     let mut ports = Vec::new();
-    for interface in call.prev.interfaces.iter().filter(|i| i.sandbox.is_none() && i.name != bridge.name) {
+    for interface in call.prev.host_interfaces().filter(|i| i.name != bridge.name) {
         ports.push(shared::interface(host, interface)?);
     }
     let leads_to = |port: &&Link| container.is_none_or(|c| !port.is("veth") || c.peer == Some(port.index));
@@ -172,7 +171,7 @@ pub fn release_adopted(host: &Namespace, call: &Del<RawConf>) -> Result<()> {
     let (Some(prev), Some(name)) = (&call.net.prev, call.conf.bridge()) else { return Ok(()) };
     let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
     let mut failures = Failures::new();
-    for interface in prev.interfaces.iter().filter(|i| i.sandbox.is_none() && i.name != *name) {
+    for interface in prev.host_interfaces().filter(|i| i.name != *name) {
         let link = failures.note(host.nl.link(&interface.name)).flatten();
         if let Some(port) = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index)) {
             failures.note(host.nl.change_link(&port, &LEAVE));

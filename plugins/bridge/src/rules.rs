@@ -53,7 +53,7 @@ pub fn verify(call: &Check<Conf>, position: usize) -> Result<()> {
         Firewall::open(how.backend)?.check(&owner, &rules)?;
     }
     let host_name = iface::veth::host_name(&call.net.name, &call.at);
-    let host = call.prev.interfaces.iter().find(|i| i.sandbox.is_none() && i.name == host_name);
+    let host = call.prev.host_interfaces().find(|i| i.name == host_name);
     if let Some(rules) = host.and_then(|host| spoof_check(conf, (host, &call.prev.interfaces[position]))) {
         Firewall::open(None)?.check(&owner, &rules)?;
     }

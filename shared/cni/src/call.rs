@@ -401,6 +401,20 @@ impl Document {
         prev.map(|prev| AddResult::from_json(prev, self.version)).transpose().context(|| "prevResult")
     }
 
+    /// A result as it is printed. One that nothing was changed of is handed on as it came in, also what only its maker
+    /// understands; the version is the configuration's.
+    ///
+    /// # Errors
+    /// As [`AddResult::to_json`].
+    pub(crate) fn written(&self, result: &AddResult, prev: Option<&AddResult>) -> Result<String> {
+        let unchanged = json::member(&self.json, "prevResult").filter(|_| prev == Some(result));
+        let Some(Value::Object(members)) = unchanged else { return result.to_json(self.version) };
+        let mut members = members.clone();
+        members.retain(|key, _| !key.eq_ignore_ascii_case("cniVersion"));
+        members.insert("cniVersion".to_owned(), self.version.as_str().into());
+        Ok(serde_json::to_string(&members)?)
+    }
+
     /// What this plugin's configuration says.
     pub(crate) fn raw<'de, R: Deserialize<'de>>(&'de self) -> Result<R> {
         json::decode(&self.json)

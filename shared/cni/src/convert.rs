@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::addr::{self, family};
-use crate::{AddResult, Code, Dns, Error, Interface, IpConfig, ResultExt, Route, Version, json};
+use crate::{AddResult, Code, Dns, Error, Interface, IpConfig, Route, Version, json};
 
 impl AddResult {
     /// The result as a version writes it, in JSON. What the version cannot say is left out.
@@ -42,23 +42,11 @@ impl AddResult {
             ))
             .detail("the runtime must hand a result over in the configuration's own version"));
         }
-        let read = if said < Version::V0_3_0 {
-            json::decode::<Pair>(value)?.into()
+        if said < Version::V0_3_0 {
+            Ok(json::decode::<Pair>(value)?.into())
         } else {
-            json::decode::<Lists>(value)?.into()
-        };
-        Self::check(read)
-    }
-
-    fn check(self) -> crate::Result<Self> {
-        let count = self.interfaces.len();
-        match self.ips.iter().find(|ip| ip.interface.is_some_and(|i| i >= count)) {
-            None => Ok(self),
-            Some(ip) => {
-                Err(Error::config(format!("address {} names an interface that is not listed", ip.address)))
-            }
+            Ok(json::decode::<Lists>(value)?.into())
         }
-        .context(|| "result")
     }
 
     /// The result with all that a version cannot say left out.

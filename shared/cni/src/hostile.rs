@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::plugin::answer;
 use crate::{
-    Add, AddResult, Attachment, Check, CniArgs, Code, Command, ContainerId, Del, Error, Gc, IfName, Net,
-    NetworkName, Plugin, PluginType, Result, Status, Undo, Version, addr, json,
+    Add, AddResult, Attachment, Check, CniArgs, Code, Command, ContainerId, Del, Error, Gc, IfName, IpConfig,
+    Net, NetworkName, Plugin, PluginType, Result, Status, Undo, Version, addr, json,
 };
 
 #[cfg(test)]
@@ -157,7 +157,9 @@ fn network(net: &Net) {
         ipam.find().ok().inspect(|file| one_component(file.file_name().unwrap().to_str().unwrap()));
     }
     if let Some(prev) = &net.prev {
-        assert!(prev.ips.iter().all(|ip| ip.interface.is_none_or(|i| i < prev.interfaces.len())));
+        assert!(prev.host_interfaces().count() <= prev.interfaces.len());
+        let named = |ip: &IpConfig| ip.interface.is_some_and(|i| i < prev.interfaces.len());
+        assert!(prev.ips_of("").all(|ip| !named(ip)) || prev.interfaces.iter().any(|i| i.name.is_empty()));
     }
 }
 

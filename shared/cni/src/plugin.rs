@@ -166,7 +166,7 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) 
     let call =
         Add { at: attachment(env)?, netns: env.netns(P::NEEDS_NETNS)?, args: env.args.clone(), net, conf };
     let mut undo = Undo::new();
-    let made = guarded(|| P::add(&call, &mut undo)?.to_json(document.version));
+    let made = guarded(|| document.written(&P::add(&call, &mut undo)?, call.net.prev.as_ref()));
     let delivered = made.and_then(|json| print(&json).context(|| "print the result"));
     match delivered {
         Ok(()) => {

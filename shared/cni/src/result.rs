@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::addr;
 
@@ -38,9 +38,21 @@ impl AddResult {
 
     /// The position of the interface of that name in the container.
     pub fn container_interface(&self, name: &str) -> Option<usize> {
-        self.interfaces
-            .iter()
-            .position(|i| i.name == name && i.sandbox.as_deref().is_some_and(|s| !s.is_empty()))
+        self.interfaces.iter().position(|i| i.is_in_container(name))
+    }
+
+    /// The addresses of the container's interface of that name. Many a plugin names none, or one that it does not list:
+    /// such an address is the container's.
+    pub fn ips_of(&self, name: &str) -> impl Iterator<Item = &IpConfig> {
+        self.ips.iter().filter(move |ip| match ip.interface.and_then(|i| self.interfaces.get(i)) {
+            Some(interface) => interface.is_in_container(name),
+            None => true,
+        })
+    }
+
+    /// The interfaces that are in the host's namespace.
+    pub fn host_interfaces(&self) -> impl DoubleEndedIterator<Item = &Interface> {
+        self.interfaces.iter().filter(|interface| interface.sandbox.is_none())
     }
 }
 
@@ -51,20 +63,32 @@ pub struct Interface {
     /// Its name.
     pub name: String,
     /// Its hardware address.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub mac: Option<String>,
     /// Its MTU in bytes. Since 1.1.0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
-    /// The path of the namespace it is in. None: the host's.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// The path of the namespace it is in. None: the host's, or its plugin does not say it.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub sandbox: Option<String>,
     /// The path of a socket, for interfaces that are one. Since 1.1.0.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub socket_path: Option<String>,
     /// The PCI device, for interfaces that are one. Since 1.1.0.
-    #[serde(rename = "pciID", skip_serializing_if = "Option::is_none")]
+    #[serde(rename = "pciID", skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub pci_id: Option<String>,
+}
+
+impl Interface {
+    /// Whether it is the container's interface of that name.
+    pub fn is_in_container(&self, name: &str) -> bool {
+        self.name == name && self.sandbox.is_some()
+    }
+}
+
+/// Plugins in Go write an empty string for what they leave out.
+fn unless_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
 
 /// An address.
@@ -76,7 +100,8 @@ pub struct IpConfig {
     /// The subnet's gateway.
     #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-    /// The position in [`AddResult::interfaces`] of the interface that has the address.
+    /// The position in [`AddResult::interfaces`] of the interface that has the address. It may be past their end: what
+    /// other plugins say is handed on as it is. See [`AddResult::ips_of`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interface: Option<usize>,
 }

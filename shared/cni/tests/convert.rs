@@ -118,16 +118,42 @@ fn a_result_as_go_programs_write_it_is_read() {
     });
     let result = AddResult::from_json(&json, Version::V0_3_1).unwrap();
     assert_eq!(result.ips[0].gateway, None);
+    assert_eq!(result.interfaces[0].mac, None);
     assert_eq!((result.ips[1].address.to_string().as_str(), result.ips[1].interface), ("10.0.0.3/24", None));
 }
 
 #[test]
-fn a_result_of_another_form_or_with_a_dangling_interface_is_refused() {
+fn an_address_without_an_interface_that_is_listed_is_the_containers() {
+    let json = json!({
+        "interfaces": [
+            { "name": "cali1", "sandbox": "" }, { "name": "eth0", "sandbox": "/n" }, { "name": "eth1", "sandbox": "/n" }
+        ],
+        "ips": [
+            { "address": "10.0.0.1/24", "interface": 0 },
+            { "address": "10.0.0.2/24", "interface": 1 },
+            { "address": "10.0.0.3/24", "interface": 2 },
+            { "address": "10.0.0.4/24", "interface": 3 },
+            { "address": "10.0.0.5/24", "interface": -1 },
+            { "address": "10.0.0.6/24" },
+        ],
+    });
+    let result = AddResult::from_json(&json, Version::V1_0_0).unwrap();
+    let of = |name| result.ips_of(name).map(|ip| ip.address.to_string()).collect::<Vec<_>>();
+    assert_eq!(of("eth0"), ["10.0.0.2/24", "10.0.0.4/24", "10.0.0.5/24", "10.0.0.6/24"]);
+    assert_eq!(of("cali1"), ["10.0.0.4/24", "10.0.0.5/24", "10.0.0.6/24"]);
+    assert_eq!(result.host_interfaces().map(|i| i.name.as_str()).collect::<Vec<_>>(), ["cali1"]);
+    let written = result.to_json(Version::V1_0_0).unwrap();
+    assert_eq!(
+        AddResult::from_json(&serde_json::from_str(&written).unwrap(), Version::V1_0_0).unwrap(),
+        result
+    );
+}
+
+#[test]
+fn a_result_of_another_form_or_with_a_wrong_address_is_refused() {
     let error = AddResult::from_json(&json!({ "cniVersion": "1.0.0" }), Version::V0_4_0).unwrap_err();
     assert_eq!(error.code(), 7);
     assert!(error.msg().contains("1.0.0") && error.msg().contains("0.4.0"), "{error}");
-    let dangling = json!({ "cniVersion": "1.0.0", "ips": [{ "address": "10.0.0.2/24", "interface": 3 }] });
-    assert_eq!(AddResult::from_json(&dangling, Version::V1_0_0).unwrap_err().code(), 7);
     let wrong = json!({ "ips": [{ "address": "10.0.0.2" }] });
     let error = AddResult::from_json(&wrong, Version::V1_0_0).unwrap_err();
     assert_eq!(error.code(), 6);

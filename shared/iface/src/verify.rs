@@ -37,13 +37,8 @@ pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
 ///
 /// # Errors
 /// What is missing.
-pub fn addresses_and_routes(
-    sandbox: &Namespace,
-    link: &Link,
-    prev: &AddResult,
-    position: usize,
-) -> Result<()> {
-    let own: Vec<_> = prev.ips.iter().filter(|ip| ip.interface.is_none_or(|i| i == position)).collect();
+pub fn addresses_and_routes(sandbox: &Namespace, link: &Link, prev: &AddResult) -> Result<()> {
+    let own: Vec<_> = prev.ips_of(&link.name).collect();
     let addresses = sandbox.nl.addresses(Some(link))?;
     if let Some(lost) = own.iter().find(|ip| !addresses.iter().any(|a| a.net == ip.address)) {
         return Err(missing(&format!("address {}", lost.address), link));
