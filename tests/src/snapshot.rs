@@ -16,8 +16,7 @@ const NO_SETTINGS: [&str; 3] = ["netfilter/nf_conntrack_count", "ipv4/route/flus
 
 /// Where plugins keep things. /run/netns and the lab's own folders are not theirs.
 const FOLDERS: [&str; 2] = ["/var/lib/cni", "/run"];
-const NOT_THEIRS: [&str; 5] =
-    ["/run/netns", "/run/original", "/run/lab/plugins", "/run/lab/cache", "/run/xtables.lock"];
+const NOT_THEIRS: [&str; 4] = ["/run/netns", "/run/original", "/run/lab/plugins", "/run/lab/cache"];
 
 impl Snapshot {
     pub(crate) fn take<'a>(namespaces: impl Iterator<Item = &'a Netns>) -> Self {
@@ -198,10 +197,11 @@ fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
 }
 
 fn collect(path: &Path, files: &mut Vec<String>) {
-    // Folders, where host-local goes on from, its lock and its index are the network's, not an attachment's.
+    // Folders, where host-local goes on from, its index, and the locks are the network's or the host's, not an attachment's.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let of_the_network = name.starts_with("last_reserved_ip.") || name == "lock" || name == ".index";
-    if of_the_network || NOT_THEIRS.iter().any(|other| path == Path::new(other)) {
+    let lock = name == "lock" || name.ends_with(".lock");
+    let of_the_network = name.starts_with("last_reserved_ip.") || name == ".index";
+    if lock || of_the_network || NOT_THEIRS.iter().any(|other| path == Path::new(other)) {
         return;
     }
     let shown = path.display();

@@ -51,7 +51,7 @@ pub fn assign(
     match conf.vlans.as_ref().filter(|vlans| vlans.access) {
         Some(vlans) => {
             // Held until the addresses are there: the last user's DEL looks at the same things.
-            let _lock = host.lock()?;
+            let _lock = vlan::lock()?;
             let gateway = vlan::ensure_gateway(host, bridge, vlans.native)?;
             result.interfaces.push(host.report(&gateway));
             ensure_addresses(host, &gateway, &wanted, conf)?;

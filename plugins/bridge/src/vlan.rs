@@ -3,6 +3,9 @@
 //! It is a veth pair, as the reference makes it: `BRIDGE.VLAN` with the address, and a port of the bridge that belongs
 //! to the VLAN. It is made by the first attachment that needs it, and goes with the VLAN's last one.
 
+use std::time::Duration;
+
+use cni::lock::Lock;
 use cni::{Error, IfName, Result};
 use iface::{Namespace, veth};
 use netlink::{Link, Peer, Veth};
@@ -10,7 +13,18 @@ use netlink::{Link, Peer, Veth};
 use crate::conf::{RawConf, Vlans};
 use crate::port;
 
-/// Finds the interface or makes it. The caller holds the namespace's lock.
+/// How long to wait for those that look at gateways and change them, which takes each of them milliseconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Keeps other plugins from making and deleting gateways. None: this host has no place for a lock.
+///
+/// # Errors
+/// Code 11 if they do not end in time.
+pub fn lock() -> Result<Option<Lock>> {
+    Lock::acquire("vlan-gateways", PATIENCE)
+}
+
+/// Finds the interface or makes it. The caller holds the [`lock`].
 pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> {
     let name = gateway_name(&bridge.name, id)?;
     let gateway = match host.nl.link(&name)? {
@@ -47,7 +61,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
 pub fn remove_unused_gateway(host: &Namespace, conf: &RawConf) -> Result<()> {
     let (Some(name), Some(id)) = (conf.bridge(), conf.vlan()) else { return Ok(()) };
     let Ok(gateway_name) = gateway_name(&name, id) else { return Ok(()) };
-    let _lock = host.lock()?;
+    let _lock = lock()?;
     let (Some(bridge), Some(gateway)) = (host.nl.link(&name)?, host.nl.link(&gateway_name)?) else {
         return Ok(());
     };

@@ -12,10 +12,11 @@ mod tool;
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use cni::lock::Lock;
 use cni::{Code, Error, Failures, Result, ResultExt};
 use netlink::xtables;
-use netns::{Lock, NetNs};
 
 use crate::leftovers::Whose;
 use crate::owner::Owner;
@@ -27,6 +28,12 @@ pub(crate) use script::{HAIRPIN, HOSTPORTS, SHARED, chain, is_own};
 
 /// How often to try again because another writer came between listing and changing.
 const TRIES: usize = 4;
+
+/// The lock of those that change rules by iptables.
+const LOCK: &str = "iptables";
+
+/// How long to wait for it. A hundred containers at once on a slow machine take turns for half a minute.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The tools of a family.
 #[derive(Clone, Debug)]
@@ -177,19 +184,21 @@ fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -> R
 }
 
 /// Keeps other plugins from changing rules by iptables. A tool holds it until it ends, also if the plugin that started it is
-/// killed.
-fn lock() -> Result<Lock> {
-    let lock = NetNs::current()?.lock()?;
-    lock.pass_on()?;
+/// killed. None: this host has no place for a lock.
+fn lock() -> Result<Option<Lock>> {
+    let lock = Lock::acquire(LOCK, PATIENCE)?;
+    if let Some(lock) = &lock {
+        lock.pass_on()?;
+    }
     Ok(lock)
 }
 
 /// Waits for tools that are still at work, whose plugin may have been killed.
 ///
 /// # Errors
-/// If the namespace cannot be looked at.
+/// Code 11 if they do not end in time.
 pub(crate) fn settle() -> Result<()> {
-    Ok(NetNs::current()?.lock().map(drop)?)
+    Lock::acquire(LOCK, PATIENCE).map(drop)
 }
 
 /// Lists what is there, and makes the difference, while no other plugin does the same: the caller holds the lock.

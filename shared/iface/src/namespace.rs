@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use cni::{Code, Error, Result, ResultExt};
 use netlink::{Link, Netlink};
-use netns::{Lock, NetNs};
+use netns::NetNs;
 use nix::libc;
 
 /// The host's namespace or a container's. Clones share the descriptors.
@@ -84,14 +84,6 @@ impl Namespace {
     pub fn permits_attachments(&self) -> Result<()> {
         self.ns.enter(|| ()).code(Code::NotAvailable)?;
         self.nl.may_change_links().code(Code::NotAvailable)
-    }
-
-    /// Waits for other plugins that change what all attachments of the namespace share, and keeps them waiting.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn lock(&self) -> Result<Lock> {
-        Ok(self.ns.lock()?)
     }
 
     /// Runs a closure inside.

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::statfs::fstatfs;
@@ -102,18 +101,6 @@ impl NetNs {
         Ok(value)
     }
 
-    /// Waits until no other process holds the lock of this namespace, and holds it until dropped. The lock is
-    /// flock(2) on the namespace itself, so it needs no file and dies with its holder.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn lock(&self) -> Result<Lock, Error> {
-        // Opened anew: a lock belongs to an open file, and would not exclude another one of this process.
-        let file = File::open(&self.path).map_err(|e| self.failed("open", e))?;
-        file.lock().map_err(|e| self.failed("lock", e))?;
-        Ok(Lock { file, path: self.path.clone() })
-    }
-
     fn failed(&self, operation: &'static str, cause: io::Error) -> Error {
         Error::new(operation, &self.path, cause)
     }
@@ -148,26 +135,6 @@ fn not_a_namespace() -> io::Error {
 impl AsFd for NetNs {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-}
-
-/// Held while something that all attachments of a host share is looked at and changed, see [`NetNs::lock`].
-#[derive(Debug)]
-#[must_use = "it is released at once otherwise"]
-pub struct Lock {
-    file: File,
-    path: PathBuf,
-}
-
-impl Lock {
-    /// Passes it on to the programs that are started while it is held: it is free only when they have ended as well,
-    /// even if this process is killed meanwhile.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn pass_on(&self) -> Result<(), Error> {
-        let passed = fcntl(&self.file, FcntlArg::F_SETFD(FdFlag::empty()));
-        passed.map(drop).map_err(|e| Error::new("pass on the lock of", &self.path, e.into()))
     }
 }
 
@@ -302,26 +269,5 @@ mod tests {
         for _ in 0..2 {
             assert_eq!(told.recv_timeout(std::time::Duration::from_secs(60)), Ok(true));
         }
-    }
-
-    #[test]
-    fn only_one_holds_the_lock_of_a_namespace() {
-        isolated(|_| {
-            let here = NetNs::open(Path::new(&format!("/proc/{}/ns/net", nix::unistd::gettid()))).unwrap();
-            let path = here.path().to_owned();
-            let held = here.lock().unwrap();
-            let (tell, told) = mpsc::channel();
-            let other = thread::spawn(move || {
-                let there = NetNs::open(&path).unwrap();
-                tell.send("waits").unwrap();
-                let _lock = there.lock().unwrap();
-                tell.send("holds").unwrap();
-            });
-            assert_eq!(told.recv().unwrap(), "waits");
-            assert!(told.try_recv().is_err());
-            drop(held);
-            assert_eq!(told.recv().unwrap(), "holds");
-            other.join().unwrap();
-        });
     }
 }

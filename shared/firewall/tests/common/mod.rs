@@ -11,11 +11,15 @@ use std::time::Duration;
 use cni::{Attachment, ContainerId, IfName, NetworkName, Undo};
 use firewall::{Conditions, Firewall, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
 use netns::NetNs;
+use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-/// Puts the test's thread into a new network namespace.
+/// Puts the test's thread into a new network namespace, and gives it a `/run` of its own, where the locks are.
 pub fn lab() {
-    unshare(CloneFlags::CLONE_NEWNET).expect("tests run as root");
+    unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("tests run as root");
+    const NONE: Option<&str> = None;
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).expect("make mounts private");
+    mount(NONE, "/run", Some("tmpfs"), MsFlags::empty(), Some("mode=755")).expect("mount a tmpfs");
     run("ip link set lo up");
 }
 

@@ -118,7 +118,7 @@ fn descriptors_that_the_runtime_closed_are_dev_null_in_plugin_and_delegate() {
     without("<&-").add().refused(6, "");
 }
 
-/// They hold the lock of the namespace, so that it is free only when they have ended, and nothing else.
+/// They hold the lock of the iptables tools, so that it is free only when they have ended, and nothing else.
 #[test]
 fn an_iptables_tool_gets_three_descriptors_and_the_lock() {
     beyond_reference!("nothing-left");
@@ -132,7 +132,7 @@ fn an_iptables_tool_gets_three_descriptors_and_the_lock() {
     let prev = call.add().ok_result();
     for tool in ["iptables-restore", "ip6tables-restore"] {
         let (lock, others): (Vec<_>, Vec<_>) =
-            noted("fds", tool).into_iter().partition(|fd| fd.contains("-> net:["));
+            noted("fds", tool).into_iter().partition(|fd| fd.ends_with("-> /run/ferrule/iptables.lock"));
         assert!(lock.len() == 1 && others.len() == given(&[]).len(), "{lock:?} {others:?}");
         assert_eq!(noted("signals", tool), signals());
     }

@@ -2,5 +2,6 @@
 
 mod capabilities;
 mod descriptors;
+mod locks;
 mod modes;
 mod user_namespace;

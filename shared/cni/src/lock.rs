@@ -1,0 +1,257 @@
+//! Locks between the plugins of a host, which nobody but root can hold.
+//!
+//! A lock that others can take is a lock with which others can stop every container's start and end: flock(2) needs no
+//! more than a file that can be opened for reading. So these are on files of mode 600 in a directory of mode 700.
+
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::OFlag;
+use nix::libc;
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::geteuid;
+
+use crate::{Code, Error, Result, file};
+
+/// Where the files are. They are empty and stay, one for each lock's name, until the host is started anew.
+const DIRECTORY: &str = "/run/ferrule";
+
+/// What is locked where there is no such directory. Everybody can open it.
+const NAMESPACE: &str = "/proc/thread-self/ns/net";
+
+/// How long to wait for a lock that everybody can take.
+const PUBLIC_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long to sleep between two tries, as a part of the time waited so far: a holder that is soon done is soon
+/// followed, and a hundred that wait for long leave the processor to the holder.
+const PAUSE_SHARE: u32 = 8;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// A lock that is held until it is dropped. It dies with its holder, and with the programs that it was passed on to.
+#[derive(Debug)]
+#[must_use = "it is released at once otherwise"]
+pub struct Lock {
+    file: File,
+}
+
+impl Lock {
+    /// Takes the lock of a name, such as `iptables`, and waits for its holder up to `patience`. A process that takes it twice
+    /// waits for itself.
+    ///
+    /// Where root has no directory of its own in `/run` (it is read-only, full, missing, or another user's), the
+    /// network namespace itself is locked. Everybody can do that, so it is waited for at most 5 seconds.
+    /// None: there was no lock to be had by then, and the caller has to do without.
+    ///
+    /// # Errors
+    /// Code 11 if others have held it for all of `patience`; 5 for what is no property of the host: descriptors or memory run out.
+    pub fn acquire(name: &str, patience: Duration) -> Result<Option<Self>> {
+        let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
+        let failed = |e: &io::Error| Error::io(format!("lock {}", path.display()), e);
+        match private(&path, Instant::now() + patience) {
+            Ok(file) => Ok(Some(Self { file })),
+            Err(e) if e.kind() == ErrorKind::TimedOut => {
+                let text = format!("lock {}: others have held it for {patience:?}", path.display());
+                Err(Error::new(Code::TryAgainLater, text)
+                    .detail(format!("`fuser -v {}` shows which processes do", path.display())))
+            }
+            Err(e) if is_the_hosts_way(&e) => public().map_err(|e| failed(&e)),
+            Err(e) => Err(failed(&e)),
+        }
+    }
+
+    /// Passes it on to the programs that are started while it is held: it is free only when they have ended as well,
+    /// even if this process is killed meanwhile.
+    ///
+    /// # Errors
+    /// Code 5 if the kernel refuses.
+    pub fn pass_on(&self) -> Result<()> {
+        fcntl_setfd(&self.file, FdFlags::empty()).map_err(|e| Error::io("pass on a lock", &e.into()))
+    }
+}
+
+/// Whether an error tells that this host lets nobody have files of his own in the directory. All plugins find the same then,
+/// and lock the namespace.
+fn is_the_hosts_way(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    matches!(
+        number,
+        Some(
+            libc::ENOENT
+                | libc::ENOTDIR
+                | libc::EROFS
+                | libc::EACCES
+                | libc::EPERM
+                | libc::ENOSPC
+                | libc::EDQUOT
+                | libc::ENOSYS
+        )
+    ) || file::is_irregular(error)
+}
+
+fn private(path: &Path, deadline: Instant) -> io::Result<File> {
+    loop {
+        let file = open(path)?;
+        if !wait(&file, deadline)? {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        // Who removed it meanwhile took the lock of those that come later with it.
+        if is_still(path, &file)? {
+            return Ok(file);
+        }
+    }
+}
+
+/// Locks the namespace. None: others have held that for all the time that they may have.
+fn public() -> io::Result<Option<Lock>> {
+    let file = File::open(NAMESPACE)?;
+    let locked = wait(&file, Instant::now() + PUBLIC_PATIENCE)?;
+    Ok(locked.then_some(Lock { file }))
+}
+
+/// Opens the file of a lock, and makes it if it is missing.
+fn open(path: &Path) -> io::Result<File> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+        return Err(ErrorKind::InvalidInput.into());
+    };
+    let dir = match open_directory(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            match DirBuilder::new().mode(0o700).create(dir) {
+                // Another plugin was faster.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                made => made?,
+            }
+            open_directory(dir)?
+        }
+        opened => opened?,
+    };
+    only_mine(file::open_in(&dir, name, OFlag::O_RDONLY | OFlag::O_CREAT)?)
+}
+
+fn open_directory(path: &Path) -> io::Result<File> {
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    only_mine(File::options().read(true).custom_flags(flags).open(path)?)
+}
+
+/// Nobody else may have it open, now or later.
+fn only_mine(file: File) -> io::Result<File> {
+    let found = file.metadata()?;
+    let mine = found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
+    if mine { Ok(file) } else { Err(io::Error::from_raw_os_error(libc::EACCES)) }
+}
+
+/// Whether a path leads to an open file.
+fn is_still(path: &Path, file: &File) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(now) => file.metadata().map(|then| (now.dev(), now.ino()) == (then.dev(), then.ino())),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// Locks a file; false if others hold it until the deadline. The kernel's own wait for it has no deadline but a signal.
+fn wait(file: &File, deadline: Instant) -> io::Result<bool> {
+    let begun = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(true),
+            Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => {}
+            Err(TryLockError::Error(e)) => return Err(e),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        let now = Instant::now();
+        let Some(left) = deadline.checked_duration_since(now) else { return Ok(false) };
+        let pause = ((now - begun) / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        thread::sleep(pause.min(left));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(600);
+
+    fn take(path: &Path, patience: Duration) -> io::Result<File> {
+        private(path, Instant::now() + patience)
+    }
+
+    #[test]
+    fn only_one_holds_a_lock_and_the_next_one_gets_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own/one.lock");
+        let held = take(&path, LONG).unwrap();
+        let (tell, told) = mpsc::channel();
+        let there = path.clone();
+        let other = thread::spawn(move || {
+            tell.send("waits").unwrap();
+            let _lock = take(&there, LONG).unwrap();
+            tell.send("holds").unwrap();
+        });
+        assert_eq!(told.recv().unwrap(), "waits");
+        assert!(told.try_recv().is_err());
+        take(&dir.path().join("own/two.lock"), LONG).unwrap();
+        drop(held);
+        assert_eq!(told.recv().unwrap(), "holds");
+        other.join().unwrap();
+    }
+
+    #[test]
+    fn a_lock_that_is_not_released_is_waited_for_until_the_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own/one.lock");
+        let _held = take(&path, LONG).unwrap();
+        assert_eq!(take(&path, Duration::ZERO).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert_eq!(take(&path, Duration::from_millis(30)).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_file_that_is_removed_gets_the_one_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own/one.lock");
+        let before = take(&path, LONG).unwrap();
+        let there = path.clone();
+        let (tell, told) = mpsc::channel();
+        let other = thread::spawn(move || {
+            tell.send(()).unwrap();
+            take(&there, LONG).unwrap()
+        });
+        told.recv().unwrap();
+        fs::remove_dir_all(dir.path().join("own")).unwrap();
+        drop(before);
+        let held = other.join().unwrap();
+        assert!(is_still(&path, &held).unwrap());
+        assert_eq!(take(&path, Duration::ZERO).unwrap_err().kind(), ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn what_others_can_open_or_lead_elsewhere_is_not_locked() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("own");
+        let path = own.join("one.lock");
+        drop(take(&path, LONG).unwrap());
+        assert_eq!(fs::metadata(&own).unwrap().mode() & 0o777, 0o700);
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        for (what, mode) in [(&path, 0o604), (&own, 0o755), (&own, 0o777)] {
+            let before = fs::metadata(what).unwrap().permissions();
+            fs::set_permissions(what, Permissions::from_mode(mode)).unwrap();
+            assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()), "{} {mode:o}", what.display());
+            fs::set_permissions(what, before).unwrap();
+        }
+        fs::rename(&path, own.join("elsewhere")).unwrap();
+        symlink("elsewhere", &path).unwrap();
+        assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()));
+        fs::rename(&own, dir.path().join("elsewhere")).unwrap();
+        symlink("elsewhere", &own).unwrap();
+        assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()));
+        assert!(is_the_hosts_way(&take(Path::new("/proc/ferrule/one.lock"), LONG).unwrap_err()));
+    }
+}

@@ -1,0 +1,158 @@
+//! Whoever has no privileges holds all locks that he can, for as long as he likes.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use suite::{Call, Feature, Lab, beyond_reference};
+
+/// The namespace of the lab's host, and what files plugins leave where everybody gets.
+const NAMESPACE: &str = "/proc/self/ns/net";
+const PLACES: [&str; 2] = ["/run/ferrule", "/run/xtables.lock"];
+
+/// A process of user nobody that holds a lock.
+struct Holder(Child);
+
+impl Holder {
+    /// None: nobody may not open the file.
+    fn of(path: &Path) -> Option<Self> {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
+        command.args(["flock", "--exclusive", "--no-fork"]).arg(path);
+        command
+            .args(["sh", "-c", "echo held; exec sleep infinity"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let this = Self(child);
+        (line == "held\n").then_some(this)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Holds all that can be held.
+fn hold_all() -> Vec<Holder> {
+    let mut paths = vec![PathBuf::from(NAMESPACE)];
+    PLACES.iter().for_each(|place| collect(Path::new(place), &mut paths));
+    let holders: Vec<_> = paths.iter().filter_map(|path| Holder::of(path)).collect();
+    assert!(!holders.is_empty(), "everybody can open {NAMESPACE}");
+    holders
+}
+
+fn collect(path: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(what) = fs::symlink_metadata(path) else { return };
+    found.push(path.to_owned());
+    if what.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            collect(&entry.unwrap().path(), found);
+        }
+    }
+}
+
+/// With rules by a backend; also with the gateway of a VLAN, where the kernel knows VLANs.
+fn bridge(lab: &Lab, backend: &str) -> Call {
+    lab.fake_plugin(
+        "fixed",
+        r#"[ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.2/24"}]}'"#,
+    );
+    lab.plugin("bridge").config(json!({
+        "bridge": "br0", "isGateway": true, "ipMasq": true, "ipMasqBackend": backend,
+        "vlan": Feature::BridgeVlanFiltering.is_there().then_some(5), "ipam": {"type": "fixed"},
+    }))
+}
+
+fn portmap(lab: &Lab, backend: &str, prev: &Value) -> Call {
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let keys = json!({"backend": backend, "prevResult": prev, "runtimeConfig": {"portMappings": ports}});
+    lab.plugin("portmap").config(keys)
+}
+
+#[test]
+fn an_unprivileged_process_that_holds_all_the_locks_it_can_keeps_no_plugin_waiting() {
+    beyond_reference!("nothing-left");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        // All files are there.
+        let call = bridge(&lab, backend).on(&pod);
+        let prev = call.add().ok_result();
+        let ports = portmap(&lab, backend, &prev).on(&pod);
+        ports.add().ok_result();
+        let holders = hold_all();
+
+        ports.del().ok();
+        ports.gc(&[]).ok();
+        ports.add().ok_result();
+        ports.gc(&[]).ok();
+        call.del().ok();
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        call.gc(&[]).ok();
+        drop(holders);
+        call.del().ok();
+    }
+}
+
+#[test]
+fn a_failed_add_is_rolled_back_whoever_holds_a_lock() {
+    beyond_reference!("nothing-left");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = bridge(&lab, backend).on(&pod);
+        call.add().ok_result();
+        call.del().ok();
+        let before = lab.snapshot();
+        let holders = hold_all();
+        // Nobody reads the result.
+        let deaf = call.clone().under(&["sh".into(), "-c".into(), "exec >/dev/full; exec \"$0\"".into()]);
+        assert_eq!(deaf.add().exit, Some(1), "{backend}");
+        lab.snapshot().assert_same(&before);
+        drop(holders);
+    }
+}
+
+/// Where there is no place that is root's alone, the namespace is locked: that can be held, but not for long.
+#[test]
+fn without_a_place_for_locks_nobody_waits_without_end() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bridge(&lab, "nftables").on(&pod);
+    lab.host().sh("rm -rf /run/ferrule; touch /run/ferrule");
+    let holders = hold_all();
+    call.add().ok_result();
+    call.del().ok();
+    drop(holders);
+    // Others may have made it, for whom it is theirs.
+    lab.host().sh("rm /run/ferrule; install -d -o 65534 -m 777 /run/ferrule");
+    call.add().ok_result();
+    call.del().ok();
+    assert_eq!(fs::read_dir("/run/ferrule").unwrap().count(), 0);
+}
+
+#[test]
+fn the_files_of_locks_are_roots_alone() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call =
+        bridge(&lab, "iptables").on(&pod).under(&["sh".into(), "-c".into(), "umask 0; exec \"$0\"".into()]);
+    call.add().ok_result();
+    call.del().ok();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    assert_eq!(mode(Path::new("/run/ferrule")), 0o700);
+    let files: Vec<_> = fs::read_dir("/run/ferrule").unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!files.is_empty() && files.iter().all(|file| mode(file) == 0o600), "{files:?}");
+}
