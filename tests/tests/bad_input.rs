@@ -312,6 +312,12 @@ fn listing(ifname: &str) -> Value {
     json!({"cniVersion": "1.0.0", "interfaces": [{"name": ifname, "sandbox": "/run/netns/pod"}]})
 }
 
+/// The configuration with members that a map cannot hold.
+fn twice(call: Call, members: &str) -> Call {
+    let document = String::from_utf8(call.input()).unwrap();
+    call.stdin(format!("{{{members}, {}", &document[1..]))
+}
+
 fn sysctl(call: Call, key: &str, value: &str) -> Call {
     call.config(json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1", key: value}}))
 }
@@ -342,6 +348,10 @@ fn sysctls_of_tuning() {
         Bad("a value out of the kernel's range", 7, "65536", |c| sysctl(c, "net.ipv4.ip_default_ttl", "65536")),
         Bad("a value that is a number", 6, "sysctl.net.core.somaxconn", |c| c.config(json!({"sysctl": {"net.core.somaxconn": 1}}))),
         Bad("a list", 6, "sysctl", |c| c.config(json!({"sysctl": ["net.core.somaxconn=1"]}))),
+        Bad("a key that is given twice", 7, "sysctl: \"net.core.somaxconn\" is given twice", |c| twice(c, r#""sysctl": {"net.core.somaxconn": "1", "net.core.somaxconn": "1"}"#)),
+        Bad("a key of the call that is given twice", 7, "args.cni.sysctl: \"net.core.somaxconn\"", |c| twice(c, r#""args": {"CNI": {"sysctl": {"net.core.somaxconn": "1", "net.core.somaxconn": "2"}}}"#)),
+        Bad("two spellings with one value", 7, "net/core/somaxconn", |c| c.config(json!({"sysctl": {"net.core.somaxconn": "1", "net/core/somaxconn": "1"}}))),
+        Bad("IFNAME and the interface's name", 7, "conf.eth0.arp_filter", |c| c.config(json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.ipv4.conf.eth0.arp_filter": "0"}}))),
         Bad("two spellings with two values", 7, "net/core/somaxconn", |c| c.config(json!({"sysctl": {"net.core.somaxconn": "1", "net/core/somaxconn": "2"}}))),
         Bad("a sysctl that there is not", 2, "net.core.nonesuch", |c| sysctl(c, "net.core.nonesuch", "1")),
         Bad("an interface that there is not", 2, "conf/eth7/forwarding", |c| sysctl(c, "net.ipv4.conf.eth7.forwarding", "1")),

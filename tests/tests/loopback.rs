@@ -1,4 +1,4 @@
-use serde_json::Value;
+use serde_json::{Value, json};
 use suite::{Lab, Netns};
 
 #[test]
@@ -31,4 +31,20 @@ fn del_takes_the_loopback_interface_down() {
 fn is_up(netns: &Netns) -> bool {
     let lo = netns.link("lo").unwrap();
     lo["flags"].as_array().unwrap().contains(&Value::from("UP"))
+}
+
+#[test]
+fn arguments_that_nobody_reads_are_passed_over() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({"cniVersion": "1.0.0", "ips": [{"address": "127.0.0.1/8"}]});
+    for args in ["none", "COLOUR=red", ";;", "=", "IgnoreUnknown=maybe"] {
+        for plugin in ["loopback", "portmap"] {
+            let call =
+                lab.plugin(plugin).ifname("lo").on(&pod).args(args).config(json!({"prevResult": prev}));
+            call.add().ok_result();
+            call.check(&prev).ok();
+            call.del().ok();
+        }
+    }
 }

@@ -14,6 +14,7 @@ mod host_local;
 mod iptables_hosts;
 mod lab;
 mod loopback;
+mod mistyped;
 mod portmap;
 mod reliability;
 mod tuning;

@@ -1,17 +1,12 @@
-//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). No I/O.
+//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). DEL and GC need nothing of it. No I/O.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
 
-use cni::{AddResult, Error, IfName, Result, addr, json};
+use cni::{AddResult, AsWritten, Error, IfName, Result, addr};
 use firewall::{Backend, ChainName, Conditions, HostPort, HostPorts, Mark, SourceNat};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
-use serde_json::Value;
-
-/// The configuration before anybody looked into it. DEL and GC need nothing of it, so nothing in it can stop them.
-#[derive(Debug, Deserialize)]
-pub struct AsWritten(Value);
 
 /// The configuration as written.
 #[derive(Debug, Deserialize)]
@@ -123,8 +118,8 @@ fn refuse_other_family(index: usize, mapping: &HostPort, addresses: &[IpNetwork]
 impl TryFrom<AsWritten> for Conf {
     type Error = Error;
 
-    fn try_from(AsWritten(json): AsWritten) -> Result<Self> {
-        let raw: RawConf = json::decode(&json)?;
+    fn try_from(raw: AsWritten) -> Result<Self> {
+        let raw: RawConf = raw.decode()?;
         let conditions = Conditions::parse(&raw.conditions_v4, &raw.conditions_v6).map_err(Error::config)?;
         let mark = mark(&raw)?;
         Ok(Self {
@@ -208,12 +203,12 @@ fn at(index: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn conf(keys: Value) -> Result<Conf> {
-        AsWritten(keys).try_into()
+        AsWritten::from(keys).try_into()
     }
 
     fn mapped(mapping: Value) -> Result<Conf> {

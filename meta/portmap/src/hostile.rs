@@ -1,9 +1,9 @@
 //! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
 
-use cni::{AddResult, IfName, Version, json};
+use cni::{AddResult, AsWritten, IfName, Version, json};
 use firewall::{Mark, Rules};
 
-use crate::conf::{self, AsWritten, Conf};
+use crate::conf::{self, Conf};
 
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]

@@ -7,8 +7,8 @@ mod localnet;
 
 use std::process::ExitCode;
 
-use cni::{Add, AddResult, Check, Del, Error, Gc, Plugin, Result, Status, Undo};
-use conf::{AsWritten, Conf};
+use cni::{Add, AddResult, AsWritten, Check, Del, Error, Gc, Plugin, Result, Status, Undo};
+use conf::Conf;
 use firewall::{Firewall, Kind, Owner, Rules, Sweep};
 
 struct Portmap;

@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cni::{CniArgs, Error, Result, json};
+use cni::{AsWritten, CniArgs, Error, Result, json};
 use iface::unicast_mac;
 use netlink::Mac;
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::attribute::Attribute;
 use crate::sysctl::{Key, Sysctl};
@@ -15,19 +14,20 @@ use crate::sysctl::{Key, Sysctl};
 /// Where the reference keeps what it has to restore.
 const DATA_DIR: &str = "/run/cni/tuning";
 
-/// The configuration as written. Only [`RawConf::data_dir`] is looked at by DEL and GC: whatever else is wrong with
-/// it, attributes are restored.
-#[derive(Debug, Deserialize)]
-pub struct RawConf(Value);
+/// `dataDir`, the directory of what has to be restored.
+///
+/// # Errors
+/// Code 6 if it is no text, 7 if it cannot be a path.
+pub fn data_dir(raw: &AsWritten) -> Result<PathBuf> {
+    json::directory(raw.member("dataDir"), "dataDir", DATA_DIR)
+}
 
-impl RawConf {
-    /// `dataDir`, the directory of what has to be restored.
-    ///
-    /// # Errors
-    /// Code 6 if it is no text, 7 if it cannot be a path.
-    pub fn data_dir(&self) -> Result<PathBuf> {
-        json::directory(json::member(&self.0, "dataDir"), "dataDir", DATA_DIR)
-    }
+/// The same for DEL and GC, which look where ADD puts things by default if it is not said.
+pub fn data_dir_or_default(raw: &AsWritten) -> PathBuf {
+    data_dir(raw).unwrap_or_else(|error| {
+        cni::warn(&format!("{}; {DATA_DIR} is looked into", error.msg()));
+        DATA_DIR.into()
+    })
 }
 
 /// What may be written at the top, and under `args.cni`.
@@ -91,16 +91,16 @@ impl Conf {
     }
 }
 
-impl TryFrom<RawConf> for Conf {
+impl TryFrom<AsWritten> for Conf {
     type Error = Error;
 
-    fn try_from(raw: RawConf) -> Result<Self> {
-        let data_dir = raw.data_dir()?;
+    fn try_from(raw: AsWritten) -> Result<Self> {
+        let data_dir = data_dir(&raw)?;
         if !data_dir.is_absolute() {
             return Err(Error::config(format!("dataDir {data_dir:?} is not an absolute path")));
         }
-        let network: Settings = json::decode(&raw.0)?;
-        let OfCall { args: Args { cni: call }, runtime_config } = json::decode(&raw.0)?;
+        let network: Settings = raw.decode()?;
+        let OfCall { args: Args { cni: call }, runtime_config } = raw.decode()?;
         let mac_of_call = mac("runtimeConfig.mac", &runtime_config.mac)?.or(mac("args.cni.mac", &call.mac)?);
         Ok(Self {
             data_dir,
@@ -144,9 +144,10 @@ fn read_sysctls(place: &str, written: BTreeMap<String, String>) -> Result<BTreeM
             let text = format!("{place}: {sysctl} has a line end or another control character in its value");
             return Err(Error::config(text));
         }
-        let earlier = all.insert(sysctl.key.segments().to_vec(), sysctl.clone());
-        if let Some(other) = earlier.filter(|other| other.value != sysctl.value) {
-            return Err(Error::config(format!("{place}: {other} and {sysctl} contradict each other")));
+        if let Some(other) = all.insert(sysctl.key.segments().to_vec(), sysctl.clone()) {
+            return Err(Error::config(format!(
+                "{place}: {other} and {sysctl} are the same sysctl, given twice"
+            )));
         }
     }
     Ok(all)
@@ -154,12 +155,12 @@ fn read_sysctls(place: &str, written: BTreeMap<String, String>) -> Result<BTreeM
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn conf(document: Value) -> Result<Conf> {
-        Conf::try_from(RawConf(document))
+        Conf::try_from(AsWritten::from(document))
     }
 
     fn shown(conf: &Conf, args: &str) -> Vec<String> {
@@ -230,18 +231,21 @@ mod tests {
     }
 
     #[test]
-    fn one_sysctl_written_twice_must_have_one_value() {
-        let twice = |value: &str| conf(json!({ "sysctl": { "net.a.b": "1", "net/a/b": value } }));
-        assert_eq!(twice("1").unwrap().sysctls.len(), 1);
-        let error = twice("2").unwrap_err();
-        assert_eq!(error.code(), 7);
-        assert!(error.msg().contains("net.a.b = \"1\" and net/a/b = \"2\""), "{error}");
+    fn one_sysctl_in_two_spellings_is_refused_also_with_one_value() {
+        for value in ["1", "2"] {
+            let error = conf(json!({ "sysctl": { "net.a.b": "1", "net/a/b": value } })).unwrap_err();
+            assert_eq!(error.code(), 7);
+            let words = format!("net.a.b = \"1\" and net/a/b = {value:?} are the same sysctl");
+            assert!(error.msg().contains(&words), "{error}");
+        }
     }
 
     #[test]
-    fn del_needs_the_directory_only() {
-        let raw = RawConf(json!({ "dataDir": "/x", "mtu": "large", "mac": 5, "sysctl": [] }));
-        assert_eq!(raw.data_dir().unwrap(), PathBuf::from("/x"));
-        assert_eq!(RawConf(json!({ "dataDir": 5 })).data_dir().unwrap_err().code(), 6);
+    fn del_needs_the_directory_only_and_looks_into_the_default_one_if_it_is_mistyped() {
+        let of = |document: Value| data_dir_or_default(&AsWritten::from(document));
+        let wrong = json!({ "dataDir": "/x", "mtu": "large", "mac": 5, "sysctl": [] });
+        assert_eq!(of(wrong), PathBuf::from("/x"));
+        assert_eq!(of(json!({ "dataDir": 5 })), PathBuf::from(DATA_DIR));
+        assert_eq!(data_dir(&AsWritten::from(json!({ "dataDir": 5 }))).unwrap_err().code(), 6);
     }
 }

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Component, Path};
 
-use cni::{Attachment, CniArgs, ContainerId, Gc, IfName, Net, NetworkName, Undo, Version, json};
+use cni::{AsWritten, Attachment, CniArgs, ContainerId, Gc, IfName, Net, NetworkName, Undo, Version, json};
 
 use crate::allowlist;
 use crate::attribute::Attribute;
 use crate::backup::{self, Backup, Saved};
-use crate::conf::{Conf, RawConf};
+use crate::conf::{self, Conf};
 
 #[path = "../../../fuzz/files.rs"]
 mod files;
@@ -21,8 +21,8 @@ mod replay;
 pub fn configuration(input: &[u8]) {
     let end = input.windows(2).position(|two| two == b"\n\n").unwrap_or(input.len());
     let Ok(document) = json::parse(&input[..end], "it") else { return };
-    let raw: RawConf = json::decode(&document).unwrap();
-    let data_dir = raw.data_dir();
+    let raw: AsWritten = json::decode(&document).unwrap();
+    let data_dir = conf::data_dir(&raw);
     let Ok(conf) = Conf::try_from(raw) else { return };
     assert!(data_dir.unwrap() == conf.data_dir && conf.data_dir.is_absolute());
     for sysctl in &conf.sysctls {

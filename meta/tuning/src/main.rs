@@ -10,12 +10,15 @@ mod sysctl;
 
 use std::process::ExitCode;
 
-use cni::{Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Status, Undo};
+use cni::{
+    Add, AddResult, AsWritten, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Status,
+    Undo,
+};
 use iface::Namespace;
 
 use attribute::Attribute;
 use backup::{Backup, Saved};
-use conf::{Conf, RawConf};
+use conf::{Conf, data_dir_or_default};
 
 struct Tuning;
 
@@ -23,12 +26,14 @@ impl Plugin for Tuning {
     const NAME: &'static str = "tuning";
     const CHAINED: bool = true;
     const READS_ARGS: bool = true;
-    type Raw = RawConf;
+    const UNREPEATED: &'static [&'static [&'static str]] = &[&["sysctl"], &["args", "cni", "sysctl"]];
+    type Raw = AsWritten;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let conf = &call.conf;
         allowlist::permit(&conf.sysctls)?;
+        sysctl::refuse_same(&conf.sysctls, &call.at.ifname)?;
         let wanted = conf.attributes(&call.args)?;
         let mut result = call.net.prev.clone().unwrap_or_default();
         report(&wanted, &mut result, &call.at.ifname);
@@ -49,8 +54,8 @@ impl Plugin for Tuning {
         Ok(result)
     }
 
-    fn del(call: &Del<RawConf>) -> Result<()> {
-        let backup = Backup::new(&call.conf.data_dir()?, &call.net.name, &call.at);
+    fn del(call: &Del<AsWritten>) -> Result<()> {
+        let backup = Backup::new(&data_dir_or_default(&call.conf), &call.net.name, &call.at);
         let (mut failures, mut again) = (Failures::new(), false);
         if let Some(saved) = backup.load()?
             && let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())?
@@ -79,8 +84,8 @@ impl Plugin for Tuning {
         call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.at.ifname))
     }
 
-    fn gc(call: &Gc<RawConf>) -> Result<()> {
-        backup::remove_stale(&call.conf.data_dir()?, call)
+    fn gc(call: &Gc<AsWritten>) -> Result<()> {
+        backup::remove_stale(&data_dir_or_default(&call.conf), call)
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Sysctls below net/: the part of /proc/sys that belongs to a network namespace.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use cni::{Code, Error, IfName, Result, ResultExt, Undo};
@@ -118,6 +119,21 @@ impl Sysctl {
         let text = format!("sysctl {} is {found:?}, but ADD left it {:?}", self.key.written, self.value);
         Err(Error::new(Code::Internal, text).detail(format!("in {sandbox}")))
     }
+}
+
+/// Refuses two that are one and the same for an interface: `IFNAME` and its name.
+///
+/// # Errors
+/// Code 7, naming both.
+pub fn refuse_same(sysctls: &[Sysctl], ifname: &IfName) -> Result<()> {
+    let mut seen: BTreeMap<String, &Sysctl> = BTreeMap::new();
+    for sysctl in sysctls {
+        if let Some(other) = seen.insert(sysctl.key.path(ifname), sysctl) {
+            let text = format!("sysctl: {other} and {sysctl} are the same for interface {ifname}");
+            return Err(Error::config(text));
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Sysctl {

@@ -1,8 +1,8 @@
-//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). No I/O.
+//! The configuration: what DEL and GC take out of it as written, and as checked ([`Conf`]). No I/O.
 
 use std::ops::RangeInclusive;
 
-use cni::{CniArgs, Error, IfName, Result};
+use cni::{AsWritten, CniArgs, Error, IfName, Result};
 use firewall::Backend;
 use iface::unicast_mac;
 use ipnetwork::IpNetwork;
@@ -21,10 +21,10 @@ const VLAN_IDS: RangeInclusive<i64> = 1..=4094;
 /// What a veth and a bridge take, in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` in the kernel's if_ether.h).
 const MTUS: RangeInclusive<u32> = 68..=65535;
 
-/// The configuration as written.
+/// The configuration as ADD reads it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct RawConf {
+struct RawConf {
     bridge: Option<String>,
     is_gateway: bool,
     is_default_gateway: bool,
@@ -76,16 +76,14 @@ struct RawMac {
     mac: String,
 }
 
-impl RawConf {
-    /// The bridge's name, for DEL and GC: none if it cannot be the name of an interface.
-    pub fn bridge(&self) -> Option<IfName> {
-        IfName::parse(self.bridge.as_deref().unwrap_or(DEFAULT_BRIDGE)).ok()
-    }
+/// The bridge's name, for DEL and GC: none if it cannot be the name of an interface.
+pub fn bridge(raw: &AsWritten) -> Option<IfName> {
+    IfName::parse(raw.key(&["bridge"]).unwrap_or(DEFAULT_BRIDGE)).ok()
+}
 
-    /// The VLAN of the container's port, for DEL and GC: none if there cannot be such a VLAN.
-    pub fn vlan(&self) -> Option<u16> {
-        vlan_id("vlan", self.vlan).ok()
-    }
+/// The VLAN of the container's port, for DEL and GC: none if there cannot be such a VLAN.
+pub fn vlan(raw: &AsWritten) -> Option<u16> {
+    vlan_id("vlan", raw.key(&["vlan"])?).ok()
 }
 
 /// The configuration as checked.
@@ -181,10 +179,11 @@ impl Conf {
     }
 }
 
-impl TryFrom<RawConf> for Conf {
+impl TryFrom<AsWritten> for Conf {
     type Error = Error;
 
-    fn try_from(raw: RawConf) -> Result<Self> {
+    fn try_from(raw: AsWritten) -> Result<Self> {
+        let raw: RawConf = raw.decode()?;
         refuse_contradictions(&raw)?;
         let bridge = raw.bridge.as_deref().unwrap_or(DEFAULT_BRIDGE);
         let macs = [("args.cni.mac", &raw.args.cni.mac), ("runtimeConfig.mac", &raw.runtime_config.mac)];

@@ -1,8 +1,8 @@
 //! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
 
-use cni::{CniArgs, json};
+use cni::{AsWritten, CniArgs, json};
 
-use crate::conf::{Conf, Mtu, RawConf};
+use crate::conf::{self, Conf, Mtu};
 
 #[cfg(test)]
 #[path = "../../../fuzz/replay.rs"]
@@ -11,8 +11,8 @@ mod replay;
 /// The configuration: what is accepted is within the kernel's bounds, and DEL sees the same bridge and VLAN as ADD.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
-    let Ok(raw) = json::decode::<RawConf>(&document) else { return };
-    let (bridge, vlan) = (raw.bridge(), raw.vlan());
+    let raw = AsWritten::from(document);
+    let (bridge, vlan) = (conf::bridge(&raw), conf::vlan(&raw));
     let Ok(conf) = Conf::try_from(raw) else { return };
     assert_eq!(bridge.as_ref(), Some(&conf.bridge));
     assert!(!matches!(conf.mtu, Mtu::Bytes(bytes) if !(68..=65535).contains(&bytes)));

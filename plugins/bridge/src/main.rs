@@ -11,8 +11,8 @@ mod vlan;
 
 use std::process::ExitCode;
 
-use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Result, Status, Undo};
-use conf::{Conf, RawConf};
+use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Result, Status, Undo};
+use conf::Conf;
 use firewall::{Owner, Sweep};
 use iface::{Namespace, announce, apply, remove, verify, veth};
 use port::Port;
@@ -22,7 +22,7 @@ struct Bridge;
 impl Plugin for Bridge {
     const NAME: &'static str = "bridge";
     const READS_ARGS: bool = true;
-    type Raw = RawConf;
+    type Raw = AsWritten;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
@@ -77,7 +77,7 @@ impl Plugin for Bridge {
         Ok(result)
     }
 
-    fn del(call: &Del<RawConf>) -> Result<()> {
+    fn del(call: &Del<AsWritten>) -> Result<()> {
         let mut failures = Failures::new();
         // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
         let sweep = Sweep::start();
@@ -109,7 +109,7 @@ impl Plugin for Bridge {
         }
     }
 
-    fn gc(call: &Gc<RawConf>) -> Result<()> {
+    fn gc(call: &Gc<AsWritten>) -> Result<()> {
         let mut failures = Failures::new();
         let sweep = Sweep::start();
         failures.note(rules::remove_stale(&sweep, call));

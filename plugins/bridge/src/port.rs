@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Result, Undo};
+use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, Failures, Result, Undo};
 use iface::{Namespace, verify as shared, veth};
 use netlink::{BridgeVlan, Link, LinkChange, OperState, PortChange};
 
-use crate::conf::{Conf, RawConf, Vlans};
+use crate::conf::{self, Conf, Vlans};
 
 /// A port begins to forward within milliseconds after both ends are up; on a busy host later.
 const PORT_UP: Duration = Duration::from_secs(10);
@@ -167,8 +167,8 @@ fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&
 }
 
 /// Takes ports that earlier plugins of the chain made off the bridge again. They are listed by the result of ADD.
-pub fn release_adopted(host: &Namespace, call: &Del<RawConf>) -> Result<()> {
-    let (Some(prev), Some(name)) = (&call.net.prev, call.conf.bridge()) else { return Ok(()) };
+pub fn release_adopted(host: &Namespace, call: &Del<AsWritten>) -> Result<()> {
+    let (Some(prev), Some(name)) = (&call.net.prev, conf::bridge(&call.conf)) else { return Ok(()) };
     let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
     let mut failures = Failures::new();
     for interface in prev.host_interfaces().filter(|i| i.name != *name) {

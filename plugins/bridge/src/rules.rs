@@ -1,9 +1,9 @@
 //! The firewall's part: masquerade and spoof check.
 
-use cni::{AddResult, Check, Failures, Gc, IfName, Result, Status, Undo};
+use cni::{AddResult, AsWritten, Check, Failures, Gc, IfName, Result, Status, Undo};
 use firewall::{Backend, Firewall, Kind, Masquerade, Owner, Rules, SpoofCheck, Sweep};
 
-use crate::conf::{Conf, RawConf};
+use crate::conf::Conf;
 
 /// What ADD may have installed.
 const KINDS: [Kind; 2] = [Kind::Masquerade, Kind::SpoofCheck];
@@ -70,7 +70,7 @@ pub fn remove(sweep: &Sweep, owner: &Owner) -> Result<()> {
 }
 
 /// Removes the rules of all attachments of the network that are not valid any more.
-pub fn remove_stale(sweep: &Sweep, call: &Gc<RawConf>) -> Result<()> {
+pub fn remove_stale(sweep: &Sweep, call: &Gc<AsWritten>) -> Result<()> {
     let mut failures = Failures::new();
     for kind in KINDS {
         failures.note(sweep.retain(&call.net.name, kind, &call.valid));

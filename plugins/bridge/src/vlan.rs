@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use cni::lock::Lock;
-use cni::{Error, IfName, Result};
+use cni::{AsWritten, Error, IfName, Result};
 use iface::{Namespace, veth};
 use netlink::{Link, Peer, Veth};
 
-use crate::conf::{RawConf, Vlans};
+use crate::conf::{self, Vlans};
 use crate::port;
 
 /// How long to wait for those that look at gateways and change them, which takes each of them milliseconds.
@@ -58,8 +58,8 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
 }
 
 /// Deletes the interface if no other port of the bridge belongs to the VLAN any more.
-pub fn remove_unused_gateway(host: &Namespace, conf: &RawConf) -> Result<()> {
-    let (Some(name), Some(id)) = (conf.bridge(), conf.vlan()) else { return Ok(()) };
+pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
+    let (Some(name), Some(id)) = (conf::bridge(conf), conf::vlan(conf)) else { return Ok(()) };
     let Ok(gateway_name) = gateway_name(&name, id) else { return Ok(()) };
     let _lock = lock()?;
     let (Some(bridge), Some(gateway)) = (host.nl.link(&name)?, host.nl.link(&gateway_name)?) else {

@@ -212,11 +212,12 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
 }
 
 impl Environment {
-    /// Reads and checks the variables. `get` gives a variable's value.
+    /// Reads and checks the variables. `get` gives a variable's value. `CNI_ARGS` may be anything for a plugin that does not
+    /// read it, and for DEL.
     ///
     /// # Errors
     /// Code 4, naming all that miss or are malformed.
-    pub(crate) fn read(get: impl Fn(&str) -> Option<OsString>) -> Result<Self> {
+    pub(crate) fn read(get: impl Fn(&str) -> Option<OsString>, reads_args: bool) -> Result<Self> {
         let mut reader = Reader { get, wrong: Vec::new() };
         let command = reader.required("CNI_COMMAND", |text| {
             Command::parse(text)
@@ -236,6 +237,7 @@ impl Environment {
         }
         if command.names_attachment() {
             this.read_attachment(&mut reader);
+            this.read_args(&mut reader, reads_args);
         }
         if reader.wrong.is_empty() { Ok(this) } else { Err(invalid(&reader.wrong)) }
     }
@@ -251,9 +253,14 @@ impl Environment {
         };
         let allowed = reader.text("CNI_NETNS_OVERRIDE").unwrap_or_default();
         self.own_netns_allowed = allowed == "1" || allowed.eq_ignore_ascii_case("true");
-        match CniArgs::parse(&reader.text("CNI_ARGS").unwrap_or_default()) {
+    }
+
+    fn read_args<F: Fn(&str) -> Option<OsString>>(&mut self, reader: &mut Reader<F>, needed: bool) {
+        let text = (reader.get)("CNI_ARGS").unwrap_or_default();
+        let args = text.to_str().ok_or_else(|| format!("{text:?} is not UTF-8")).and_then(CniArgs::parse);
+        match args {
             Ok(args) => self.args = args,
-            Err(_) if self.command == Command::Del => {}
+            Err(_) if !needed || self.command == Command::Del => {}
             Err(e) => reader.wrong.push(format!("CNI_ARGS {e}")),
         }
     }
@@ -343,6 +350,13 @@ struct RawNet {
     dns: Dns,
 }
 
+/// What no command can do without.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawName {
+    name: String,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawIpam {
@@ -381,9 +395,19 @@ impl Document {
         Ok(Self { json, bytes: bytes.into(), version })
     }
 
-    /// What every configuration says. `prev` is a `prevResult` that was read already.
+    /// What every configuration says. `prev` is a `prevResult` that was read already. DEL and GC need the name only: where
+    /// the rest is of the wrong type they do without.
+    ///
+    /// # Errors
+    /// Code 6 or 7, naming the key.
     pub(crate) fn net(&self, env: &Environment, prev: Option<AddResult>) -> Result<Net> {
-        let raw: RawNet = json::decode(&self.json)?;
+        let raw = if matches!(env.command, Command::Del | Command::Gc) {
+            let name = json::decode::<RawName>(&self.json)?.name;
+            let r#type = json::lenient(&self.json, &["ipam", "type"]).unwrap_or_default();
+            RawNet { name, ipam: RawIpam { r#type }, dns: Dns::default() }
+        } else {
+            json::decode(&self.json)?
+        };
         let name =
             NetworkName::parse(&raw.name).map_err(|e| Error::config(format!("the network's name {e}")))?;
         let ipam = (!raw.ipam.r#type.is_empty()).then(|| {
@@ -413,6 +437,18 @@ impl Document {
         members.retain(|key, _| !key.eq_ignore_ascii_case("cniVersion"));
         members.insert("cniVersion".to_owned(), self.version.as_str().into());
         Ok(serde_json::to_string(&members)?)
+    }
+
+    /// Refuses objects, by the paths of their keys, in which a member is given twice.
+    ///
+    /// # Errors
+    /// Code 7, naming the member.
+    pub(crate) fn refuse_repeated(&self, objects: &[&[&str]]) -> Result<()> {
+        let repeated = |path: &&[&str]| Some((path.join("."), json::repeated_member(&self.bytes, path)?));
+        match objects.iter().find_map(repeated) {
+            None => Ok(()),
+            Some((path, member)) => Err(Error::config(format!("{path}: {member:?} is given twice"))),
+        }
     }
 
     /// What this plugin's configuration says.
@@ -445,7 +481,12 @@ mod tests {
     use super::*;
 
     fn read(vars: &[(&str, &str)]) -> Result<Environment> {
-        Environment::read(|name| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v)))
+        read_for(vars, true)
+    }
+
+    fn read_for(vars: &[(&str, &str)], reads_args: bool) -> Result<Environment> {
+        let get = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
+        Environment::read(get, reads_args)
     }
 
     #[test]
@@ -475,6 +516,20 @@ mod tests {
         ];
         let env = read(&vars).unwrap();
         assert_eq!(env.netns_if_present().unwrap(), None);
+    }
+
+    #[test]
+    fn arguments_that_a_plugin_does_not_read_may_be_anything() {
+        let vars = [
+            ("CNI_COMMAND", "ADD"),
+            ("CNI_CONTAINERID", "c"),
+            ("CNI_IFNAME", "eth0"),
+            ("CNI_NETNS", "/n"),
+            ("CNI_PATH", "/x"),
+            ("CNI_ARGS", "none"),
+        ];
+        read_for(&vars, false).unwrap();
+        assert!(read_for(&vars, true).unwrap_err().msg().contains("CNI_ARGS has \"none\""));
     }
 
     #[test]

@@ -6,17 +6,19 @@
 //!
 //! Structs must not use `#[serde(flatten)]`: it hides the names of the fields.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    self, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+    self, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
+    Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
 
-use crate::{Code, Error, Result};
+use crate::{Code, Error, Result, warn};
 
 /// The largest document that is read, in bytes. The reference has no limit; a configuration has some kilobytes, and a GC
 /// with ten thousand attachments two megabytes. Whoever refuses a part of it copies that some times.
@@ -79,6 +81,57 @@ pub fn directory(member: Option<&Value>, key: &str, default: &str) -> Result<Pat
 /// Code 6 with the path of what is of the wrong type or form.
 pub fn decode<'de, T: de::Deserialize<'de>>(value: &'de Value) -> Result<T> {
     T::deserialize(Node { value, at: &Path::Root }).map_err(|e| Error::new(Code::Decoding, e.to_string()))
+}
+
+/// A part of a document by its keys, from the outermost on. One of the wrong type is told on the log and taken for left out,
+/// for those who must do what they can: DEL and GC.
+pub fn lenient<'de, T: de::Deserialize<'de>>(document: &'de Value, keys: &[&str]) -> Option<T> {
+    let part = keys.iter().try_fold(document, |object, key| member(object, key))?;
+    let wrong = |error: Error| warn(&format!("{}: {}; it is passed over", keys.join("."), error.msg()));
+    decode(part).map_err(wrong).ok()
+}
+
+/// A member that the object at a path of keys has twice, word for word. [`parse`] takes the last of them, as the reference
+/// does.
+pub fn repeated_member(bytes: &[u8], path: &[&str]) -> Option<String> {
+    let mut document = serde_json::Deserializer::from_slice(bytes);
+    Repeated(path).deserialize(&mut document).ok().flatten()
+}
+
+/// Looks for a repeated member in the object at a path below.
+struct Repeated<'a>(&'a [&'a str]);
+
+impl<'de> DeserializeSeed<'de> for Repeated<'_> {
+    type Value = Option<String>;
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<Self::Value, D::Error> {
+        value.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Repeated<'_> {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let (mut seen, mut found) = (BTreeSet::new(), None);
+        while let Some(key) = members.next_key::<String>()? {
+            match self.0.split_first() {
+                Some((step, below)) if key.eq_ignore_ascii_case(step) => {
+                    found = members.next_value_seed(Repeated(below))?.or(found);
+                    continue;
+                }
+                None if seen.contains(&key) => found = Some(key),
+                None => drop(seen.insert(key)),
+                Some(_) => {}
+            }
+            members.next_value::<IgnoredAny>()?;
+        }
+        Ok(found)
+    }
 }
 
 /// A member of an object, its key compared as [`decode`] does.
@@ -369,6 +422,26 @@ mod tests {
         let error = decode::<Mapping>(&value).unwrap_err();
         assert_eq!(error.code(), 6);
         assert!(error.msg().starts_with("inner[1][1].hostPort: invalid type: string \"80\""), "{error}");
+    }
+
+    #[test]
+    fn what_is_mistyped_is_taken_for_left_out_by_those_who_must_do_what_they_can() {
+        let value = json!({ "Inner": { "hostPort": "80", "protocol": "udp" } });
+        assert_eq!(lenient::<u16>(&value, &["inner", "hostPort"]), None);
+        assert_eq!(lenient::<Protocol>(&value, &["inner", "protocol"]), Some(Protocol::Udp));
+        assert_eq!(lenient::<u16>(&value, &["inner", "protocol", "deeper"]), None);
+        assert_eq!(lenient::<u16>(&value, &["other"]), None);
+    }
+
+    #[test]
+    fn a_member_that_is_given_twice_is_found_at_its_path_only() {
+        let text = br#"{ "a": 1, "a": 2, "Labels": { "x": [1, {}], "x": null, "y": { "y": 1, "y": 1 } } }"#;
+        for (path, found) in
+            [(&["labels"][..], Some("x")), (&[], Some("a")), (&["labels", "y"], Some("y")), (&["a"], None)]
+        {
+            assert_eq!(repeated_member(text, path).as_deref(), found, "{path:?}");
+        }
+        assert_eq!(repeated_member(b"{", &[]), None);
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod result;
 pub mod talk;
 mod undo;
 mod version;
+mod written;
 
 pub use args::CniArgs;
 pub use call::{Add, Attachment, Check, Command, Del, Gc, Net, Status};
@@ -36,3 +37,4 @@ pub use plugin::{Plugin, main, warn};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use undo::Undo;
 pub use version::{REFERENCE_RELEASE, Version};
+pub use written::AsWritten;

@@ -22,8 +22,11 @@ pub trait Plugin {
     const NAME: &'static str;
     /// Whether the plugin works on what an earlier one of the chain made, and ADD needs its result.
     const CHAINED: bool = false;
-    /// Whether the plugin reads `CNI_ARGS`, and so refuses keys that nobody knows.
+    /// Whether the plugin reads `CNI_ARGS`, and so refuses what is malformed and keys that nobody knows.
     const READS_ARGS: bool = false;
+    /// Objects of the configuration, by their keys from the outermost on, whose members must not be given twice. In
+    /// others the last one counts.
+    const UNREPEATED: &'static [&'static [&'static str]] = &[];
     /// Whether the plugin works in the container's namespace, and so ADD and CHECK need one that is there. An address
     /// plugin does not: what calls it may have no namespace at all.
     const NEEDS_NETNS: bool = true;
@@ -136,7 +139,7 @@ fn serve<P: Plugin>(
     if let Ok(document) = &document {
         *version = document.version;
     }
-    let env = Environment::read(variable)?;
+    let env = Environment::read(variable, P::READS_ARGS)?;
     let document = document?;
     if document.version < env.command.since() {
         // Word for word the reference's: callers compare it.
@@ -217,6 +220,7 @@ fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
 }
 
 fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
+    document.refuse_repeated(P::UNREPEATED)?;
     P::Conf::try_from(document.raw::<P::Raw>()?).map_err(Into::into)
 }
 

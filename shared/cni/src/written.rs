@@ -1,0 +1,37 @@
+//! A configuration that nobody has looked into yet.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{Result, json};
+
+/// A configuration as written. DEL and GC take out of it the single keys that they need: what else is wrong with it cannot
+/// keep them from their work. ADD, CHECK and STATUS decode all of it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct AsWritten(Value);
+
+impl AsWritten {
+    /// All of it.
+    ///
+    /// # Errors
+    /// Code 6, naming the key that is of the wrong type.
+    pub fn decode<'de, T: Deserialize<'de>>(&'de self) -> Result<T> {
+        json::decode(&self.0)
+    }
+
+    /// One value, by its keys from the outermost on. One of the wrong type is told on the log and taken for none.
+    pub fn key<'de, T: Deserialize<'de>>(&'de self, keys: &[&str]) -> Option<T> {
+        json::lenient(&self.0, keys)
+    }
+
+    /// A member, whatever it is.
+    pub fn member(&self, key: &str) -> Option<&Value> {
+        json::member(&self.0, key)
+    }
+}
+
+impl From<Value> for AsWritten {
+    fn from(json: Value) -> Self {
+        Self(json)
+    }
+}
