@@ -15,6 +15,7 @@ mod iptables_hosts;
 mod lab;
 mod loopback;
 mod mistyped;
+mod old_kernels;
 mod portmap;
 mod reliability;
 mod tuning;

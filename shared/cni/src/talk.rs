@@ -9,10 +9,13 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 /// What is kept of a log, in bytes. The rest is read and dropped.
 const LOG_BYTES: usize = 64 << 10;
+
+/// How often to look whether a child has ended that cannot be waited for together with its pipes, in nanoseconds.
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// Why a child is not waited for any longer.
 #[derive(Debug)]
@@ -34,7 +37,10 @@ impl From<Errno> for Stop {
 /// The exchange with a running child over those of its streams that are piped.
 #[derive(Debug)]
 pub struct Talk<'a> {
-    process: OwnedFd,
+    child: Pid,
+    /// None: it cannot be had, and the child is looked at again and again. pidfd_open(2) takes Linux 5.3, a descriptor, and
+    /// in a sandbox a filter of system calls that knows it.
+    process: Option<OwnedFd>,
     stdin: Option<ChildStdin>,
     request: &'a [u8],
     stdout: Option<ChildStdout>,
@@ -50,10 +56,12 @@ impl<'a> Talk<'a> {
     /// Begins. The child may print `most` bytes on stdout.
     ///
     /// # Errors
-    /// If the child cannot be watched: descriptors run out.
+    /// If the kernel refuses that its pipes be waited for.
     pub fn with(child: &mut Child, request: &'a [u8], most: u64) -> io::Result<Self> {
+        let pid = Pid::from_child(child);
         let this = Self {
-            process: pidfd_open(Pid::from_child(child), PidfdFlags::empty())?,
+            child: pid,
+            process: pidfd_open(pid, PidfdFlags::empty()).ok(),
             stdin: child.stdin.take(),
             request,
             stdout: child.stdout.take(),
@@ -92,13 +100,31 @@ impl<'a> Talk<'a> {
     /// Waits for something to do; says whether the child has ended.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool, Stop> {
         let left = |deadline: Instant| deadline.checked_duration_since(Instant::now()).ok_or(Stop::Late);
-        let left = deadline.map(left).transpose()?.and_then(|left| Timespec::try_from(left).ok());
-        let mut fds = vec![PollFd::new(&self.process, PollFlags::IN)];
+        let mut left = deadline.map(left).transpose()?.and_then(|left| Timespec::try_from(left).ok());
+        if self.process.is_none() {
+            left = Some(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
+        }
+        let mut fds = Vec::new();
+        fds.extend(self.process.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         fds.extend(self.stdin.as_ref().map(|fd| PollFd::new(fd, PollFlags::OUT)));
         fds.extend(self.stdout.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         fds.extend(self.stderr.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         match poll(&mut fds, left.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => Ok(!fds[0].revents().is_empty()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        match &self.process {
+            Some(_) => Ok(!fds[0].revents().is_empty()),
+            None => self.has_ended(),
+        }
+    }
+
+    /// Looks at the child, and leaves it for who waits for it.
+    fn has_ended(&self) -> Result<bool, Stop> {
+        let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        match waitid(WaitId::Pid(self.child), look) {
+            Ok(status) => Ok(status.is_some()),
+            Err(Errno::INTR) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }

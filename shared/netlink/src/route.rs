@@ -10,8 +10,8 @@ use crate::uapi::{
     AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE,
     RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS,
     RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTAX_ADVMSS, RTAX_MTU,
-    RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_LOCAL, RTN_UNICAST, RTNH_F_ONLINK, RTPROT_BOOT,
-    RTPROT_UNSPEC,
+    RTM_DELROUTE, RTM_F_CLONED, RTM_GETROUTE, RTM_NEWROUTE, RTN_LOCAL, RTN_UNICAST, RTNH_F_ONLINK,
+    RTPROT_BOOT, RTPROT_UNSPEC,
 };
 use crate::wire::{Attributes, Message, read_ip, read_u16, read_u32};
 use crate::{Link, Netlink, Result, error};
@@ -67,10 +67,12 @@ impl Route {
         }
     }
 
-    /// Decodes the payload of an RTM_NEWROUTE. None for one that is not unicast.
+    /// Decodes the payload of an RTM_NEWROUTE. None for one that is not unicast, and for what the kernel has learnt of a
+    /// path: without strict checks it lists that, too.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let &[family, prefix, _, _, table, _, scope, kind, flags @ ..] = payload.first_chunk::<HEADER>()?;
-        if kind != RTN_UNICAST {
+        let flags = u32::from_ne_bytes(flags);
+        if kind != RTN_UNICAST || flags & RTM_F_CLONED != 0 {
             return None;
         }
         let attributes = Attributes::after(HEADER, payload);
@@ -94,7 +96,7 @@ impl Route {
             mtu: metric(RTAX_MTU),
             advmss: metric(RTAX_ADVMSS),
             source: attributes.get(RTA_PREFSRC).and_then(read_ip),
-            onlink: u32::from_ne_bytes(flags) & RTNH_F_ONLINK != 0,
+            onlink: flags & RTNH_F_ONLINK != 0,
         })
     }
 

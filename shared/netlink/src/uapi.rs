@@ -70,6 +70,7 @@ pub const RT_SCOPE_UNIVERSE: u8 = 0;
 pub const RT_SCOPE_LINK: u8 = 253;
 pub const RT_SCOPE_NOWHERE: u8 = 255;
 pub const RTNH_F_ONLINK: u32 = 4;
+pub const RTM_F_CLONED: u32 = 0x200;
 
 // if.h
 pub const IFF_UP: u32 = 0x1;

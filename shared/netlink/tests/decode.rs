@@ -5,6 +5,7 @@
 #[path = "common/decode.rs"]
 mod decode;
 
+use netlink::uapi::RTM_F_CLONED;
 use netlink::wire::{Frame, Frames};
 use netlink::{Address, BridgeVlan, Link, Mac, Neighbour, OperState, Route, Rule};
 use nix::errno::Errno;
@@ -109,6 +110,14 @@ fn routes_by_way_of_others() {
     // ip route add 198.51.100.0/24 nexthop via 10.1.2.1 dev br0 nexthop via 10.1.2.9 dev br0
     let several = Route::parse(captured!("route_multipath").payload).unwrap();
     assert_eq!((several.gateway, several.link), (Some("10.1.2.1".parse().unwrap()), v6.link));
+}
+
+/// Kernels list it among the routes where they were not told to check strictly.
+#[test]
+fn what_the_kernel_has_learnt_of_a_path_is_no_route() {
+    let mut payload = captured!("route_v6").payload.to_vec();
+    payload[8..12].copy_from_slice(&RTM_F_CLONED.to_ne_bytes());
+    assert_eq!(Route::parse(&payload), None);
 }
 
 #[test]

@@ -175,8 +175,13 @@ impl Netlink {
     pub fn link(&self, name: &str) -> Result<Option<Link>> {
         let mut message = lookup(0);
         // An alternative name may be longer, and has an attribute of its own then.
-        message.put_str(if name.len() <= NAME { IFLA_IFNAME } else { IFLA_ALT_IFNAME }, name);
-        self.one_link(message, name)
+        let long = name.len() > NAME;
+        message.put_str(if long { IFLA_ALT_IFNAME } else { IFLA_IFNAME }, name);
+        match self.one_link(message, name) {
+            // It is longer than those, too, or the kernel has none (before 5.5).
+            Err(e) if long && e.is_invalid() => Ok(None),
+            other => other,
+        }
     }
 
     /// The link of an index, if there is one.
