@@ -17,6 +17,12 @@ pub enum Feature {
     Tap,
     Vlan,
     Nftables,
+    /// All that host ports and masquerade need of nf_tables: address translation in the family inet, and who looks up
+    /// whose an address is.
+    NftNat,
+    /// Address translation by the iptables tools, as this host has them.
+    IptablesNat,
+    Ipv6,
 }
 
 impl Feature {
@@ -35,6 +41,17 @@ impl Feature {
                 "ip link add name a0 type veth peer name a1 && ip link add link a0 name vlan5 type vlan id 5"
             }
             Self::Nftables => "nft add table inet probe",
+            Self::NftNat => {
+                "nft 'table inet probe {
+                    chain to { type nat hook prerouting priority 0; fib daddr type local dnat ip to 192.0.2.1; }
+                    chain from { type nat hook postrouting priority 0; masquerade; }
+                }'"
+            }
+            Self::IptablesNat => {
+                "iptables -t nat -A PREROUTING -m addrtype --dst-type LOCAL -p tcp -j DNAT --to 192.0.2.1:80
+                 iptables -t nat -A POSTROUTING -j MASQUERADE"
+            }
+            Self::Ipv6 => "ip link set lo up && ip -6 addr add fd00::1/128 dev lo",
         }
     }
 
@@ -73,6 +90,9 @@ impl fmt::Display for Feature {
             Self::Tap => "tap interfaces",
             Self::Vlan => "VLAN interfaces",
             Self::Nftables => "nftables",
+            Self::NftNat => "address translation in nftables",
+            Self::IptablesNat => "iptables with address translation",
+            Self::Ipv6 => "IPv6",
         })
     }
 }

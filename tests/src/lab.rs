@@ -15,7 +15,7 @@ use runtime::Attach;
 use serde_json::Value;
 
 use crate::under_test::test_name;
-use crate::{Call, Chain, Netns, Snapshot, Tool, mounts};
+use crate::{Call, Chain, Feature, Netns, Snapshot, Tool, mounts};
 
 /// The calling thread's own machine, until it is dropped: everything that the test runs in between, commands,
 /// sockets and file accesses alike, happens inside it.
@@ -85,12 +85,15 @@ impl Lab {
         let machine = Netns::create(name);
         self.host.sh(&format!(
             "ip link add uplink type veth peer name eth0 netns {name}
-             ip addr add 198.51.100.1/24 dev uplink; ip addr add 2001:db8:51::1/64 dev uplink nodad
-             ip link set uplink up"
+             ip addr add 198.51.100.1/24 dev uplink; ip link set uplink up"
         ));
         machine.sh("ip link set lo up; ip link set eth0 up
-             ip addr add 198.51.100.2/24 dev eth0; ip addr add 2001:db8:51::2/64 dev eth0 nodad
-             ip route add default via 198.51.100.1; ip route add default via 2001:db8:51::1");
+             ip addr add 198.51.100.2/24 dev eth0; ip route add default via 198.51.100.1");
+        if Feature::Ipv6.is_there() {
+            self.host.sh("ip addr add 2001:db8:51::1/64 dev uplink nodad");
+            machine
+                .sh("ip addr add 2001:db8:51::2/64 dev eth0 nodad; ip route add default via 2001:db8:51::1");
+        }
         // The kernel sees a carrier a moment after it is there, and refuses IPv6 until then.
         for (netns, link) in [(&self.host, "uplink"), (&machine, "eth0")] {
             netns.wait_until("the uplink is up", |netns| {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use crate::Netns;
+use crate::{Feature, Netns};
 
 /// Section (`host: links`, `disk`, ...) → lines.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,9 @@ impl Snapshot {
                 |title: &str, lines| sections.insert(format!("{}: {title}", netns.name()), lines);
             section("rtnetlink", rtnetlink(netns));
             section("bridge VLANs", lines(&netns.exec(&["bridge", "vlan", "show"])));
-            section("nftables", without_counts(&netns.exec(&["nft", "list", "ruleset"])));
+            if Feature::Nftables.is_there() {
+                section("nftables", without_counts(&netns.exec(&["nft", "list", "ruleset"])));
+            }
             section("iptables-legacy", legacy(netns));
             section("sysctls", sysctls(netns));
             section("connections", translated(netns));
@@ -102,7 +104,7 @@ fn without_counts(ruleset: &str) -> Vec<String> {
 fn rtnetlink(netns: &Netns) -> Vec<String> {
     let script = r"printf 'link show\naddr show\nroute show table all\nrule show\nneigh show nud permanent\n' |
                        ip -o -d -batch -
-                   printf 'route show table all\nrule show\n' | ip -o -6 -batch -";
+                   [ ! -e /proc/sys/net/ipv6 ] || printf 'route show table all\nrule show\n' | ip -o -6 -batch -";
     let all = lines(&netns.sh(script));
     all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
 }
@@ -177,9 +179,14 @@ fn sysctls(netns: &Netns) -> Vec<String> {
     netns.run(|| read_settings(Path::new("/proc/sys/net"), "", &mut all));
     let usual = |key: &str| {
         let parts: Vec<_> = key.split('/').collect();
-        let [family, "conf", name, setting] = parts[..] else { return false };
-        let default = all.get(&format!("{family}/conf/default/{setting}"));
-        !["all", "default"].contains(&name) && all.get(key) == default
+        let [family, kind, name, setting] = parts[..] else { return false };
+        // Outside of the machine's own namespace, neigh has no defaults.
+        let other = match kind {
+            "conf" if name != "all" => "default",
+            "neigh" => "lo",
+            _ => return false,
+        };
+        name != other && all.get(key) == all.get(&format!("{family}/{kind}/{other}/{setting}"))
     };
     let told = all.iter().filter(|(key, _)| !NO_SETTINGS.contains(&key.as_str()) && !usual(key));
     told.map(|(key, value)| format!("{key} = {value}")).collect()

@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -147,6 +148,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", machine())?;
+        writeln!(f, "{}\n", reference())?;
         let head = ["", "", "ours", "reference", "faster", "system calls", "programs started", "peak memory"];
         let rows: Vec<_> = self.rows.iter().map(Row::cells).collect();
         write_table(f, &head.map(str::to_owned), &rows)?;
@@ -164,6 +166,18 @@ fn machine() -> String {
     let release = release.trim().splitn(3, ['.', '-']).take(2).collect::<Vec<_>>().join(".");
     let cores = thread::available_parallelism().map_or(1, usize::from);
     format!("Linux {release}, {} cores, {}.", cores, std::env::consts::ARCH)
+}
+
+/// What is measured beside ours: Debian's package, built from a release of the reference.
+fn reference() -> String {
+    let query =
+        Command::new("dpkg-query").args(["-W", "-f", "${Version}", "containernetworking-plugins"]).output();
+    let version = query.ok().filter(|query| query.status.success());
+    let version = version.map(|query| String::from_utf8_lossy(&query.stdout).into_owned());
+    format!(
+        "The reference: containernetworking-plugins {}.",
+        version.as_deref().unwrap_or("of unknown version")
+    )
 }
 
 fn sizes() -> Vec<[String; 3]> {
