@@ -1,19 +1,24 @@
 //! 127.0.0.1 and ::1 of the host as a host port's address: the answers of a container come in by the link that leads to it,
 //! where the kernel expects nothing for these.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+mod users;
 
-use cni::Result;
-use firewall::{HostPorts, SourceNat};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use cni::lock::Lock;
+use cni::{Attachment, Error, Failures, NetworkName, Result, Undo};
+use firewall::{HostPorts, Owner, SourceNat};
 use iface::Namespace;
 use netlink::Link;
+use users::Users;
 
-/// Takes such answers in, if any of the ports can be asked for there. What is set for this stays, like the bridge: other
-/// containers behind the link share it.
+/// Takes such answers in, if any of the ports can be asked for there.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn admit(ports: &HostPorts) -> Result<()> {
+pub fn admit(ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
     // Without source NAT the container would answer to its own loopback.
     if ports.source_nat == SourceNat::None {
         return Ok(());
@@ -25,13 +30,34 @@ pub fn admit(ports: &HostPorts) -> Result<()> {
         if let Some(container) = container.filter(|_| asked)
             && let Some(link) = host.nl.link_towards(container)?
         {
-            admit(&host, &link)?;
+            admit(&host, &link, owner, undo)?;
         }
     }
     Ok(())
 }
 
-type Admit = fn(&Namespace, &Link) -> Result<()>;
+/// The attachment's ports go: behind the link that led to it, the setting is what it was, if nobody else needs it.
+///
+/// # Errors
+/// What could not be given back.
+pub fn withdraw(owner: &Owner) -> Result<()> {
+    give_back(|users| users.leave(&owner.label()))
+}
+
+/// As [`withdraw`], for all attachments of a network but the valid ones.
+///
+/// # Errors
+/// What could not be given back.
+pub fn withdraw_stale(network: &NetworkName, valid: &[Attachment]) -> Result<()> {
+    let prefix = firewall::network_prefix(network);
+    let valid: Vec<String> = valid.iter().map(|at| Owner::new(network, at).label()).collect();
+    give_back(|users| users.retain(&|label| label.starts_with(&prefix) && !valid.iter().any(|v| v == label)))
+}
+
+/// How long to wait for others, each of which takes some microseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Admit = fn(&Namespace, &Link, &Owner, &mut Undo) -> Result<()>;
 
 const WAYS: [(IpAddr, Admit); 2] =
     [(IpAddr::V4(Ipv4Addr::LOCALHOST), admit_v4), (IpAddr::V6(Ipv6Addr::LOCALHOST), admit_v6)];
@@ -42,15 +68,59 @@ fn includes(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
 }
 
 /// The firewall's rules keep 127/8 from others then.
-fn admit_v4(host: &Namespace, link: &Link) -> Result<()> {
-    let key = format!("ipv4/conf/{}/route_localnet", link.name);
-    if host.sysctl(&key)? == "1" { Ok(()) } else { host.set_sysctl(&key, "1") }
+fn admit_v4(host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
+    let key = setting(&link.name);
+    let _lock = lock()?;
+    let now = host.sysctl(&key)?;
+    let owned = owner.clone();
+    undo.push(move || withdraw(&owned));
+    if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &now) {
+        cni::warn(&format!("{key} will stay set when no host port needs it any more: {e}"));
+    }
+    if now == "1" { Ok(()) } else { host.set_sysctl(&key, "1") }
 }
 
 /// The kernel keeps ::1 from others by itself. It takes the container's answers for such if br_netfilter has rewritten
-/// them to ::1 before.
-fn admit_v6(host: &Namespace, link: &Link) -> Result<()> {
+/// them to ::1 before. So the route can stay, like the bridge.
+fn admit_v6(host: &Namespace, link: &Link, _: &Owner, _: &mut Undo) -> Result<()> {
     Ok(host.nl.accept_at(link, Ipv6Addr::LOCALHOST.into())?)
+}
+
+/// Held while users are looked at and the setting follows. None: this host has no place for a lock.
+fn lock() -> Result<Option<Lock>> {
+    Lock::acquire("localnet", PATIENCE)
+}
+
+fn setting(link: &str) -> String {
+    format!("ipv4/conf/{link}/route_localnet")
+}
+
+type Unused = Vec<(String, String)>;
+
+/// Writes the value of before where nobody needs another one any more.
+fn give_back(leave: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
+    let users = Users::of_host();
+    let failed = |e| Error::io("look who needs route_localnet", &e);
+    if !users.are_known().map_err(failed)? {
+        return Ok(());
+    }
+    let _lock = lock()?;
+    let mut failures = Failures::new();
+    for (link, before) in leave(&users).map_err(failed)? {
+        if failures.note(restore(&setting(&link), &before)).is_some() {
+            failures.note(users.forget(&link).map_err(failed));
+        }
+    }
+    failures.into_result()
+}
+
+/// The link may be gone. What has its value already may be read-only.
+fn restore(key: &str, before: &str) -> Result<()> {
+    let host = Namespace::host()?;
+    if host.sysctl(key).is_ok_and(|now| now == before) {
+        return Ok(());
+    }
+    host.set_sysctls_if_present(&[(key, before)])
 }
 
 #[cfg(test)]

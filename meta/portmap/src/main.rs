@@ -7,7 +7,7 @@ mod localnet;
 
 use std::process::ExitCode;
 
-use cni::{Add, AddResult, AsWritten, Check, Del, Error, Gc, Plugin, Result, Status, Undo};
+use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Result, Status, Undo};
 use conf::Conf;
 use firewall::{Firewall, Kind, Owner, Rules, Sweep};
 
@@ -26,7 +26,7 @@ impl Plugin for Portmap {
             let owner = Owner::new(&call.net.name, &call.at);
             Firewall::open(call.conf.backend)?.install(&owner, &Rules::HostPorts(ports.clone()), undo)?;
             // Only now that the rules are there which keep the host's loopback addresses from others.
-            localnet::admit(&ports)?;
+            localnet::admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
             let ifname = &call.at.ifname;
             cni::warn(&format!("no port is mapped: prevResult has no address of {ifname}"));
@@ -37,8 +37,13 @@ impl Plugin for Portmap {
     fn del(call: &Del<AsWritten>) -> Result<()> {
         let prev = call.net.prev.as_ref();
         let addresses = prev.map(|prev| conf::addresses(prev, &call.at.ifname)).unwrap_or_default();
+        let owner = Owner::new(&call.net.name, &call.at);
+        let mut failures = Failures::new();
+        // First: the rules keep others from the host's loopback addresses.
+        failures.note(localnet::withdraw(&owner));
         let sweep = Sweep::start().knowing(addresses.iter().map(|address| address.ip()));
-        sweep.remove(&Owner::new(&call.net.name, &call.at), Kind::HostPorts)
+        failures.note(sweep.remove(&owner, Kind::HostPorts));
+        failures.into_result()
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
@@ -50,7 +55,10 @@ impl Plugin for Portmap {
     }
 
     fn gc(call: &Gc<AsWritten>) -> Result<()> {
-        Sweep::start().retain(&call.net.name, Kind::HostPorts, &call.valid)
+        let mut failures = Failures::new();
+        failures.note(localnet::withdraw_stale(&call.net.name, &call.valid));
+        failures.note(Sweep::start().retain(&call.net.name, Kind::HostPorts, &call.valid));
+        failures.into_result()
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

@@ -24,7 +24,7 @@ use cni::{Code, Error, Result, ResultExt, Undo};
 use netlink::{Protocol as NetlinkProtocol, Socket};
 
 pub use conditions::Conditions;
-pub use owner::Owner;
+pub use owner::{Owner, network_prefix};
 pub use rules::{
     ChainName, HostPort, HostPorts, Kind, Mark, Masquerade, Protocol, Rules, SourceNat, SpoofCheck,
 };

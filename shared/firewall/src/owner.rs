@@ -47,7 +47,7 @@ impl Owner {
     }
 
     /// `network/container/interface`, as the comment on all that is the owner's.
-    pub(crate) fn label(&self) -> String {
+    pub fn label(&self) -> String {
         format!(
             "{}{}/{}",
             network_prefix(&self.network),
@@ -69,7 +69,7 @@ impl fmt::Display for Owner {
 }
 
 /// What the labels of all owners on a network begin with.
-pub(crate) fn network_prefix(network: &str) -> String {
+pub fn network_prefix(network: &str) -> String {
     shown(network, NETWORK_MAX) + "/"
 }
 

@@ -1,6 +1,7 @@
 //! portmap: ports of the host that lead to a container.
 
 mod lifecycle;
+mod localnet;
 mod options;
 mod reach;
 mod udp;

@@ -41,9 +41,9 @@ pub fn run(line: &str) -> String {
 pub fn golden(name: &str, found: &str) {
     let file = format!("{}/tests/golden/{name}.txt", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("BLESS").is_some() {
-        std::fs::write(&file, found).unwrap();
+        fs::write(&file, found).unwrap();
     }
-    assert_eq!(found, std::fs::read_to_string(&file).unwrap(), "{file}");
+    assert_eq!(found, fs::read_to_string(&file).unwrap(), "{file}");
 }
 
 /// A ruleset with the elements of each set in alphabetical order: the kernel's is another one every time.

@@ -1,0 +1,184 @@
+//! Who needs `route_localnet` on a link, and what it was before the first one came: the last one gives it back.
+//!
+//! `/run/ferrule/localnet/LINK` has an empty file for each attachment, called `NETWORK:CONTAINER:INTERFACE`, and one with the value
+//! of before. They are not in the ruleset, because they must outlive a flush of it: that is when the setting is
+//! dangerous.
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// The value that the setting had.
+const BEFORE: &str = "before";
+
+/// The kernel's default.
+const OFF: &str = "0";
+
+/// The users of the setting, by link. They are looked at and changed under a lock.
+#[derive(Debug)]
+pub struct Users {
+    dir: PathBuf,
+}
+
+/// Whose need of the setting has ended.
+pub type Leaves<'a> = &'a dyn Fn(&str) -> bool;
+
+impl Users {
+    pub fn of_host() -> Self {
+        Self { dir: "/run/ferrule/localnet".into() }
+    }
+
+    /// Whether there may be any.
+    pub fn are_known(&self) -> io::Result<bool> {
+        self.dir.try_exists()
+    }
+
+    /// Writes down who needs the setting from now on, and what it is now, unless that is known.
+    pub fn join(&self, link: &str, label: &str, now: &str) -> io::Result<()> {
+        let dir = self.dir.join(link);
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let before = dir.join(BEFORE);
+        if !before.try_exists()? {
+            // Never half of it, whoever is killed when.
+            let new = dir.join("new");
+            fs::write(&new, now)?;
+            fs::rename(new, before)?;
+        }
+        File::create(dir.join(file_name(label))).map(drop)
+    }
+
+    /// Takes one away, and gives the links that have none any more, with the value of before.
+    pub fn leave(&self, label: &str) -> io::Result<Vec<(String, String)>> {
+        let name = file_name(label);
+        self.unused_after(|dir| missing_is_fine(fs::remove_file(dir.join(&name))))
+    }
+
+    /// Takes those away that leave, and gives the links that have none any more, with the value of before.
+    pub fn retain(&self, leaves: Leaves<'_>) -> io::Result<Vec<(String, String)>> {
+        self.unused_after(|dir| {
+            for entry in fs::read_dir(dir)? {
+                let name = entry?.file_name();
+                let label =
+                    name.to_str().filter(|name| name.contains(':')).map(|name| name.replace(':', "/"));
+                if label.is_some_and(|label| leaves(&label)) {
+                    missing_is_fine(fs::remove_file(dir.join(&name)))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Also those where somebody was killed before he gave the value back.
+    fn unused_after(&self, remove: impl Fn(&Path) -> io::Result<()>) -> io::Result<Vec<(String, String)>> {
+        let mut unused = Vec::new();
+        for entry in fs::read_dir(&self.dir)? {
+            let (dir, link) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+            remove(&dir)?;
+            if !is_used(&dir)? {
+                unused.push((link.to_string_lossy().into_owned(), before(&dir)?));
+            }
+        }
+        Ok(unused)
+    }
+
+    /// Forgets a link, when the value is what it was before.
+    pub fn forget(&self, link: &str) -> io::Result<()> {
+        missing_is_fine(fs::remove_dir_all(self.dir.join(link)))
+    }
+}
+
+/// Not one that a file of ours has: `:` is in no label.
+fn file_name(label: &str) -> String {
+    label.replace('/', ":")
+}
+
+fn is_used(dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        if entry?.file_name().to_string_lossy().contains(':') {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The value of before; what is no number is what a link has if nobody says otherwise.
+fn before(dir: &Path) -> io::Result<String> {
+    let text = match fs::read_to_string(dir.join(BEFORE)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => String::new(),
+        read => read?,
+    };
+    Ok(text.trim().parse::<i32>().map_or(OFF.to_owned(), |value| value.to_string()))
+}
+
+fn missing_is_fine(outcome: io::Result<()>) -> io::Result<()> {
+    match outcome {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a test on a directory of its own.
+    fn on_disk(test: impl FnOnce(&Users)) {
+        let name = std::thread::current().name().unwrap_or_default().replace("::", "-");
+        let dir = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        fs::create_dir(&dir).unwrap();
+        test(&Users { dir: dir.clone() });
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    fn unused(link: &str, before: &str) -> Vec<(String, String)> {
+        vec![(link.to_owned(), before.to_owned())]
+    }
+
+    #[test]
+    fn the_last_user_of_a_link_is_told_the_value_that_the_first_one_found() {
+        on_disk(|users| {
+            users.join("br0", "net/a/eth0", "0").unwrap();
+            users.join("br0", "net/b/eth0", "1").unwrap();
+            users.join("br1", "net/a/eth1", "1").unwrap();
+            assert_eq!(users.leave("net/a/eth0").unwrap(), []);
+            assert_eq!(users.leave("net/a/eth1").unwrap(), unused("br1", "1"));
+            users.forget("br1").unwrap();
+            assert_eq!(users.leave("net/b/eth0").unwrap(), unused("br0", "0"));
+            users.forget("br0").unwrap();
+            assert_eq!(users.leave("net/b/eth0").unwrap(), []);
+        });
+    }
+
+    #[test]
+    fn what_somebody_could_not_give_back_the_next_one_does() {
+        on_disk(|users| {
+            users.join("br0", "net/a/eth0", "0").unwrap();
+            assert_eq!(users.leave("net/a/eth0").unwrap(), unused("br0", "0"));
+            assert_eq!(users.leave("net/other/eth0").unwrap(), unused("br0", "0"));
+            users.join("br0", "net/b/eth0", "1").unwrap();
+            assert_eq!(users.retain(&|_| true).unwrap(), unused("br0", "0"), "not what was left behind");
+        });
+    }
+
+    #[test]
+    fn those_that_leave_are_told_by_their_labels() {
+        on_disk(|users| {
+            users.join("br0", "net/a/eth0", "0").unwrap();
+            users.join("br0", "other/a/eth0", "0").unwrap();
+            assert_eq!(users.retain(&|label| label.starts_with("net/")).unwrap(), []);
+            assert_eq!(users.retain(&|label| label == "other/a/eth0").unwrap(), unused("br0", "0"));
+        });
+    }
+
+    #[test]
+    fn a_value_that_is_none_is_off() {
+        on_disk(|users| {
+            for torn in ["", "1\n2", "; reboot"] {
+                users.join("br0", "net/a/eth0", torn).unwrap();
+                assert_eq!(users.leave("net/a/eth0").unwrap(), unused("br0", "0"));
+                users.forget("br0").unwrap();
+            }
+        });
+    }
+}
