@@ -358,6 +358,36 @@ fn the_bridge_keeps_its_mac_whoever_comes_and_goes() {
     assert_eq!(mac(), first);
 }
 
+/// Whether it has one is written in /sys only, which is another namespace's where a user namespace has the host's, as in
+/// rootless Podman.
+#[test]
+fn a_bridge_that_was_there_keeps_the_mac_that_it_has_also_where_sys_does_not_tell() {
+    beyond_reference!("bridge-mac");
+    let elsewhere = "ip netns add elsewhere
+        ip -n elsewhere link add br0 address 02:00:00:00:00:99 type bridge
+        nsenter --net=/run/netns/elsewhere mount -t sysfs sysfs /sys";
+    let ports = "ip link add p0 address 02:00:00:00:00:01 type veth peer name p1; ip link set p0 master br0";
+    for sys in ["true", elsewhere, "mount -t tmpfs none /sys"] {
+        for before in ["true", ports] {
+            let lab = Lab::new();
+            let [a, b] = ["a", "b"].map(|id| lab.container(id));
+            lab.host().sh(&format!("ip link add br0 type bridge; {before}\n{sys}"));
+            let call = lab.plugin("bridge").config(plain());
+            let first = call.clone().on(&a).add().ok_result()["interfaces"][0]["mac"].clone();
+            let mac = || lab.host().link("br0").unwrap()["address"].clone();
+            assert_eq!(mac(), first, "{sys}; {before}");
+            lab.host().sh("ip link delete p0 2>/dev/null || true");
+            lab.host().sh("ip neigh add 10.1.2.200 lladdr 02:00:00:00:00:02 dev br0 nud permanent");
+            call.clone().on(&b).add().ok_result();
+            call.clone().on(&a).del().ok();
+            call.on(&b).del().ok();
+            assert_eq!(mac(), first, "{sys}; {before}");
+            // To set an address, the same even, makes the kernel forget all neighbours.
+            assert!(lab.host().sh("ip neigh").contains("10.1.2.200"), "{sys}; {before}");
+        }
+    }
+}
+
 #[test]
 fn del_may_be_repeated_and_needs_neither_the_namespace_nor_a_result() {
     let lab = Lab::new();

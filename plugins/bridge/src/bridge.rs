@@ -42,7 +42,8 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
     }
     let promisc = conf.promisc && !bridge.promisc;
-    let mac = floats(&bridge).then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
+    let mac =
+        floats(host, &bridge)?.then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
     if promisc || mac.is_some() || !bridge.up {
         let change = LinkChange { up: Some(true), promisc: promisc.then_some(true), mac, ..LinkChange::NONE };
         host.nl.change_link(&bridge, &change)?;
@@ -52,11 +53,25 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
 
 /// A bridge whose address nobody set takes the lowest of its ports', and none at all when the last one goes: those who
 /// know the gateway by the old one lose it. The address that it has now is set for good then.
-fn floats(bridge: &Link) -> bool {
+fn floats(host: &Namespace, bridge: &Link) -> Result<bool> {
     /// NET_ADDR_SET of linux/netdevice.h.
     const SET: &str = "3";
-    let how = std::fs::read_to_string(format!("/sys/class/net/{}/addr_assign_type", bridge.name));
-    how.is_ok_and(|how| how.trim() != SET)
+    if let Some(how) = addr_assign_type(bridge) {
+        return Ok(how != SET);
+    }
+    // One that takes its address from a port has that port's. To set the address of every other one as well, to what it is, would
+    // make the kernel forget all neighbours there.
+    let ports = host.nl.ports(bridge.index)?;
+    Ok(ports.is_empty() || ports.iter().any(|port| port.mac == bridge.mac))
+}
+
+/// Where a link has its address from. None: `/sys` does not tell. It is the namespace's that it was mounted in, and the link of that
+/// name may be another one there.
+fn addr_assign_type(link: &Link) -> Option<String> {
+    let read = |key| std::fs::read_to_string(format!("/sys/class/net/{}/{key}", link.name)).ok();
+    let address = read("address")?;
+    link.mac.filter(|mac| mac.to_string() == address.trim())?;
+    read("addr_assign_type").map(|how| how.trim().to_owned())
 }
 
 fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
