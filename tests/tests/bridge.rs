@@ -1,6 +1,6 @@
 //! bridge with host-local: what it makes, and what it leaves.
 
-use std::thread;
+use std::{fs, thread};
 
 use serde_json::{Value, json};
 use suite::{Lab, Netns, beyond_reference, needs, tcp_says, udp_says};
@@ -686,4 +686,62 @@ fn a_bridge_that_filtered_no_vlans_does_so_when_one_is_asked_for() {
     lab.plugin("bridge").config(plain()).config(json!({"vlan": 10})).on(&b).add().ok_result();
     assert_eq!(filtering(), 1);
     assert!(a.is_cut_off_from("10.1.2.3"));
+}
+
+/// Mounts /proc/sys read-only for what the test runs, as it is where a plugin runs in a container itself.
+fn make_sysctls_read_only(lab: &Lab) {
+    lab.host().sh("mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys");
+    assert!(fs::write("/proc/sys/net/core/somaxconn", "7").is_err(), "it is read-only");
+}
+
+#[test]
+fn sysctls_that_it_can_do_without_are_told_and_done_without_where_none_can_be_set() {
+    beyond_reference!("best-effort-sysctls");
+    for enabledad in [false, true] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        lab.host()
+            .sh("echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding");
+        make_sysctls_read_only(&lab);
+        let call = lab.plugin("bridge").config(dual_stack()).config(json!({"enabledad": enabledad})).on(&pod);
+        let added = call.add();
+        let result = added.ok_result();
+        let said: Vec<_> = added.stderr.lines().collect();
+        assert_eq!(said.len(), 2, "one line for the bridge, one for the container's interface: {said:?}");
+        assert!(said.iter().all(|line| line.starts_with("bridge: warning: done without: ")), "{said:?}");
+        assert!(said[0].contains("ipv6/conf/br0/accept_ra = 0, ipv6/conf/br0/accept_dad = 0"), "{said:?}");
+        // The kernel's default is what enabledad wants.
+        let dad = if enabledad { "" } else { "ipv6/conf/eth0/accept_dad = 0, " };
+        let wanted = format!(
+            "ipv4/conf/eth0/arp_notify = 1, ipv6/conf/eth0/ndisc_notify = 1, {dad}\
+             ipv6/conf/eth0/keep_addr_on_down = 1: Read-only file system"
+        );
+        assert!(said[1].contains(&wanted), "{said:?}");
+        assert!(pod.reaches("10.1.2.1") && pod.reaches("fd00:1:2::1"));
+        call.check(&result).ok();
+        assert_eq!(call.del().stderr, "");
+    }
+}
+
+#[test]
+fn a_sysctl_that_it_cannot_do_without_fails_the_add_where_none_can_be_set() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("echo 0 >/proc/sys/net/ipv4/ip_forward");
+    let call = lab.plugin("bridge").config(plain()).config(json!({"isGateway": true})).on(&pod);
+    make_sysctls_read_only(&lab);
+    call.add().refused(5, "/proc/sys/net/ipv4/ip_forward");
+}
+
+#[test]
+fn ipv6_addresses_outlive_a_moment_in_which_the_interface_is_down() {
+    // Debian's is older than the setting.
+    beyond_reference!("best-effort-sysctls");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    assert_eq!(pod.sysctl("ipv6/conf/eth0/keep_addr_on_down"), "1");
+    pod.sh("ip link set eth0 down; ip link set eth0 up");
+    let addresses = pod.sh("ip -6 addr show dev eth0 scope global");
+    assert!(addresses.contains("fd00:1:2::2/64"), "{addresses}\n{result}");
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use cni::lock::Lock;
-use cni::{Attachment, Error, Failures, NetworkName, Result, Undo};
+use cni::{Attachment, Code, Error, Failures, NetworkName, Result, Undo};
 use firewall::{HostPorts, Owner, SourceNat};
 use iface::Namespace;
 use netlink::Link;
@@ -120,7 +120,10 @@ fn restore(key: &str, before: &str) -> Result<()> {
     if host.sysctl(key).is_ok_and(|now| now == before) {
         return Ok(());
     }
-    host.set_sysctls_if_present(&[(key, before)])
+    match host.set_sysctl(key, before) {
+        Err(gone) if gone.code() == Code::UnsupportedField as u32 => Ok(()),
+        set => set,
+    }
 }
 
 #[cfg(test)]

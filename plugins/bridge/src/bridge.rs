@@ -93,7 +93,7 @@ fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     // its link-local address, which only it can have: until that is done, some 2 s, it asks for no neighbour when it
     // forwards, and the first containers would not be reached from afar.
     let [ra, dad] = ["accept_ra", "accept_dad"].map(|key| format!("ipv6/conf/{}/{key}", bridge.name));
-    host.set_sysctls_if_present(&[(&ra, "0"), (&dad, "0")])?;
+    host.try_sysctls(&[(&ra, "0"), (&dad, "0")])?;
     Ok(bridge)
 }
 

@@ -12,14 +12,12 @@ use crate::Namespace;
 /// neighbour advertisement for each IPv6 one (RFC 4861, section 7.2.6). The link must be able to carry packets by now.
 ///
 /// The kernel does it when the hardware address is set, even to what it was (arp_notify and ndisc_notify in
-/// Documentation/networking/ip-sysctl.rst), which takes microseconds: to close a packet socket takes a grace period.
+/// Documentation/networking/ip-sysctl.rst, set by [`crate::apply`]), which takes microseconds: to close a packet socket takes
+/// a grace period.
 ///
 /// # Errors
 /// If the kernel refuses.
 pub fn addresses(sandbox: &Namespace, link: &Link) -> Result<()> {
-    let arp = format!("ipv4/conf/{}/arp_notify", link.name);
-    let ndisc = format!("ipv6/conf/{}/ndisc_notify", link.name);
-    sandbox.set_sysctls_if_present(&[(&arp, "1"), (&ndisc, "1")])?;
     Ok(sandbox.nl.change_link(link, &LinkChange { mac: link.mac, ..LinkChange::NONE })?)
 }
 

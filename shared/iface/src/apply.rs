@@ -31,12 +31,13 @@ pub fn addresses_and_routes(
     test_for_duplicates: bool,
 ) -> Result<()> {
     let own: Vec<&IpConfig> = result.ips.iter().filter(|ip| ip.interface == Some(position)).collect();
-    set_duplicate_detection(sandbox, link, test_for_duplicates)?;
+    let v6 = own.iter().any(|ip| ip.address.is_ipv6());
+    set_ways(sandbox, link, v6, test_for_duplicates)?;
     for ip in &own {
         add_address(sandbox, link, ip.address, test_for_duplicates)?;
     }
     sandbox.nl.set_up(link)?;
-    if test_for_duplicates && own.iter().any(|ip| ip.address.is_ipv6()) {
+    if test_for_duplicates && v6 {
         sandbox.nl.wait_for_addresses(link, DUPLICATE_DETECTION)?;
     }
     for route in &result.routes {
@@ -45,15 +46,23 @@ pub fn addresses_and_routes(
     Ok(())
 }
 
-/// For the link's own addresses (fe80::...) too: they would not be usable for a second or two.
-fn set_duplicate_detection(sandbox: &Namespace, link: &Link, on: bool) -> Result<()> {
-    let [accept, enhanced] =
-        ["accept_dad", "enhanced_dad"].map(|key| format!("ipv6/conf/{}/{key}", link.name));
-    if on {
-        sandbox.set_sysctls_if_present(&[(&enhanced, "1"), (&accept, "1")])
-    } else {
-        sandbox.set_sysctls_if_present(&[(&accept, "0")])
-    }
+/// How the link treats its addresses: they are announced when they are ready, IPv6 ones stay while the link is down, and
+/// are tested for duplicates or not. That is for the link's own addresses (fe80::...) too: they would not be usable
+/// for a second or two.
+fn set_ways(sandbox: &Namespace, link: &Link, v6: bool, test_for_duplicates: bool) -> Result<()> {
+    let test = if test_for_duplicates { "1" } else { "0" };
+    let wanted = [
+        ("ipv4", "arp_notify", "1", true),
+        ("ipv6", "ndisc_notify", "1", true),
+        ("ipv6", "accept_dad", test, true),
+        ("ipv6", "enhanced_dad", test, test_for_duplicates),
+        ("ipv6", "keep_addr_on_down", "1", v6),
+    ];
+    let wanted = wanted.iter().filter(|way| way.3);
+    let pairs: Vec<_> =
+        wanted.map(|(ip, key, value, _)| (format!("{ip}/conf/{}/{key}", link.name), *value)).collect();
+    let pairs: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+    sandbox.try_sysctls(&pairs)
 }
 
 fn add_address(sandbox: &Namespace, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {

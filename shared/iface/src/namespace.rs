@@ -129,18 +129,30 @@ impl Namespace {
         self.enter(|| write_sysctl(key, value))?.map_err(|e| not_written(key, value, &e))
     }
 
-    /// Writes those that there are: without IPv6 in the kernel, its keys are missing.
+    /// Writes what the attachment works without, too: those that are refused, as all are where /proc/sys is read-only, are told
+    /// on the log, in one line. Those that are not there (the kernel may have no IPv6) are passed over.
     ///
     /// # Errors
-    /// As [`Namespace::set_sysctl`].
-    pub fn set_sysctls_if_present(&self, pairs: &[(&str, &str)]) -> Result<()> {
-        self.enter(|| {
-            pairs.iter().try_for_each(|(key, value)| match write_sysctl(key, value) {
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-                other => other.map_err(|e| not_written(key, value, &e)),
-            })
-        })?
+    /// If the namespace cannot be entered.
+    pub fn try_sysctls(&self, pairs: &[(&str, &str)]) -> Result<()> {
+        let refused = |(key, value): &(&str, &str)| match write_sysctl(key, value) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound && !has_value(key, value) => {
+                Some((format!("{key} = {value}"), e))
+            }
+            _ => None,
+        };
+        let (refused, causes): (Vec<_>, Vec<_>) =
+            self.enter(|| pairs.iter().filter_map(refused).collect::<Vec<_>>())?.into_iter().unzip();
+        if let Some(cause) = causes.first() {
+            let what = format!("set, below /proc/sys/net of {self}, {}", refused.join(", "));
+            cni::warn(&format!("done without: {}", Error::io(what, cause).msg()));
+        }
+        Ok(())
     }
+}
+
+fn has_value(key: &str, value: &str) -> bool {
+    fs::read_to_string(sysctl_path(key)).is_ok_and(|found| found.trim() == value)
 }
 
 fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
