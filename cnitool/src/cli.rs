@@ -25,6 +25,9 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed, or gc would hav
 const GC_EXAMPLES: &str = "Examples:\n  cnitool gc pods --dry-run   what would be removed?\n  cnitool gc pods             \
     remove what is left of containers that are gone\n  cnitool gc pods --all       empty the network";
 
+const REPAIR_EXAMPLES: &str =
+    "Examples:\n  cnitool repair pods    after `nft flush ruleset`\n  cnitool repair --all";
+
 #[derive(Args, Debug)]
 pub struct Common {
     /// Directory of network configurations
@@ -103,6 +106,21 @@ pub enum Command {
         rest: Vec<String>,
         #[command(flatten)]
         options: GcOptions,
+    },
+    /// Bring back rules that somebody has flushed: masquerade, host ports, spoof check
+    ///
+    /// Of every attachment in the caches of this host's runtimes (/var/lib/cni and the directories in it, beside
+    /// --cache-dir) whose namespace is there, plugins install what is missing, from the cached configuration and
+    /// result. Links, addresses and leases are not touched. What is whole stays as it is, and plugins that are not
+    /// Ferrule's are passed over.
+    #[command(after_help = REPAIR_EXAMPLES)]
+    Repair {
+        /// The network's name
+        #[arg(required_unless_present = "all", conflicts_with = "all")]
+        network: Option<String>,
+        /// All networks
+        #[arg(long)]
+        all: bool,
     },
     /// Ask whether networks could attach a container now
     Status {

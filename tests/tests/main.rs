@@ -19,6 +19,7 @@ mod mistyped;
 mod old_kernels;
 mod portmap;
 mod reliability;
+mod repair;
 mod tuning;
 mod upgrade;
 mod upgrade_rules;

@@ -5,6 +5,7 @@ mod explain;
 mod gc;
 mod graph;
 mod list;
+mod repair;
 mod shell;
 mod show;
 mod status;
@@ -28,6 +29,7 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Check { target } => attachment::check(&target, settings, ui)?,
         Command::Del { target } => attachment::del(&target, settings, ui)?,
         Command::Gc { network, options, .. } => gc::run(&network, &options, settings, ui)?,
+        Command::Repair { network, .. } => repair::run(network.as_deref(), settings, ui)?,
         Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
         Command::Version { names } => version::run(&names, settings, ui)?,
         Command::List { what } => list::run(what, settings, ui)?,

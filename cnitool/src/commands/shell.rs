@@ -49,9 +49,10 @@ mod tests {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "cnitool", &mut script);
             let script = String::from_utf8(script).unwrap();
-            for command in
-                ["add", "check", "del", "gc", "status", "validate", "list", "show", "graph", "explain"]
-            {
+            for command in [
+                "add", "check", "del", "gc", "repair", "status", "validate", "list", "show", "graph",
+                "explain",
+            ] {
                 assert!(script.contains(command), "{shell} does not complete {command}");
             }
         }

@@ -7,9 +7,10 @@ mod localnet;
 
 use std::process::ExitCode;
 
-use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Result, Status, Undo};
+use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Status, Undo};
 use conf::Conf;
 use firewall::{Firewall, Kind, Owner, Rules, Sweep};
+use iface::verify;
 
 struct Portmap;
 
@@ -17,6 +18,7 @@ impl Plugin for Portmap {
     const NAME: &'static str = "portmap";
     const CHAINED: bool = true;
     const NEEDS_NETNS: bool = false;
+    const REPAIRS: bool = true;
     type Raw = AsWritten;
     type Conf = Conf;
 
@@ -52,6 +54,17 @@ impl Plugin for Portmap {
                 .check(&Owner::new(&call.net.name, &call.at), &Rules::HostPorts(ports)),
             None => Ok(()),
         }
+    }
+
+    fn repair(Repair { check: call, anew }: &Repair<Conf>) -> Result<bool> {
+        let Some(ports) = call.conf.host_ports(&call.prev, &call.at.ifname)? else { return Ok(false) };
+        verify::while_attached(call, |undo| {
+            let owner = Owner::new(&call.net.name, &call.at);
+            let rules = Rules::HostPorts(ports.clone());
+            let repaired = Firewall::open(call.conf.backend)?.repair(&owner, &rules, *anew, undo)?;
+            localnet::admit(&ports, &owner, undo)?;
+            Ok(repaired)
+        })
     }
 
     fn gc(call: &Gc<AsWritten>) -> Result<()> {

@@ -11,7 +11,7 @@ mod vlan;
 
 use std::process::ExitCode;
 
-use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Result, Status, Undo};
+use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Status, Undo};
 use conf::Conf;
 use firewall::{Owner, Sweep};
 use iface::{Namespace, announce, apply, remove, verify, veth};
@@ -22,6 +22,7 @@ struct Bridge;
 impl Plugin for Bridge {
     const NAME: &'static str = "bridge";
     const READS_ARGS: bool = true;
+    const REPAIRS: bool = true;
     type Raw = AsWritten;
     type Conf = Conf;
 
@@ -85,6 +86,7 @@ impl Plugin for Bridge {
         if let Some(host) = failures.note(Namespace::host()) {
             failures.note(port::release_adopted(&host, call));
             failures.note(remove::veth(&host, &call.net.name, &call.at, call.netns.as_ref()));
+            failures.note(sweep.remove_repaired(&Owner::new(&call.net.name, &call.at)));
             failures.note(vlan::remove_unused_gateway(&host, &call.conf));
         }
         // Last, so that nobody else gets the address while the container still answers to it.
@@ -107,6 +109,10 @@ impl Plugin for Bridge {
             Some(ipam) => ipam.check(),
             None => Ok(()),
         }
+    }
+
+    fn repair(call: &Repair<Conf>) -> Result<bool> {
+        verify::while_attached(&call.check, |undo| rules::repair(&call.check, undo))
     }
 
     fn gc(call: &Gc<AsWritten>) -> Result<()> {

@@ -48,16 +48,31 @@ fn masquerading(conf: &Conf, result: &AddResult, position: usize) -> Option<Rule
 /// The rules are as ADD installed them.
 pub fn verify(call: &Check<Conf>, position: usize) -> Result<()> {
     let owner = Owner::new(&call.net.name, &call.at);
-    let conf = &call.conf;
-    if let (Some(how), Some(rules)) = (&conf.masquerade, masquerading(conf, &call.prev, position)) {
-        Firewall::open(how.backend)?.check(&owner, &rules)?;
+    let check = |(backend, rules)| Firewall::open(backend)?.check(&owner, &rules);
+    expected(call, position).into_iter().try_for_each(check)
+}
+
+/// Installs what is missing of them. Whether anything was.
+pub fn repair(call: &Check<Conf>, undo: &mut Undo) -> Result<bool> {
+    let owner = Owner::new(&call.net.name, &call.at);
+    // A result of before 0.3.0 lists no interfaces: all addresses are the container's.
+    let position = call.prev.container_interface(&call.at.ifname).unwrap_or_default();
+    let mut repaired = false;
+    for (backend, rules) in expected(call, position) {
+        repaired |= Firewall::open(backend)?.repair(&owner, &rules, false, undo)?;
     }
+    Ok(repaired)
+}
+
+/// What ADD has installed, and by which backend.
+fn expected(call: &Check<Conf>, position: usize) -> Vec<(Option<Backend>, Rules)> {
+    let conf = &call.conf;
+    let masquerade = conf.masquerade.as_ref().map(|how| how.backend);
+    let masquerade = masquerade.zip(masquerading(conf, &call.prev, position));
     let host_name = iface::veth::host_name(&call.net.name, &call.at);
     let host = call.prev.host_interfaces().find(|i| i.name == host_name);
-    if let Some(rules) = host.and_then(|host| spoof_check(conf, (host, &call.prev.interfaces[position]))) {
-        Firewall::open(None)?.check(&owner, &rules)?;
-    }
-    Ok(())
+    let spoof_check = host.zip(call.prev.interfaces.get(position)).and_then(|ends| spoof_check(conf, ends));
+    masquerade.into_iter().chain(spoof_check.map(|rules| (None, rules))).collect()
 }
 
 /// Removes the attachment's rules, whatever the configuration says by now. They are found by the attachment alone.

@@ -112,6 +112,16 @@ pub struct Status<C> {
     pub conf: C,
 }
 
+/// REPAIR: install what is missing of the attachment's rules.
+#[derive(Debug)]
+pub struct Repair<C> {
+    /// What a CHECK would get.
+    pub check: Check<C>,
+    /// The rules of an older attachment that claims the same were just installed: to be the newest again, this one's are
+    /// installed anew, also if none is missing.
+    pub anew: bool,
+}
+
 /// `CNI_COMMAND`: what is asked of a plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
@@ -127,6 +137,9 @@ pub enum Command {
     Status,
     /// Which versions of the specification are spoken?
     Version,
+    /// Install what is missing of its rules. Ferrule's own, and never in `CNI_COMMAND`: see
+    /// [`repair::ARGUMENT`](crate::repair::ARGUMENT).
+    Repair,
 }
 
 impl Command {
@@ -151,6 +164,7 @@ impl Command {
             Self::Gc => "GC",
             Self::Status => "STATUS",
             Self::Version => "VERSION",
+            Self::Repair => "REPAIR",
         }
     }
 
@@ -159,16 +173,16 @@ impl Command {
         match self {
             Self::Check => Version::V0_4_0,
             Self::Gc | Self::Status => Version::V1_1_0,
-            Self::Add | Self::Del | Self::Version => Version::V0_1_0,
+            Self::Add | Self::Del | Self::Version | Self::Repair => Version::V0_1_0,
         }
     }
 
     fn names_attachment(self) -> bool {
-        matches!(self, Self::Add | Self::Del | Self::Check)
+        matches!(self, Self::Add | Self::Del | Self::Check | Self::Repair)
     }
 
     fn needs_netns(self) -> bool {
-        matches!(self, Self::Add | Self::Check)
+        matches!(self, Self::Add | Self::Check | Self::Repair)
     }
 }
 
@@ -224,6 +238,19 @@ impl Environment {
                 .ok_or_else(|| format!("{text:?} is none of ADD, DEL, CHECK, GC, STATUS, VERSION"))
         });
         let Some(command) = command else { return Err(invalid(&reader.wrong)) };
+        Self::of(command, reader.get, reads_args)
+    }
+
+    /// As [`Environment::read`], of a command that is not in a variable.
+    ///
+    /// # Errors
+    /// As [`Environment::read`].
+    pub(crate) fn of(
+        command: Command,
+        get: impl Fn(&str) -> Option<OsString>,
+        reads_args: bool,
+    ) -> Result<Self> {
+        let mut reader = Reader { get, wrong: Vec::new() };
         let mut this = Self {
             command,
             at: None,
@@ -503,6 +530,12 @@ mod tests {
         ] {
             assert!(error.msg().contains(culprit), "{culprit} in {error}");
         }
+    }
+
+    #[test]
+    fn repair_is_no_command_of_the_specification() {
+        let error = read(&[("CNI_COMMAND", "REPAIR"), ("CNI_PATH", "/bin")]).unwrap_err();
+        assert!(error.code() == 4 && error.msg().contains("\"REPAIR\" is none of ADD"), "{error}");
     }
 
     #[test]

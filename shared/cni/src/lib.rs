@@ -22,6 +22,7 @@ pub mod json;
 pub mod lock;
 mod name;
 mod plugin;
+pub mod repair;
 mod result;
 pub mod talk;
 mod undo;
@@ -29,7 +30,7 @@ mod version;
 mod written;
 
 pub use args::CniArgs;
-pub use call::{Add, Attachment, Check, Command, Del, Gc, Net, Status};
+pub use call::{Add, Attachment, Check, Command, Del, Gc, Net, Repair, Status};
 pub use delegate::Ipam;
 pub use error::{Code, Error, Failures, Result, ResultExt};
 pub use name::{ContainerId, IfName, NetworkName, PluginType};

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::call::{Document, Environment};
 use crate::{
-    Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, REFERENCE_RELEASE, Result, ResultExt, Status,
-    Undo, Version, file, json,
+    Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, REFERENCE_RELEASE, Repair, Result, ResultExt,
+    Status, Undo, Version, file, json, repair,
 };
 
 /// A CNI plugin.
@@ -69,6 +69,18 @@ pub trait Plugin {
     fn status(call: &Status<Self::Conf>) -> Result<()> {
         forward(&call.net, crate::Ipam::status)
     }
+
+    /// Whether the plugin installs rules that others may flush, and so has a [`Plugin::repair`].
+    const REPAIRS: bool = false;
+
+    /// Installs what is missing of the attachment's rules, and touches nothing else. Whether anything was. The
+    /// specification has no such command: `cnitool repair` asks for it.
+    ///
+    /// # Errors
+    /// Code 3 if the attachment is not there any more: then nothing is installed. Else what was refused.
+    fn repair(_: &Repair<Self::Conf>) -> Result<bool> {
+        Ok(false)
+    }
 }
 
 fn forward(net: &Net, verb: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
@@ -78,8 +90,13 @@ fn forward(net: &Net, verb: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
 /// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.
 pub fn main<P: Plugin>() -> ExitCode {
     if env::var_os("CNI_COMMAND").is_none_or(|c| c.is_empty()) {
-        about::<P>();
-        return ExitCode::SUCCESS;
+        if env::args_os().nth(1).is_none_or(|argument| argument != repair::ARGUMENT) {
+            about::<P>();
+            return ExitCode::SUCCESS;
+        }
+        SERVED.get_or_init(|| P::NAME);
+        let answered = read_stdin().and_then(|request| print(&repair::answer::<P>(&request)?));
+        return answered.map_or_else(|e| failed(&e, Version::LATEST, &print), |()| ExitCode::SUCCESS);
     }
     SERVED.get_or_init(|| P::NAME);
     file::outlive_size_limit();
@@ -94,6 +111,10 @@ pub(crate) fn answer<P: Plugin>(
 ) -> ExitCode {
     let mut version = Version::LATEST;
     let Err(error) = serve::<P>(&mut version, variable, read, print) else { return ExitCode::SUCCESS };
+    failed(&error, version, print)
+}
+
+fn failed(error: &Error, version: Version, print: &impl Fn(&str) -> Result<()>) -> ExitCode {
     // If even this cannot be printed, the exit code says it.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
@@ -152,7 +173,8 @@ fn serve<P: Plugin>(
         Command::Check => check::<P>(&env, &document),
         Command::Gc => gc::<P>(&env, &document),
         Command::Status => status::<P>(&env, &document),
-        Command::Version => print(&versions()),
+        // REPAIR is never in the variable.
+        Command::Version | Command::Repair => print(&versions()),
     }
 }
 
@@ -219,16 +241,16 @@ fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     guarded(|| P::status(&call))
 }
 
-fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
+pub(crate) fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
     document.refuse_repeated(P::UNREPEATED)?;
     P::Conf::try_from(document.raw::<P::Raw>()?).map_err(Into::into)
 }
 
-fn attachment(env: &Environment) -> Result<crate::Attachment> {
+pub(crate) fn attachment(env: &Environment) -> Result<crate::Attachment> {
     env.at.clone().ok_or_else(|| Error::new(Code::InvalidEnvironment, "the attachment is not named"))
 }
 
-fn missing_prev(plugin: &str, why: &str) -> Error {
+pub(crate) fn missing_prev(plugin: &str, why: &str) -> Error {
     Error::config(format!("prevResult is missing: {plugin} needs the result of the plugin before it"))
         .detail(why)
 }
@@ -256,7 +278,7 @@ fn print(json: &str) -> Result<()> {
 }
 
 /// A panic is a bug, but one that still rolls back and prints an error object.
-fn guarded<T>(verb: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(crate) fn guarded<T>(verb: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(|payload| {
         Err(Error::new(Code::Internal, format!("internal error: {}", panic_text(payload.as_ref())))
             .detail("this is a bug in the plugin; please report it with the line on stderr"))

@@ -136,6 +136,17 @@ impl Firewall {
         Ok(())
     }
 
+    /// Installs an attachment's rules if they are not as they were installed; with `anew` in any case. Whether it did.
+    ///
+    /// # Errors
+    /// As [`Firewall::install`].
+    pub fn repair(&self, owner: &Owner, rules: &Rules, anew: bool, undo: &mut Undo) -> Result<bool> {
+        if !anew && self.check(owner, rules).is_ok() {
+            return Ok(false);
+        }
+        self.install(owner, rules, undo).map(|()| true)
+    }
+
     /// Whether an attachment's rules are as they were installed.
     ///
     /// # Errors

@@ -127,6 +127,18 @@ impl Nft {
         Ok(lines)
     }
 
+    /// Whether an attachment has rules of a kind, be it by iptables-nft.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(crate) fn has(&self, owner: &Owner, kind: Kind) -> Result<bool> {
+        let label = Element::record(&owner.digest(kind.as_str()), 0);
+        let found = query::comment_of(&self.socket, kind.table(), &label).and_then(|comment| {
+            Ok(comment.is_some() || foreign::has_chain(&self.socket, &crate::iptables::chain(owner, kind))?)
+        });
+        found.map_err(|r| failure("look for", owner, "read the ruleset", r))
+    }
+
     /// Removes an attachment's rules of a kind, and gives the container's addresses that they named.
     ///
     /// # Errors

@@ -59,6 +59,24 @@ impl Sweep {
         self.sweep(&Whose::Of(owner), kind, |nft, forget| nft.remove(owner, kind, forget))
     }
 
+    /// Removes what a repair has installed since [`Sweep::remove`], of whatever kind. To be asked when the attachment's link
+    /// is gone: from then on no repair installs any. It costs some requests to the kernel; in legacy tables of iptables it
+    /// does not look.
+    ///
+    /// # Errors
+    /// As [`Sweep::remove`].
+    pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
+        let mut failures = Failures::new();
+        if let Ok(Some(nft)) = &self.nft {
+            for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
+                if failures.note(nft.has(owner, kind)) == Some(true) {
+                    failures.note(self.remove(owner, kind));
+                }
+            }
+        }
+        failures.into_result()
+    }
+
     /// Removes the rules of a kind of all attachments of a network but the valid ones (GC).
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! CHECK: is what a result says still so?
 
-use cni::{AddResult, Attachment, Code, Error, Interface, Result};
+use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Undo};
 use netlink::{Link, RouteFilter};
 
 use crate::{Namespace, apply};
@@ -51,6 +51,44 @@ pub fn addresses_and_routes(sandbox: &Namespace, link: &Link, prev: &AddResult) 
         }
     }
     Ok(())
+}
+
+/// Does something for an attachment as long as it is there: the container's interface, with the hardware address and
+/// the addresses of the result. It may go meanwhile, so it is looked for again afterwards, and what was done taken back.
+///
+/// # Errors
+/// Code 3 if the attachment is gone; else what failed, and nothing is taken back.
+pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Result<T>) -> Result<T> {
+    let sandbox = Namespace::open(&call.netns)?;
+    attached(&sandbox, &call.prev, &call.at)?;
+    let mut undo = Undo::new();
+    let outcome = work(&mut undo);
+    match attached(&sandbox, &call.prev, &call.at) {
+        Ok(()) => {
+            undo.commit();
+            outcome
+        }
+        Err(gone) => {
+            Err(undo.unwind().into_iter().fold(gone, |e, left| e.detail(format!("roll back: {left}"))))
+        }
+    }
+}
+
+fn attached(sandbox: &Namespace, prev: &AddResult, at: &Attachment) -> Result<()> {
+    let gone = |what: String| Err(Error::new(Code::UnknownContainer, format!("{what} in {sandbox}")));
+    let Some(link) = sandbox.nl.link(&at.ifname)? else {
+        return gone(format!("there is no interface {} any more", at.ifname));
+    };
+    let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+    let wanted = prev.container_interface(&at.ifname).and_then(|i| prev.interfaces[i].mac.as_deref());
+    if wanted.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&mac)) {
+        return gone(format!("interface {} has another MAC, {mac},", at.ifname));
+    }
+    let addresses = sandbox.nl.addresses(Some(&link))?;
+    match prev.ips_of(&at.ifname).find(|ip| !addresses.iter().any(|a| a.net == ip.address)) {
+        Some(lost) => gone(format!("interface {} has no address {} any more", at.ifname, lost.address)),
+        None => Ok(()),
+    }
 }
 
 fn fulfils(route: &netlink::Route, wanted: &netlink::Route) -> bool {

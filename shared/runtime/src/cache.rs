@@ -232,7 +232,10 @@ impl Cache {
     }
 
     /// As [`Cache::list`], and beside it the files that do not tell their attachment.
-    pub(crate) fn survey(&self) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
+    ///
+    /// # Errors
+    /// As [`Cache::list`].
+    pub fn survey(&self) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for path in self.files()? {
             match read_entry(&path) {

@@ -16,6 +16,8 @@ pub struct Invocation<'a> {
     pub program: &'a Path,
     /// What is asked of it.
     pub command: Command,
+    /// Arguments of its command line. The specification has none.
+    pub args: &'a [&'static str],
     /// Variables, on top of the calling process's own.
     pub env: &'a [(&'static str, OsString)],
     /// The request: the plugin's configuration with what the runtime adds.

@@ -57,6 +57,7 @@ impl Exec for Processes {
 impl Processes {
     fn start(&self, invocation: &Invocation<'_>) -> io::Result<Child> {
         let mut process = Process::new(invocation.program);
+        process.args(invocation.args);
         process.envs(invocation.env.iter().map(|(key, value)| (key, value)));
         process.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         process.stderr(if self.stderr == Stderr::Capture { Stdio::piped() } else { Stdio::inherit() });

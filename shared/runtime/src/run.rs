@@ -193,10 +193,15 @@ impl Runtime {
         stdin: &[u8],
     ) -> cni::Result<Vec<u8>> {
         let program = self.exec.find(kind, &self.path)?;
-        env.push(("CNI_COMMAND", command.as_str().into()));
+        // Not the specification's: plugins of others, which look at the variable only, are to do nothing.
+        let (variable, args) = match command {
+            Command::Repair => ("", &[cni::repair::ARGUMENT][..]),
+            command => (command.as_str(), &[][..]),
+        };
+        env.push(("CNI_COMMAND", variable.into()));
         env.push(("CNI_PATH", self.search_path()));
         let invocation =
-            Invocation { kind, program: &program, command, env: &env, stdin, deadline: self.deadline };
+            Invocation { kind, program: &program, command, args, env: &env, stdin, deadline: self.deadline };
         Ok(self.exec.run(&invocation)?.stdout)
     }
 

@@ -29,6 +29,11 @@ const MASQUERADE: Table = table(NFPROTO_INET, "cni_plugins_masquerade");
 const HOST_PORTS: [Table; 2] = [table(NFPROTO_IPV4, "cni_hostport"), table(NFPROTO_IPV6, "cni_hostport")];
 const SPOOF_CHECK: Table = table(NFPROTO_BRIDGE, "nat");
 
+/// Whether iptables-nft has a chain, in either family.
+pub(super) fn has_chain(socket: &Socket, chain: &str) -> Result<bool, Refusal> {
+    Ok(query::has_chain(socket, NAT[0], chain)? || query::has_chain(socket, NAT[1], chain)?)
+}
+
 /// Removes what other backends installed, in one transaction. None: there is nothing, and nothing is written. Else the
 /// container's addresses, as far as the rules name them.
 pub(super) fn remove(

@@ -1,0 +1,194 @@
+//! REPAIR: rules that somebody has flushed come back. It is no command of the specification: plugins of ours know it,
+//! and those of others are passed over (see [`cni::repair`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cni::{Code, Command, PluginType, json};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::lock::Lock;
+use crate::request::Extras;
+use crate::{Entry, Error, Result, Runtime};
+
+/// How many attachments a plugin is asked about at once, and in how many bytes: it takes documents of 4 MiB.
+const BATCH: usize = 64;
+const BATCH_BYTES: usize = 1 << 20;
+
+/// What came of a repair.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Repaired {
+    /// For each attachment, in the order of the entries: whether any rule was missing; or why it was passed over (see
+    /// [`Repaired::is_passed_over`]), or what failed.
+    pub attachments: Vec<Result<bool>>,
+    /// Plugins that do not know the command: what is missing of theirs stays so.
+    pub foreign: BTreeSet<PluginType>,
+}
+
+impl Repaired {
+    /// Whether an error says that there is nothing to repair: the attachment is gone, or the cache has never known it
+    /// rightly.
+    pub fn is_passed_over(error: &Error) -> bool {
+        let codes = [Code::UnknownContainer, Code::InvalidEnvironment, Code::InvalidNetns];
+        error.failures().all(|failure| codes.iter().any(|code| failure.error.code() == *code as u32))
+    }
+}
+
+/// A plugin's part of an attachment.
+struct Part {
+    /// The position of the attachment.
+    of: usize,
+    item: Value,
+    claims: Vec<String>,
+}
+
+/// What a plugin answers.
+#[derive(Deserialize)]
+struct Answer {
+    repairs: Vec<Told>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Told {
+    repaired: bool,
+    code: u32,
+    msg: String,
+    details: String,
+}
+
+impl Runtime {
+    /// Asks the plugins of each attachment to install what is missing of its rules, from its cached configuration and
+    /// result. Nothing else of it is touched. Where two claim the same host port, the later one in `entries` has it
+    /// afterwards: give the oldest first. GC is held up meanwhile.
+    pub fn repair(&self, entries: &[Entry]) -> Repaired {
+        // A cache that cannot be written must not keep rules from coming back.
+        let _lock = Lock::shared(self.cache.dir()).ok();
+        let mut repaired = Repaired::default();
+        let mut parts: BTreeMap<PluginType, Vec<Part>> = BTreeMap::new();
+        for (of, entry) in entries.iter().enumerate() {
+            let known = requests(entry);
+            repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
+            for (kind, config) in known.unwrap_or_default() {
+                let claims = claims(entry);
+                parts.entry(kind).or_default().push(Part { of, item: item(entry, &config, &claims), claims });
+            }
+        }
+        for (kind, parts) in parts {
+            self.repair_by(&kind, &parts, &mut repaired);
+        }
+        repaired
+    }
+
+    fn repair_by(&self, kind: &PluginType, mut parts: &[Part], repaired: &mut Repaired) {
+        let mut claimed = BTreeSet::new();
+        while !parts.is_empty() {
+            let (batch, rest) = parts.split_at(batch(parts));
+            parts = rest;
+            let items: Vec<&Value> = batch.iter().map(|part| &part.item).collect();
+            let request = json!({"claimed": claimed, "attachments": items}).to_string();
+            let answer = match self.run_repair(kind, request.as_bytes()) {
+                Ok(Some(answer)) => answer.repairs,
+                Ok(None) => {
+                    repaired.foreign.insert(kind.clone());
+                    return;
+                }
+                Err(e) => batch.iter().map(|_| Told::from(&e)).collect(),
+            };
+            // A plugin that has nothing to repair answers with an empty list.
+            for (part, told) in batch.iter().zip(answer) {
+                if told.repaired {
+                    claimed.extend(part.claims.iter().cloned());
+                }
+                repaired.note(part.of, kind, told);
+            }
+        }
+    }
+
+    /// None from a plugin that does not know the command.
+    fn run_repair(&self, kind: &PluginType, request: &[u8]) -> cni::Result<Option<Answer>> {
+        let out = self.run(Command::Repair, kind, Vec::new(), request)?;
+        let answer = json::parse(&out, "its answer").and_then(|value| json::decode(&value));
+        Ok(answer.ok())
+    }
+}
+
+impl Repaired {
+    fn note(&mut self, of: usize, kind: &PluginType, told: Told) {
+        let Some(so_far) = self.attachments.get_mut(of) else { return };
+        if told.code == 0 {
+            so_far.iter_mut().for_each(|repaired| *repaired |= told.repaired);
+            return;
+        }
+        let error = cni::Error::foreign(told.code, told.msg, told.details);
+        let error = Error::of_plugin(kind, Command::Repair, error);
+        *so_far = Err(match so_far {
+            Ok(_) => error,
+            Err(earlier) => earlier.clone().and(error),
+        });
+    }
+}
+
+impl From<&cni::Error> for Told {
+    fn from(e: &cni::Error) -> Self {
+        Self { repaired: false, code: e.code(), msg: e.msg().into(), details: e.details().into() }
+    }
+}
+
+/// How many of the parts go into one request: at least one.
+fn batch(parts: &[Part]) -> usize {
+    let mut bytes = 0;
+    let fits = |part: &&Part| {
+        bytes += part.item.to_string().len();
+        bytes <= BATCH_BYTES
+    };
+    parts.iter().take(BATCH).take_while(fits).count().max(1)
+}
+
+/// What each plugin of the attachment would get on stdin of a CHECK.
+fn requests(entry: &Entry) -> Result<Vec<(PluginType, Value)>> {
+    let unknown = |why: String| Error::own(Code::UnknownContainer, why);
+    if !entry.is_alive() || entry.attach.netns.is_none() {
+        let path = entry.attach.netns.as_deref().unwrap_or("".as_ref()).display();
+        return Err(unknown(format!("its namespace {path} is gone")));
+    }
+    if entry.config.is_empty() {
+        return Err(unknown("the cache does not have its configuration: libcni before 0.8 wrote it".into()));
+    }
+    let network = entry.network().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
+    let prev = entry.result().map_err(|e| unknown(format!("its cached result: {e}")))?;
+    if network.name != entry.network {
+        return Err(unknown(format!("its cached configuration is of another network, {}", network.name)));
+    }
+    let extras = Extras { attach: Some(&entry.attach), prev: Some(&prev), valid: None };
+    let mut requests = Vec::new();
+    for plugin in &network.plugins {
+        let request = extras.request(&network, plugin)?;
+        requests.push((plugin.kind.clone(), json::parse(&request, "its configuration")?));
+    }
+    Ok(requests)
+}
+
+fn item(entry: &Entry, config: &Value, claims: &[String]) -> Value {
+    let attach = &entry.attach;
+    json!({
+        "containerID": attach.at.container.as_str(),
+        "ifname": attach.at.ifname.as_str(),
+        "netns": attach.netns,
+        "args": attach.args.to_string(),
+        "claims": claims,
+        "config": config,
+    })
+}
+
+/// The host ports that the attachment asks for. Keys match without regard to case.
+fn claims(entry: &Entry) -> Vec<String> {
+    let mappings = entry.attach.capability_args.get("portMappings").and_then(Value::as_array);
+    let claim = |mapping: &Value| {
+        let protocol = json::member(mapping, "protocol").and_then(Value::as_str).unwrap_or_default();
+        let port = json::member(mapping, "hostPort").map(Value::to_string).unwrap_or_default();
+        format!("{} {port}", protocol.to_ascii_lowercase())
+    };
+    mappings.into_iter().flatten().map(claim).collect()
+}
