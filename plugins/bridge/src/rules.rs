@@ -70,9 +70,17 @@ fn expected(call: &Check<Conf>, position: usize) -> Vec<(Option<Backend>, Rules)
     let masquerade = conf.masquerade.as_ref().map(|how| how.backend);
     let masquerade = masquerade.zip(masquerading(conf, &call.prev, position));
     let host_name = iface::veth::host_name(&call.net.name, &call.at);
-    let host = call.prev.host_interfaces().find(|i| i.name == host_name);
+    let made = |name: &str| name == host_name || is_of_the_reference(name);
+    let host = call.prev.host_interfaces().find(|i| made(&i.name));
     let spoof_check = host.zip(call.prev.interfaces.get(position)).and_then(|ends| spoof_check(conf, ends));
     masquerade.into_iter().chain(spoof_check.map(|rules| (None, rules))).collect()
+}
+
+/// Whether the reference may have made the host's end of a veth: it calls it so. What an earlier plugin made and this one took as
+/// it was has no spoof check.
+fn is_of_the_reference(name: &str) -> bool {
+    let digits = name.strip_prefix("veth").unwrap_or_default();
+    digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// Removes the attachment's rules, whatever the configuration says by now. They are found by the attachment alone.

@@ -20,6 +20,7 @@ use netlink::xtables;
 
 use crate::leftovers::Whose;
 use crate::owner::Owner;
+use crate::reference;
 use crate::rules::{Kind, Rules};
 use crate::sweep::{Addresses, Forget};
 use saved::Removal;
@@ -132,6 +133,23 @@ pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -
         }
     }
     failures.into_result().map(|()| found)
+}
+
+/// Whether the legacy variant has the reference's rules of an attachment.
+///
+/// # Errors
+/// What the tool says.
+pub(crate) fn has_reference(whose: &Whose<'_>, rules: &Rules) -> Result<bool> {
+    let kind = rules.kind();
+    if ![true, false].into_iter().any(|v4| may_be_in_legacy(v4, whose, kind)) {
+        return Ok(false);
+    }
+    let save = |v4| {
+        let tools = Tools::find(v4, "-legacy").or_else(|_| Tools::find(v4, ""))?;
+        if has_legacy_nat(v4) { tool::save(&tools.save, "nat") } else { Ok(String::new()) }
+    };
+    let saved = [save(true)?, save(false)?];
+    reference::in_iptables(whose, rules, |v4, chain| Ok(saved::targets(&saved[usize::from(!v4)], chain)))
 }
 
 /// Whether the legacy variant has rules of somebody in this namespace. No program is started to know.

@@ -14,6 +14,7 @@ mod iptables;
 mod leftovers;
 mod nft;
 mod owner;
+mod reference;
 mod rules;
 mod sweep;
 
@@ -147,15 +148,19 @@ impl Firewall {
         self.install(owner, rules, undo).map(|()| true)
     }
 
-    /// Whether an attachment's rules are as they were installed.
+    /// Whether an attachment's rules are as they were installed: by us, or by the reference.
     ///
     /// # Errors
-    /// Code 999, with what misses.
+    /// Code 999, with what is missing.
     pub fn check(&self, owner: &Owner, rules: &Rules) -> Result<()> {
-        match &self.through {
+        let own = match &self.through {
             Through::Iptables(iptables) if rules.kind() != Kind::SpoofCheck => iptables.check(owner, rules),
             through => through.nft(|nft| nft.check(owner, rules)),
+        };
+        if own.is_err() && reference::has(owner, rules).unwrap_or(false) {
+            return Ok(());
         }
+        own
     }
 
     /// What is installed of an attachment through nf_tables, for people: a line such as `map tcp 8080 to 10.1.0.5:80`

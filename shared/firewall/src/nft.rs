@@ -16,6 +16,7 @@ mod installed;
 mod layout;
 mod own;
 mod query;
+mod reference;
 mod retry;
 mod set;
 mod uapi;
@@ -192,6 +193,14 @@ impl Nft {
             delete(&self.socket, kind, &stale, generation)
         })?;
         Ok(held)
+    }
+
+    /// Whether the reference's rules of an attachment are there, those of iptables-nft among them.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(crate) fn has_reference(&self, whose: &Whose<'_>, rules: &Rules) -> Result<bool, Refusal> {
+        reference::has(&self.socket, whose, rules)
     }
 
     /// Removes what iptables-nft, or the reference, installed. None: there is nothing. Else the container's addresses, as

@@ -37,6 +37,11 @@ fn target(rule: &str) -> &str {
     rule.split_once(" -j ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
 }
 
+/// What the rules of a chain of the table nat jump to.
+pub(super) fn targets(saved: &str, chain: &str) -> Vec<String> {
+    rules(saved, "nat").filter(|rule| chain_of(rule) == chain).map(|rule| target(rule).to_owned()).collect()
+}
+
 /// The comment of a rule, empty if it has none. What is more than a word is in quotes, with quotes in it
 /// escaped.
 fn comment(rule: &str) -> String {

@@ -21,13 +21,14 @@ const fn table(family: u8, name: &'static str) -> Table {
 }
 
 /// What iptables-nft and ip6tables-nft call their tables.
-const NAT: [Table; 2] = [table(NFPROTO_IPV4, "nat"), table(NFPROTO_IPV6, "nat")];
+pub(super) const NAT: [Table; 2] = [table(NFPROTO_IPV4, "nat"), table(NFPROTO_IPV6, "nat")];
 const RAW: Table = table(NFPROTO_IPV4, "raw");
 
 // The reference's own tables.
-const MASQUERADE: Table = table(NFPROTO_INET, "cni_plugins_masquerade");
-const HOST_PORTS: [Table; 2] = [table(NFPROTO_IPV4, "cni_hostport"), table(NFPROTO_IPV6, "cni_hostport")];
-const SPOOF_CHECK: Table = table(NFPROTO_BRIDGE, "nat");
+pub(super) const MASQUERADE: Table = table(NFPROTO_INET, "cni_plugins_masquerade");
+pub(super) const HOST_PORTS: [Table; 2] =
+    [table(NFPROTO_IPV4, "cni_hostport"), table(NFPROTO_IPV6, "cni_hostport")];
+pub(super) const SPOOF_CHECK: Table = table(NFPROTO_BRIDGE, "nat");
 
 /// Whether iptables-nft has a chain, in either family.
 pub(super) fn has_chain(socket: &Socket, chain: &str) -> Result<bool, Refusal> {
@@ -164,7 +165,7 @@ fn put_chains(
 }
 
 /// The chain that a rule jumps or goes to.
-fn jump(rule: &Found) -> Option<String> {
+pub(super) fn jump(rule: &Found) -> Option<String> {
     let of_expression = |(_, expression)| {
         let data =
             Attributes::of(Attributes::of(expression).get(NFTA_EXPR_DATA)?).get(NFTA_IMMEDIATE_DATA)?;
