@@ -6,7 +6,7 @@ test:     ; scripts/test
 test-vm:  ; scripts/test-vm
 demo:     ; scripts/demo
 bench:    ; scripts/bench
-sweep:    ; scripts/sweep
+sweep:    ; scripts/sweep $(if $(EVERY),--figures --every $(EVERY))
 fuzz:     ; scripts/fuzz
 lint:     ; scripts/lint
 install:  ; scripts/install "$(DESTDIR)"

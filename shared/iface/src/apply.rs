@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cni::{AddResult, Error, IpConfig, Result};
+use cni::{AddResult, Code, Error, IpConfig, Result};
 use ipnetwork::IpNetwork;
 use netlink::Link;
 
@@ -67,10 +67,16 @@ fn set_ways(sandbox: &Namespace, link: &Link, v6: bool, test_for_duplicates: boo
 
 fn add_address(sandbox: &Namespace, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {
     let added = sandbox.nl.add_address(link, net, test_for_duplicates);
-    if added.is_err() && net.is_ipv6() && enable_ipv6(sandbox, link)? {
-        return Ok(sandbox.nl.add_address(link, net, test_for_duplicates)?);
+    if added.is_ok() || net.is_ipv4() {
+        return Ok(added?);
     }
-    Ok(added?)
+    match enable_ipv6(sandbox, link) {
+        Ok(true) => Ok(sandbox.nl.add_address(link, net, test_for_duplicates)?),
+        Err(e) if e.code() == Code::UnsupportedField as u32 => added.map_err(|e| {
+            Error::from(e).detail("this kernel has no IPv6 (ipv6.disable=1?): leave IPv6 ranges out")
+        }),
+        other => Ok(other.map(|_| added)??),
+    }
 }
 
 /// A runtime may have switched IPv6 off for a container that turns out to get an IPv6 address. Whether it had.

@@ -55,13 +55,13 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let workers = available_parallelism().map_or(1, usize::from);
+    let cores = available_parallelism().map_or(1, usize::from);
     match options.what.as_deref() {
+        Some("leases") => leases(&options, cores),
+        Some("races") => races(options.seconds),
         // They wait for the kernel most of the time.
-        Some("disk") => disk(&options, 2 * workers),
-        Some("leases") => leases(&options, workers),
-        Some(_) => races(options.seconds),
-        None => hits(&options, workers),
+        Some(_) => disk(&options, 3 * cores),
+        None => hits(&options, 3 * cores),
     }
 }
 

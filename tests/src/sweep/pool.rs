@@ -160,6 +160,12 @@ fn jobs_of(index: usize, subject: &Subject) -> Vec<Hit<'_>> {
     for (place, verb) in verbs().iter().enumerate().filter(|(_, verb)| manager::speaks(subject, verb)) {
         let calls = scene.calls_of(verb);
         let job = |kind, remedy| move |case| Hit { row: (kind, index, place), subject, case, remedy };
+        if !subject.tools.is_empty() {
+            // A tool that is killed is a fault of the plugin that started it. Its own start is among its calls: each seventh will do.
+            let hits = faults(&calls).into_iter().chain(kills(&calls)).step_by(7);
+            jobs.extend(hits.map(job(Kind::Fault, Remedy::Del)));
+            continue;
+        }
         jobs.extend(faults(&calls).into_iter().map(job(Kind::Fault, Remedy::Del)));
         if ["ADD", "DEL", "GC"].contains(verb) {
             let has_gc = !under_test().reference && manager::speaks(subject, "GC");

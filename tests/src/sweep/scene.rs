@@ -1,7 +1,7 @@
 //! A lab in which a plugin can be hit again and again.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -9,6 +9,7 @@ use super::case::{Case, Syscall, own_calls};
 use super::manager::{self, TOOL};
 use super::subject::{HOST_PORT, Subject};
 use super::talk::Talk;
+use crate::netns::PATH;
 use crate::{Call, Container, Lab, Outcome, Snapshot, under_test};
 
 /// The interface that is attached.
@@ -24,7 +25,10 @@ pub struct Scene {
     call: Call,
     /// None: no connection of a container goes through what the plugin sets up.
     talk: Option<Talk>,
-    delegate: bool,
+    /// What is hit is not what is called.
+    hooked: bool,
+    /// What is hit is fed by a plugin.
+    fed: bool,
     /// The reference's CHECK refuses what some of its own ADDs made: it tells nothing then.
     check_tells: bool,
     before: Snapshot,
@@ -42,6 +46,9 @@ impl Scene {
     /// The same on a machine that is made ready first.
     pub fn on(subject: &Subject, ready: impl FnOnce(&Lab)) -> Self {
         let lab = Lab::new();
+        if subject.legacy {
+            lab.host().sh("mount --bind /usr/sbin/xtables-legacy-multi /usr/sbin/xtables-nft-multi");
+        }
         ready(&lab);
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
         // The reference leaves connections in any case: they would hide what else it leaves.
@@ -61,7 +68,11 @@ impl Scene {
         );
         call.clone().config(json!({"prevResult": prev})).del().ok();
         if let Some(name) = subject.delegate {
-            lab.fake_plugin(name, &hook(name));
+            lab.fake_plugin(name, &hook(&under_test().dir.join(name), &[]));
+        }
+        for name in subject.tools {
+            // Whichever of them is started, and as often as it is.
+            lab.fake_plugin(name, &hook(&Path::new("/usr/sbin").join(name), &["-f", "-A"]));
         }
         let before = lab.snapshot();
         let scene = Self {
@@ -70,7 +81,8 @@ impl Scene {
             victim,
             call,
             talk,
-            delegate: subject.delegate.is_some(),
+            fed: !subject.tools.is_empty(),
+            hooked: subject.delegate.is_some() || !subject.tools.is_empty(),
             check_tells,
             before,
         };
@@ -82,7 +94,7 @@ impl Scene {
     pub fn calls_of(&self, verb: &str) -> Vec<Syscall> {
         let prev = self.prepare(verb);
         self.run(verb, prev.as_ref(), Some("trace=all"));
-        let calls = own_calls(&self.trace());
+        let calls = own_calls(&self.trace(), self.fed);
         self.del().ok();
         calls
     }
@@ -196,8 +208,9 @@ impl Scene {
         let mut call = self.call(verb, prev);
         let Some(trace) = trace else { return call.run(verb) };
         fs::write(log(), "").expect("empty the trace");
-        call = if self.delegate {
-            call.env("SWEEP", trace).env("SWEEP_VERB", verb)
+        call = if self.hooked {
+            let path = format!("{}:{PATH}", Lab::plugin_dir().display());
+            call.env("SWEEP", trace).env("SWEEP_VERB", verb).env("PATH", &path)
         } else if call.plugin() == TOOL {
             call.env("UNDER", &strace(trace).join(" "))
         } else {
@@ -240,10 +253,10 @@ fn strace(expression: &str) -> Vec<String> {
     argv.iter().map(ToString::to_string).collect()
 }
 
-/// Stands where the delegate is looked for, and has it hit in the verb that is asked for: not in its roll-back.
-fn hook(name: &str) -> String {
-    let real = under_test().dir.join(name);
-    let real = real.display();
-    let strace = strace("\"$SWEEP\"").join(" ");
-    format!("[ \"$CNI_COMMAND\" != \"$SWEEP_VERB\" ] || exec {strace} {real}\nexec {real}")
+/// Stands where a delegate or a tool is looked for, and has it hit in the verb that is asked for: not in a roll-back by another.
+fn hook(real: &Path, options: &[&str]) -> String {
+    let mut argv = strace("\"$SWEEP\"");
+    argv.extend(options.iter().map(ToString::to_string));
+    let (strace, real) = (argv.join(" "), real.display());
+    format!("[ \"$CNI_COMMAND\" != \"$SWEEP_VERB\" ] || exec {strace} {real} \"$@\"\nexec {real} \"$@\"")
 }

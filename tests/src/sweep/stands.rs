@@ -94,7 +94,9 @@ pub fn places() -> Vec<Stand> {
 pub fn limits() -> Vec<Stand> {
     let own =
         keepers().into_iter().map(|(subject, _)| subject).filter(|subject| subject.name == "host-local");
-    let all = own.chain(Subject::all().into_iter().filter(|subject| subject.delegate.is_none()));
+    let all = own.chain(
+        Subject::all().into_iter().filter(|subject| subject.delegate.is_none() && subject.tools.is_empty()),
+    );
     let stand = |subject: Subject| {
         let kernel = ["/proc", "/sys"].map(disk::read_only_kernel);
         let plugin = !subject.is_managed();

@@ -16,19 +16,54 @@ pub struct Subject {
     pub plugins: Vec<Value>,
     /// Not the last plugin is hit but the one that it delegates to.
     pub delegate: Option<&'static str>,
+    /// Not the last plugin is hit but programs that it starts.
+    pub tools: &'static [&'static str],
+    /// The iptables tools are those of before nf_tables.
+    pub legacy: bool,
     /// Whether what is hit sets up that connections are led elsewhere, or seen under another address.
     pub translates: bool,
 }
 
 impl Subject {
+    fn of(name: &'static str, plugins: Vec<Value>) -> Self {
+        Self { name, plugins, delegate: None, tools: &[], legacy: false, translates: false }
+    }
+
     /// The address plugin and what calls it.
     pub fn bridge() -> Self {
-        Self { name: "bridge", plugins: vec![bridge(json!({}))], delegate: None, translates: false }
+        Self {
+            name: "bridge",
+            plugins: vec![bridge(json!({}))],
+            delegate: None,
+            tools: &[],
+            legacy: false,
+            translates: false,
+        }
     }
 
     /// The same, hit in the delegate.
     pub fn delegated() -> Self {
         Self { name: "host-local under bridge", delegate: Some("host-local"), ..Self::bridge() }
+    }
+
+    /// iptables-restore in the family that comes second, while the first one's rules are there already.
+    pub fn tool() -> Self {
+        let tools = &["ip6tables-restore"];
+        Self { name: "ip6tables-restore under bridge", tools, ..Self::guarded("iptables") }
+    }
+
+    /// The same for host ports, in the family that comes first.
+    pub fn tool_of_portmap() -> Self {
+        let tools = &["iptables-restore"];
+        Self { name: "iptables-restore under portmap", tools, ..Self::portmap("iptables") }
+    }
+
+    /// The variant of before nf_tables, in both families.
+    pub fn legacy_tool() -> Self {
+        let tools =
+            &["iptables-restore", "ip6tables-restore", "iptables-legacy-restore", "ip6tables-legacy-restore"];
+        let name = "iptables-legacy-restore under portmap";
+        Self { name, tools, legacy: true, ..Self::portmap("iptables") }
     }
 
     pub fn guarded(backend: &str) -> Self {
@@ -38,7 +73,14 @@ impl Subject {
             "bridge, ipMasq, macspoofchk, iptables"
         };
         let keys = json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true});
-        Self { name, plugins: vec![bridge(keys)], delegate: None, translates: true }
+        Self {
+            name,
+            plugins: vec![bridge(keys)],
+            delegate: None,
+            tools: &[],
+            legacy: false,
+            translates: true,
+        }
     }
 
     pub fn portmap(backend: &str) -> Self {
@@ -51,7 +93,14 @@ impl Subject {
             "type": "portmap", "backend": backend, "snat": true, "capabilities": {"portMappings": true},
             "runtimeConfig": {"portMappings": mappings},
         });
-        Self { name, plugins: vec![bridge(json!({})), portmap], delegate: None, translates: true }
+        Self {
+            name,
+            plugins: vec![bridge(json!({})), portmap],
+            delegate: None,
+            tools: &[],
+            legacy: false,
+            translates: true,
+        }
     }
 
     pub fn tuning() -> Self {
@@ -59,21 +108,30 @@ impl Subject {
             "type": "tuning", "mtu": 1400, "mac": "02:00:00:00:00:77", "promisc": true, "allmulti": true,
             "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"},
         });
-        Self { name: "tuning", plugins: vec![bridge(json!({})), tuning], delegate: None, translates: false }
-    }
-
-    pub fn loopback() -> Self {
         Self {
-            name: "loopback",
-            plugins: vec![json!({"type": "loopback"})],
+            name: "tuning",
+            plugins: vec![bridge(json!({})), tuning],
             delegate: None,
+            tools: &[],
+            legacy: false,
             translates: false,
         }
     }
 
+    pub fn loopback() -> Self {
+        Self::of("loopback", vec![json!({"type": "loopback"})])
+    }
+
     /// A chain, hit in the runtime that calls it.
     pub fn managed() -> Self {
-        Self { name: "cnitool", plugins: vec![json!({"type": TOOL})], delegate: None, translates: false }
+        Self {
+            name: "cnitool",
+            plugins: vec![json!({"type": TOOL})],
+            delegate: None,
+            tools: &[],
+            legacy: false,
+            translates: false,
+        }
     }
 
     /// The plugins of that chain. A MAC address that tuning sets is not the one that bridge guards.
@@ -111,6 +169,9 @@ impl Subject {
             Self::tuning(),
             Self::portmap("nftables"),
             Self::portmap("iptables"),
+            Self::tool(),
+            Self::tool_of_portmap(),
+            Self::legacy_tool(),
             Self::managed(),
         ]
     }
