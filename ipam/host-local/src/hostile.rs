@@ -102,7 +102,7 @@ pub fn store(scratch: &Path, input: &[u8]) {
         store.release(ours).unwrap();
         assert!(!held(ips[0]));
     }
-    // A mark that is none, by its size, is refused.
+    // A mark that is no file is refused.
     if store.reset_after_reboot().is_ok() {
         store.reset_after_reboot().unwrap();
     }

@@ -63,7 +63,7 @@ impl Plugin for HostLocal {
     fn check(call: &Check<Conf>) -> Result<()> {
         let store = Store::open(&call.conf.data_dir, &call.net.name)?;
         let leases = match store {
-            Some(mut store) => store.leases_of(&call.at)?.0,
+            Some(mut store) => store.every_lease_of(&call.at)?.0,
             None => Vec::new(),
         };
         let leased = |ip| leases.iter().any(|lease| lease.ip == ip);
@@ -136,7 +136,7 @@ fn release(
     meant: impl Fn(IpAddr) -> bool,
 ) -> Result<()> {
     let Some(mut store) = Store::open(data_dir, network)? else { return Ok(()) };
-    let (leases, mut failures) = store.leases_of(at)?;
+    let (leases, mut failures) = store.every_lease_of(at)?;
     for lease in leases.iter().filter(|lease| meant(lease.ip)) {
         failures.note(store.release(lease));
     }

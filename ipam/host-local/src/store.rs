@@ -98,25 +98,35 @@ impl Store {
     /// The leases of an attachment, by address. If there are none: those of its container that name no interface.
     /// Beside them, what went wrong with files that may be such leases, too.
     ///
+    /// The index is believed if it knows of none. It does not know of a lease that was overwritten in place.
+    ///
     /// # Errors
     /// Code 5: what failed on which file.
     pub fn leases_of(&mut self, at: &Attachment) -> Result<(Vec<Lease>, Failures)> {
-        let exact = Owner::from(at);
-        let old = exact.any_interface();
-        let (mut found, failures) = match self.indexed(&[&exact, &old]) {
-            Some(found) => (found, Failures::new()),
-            None => self.search(&[&exact, &old])?,
-        };
-        found.sort_by_key(|lease| lease.ip);
-        let (exact, old): (Vec<_>, Vec<_>) = found.into_iter().partition(|lease| lease.owner == exact);
-        Ok((if exact.is_empty() { old } else { exact }, failures))
+        let owners = Owner::all_of(at);
+        match self.indexed(&owners) {
+            Some(found) => Ok((Owner::most_exact(found), Failures::new())),
+            None => self.search(&owners),
+        }
+    }
+
+    /// The same, and if the index knows of none, every lease is read: so that none is left when its attachment goes.
+    ///
+    /// # Errors
+    /// Code 5: what failed on which file.
+    pub fn every_lease_of(&mut self, at: &Attachment) -> Result<(Vec<Lease>, Failures)> {
+        let owners = Owner::all_of(at);
+        match self.indexed(&owners).filter(|found| !found.is_empty()) {
+            Some(found) => Ok((Owner::most_exact(found), Failures::new())),
+            None => self.search(&owners),
+        }
     }
 
     /// Asks the index. None if it cannot say.
-    fn indexed(&self, owners: &[&Owner]) -> Option<Vec<Lease>> {
+    fn indexed(&self, owners: &[Owner]) -> Option<Vec<Lease>> {
         let index = self.index.as_ref()?;
         let mut found = Vec::new();
-        for &owner in owners {
+        for owner in owners {
             for ip in index.find(&owner.content()).ok()?? {
                 if matches!(self.dir.read(ip).ok()?, Content::Lease(holder) if holder == *owner) {
                     found.push(Lease { ip, owner: owner.clone() });
@@ -127,15 +137,15 @@ impl Store {
     }
 
     /// Reads every lease.
-    fn search(&mut self, owners: &[&Owner]) -> Result<(Vec<Lease>, Failures)> {
+    fn search(&mut self, owners: &[Owner]) -> Result<(Vec<Lease>, Failures)> {
         let mut found = Vec::new();
         let trouble = self.retain(|ip, owner| {
-            if owners.contains(&owner) {
+            if owners.contains(owner) {
                 found.push(Lease { ip, owner: owner.clone() });
             }
             true
         })?;
-        Ok((found, trouble.unread))
+        Ok((Owner::most_exact(found), trouble.unread))
     }
 
     /// Reads every lease, releases those that are not to be kept, removes what crashes left, and makes the index anew.
@@ -232,7 +242,7 @@ impl Store {
             // A mark that was damaged says nothing.
             Ok(mark) if !boot::is_id(&mark) => {}
             Ok(_) => self.retain(|_, _| false)?.into_result()?,
-            Err(e) if e.kind() == ErrorKind::NotFound => {}
+            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::FileTooLarge) => {}
             Err(e) => return Err(Error::io(format!("read {}", path.display()), &e)),
         }
         self.changed = true;

@@ -25,14 +25,18 @@
 //!
 //! Two things are beyond it, as they are beyond the lock: a lease file that is *added* without the lock in the
 //! microseconds between a change and its seal, and one that is overwritten in place, which is no change of the
-//! directory. The reference does neither. The next reading of all files finds both.
+//! directory. The reference does neither. So a DEL to which the index has no answer reads all files.
 //!
 //! **The file** is one sector of header and then buckets of one sector each. A bucket has room for [`SLOTS`] entries;
 //! one that overflowed says so, and a search in it ends with a reading of all files and a larger index. Nothing is
 //! ever moved, so a change costs the same however many entries there are.
+//!
+//! **Damage shows.** Each sector ends with a sum of its bytes and its place. To change what is in the file is no change of the
+//! directory, so neither a flipped byte nor an editor breaks the seal; but what does not match its sum is not believed,
+//! and all files are read in its place.
 
 use std::fs::{File, FileTimes};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime};
@@ -45,26 +49,30 @@ use super::directory::Directory;
 /// The file's name. The reference reads it as it reads every file, and finds no container in it.
 const NAME: &str = ".index";
 /// Changes with the file's format.
-const MAGIC: &[u8; 8] = b"leases-1";
+const MAGIC: &[u8; 8] = b"leases-2";
 /// Bytes of a bucket, and of the header.
 const SECTOR: usize = 512;
 /// Bytes of an entry: a key and an address.
 const SLOT: usize = 24;
-/// Entries in a bucket. Its last bytes hold the mark of overflow.
-const SLOTS: usize = 21;
-const OVERFLOW: usize = SECTOR - 1;
+/// Entries in a bucket. Behind them are the mark of overflow, and the sum.
+const SLOTS: usize = 20;
+const OVERFLOW: usize = SLOTS * SLOT;
+/// Where a sector's sum is.
+const SUM: usize = SECTOR - 8;
 /// How full the buckets of a new index are at most, on average: it can grow by half before they overflow.
 const LOAD: usize = 8;
 const FEWEST_BUCKETS: usize = 64;
 /// The distance of the two times of a sealed directory. Coarser than any file system's time stamps.
 const APART: Duration = Duration::from_secs(3600);
 
+const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+const FNV_PRIME: u64 = 0x0100_0000_01b3;
+
 /// What the header begins with if the index is complete: format, boot, and the directory's two times.
 const SEAL: usize = MAGIC.len() + boot::ID_LEN + 4 * 8;
 type Seal = [u8; SEAL];
 const BUCKETS_AT: usize = SEAL;
 const COUNT_AT: usize = SEAL + 8;
-const HEADER: usize = SEAL + 16;
 
 /// An index that has an entry for every lease.
 #[derive(Debug)]
@@ -78,8 +86,7 @@ impl Index {
     /// Opens the index, if it is sealed.
     pub fn sealed(dir: &Directory) -> Option<Self> {
         let file = dir.file(NAME, OFlag::O_RDWR).ok()?;
-        let mut header = [0; HEADER];
-        file.read_exact_at(&mut header, 0).ok()?;
+        let header = Sector::read(&file, 0).ok()?.bytes;
         let whole = header[..SEAL] == seal_of(dir).ok()?;
         let (buckets, count) = (read_u64(&header, BUCKETS_AT), read_u64(&header, COUNT_AT));
         (whole && buckets > 0).then_some(Self { file, buckets, count })
@@ -92,7 +99,13 @@ impl Index {
     pub fn begin(dir: &Directory, leases: usize) -> io::Result<Self> {
         let file = dir.file(NAME, OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_TRUNC)?;
         let buckets = (leases / LOAD).next_power_of_two().max(FEWEST_BUCKETS) as u64;
-        file.set_len((buckets + 1) * SECTOR as u64)?;
+        let mut empty = Vec::with_capacity(FEWEST_BUCKETS * SECTOR);
+        for first in (1..=buckets).step_by(FEWEST_BUCKETS) {
+            empty.clear();
+            (first..first + FEWEST_BUCKETS as u64)
+                .for_each(|number| empty.extend(Sector::empty(number).summed()));
+            file.write_all_at(&empty, first * SECTOR as u64)?;
+        }
         Ok(Self { file, buckets, count: 0 })
     }
 
@@ -104,10 +117,10 @@ impl Index {
     /// The addresses that may be the owner's. None if the index cannot say.
     ///
     /// # Errors
-    /// What the file system says.
+    /// What the file system says, or that the index is damaged.
     pub fn find(&self, owner: &str) -> io::Result<Option<Vec<IpAddr>>> {
         let key = key(owner);
-        let bucket = self.bucket(key)?;
+        let bucket = self.bucket(key)?.bytes;
         let addresses =
             || slots(&bucket).filter(|(_, slot)| slot_key(slot) == key).map(|(_, slot)| slot_ip(slot));
         Ok((bucket[OVERFLOW] == 0).then(|| addresses().collect()))
@@ -116,15 +129,16 @@ impl Index {
     /// Adds a lease.
     ///
     /// # Errors
-    /// What the file system says. The index must not be sealed then.
+    /// As [`Index::find`]. The index must not be sealed then.
     pub fn insert(&mut self, owner: &str, ip: IpAddr) -> io::Result<()> {
         let key = key(owner);
-        let bucket = self.bucket(key)?;
-        let free = slots(&bucket).find(|(_, slot)| slot_key(slot) == 0);
+        let mut bucket = self.bucket(key)?;
+        let free = slots(&bucket.bytes).find(|(_, slot)| slot_key(slot) == 0);
         match free {
-            Some((at, _)) => self.write(key, at, &slot(key, ip))?,
-            None => self.write(key, OVERFLOW, &[1])?,
+            Some((at, _)) => bucket.bytes[at..at + SLOT].copy_from_slice(&slot(key, ip)),
+            None => bucket.bytes[OVERFLOW] = 1,
         }
+        bucket.write(&self.file)?;
         self.count += 1;
         Ok(())
     }
@@ -135,10 +149,12 @@ impl Index {
     /// As [`Index::insert`].
     pub fn remove(&mut self, owner: &str, ip: IpAddr) -> io::Result<()> {
         let key = key(owner);
-        let bucket = self.bucket(key)?;
+        let mut bucket = self.bucket(key)?;
         let entry = slot(key, ip);
-        if let Some((at, _)) = slots(&bucket).find(|(_, slot)| **slot == entry) {
-            self.write(key, at, &[0; SLOT])?;
+        let held = slots(&bucket.bytes).find(|(_, slot)| **slot == entry);
+        if let Some((at, _)) = held {
+            bucket.bytes[at..at + SLOT].fill(0);
+            bucket.write(&self.file)?;
         }
         self.count = self.count.saturating_sub(1);
         Ok(())
@@ -154,25 +170,50 @@ impl Index {
         }
         let back = SystemTime::now().checked_sub(APART).unwrap_or(SystemTime::UNIX_EPOCH);
         dir.as_file().set_times(FileTimes::new().set_modified(back))?;
-        let mut header = [0; HEADER];
-        header[..SEAL].copy_from_slice(&seal_of(dir)?);
-        header[BUCKETS_AT..COUNT_AT].copy_from_slice(&self.buckets.to_le_bytes());
-        header[COUNT_AT..].copy_from_slice(&self.count.to_le_bytes());
-        self.file.write_all_at(&header, 0)
+        let mut header = Sector::empty(0);
+        header.bytes[..SEAL].copy_from_slice(&seal_of(dir)?);
+        header.bytes[BUCKETS_AT..COUNT_AT].copy_from_slice(&self.buckets.to_le_bytes());
+        header.bytes[COUNT_AT..COUNT_AT + 8].copy_from_slice(&self.count.to_le_bytes());
+        header.write(&self.file)
     }
 
-    fn bucket_at(&self, key: u64) -> u64 {
-        (1 + key % self.buckets) * SECTOR as u64
+    fn bucket(&self, key: u64) -> io::Result<Sector> {
+        Sector::read(&self.file, 1 + key % self.buckets)
+    }
+}
+
+/// A part of the file that is read and written as a whole, and knows whether it was damaged.
+struct Sector {
+    number: u64,
+    bytes: [u8; SECTOR],
+}
+
+impl Sector {
+    fn empty(number: u64) -> Self {
+        Self { number, bytes: [0; SECTOR] }
     }
 
-    fn bucket(&self, key: u64) -> io::Result<[u8; SECTOR]> {
-        let mut bucket = [0; SECTOR];
-        self.file.read_exact_at(&mut bucket, self.bucket_at(key))?;
-        Ok(bucket)
+    fn read(file: &File, number: u64) -> io::Result<Self> {
+        let mut this = Self::empty(number);
+        file.read_exact_at(&mut this.bytes, number * SECTOR as u64)?;
+        if read_u64(&this.bytes, SUM) == this.sum() { Ok(this) } else { Err(ErrorKind::InvalidData.into()) }
     }
 
-    fn write(&self, key: u64, at: usize, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(bytes, self.bucket_at(key) + at as u64)
+    fn write(self, file: &File) -> io::Result<()> {
+        let at = self.number * SECTOR as u64;
+        file.write_all_at(&self.summed(), at)
+    }
+
+    fn summed(mut self) -> [u8; SECTOR] {
+        let sum = self.sum();
+        self.bytes[SUM..].copy_from_slice(&sum.to_le_bytes());
+        self.bytes
+    }
+
+    /// Each step can be undone, so two sectors that differ in one word never have the same sum.
+    fn sum(&self) -> u64 {
+        let words = self.bytes[..SUM].as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
+        words.fold(FNV_OFFSET ^ self.number, |sum, word| (sum ^ word).wrapping_mul(FNV_PRIME).rotate_left(29))
     }
 }
 
@@ -188,9 +229,7 @@ fn seal_of(dir: &Directory) -> io::Result<Seal> {
 
 /// The key of an owner: FNV-1a, the same in every build. Never 0, which marks a free slot.
 fn key(owner: &str) -> u64 {
-    let hash = owner.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = owner.bytes().fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME));
     hash.max(1)
 }
 
@@ -318,7 +357,7 @@ mod tests {
         let file = dir.path().join(NAME);
         index_of(&dir, 3, 3).seal(&open(&dir)).unwrap();
         let whole = fs::read(&file).unwrap();
-        for garbage in [&b""[..], b"x", &[0; 4096], &whole[..HEADER - 1]] {
+        for garbage in [&b""[..], b"x", &[0; 4096], &whole[..SECTOR - 1]] {
             fs::write(&file, garbage).unwrap();
             assert!(Index::sealed(&open(&dir)).is_none());
         }
@@ -327,6 +366,33 @@ mod tests {
         fs::rename(&file, dir.path().join("x")).unwrap();
         std::os::unix::fs::symlink("x", &file).unwrap();
         assert!(Index::sealed(&open(&dir)).is_none());
+    }
+
+    /// The seal does not see them: what is in a file is nothing of the directory's.
+    #[test]
+    fn a_flipped_byte_or_a_sector_in_another_s_place_is_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join(NAME);
+        index_of(&dir, 100, 100).seal(&open(&dir)).unwrap();
+        let whole = fs::read(&file).unwrap();
+        let answers = || {
+            let index = Index::sealed(&open(&dir))?;
+            let answer = |n| index.find(&owner(n)).ok().flatten();
+            (0..100).map(answer).collect::<Option<Vec<_>>>()
+        };
+        let all: Vec<_> = (0..100).map(|n| vec![ip(n)]).collect();
+        assert_eq!(answers(), Some(all.clone()));
+        for at in (0..whole.len()).step_by(7) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << (at % 8);
+            fs::write(&file, &damaged).unwrap();
+            assert!(answers().is_none_or(|found| found == all), "byte {at}");
+        }
+        let mut moved = whole.clone();
+        moved.rotate_left(SECTOR);
+        moved[..SECTOR].copy_from_slice(&whole[..SECTOR]);
+        fs::write(&file, &moved).unwrap();
+        assert_eq!(answers(), None);
     }
 
     #[test]

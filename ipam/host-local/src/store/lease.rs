@@ -33,9 +33,19 @@ impl Owner {
         }
     }
 
-    /// The container's owner of before 2018.
-    pub fn any_interface(&self) -> Self {
-        Self { container: self.container.clone(), ifname: None }
+    /// The owners that the lease of an attachment may have, the exact one first.
+    pub fn all_of(at: &Attachment) -> [Self; 2] {
+        let exact = Self::from(at);
+        let old = Self { container: exact.container.clone(), ifname: None };
+        [exact, old]
+    }
+
+    /// Of an attachment's leases those that name the interface. If there are none: those that do not. By address.
+    pub fn most_exact(mut found: Vec<Lease>) -> Vec<Lease> {
+        found.sort_by_key(|lease| lease.ip);
+        let (exact, old): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|lease| lease.owner.ifname.is_some());
+        if exact.is_empty() { old } else { exact }
     }
 }
 

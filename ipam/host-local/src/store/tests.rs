@@ -44,7 +44,7 @@ impl Lab {
 
     fn del(&self, container: &str) {
         let mut store = self.store();
-        for lease in store.leases_of(&at(container)).unwrap().0 {
+        for lease in store.every_lease_of(&at(container)).unwrap().0 {
             store.release(&lease).unwrap();
         }
     }
@@ -140,6 +140,22 @@ fn leases_removed_by_hand_are_gone_and_nobody_elses() {
     assert_eq!(lab.held("c"), ["10.0.0.4"]);
 }
 
+#[test]
+fn a_lease_that_was_overwritten_in_place_goes_with_whom_it_names_now() {
+    let lab = Lab::new();
+    ["a", "b", "c"].iter().zip(["10.0.0.2", "10.0.0.3", "10.0.0.4"]).for_each(|(c, ip)| lab.add(c, &[ip]));
+    lab.write("10.0.0.2", "a");
+    lab.write("10.0.0.3", "d\r\neth0");
+    assert!(lab.is_sealed(), "to overwrite a file is no change of the directory");
+    lab.del("a");
+    assert!(!lab.file("10.0.0.2").exists());
+    lab.del("b");
+    assert!(lab.file("10.0.0.3").exists());
+    lab.del("d");
+    assert!(!lab.file("10.0.0.3").exists());
+    assert_eq!(lab.held("c"), ["10.0.0.4"]);
+}
+
 /// <https://github.com/containernetworking/plugins/issues/498>
 #[test]
 fn torn_files_take_no_address_and_are_removed() {
@@ -222,12 +238,13 @@ fn a_removed_directory_does_not_take_the_lock_with_it() {
 /// To lose the leases of containers that are alive would give their addresses out twice.
 #[test]
 fn a_damaged_mark_of_a_boot_drops_no_lease() {
-    for damaged in ["", "garbage", &"\0".repeat(36)] {
+    for damaged in ["", "garbage", &"\0".repeat(36), &"x".repeat(5000)] {
         let lab = Lab::new();
         lab.add("c", &["10.0.0.5"]);
         lab.write(".boot_id", damaged);
         lab.store().reset_after_reboot().unwrap();
         assert_eq!(lab.held("c"), ["10.0.0.5"], "{damaged:?}");
+        assert_eq!(fs::read(lab.file(".boot_id")).unwrap(), boot::id().unwrap());
     }
 }
 
@@ -397,6 +414,57 @@ enum Step {
     KilledDel(u8),
     /// The first ADD after a reboot drops all leases.
     Reboot,
+    /// Bytes of the index change, or its end is gone.
+    Damage(Damage),
+}
+
+#[derive(Clone, Debug)]
+enum Damage {
+    Flip(Vec<(prop::sample::Index, u8)>),
+    /// A stretch of zeroes, as of a block that was never written.
+    Zeroes(prop::sample::Index, u16),
+    Cut(prop::sample::Index),
+    /// A sector comes in another's place.
+    Copy(prop::sample::Index, prop::sample::Index),
+}
+
+fn damage() -> impl Strategy<Value = Damage> {
+    prop_oneof![
+        prop::collection::vec((any::<prop::sample::Index>(), 1u8..), 1..20).prop_map(Damage::Flip),
+        (any::<prop::sample::Index>(), 1u16..2000).prop_map(|(at, length)| Damage::Zeroes(at, length)),
+        any::<prop::sample::Index>().prop_map(Damage::Cut),
+        (any::<prop::sample::Index>(), any::<prop::sample::Index>()).prop_map(|(a, b)| Damage::Copy(a, b)),
+    ]
+}
+
+/// In place, as a disk or an editor does it: the directory does not change.
+fn damaged(lab: &Lab, damage: &Damage) {
+    let mut bytes = fs::read(lab.file(".index")).unwrap_or_default();
+    if bytes.is_empty() {
+        return;
+    }
+    match damage {
+        Damage::Flip(places) => {
+            for (at, mask) in places {
+                let at = at.index(bytes.len());
+                bytes[at] ^= mask;
+            }
+        }
+        Damage::Zeroes(at, length) => {
+            let at = at.index(bytes.len());
+            let end = (at + usize::from(*length)).min(bytes.len());
+            bytes[at..end].fill(0);
+        }
+        Damage::Cut(at) => bytes.truncate(at.index(bytes.len())),
+        Damage::Copy(from, to) => {
+            let sectors = bytes.len() / 512;
+            if sectors > 0 {
+                let (from, to) = (from.index(sectors) * 512, to.index(sectors) * 512);
+                bytes.copy_within(from..from + 512, to);
+            }
+        }
+    }
+    fs::write(lab.file(".index"), bytes).unwrap();
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -413,6 +481,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0u8..6, address).prop_map(|(c, a)| Step::KilledAdd(c, a)),
         2 => (0u8..6).prop_map(Step::KilledDel),
         1 => Just(Step::Reboot),
+        4 => damage().prop_map(Step::Damage),
     ]
 }
 
@@ -449,6 +518,9 @@ fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
     match step {
         Step::Add(c, a) => {
             let mut store = lab.store();
+            // What a second ADD of the same attachment is refused by.
+            let held = store.leases_of(&at(&container(c))).unwrap().0.len();
+            assert_eq!(held, model.values().filter(|holder| **holder == c).count());
             assert_eq!(store.is_taken(ip(&name(a))).unwrap(), model.contains_key(&a));
             if let std::collections::btree_map::Entry::Vacant(free) = model.entry(a) {
                 store.reserve(&at(&container(c)), &[ip(&name(a))]).unwrap();
@@ -465,6 +537,7 @@ fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
             lab.store().reset_after_reboot().unwrap();
             model.clear();
         }
+        Step::Damage(damage) => damaged(lab, &damage),
         Step::Gc(valid) => {
             let names: BTreeSet<String> = valid.iter().map(|&c| container(c)).collect();
             let failures = lab.store().retain(|_, owner| names.contains(&owner.container)).unwrap();
