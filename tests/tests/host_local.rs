@@ -434,8 +434,8 @@ fn a_read_only_data_dir_is_named_by_add_and_by_status() {
 fn a_disk_that_fills_up_leaves_no_half_allocation_and_can_be_emptied() {
     beyond_reference!("torn-lease");
     let lab = Lab::new();
-    // Room for the directory, the lock, a lease, where to go on from, and one more: not for a second lease.
-    let (dir, conf) = mounted(&lab, "nr_inodes=6");
+    // Room for the directory, two locks, a lease, where to go on from, and one more: not for a second lease.
+    let (dir, conf) = mounted(&lab, "nr_inodes=7");
     let call = ipam(&lab, "a", &conf);
     call.add().refused(5, "fd00::2");
     let left = || fs::read_dir(dir.join("net")).unwrap().flatten().map(|entry| entry.file_name());

@@ -11,6 +11,7 @@ mod conformance;
 mod delegation;
 mod foreign_results;
 mod host_local;
+mod host_local_lock;
 mod hosts;
 mod iptables_hosts;
 mod lab;

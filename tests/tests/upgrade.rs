@@ -77,7 +77,7 @@ fn a_lease_written_by_the_other_is_honoured_and_released() {
 }
 
 #[test]
-fn both_write_the_same_files_but_for_an_index_that_ours_may_keep() {
+fn both_write_the_same_files_but_for_an_index_and_a_lock_that_ours_keep() {
     let written = WAYS.map(|[who, _]| {
         let lab = Lab::new();
         let call =
@@ -87,7 +87,7 @@ fn both_write_the_same_files_but_for_an_index_that_ours_may_keep() {
         let entries = fs::read_dir(STORE).unwrap().flatten();
         let mut files: Vec<_> =
             entries.map(|file| (file.file_name(), fs::read(file.path()).unwrap())).collect();
-        files.retain(|(name, _)| name != ".index");
+        files.retain(|(name, _)| name != ".index" && name != ".lock");
         files.sort();
         files
     });

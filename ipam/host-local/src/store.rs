@@ -1,15 +1,14 @@
 //! The leases of a network, on disk as the reference keeps them: in the directory DATADIR/NETWORK one file per
-//! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) by whoever looks or changes, as is the
-//! directory itself, see [`directory`].
+//! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) by whoever looks or changes, see [`lock`].
 //!
 //! - *A lease is whole or not there.* It is written to `.new` and renamed. A kill leaves at most a `.new`, which the
 //!   next one writes over. Nothing waits for the disk (fsync): after a loss of power the containers are
 //!   gone too, and what is left of their files is either whole, to be released by DEL or GC, or torn.
+//! - *No lease is written over*, whoever holds the lock: it is created only where no file is.
 //! - *A torn file is no lease.* The reference writes in place, so a kill leaves empty files of its making: they neither
 //!   count nor keep their address, and are removed under the lock.
 //! - *Time does not grow with the leases*, see [`index`].
 
-use std::fs::File;
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::Path;
@@ -22,11 +21,13 @@ mod boot;
 mod directory;
 mod index;
 mod lease;
+mod lock;
 mod status;
 
 use directory::{Content, Directory, NEW};
 use index::Index;
 pub use lease::{Lease, Owner};
+use lock::Lock;
 pub use status::check as status;
 
 const BOOT: &str = ".boot_id";
@@ -41,8 +42,7 @@ pub struct Store {
     /// None: not every lease is known to have an entry.
     index: Option<Index>,
     changed: bool,
-    /// Closing it unlocks.
-    _lock: File,
+    lock: Lock,
 }
 
 /// What went wrong with single files.
@@ -90,9 +90,9 @@ impl Store {
     /// As [`Store::create`].
     pub fn open(data_dir: &Path, network: &NetworkName) -> Result<Option<Self>> {
         let path = Directory::path_of(data_dir, network);
-        let Some((dir, lock)) = Directory::lock(&path)? else { return Ok(None) };
+        let Some((dir, lock)) = Lock::take(&path)? else { return Ok(None) };
         let index = Index::sealed(&dir);
-        Ok(Some(Self { dir, index, changed: false, _lock: lock }))
+        Ok(Some(Self { dir, index, changed: false, lock }))
     }
 
     /// The leases of an attachment, by address. If there are none: those of its container that name no interface.
@@ -188,6 +188,8 @@ impl Store {
     ) -> Result<Option<Owner>> {
         match content {
             Content::Lease(owner) if keep(ip, &owner) => Ok(Some(owner)),
+            // Somebody may be writing it.
+            Content::Torn if !self.lock.is_whole() => Ok(None),
             Content::Lease(_) | Content::Torn => self.dir.remove(&ip.to_string()).map(|_| None),
             Content::NotAFile => {
                 let path = self.dir.lease(ip);
@@ -199,13 +201,13 @@ impl Store {
     /// Writes leases for an attachment, all of them or none. `ips` has one address of each range set.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5: what failed on which file. 11 if others have leased an address in this moment, past the lock.
     pub fn reserve(&mut self, at: &Attachment, ips: &[IpAddr]) -> Result<()> {
         self.changed = true;
         let mut written = Vec::new();
         let outcome = ips.iter().enumerate().try_for_each(|(set, &ip)| {
             let lease = Lease { ip, owner: Owner::from(at) };
-            self.dir.write(&ip.to_string(), &lease.owner.content())?;
+            self.write(&lease)?;
             note(&mut self.index, |index| index.insert(&lease.owner.content(), ip));
             written.push(lease);
             // In place: torn, this hint costs one turn of the round at most, while a rename over it makes ext4 write it
@@ -216,6 +218,22 @@ impl Store {
             let left = written.iter().filter_map(|lease| self.release(lease).err());
             left.fold(error, |e, left| e.detail(format!("roll back: {left}")))
         })
+    }
+
+    fn write(&self, lease: &Lease) -> Result<()> {
+        let (name, content) = (lease.ip.to_string(), lease.owner.content());
+        if self.dir.write_once(&name, &content)? {
+            return Ok(());
+        }
+        // A torn file is in the way, and goes.
+        if !self.is_taken(lease.ip)? {
+            self.dir.remove(&name)?;
+            if self.dir.write_once(&name, &content)? {
+                return Ok(());
+            }
+        }
+        let text = format!("address {} was leased meanwhile to {}", lease.ip, self.holder(lease.ip));
+        Err(Error::new(Code::TryAgainLater, text).detail("another process did it without the lock"))
     }
 
     /// Releases a lease that was found or written under this lock.
@@ -274,7 +292,8 @@ impl Leases for Store {
     }
 
     fn is_taken(&self, ip: IpAddr) -> Result<bool> {
-        self.dir.is_taken(ip)
+        // Without the whole lock, an empty file may be one that is being written.
+        if self.lock.is_whole() { self.dir.is_taken(ip) } else { self.dir.is_there(ip) }
     }
 
     fn holder(&self, ip: IpAddr) -> String {
@@ -293,7 +312,8 @@ impl Leases for Store {
 /// one makes the index anew, so a failure here needs no report.
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Some(index) = self.index.as_ref().filter(|_| self.changed) {
+        let sealable = self.changed && self.lock.is_whole();
+        if let Some(index) = self.index.as_ref().filter(|_| sealable) {
             index.seal(&self.dir).ok();
         }
     }

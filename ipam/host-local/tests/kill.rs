@@ -90,6 +90,6 @@ fn a_kill_at_any_instant_leaves_whole_leases_that_del_finds() {
     assert!(String::from_utf8_lossy(&given.stdout).contains("10.0."));
     stays.iter().chain(&["c-last"]).for_each(|container| drop(run(dir, "DEL", container)));
     let left = fs::read_dir(dir.join("net")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
-    let network_s = ["last_reserved_ip.0", "last_reserved_ip.1", "lock"].map(str::to_owned);
+    let network_s = [".lock", "last_reserved_ip.0", "last_reserved_ip.1", "lock"].map(str::to_owned);
     assert_eq!(left.collect::<BTreeSet<_>>(), network_s.into());
 }

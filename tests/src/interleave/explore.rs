@@ -94,10 +94,13 @@ fn run(scene: &Scene, schedule: &Schedule) -> (Run, Result<(), String>) {
 /// The schedules that differ from one in one more place behind all others.
 fn children(scenario: &Scenario, schedule: &Schedule, cost: usize, run: &Run) -> Vec<(Schedule, usize)> {
     let mut children = Vec::new();
-    for (at, Taken { others, went_on, .. }) in run.steps.iter().enumerate().skip(schedule.end()) {
-        let of_another = cost + usize::from(*went_on);
-        if of_another <= scenario.bound {
-            children.extend(others.iter().map(|&other| (schedule.then(at, Turn::To(other)), of_another)));
+    for (at, Taken { others, in_vain, went_on, .. }) in run.steps.iter().enumerate().skip(schedule.end()) {
+        for &other in others {
+            // Whoever tries in vain may do it again and again: each time counts.
+            let of_another = cost + usize::from(*went_on || in_vain.contains(&other));
+            if of_another <= scenario.bound {
+                children.push((schedule.then(at, Turn::To(other)), of_another));
+            }
         }
         if cost < scenario.bound && !schedule.kills() {
             children.push((schedule.then(at, Turn::Kill), cost + 1));

@@ -67,6 +67,7 @@ fn events(scenario: &Scenario, run: &Run) -> Result<Vec<Event>, String> {
             Act::Add(container) => Deed::Add(container, end(run, process)?),
             Act::Del(container) => Deed::Del(container, end(run, process)?),
             Act::Gc(valid) => Deed::Gc(valid, end(run, process)?),
+            Act::RemoveLocks | Act::Hold(_) => continue,
             Act::RemoveFolder => {
                 events.extend(removals(run, process));
                 continue;

@@ -14,6 +14,8 @@ pub struct Taken {
     pub killed: bool,
     /// Who else could have gone on.
     pub others: Vec<usize>,
+    /// Those of them that would have tried in vain to take a lock, and let its holder go first unless they have to go on.
+    pub in_vain: Vec<usize>,
     /// The process was running, and could go on: another one in its place is a preemption.
     pub went_on: bool,
 }
@@ -34,8 +36,11 @@ impl Run {
         let (mut steps, mut fault, mut running) = (Vec::new(), None, None);
         loop {
             let ready: Vec<usize> = (0..processes.len()).filter(|&n| is_ready(&processes[n])).collect();
-            let went_on = running.is_some_and(|running| ready.contains(&running));
-            let Some(usual) = running.filter(|_| went_on).or_else(|| ready.first().copied()) else { break };
+            let (in_vain, eager): (Vec<usize>, Vec<usize>) =
+                ready.iter().partition(|&&n| tries_in_vain(&processes[n]));
+            let went_on = running.is_some_and(|running| eager.contains(&running));
+            let first = eager.first().or(in_vain.first()).copied();
+            let Some(usual) = running.filter(|_| went_on).or(first) else { break };
             let (process, killed) = match schedule.turn(steps.len()) {
                 Some(Turn::To(other)) => (other, false),
                 Some(Turn::Kill) => (usual, true),
@@ -47,7 +52,7 @@ impl Run {
                 break;
             };
             let others = ready.into_iter().filter(|&n| n != usual).collect();
-            steps.push(Taken { process, step, killed, others, went_on });
+            steps.push(Taken { process, step, killed, others, in_vain, went_on });
             if killed {
                 processes[process].kill()
             } else {
@@ -85,6 +90,10 @@ impl fmt::Display for Run {
 
 fn is_ready(process: &Traced) -> bool {
     matches!(process.at(), At::Step(step) if !step.waits())
+}
+
+fn tries_in_vain(process: &Traced) -> bool {
+    matches!(process.at(), At::Step(step) if step.tries_in_vain())
 }
 
 fn ending(process: &mut Traced) -> Option<(i32, String)> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,6 +35,11 @@ pub enum Act {
     Gc(&'static [&'static str]),
     /// `rm -r`, as an administrator does it to the network's folder.
     RemoveFolder,
+    /// `rm` of the locks alone.
+    RemoveLocks,
+    /// A process without privileges locks a file of the network's folder (`.`: the folder itself) that it can read, and
+    /// lets go of it.
+    Hold(&'static str),
 }
 
 /// Some processes that run at once.
@@ -46,14 +52,14 @@ pub struct Scenario {
     pub bound: usize,
 }
 
-use Act::{Add, Del, Gc, RemoveFolder};
+use Act::{Add, Del, Gc, Hold, RemoveFolder, RemoveLocks};
 
 impl Scenario {
     /// All that are explored.
     pub fn all() -> Vec<Self> {
         use Start::{Fresh, Full, Leases, OldBoot};
         let starts = [Fresh, Leases, Full];
-        let pairs: [(&str, &[Start], [Act; 2]); 8] = [
+        let pairs: [(&str, &[Start], [Act; 2]); 10] = [
             ("ADD, ADD", &[Fresh, Leases, OldBoot], [Add("a"), Add("b")]),
             ("ADD, ADD of the same", &[Fresh, Leases], [Add("a"), Add("a")]),
             ("ADD, DEL", &starts, [Add("a"), Del("goes")]),
@@ -62,15 +68,25 @@ impl Scenario {
             ("DEL, GC", &[Leases], [Del("goes"), Gc(&["stays"])]),
             ("DEL, DEL of the same", &[Leases], [Del("goes"), Del("goes")]),
             ("ADD, rm -r", &starts, [Add("a"), RemoveFolder]),
+            ("ADD, folder held", &[Fresh, Leases], [Add("a"), Hold(".")]),
+            ("DEL, lock held", &[Leases], [Del("goes"), Hold("lock")]),
         ];
-        let triples: [(&str, &[Start], [Act; 3]); 4] = [
-            ("ADD, ADD, ADD", &[Fresh], [Add("a"), Add("b"), Add("c")]),
-            ("ADD, DEL, GC", &[Full], [Add("a"), Del("goes"), Gc(&["stays", "a"])]),
-            ("ADD, ADD, rm -r", &[Fresh, Leases], [Add("a"), Add("b"), RemoveFolder]),
-            ("ADD, DEL, rm -r", &[Leases], [Add("a"), Del("stays"), RemoveFolder]),
+        let triples: [(&str, &[Start], [Act; 3], usize); 10] = [
+            ("ADD, ADD, ADD", &[Fresh], [Add("a"), Add("b"), Add("c")], 1),
+            ("ADD, DEL, GC", &[Full], [Add("a"), Del("goes"), Gc(&["stays", "a"])], 1),
+            ("ADD, ADD, rm -r", &[Fresh, Leases], [Add("a"), Add("b"), RemoveFolder], 1),
+            ("ADD, DEL, rm -r", &[Leases], [Add("a"), Del("stays"), RemoveFolder], 1),
+            // Two: someone is stopped under an older lock, and then that is tried in vain.
+            ("ADD, ADD of the same, locks removed", &[Leases], [Add("a"), Add("a"), RemoveLocks], 2),
+            ("ADD, DEL, locks removed", &[Full], [Add("a"), Del("goes"), RemoveLocks], 1),
+            ("ADD, ADD, folder held", &[Fresh, Leases], [Add("a"), Add("b"), Hold(".")], 1),
+            ("ADD, DEL, folder held", &[Full], [Add("a"), Del("goes"), Hold(".")], 1),
+            ("ADD, ADD, lock held", &[Leases], [Add("a"), Add("b"), Hold("lock")], 1),
+            ("ADD, rm -r, folder held", &[Leases], [Add("a"), RemoveFolder, Hold(".")], 1),
         ];
         let all = pairs.iter().map(|(name, starts, acts)| (*name, *starts, &acts[..], 2));
-        let all = all.chain(triples.iter().map(|(name, starts, acts)| (*name, *starts, &acts[..], 1)));
+        let all =
+            all.chain(triples.iter().map(|(name, starts, acts, bound)| (*name, *starts, &acts[..], *bound)));
         all.flat_map(|(name, starts, acts, bound)| {
             starts.iter().map(move |&start| Self { name, start, acts: acts.to_vec(), bound })
         })
@@ -106,6 +122,10 @@ pub struct Scene<'a> {
     pub scenario: &'a Scenario,
     lab: Lab,
 }
+
+/// Once it may go on, it gives up root's rights, and locks what it is still let open.
+const HOLD: &str = r#"<STDIN>; $) = "65534 65534"; $( = 65534; ($<, $>) = (65534, 65534);
+    open(FILE, "<", $ARGV[0]) or exit; flock(FILE, 2); close(FILE)"#;
 
 /// Address → content of its file.
 pub type Leases = BTreeMap<String, String>;
@@ -148,6 +168,10 @@ impl<'a> Scene<'a> {
                 self.call(container).add().ok_result();
             }
         }
+        if self.scenario.acts.iter().any(|act| matches!(act, Hold("lock"))) {
+            let readable = fs::Permissions::from_mode(0o644);
+            fs::set_permissions(self.folder().join("lock"), readable).expect("let others read the lock");
+        }
         if self.scenario.start == Start::OldBoot {
             let before = "11111111-2222-3333-4444-555555555555";
             fs::write(self.folder().join(".boot_id"), before).expect("write the mark of another boot");
@@ -163,6 +187,16 @@ impl<'a> Scene<'a> {
                 let valid = valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"}));
                 let key = json!({"cni.dev/valid-attachments": valid.collect::<Value>()});
                 (self.call("gc").config(key), "GC")
+            }
+            Hold(name) => {
+                let mut perl = Command::new("perl");
+                perl.args(["-e", HOLD]).arg(self.folder().join(name)).env("PATH", PATH);
+                return Traced::start(perl, b"", root);
+            }
+            RemoveLocks => {
+                let mut rm = Command::new("sh");
+                rm.args(["-c", "read go; exec rm $0/.lock $0/lock"]).arg(self.folder()).env("PATH", PATH);
+                return Traced::start(rm, b"go\n", root);
             }
             RemoveFolder => {
                 let mut rm = Command::new("rm");

@@ -70,8 +70,10 @@ const OLD_CALLS: [(libc::c_long, &str, Files); 0] = [];
 pub struct Step {
     call: &'static str,
     files: Vec<PathBuf>,
-    /// The open file that it waits to lock, as the process sees it.
+    /// The open file that it locks, as the process sees it.
     locks: Option<PathBuf>,
+    /// It does not wait for the lock.
+    tries: bool,
 }
 
 impl Step {
@@ -86,11 +88,21 @@ impl Step {
         let files: Vec<_> =
             files(pid, kind, &arguments).iter().filter_map(|path| below(path, root)).collect();
         let locks = (call == "flock").then(|| open_file(pid, arguments[0]));
-        (!files.is_empty()).then_some(Self { call, files, locks })
+        let tries = locks.is_some() && arguments[1] & libc::LOCK_NB as u64 != 0;
+        (!files.is_empty()).then_some(Self { call, files, locks, tries })
     }
 
     /// Whether the process would have to wait: another one has the lock.
     pub fn waits(&self) -> bool {
+        !self.tries && self.finds_it_held()
+    }
+
+    /// Whether the process would try to lock what another one has, and go on without, or try again.
+    pub fn tries_in_vain(&self) -> bool {
+        self.tries && self.finds_it_held()
+    }
+
+    fn finds_it_held(&self) -> bool {
         let Some(path) = &self.locks else { return false };
         // A second opening of the same file, whether or not it still has a name, has a lock of its own to ask for.
         let file = File::open(path).expect("open a file of a stopped process");

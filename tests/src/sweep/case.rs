@@ -147,9 +147,8 @@ fn errors(name: &str) -> &'static [&'static str] {
         "write" | "pwrite64" => &["ENOSPC", "EIO", "EINTR", "EPERM"],
         "sendto" | "sendmsg" => &["ENOBUFS", "ENOMEM", "EPERM", "EINTR", "EAGAIN", "EEXIST"],
         "socket" | "pipe2" | "dup" | "dup2" => &["EMFILE", "ENOMEM", "EPERM"],
-        "mkdir" | "mkdirat" | "rename" | "renameat" | "unlink" | "unlinkat" | "ftruncate" | "utimensat" => {
-            &["ENOSPC", "EIO", "EPERM", "EEXIST"]
-        }
+        "mkdir" | "mkdirat" | "rename" | "renameat" | "renameat2" | "unlink" | "unlinkat" | "ftruncate"
+        | "utimensat" => &["ENOSPC", "EIO", "EPERM", "EEXIST"],
         "getdents64" | "stat" | "lstat" | "fstat" | "newfstatat" | "statx" | "fstatfs" => {
             &["EIO", "ENOMEM", "EPERM"]
         }

@@ -75,10 +75,11 @@ const fn administrators(label: &'static str, path: &'static str) -> Place {
     Place { label, path, whose: Whose::Administrators }
 }
 
-pub(super) const HOST_LOCAL: [Place; 10] = [
+pub(super) const HOST_LOCAL: [Place; 11] = [
     folder("dataDir", "/var/lib/cni/networks"),
     folder("the network's folder", "/var/lib/cni/networks/net"),
     own("lock", "/var/lib/cni/networks/net/lock"),
+    own(".lock", "/var/lib/cni/networks/net/.lock"),
     own(".index", "/var/lib/cni/networks/net/.index"),
     own(".new", "/var/lib/cni/networks/net/.new"),
     own(".boot_id", "/var/lib/cni/networks/net/.boot_id"),

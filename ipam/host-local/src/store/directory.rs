@@ -4,10 +4,10 @@
 //! opened once, and all that follows happens in the one that was opened: whoever was late finds it empty, and can
 //! neither write to the new one nor remove anything there.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use cni::{Error, NetworkName, Result, file};
@@ -17,10 +17,10 @@ use nix::fcntl::{AtFlags, OFlag, renameat};
 use nix::libc;
 use nix::sys::stat::{Mode, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
+use rustix::fs::{RenameFlags, renameat_with};
 
 use super::lease::{self, Owner};
 
-const LOCK: &str = "lock";
 /// What is being written. There is one at most, under the lock.
 pub const NEW: &str = ".new";
 /// More than a container's id and an interface's name can have.
@@ -67,34 +67,6 @@ impl Directory {
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(e),
         }
-    }
-
-    /// Opens and locks it, until both are closed. None if there is none.
-    ///
-    /// The lock is on the directory itself, which nobody can replace by another under the same name unnoticed. That on
-    /// the file is for the reference, which knows no other; it may be removed at any time.
-    ///
-    /// # Errors
-    /// Code 5.
-    pub fn lock(path: &Path) -> Result<Option<(Self, File)>> {
-        let lock = path.join(LOCK);
-        let failed = |e: io::Error| Error::io(format!("lock {}", lock.display()), &e);
-        while let Some(dir) = Self::open(path).map_err(failed)? {
-            dir.open.lock().map_err(failed)?;
-            let file = match dir.file(LOCK, OFlag::O_RDWR | OFlag::O_CREAT) {
-                Ok(file) => file,
-                // It was removed meanwhile.
-                Err(e) if e.kind() == ErrorKind::NotFound => continue,
-                Err(e) => return Err(failed(e)),
-            };
-            file.lock().map_err(failed)?;
-            let held = file.metadata().map_err(failed)?;
-            let same = |there: fs::Metadata| there.ino() == held.ino() && there.dev() == held.dev();
-            if fs::symlink_metadata(&lock).is_ok_and(same) {
-                return Ok(Some((dir, file)));
-            }
-        }
-        Ok(None)
     }
 
     /// The directory's own file.
@@ -167,9 +139,22 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn is_taken(&self, ip: IpAddr) -> Result<bool> {
+        self.look(ip).map(|file| file.is_some_and(|(is_file, size)| !is_file || size > 0))
+    }
+
+    /// Whether there is anything named by an address.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn is_there(&self, ip: IpAddr) -> Result<bool> {
+        self.look(ip).map(|file| file.is_some())
+    }
+
+    /// Whether what is named by an address is a regular file, and how many bytes it has.
+    fn look(&self, ip: IpAddr) -> Result<Option<(bool, i64)>> {
         match fstatat(&self.open, ip.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
-            Ok(file) => Ok(file.st_mode & libc::S_IFMT != libc::S_IFREG || file.st_size > 0),
-            Err(Errno::ENOENT) => Ok(false),
+            Ok(file) => Ok(Some((file.st_mode & libc::S_IFMT == libc::S_IFREG, file.st_size))),
+            Err(Errno::ENOENT) => Ok(None),
             Err(e) => Err(Error::io(format!("look at lease {}", self.lease(ip).display()), &e.into())),
         }
     }
@@ -179,18 +164,43 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
-        let written = self
-            .file(NEW, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC)
-            .and_then(|mut file| file.write_all(content.as_bytes()))
-            .and_then(|()| Ok(renameat(&self.open, NEW, &self.open, name)?));
-        let renamed = written.map_err(|e| {
-            let culprit = if file::is_irregular(&e) { NEW } else { name };
-            Error::io(format!("write {}", self.path(culprit).display()), &e)
+        let renamed = self.write_new(content).and_then(|()| Ok(renameat(&self.open, NEW, &self.open, name)?));
+        renamed.map_err(|e| self.unwritten(name, &e))
+    }
+
+    /// As [`Directory::write`], of a file that must not be there yet. False if it is: nothing was written then.
+    /// This holds against everybody, whatever they have locked.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn write_once(&self, name: &str, content: &str) -> Result<bool> {
+        let renamed = self.write_new(content).and_then(|()| {
+            match renameat_with(&self.open, NEW, &self.open, name, RenameFlags::NOREPLACE) {
+                // The file system cannot: the lock has to do.
+                Err(rustix::io::Errno::INVAL) => Ok(renameat(&self.open, NEW, &self.open, name)?),
+                renamed => Ok(renamed?),
+            }
         });
-        // What is left of it is written over by the next one.
-        renamed.inspect_err(|_| {
-            self.unlink(NEW).ok();
-        })
+        match renamed {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                self.unlink(NEW).ok();
+                Ok(false)
+            }
+            Err(e) => Err(self.unwritten(name, &e)),
+        }
+    }
+
+    fn write_new(&self, content: &str) -> io::Result<()> {
+        let mut file = self.file(NEW, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC)?;
+        file.write_all(content.as_bytes())
+    }
+
+    /// What is left of it is written over by the next one.
+    fn unwritten(&self, name: &str, e: &io::Error) -> Error {
+        self.unlink(NEW).ok();
+        let culprit = if file::is_irregular(e) { NEW } else { name };
+        Error::io(format!("write {}", self.path(culprit).display()), e)
     }
 
     /// Writes a file in place: a kill may leave a mixture.

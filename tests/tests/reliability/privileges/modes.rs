@@ -47,6 +47,7 @@ fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
             &format!("{folder} /var/lib/cni/networks"),
             &format!("{folder} /var/lib/cni/networks/net"),
             "600 /var/lib/cni/networks/net/.index",
+            "600 /var/lib/cni/networks/net/.lock",
             "600 /var/lib/cni/networks/net/10.1.2.2",
             "600 /var/lib/cni/networks/net/fd00:1:2::2",
             "600 /var/lib/cni/networks/net/last_reserved_ip.0",
@@ -65,7 +66,7 @@ fn files_that_are_being_written_are_their_owners_alone() {
     let pod = lab.container("pod");
     let prev = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
     let killed = |call: &Call| {
-        let script = "umask 0; exec strace -qo /dev/null -e inject=rename,renameat:signal=KILL:when=1 \"$0\"";
+        let script = "umask 0; exec strace -qo /dev/null -e inject=rename,renameat,renameat2:signal=KILL:when=1 \"$0\"";
         let run = call.clone().under(&["sh", "-c", script].map(str::to_owned)).add();
         assert_ne!(run.exit, Some(0), "{run:?}");
     };

@@ -1,0 +1,195 @@
+//! The lock on a network's leases: nobody without privileges can hold it up, an `rm -r` of the directory does not break
+//! it, and the reference is excluded.
+//!
+//! It is three locks, taken in this order, all of them by flock(2), so that they die with their holder. Whoever can open
+//! a file for reading can lock it: only a file that nobody but root can open may be waited for without a deadline.
+//!
+//! | on | who else can take it | it keeps out | waited for |
+//! |---|---|---|---|
+//! | the file `.lock`, of mode 600 | nobody | ours | as long as it takes |
+//! | the directory | everybody | ours that began under a `.lock` that was removed since | by who makes `.lock`, for 5 s |
+//! | the file `lock`, the reference's | nobody, unless its mode was changed | the reference | 5 s |
+//!
+//! - *Removed files.* Whoever removes `.lock` lets the next one make it anew while the holder of the old one is still at
+//!   work. So a holder locks the directory, too, if nobody else has it; and whoever finds a new `.lock` waits for
+//!   that before it goes on. How large the file is tells whether somebody has done so: see [`Note`]. If a stranger holds the
+//!   directory, the wait ends after 5 s, once for each new `.lock`; what was at work then has long ended.
+//! - *A stranger with `lock`.* After 5 s the work goes on without it, and notes that: later ones only try, until it is to be
+//!   had again. What is lost is the exclusion of the reference, see [`Lock::is_whole`].
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use cni::{Error, Result};
+use nix::fcntl::OFlag;
+
+use super::directory::Directory;
+
+/// Ours. The reference reads it as it reads every file, and finds no container in it.
+const OWN: &str = ".lock";
+/// The reference's.
+const SHARED: &str = "lock";
+/// For how long others may hold what others can lock.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Between two looks at a lock that others have.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(5);
+
+/// What holders of `.lock` leave to those who come later: the size of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Note {
+    /// Nobody has yet waited for those that may be at work under an older one.
+    New = 0,
+    Settled = 1,
+    /// `lock` was waited for in vain.
+    InVain = 2,
+}
+
+/// The lock, held until it is dropped.
+#[derive(Debug)]
+pub struct Lock {
+    /// None: somebody held it for too long.
+    shared: Option<File>,
+    /// Closing it unlocks. It goes last.
+    _own: File,
+}
+
+/// What failed, on which file of the directory.
+type Failure = (&'static str, io::Error);
+
+impl Lock {
+    /// Opens a network's directory and locks it. None if there is none.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn take(path: &Path) -> Result<Option<(Directory, Self)>> {
+        let failed = |(name, e): Failure| Error::io(format!("lock {}", path.join(name).display()), &e);
+        while let Some(dir) = Directory::open(path).map_err(|e| failed((OWN, e)))? {
+            match Self::of(&dir) {
+                Ok(Some(lock)) => return Ok(Some((dir, lock))),
+                Ok(None) => {}
+                // The directory was removed meanwhile.
+                Err((_, e)) if e.kind() == ErrorKind::NotFound => {}
+                Err(failure) => return Err(failed(failure)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether the reference is excluded, too. Otherwise it may be at work at this moment: it creates files that are empty
+    /// until it has written to them, and its leases may come between a change of ours and the seal.
+    pub fn is_whole(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// None if the directory or its `.lock` was replaced meanwhile.
+    fn of(dir: &Directory) -> Result<Option<Self>, Failure> {
+        let locked = own(dir).and_then(|own| Ok(note(dir, &own)?.map(|note| (own, note))));
+        let Some((own, mut note)) = locked.map_err(|e| (OWN, e))? else { return Ok(None) };
+        note = outlast(dir, &own, note).map_err(|e| (OWN, e))?;
+        let shared = shared_after(dir, &own, note).map_err(|e| (SHARED, e))?;
+        Ok(Some(Self { shared, _own: own }))
+    }
+}
+
+/// Opens and locks `.lock`. One that others can open, too, is no lock for us alone, and is made anew.
+fn own(dir: &Directory) -> io::Result<File> {
+    let open = || dir.file(OWN, OFlag::O_RDWR | OFlag::O_CREAT);
+    let mut file = open()?;
+    if file.metadata()?.mode() & 0o077 != 0 {
+        // Another one of us may be faster.
+        dir.unlink(OWN).ok();
+        file = open()?;
+    }
+    file.lock()?;
+    Ok(file)
+}
+
+/// What `.lock` says, now that it is locked. None if it is not the one that the path leads to any more.
+fn note(dir: &Directory, own: &File) -> io::Result<Option<Note>> {
+    let held = own.metadata()?;
+    let is_current = |there: fs::Metadata| (there.ino(), there.dev()) == (held.ino(), held.dev());
+    if !fs::symlink_metadata(dir.path(OWN)).is_ok_and(is_current) {
+        return Ok(None);
+    }
+    Ok(Some(match held.len() {
+        0 => Note::New,
+        1 => Note::Settled,
+        _ => Note::InVain,
+    }))
+}
+
+fn leave(own: &File, note: Note) -> io::Result<Note> {
+    own.set_len(note as u64)?;
+    Ok(note)
+}
+
+/// Locks the directory, if that is to be had. Under a new `.lock`, those are waited for who began under an older one.
+fn outlast(dir: &Directory, own: &File, note: Note) -> io::Result<Note> {
+    let mut alone = || Ok(try_lock(dir.as_file())?.then_some(()));
+    let at_once = alone()?;
+    if note != Note::New {
+        return Ok(note);
+    }
+    if at_once.is_none() {
+        patiently(&mut alone)?;
+    }
+    leave(own, Note::Settled)
+}
+
+/// Locks `lock`. None if others hold it, and did so for too long.
+fn shared_after(dir: &Directory, own: &File, note: Note) -> io::Result<Option<File>> {
+    let at_once = shared(dir)?;
+    if at_once.is_some() {
+        if note == Note::InVain {
+            leave(own, Note::Settled)?;
+        }
+        return Ok(at_once);
+    }
+    if note == Note::InVain {
+        return Ok(None);
+    }
+    let later = patiently(|| shared(dir))?;
+    if later.is_none() {
+        leave(own, Note::InVain)?;
+        let path = dir.path(SHARED);
+        let (path, seconds) = (path.display(), PATIENCE.as_secs());
+        cni::warn(&format!(
+            "another process has held {path} for {seconds} s, going on without it: `fuser -v {path}` shows who"
+        ));
+    }
+    Ok(later)
+}
+
+/// Opens `lock`, and locks it if nobody else holds it.
+fn shared(dir: &Directory) -> io::Result<Option<File>> {
+    let file = dir.file(SHARED, OFlag::O_RDWR | OFlag::O_CREAT)?;
+    // One that was removed meanwhile keeps nobody out.
+    Ok((try_lock(&file)? && file.metadata()?.nlink() > 0).then_some(file))
+}
+
+fn try_lock(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(e)) => Err(e),
+    }
+}
+
+/// Tries again and again. The time is that of the pauses, so no clock that is set can change it.
+fn patiently<T>(mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<Option<T>> {
+    let (mut left, mut pause) = (PATIENCE, SHORTEST_PAUSE);
+    while !left.is_zero() {
+        thread::sleep(pause);
+        if let Some(got) = attempt()? {
+            return Ok(Some(got));
+        }
+        left = left.saturating_sub(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    Ok(None)
+}
