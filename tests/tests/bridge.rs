@@ -586,6 +586,43 @@ fn in_a_chain_it_takes_the_tap_before_it_as_its_port() {
 }
 
 #[test]
+fn the_hosts_own_uplink_becomes_no_port_unless_a_key_allows_it() {
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    lab.host().sh("ip route add default via 198.51.100.2");
+    let before = lab.snapshot();
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0"})).on(&pod);
+    let behind = |name| call.clone().config(json!({"prevResult": {"interfaces": [{"name": name}]}}));
+    for (name, why) in [("uplink", "interface uplink has a default route"), ("lo", "lo is a physical device")]
+    {
+        let refused = behind(name).add().refused(7, why);
+        assert!(refused.details.contains("allowUplinkPort"), "{refused:?}");
+        lab.snapshot().assert_same(&before);
+    }
+    assert!(far.reaches("198.51.100.1"));
+    behind("uplink").config(json!({"allowUplinkPort": true})).add().ok_result();
+    assert_eq!(lab.host().link("uplink").unwrap()["master"], "br0");
+}
+
+#[test]
+fn del_takes_no_uplink_off_the_bridge_that_an_administrator_put_there() {
+    needs!(Tap);
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add br0 type bridge; ip link set br0 up; ip tuntap add dev tap0 mode tap
+         ip link set tap0 up; ip route add default dev tap0; ip link set tap0 master br0");
+    let prev = json!({"interfaces": [{"name": "tap0"}]});
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "prevResult": prev})).on(&pod);
+    let master = || lab.host().link("tap0").unwrap()["master"].clone();
+    call.del().ok();
+    assert_eq!(master(), "br0");
+    call.config(json!({"allowUplinkPort": true})).del().ok();
+    assert_eq!(master(), Value::Null);
+}
+
+#[test]
 fn behind_a_port_that_it_takes_the_containers_interface_gets_the_addresses_and_is_listed() {
     beyond_reference!("chained-bridge");
     let lab = Lab::new();
@@ -686,6 +723,27 @@ fn a_bridge_that_filtered_no_vlans_does_so_when_one_is_asked_for() {
     lab.plugin("bridge").config(plain()).config(json!({"vlan": 10})).on(&b).add().ok_result();
     assert_eq!(filtering(), 1);
     assert!(a.is_cut_off_from("10.1.2.3"));
+}
+
+#[test]
+fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_at_once() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("announce");
+    let lab = Lab::new();
+    let [old, new] = ["old", "new"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10, "macspoofchk": true}));
+    // It keeps the VLAN's gateway.
+    call.clone().on(&lab.container("stays")).add().ok_result();
+    let call = call.args("IP=10.1.2.9");
+    call.clone().on(&old).add().ok_result();
+    assert!(lab.host().reaches("10.1.2.9"));
+    let known = || lab.host().sh("ip neigh show 10.1.2.9 dev br0.10");
+    let of_old = known();
+    let mac_of_old = of_old.split_whitespace().nth(2).unwrap();
+    call.clone().on(&old).del().ok();
+    call.on(&new).add().ok_result();
+    assert!(!known().contains(mac_of_old), "{}", known());
+    assert!(lab.host().reaches("10.1.2.9"));
 }
 
 /// Mounts /proc/sys read-only for what the test runs, as it is where a plugin runs in a container itself.

@@ -166,6 +166,12 @@ const BRIDGE: &[Key] = &[
         "The container's interface is left down; without ipam.",
     ),
     key("portIsolation", Type::Bool, "false", "Isolated ports of the bridge cannot reach each other."),
+    key(
+        "allowUplinkPort",
+        Type::Bool,
+        "false",
+        "The host's own uplink may become a port, if prevResult lists it.",
+    ),
 ];
 
 const TRUNK: &[Key] = &[

@@ -43,6 +43,7 @@ struct RawConf {
     enabledad: bool,
     disable_container_interface: bool,
     port_isolation: bool,
+    allow_uplink_port: bool,
     ipam: RawIpam,
     args: RawArgs,
     runtime_config: RawMac,
@@ -81,6 +82,11 @@ pub fn bridge(raw: &AsWritten) -> Option<IfName> {
     IfName::parse(raw.key(&["bridge"]).unwrap_or(DEFAULT_BRIDGE)).ok()
 }
 
+/// Whether the host's own uplink may have become a port, for DEL.
+pub fn allows_uplink(raw: &AsWritten) -> bool {
+    raw.key(&["allowUplinkPort"]).unwrap_or_default()
+}
+
 /// The VLAN of the container's port, for DEL and GC: none if there cannot be such a VLAN.
 pub fn vlan(raw: &AsWritten) -> Option<u16> {
     vlan_id("vlan", raw.key(&["vlan"])?).ok()
@@ -111,6 +117,8 @@ pub struct Conf {
     pub container_down: bool,
     /// Isolated ports cannot reach each other.
     pub isolated: bool,
+    /// The host's own uplink may become a port, if `prevResult` lists it.
+    pub allow_uplink: bool,
     /// What leaves the container's subnet leaves with the host's address.
     pub masquerade: Option<MasqueradeConf>,
     /// Frames with another source address than the container's are dropped.
@@ -200,6 +208,7 @@ impl TryFrom<AsWritten> for Conf {
             enable_dad: raw.enabledad,
             container_down: raw.disable_container_interface,
             isolated: raw.port_isolation,
+            allow_uplink: raw.allow_uplink_port,
             masquerade: masquerade(&raw)?,
             spoof_check: raw.macspoofchk,
             mac: mac.map(|(key, text)| unicast_mac(key, text)).transpose()?,

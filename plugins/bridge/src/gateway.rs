@@ -66,6 +66,13 @@ pub fn assign(
     Ok(())
 }
 
+/// The link that the host sees the containers through: of a VLAN its gateway, if it has one.
+pub fn seen_through(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link> {
+    let vlan = conf.vlans.as_ref().filter(|vlans| vlans.access);
+    let gateway = vlan.map(|vlans| vlan::gateway(host, bridge, vlans.native)).transpose()?;
+    Ok(gateway.flatten().unwrap_or_else(|| bridge.clone()))
+}
+
 fn own(result: &AddResult, position: usize) -> Vec<IpConfig> {
     result.ips.iter().filter(|ip| ip.interface == Some(position)).cloned().collect()
 }

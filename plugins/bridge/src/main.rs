@@ -68,7 +68,7 @@ impl Plugin for Bridge {
             port.wait_until_up(&host, &sandbox)?;
         }
         if let Some(container) = port.container.as_ref().filter(|_| call.net.ipam.is_some()) {
-            announce::forget(&host, &bridge, &result)?;
+            announce::forget(&host, &gateway::seen_through(&host, &bridge, conf)?, &result)?;
             announce::addresses(&sandbox, container)?;
         }
         bridge::warn_without_netfilter(&host, conf);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, Failures, Result, Undo};
 use iface::{Namespace, verify as shared, veth};
-use netlink::{BridgeVlan, Link, LinkChange, OperState, PortChange};
+use netlink::{BridgeVlan, Link, LinkChange, OperState, PortChange, RouteFilter};
 
 use crate::conf::{self, Conf, Vlans};
 
@@ -37,15 +37,35 @@ impl Port {
 }
 
 /// The host-side interface that an earlier plugin of the chain made, if there is one (CONVENTIONS.md, "Chained Plugins").
+///
+/// # Errors
+/// Code 7 if there is none of that name, or if no plugin can have made it: in a bridge it would take the host off its network.
 pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
     let mut interfaces = call.net.prev.iter().flat_map(AddResult::host_interfaces);
     let last = interfaces.rfind(|i| i.name != *call.conf.bridge);
     let Some(interface) = last else { return Ok(None) };
-    let link = host.nl.link(&interface.name)?;
-    link.map(Some).ok_or_else(|| {
+    let link = host.nl.link(&interface.name)?.ok_or_else(|| {
         Error::config(format!("prevResult: the host has no interface {}", interface.name))
             .detail("the bridge takes the host-side interface of an earlier plugin as its port")
-    })
+    })?;
+    match uplink(host, &link)?.filter(|_| !call.conf.allow_uplink) {
+        None => Ok(Some(link)),
+        Some(why) => {
+            let bridge = &call.conf.bridge;
+            let text =
+                format!("prevResult: interface {} {why}: it is no port for bridge {bridge}", link.name);
+            Err(Error::config(text).detail("the host may lose its network by it; allowUplinkPort allows it"))
+        }
+    }
+}
+
+/// Why a link is the host's own way out, if it is: who makes interfaces for containers makes them of a kind.
+fn uplink(host: &Namespace, link: &Link) -> Result<Option<&'static str>> {
+    if link.kind.is_none() {
+        return Ok(Some("is a physical device"));
+    }
+    let routes = host.nl.routes(RouteFilter { link: Some(link.index), table: None })?;
+    Ok(routes.iter().any(|route| route.dst.prefix() == 0).then_some("has a default route"))
 }
 
 /// Makes a port of a link that is there already.
@@ -173,7 +193,11 @@ pub fn release_adopted(host: &Namespace, call: &Del<AsWritten>) -> Result<()> {
     let mut failures = Failures::new();
     for interface in prev.host_interfaces().filter(|i| i.name != *name) {
         let link = failures.note(host.nl.link(&interface.name)).flatten();
-        if let Some(port) = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index)) {
+        let port = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index));
+        let Some(port) = port else { continue };
+        // ADD did not make it a port: somebody else did.
+        let foreign = || Ok::<_, Error>(uplink(host, &port)?.is_some() && !conf::allows_uplink(&call.conf));
+        if failures.note(foreign()) == Some(false) {
             failures.note(host.nl.change_link(&port, &LEAVE));
         }
     }

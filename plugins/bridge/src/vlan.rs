@@ -24,6 +24,14 @@ pub fn lock() -> Result<Option<Lock>> {
     Lock::acquire("vlan-gateways", PATIENCE)
 }
 
+/// The interface, if it is there.
+pub fn gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Option<Link>> {
+    match gateway_name(&bridge.name, id) {
+        Ok(name) => Ok(host.nl.link(&name)?),
+        Err(_) => Ok(None),
+    }
+}
+
 /// Finds the interface or makes it. The caller holds the [`lock`].
 pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> {
     let name = gateway_name(&bridge.name, id)?;
