@@ -7,6 +7,7 @@ use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,10 @@ const NAMESPACE: &str = "/proc/thread-self/ns/net";
 /// How long to wait for a lock that everybody can take.
 const PUBLIC_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Whether this process has waited for a lock in vain. It will not do so again: a roll-back comes after many steps, and each of
+/// them would have its own patience with what holds up all of them.
+static HELD_UP: AtomicBool = AtomicBool::new(false);
+
 /// How long to sleep between two tries, as a part of the time waited so far: a holder that is soon done is soon
 /// followed, and a hundred that wait for long leave the processor to the holder.
 const PAUSE_SHARE: u32 = 8;
@@ -40,8 +45,8 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a name, such as `iptables`, and waits for its holder up to `patience`. A process that takes it twice
-    /// waits for itself.
+    /// Takes the lock of a name, such as `iptables`, and waits for its holder up to `patience`, but only once in vain: a process
+    /// that has done so takes locks that are free, and no others. One that takes a lock twice waits for itself.
     ///
     /// Where root has no directory of its own in `/run` (it is read-only, full, missing, or another user's), the
     /// network namespace itself is locked. Everybody can do that, so it is waited for at most 5 seconds.
@@ -52,9 +57,10 @@ impl Lock {
     pub fn acquire(name: &str, patience: Duration) -> Result<Option<Self>> {
         let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
         let failed = |e: &io::Error| Error::io(format!("lock {}", path.display()), e);
-        match private(&path, Instant::now() + patience) {
+        match private(&path, deadline(patience)) {
             Ok(file) => Ok(Some(Self { file })),
             Err(e) if e.kind() == ErrorKind::TimedOut => {
+                HELD_UP.store(true, Ordering::Relaxed);
                 let text = format!("lock {}: others have held it for {patience:?}", path.display());
                 Err(Error::new(Code::TryAgainLater, text)
                     .detail(format!("`fuser -v {}` shows which processes do", path.display())))
@@ -93,6 +99,11 @@ fn is_the_hosts_way(error: &io::Error) -> bool {
     ) || file::is_irregular(error)
 }
 
+fn deadline(patience: Duration) -> Instant {
+    let patience = if HELD_UP.load(Ordering::Relaxed) { Duration::ZERO } else { patience };
+    Instant::now() + patience
+}
+
 fn private(path: &Path, deadline: Instant) -> io::Result<File> {
     loop {
         let file = open(path)?;
@@ -109,7 +120,10 @@ fn private(path: &Path, deadline: Instant) -> io::Result<File> {
 /// Locks the namespace. None: others have held that for all the time that they may have.
 fn public() -> io::Result<Option<Lock>> {
     let file = File::open(NAMESPACE)?;
-    let locked = wait(&file, Instant::now() + PUBLIC_PATIENCE)?;
+    let locked = wait(&file, deadline(PUBLIC_PATIENCE))?;
+    if !locked {
+        HELD_UP.store(true, Ordering::Relaxed);
+    }
     Ok(locked.then_some(Lock { file }))
 }
 

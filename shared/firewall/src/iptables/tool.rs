@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use cni::talk::{Stop, Talk};
@@ -12,6 +13,9 @@ const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 
 /// How long a tool may take, waiting for its lock included. It takes 2 ms on a small ruleset.
 const DEADLINE: Duration = Duration::from_secs(15);
+
+/// How long a tool that was killed may take to end.
+const STOPPED: Duration = Duration::from_secs(1);
 
 /// How long a tool waits for the lock that other writers hold, in seconds.
 const LOCK_WAIT: &str = "5";
@@ -71,10 +75,22 @@ fn hung(name: &str, limit: Duration) -> Error {
         .detail("it was stopped; another process may hold the lock of the iptables tools")
 }
 
-/// Stops a tool that nobody listens to any more.
+/// Stops a tool that nobody listens to any more. One that the kernel, a debugger or a freezer does not let go is left behind.
 fn end(mut child: Child, error: Error) -> Error {
-    let stopped = child.kill().and_then(|()| child.wait());
-    stopped.err().map_or(error.clone(), |e| error.detail(format!("it could not be stopped: {e}")))
+    if let Err(e) = child.kill() {
+        return error.detail(format!("it could not be stopped: {e}"));
+    }
+    let deadline = Instant::now() + STOPPED;
+    loop {
+        match child.try_wait() {
+            Ok(Some(_)) => return error,
+            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
+            Ok(None) => {
+                return error.detail(format!("process {} does not end though it was killed", child.id()));
+            }
+            Err(e) => return error.detail(format!("it could not be waited for: {e}")),
+        }
+    }
 }
 
 fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
@@ -88,12 +104,34 @@ fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::io::{BufRead, BufReader};
+
     use super::*;
 
     #[test]
     fn a_tool_that_hangs_is_stopped_at_the_deadline() {
         let error = run(Command::new("sleep").arg("600"), "", Duration::from_millis(50)).unwrap_err();
         assert!(is_hung(&error) && error.msg().contains("sleep did not end within 50ms"), "{error}");
+    }
+
+    /// A debugger that looks at it and stands still keeps even a killed one.
+    #[test]
+    fn a_tool_that_cannot_be_stopped_is_left_behind() {
+        let script = "strace -qq -o /dev/null -p $$ & tracer=$!
+                      until grep -q \"TracerPid:.$tracer\" /proc/$$/status; do :; done
+                      echo $tracer; exec sleep 600";
+        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut tracer = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut tracer).unwrap();
+        let signal =
+            |name| assert!(Command::new("kill").args([name, tracer.trim()]).status().unwrap().success());
+        signal("-STOP");
+        let stopped = || fs::read_to_string(format!("/proc/{}/status", tracer.trim())).unwrap();
+        while !stopped().contains("T (stopped)") {}
+        let error = end(child, Error::config("hung"));
+        signal("-KILL");
+        assert!(error.details().contains("does not end though it was killed"), "{error}");
     }
 
     /// Neither waits for the other with full pipes.

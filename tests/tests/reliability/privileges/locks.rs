@@ -1,7 +1,7 @@
 //! Whoever has no privileges holds all locks that he can, for as long as he likes.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -22,11 +22,11 @@ impl Holder {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
         command.args(["flock", "--exclusive", "--no-fork"]).arg(path);
-        command
-            .args(["sh", "-c", "echo held; exec sleep infinity"])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
+        Self::start(command.args(["sh", "-c", "echo held; exec sleep infinity"]))
+    }
+
+    fn start(command: &mut Command) -> Option<Self> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let this = Self(child);
@@ -102,6 +102,32 @@ fn an_unprivileged_process_that_holds_all_the_locks_it_can_keeps_no_plugin_waiti
         drop(holders);
         call.del().ok();
     }
+}
+
+/// As a tool of iptables does that hangs, and whose plugin was killed. It is waited for, a minute.
+#[test]
+fn a_lock_that_is_never_free_ends_in_code_11_when_all_else_is_removed() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bridge(&lab, "nftables").on(&pod);
+    call.add().ok_result();
+    call.del().ok();
+    let before = lab.snapshot();
+    call.add().ok_result();
+    let mut command = Command::new("flock");
+    command.args(["--no-fork", "/run/ferrule/iptables.lock", "sh", "-c", "echo held; exec sleep infinity"]);
+    let holder = Holder::start(&mut command).unwrap();
+
+    let mut process = call.clone().env("CNI_COMMAND", "DEL").process().spawn().unwrap();
+    process.stdin.take().unwrap().write_all(&call.input()).unwrap();
+    let output = process.wait_with_output().unwrap();
+    let error: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(error["code"], 11, "{error}");
+    assert!(error["msg"].as_str().unwrap().contains("/run/ferrule/iptables.lock"), "{error}");
+    lab.snapshot().assert_same(&before);
+    drop(holder);
+    call.del().ok();
 }
 
 #[test]
