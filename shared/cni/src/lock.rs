@@ -35,7 +35,7 @@ static HELD_UP: AtomicBool = AtomicBool::new(false);
 /// followed, and a hundred that wait for long leave the processor to the holder.
 const PAUSE_SHARE: u32 = 8;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// A lock that is held until it is dropped. It dies with its holder, and with the programs that it was passed on to.
 #[derive(Debug)]
