@@ -101,6 +101,23 @@ fn the_old_form_of_a_single_subnet_is_understood() {
 }
 
 #[test]
+fn a_gateway_that_no_container_reaches_is_worth_a_warning_unless_a_route_needs_it() {
+    let lab = Lab::new();
+    let mut conf =
+        json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "gateway": "10.9.0.1"}]]});
+    let added = ipam(&lab, "a", &conf).add();
+    assert_eq!(added.ok_result()["ips"][0], json!({"address": "10.0.0.1/24", "gateway": "10.9.0.1"}));
+    conf["routes"] = json!([{"dst": "10.8.0.0/16", "gw": "10.0.0.9"}]);
+    ipam(&lab, "b", &conf).add().ok_result();
+    beyond_reference!("gateway-outside");
+    let words =
+        "host-local: warning: gateway 10.9.0.1 is not in subnet 10.0.0.0/24: no container reaches it\n";
+    assert_eq!(added.stderr, words);
+    conf["routes"] = json!([{"dst": "10.8.0.0/16"}]);
+    ipam(&lab, "c", &conf).add().refused(7, "10.9.0.1");
+}
+
+#[test]
 fn routes_are_passed_on() {
     let lab = Lab::new();
     let mut conf = host_local(&[&["10.0.0.0/24"]]);

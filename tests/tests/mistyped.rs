@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::{Value, json};
 use suite::{Call, Container, Lab, beyond_reference};
 
-use crate::common::host_local;
+use crate::common::{host_local, leases};
 use crate::portmap::web;
 
 /// For no key are all of these right.
@@ -30,7 +30,9 @@ impl Fixture {
     fn keys(&self, lab: &Lab) -> Vec<String> {
         let schema = lab.cnitool().json(&format!("explain {}", self.call.plugin()));
         let mut keys = vec![];
-        collect(&schema["keys"], "", &mut keys);
+        // An IPAM plugin's keys stand in another one's.
+        let above = if self.call.plugin() == "host-local" { "ipam." } else { "" };
+        collect(&schema["keys"], above, &mut keys);
         let everybodys = ["ipam", "dns", "args", "runtimeConfig", "args.cni", "prevResult", "capabilities"];
         keys.extend(everybodys.map(str::to_owned));
         for (place, inner) in [
@@ -56,7 +58,9 @@ impl Fixture {
             }
             let error = added.error();
             let key = path.rsplit('.').next().unwrap();
-            assert!(error.code != 6 || error.msg.contains(key), "{path} = {value}: {error:?}");
+            // The object in a list has this key alone.
+            let named = error.msg.contains(key) || error.msg.contains("missing field");
+            assert!(error.code != 6 || named, "{path} = {value}: {error:?}");
             error.code == 6
         })
     }
@@ -91,17 +95,27 @@ impl Fixture {
 fn collect(keys: &Value, above: &str, paths: &mut Vec<String>) {
     for key in keys.as_array().unwrap() {
         let name = key["key"].as_str().unwrap();
-        let list = if key["takes"].as_str().unwrap().starts_with("a list of") { "[]" } else { "" };
+        let list = match key["takes"].as_str().unwrap() {
+            takes if takes.starts_with("a list of: a list of") => "[][]",
+            takes if takes.starts_with("a list of") => "[]",
+            _ => "",
+        };
         paths.push(format!("{above}{name}"));
         collect(&key["keys"], &format!("{above}{name}{list}."), paths);
     }
 }
 
-/// The call with a value at a path; `key[]` is a list with one object.
+/// The call with a value at a path; `key[]` is a list with one object, `key[][]` a list with such a list.
 fn mistyped(call: &Call, path: &str, value: &Value) -> Call {
     fn put(place: &mut Value, path: &str, value: &Value) {
         let (step, below) = path.split_once('.').map_or((path, None), |(step, below)| (step, Some(below)));
         let (key, list) = step.strip_suffix("[]").map_or((step, false), |key| (key, true));
+        if let Some(key) = key.strip_suffix("[]") {
+            let mut inner = json!({});
+            put(&mut inner, &format!("inner[].{}", below.unwrap_or_default()), value);
+            place[key] = json!([inner["inner"]]);
+            return;
+        }
         let member = &mut place[key];
         match below {
             None => *member = value.clone(),
@@ -144,6 +158,17 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_bridge_from_its_work() {
     // Without the type nobody can say who leased the address.
     let blind = &["ipam", "ipam.type"];
     Fixture { call, after_del: undone, after_gc: undone, blind }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_host_local_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let undone: Undone = |_, _| leases().join(" ");
+    let config = json!({"ipam": host_local(&[&["10.1.2.0/24"]])});
+    let call = lab.plugin("host-local").version("1.1.0").config(config).on(&pod);
+    Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &pod);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::range::{Range, RangeSet, Spec};
 /// Where the reference keeps leases.
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// The configuration as written. Only [`RawConf::data_dir`] is looked at by DEL and GC: whatever else is wrong with
+/// The configuration as written. Only [`RawConf::likely_data_dir`] is looked at by DEL and GC: whatever else is wrong with
 /// it, leases are released.
 #[derive(Debug, Deserialize)]
 pub struct RawConf(Value);
@@ -27,6 +27,14 @@ impl RawConf {
     pub fn data_dir(&self) -> Result<PathBuf> {
         let dir = json::member(&self.0, "ipam").and_then(|ipam| json::member(ipam, "dataDir"));
         json::directory(dir, "ipam.dataDir", DATA_DIR)
+    }
+
+    /// The same for DEL and GC, which do what they can: what is no directory is told on the log, and the default taken.
+    pub fn likely_data_dir(&self) -> PathBuf {
+        self.data_dir().unwrap_or_else(|e| {
+            cni::warn(&format!("{}; leases are looked for in {DATA_DIR}", e.msg()));
+            DATA_DIR.into()
+        })
     }
 }
 
@@ -178,6 +186,7 @@ impl TryFrom<RawConf> for Conf {
         let old = ipam.old_form().map(|set| ("ipam.subnet".to_owned(), set));
         let ranges = ipam.ranges.into_iter().enumerate().map(labelled("ipam.ranges"));
         let sets = range_sets(runtime.chain(old).chain(ranges).collect(), &ipam.exclude)?;
+        check_gateways(&sets, &ipam.routes)?;
         let ips = |hosts: Vec<Host>| hosts.into_iter().map(|host| host.0).collect();
         Ok(Self {
             data_dir,
@@ -190,6 +199,18 @@ impl TryFrom<RawConf> for Conf {
             status_fails_when_full: ipam.status_fails_when_full,
         })
     }
+}
+
+/// A gateway that is not on the container's link is of no use to a route; without one it does no harm.
+fn check_gateways(sets: &[RangeSet], routes: &[Route]) -> Result<()> {
+    for Range { subnet, gateway, .. } in sets.iter().flat_map(RangeSet::without_gateway) {
+        let needs = |route: &&Route| route.gw.is_none() && route.dst.is_ipv4() == subnet.is_ipv4();
+        if let Some(Route { dst, .. }) = routes.iter().find(needs) {
+            return Err(Error::config(format!("gateway {gateway} is not in subnet {subnet}"))
+                .detail(format!("the route to {dst} needs it; give that a gw of its own")));
+        }
+    }
+    Ok(())
 }
 
 /// Checks range sets, each with the key that it was written under.

@@ -20,7 +20,7 @@ use cni::{
 use ipnetwork::IpNetwork;
 
 use conf::{Conf, RawConf};
-use range::RangeSet;
+use range::{Range, RangeSet};
 use store::{Lease, Store};
 
 struct HostLocal;
@@ -37,6 +37,9 @@ impl Plugin for HostLocal {
         conf.check_fits(call.net.version)?;
         let dns = conf.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
         let asked = call.args.ip()?;
+        for Range { subnet, gateway, .. } in conf.sets.iter().flat_map(RangeSet::without_gateway) {
+            cni::warn(&format!("gateway {gateway} is not in subnet {subnet}: no container reaches it"));
+        }
         let wanted = allocator::requests(&conf.sets, &[asked.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
 
         let mut store = Store::create(&conf.data_dir, &call.net.name)?;
@@ -57,7 +60,7 @@ impl Plugin for HostLocal {
     }
 
     fn del(call: &Del<RawConf>) -> Result<()> {
-        release(&call.conf.data_dir()?, &call.net.name, &call.at, |_| true)
+        release(&call.conf.likely_data_dir(), &call.net.name, &call.at, |_| true)
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
@@ -86,7 +89,9 @@ impl Plugin for HostLocal {
     }
 
     fn gc(call: &Gc<RawConf>) -> Result<()> {
-        let Some(mut store) = Store::open(&call.conf.data_dir()?, &call.net.name)? else { return Ok(()) };
+        let Some(mut store) = Store::open(&call.conf.likely_data_dir(), &call.net.name)? else {
+            return Ok(());
+        };
         let attached: HashSet<(&str, &str)> =
             call.valid.iter().map(|at| (at.container.as_str(), at.ifname.as_str())).collect();
         let containers: HashSet<&str> = call.valid.iter().map(|at| at.container.as_str()).collect();

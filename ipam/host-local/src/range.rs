@@ -112,19 +112,29 @@ impl Range {
             return Err(format!("rangeStart {first} comes after rangeEnd {last}"));
         }
         let gateway = spec.gateway.unwrap_or(address(default.first, subnet.ip()));
-        check_gateway(subnet, gateway)?;
         let mut range = Self { subnet, gateway, whole: Span { first, last }, usable: Vec::new() };
         range.usable = range.find_usable(all, &spec.exclude);
         Ok(range)
     }
 
     fn find_usable(&self, subnet: Span, exclude: &[IpNetwork]) -> Vec<Span> {
-        let mut holes = vec![Span::single(subnet.first), Span::single(number(self.gateway))];
+        let mut holes = vec![Span::single(subnet.first)];
+        holes.extend(self.subnet.contains(self.gateway).then(|| Span::single(number(self.gateway))));
         holes.extend(self.subnet.is_ipv4().then_some(Span::single(subnet.last)));
         holes.extend(
             exclude.iter().filter(|net| net.is_ipv4() == self.subnet.is_ipv4()).map(|&net| Span::of(net)),
         );
         self.whole.without(holes)
+    }
+
+    /// Whether the gateway is on the container's link: in the subnet, or link-local, which is on every link. Otherwise it
+    /// cannot be a next hop.
+    pub fn reaches_gateway(&self) -> bool {
+        let link_local = match self.gateway {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        };
+        self.subnet.contains(self.gateway) || (link_local && self.gateway.is_ipv4() == self.subnet.is_ipv4())
     }
 
     /// Whether the address lies in the range; it may be one that is never handed out.
@@ -165,18 +175,6 @@ fn inside(subnet: IpNetwork, key: &str, ip: IpAddr) -> Result<u128, String> {
     if subnet.contains(ip) { Ok(number(ip)) } else { Err(format!("{key} {ip} is not in subnet {subnet}")) }
 }
 
-/// A gateway outside of the subnet could not be reached, but for a link-local one: that is on every link.
-fn check_gateway(subnet: IpNetwork, gateway: IpAddr) -> Result<(), String> {
-    let link_local = match gateway {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    if subnet.contains(gateway) || (link_local && gateway.is_ipv4() == subnet.is_ipv4()) {
-        return Ok(());
-    }
-    Err(format!("gateway {gateway} is not in subnet {subnet}"))
-}
-
 /// Ranges of one family, which give one address together. Never empty.
 #[derive(Clone, Debug)]
 pub struct RangeSet(Vec<Range>);
@@ -201,6 +199,11 @@ impl RangeSet {
             return Err(format!("range set {set} has no address to hand out, all are reserved or excluded"));
         }
         Ok(set)
+    }
+
+    /// Ranges whose gateway is not on the container's link.
+    pub fn without_gateway(&self) -> impl Iterator<Item = &Range> {
+        self.0.iter().filter(|range| !range.reaches_gateway())
     }
 
     #[cfg(test)]
@@ -368,8 +371,6 @@ mod tests {
                 with(|s| (s.first, s.last) = (Some(ip("10.0.0.9")), Some(ip("10.0.0.8")))),
                 "10.0.0.9 comes after",
             ),
-            (with(|s| s.gateway = Some(ip("10.0.1.1"))), "gateway 10.0.1.1 is not in"),
-            (with(|s| s.gateway = Some(ip("fe80::1"))), "gateway fe80::1 is not in"),
         ];
         for (error, culprit) in cases {
             assert!(error.contains(culprit), "{error}");
@@ -380,7 +381,11 @@ mod tests {
     fn a_link_local_gateway_serves_any_subnet_of_its_family() {
         let v6 = Spec { gateway: Some(ip("fe80::1")), ..spec("fd00::/64") };
         assert_eq!(set(&[v6]).candidates(None).next(), Some(ip("fd00::1")));
-        Range::new(&Spec { gateway: Some(ip("169.254.1.1")), ..spec("10.0.0.0/24") }).unwrap();
+        let reaches = |gateway: &str, subnet: &str| {
+            Range::new(&Spec { gateway: Some(ip(gateway)), ..spec(subnet) }).unwrap().reaches_gateway()
+        };
+        assert!(reaches("fe80::1", "fd00::/64") && reaches("169.254.1.1", "10.0.0.0/24"));
+        assert!(!reaches("fe80::1", "10.0.0.0/24") && !reaches("10.0.1.1", "10.0.0.0/24"));
     }
 
     #[test]

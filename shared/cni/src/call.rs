@@ -292,22 +292,23 @@ impl Environment {
         }
     }
 
-    /// The container's namespace for ADD and CHECK. If it is not needed, it need not be there.
+    /// The container's namespace for ADD and CHECK. If it is not needed, it need not be there, nor be looked at.
     ///
     /// # Errors
     /// Code 3 if there is none, 4 if it is something else, 8 if it is the plugin's own.
     pub(crate) fn netns(&self, needed: bool) -> Result<PathBuf> {
         let path = self.netns.clone().ok_or_else(|| invalid(&["CNI_NETNS is missing".into()]))?;
-        match self.look_at(&path)? {
-            Seen::Namespace => Ok(path),
-            Seen::Own => Err(own(&path)),
-            Seen::Nothing | Seen::SomethingElse if !needed => Ok(path),
-            Seen::Nothing => Err(Error::new(
+        match self.look_at(&path) {
+            Ok(Seen::Own) => Err(own(&path)),
+            Ok(Seen::Namespace) => Ok(path),
+            _ if !needed => Ok(path),
+            Err(e) => Err(e),
+            Ok(Seen::Nothing) => Err(Error::new(
                 Code::UnknownContainer,
                 format!("CNI_NETNS {} does not exist", path.display()),
             )
             .detail("the container is gone, or its namespace was not made yet")),
-            Seen::SomethingElse => {
+            Ok(Seen::SomethingElse) => {
                 Err(invalid(&[format!("CNI_NETNS {} is not a network namespace", path.display())]))
             }
         }

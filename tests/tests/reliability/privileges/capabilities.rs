@@ -94,6 +94,11 @@ fn host_local_works_for_any_user_who_owns_its_data_dir() {
     call.status().ok();
     call.gc(&[("pod", "eth0")]).ok();
     call.del().ok();
+    lab.host().sh("install -d -m 700 /run/lab/closed; touch /run/lab/closed/netns");
+    let unseen = call.clone().env("CNI_NETNS", "/run/lab/closed/netns");
+    let prev = unseen.add().ok_result();
+    unseen.check(&prev).ok();
+    unseen.del().ok();
     lab.host().sh(&format!("chown -R 0 {dir}"));
     call.add().refused(5, "Permission denied");
     call.status().refused(50, "Permission denied");
