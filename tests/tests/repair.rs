@@ -53,12 +53,12 @@ const FLUSHES: [(&str, bool, &str); 7] = [
     (
         "iptables",
         false,
-        "for tool in iptables-nft ip6tables-nft; do $tool -t nat -F; done; iptables-nft -t raw -F",
+        "for tool in iptables-nft ip6tables-nft; do $tool -t nat -F; done; iptables-nft -t mangle -F",
     ),
     (
         "iptables",
         true,
-        "for tool in iptables-legacy ip6tables-legacy; do $tool -t nat -F; done; iptables-legacy -t raw -F",
+        "for tool in iptables-legacy ip6tables-legacy; do $tool -t nat -F; done; iptables-legacy -t mangle -F",
     ),
     (
         "iptables",

@@ -75,7 +75,7 @@ impl Plugin for Portmap {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Firewall::available(call.conf.backend)
+        Firewall::available(call.conf.backend, Kind::HostPorts)
     }
 }
 

@@ -104,7 +104,7 @@ pub fn remove_stale(sweep: &Sweep, call: &Gc<AsWritten>) -> Result<()> {
 /// The firewall that the configuration needs is there.
 pub fn available(call: &Status<Conf>) -> Result<()> {
     if call.conf.spoof_check {
-        Firewall::available(Some(Backend::Nftables))?;
+        Firewall::available(Some(Backend::Nftables), Kind::SpoofCheck)?;
     }
-    call.conf.masquerade.map_or(Ok(()), |how| Firewall::available(how.backend))
+    call.conf.masquerade.map_or(Ok(()), |how| Firewall::available(how.backend, Kind::Masquerade))
 }

@@ -185,7 +185,7 @@ fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -> R
     for _ in 0..TRIES {
         let mut saved = tool::save(&tools.save, "nat")?;
         if kind == Kind::HostPorts && saved.contains(HOSTPORTS) {
-            saved += &tool::save(&tools.save, "raw")?;
+            saved += &tool::save(&tools.save, "mangle")?;
         }
         let removal = Removal::of(&saved, whose, kind);
         if removal.is_empty() {
@@ -224,8 +224,8 @@ fn repair(tools: &Tools, script: &Script) -> Result<()> {
     let mut outcome = Ok(());
     for _ in 0..TRIES {
         let mut saved = tool::save(&tools.save, "nat")?;
-        if script.shared.iter().any(|line| line.table == "raw") {
-            saved += &tool::save(&tools.save, "raw")?;
+        if script.shared.iter().any(|line| line.table == "mangle") {
+            saved += &tool::save(&tools.save, "mangle")?;
         }
         outcome = tool::restore(&tools.restore, &script.repair(&saved));
         if !matches!(&outcome, Err(e) if !tool::is_hung(e)) {

@@ -69,6 +69,8 @@ impl FromStr for Backend {
 #[derive(Debug)]
 pub struct Firewall {
     through: Through,
+    /// Whether the backend was asked for by name.
+    asked: bool,
 }
 
 #[derive(Debug)]
@@ -96,15 +98,25 @@ impl Firewall {
                 opened => opened?,
             },
         };
-        Ok(Self { through })
+        Ok(Self { through, asked: choice.is_some() })
     }
 
-    /// Whether rules could be installed now (STATUS). It costs some microseconds.
+    /// Whether rules of a kind could be installed now (STATUS). It costs some microseconds; a grace period until the first rules
+    /// were installed by nftables.
     ///
     /// # Errors
     /// Code 50 if not.
-    pub fn available(choice: Option<Backend>) -> Result<()> {
-        Self::open(choice).map(drop).code(Code::NotAvailable)
+    pub fn available(choice: Option<Backend>, kind: Kind) -> Result<()> {
+        let firewall = Self::open(choice).code(Code::NotAvailable)?;
+        let Through::Nftables(nft) = &firewall.through else { return Ok(()) };
+        let lack = nft.lack(kind).map_err(|r| r.during("ask", "nf_tables"));
+        match lack.code(Code::NotAvailable)? {
+            Some(lack) if choice.is_some() => Err(Error::new(Code::NotAvailable, lack)),
+            Some(lack) => {
+                Iptables::open().map(drop).map_err(|e| e.with_code(Code::NotAvailable).detail(lack))
+            }
+            None => Ok(()),
+        }
     }
 
     /// The backend that was chosen.
@@ -129,7 +141,12 @@ impl Firewall {
         undo.push(move || Sweep::start().remove(&owned, kind));
         match &self.through {
             Through::Iptables(iptables) if kind != Kind::SpoofCheck => iptables.install(owner, rules)?,
-            through => through.nft(|nft| nft.install(owner, rules))?,
+            through => match through.nft(|nft| nft.install(owner, rules)) {
+                Err(e) if self.may_fall_back(kind) && e.code() == Code::UnsupportedField as u32 => {
+                    fall_back(owner, rules, &e)?;
+                }
+                installed => installed?,
+            },
         }
         if let Rules::HostPorts(ports) = rules {
             self.forget(ports)?;
@@ -157,10 +174,11 @@ impl Firewall {
             Through::Iptables(iptables) if rules.kind() != Kind::SpoofCheck => iptables.check(owner, rules),
             through => through.nft(|nft| nft.check(owner, rules)),
         };
-        if own.is_err() && reference::has(owner, rules).unwrap_or(false) {
-            return Ok(());
-        }
-        own
+        let by_iptables = || Iptables::open().and_then(|iptables| iptables.check(owner, rules)).is_ok();
+        let is_elsewhere = own.is_err()
+            && (reference::has(owner, rules).unwrap_or(false)
+                || self.may_fall_back(rules.kind()) && by_iptables());
+        if is_elsewhere { Ok(()) } else { own }
     }
 
     /// What is installed of an attachment through nf_tables, for people: a line such as `map tcp 8080 to 10.1.0.5:80`
@@ -170,6 +188,11 @@ impl Firewall {
     /// If the kernel refuses to tell.
     pub fn describe(&self, owner: &Owner) -> Result<Vec<String>> {
         self.through.nft(|nft| nft.describe(owner))
+    }
+
+    /// Whether iptables may do what nftables cannot.
+    fn may_fall_back(&self, kind: Kind) -> bool {
+        !self.asked && kind != Kind::SpoofCheck && self.backend() == Backend::Nftables
     }
 
     fn admit(&self, rules: &Rules) -> Result<()> {
@@ -201,6 +224,13 @@ impl Through {
             Self::Iptables(_) => task(&open_nft()?),
         }
     }
+}
+
+/// Installs by iptables what the kernel lacks something for in nf_tables.
+fn fall_back(owner: &Owner, rules: &Rules, lack: &Error) -> Result<()> {
+    let iptables = Iptables::open().map_err(|e| lack.clone().with_code(Code::Internal).detail(e.msg()))?;
+    cni::warn(&format!("iptables installs the {} instead: {lack}", rules.kind()));
+    iptables.install(owner, rules)
 }
 
 fn nftables() -> Result<Through> {

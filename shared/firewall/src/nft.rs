@@ -15,6 +15,7 @@ mod install;
 mod installed;
 mod layout;
 mod own;
+mod probe;
 mod query;
 mod reference;
 mod retry;
@@ -69,14 +70,41 @@ impl Nft {
     /// Installs an attachment's rules, in place of those that it may have.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// Code 2 if the kernel lacks something; else its refusal.
     pub(crate) fn install(&self, owner: &Owner, rules: &Rules) -> Result<()> {
         let records = Record::all(rules);
         if records.len() >= RECORDS_MAX {
             return Err(Error::config(format!("{} rules for one attachment are too many", records.len())));
         }
         let change = Change::new(&self.socket, owner, rules, &records);
-        retry(owner, "install", |replace| change.attempt(replace))
+        let mut lack = None;
+        retry(owner, "install", |replace| match change.attempt(replace) {
+            Err((step, refusal)) if change.is_lack(&refusal) => {
+                lack = Some(failure("install", owner, &step, refusal));
+                Ok(())
+            }
+            other => other,
+        })?;
+        lack.map_or(Ok(()), |error| Err(self.named(rules.kind(), error)))
+    }
+
+    /// What the kernel lacks for rules of a kind, in words. None: they were installed before, or can be. If
+    /// they never were, it takes a grace period to know.
+    ///
+    /// # Errors
+    /// The kernel's refusal to tell.
+    pub(crate) fn lack(&self, kind: Kind) -> Result<Option<String>, Refusal> {
+        if query::has_chain(&self.socket, kind.table(), kind.chain())? {
+            return Ok(None);
+        }
+        let module = probe::lacking(&self.socket, kind)?;
+        Ok(module.map(|module| format!("the kernel has no {module}, which nftables needs for {kind}")))
+    }
+
+    /// With the module that is missing, if it is one.
+    fn named(&self, kind: Kind, error: Error) -> Error {
+        let lack = self.lack(kind).ok().flatten();
+        lack.map_or(error.clone(), |lack| error.detail(lack)).with_code(Code::UnsupportedField)
     }
 
     /// Whether an attachment's rules are as they were installed.

@@ -17,7 +17,7 @@ fn iptables() -> Firewall {
 
 /// The rules of both families, without counters, dates and empty tables.
 fn saved() -> String {
-    let tables = ["iptables-save -t raw", "iptables-save -t nat", "ip6tables-save -t nat"];
+    let tables = ["iptables-save -t mangle", "iptables-save -t nat", "ip6tables-save -t nat"];
     let saved = tables.map(run).concat();
     let is_rule = |line: &&str| line.starts_with("-A") || line.starts_with(':') && line.contains(" - ");
     saved.lines().filter(is_rule).map(|line| format!("{line}\n")).collect()

@@ -275,3 +275,14 @@ fn the_cost_of_a_change_does_not_grow() {
         }
     }
 }
+
+#[test]
+fn status_asks_the_kernel_for_all_that_rules_need_and_leaves_nothing_behind() {
+    lab();
+    for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
+        for choice in [None, Some(Backend::Nftables)] {
+            Firewall::available(choice, kind).unwrap();
+        }
+    }
+    assert_eq!(ruleset(), "");
+}

@@ -70,8 +70,8 @@ pub(super) struct Removal {
     rules: Vec<String>,
     /// Chains of it that go.
     chains: Vec<String>,
-    /// Rules of the table raw that go.
-    raw: Vec<String>,
+    /// Rules of the table mangle that go.
+    mangle: Vec<String>,
     /// The containers' addresses, as far as our own rules name them.
     addresses: Addresses,
 }
@@ -110,7 +110,7 @@ impl Removal {
     fn add_shared(&mut self, saved: &str) {
         let shared = |rule: &&str| comment(rule).starts_with(SHARED) && chain_of(rule) != HAIRPIN;
         self.rules.extend(rules(saved, "nat").filter(shared).map(deletion));
-        self.raw.extend(rules(saved, "raw").filter(shared).map(deletion));
+        self.mangle.extend(rules(saved, "mangle").filter(shared).map(deletion));
         let chains = [HAIRPIN, HOSTPORTS].into_iter().filter(|chain| has_chain(saved, chain));
         self.chains.extend(chains.map(str::to_owned));
     }
@@ -133,9 +133,9 @@ impl Removal {
             self.chains.iter().for_each(|chain| text.extend([verb, chain, "\n"]));
         }
         text.push_str("COMMIT\n");
-        if !self.raw.is_empty() {
-            text.push_str("*raw\n");
-            self.raw.iter().for_each(|rule| text.extend([rule, "\n"]));
+        if !self.mangle.is_empty() {
+            text.push_str("*mangle\n");
+            self.mangle.iter().for_each(|rule| text.extend([rule, "\n"]));
             text.push_str("COMMIT\n");
         }
         text
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn rules_are_told_apart_by_table() {
-        let saved = "*raw\n-A PREROUTING -j DROP\nCOMMIT\n*nat\n:X - [0:0]\n-A PREROUTING -j X\nCOMMIT\n";
+        let saved = "*mangle\n-A PREROUTING -j DROP\nCOMMIT\n*nat\n:X - [0:0]\n-A PREROUTING -j X\nCOMMIT\n";
         assert_eq!(rules(saved, "nat").collect::<Vec<_>>(), ["-A PREROUTING -j X"]);
         assert!(has_chain(saved, "X") && !has_chain(saved, "PREROUTING"));
         assert_eq!(Removal::of_jumps(saved, "X"), ["-D PREROUTING -j X"]);

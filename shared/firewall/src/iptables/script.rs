@@ -115,9 +115,9 @@ impl Script {
 
     fn share_host_ports(&mut self, v4: bool) {
         if v4 {
-            // IPv6 drops these by itself.
-            self.share("raw", "PREROUTING", "martians from loopback", "! -i lo -s 127.0.0.0/8", "DROP");
-            self.share("raw", "PREROUTING", "martians to loopback", "! -i lo -d 127.0.0.0/8", "DROP");
+            // IPv6 drops these by itself. Not in the table raw: kernels may lack it.
+            self.share("mangle", "PREROUTING", "martians from loopback", "! -i lo -s 127.0.0.0/8", "DROP");
+            self.share("mangle", "PREROUTING", "martians to loopback", "! -i lo -d 127.0.0.0/8", "DROP");
         }
         self.shared_chains.push(HOSTPORTS);
         for chain in ["PREROUTING", "OUTPUT"] {
@@ -194,7 +194,7 @@ impl Line {
 /// Each table is a transaction of its own. The one that may be refused comes first: then nothing was changed.
 fn render(of_table: impl Fn(&str, &mut String)) -> String {
     let mut text = String::new();
-    for table in ["nat", "raw"] {
+    for table in ["nat", "mangle"] {
         let mut lines = String::new();
         of_table(table, &mut lines);
         if !lines.is_empty() {

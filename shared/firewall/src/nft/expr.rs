@@ -242,6 +242,12 @@ impl Expressions {
         self.push("immediate", [(NFTA_IMMEDIATE_DREG, Be32(NFT_REG_VERDICT)), (NFTA_IMMEDIATE_DATA, verdict)])
     }
 
+    /// What no kernel knows.
+    #[cfg(test)]
+    pub(super) fn unknown(self) -> Self {
+        self.push("nosuch", [])
+    }
+
     fn push<const N: usize>(mut self, name: &'static str, data: [(u16, Value); N]) -> Self {
         self.0.push(Expression { name, data: data.into() });
         self

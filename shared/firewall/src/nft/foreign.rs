@@ -22,7 +22,7 @@ const fn table(family: u8, name: &'static str) -> Table {
 
 /// What iptables-nft and ip6tables-nft call their tables.
 pub(super) const NAT: [Table; 2] = [table(NFPROTO_IPV4, "nat"), table(NFPROTO_IPV6, "nat")];
-const RAW: Table = table(NFPROTO_IPV4, "raw");
+const MANGLE: Table = table(NFPROTO_IPV4, "mangle");
 
 // The reference's own tables.
 pub(super) const MASQUERADE: Table = table(NFPROTO_INET, "cni_plugins_masquerade");
@@ -126,8 +126,8 @@ fn put_shared(socket: &Socket, table: Table, batch: &mut Batch) -> Result<(), Re
     for chain in ["PREROUTING", "OUTPUT", "POSTROUTING"] {
         put_rules(socket, table, chain, &is_shared, batch)?;
     }
-    if table.family == RAW.family {
-        put_rules(socket, RAW, "PREROUTING", &is_shared, batch)?;
+    if table.family == MANGLE.family {
+        put_rules(socket, MANGLE, "PREROUTING", &is_shared, batch)?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The installation of an attachment's rules.
 
+use std::cell::Cell;
+
 use netlink::{Refusal, Socket};
 
 use super::batch::Batch;
@@ -7,7 +9,7 @@ use super::element::{Element, Record};
 use super::installed::{Installed, unique};
 use super::layout::{self, Layout, Table};
 use super::retry::{Attempt, plain};
-use super::{own, query};
+use super::{own, probe, query};
 use crate::owner::Owner;
 use crate::rules::{Mark, Rules};
 
@@ -19,12 +21,14 @@ pub(super) struct Change<'a> {
     records: &'a [Record],
     layout: Layout,
     label: String,
+    /// Whether the last try began with what all attachments share.
+    lays_out: Cell<bool>,
 }
 
 impl<'a> Change<'a> {
     pub(super) fn new(socket: &'a Socket, owner: &'a Owner, rules: &'a Rules, records: &'a [Record]) -> Self {
         let layout = Layout::of(rules.kind(), records, mark_of(rules));
-        Self { socket, owner, rules, records, layout, label: owner.label() }
+        Self { socket, owner, rules, records, layout, label: owner.label(), lays_out: Cell::new(false) }
     }
 
     /// Adds all that is wanted. With `replace`, what others or an earlier ADD hold of it is deleted before.
@@ -34,6 +38,7 @@ impl<'a> Change<'a> {
         let missing = missing(socket, table, &self.layout).map_err(plain)?;
         // Additions alone need not be bound to what was read: they fail if it is no longer so.
         let bound = replace || !missing.rules.is_empty();
+        self.lays_out.set(!missing.rules.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
         if !missing.rules.is_empty() {
             batch.add_table(table);
@@ -46,6 +51,12 @@ impl<'a> Change<'a> {
         }
         self.put_additions(&mut batch);
         batch.commit(socket)
+    }
+
+    /// Whether a refusal of the last try says that the kernel lacks something: what it was asked for is bound to what was read,
+    /// so it names nothing that could be missing.
+    pub(super) fn is_lack(&self, refusal: &Refusal) -> bool {
+        self.lays_out.get() && probe::is_lack(refusal)
     }
 
     fn put_additions(&self, batch: &mut Batch) {

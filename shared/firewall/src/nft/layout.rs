@@ -25,6 +25,15 @@ pub(super) const INET: Table = Table { family: NFPROTO_INET, name: "ferrule" };
 pub(super) const BRIDGE: Table = Table { family: NFPROTO_BRIDGE, name: "ferrule" };
 
 impl Kind {
+    /// A chain that is there if rules of the kind were ever installed.
+    pub(super) fn chain(self) -> &'static str {
+        match self {
+            Self::Masquerade => MASQUERADE.name,
+            Self::HostPorts => HOSTPORTS.name,
+            Self::SpoofCheck => BRIDGE_PREROUTING.name,
+        }
+    }
+
     pub(super) fn table(self) -> Table {
         match self {
             Self::Masquerade | Self::HostPorts => INET,
@@ -52,12 +61,21 @@ const fn base(name: &'static str, kind: &'static str, number: u32, priority: i32
     Chain { name, hook: Some(Hook { kind, number, priority }) }
 }
 
+/// Hooks that addresses are translated at: destinations, and sources.
+pub(super) const NAT_IN: u32 = NF_INET_PRE_ROUTING;
+pub(super) const NAT_OUT: u32 = NF_INET_POST_ROUTING;
+
+/// A chain in which addresses are translated.
+pub(super) const fn base_nat(name: &'static str, number: u32) -> Chain {
+    base(name, "nat", number, if number == NAT_OUT { 100 } else { -100 })
+}
+
 // Priorities: raw is before conntrack (enum nf_ip_hook_priorities); the bridge family's lowest common one is
 // -300.
 const GUARD: Chain = base("guard", "filter", NF_INET_PRE_ROUTING, -300);
-const PREROUTING: Chain = base("prerouting", "nat", NF_INET_PRE_ROUTING, -100);
-const OUTPUT: Chain = base("output", "nat", NF_INET_LOCAL_OUT, -100);
-const POSTROUTING: Chain = base("postrouting", "nat", NF_INET_POST_ROUTING, 100);
+const PREROUTING: Chain = base_nat("prerouting", NAT_IN);
+const OUTPUT: Chain = base_nat("output", NF_INET_LOCAL_OUT);
+const POSTROUTING: Chain = base_nat("postrouting", NAT_OUT);
 const BRIDGE_PREROUTING: Chain = base("prerouting", "filter", NF_INET_PRE_ROUTING, -300);
 const MASQUERADE: Chain = Chain { name: "masquerade", hook: None };
 const HAIRPIN: Chain = Chain { name: "hairpin", hook: None };
@@ -75,7 +93,7 @@ pub(super) struct Rule {
 }
 
 impl Rule {
-    fn new(chain: Chain, comment: impl Into<String>, expressions: Expressions) -> Self {
+    pub(super) fn new(chain: Chain, comment: impl Into<String>, expressions: Expressions) -> Self {
         Self { chain: chain.name, comment: comment.into(), first: false, expressions }
     }
 }
