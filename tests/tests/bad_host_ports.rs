@@ -56,7 +56,7 @@ fn entries_of_port_mappings() {
         Bad("a host address with a zone", 7, "portMappings[1].hostIP \"fe80::1%eth0\"", |c| entry(c, "hostIP", json!("fe80::1%eth0"))),
         Bad("a host address of a group", 7, "portMappings[1].hostIP 224.0.0.1", |c| entry(c, "hostIP", json!("224.0.0.1"))),
         Bad("a host address with a line end", 7, "portMappings[1].hostIP", |c| entry(c, "hostIP", json!("10.0.0.1\n"))),
-        Bad("a host address of a family that the container lacks", 7, "portMappings[1].hostIP 2001:db8::1", |c| entry(c, "hostIP", json!("2001:db8::1"))),
+        Bad("host addresses of a family that the container lacks and no other", 7, "portMappings[0].hostIP 2001:db8::1", |c| mapped(c, json!([{"hostPort": 1, "containerPort": 1, "protocol": "tcp", "hostIP": "2001:db8::1"}]))),
     ];
     refuses(&lab, &portmap(&lab), "ADD", &rows);
 }
@@ -105,7 +105,15 @@ fn keys_of_portmap() {
         Bad("a target cut short", 7, "--jum", |c| v4(c, &["-s", "192.0.2.1", "--jum", "DROP"])),
         Bad("another table in a condition", 7, "-t", |c| v4(c, &["-t", "filter"])),
         Bad("a line end in a condition", 7, "conditionsV4", |c| v4(c, &["-s", "192.0.2.1\n-A INPUT -j DROP"])),
-        Bad("an unknown match", 7, "bpf", |c| v4(c, &["-m", "bpf", "--bytecode", "4"])),
+        Bad("a match that is a path", 7, "-m", |c| v4(c, &["-m", "../evil"])),
+        Bad("an unknown match", 999, "nosuch", |c| v4(c, &["-m", "nosuch"])),
+        Bad("a target as part of a word", 7, "-jACCEPT", |c| v4(c, &["-s", "192.0.2.1", "-jACCEPT"])),
+        Bad("a target behind short options", 7, "-fj", |c| v4(c, &["-fj", "ACCEPT"])),
+        Bad("a target with a sign", 7, "--jump=ACCEPT", |c| v4(c, &["--jump=ACCEPT"])),
+        Bad("a list that is changed", 7, "--set", |c| v4(c, &["-m", "recent", "--set"])),
+        Bad("a state that is none", 7, "old", |c| v4(c, &["ct state old"])),
+        Bad("a rate without a unit", 7, "10/second", |c| v4(c, &["limit rate 5"])),
+        Bad("a comment that does not end", 7, "comment", |c| v4(c, &["comment \"x"])),
         Bad("a match without a name", 7, "conditionsV4", |c| v4(c, &["-m"])),
     ];
     refuses(&lab, &portmap(&lab), "ADD", &rows);

@@ -80,8 +80,9 @@ impl Conf {
         if self.mappings.is_empty() || addresses.is_empty() {
             return Ok(None);
         }
-        for (index, mapping) in self.mappings.iter().enumerate() {
-            refuse_other_family(index, mapping, &addresses)?;
+        let unreached = self.unreached(&addresses);
+        if unreached.len() == self.mappings.len() {
+            return Err(Error::config(unreached.join("; ")));
         }
         Ok(Some(HostPorts {
             addresses,
@@ -90,6 +91,19 @@ impl Conf {
             mark: self.mark.clone(),
             conditions: self.conditions.clone(),
         }))
+    }
+
+    /// The mappings of a host's address in a family that the container has no address of, in words. All addresses of
+    /// such a family are none, and nothing is asked for in vain.
+    pub fn unreached(&self, addresses: &[IpNetwork]) -> Vec<String> {
+        let has = |ip: IpAddr| addresses.iter().any(|address| address.is_ipv4() == ip.is_ipv4());
+        let lost = |mapping: &HostPort| mapping.host_ip.filter(|ip| !ip.is_unspecified() && !has(*ip));
+        let lost =
+            self.mappings.iter().enumerate().filter_map(|(index, mapping)| Some((index, lost(mapping)?)));
+        lost.map(|(index, ip)| {
+            format!("{}.hostIP {ip}: the container has no address of that family", at(index))
+        })
+        .collect()
     }
 }
 
@@ -102,17 +116,6 @@ pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpNetwork> {
 fn can_be_reached(ip: IpAddr) -> bool {
     let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     !ip.is_loopback() && !ip.is_unspecified() && !link_local
-}
-
-/// All addresses of a family that the container does not have are none, but one such address is asked for in vain.
-fn refuse_other_family(index: usize, mapping: &HostPort, addresses: &[IpNetwork]) -> Result<()> {
-    match mapping.host_ip.filter(|ip| !ip.is_unspecified()) {
-        Some(ip) if !addresses.iter().any(|a| a.is_ipv4() == ip.is_ipv4()) => Err(Error::config(format!(
-            "{}.hostIP {ip}: the container has no address of that family",
-            at(index)
-        ))),
-        _ => Ok(()),
-    }
 }
 
 impl TryFrom<AsWritten> for Conf {

@@ -26,6 +26,7 @@ impl Plugin for Portmap {
         let result = call.net.prev.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
         if let Some(ports) = call.conf.host_ports(&result, &call.at.ifname)? {
             let owner = Owner::new(&call.net.name, &call.at);
+            call.conf.unreached(&ports.addresses).iter().for_each(|text| cni::warn(text));
             Firewall::open(call.conf.backend)?.install(&owner, &Rules::HostPorts(ports.clone()), undo)?;
             // Only now that the rules are there which keep the host's loopback addresses from others.
             localnet::admit(&ports, &owner, undo)?;

@@ -1,8 +1,9 @@
 //! What else a packet must fulfil to be mapped (the keys `conditionsV4` and `conditionsV6`): the words of
-//! nft(8) or of iptables(8). They are parsed and checked, never pasted: no word can smuggle a second rule in.
+//! nft(8) or of iptables(8). They are checked, and never pasted as they are: no word can smuggle a second rule in.
 
 mod iptables;
 mod nftables;
+mod values;
 
 pub(crate) use nftables::{Match, Operand, Part};
 
@@ -87,10 +88,7 @@ impl Words {
 fn parse(words: &[String], v4: bool) -> Result<Words, String> {
     match words.first().map(String::as_str) {
         None | Some("") => Ok(Words::None),
-        Some(first) if first.starts_with(['-', '!']) => {
-            iptables::check(words)?;
-            Ok(Words::Iptables(words.to_vec()))
-        }
+        Some(first) if first.starts_with(['-', '!']) => iptables::read(words).map(Words::Iptables),
         Some(_) => nftables::parse(&words.join(" "), v4).map(Words::Nftables),
     }
 }

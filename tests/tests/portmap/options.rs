@@ -164,3 +164,22 @@ fn conditions_and_marks_of_ones_own_are_rules_before_the_maps() {
     call.del().ok();
     assert_eq!(lab.host().ruleset(), "");
 }
+
+#[test]
+fn a_host_address_of_a_family_that_the_container_lacks_is_passed_over() {
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let mut bridge = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true});
+    bridge["ipam"] = host_local(&[&["10.1.2.0/24"]]);
+    let mut of_v6 = port("tcp", 9090, 80);
+    of_v6["hostIP"] = json!(HOST[1]);
+    let portmap =
+        json!({"type": "portmap", "runtimeConfig": {"portMappings": [of_v6, port("tcp", 8080, 80)]}});
+    let network = lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap]}));
+    let outcome = network.add(&pod, "eth0");
+    let result = outcome.ok_result();
+    assert!(under_test().reference || outcome.stderr.contains(HOST[1]), "{outcome:#?}");
+    let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+    network.check(&pod, "eth0", &result).iter().for_each(suite::Outcome::ok);
+}

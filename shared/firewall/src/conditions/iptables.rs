@@ -1,128 +1,110 @@
-//! Conditions in the words of iptables(8).
+//! Conditions in the words of iptables(8): its own parser reads them, as arguments of one rule. They are checked to be
+//! nothing but matches.
 
-/// Matches that may be loaded with `-m`.
-const MATCHES: &[&str] = &[
-    "addrtype",
-    "conntrack",
-    "cpu",
-    "dscp",
-    "iprange",
-    "length",
-    "limit",
-    "mac",
-    "mark",
-    "multiport",
-    "owner",
-    "physdev",
-    "pkttype",
-    "sctp",
-    "set",
-    "socket",
-    "state",
-    "statistic",
-    "tcp",
-    "tos",
-    "ttl",
-    "hl",
-    "udp",
+/// What an option must not be, nor begin one of: iptables takes options that are cut short. They are commands, other
+/// tables, targets, and what changes the lists and sets that matches look into. The protocol is the mapping's.
+const REFUSED: &[&str] = &[
+    "--add-set",
+    "--append",
+    "--check",
+    "--del-set",
+    "--delete",
+    "--delete-chain",
+    "--exact",
+    "--exist",
+    "--flush",
+    "--goto",
+    "--help",
+    "--insert",
+    "--ipv4",
+    "--ipv6",
+    "--jump",
+    "--line-numbers",
+    "--list",
+    "--list-rules",
+    "--modprobe",
+    "--new-chain",
+    "--numeric",
+    "--policy",
+    "--protocol",
+    "--remove",
+    "--rename-chain",
+    "--replace",
+    "--set",
+    "--set-counters",
+    "--table",
+    "--update",
+    "--verbose",
+    "--version",
+    "--wait",
+    "--wait-interval",
+    "--zero",
 ];
 
-/// Options that may be given: those that match. None of them names a table, a chain or a target, and none may
-/// be shortened, so that `--jum` is not taken for `--jump`.
-const OPTIONS: &[&str] = &[
-    "-s",
-    "--source",
-    "--src",
-    "-d",
-    "--destination",
-    "--dst",
-    "-i",
-    "--in-interface",
-    "-o",
-    "--out-interface",
-    "-m",
-    "--match",
-    "--sport",
-    "--source-port",
-    "--dport",
-    "--destination-port",
-    "--sports",
-    "--source-ports",
-    "--dports",
-    "--destination-ports",
-    "--ports",
-    "--src-type",
-    "--dst-type",
-    "--limit-iface-in",
-    "--limit-iface-out",
-    "--ctstate",
-    "--ctproto",
-    "--ctorigsrc",
-    "--ctorigdst",
-    "--ctorigsrcport",
-    "--ctorigdstport",
-    "--ctreplsrc",
-    "--ctrepldst",
-    "--ctstatus",
-    "--ctdir",
-    "--state",
-    "--cpu",
-    "--dscp",
-    "--dscp-class",
-    "--src-range",
-    "--dst-range",
-    "--length",
-    "--limit",
-    "--limit-burst",
-    "--mac-source",
-    "--mark",
-    "--uid-owner",
-    "--gid-owner",
-    "--physdev-in",
-    "--physdev-is-bridged",
-    "--physdev-is-in",
-    "--pkt-type",
-    "--match-set",
-    "--transparent",
-    "--mode",
-    "--probability",
-    "--every",
-    "--packet",
-    "--tcp-flags",
-    "--syn",
-    "--tcp-option",
-    "--tos",
-    "--ttl-eq",
-    "--ttl-gt",
-    "--ttl-lt",
-    "--hl-eq",
-    "--hl-gt",
-    "--hl-lt",
-];
+/// Short options: others cannot be told apart from several put together, such as `-fj`.
+const SHORT: &[&str] = &["-s", "-d", "-i", "-o", "-m", "-f"];
 
-/// Checks that words are nothing but matches.
+/// The most bytes of a word (`PARAM_BUFFER` of iptables-restore is 1024).
+const LONGEST: usize = 255;
+
+/// Checks words, and gives them as iptables-restore reads them. Comments are left out: those of our rules say whose
+/// they are.
 ///
 /// # Errors
-/// The word that is not.
-pub(super) fn check(words: &[String]) -> Result<(), String> {
-    let mut after_match = false;
-    for word in words {
-        let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '#');
-        if word.is_empty() || !word.chars().all(plain) {
-            return Err(format!("{word:?} is not one word of an iptables rule"));
+/// The word that does more than match.
+pub(super) fn read(words: &[String]) -> Result<Vec<String>, String> {
+    let mut read: Vec<String> = Vec::new();
+    let mut words = words.iter().map(String::as_str).peekable();
+    while let Some(word) = words.next() {
+        check(word)?;
+        if word == "--comment" {
+            check(words.next().ok_or("a comment has no text")?)?;
+            continue;
         }
-        if after_match && !MATCHES.contains(&word.as_str()) {
-            return Err(format!("the match {word:?} is not allowed"));
+        if matches!(word, "-m" | "--match") {
+            let name = words.next().filter(|name| is_name(name));
+            let name = name.ok_or_else(|| format!("{word:?} needs the name of a match"))?;
+            if name != "comment" {
+                read.extend([word.to_owned(), name.to_owned()]);
+            }
+            continue;
         }
-        after_match = matches!(word.as_str(), "-m" | "--match");
-        if word.starts_with('-') && !OPTIONS.contains(&word.as_str()) {
-            return Err(format!("{word:?} is not an option that matches"));
-        }
+        read.push(quoted(word));
     }
-    match words.last().map(String::as_str) {
-        Some("!" | "-m" | "--match") => Err("the last condition is not complete".into()),
-        _ => Ok(()),
+    match read.last().map(String::as_str) {
+        Some("!") => Err("the last condition is not complete".into()),
+        _ => Ok(read),
     }
+}
+
+fn check(word: &str) -> Result<(), String> {
+    if word.is_empty() || word.len() > LONGEST || word.chars().any(char::is_control) {
+        return Err(format!("{word:?} is not one word of an iptables rule"));
+    }
+    if !word.starts_with('-') {
+        return Ok(());
+    }
+    let name = word.split('=').next().unwrap_or(word);
+    let allowed = match word.strip_prefix("--") {
+        Some(_) => name.len() > 2 && !REFUSED.iter().any(|refused| refused.starts_with(name)),
+        None => SHORT.contains(&word),
+    };
+    if allowed { Ok(()) } else { Err(format!("{word:?} is not an option that matches")) }
+}
+
+/// The name is part of that of a library which iptables loads.
+fn is_name(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    !text.is_empty() && text.chars().all(plain)
+}
+
+/// As iptables-restore reads it: in double quotes, with `\` before those that are meant.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "!-_.,:/+=@%".contains(c);
+    if word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 #[cfg(test)]
@@ -134,33 +116,61 @@ mod tests {
     }
 
     #[test]
-    fn what_matches_is_allowed() {
-        for good in ["-s 192.0.2.0/24", "! -d 192.0.2.1", "-i eth0 -m addrtype ! --src-type LOCAL"] {
-            assert_eq!(check(&words(good)), Ok(()), "{good}");
+    fn what_matches_is_taken_as_it_is() {
+        for good in [
+            "-s 192.0.2.0/24",
+            "! -d 192.0.2.1",
+            "-i eth0 -m addrtype ! --src-type LOCAL",
+            "-m time --timestart 08:00 --timestop 17:00 --weekdays Mon,Tue",
+            "-m limit --limit 10/second --limit-burst 20",
+            "-m hashlimit --hashlimit-above 5/sec --hashlimit-name web",
+            "-m set --match-set allowed src",
+            "-m tcp --syn --tcp-flags SYN,ACK SYN",
+        ] {
+            assert_eq!(read(&words(good)).unwrap().join(" "), good);
         }
+    }
+
+    #[test]
+    fn comments_are_left_out_and_words_with_blanks_are_quoted() {
+        let given =
+            ["-m", "comment", "--comment", "for \"us\"", "-m", "string", "--string", "a \"b\\", "-s", "::1"];
+        let read = read(&given.map(str::to_owned)).unwrap();
+        assert_eq!(read.join(" "), r#"-m string --string "a \"b\\" -s ::1"#);
     }
 
     #[test]
     fn what_does_something_else_is_refused_with_the_word_named() {
         for (bad, culprit) in [
             ("-j ACCEPT", "-j"),
+            ("-jACCEPT", "-jACCEPT"),
+            ("-fj ACCEPT", "-fj"),
             ("-s 1.2.3.4 --jump DROP", "--jump"),
+            ("-s 1.2.3.4 --jump=DROP", "--jump=DROP"),
             ("-s 1.2.3.4 --jum DROP", "--jum"),
+            ("--g X", "--g"),
             ("--goto X", "--goto"),
             ("-t mangle", "-t"),
+            ("--tab mangle", "--tab"),
             ("-A INPUT", "-A"),
+            ("--append INPUT", "--append"),
+            ("-m recent --set --name x", "--set"),
             ("-sfoo", "-sfoo"),
-            // The mapping says which protocol.
+            ("--", "--"),
             ("-p tcp", "-p"),
-            ("-m bpf", "bpf"),
-            ("-m", "not complete"),
+            ("--proto tcp", "--proto"),
+            ("-m ../../evil", "-m"),
+            ("-m", "-m"),
+            ("-m -j", "-m"),
+            ("--comment", "comment"),
+            ("--comment -j ACCEPT", "-j"),
             ("-s 1.2.3.4 !", "not complete"),
         ] {
-            let error = check(&words(bad)).unwrap_err();
+            let error = read(&words(bad)).unwrap_err();
             assert!(error.contains(culprit), "{bad}: {error}");
         }
-        for bad in ["1.2.3.4\n-A INPUT", "a b", "\"", "'", "\\", "", "é", "a\0"] {
-            assert!(check(&["-s".into(), bad.into()]).is_err(), "{bad:?}");
+        for bad in ["1.2.3.4\n-A INPUT", "", "a\0", "a\tb", &"x".repeat(256)] {
+            assert!(read(&["-s".into(), bad.into()]).is_err(), "{bad:?}");
         }
     }
 }

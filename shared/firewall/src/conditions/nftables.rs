@@ -1,12 +1,18 @@
 //! Conditions in the words of nft(8): the common ones, as `ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp
 //! sport 1024-65535`.
 
+use std::iter::Peekable;
 use std::net::IpAddr;
+use std::str::SplitWhitespace;
 
 use cni::IfName;
 use ipnetwork::IpNetwork;
 
+use super::values;
 use crate::rules::Protocol;
+
+/// The words that are not read yet.
+pub(super) type Words<'a> = Peekable<SplitWhitespace<'a>>;
 
 /// The most rules that the alternatives of one mapping may become.
 const ALTERNATIVES_MAX: usize = 64;
@@ -37,6 +43,16 @@ pub(crate) enum Part {
     Iifname,
     /// `meta mark`
     Mark,
+    /// `ct mark`
+    CtMark,
+    /// `ct state`
+    CtState,
+    /// `meta day`
+    Day,
+    /// `meta hour`
+    Hour,
+    /// `limit rate`
+    Limit,
 }
 
 /// A value to compare with.
@@ -50,6 +66,18 @@ pub(crate) enum Operand {
     /// All interfaces whose name begins so (`eth*`).
     Interfaces(String),
     Mark(u32),
+    /// Any of the states with these bits.
+    States(u32),
+    /// From 0, Sunday, in UTC.
+    Day(u8),
+    /// Seconds since midnight, in UTC, both included.
+    Hours(u32, u32),
+    /// So many packets in so many seconds, and so many at once.
+    Rate {
+        packets: u64,
+        seconds: u64,
+        burst: u32,
+    },
 }
 
 /// Reads conditions.
@@ -61,8 +89,14 @@ pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
     let mut words = spaced.split_whitespace().peekable();
     let mut matches = Vec::new();
     while words.peek().is_some() {
+        if words.next_if_eq(&"comment").is_some() {
+            values::skip_comment(&mut words)?;
+            continue;
+        }
         let part = part(&mut words, v4)?;
-        let negated = words.next_if(|word| matches!(*word, "==" | "!=")) == Some("!=");
+        let operators: &[&str] = if part == Part::Limit { &["over"] } else { &["==", "!="] };
+        let operator = words.next_if(|word| operators.contains(word));
+        let negated = matches!(operator, Some("!=" | "over"));
         let operands = operands(&mut words, part)?;
         matches.push(Match { part, negated, operands });
     }
@@ -89,16 +123,26 @@ fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part,
         ("meta", "l4proto") | ("ip", "protocol") => Ok(Part::Protocol),
         ("meta", "iifname" | "iif") => Ok(Part::Iifname),
         ("meta", "mark") => Ok(Part::Mark),
+        ("meta", "day") => Ok(Part::Day),
+        ("meta", "hour") => Ok(Part::Hour),
+        ("ct", "mark") => Ok(Part::CtMark),
+        ("ct", "state") => Ok(Part::CtState),
+        ("limit", "rate") => Ok(Part::Limit),
         (_, "sport") if protocol.is_some() || first == "th" => Ok(Part::Sport(protocol)),
         (_, "dport") if protocol.is_some() || first == "th" => Ok(Part::Dport(protocol)),
         _ => Err(format!(
             "\"{first} {second}\" is not understood; there are ip/ip6 saddr/daddr, tcp/udp/sctp/th sport/dport, \
-             iifname, meta l4proto, meta mark"
+             iifname, meta l4proto/mark/day/hour, ct state/mark, limit rate, comment"
         )),
     }
 }
 
-fn operands<'a>(words: &mut impl Iterator<Item = &'a str>, part: Part) -> Result<Vec<Operand>, String> {
+fn operands(words: &mut Words<'_>, part: Part) -> Result<Vec<Operand>, String> {
+    match part {
+        Part::CtState => return values::states(words).map(|states| vec![states]),
+        Part::Limit => return values::rate(words).map(|rate| vec![rate]),
+        _ => {}
+    }
     let first = words.next().ok_or("the last condition has no value")?;
     if first != "{" {
         return Ok(vec![operand(first, part)?]);
@@ -131,7 +175,11 @@ fn operand(text: &str, part: Part) -> Result<Operand, String> {
                 None => IfName::parse(text).map(Operand::Interface),
             }
         }
-        Part::Mark => {
+        Part::Day => values::day(text).ok_or_else(wrong),
+        Part::Hour => values::hours(text).ok_or_else(wrong),
+        // Read as a whole, before.
+        Part::CtState | Part::Limit => Err(wrong()),
+        Part::Mark | Part::CtMark => {
             let number = match text.strip_prefix("0x") {
                 Some(digits) => u32::from_str_radix(digits, 16).ok(),
                 None => text.parse().ok(),
@@ -191,6 +239,13 @@ mod tests {
             "iifname \"eth0\" meta mark 0x10",
             "meta iifname {eth0,wlan*}",
             "meta l4proto udp",
+            "ct state new",
+            "ct state != {established, related} ct mark 0x20",
+            "ct state new,untracked tcp dport 80",
+            "limit rate 10/second burst 20 packets",
+            "limit rate over 3/minute ip saddr 192.0.2.1",
+            "meta day { Monday, 2 } meta hour \"08:00\"-\"17:30\"",
+            "comment \"for the {office}, only\" ip saddr 192.0.2.1 comment web",
         ] {
             parse(good, true).unwrap_or_else(|e| panic!("{good}: {e}"));
         }
@@ -212,6 +267,18 @@ mod tests {
             ("iifname a/b", "a/b"),
             ("jump evil", "jump"),
             ("ip saddr @set", "@set"),
+            ("ct state old", "old"),
+            ("ct state { new", "not closed"),
+            ("ct helper ftp", "helper"),
+            ("limit rate 0/second", "0/second"),
+            ("limit rate 1/fortnight", "1/fortnight"),
+            ("limit rate 1/second burst many", "many"),
+            ("meta day 7", "7"),
+            ("meta hour 17:00-08:00", "17:00-08:00"),
+            ("meta hour 24:00-25:00", "24:00"),
+            ("comment \"without end", "not closed"),
+            ("comment", "no text"),
+            ("comment \"x\" drop", "drop"),
         ] {
             let error = parse(bad, true).unwrap_err();
             assert!(error.contains(culprit), "{bad}: {error}");

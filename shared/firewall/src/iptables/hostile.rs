@@ -37,14 +37,35 @@ fn order(line: &str, saved: &str) {
         "-F" | "-X" => assert!(saved.is_empty() || saved.contains(rest), "{line}"),
         "-D" => assert!(saved.contains(&format!("-A {rest}")), "{line}"),
         "-A" | "-I" | "-C" => {
-            let unquoted: String = rest.split('"').step_by(2).collect();
-            assert!(rest.matches('"').count() % 2 == 0 && !rest.contains(['\\', '\'', '#']), "{line}");
-            assert_eq!(unquoted.split(' ').filter(|word| *word == "-j").count(), 1, "{line}");
+            let words = words(rest);
+            assert_eq!(words.iter().filter(|word| is_target(word)).count(), 1, "{line}");
             assert!(
-                !unquoted.split(' ').any(|word| matches!(word, "-t" | "-g" | "-A" | "-D" | "-F" | "-X")),
+                !words.iter().any(|word| matches!(word.as_str(), "-t" | "-A" | "-D" | "-F" | "-X")),
                 "{line}"
             );
         }
         _ => panic!("{line}"),
     }
+}
+
+fn is_target(word: &str) -> bool {
+    let long = |name: &str| word.len() > 2 && word.starts_with("--") && name.starts_with(word);
+    word.starts_with("-j") || word.starts_with("-g") || long("--jump") || long("--goto")
+}
+
+/// The words of a line as iptables-restore reads it: blanks part them but in double quotes, and `\\` takes the next
+/// character for what it is.
+fn words(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut in_quotes, mut chars) = (Vec::new(), String::new(), false, line.chars());
+    while let Some(c) = chars.next() {
+        match c {
+            '"' => in_quotes = !in_quotes,
+            '\\' if in_quotes => word.extend(chars.next()),
+            ' ' if !in_quotes => words.push(std::mem::take(&mut word)),
+            c => word.push(c),
+        }
+    }
+    assert!(!in_quotes, "{line}");
+    words.push(word);
+    words
 }

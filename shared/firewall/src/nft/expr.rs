@@ -25,13 +25,14 @@ struct Expression {
 #[derive(Clone, Debug)]
 enum Value {
     Be32(u32),
+    Be64(u64),
     Text(String),
     /// NFTA_DATA_VALUE
     Data(Vec<u8>),
     /// NFTA_DATA_VERDICT, with the chain to jump to
     Verdict(i32, Option<String>),
 }
-use Value::{Be32, Data, Text, Verdict};
+use Value::{Be32, Be64, Data, Text, Verdict};
 
 /// Where a field is in a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +205,40 @@ impl Expressions {
             .push("ct", [(NFTA_CT_KEY, Be32(NFT_CT_MARK)), (NFTA_CT_SREG, Be32(register))])
     }
 
-    fn load_ct(self, key: u32, register: u32) -> Self {
+    /// Whether the connection's state is one of those with these bits, or none of them.
+    pub(super) fn state(self, bits: u32, negated: bool) -> Self {
+        let op = if negated { NFT_CMP_EQ } else { NFT_CMP_NEQ };
+        self.load_ct(NFT_CT_STATE, R0).bitwise(R0, &bits.to_ne_bytes(), &[0; 4]).compare(R0, op, &[0; 4])
+    }
+
+    /// Whether packets come no faster than so many in a unit of seconds, and so many at once; or faster.
+    pub(super) fn limit(self, packets: u64, seconds: u64, burst: u32, over: bool) -> Self {
+        self.push(
+            "limit",
+            [
+                (NFTA_LIMIT_RATE, Be64(packets)),
+                (NFTA_LIMIT_UNIT, Be64(seconds)),
+                (NFTA_LIMIT_BURST, Be32(burst)),
+                (NFTA_LIMIT_FLAGS, Be32(if over { NFT_LIMIT_F_INV } else { 0 })),
+            ],
+        )
+    }
+
+    /// Turns a number of 32 bits into network order, in which ranges are compared.
+    pub(super) fn network_order(self, register: u32) -> Self {
+        self.push(
+            "byteorder",
+            [
+                (NFTA_BYTEORDER_SREG, Be32(register)),
+                (NFTA_BYTEORDER_DREG, Be32(register)),
+                (NFTA_BYTEORDER_OP, Be32(NFT_BYTEORDER_HTON)),
+                (NFTA_BYTEORDER_LEN, Be32(4)),
+                (NFTA_BYTEORDER_SIZE, Be32(4)),
+            ],
+        )
+    }
+
+    pub(super) fn load_ct(self, key: u32, register: u32) -> Self {
         self.push("ct", [(NFTA_CT_DREG, Be32(register)), (NFTA_CT_KEY, Be32(key))])
     }
 
@@ -271,6 +305,7 @@ impl Expression {
         for (kind, value) in &self.data {
             match value {
                 Be32(number) => message.put_be32(*kind, *number),
+                Be64(number) => message.put_be64(*kind, *number),
                 Text(text) => message.put_str(*kind, text),
                 Data(bytes) => message.nest(*kind, |data| data.put(NFTA_DATA_VALUE, bytes)),
                 Verdict(code, chain) => message.nest(*kind, |data| {

@@ -32,10 +32,10 @@ pub(super) fn rules(rules: &HostPorts, label: &str) -> Vec<Rule> {
 fn expressions(forward: &Forward, matches: &[(&Match, Vec<&Operand>)], mark: &Mark) -> Expressions {
     let v4 = forward.to.is_ipv4();
     let mut this = Expressions::new().family(v4);
-    for (condition, operands) in matches {
-        for operand in operands {
-            this = matching(this, condition, operand);
-        }
+    // Only what fits all else counts for a limit.
+    let (limits, others): (Vec<_>, Vec<_>) = matches.iter().partition(|(m, _)| m.part == Part::Limit);
+    for (condition, operands) in others {
+        this = operands.iter().fold(this, |this, operand| matching(this, condition, operand));
     }
     if let Some(ip) = forward.host_ip {
         this = this.load(Field::daddr(v4), R0).compare(R0, NFT_CMP_EQ, &octets(ip));
@@ -45,6 +45,9 @@ fn expressions(forward: &Forward, matches: &[(&Match, Vec<&Operand>)], mark: &Ma
         .compare(R0, NFT_CMP_EQ, &[forward.protocol.number()])
         .load(Field::TH_DPORT, R0)
         .compare(R0, NFT_CMP_EQ, &forward.host_port.to_be_bytes());
+    for (condition, operands) in limits {
+        this = operands.iter().fold(this, |this, operand| matching(this, condition, operand));
+    }
     if let Mark::Bit(bit) = mark {
         this = this.mark(*bit, R0);
     }
@@ -68,6 +71,10 @@ fn matching(this: Expressions, condition: &Match, operand: &Operand) -> Expressi
         Part::Protocol => this.load_meta(NFT_META_L4PROTO, R0),
         Part::Iifname => this.load_meta(NFT_META_IIFNAME, R0),
         Part::Mark => this.load_meta(NFT_META_MARK, R0),
+        Part::CtMark => this.load_ct(NFT_CT_MARK, R0),
+        Part::Day => this.load_meta(NFT_META_TIME_DAY, R0),
+        Part::Hour => this.load_meta(NFT_META_TIME_HOUR, R0).network_order(R0),
+        Part::CtState | Part::Limit => this,
     };
     match operand {
         Operand::Network(network) if is_host(network.ip(), network.prefix()) => {
@@ -87,6 +94,12 @@ fn matching(this: Expressions, condition: &Match, operand: &Operand) -> Expressi
         }
         Operand::Interfaces(prefix) => this.compare(R0, compare, prefix.as_bytes()),
         Operand::Mark(mark) => this.compare(R0, compare, &mark.to_ne_bytes()),
+        Operand::Day(day) => this.compare(R0, compare, &[*day]),
+        Operand::Hours(from, to) => this.range(R0, range, &from.to_be_bytes(), &to.to_be_bytes()),
+        Operand::States(bits) => this.state(*bits, condition.negated),
+        Operand::Rate { packets, seconds, burst } => {
+            this.limit(*packets, *seconds, *burst, condition.negated)
+        }
     }
 }
 
