@@ -1,9 +1,9 @@
 //! What other plugins hand on to chained ones, in the shapes that they have in the field: docs/portmap.md#the-results-of-other-plugins.
 
 use serde_json::{Value, json};
-use suite::{Call, Container, Lab, tcp_is_cut_off, tcp_says, under_test};
+use suite::{Call, Container, Lab, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
 
-use crate::common::ips;
+use crate::common::{host_local, ips};
 use crate::portmap::{FAR, HOST, at, mapped, web, with_each_backend};
 
 /// The result of a plugin: who makes it, in which versions, and what it says. The namespace is filled in for `NETNS`.
@@ -210,6 +210,18 @@ fn where_no_port_can_lead_to_the_result_goes_on_and_the_log_says_so() {
         }
         call.del().ok();
     }
+}
+
+#[test]
+fn addresses_without_an_interface_that_is_listed_do_not_become_those_of_a_bridge() {
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.5/24", "interface": 0}]});
+    let ipam = host_local(&[&["10.1.2.0/24"]]);
+    let call = lab.plugin("bridge").on(&pod).config(json!({"bridge": "br0", "ipam": ipam}));
+    let result = call.config(json!({"prevResult": prev})).add().ok_result();
+    assert_eq!(result["ips"][1], json!({"address": "10.9.0.5/24"}), "{result}");
 }
 
 #[test]

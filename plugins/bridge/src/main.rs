@@ -148,6 +148,7 @@ fn report(
     port: &Port,
 ) -> (AddResult, usize) {
     let mut result = call.net.prev.clone().unwrap_or_default();
+    result.forget_unlisted_interfaces();
     result.interfaces.push(host.report(bridge));
     if port.adopted {
         let listed = result.container_interface(&call.at.ifname);

@@ -50,6 +50,13 @@ impl AddResult {
         })
     }
 
+    /// To be asked before interfaces are added: an address that names one which is not listed names none, lest it become
+    /// another's.
+    pub fn forget_unlisted_interfaces(&mut self) {
+        let count = self.interfaces.len();
+        self.ips.iter_mut().for_each(|ip| ip.interface = ip.interface.filter(|i| *i < count));
+    }
+
     /// The interfaces that are in the host's namespace.
     pub fn host_interfaces(&self) -> impl DoubleEndedIterator<Item = &Interface> {
         self.interfaces.iter().filter(|interface| interface.sandbox.is_none())
