@@ -149,6 +149,11 @@ fn addresses_at(path: &Path) -> Option<Vec<Address>> {
     netns.enter(Netlink::open).ok()?.ok()?.addresses(None).ok()
 }
 
+/// How many addresses of the network are leased by host-local.
+pub fn leased(network: &Network) -> usize {
+    leases(network, &[]).len()
+}
+
 /// The leases of the network that are not of valid attachments.
 fn leases(network: &Network, valid: &[Attachment]) -> Vec<(IpAddr, Stranger)> {
     let mut found = Vec::new();

@@ -248,6 +248,8 @@ fn status_tells_of_a_full_pool_and_fails_for_it_only_where_that_is_asked_for() {
     assert_eq!(full.exit, Some(0), "{full:#?}");
     let words = "1 of the 1 addresses of range set 10.1.2.1-10.1.2.2 are leased";
     assert!(full.stderr.contains(words), "{full:#?}");
+    assert!(tool.says("status").contains("1 address is leased"));
+    assert_eq!(tool.json("status net")[0]["leased"], 1);
 
     let mut strict = conf;
     strict["plugins"][0]["ipam"]["statusFailsWhenFull"] = true.into();

@@ -6,6 +6,7 @@ use runtime::{Error, Network, Result};
 use serde_json::{Value, json};
 
 use crate::settings::Settings;
+use crate::strangers;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
@@ -40,9 +41,19 @@ fn json(network: &Network, status: &Result<()>) -> Value {
     json!({
         "network": network.name.as_str(),
         "ready": error.is_none(),
+        "leased": strangers::leased(network),
         "code": error.map(Error::code),
         "msg": error.map(ToString::to_string),
     })
+}
+
+/// How many addresses are given out. From which number on they are few, the plugin itself says on stderr.
+fn fill(network: &Network) -> String {
+    match strangers::leased(network) {
+        0 => String::new(),
+        1 => "1 address is leased".to_owned(),
+        leased => format!("{leased} addresses are leased"),
+    }
 }
 
 fn table(asked: &[(Network, Result<()>)]) -> Table {
@@ -54,7 +65,7 @@ fn table(asked: &[(Network, Result<()>)]) -> Table {
                 let why = format!("version {} has no STATUS", network.version);
                 [name, ("ready".to_owned(), Style::Good), (why, Style::Dim)]
             }
-            Ok(()) => [name, ("ready".to_owned(), Style::Good), (String::new(), Style::Plain)],
+            Ok(()) => [name, ("ready".to_owned(), Style::Good), (fill(network), Style::Dim)],
             Err(error) => {
                 let code = format!("not ready ({})", error.code());
                 [name, (code, Style::Bad), (error.to_string(), Style::Plain)]
