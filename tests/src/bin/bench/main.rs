@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark speaks to whoever runs it")]
 
 mod blast;
+mod collection;
 mod floor;
 mod machine;
 mod networks;
@@ -15,6 +16,7 @@ mod rounds;
 mod scenarios;
 mod side;
 mod trace;
+mod unrest;
 
 use std::env;
 use std::path::Path;

@@ -45,6 +45,14 @@ pub fn kubernetes(side: Side, container: usize) -> Value {
     conflist
 }
 
+/// The same with addresses and ports of both families.
+pub fn dual_stack(side: Side, container: usize) -> Value {
+    let mut conflist = kubernetes(side, container);
+    let ranges = json!([[{"subnet": "10.0.0.0/8"}], [{"subnet": "fd00:1::/64"}]]);
+    conflist["plugins"][0]["ipam"]["ranges"] = ranges;
+    conflist
+}
+
 /// Bridge and portmap, with all that the former needs of a firewall.
 pub fn ports(side: Side, container: usize) -> Value {
     let first = HOST_PORT + 2 * u16::try_from(container).expect("few containers");

@@ -8,8 +8,10 @@ use serde_json::{Value, json};
 use suite::{Call, Container, Lab};
 
 use crate::machine::Prepare;
+use crate::networks::nothing;
 use crate::process::{How, Spent, run};
 use crate::side::Side;
+use crate::unrest;
 
 /// A side's configuration for its n-th container.
 pub type Conflist = fn(Side, usize) -> Value;
@@ -41,16 +43,35 @@ pub fn chain(conflist: Conflist, before: Before, only: Option<&'static str>) -> 
 
 /// ADD and DEL of many containers by several workers, as a node has them after a reboot: the time until all is done.
 pub fn crowd(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
+    storm(conflist, nothing, containers, workers)
+}
+
+/// ADD and DEL of many containers, beside what is there before. What is left in the end counts as a failure.
+fn storm(conflist: Conflist, before: Before, containers: usize, workers: usize) -> Box<Prepare> {
     Box::new(move |lab, side| {
+        let mut before = before(lab, side);
         let pods: Vec<_> = (0..containers)
             .map(|n| (lab.container(&format!("pod{n}")), side.network(lab, &conflist(side, n))))
             .collect();
+        let host = lab.host().clone();
         Box::new(move |how| {
-            let add = in_parallel(&pods, workers, |(pod, network)| attach(network, pod, how, None).0);
-            let del =
+            let mut add = in_parallel(&pods, workers, |(pod, network)| attach(network, pod, how, None).0);
+            add.failures.append(&mut before.failures);
+            let mut del =
                 in_parallel(&pods, workers, |(pod, network)| detach(network, pod, &Value::Null, how, None));
+            let left = host.sh("nft list ruleset").matches("pod").count();
+            del.failures.extend((left > 0).then(|| format!("{left} rules are left")));
             vec![add, del]
         })
+    })
+}
+
+/// As [`crowd`], beside others' connections, and while others change the ruleset.
+pub fn crowd_in_unrest(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
+    let whole = storm(conflist, unrest::with_connections, containers, workers);
+    Box::new(move |lab, side| {
+        let mut whole = whole(lab, side);
+        Box::new(move |how| unrest::beside_a_writer(|| whole(how)))
     })
 }
 

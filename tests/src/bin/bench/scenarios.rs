@@ -3,14 +3,15 @@
 use std::thread;
 
 use crate::blast::{BYTES, blast};
+use crate::collection::collection;
 use crate::floor::with_deletion;
 use crate::machine::{Machine, Prepare};
 use crate::networks::{
-    bridged, kubernetes, loopback, nothing, ports, stocked, store, with_hundreds_of_mappings,
+    bridged, dual_stack, kubernetes, loopback, nothing, ports, stocked, store, with_hundreds_of_mappings,
 };
 use crate::process::{How, Spent};
 use crate::report::{Phase, Unit};
-use crate::rounds::{chain, crowd, version};
+use crate::rounds::{chain, crowd, crowd_in_unrest, version};
 use crate::side::Side::{self, Ours, OursIptables, Reference};
 
 /// What is compared, and how.
@@ -38,6 +39,10 @@ const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 /// All of them, in the table's order. The reference would need minutes to install 5 000 mappings, so it is left out
 /// where these are there.
 pub fn all() -> Vec<Scenario> {
+    [single(), storms(), host_ports()].into_iter().flatten().collect()
+}
+
+fn single() -> Vec<Scenario> {
     vec![
         Scenario::new("start of a plugin", BRIDGE, version("bridge")).of(&["VERSION"]),
         Scenario::new("loopback", LOOPBACK, chain(loopback, nothing, None)),
@@ -58,15 +63,45 @@ pub fn all() -> Vec<Scenario> {
         Scenario::new("Kubernetes chain", KUBERNETES, chain(kubernetes, nothing, None))
             .by_backends()
             .rarely(4),
+        Scenario::new("Kubernetes chain, dual stack", KUBERNETES, with_deletion(dual_stack))
+            .of(&["ADD", "DEL", "the kernel's part of DEL"])
+            .by_backends()
+            .rarely(4),
         Scenario::new(
             "Kubernetes chain, 100 containers by 16 workers",
             KUBERNETES,
             crowd(kubernetes, 100, 16),
         )
-        .of(&["all ADD", "all DEL"])
-        .by_backends()
-        .untraced()
-        .rarely(20),
+        .stormy(),
+    ]
+}
+
+/// Many containers at once.
+fn storms() -> Vec<Scenario> {
+    vec![
+        Scenario::new(
+            "Kubernetes chain, 100 containers by 100 workers",
+            KUBERNETES,
+            crowd(kubernetes, 100, 100),
+        )
+        .stormy(),
+        Scenario::new(
+            "Kubernetes chain, dual stack, 100 containers by 100 workers",
+            KUBERNETES,
+            crowd(dual_stack, 100, 100),
+        )
+        .stormy(),
+        Scenario::new(
+            "Kubernetes chain, dual stack, 100 containers by 100 workers, in unrest",
+            KUBERNETES,
+            crowd_in_unrest(dual_stack, 100, 100),
+        )
+        .stormy(),
+    ]
+}
+
+fn host_ports() -> Vec<Scenario> {
+    vec![
         Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap")))
             .by_backends()
             .rarely(4),
@@ -77,6 +112,11 @@ pub fn all() -> Vec<Scenario> {
         )
         .by(&[Ours, OursIptables])
         .rarely(4),
+        Scenario::new("portmap, 1 000 stale attachments", PORTMAP, collection(1_000))
+            .of(&["GC"])
+            .by(&[Ours])
+            .untraced()
+            .rarely(20),
         Scenario::new("a mapped port", PORTMAP, blast(ports, nothing)).throughput().by_backends(),
         Scenario::new(
             "a mapped port beside 5 000 others",
@@ -122,6 +162,11 @@ impl Scenario {
         Self { traces: 0, ..self }
     }
 
+    /// Many containers at once.
+    fn stormy(self) -> Self {
+        self.of(&["all ADD", "all DEL"]).by_backends().untraced().rarely(20)
+    }
+
     fn throughput(self) -> Self {
         Self { unit: Unit::Throughput { bytes: BYTES }, ..self }.of(&["TCP"]).untraced().rarely(10)
     }
@@ -150,7 +195,7 @@ impl Scenario {
                 }
             };
             turn(How::Timed, Phase::warm_up);
-            (0..(runs / self.share).max(3)).for_each(|_| turn(How::Timed, Phase::time));
+            (0..(runs / self.share).max(runs.min(3))).for_each(|_| turn(How::Timed, Phase::time));
             (0..self.traces).for_each(|_| turn(How::Traced, Phase::cost));
             measured
         })
