@@ -148,7 +148,7 @@ fn legacy(netns: &Netns) -> Vec<String> {
         .collect()
 }
 
-/// Connections that are led elsewhere, or seen under another address, by some rule: the others need no forgetting.
+/// UDP flows that are led elsewhere by some rule: other connections end with the container, and need no forgetting.
 fn translated(netns: &Netns) -> Vec<String> {
     // Debian's kernel has no such file.
     let table = netns.run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack")).unwrap_or_else(|_| {
@@ -166,8 +166,8 @@ fn translation(line: &str) -> Option<String> {
         |key, n| line.split_whitespace().filter_map(|word| word.strip_prefix(key)).nth(n).unwrap_or_default();
     let tuple = |n| ["src=", "sport=", "dst=", "dport="].map(|key| value(key, n));
     let ([from, port, to, to_port], [source, source_port, target, target_port]) = (tuple(0), tuple(1));
-    let turned_round = [target, target_port, source, source_port] == [from, port, to, to_port];
-    (!turned_round).then(|| {
+    let is_led_elsewhere = protocol == "udp" && [source, source_port] != [to, to_port];
+    is_led_elsewhere.then(|| {
         format!("{protocol} from {from} {port} to {to} {to_port}, answers from {source} {source_port} to {target} {target_port}")
     })
 }

@@ -46,6 +46,7 @@ impl Plugin for Portmap {
         failures.note(localnet::withdraw(&owner));
         let sweep = Sweep::start().knowing(addresses.iter().map(|address| address.ip()));
         failures.note(sweep.remove(&owner, Kind::HostPorts));
+        sweep.leave();
         failures.into_result()
     }
 
@@ -71,7 +72,9 @@ impl Plugin for Portmap {
     fn gc(call: &Gc<AsWritten>) -> Result<()> {
         let mut failures = Failures::new();
         failures.note(localnet::withdraw_stale(&call.net.name, &call.valid));
-        failures.note(Sweep::start().retain(&call.net.name, Kind::HostPorts, &call.valid));
+        let sweep = Sweep::start();
+        failures.note(sweep.retain(&call.net.name, Kind::HostPorts, &call.valid));
+        sweep.leave();
         failures.into_result()
     }
 

@@ -19,6 +19,7 @@ pub mod file;
 #[cfg(any(test, fuzzing))]
 pub mod hostile;
 pub mod json;
+pub mod linger;
 pub mod lock;
 mod name;
 mod plugin;

@@ -13,7 +13,7 @@ use serde::de::DeserializeOwned;
 use crate::call::{Document, Environment};
 use crate::{
     Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, REFERENCE_RELEASE, Repair, Result, ResultExt,
-    Status, Undo, Version, file, json, repair,
+    Status, Undo, Version, file, json, linger, repair,
 };
 
 /// A CNI plugin.
@@ -90,6 +90,9 @@ fn forward(net: &Net, verb: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
 /// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.
 pub fn main<P: Plugin>() -> ExitCode {
     if env::var_os("CNI_COMMAND").is_none_or(|c| c.is_empty()) {
+        if linger::held() {
+            return ExitCode::SUCCESS;
+        }
         if env::args_os().nth(1).is_none_or(|argument| argument != repair::ARGUMENT) {
             about::<P>();
             return ExitCode::SUCCESS;

@@ -38,19 +38,19 @@ const RT_SCOPE_LINK: u8 = 253;
 /// The most times that the kernel is to walk through its table of connections, 0.2 ms each.
 const WALKS_MAX: usize = 16;
 
-/// What connections to forget: those whose tuple in one direction has all that is said.
+/// What UDP flows to forget: those whose tuple in one direction has all that is said.
 #[derive(Clone, Copy, Debug)]
 struct Pattern {
     v4: bool,
     direction: Direction,
     from: Option<IpAddr>,
     to: Option<IpAddr>,
-    /// The protocol, and the port that the connection is to.
-    port: Option<(Protocol, u16)>,
+    /// The port that they are to.
+    port: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
+enum Direction {
     /// As the first packet went.
     Original,
     /// As the answers come.
@@ -67,7 +67,7 @@ pub(crate) fn forget_mapped(socket: &Socket, forwards: &[Forward]) -> Result<(),
     let mut patterns = Vec::new();
     for forward in forwards.iter().filter(|f| f.protocol == Protocol::Udp) {
         let v4 = forward.to.is_ipv4();
-        let port = Some((forward.protocol, forward.host_port));
+        let port = Some(forward.host_port);
         let to = |ip| Pattern { v4, direction: Direction::Original, from: None, to: Some(ip), port };
         match forward.host_ip {
             Some(ip) => patterns.push(to(ip)),
@@ -80,17 +80,22 @@ pub(crate) fn forget_mapped(socket: &Socket, forwards: &[Forward]) -> Result<(),
     forget_all(socket, patterns)
 }
 
-/// Forgets the connections that containers' addresses began, or those that led to them.
+/// Forgets the UDP flows that led to containers' addresses.
 ///
 /// # Errors
 /// The kernel's refusal.
 pub(crate) fn forget_containers<'a>(
     socket: &Socket,
     addresses: impl IntoIterator<Item = &'a IpAddr>,
-    direction: Direction,
 ) -> Result<(), Refusal> {
-    let of = |ip: &IpAddr| Pattern { v4: ip.is_ipv4(), direction, from: Some(*ip), to: None, port: None };
-    forget_all(socket, addresses.into_iter().map(of).collect())
+    let answering = |ip: &IpAddr| Pattern {
+        v4: ip.is_ipv4(),
+        direction: Direction::Reply,
+        from: Some(*ip),
+        to: None,
+        port: None,
+    };
+    forget_all(socket, addresses.into_iter().map(answering).collect())
 }
 
 /// The addresses of this host that hosts beyond the next router may use, and those of its loopback.
@@ -134,10 +139,11 @@ fn forget_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Refusa
     for v4 in [true, false] {
         let of_family: Vec<&Pattern> = patterns.iter().filter(|pattern| pattern.v4 == v4).collect();
         let mut get = message(IPCTNL_MSG_CT_GET, v4);
-        match of_family[..] {
+        match &of_family[..] {
             [] => continue,
-            [pattern] if v4 || pattern.port.is_some() => pattern.write(&mut get),
-            _ => {}
+            [pattern] => pattern.write(&mut get),
+            // One walk for all of them: each would be one otherwise.
+            [first, ..] => Pattern { from: None, to: None, port: None, ..**first }.write(&mut get),
         }
         let found = socket.dump(get, |_, payload| {
             let connection = Attributes::after(HEADER, payload);
@@ -186,12 +192,14 @@ impl Pattern {
                     flags |= flag;
                 }
             });
-            let Some((protocol, port)) = self.port else { return };
             tuple.nest(CTA_TUPLE_PROTO, |nest| {
-                nest.put_u8(CTA_PROTO_NUM, protocol.number());
-                nest.put_be16(CTA_PROTO_DST_PORT, port);
+                nest.put_u8(CTA_PROTO_NUM, Protocol::Udp.number());
+                flags |= CTA_FILTER_F_CTA_PROTO_NUM;
+                if let Some(port) = self.port {
+                    nest.put_be16(CTA_PROTO_DST_PORT, port);
+                    flags |= CTA_FILTER_F_CTA_PROTO_DST_PORT;
+                }
             });
-            flags |= CTA_FILTER_F_CTA_PROTO_NUM | CTA_FILTER_F_CTA_PROTO_DST_PORT;
         });
         message.nest(CTA_FILTER, |filter| {
             for kind in [CTA_FILTER_ORIG_FLAGS, CTA_FILTER_REPLY_FLAGS] {
@@ -211,13 +219,11 @@ impl Pattern {
         let proto = Attributes::of(tuple.get(CTA_TUPLE_PROTO).unwrap_or_default());
         let address = |v4, v6| ip.get(if self.v4 { v4 } else { v6 }).and_then(read_ip);
         let port = proto.get(CTA_PROTO_DST_PORT).and_then(|value| value.first_chunk().copied());
-        let is_port = |(protocol, number): (Protocol, u16)| {
-            proto.get(CTA_PROTO_NUM).and_then(read_u8) == Some(protocol.number())
-                && port.map(u16::from_be_bytes) == Some(number)
-        };
-        self.from.is_none_or(|from| address(CTA_IP_V4_SRC, CTA_IP_V6_SRC) == Some(from))
+        let is_udp = proto.get(CTA_PROTO_NUM).and_then(read_u8) == Some(Protocol::Udp.number());
+        is_udp
+            && self.from.is_none_or(|from| address(CTA_IP_V4_SRC, CTA_IP_V6_SRC) == Some(from))
             && self.to.is_none_or(|to| address(CTA_IP_V4_DST, CTA_IP_V6_DST) == Some(to))
-            && self.port.is_none_or(is_port)
+            && self.port.is_none_or(|number| port.map(u16::from_be_bytes) == Some(number))
     }
 }
 
@@ -272,8 +278,8 @@ mod tests {
         let servers = ["[fd00::1]:53", "[fd00::2]:53", "[fd00::3]:53", "[fd00::4]:53", "[::1]:53"];
         let socket = tracked_flows(&servers);
         let ips = |texts: &[&str]| texts.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>();
-        forget_containers(&socket, &ips(&["fd00::2", "fd00::3"]), Direction::Reply).unwrap();
-        forget_containers(&socket, &ips(&["fd00::4"]), Direction::Reply).unwrap();
+        forget_containers(&socket, &ips(&["fd00::2", "fd00::3"])).unwrap();
+        forget_containers(&socket, &ips(&["fd00::4"])).unwrap();
         assert_eq!(left_to(&socket), ips(&["::1", "fd00::1"]));
         forget_mapped(&socket, &["udp 53 to [fd00::5]:53".parse().unwrap()]).unwrap();
         assert_eq!(left_to(&socket), ips(&["fd00::1"]));
@@ -301,7 +307,7 @@ mod tests {
             direction: Direction::Original,
             from: None,
             to: to.parse().ok(),
-            port: Some((Protocol::Udp, port)),
+            port: Some(port),
         };
         forget_one_by_one(&socket, &[pattern("127.0.0.1", 53)]).unwrap();
         assert_eq!(left(&socket), 2);
@@ -310,11 +316,9 @@ mod tests {
     }
 
     #[test]
-    fn all_of_a_containers_connections_are_forgotten() {
+    fn all_of_a_containers_flows_are_forgotten() {
         let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.3:53", "127.0.0.3:54"]);
-        forget_containers(&socket, &["127.0.0.3".parse().unwrap()], Direction::Reply).unwrap();
+        forget_containers(&socket, &["127.0.0.3".parse().unwrap()]).unwrap();
         assert_eq!(left(&socket), 1);
-        forget_containers(&socket, &["127.0.0.1".parse().unwrap()], Direction::Original).unwrap();
-        assert_eq!(left(&socket), 0);
     }
 }

@@ -22,7 +22,7 @@ use crate::leftovers::Whose;
 use crate::owner::Owner;
 use crate::reference;
 use crate::rules::{Kind, Rules};
-use crate::sweep::{Addresses, Forget};
+use crate::sweep::ForgetAll;
 use saved::Removal;
 use script::Script;
 pub(crate) use script::{HAIRPIN, HOSTPORTS, SHARED, chain, is_own};
@@ -91,16 +91,21 @@ impl Iptables {
         Ok(())
     }
 
-    /// Whether an attachment's rules are as they were installed.
+    /// Whether an attachment's rules are as they were installed. What waits is told: packets meet the rules of a newer
+    /// attachment first.
     ///
     /// # Errors
     /// What the tool says.
-    pub(crate) fn check(&self, owner: &Owner, rules: &Rules) -> Result<()> {
+    pub(crate) fn check(&self, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
+        let mut waiting = Vec::new();
         for (tools, script) in scripts(owner, rules)? {
             tool::restore(&tools.restore, &script.check())
                 .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?;
+            if rules.kind() == Kind::HostPorts {
+                waiting.extend(saved::before(&tool::save(&tools.save, "nat")?, &script.chain));
+            }
         }
-        Ok(())
+        Ok(waiting)
     }
 }
 
@@ -112,13 +117,12 @@ fn scripts(owner: &Owner, rules: &Rules) -> Result<Vec<(Tools, Script)>> {
 }
 
 /// Removes what is somebody's from the tables of the legacy variant, if the namespace has such tables. What
-/// the variant for nf_tables has is removed over netlink. None: there is nothing. Else the container's addresses, as far
-/// as the rules name them.
+/// the variant for nf_tables has is removed over netlink.
 ///
 /// # Errors
 /// What the tool says; the other family's rules are removed.
-pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -> Result<Option<Addresses>> {
-    let (mut failures, mut found) = (Failures::new(), None);
+pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind, forget: ForgetAll<'_>) -> Result<()> {
+    let mut failures = Failures::new();
     for v4 in [true, false] {
         if !may_be_in_legacy(v4, whose, kind) {
             continue;
@@ -128,11 +132,9 @@ pub(crate) fn remove_legacy(whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -
             continue;
         };
         let removed = remove(&tools, whose, kind, forget).context(|| "remove the rules of iptables-legacy");
-        if let Some(addresses) = failures.note(removed).flatten() {
-            found.get_or_insert_with(Addresses::new).extend(addresses);
-        }
+        failures.note(removed);
     }
-    failures.into_result().map(|()| found)
+    failures.into_result()
 }
 
 /// Whether the legacy variant has the reference's rules of an attachment.
@@ -179,26 +181,33 @@ fn warn_without_tools(v4: bool) {
     ));
 }
 
-fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind, forget: Forget<'_>) -> Result<Option<Addresses>> {
+fn remove(tools: &Tools, whose: &Whose<'_>, kind: Kind, forget: ForgetAll<'_>) -> Result<()> {
     let _lock = lock()?;
-    let (mut outcome, mut found) = (Ok(()), Addresses::new());
+    let mut outcome = Ok(());
     for _ in 0..TRIES {
         let mut saved = tool::save(&tools.save, "nat")?;
         if kind == Kind::HostPorts && saved.contains(HOSTPORTS) {
             saved += &tool::save(&tools.save, "mangle")?;
         }
-        let removal = Removal::of(&saved, whose, kind);
-        if removal.is_empty() {
-            return Ok(None);
-        }
-        found.extend(removal.addresses());
-        forget(&found);
-        outcome = tool::restore(&tools.restore, &removal.render());
+        outcome = apply(tools, &Removal::of(&saved, whose, kind), kind, forget);
         if !matches!(&outcome, Err(e) if !tool::is_hung(e)) {
             break;
         }
     }
-    outcome.map(|()| Some(found))
+    outcome
+}
+
+/// UDP flows are forgotten when no packet can begin one again, but before the chains go that tell whose they are.
+fn apply(tools: &Tools, removal: &Removal, kind: Kind, forget: ForgetAll<'_>) -> Result<()> {
+    if removal.is_empty() {
+        return Ok(());
+    }
+    if kind != Kind::HostPorts || removal.addresses().is_empty() && !removal.is_unnamed() {
+        return tool::restore(&tools.restore, &removal.whole());
+    }
+    tool::restore(&tools.restore, &removal.cut())?;
+    forget(removal.addresses(), removal.is_unnamed());
+    tool::restore(&tools.restore, &removal.rest())
 }
 
 /// Keeps other plugins from changing rules by iptables. A tool holds it until it ends, also if the plugin that started it is

@@ -165,7 +165,8 @@ impl Firewall {
         self.install(owner, rules, undo).map(|()| true)
     }
 
-    /// Whether an attachment's rules are as they were installed: by us, or by the reference.
+    /// Whether an attachment's rules are as they were installed: by us, or by the reference. That a host port leads elsewhere for
+    /// now, because a newer attachment asked for it as well, is a line in the log.
     ///
     /// # Errors
     /// Code 999, with what is missing.
@@ -178,7 +179,13 @@ impl Firewall {
         let is_elsewhere = own.is_err()
             && (reference::has(owner, rules).unwrap_or(false)
                 || self.may_fall_back(rules.kind()) && by_iptables());
-        if is_elsewhere { Ok(()) } else { own }
+        if is_elsewhere {
+            return Ok(());
+        }
+        for port in own? {
+            cni::warn(&format!("a host port of {owner} waits until a newer attachment is gone: {port}"));
+        }
+        Ok(())
     }
 
     /// What is installed of an attachment through nf_tables, for people: a line such as `map tcp 8080 to 10.1.0.5:80`

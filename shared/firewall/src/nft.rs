@@ -6,6 +6,7 @@
 //! as they still are its own.
 
 mod batch;
+mod claims;
 mod element;
 mod expr;
 mod foreign;
@@ -21,29 +22,38 @@ mod reference;
 mod retry;
 mod set;
 mod uapi;
+mod view;
 
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
-use cni::{Code, Error, Result};
+use cni::{Code, Error, Result, linger};
 use netlink::{Protocol, Refusal, Socket};
 use nix::errno::Errno;
 
 use crate::leftovers::Whose;
 use crate::owner::{Owner, network_prefix};
 use crate::rules::{Kind, Rules};
-use crate::sweep::{Addresses, Forget};
+use crate::sweep::{Addresses, Forget, ForgetAll};
 use batch::Batch;
+use claims::Queue;
 use element::{Element, RECORDS_MAX, Record};
+use foreign::Theirs;
 use install::{Change, mark_of, missing, own_rules};
-use installed::Installed;
-use layout::Layout;
+use installed::{Installed, Place, put_deletion};
+use layout::{Layout, Table};
 use retry::{Attempt, failure, plain, retry};
 use set::Set;
+use view::View;
 
 /// A socket to nf_tables.
 #[derive(Debug)]
 pub(crate) struct Nft {
     socket: Socket,
+    /// What records are counted through.
+    counter: OnceCell<Socket>,
+    has_deleted: Cell<bool>,
 }
 
 impl Nft {
@@ -52,7 +62,11 @@ impl Nft {
     /// # Errors
     /// If the kernel has none, or descriptors run out.
     pub(crate) fn open() -> Result<Self, Refusal> {
-        let this = Self { socket: Socket::open(Protocol::Netfilter)? };
+        let this = Self {
+            socket: Socket::open(Protocol::Netfilter)?,
+            counter: OnceCell::new(),
+            has_deleted: Cell::new(false),
+        };
         query::generation(&this.socket)?;
         Ok(this)
     }
@@ -65,6 +79,14 @@ impl Nft {
     /// The socket, which conntrack is spoken through as well.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
+    }
+
+    /// Leaves the closing of the sockets to another process, if there is anything to wait for.
+    pub(crate) fn leave(self) {
+        if self.has_deleted.get() {
+            let Self { socket, counter, .. } = self;
+            linger::leave(socket.into(), counter.into_inner().map(Into::into));
+        }
     }
 
     /// Installs an attachment's rules, in place of those that it may have.
@@ -107,11 +129,11 @@ impl Nft {
         lack.map_or(error.clone(), |lack| error.detail(lack)).with_code(Code::UnsupportedField)
     }
 
-    /// Whether an attachment's rules are as they were installed.
+    /// Whether an attachment's rules are as they were installed. What waits is told: a newer attachment has the port.
     ///
     /// # Errors
     /// What misses.
-    pub(crate) fn check(&self, owner: &Owner, rules: &Rules) -> Result<()> {
+    pub(crate) fn check(&self, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
         let (kind, records) = (rules.kind(), Record::all(rules));
         let failed = |r: Refusal| failure("check", owner, "read the ruleset", r);
         let layout = Layout::of(kind, &records, mark_of(rules));
@@ -119,27 +141,34 @@ impl Nft {
             let chain = rule.chain;
             return Err(drift(owner, format!("the rule \"{}\" of chain {chain} misses", rule.comment)));
         }
-        let found = installed(&self.socket, owner, kind).map_err(failed)?;
+        let view = View::new(&self.socket, kind.table(), 1);
+        let found = installed(&view, owner, kind).map_err(failed)?;
         if found.records != records {
             return Err(drift(
                 owner,
                 format!("the records of its {kind} are not those of the configuration"),
             ));
         }
-        for element in records.iter().flat_map(Record::elements) {
-            match query::comment_of(&self.socket, kind.table(), &element).map_err(failed)? {
-                Some(comment) if comment == found.label => {}
-                Some(other) => {
-                    return Err(drift(owner, format!("an element of {} is {other}'s", element.set.name)));
+        let mut waiting = Vec::new();
+        for record in &records {
+            for element in record.elements() {
+                match view.comment_of(&element).map_err(failed)? {
+                    Some(comment) if comment == found.place.label => {}
+                    Some(other) if Queue::read(&view, &element).map_err(failed)?.has(&found.place.label) => {
+                        waiting.push(format!("{other} has it now: {record}"));
+                    }
+                    Some(other) => {
+                        return Err(drift(owner, format!("an element of {} is {other}'s", element.set.name)));
+                    }
+                    None => return Err(drift(owner, format!("an element of {} misses", element.set.name))),
                 }
-                None => return Err(drift(owner, format!("an element of {} misses", element.set.name))),
             }
         }
         let own = own_rules(owner, rules).len();
-        if own > 0 && installed::own_rules(&self.socket, &found.label).map_err(failed)?.len() != own {
+        if own > 0 && installed::own_rules(&self.socket, &found.place.label).map_err(failed)?.len() != own {
             return Err(drift(owner, "a rule with its conditions misses".into()));
         }
-        Ok(())
+        Ok(waiting)
     }
 
     /// What is installed of an attachment, a line for each record.
@@ -150,7 +179,8 @@ impl Nft {
         let mut lines = Vec::new();
         for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
             let failed = |r: Refusal| failure("list", owner, "read the ruleset", r);
-            let found = installed(&self.socket, owner, kind).map_err(failed)?;
+            let view = View::new(&self.socket, kind.table(), 1);
+            let found = installed(&view, owner, kind).map_err(failed)?;
             lines.extend(found.records.iter().map(Record::to_string));
         }
         Ok(lines)
@@ -168,23 +198,13 @@ impl Nft {
         found.map_err(|r| failure("look for", owner, "read the ruleset", r))
     }
 
-    /// Removes an attachment's rules of a kind, and gives the container's addresses that they named.
+    /// Removes an attachment's rules of a kind.
     ///
     /// # Errors
     /// The kernel's refusal. That there are none is fine.
-    pub(crate) fn remove(&self, owner: &Owner, kind: Kind, forget: Forget<'_>) -> Result<Addresses> {
-        let mut held = Addresses::new();
-        retry(owner, "remove", |_| {
-            let generation = query::generation(&self.socket).map_err(plain)?;
-            let found = installed(&self.socket, owner, kind).map_err(plain)?;
-            if found.places == 0 {
-                return Ok(());
-            }
-            held.extend(found.addresses());
-            forget(&held);
-            delete(&self.socket, kind, &[found], generation)
-        })?;
-        Ok(held)
+    pub(crate) fn remove(&self, owner: &Owner, kind: Kind, forget: Forget<'_>) -> Result<()> {
+        let place = Place { label: owner.label(), digest: owner.digest(kind.as_str()) };
+        self.take_out(owner, kind, forget, || Ok(vec![place.clone()]))
     }
 
     /// Removes the rules of a kind of all attachments of a network but the valid ones.
@@ -197,30 +217,18 @@ impl Nft {
         kind: Kind,
         valid: &[Owner],
         forget: Forget<'_>,
-    ) -> Result<Addresses> {
+    ) -> Result<()> {
         let keep: BTreeSet<String> = valid.iter().map(Owner::label).collect();
         let (of_kind, prefix) = (format!("{kind} "), network_prefix(network));
-        let mut held = Addresses::new();
-        retry(network, "sweep", |_| {
-            let generation = query::generation(&self.socket).map_err(plain)?;
-            let set = Set::attachments();
-            let all = query::elements(&self.socket, kind.table(), &set.name).map_err(plain)?;
-            let mut stale = Vec::new();
-            for (key, comment) in &all {
-                let label = comment.strip_prefix(&of_kind).filter(|label| label.starts_with(&prefix));
-                let Some((label, digest)) = label.zip(Element::digest_of(key)) else { continue };
-                if !keep.contains(label) {
-                    stale.push(Installed::read(&self.socket, kind, label.to_owned(), digest).map_err(plain)?);
-                }
-            }
-            if stale.is_empty() {
-                return Ok(());
-            }
-            held.extend(stale.iter().flat_map(Installed::addresses));
-            forget(&held);
-            delete(&self.socket, kind, &stale, generation)
-        })?;
-        Ok(held)
+        self.take_out(network, kind, forget, || {
+            let all = query::elements(&self.socket, kind.table(), &Set::attachments().name)?;
+            let stale = all.iter().filter_map(|(key, comment)| {
+                let label = comment.strip_prefix(&of_kind)?;
+                let is_stale = label.starts_with(&prefix) && !keep.contains(label);
+                is_stale.then_some(Place { label: label.to_owned(), digest: Element::digest_of(key)? })
+            });
+            Ok(stale.collect())
+        })
     }
 
     /// Whether the reference's rules of an attachment are there, those of iptables-nft among them.
@@ -231,42 +239,115 @@ impl Nft {
         reference::has(&self.socket, whose, rules)
     }
 
-    /// Removes what iptables-nft, or the reference, installed. None: there is nothing. Else the container's addresses, as
-    /// far as the rules name them.
+    /// Removes what is at the places that are found, in one transaction; in several where others change the ruleset so often
+    /// that there is no time for all at once. UDP flows are forgotten when no packet can begin one again, but before the records
+    /// go: whoever is killed meanwhile leaves these to the next one.
+    fn take_out(
+        &self,
+        subject: impl Display,
+        kind: Kind,
+        forget: Forget<'_>,
+        find: impl Fn() -> Result<Vec<Place>, Refusal>,
+    ) -> Result<()> {
+        let mut limit = usize::MAX;
+        loop {
+            let (mut places, mut more, mut flows) = (Vec::new(), false, Addresses::new());
+            retry(&subject, "remove", |_| {
+                let generation = query::generation(&self.socket).map_err(plain)?;
+                places = find().map_err(plain)?;
+                more = places.len() > limit;
+                places.truncate(limit);
+                // For the next try, if this one is voided.
+                limit = places.len().div_ceil(2).max(1);
+                let stale = self.read(kind, &places).map_err(plain)?;
+                flows = stale.iter().flat_map(Installed::udp_targets).collect();
+                self.delete(kind, &stale, generation, flows.is_empty())
+            })?;
+            if !flows.is_empty() {
+                forget(&flows);
+                retry(&subject, "remove", |_| {
+                    let generation = query::generation(&self.socket).map_err(plain)?;
+                    let stale = self.read(kind, &places).map_err(plain)?;
+                    self.delete(kind, &stale, generation, true)
+                })?;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read(&self, kind: Kind, places: &[Place]) -> Result<Vec<Installed>, Refusal> {
+        let view = View::new(&self.socket, kind.table(), places.len());
+        let mut found = Vec::new();
+        for place in places {
+            let installed = Installed::read(&view, kind, place.clone())?;
+            found.extend((installed.places > 0).then_some(installed));
+        }
+        Ok(found)
+    }
+
+    /// One transaction that deletes what attachments still hold, with or without their records; the table too, if nothing of
+    /// others is in it.
+    fn delete(&self, kind: Kind, stale: &[Installed], generation: u32, records: bool) -> Attempt {
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let (mut batch, table) = (Batch::new(Some(generation)), kind.table());
+        let view = View::new(&self.socket, table, stale.len());
+        let mut gone = put_deletion(&view, stale, |_| false, &mut batch).map_err(plain)?;
+        if records {
+            stale.iter().for_each(|found| found.put_records(table, &mut batch));
+            gone += stale.iter().map(|found| found.places).sum::<usize>();
+            if self.count_up_to(table, gone + 1).map_err(plain)? == gone {
+                batch = Batch::new(Some(generation));
+                batch.delete_table(table);
+            }
+        }
+        self.has_deleted.set(true);
+        if batch.is_empty() { Ok(()) } else { batch.commit(&self.socket) }
+    }
+
+    /// How many records there are, or at least `enough`: not all are looked at. The answer's rest is left unread, so it has a
+    /// socket of its own; and that is kept, because closing one waits for whatever anybody has deleted.
+    fn count_up_to(&self, table: Table, enough: usize) -> Result<usize, Refusal> {
+        if self.counter.get().is_none() {
+            // A removal must not fail because descriptors ran out: all is read then.
+            if let Ok(socket) = Socket::open(Protocol::Netfilter) {
+                self.counter.set(socket).ok();
+            }
+        }
+        let set = &Set::attachments().name;
+        match self.counter.get() {
+            Some(counter) => query::count_up_to(counter, table, set, enough),
+            None => query::count_up_to(&self.socket, table, set, enough),
+        }
+    }
+
+    /// Removes what iptables-nft, or the reference, installed. UDP flows are forgotten as by [`Nft::remove`]; `forget` is also
+    /// told whether rules are the reference's, which name no addresses.
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(crate) fn remove_foreign(
-        &self,
-        whose: &Whose<'_>,
-        kind: Kind,
-        forget: Forget<'_>,
-    ) -> Result<Option<Addresses>> {
-        let mut found = None;
-        retry("other backends and the reference", "remove", |_| {
-            found = foreign::remove(&self.socket, whose, kind, forget)?;
+    pub(crate) fn remove_foreign(&self, whose: &Whose<'_>, kind: Kind, forget: ForgetAll<'_>) -> Result<()> {
+        let subject = "other backends and the reference";
+        let has_flows = |theirs: &Theirs| kind == Kind::HostPorts && theirs.has_flows();
+        let mut theirs = Theirs::default();
+        retry(subject, "remove", |_| {
+            theirs = foreign::remove(&self.socket, whose, kind, &Theirs::default(), has_flows)?;
+            self.has_deleted.set(self.has_deleted.get() || theirs.was_there);
             Ok(())
         })?;
-        Ok(found)
-    }
-}
-
-/// One transaction that deletes what attachments still hold; the table too, if nothing of others is in it.
-fn delete(socket: &Socket, kind: Kind, stale: &[Installed], generation: u32) -> Attempt {
-    let (mut batch, table) = (Batch::new(Some(generation)), kind.table());
-    let places: usize = stale.iter().map(|found| found.places).sum();
-    if query::count_up_to(socket, table, &Set::attachments().name, places + 1).map_err(plain)? == places {
-        batch.delete_table(table);
-    } else {
-        for found in stale {
-            found.put_deletion(socket, table, &mut batch).map_err(plain)?;
+        if !has_flows(&theirs) {
+            return Ok(());
         }
+        forget(&theirs.addresses, theirs.unnamed);
+        retry(subject, "remove", |_| foreign::remove(&self.socket, whose, kind, &theirs, |_| false).map(drop))
     }
-    batch.commit(socket)
 }
 
-fn installed(socket: &Socket, owner: &Owner, kind: Kind) -> Result<Installed, Refusal> {
-    Installed::read(socket, kind, owner.label(), owner.digest(kind.as_str()))
+fn installed(view: &View<'_>, owner: &Owner, kind: Kind) -> Result<Installed, Refusal> {
+    Installed::read(view, kind, Place { label: owner.label(), digest: owner.digest(kind.as_str()) })
 }
 
 fn drift(owner: &Owner, what: String) -> Error {

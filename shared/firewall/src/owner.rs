@@ -87,7 +87,7 @@ fn shown(text: &str, max: usize) -> String {
 }
 
 /// 75 bits of a SHA-512 over texts, none of which has a NUL in it.
-fn digest(texts: &[&str]) -> String {
+pub(crate) fn digest(texts: &[&str]) -> String {
     let hash = Sha512::digest(texts.join("\0"));
     hash.iter().take(15).map(|byte| char::from(DIGITS[usize::from(byte % 32)])).collect()
 }

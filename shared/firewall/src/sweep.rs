@@ -1,13 +1,12 @@
 //! The removal of rules, whichever backend installed them.
 
-use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
-use netlink::{Protocol, Refusal, Socket};
+use netlink::{Protocol, Socket};
 
-use crate::conntrack::{self, Direction};
+use crate::conntrack;
 use crate::iptables;
 use crate::leftovers::Whose;
 use crate::nft::Nft;
@@ -30,8 +29,11 @@ pub struct Sweep {
 /// Addresses of containers.
 pub(crate) type Addresses = BTreeSet<IpAddr>;
 
-/// Is told whose rules are just about to be removed.
+/// Forgets the UDP flows that led to addresses.
 pub(crate) type Forget<'a> = &'a dyn Fn(&Addresses);
+
+/// The same, and those that led to the addresses that the caller of the removal knows, if the rules named none.
+pub(crate) type ForgetAll<'a> = &'a dyn Fn(&Addresses, bool);
 
 impl Sweep {
     /// Begins, when the tools of plugins that were killed have ended. On a host without nf_tables there are only the legacy tables of iptables to look at.
@@ -45,13 +47,13 @@ impl Sweep {
     }
 
     /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
-    /// rules of iptables do not tell whose connections are to be forgotten.
+    /// rules of the reference do not tell whose UDP flows are to be forgotten.
     #[must_use]
     pub fn knowing(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { known: addresses.into_iter().collect(), ..self }
     }
 
-    /// Removes an attachment's rules of a kind, and forgets the connections that came by them.
+    /// Removes an attachment's rules of a kind, and forgets the UDP flows that came by them.
     ///
     /// # Errors
     /// What was refused; the rest is removed. That there are none is fine.
@@ -87,61 +89,53 @@ impl Sweep {
         self.sweep(&whose, kind, |nft, forget| nft.retain(network, kind, &valid, forget))
     }
 
+    /// Ends, and leaves the wait to a process that nobody waits for: for a plugin that deletes no links.
+    pub fn leave(self) {
+        if let Ok(Some(nft)) = self.nft {
+            nft.leave();
+        }
+    }
+
     fn sweep(
         &self,
         whose: &Whose<'_>,
         kind: Kind,
-        own: impl FnOnce(&Nft, Forget<'_>) -> Result<Addresses>,
+        own: impl FnOnce(&Nft, Forget<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut failures = Failures::new();
-        let mut addresses = Addresses::new();
-        // Packets that come before the rules go make new connections. Those to host ports would lead astray whoever sends
-        // there; masqueraded ones harm nobody until they expire, and to look for them takes 10 ms a family.
-        let again = Cell::new(kind == Kind::HostPorts);
-        // Who is killed after the removal leaves nothing that tells whose connections are left.
-        let forget = |addresses: &Addresses| again.set(self.forget(kind, addresses).is_err() || again.get());
+        let forget = |addresses: &Addresses| self.forget(addresses);
         // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
-        let with_known = |found: &Addresses| found.union(&self.known).copied().collect::<Addresses>();
-        let forget_known = |found: &Addresses| forget(&with_known(found));
+        let forget_all = |addresses: &Addresses, unnamed: bool| {
+            let known = self.known.iter().filter(|_| unnamed);
+            self.forget(&addresses.iter().chain(known).copied().collect());
+        };
         failures.note(self.settled.clone());
-        let mut foreign = Vec::new();
         if let Ok(Some(nft)) = &self.nft {
-            addresses.extend(failures.note(own(nft, &forget)).unwrap_or_default());
-            foreign.push(nft.remove_foreign(whose, kind, &forget_known));
+            failures.note(own(nft, &forget));
+            failures.note(nft.remove_foreign(whose, kind, &forget_all));
         }
         // There may be rules behind it.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
-        foreign.push(iptables::remove_legacy(whose, kind, &forget_known));
-        for removed in foreign {
-            addresses.extend(failures.note(removed).flatten().iter().flat_map(with_known));
-        }
-        if again.get() {
-            failures.note(self.forget(kind, &addresses));
-        }
+        failures.note(iptables::remove_legacy(whose, kind, &forget_all));
         failures.into_result()
     }
 
-    /// The container is gone, or its ports are: connections go with them. Those that it began are forgotten with its
-    /// masquerade, those that led to it with its host ports.
-    fn forget(&self, kind: Kind, addresses: &Addresses) -> Result<()> {
-        let direction = match kind {
-            Kind::Masquerade => Direction::Original,
-            Kind::HostPorts => Direction::Reply,
-            Kind::SpoofCheck => return Ok(()),
-        };
+    /// The container is gone, or its ports are: UDP flows that led to it go with them. It is no reason to keep rules that they
+    /// cannot be looked for: they end when nobody sends any more.
+    fn forget(&self, addresses: &Addresses) {
         if addresses.is_empty() {
-            return Ok(());
+            return;
         }
-        let whose = addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
-        let failed = |r: Refusal| r.during("forget the connections of", &whose);
-        let opened;
-        let socket = match &self.nft {
-            Ok(Some(nft)) => nft.socket(),
-            _ => {
-                opened = Socket::open(Protocol::Netfilter).map_err(failed)?;
-                &opened
-            }
+        let attempt = || match &self.nft {
+            Ok(Some(nft)) => conntrack::forget_containers(nft.socket(), addresses),
+            _ => Socket::open(Protocol::Netfilter)
+                .and_then(|socket| conntrack::forget_containers(&socket, addresses)),
         };
-        Ok(conntrack::forget_containers(socket, addresses, direction).map_err(failed)?)
+        // What fails for lack of memory may succeed a moment later.
+        if let Err(refusal) = attempt().or_else(|_| attempt()) {
+            let whose = addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+            let error = refusal.during("forget the UDP flows to", whose);
+            cni::warn(&format!("{error}: who sends to its host ports by UDP may go on reaching for it"));
+        }
     }
 }

@@ -80,6 +80,42 @@ fn what_is_flushed_is_repaired_and_what_is_there_is_not_doubled() {
 }
 
 #[test]
+fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
+    lab();
+    let ports = |n: usize| Rules::HostPorts(host_ports(&[&format!("10.1.0.{}/24", n + 5)], &["tcp 8080 80"]));
+    for (n, name) in ["first", "second", "third"].iter().enumerate() {
+        install(&iptables(), &owner("cbr0", name), &ports(n));
+    }
+    for (n, name) in ["first", "second", "third"].iter().enumerate() {
+        iptables().check(&owner("cbr0", name), &ports(n)).unwrap();
+    }
+    for (goes, then) in [("second", "third"), ("third", "first")] {
+        Sweep::start().remove(&owner("cbr0", goes), Kind::HostPorts).unwrap();
+        let first =
+            saved().lines().find(|line| line.starts_with("-A FERRULE-HOSTPORTS ")).unwrap().to_owned();
+        assert!(first.contains(&format!("\"cbr0/{then}/eth0\"")), "without {goes}: {first}");
+    }
+}
+
+/// A DEL or GC that is killed has cut the way to a chain, and not removed it yet.
+#[test]
+fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
+    let network = NetworkName::parse("cbr0").unwrap();
+    let ports = |last: u8| Rules::HostPorts(host_ports(&[&format!("10.1.0.{last}/24")], &["udp 53 53"]));
+    for by_gc in [true, false] {
+        lab();
+        install(&iptables(), &owner("cbr0", "goes"), &ports(5));
+        run("iptables -t nat -F FERRULE-HOSTPORTS");
+        if by_gc {
+            Sweep::start().retain(&network, Kind::HostPorts, &[]).unwrap();
+        } else {
+            Sweep::start().remove(&owner("cbr0", "goes"), Kind::HostPorts).unwrap();
+        }
+        assert_eq!(saved(), "", "by gc: {by_gc}");
+    }
+}
+
+#[test]
 fn gc_removes_what_is_not_valid_on_its_network_only() {
     lab();
     let rules = |last: u8| Rules::HostPorts(host_ports(&[&format!("10.1.0.{last}/24")], &["tcp 8080 80"]));

@@ -4,11 +4,14 @@
 
 mod common;
 
+use std::process::Command;
 use std::time::Instant;
 
 use cni::{IfName, NetworkName};
 use common::*;
 use firewall::{Backend, Conditions, Firewall, Kind, Mark, Rules, SpoofCheck, Sweep};
+use netlink::wire::{Attributes, Message, read_be32};
+use netlink::{Protocol, Socket};
 use netns::NetNs;
 
 fn nftables() -> Firewall {
@@ -23,6 +26,11 @@ fn masquerade_is_two_elements_and_a_record_for_an_address() {
     nftables().check(&owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24", "fd00::5/64"])).unwrap();
     Sweep::start().remove(&owner("cbr0", "c1"), Kind::Masquerade).unwrap();
     assert_eq!(ruleset(), "");
+}
+
+/// Changes the ruleset by nft(8), whose words have blanks in them.
+fn nft(change: &str) {
+    assert!(Command::new("nft").arg(change).status().unwrap().success(), "{change}");
 }
 
 #[test]
@@ -77,17 +85,100 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
     assert_eq!(ruleset(), "");
 }
 
+fn port_8080(address: &str) -> Rules {
+    Rules::HostPorts(host_ports(&[address], &["tcp 8080 80"]))
+}
+
+/// Who has port 8080, and where it leads to.
+fn holder() -> String {
+    let map = output("nft list map inet ferrule hostport4").stdout;
+    let map = String::from_utf8(map).unwrap();
+    let Some((_, rest)) = map.split_once("tcp . 8080 comment \"cbr0/") else { return String::new() };
+    rest.split(" }").next().unwrap().replace("/eth0\"", "")
+}
+
 #[test]
 fn a_newer_mapping_takes_the_port_and_the_older_ones_removal_leaves_it() {
     lab();
-    let ports = |address: &str| Rules::HostPorts(host_ports(&[address], &["tcp 8080 80"]));
-    install(&nftables(), &owner("cbr0", "old"), &ports("10.1.0.5/24"));
-    install(&nftables(), &owner("cbr0", "new"), &ports("10.1.0.6/24"));
-    assert!(nftables().check(&owner("cbr0", "old"), &ports("10.1.0.5/24")).is_err());
-    let map = run("nft list map inet ferrule hostport4");
-    assert!(map.contains("tcp . 8080 comment \"cbr0/new/eth0\" : 10.1.0.6 . 80"), "{map}");
+    install(&nftables(), &owner("cbr0", "old"), &port_8080("10.1.0.5/24"));
+    install(&nftables(), &owner("cbr0", "new"), &port_8080("10.1.0.6/24"));
+    nftables().check(&owner("cbr0", "old"), &port_8080("10.1.0.5/24")).unwrap();
+    assert_eq!(holder(), "new : 10.1.0.6 . 80");
     Sweep::start().remove(&owner("cbr0", "old"), Kind::HostPorts).unwrap();
-    nftables().check(&owner("cbr0", "new"), &ports("10.1.0.6/24")).unwrap();
+    nftables().check(&owner("cbr0", "new"), &port_8080("10.1.0.6/24")).unwrap();
+    Sweep::start().remove(&owner("cbr0", "new"), Kind::HostPorts).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
+    lab();
+    let names = ["first", "second", "third", "fourth"];
+    let ports = |n: usize| port_8080(&format!("10.1.0.{}/24", n + 5));
+    for (n, name) in names.iter().enumerate() {
+        install(&nftables(), &owner("cbr0", name), &ports(n));
+    }
+    for (goes, then) in [
+        ("third", "fourth : 10.1.0.8 . 80"),
+        ("fourth", "second : 10.1.0.6 . 80"),
+        ("second", "first : 10.1.0.5 . 80"),
+    ] {
+        Sweep::start().remove(&owner("cbr0", goes), Kind::HostPorts).unwrap();
+        assert_eq!(holder(), then, "without {goes}");
+    }
+    nftables().check(&owner("cbr0", "first"), &ports(0)).unwrap();
+    assert!(!ruleset().contains("waiting"), "{}", ruleset());
+    Sweep::start().remove(&owner("cbr0", "first"), Kind::HostPorts).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn an_add_repeated_by_one_that_waits_has_the_port_again_and_gives_back_what_it_no_longer_asks_for() {
+    lab();
+    install(&nftables(), &owner("cbr0", "one"), &port_8080("10.1.0.5/24"));
+    install(&nftables(), &owner("cbr0", "two"), &port_8080("10.1.0.6/24"));
+    install(&nftables(), &owner("cbr0", "one"), &port_8080("10.1.0.5/24"));
+    assert_eq!(holder(), "one : 10.1.0.5 . 80");
+    let other = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 9090 80"]));
+    install(&nftables(), &owner("cbr0", "one"), &other);
+    assert_eq!(holder(), "two : 10.1.0.6 . 80");
+    Sweep::start().remove(&owner("cbr0", "two"), Kind::HostPorts).unwrap();
+    Sweep::start().remove(&owner("cbr0", "one"), Kind::HostPorts).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn a_collection_returns_ports_to_what_is_valid_only() {
+    let network = NetworkName::parse("cbr0").unwrap();
+    for (valid, then) in
+        [("first", "first : 10.1.0.5 . 80"), ("third", "third : 10.1.0.7 . 80"), ("none", "")]
+    {
+        lab();
+        for (n, name) in ["first", "second", "third"].iter().enumerate() {
+            install(&nftables(), &owner("cbr0", name), &port_8080(&format!("10.1.0.{}/24", n + 5)));
+        }
+        Sweep::start().retain(&network, Kind::HostPorts, &[attachment(valid)]).unwrap();
+        assert_eq!(holder(), then);
+        Sweep::start().remove(&owner("cbr0", valid), Kind::HostPorts).unwrap();
+        assert_eq!(ruleset(), "");
+    }
+}
+
+/// Before claims were recorded, nobody knew who waits.
+#[test]
+fn rules_without_claims_are_removed_as_they_are() {
+    lab();
+    install(&nftables(), &owner("cbr0", "old"), &port_8080("10.1.0.5/24"));
+    install(&nftables(), &owner("cbr0", "new"), &port_8080("10.1.0.6/24"));
+    let ruleset_before = ruleset();
+    let claim = ruleset_before.lines().find(|line| line.contains("waiting cbr0/old/eth0")).unwrap();
+    let key = claim.trim().trim_start_matches("elements = {").split(" comment").next().unwrap();
+    nft(&format!("delete element inet ferrule attachments {{ {key} }}"));
+    assert!(nftables().check(&owner("cbr0", "old"), &port_8080("10.1.0.5/24")).is_err());
+    Sweep::start().remove(&owner("cbr0", "new"), Kind::HostPorts).unwrap();
+    assert_eq!(holder(), "");
+    Sweep::start().remove(&owner("cbr0", "old"), Kind::HostPorts).unwrap();
+    assert_eq!(ruleset(), "");
 }
 
 #[test]
@@ -241,6 +332,37 @@ fn what_the_references_nftables_backends_left_is_removed() {
     let network = NetworkName::parse("cbr0").unwrap();
     Sweep::start().retain(&network, Kind::Masquerade, &[attachment("c3")]).unwrap();
     assert!(!ruleset().contains("saddr 10.1.0.6"), "{}", ruleset());
+}
+
+#[test]
+fn hundreds_that_are_stale_go_in_one_transaction() {
+    lab();
+    let ports = |n: u32| {
+        let address = format!("10.1.{}.{}/16", n / 200, n % 200 + 2);
+        Rules::HostPorts(host_ports(&[&address], &[&format!("tcp {} 80", 1000 + n)]))
+    };
+    for n in 0..300 {
+        install(&nftables(), &owner("cbr0", &format!("c{n}")), &ports(n));
+    }
+    let before = generation();
+    let network = NetworkName::parse("cbr0").unwrap();
+    Sweep::start().retain(&network, Kind::HostPorts, &[attachment("c7")]).unwrap();
+    assert_eq!(generation(), before + 1);
+    nftables().check(&owner("cbr0", "c7"), &ports(7)).unwrap();
+    Sweep::start().retain(&network, Kind::HostPorts, &[]).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+/// The number of transactions so far (NFT_MSG_GETGEN, whose answer has it in NFTA_GEN_ID).
+fn generation() -> u32 {
+    let mut generation = None;
+    Socket::open(Protocol::Netfilter)
+        .unwrap()
+        .request(Message::new(10 << 8 | 16, 0, &[0; 4]), |_, payload| {
+            generation = Attributes::after(4, payload).get(1).and_then(read_be32);
+        })
+        .unwrap();
+    generation.unwrap()
 }
 
 #[test]

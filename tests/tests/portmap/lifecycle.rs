@@ -42,6 +42,58 @@ fn a_newer_mapping_wins_and_the_older_ones_del_leaves_it_alone() {
     });
 }
 
+/// Podman's `network connect` calls ADD for another network with the same mappings, and `network disconnect` its DEL.
+#[test]
+fn a_container_on_two_networks_keeps_its_host_port_when_it_leaves_either() {
+    beyond_reference!("newest-wins");
+    for leaves_first in [true, false] {
+        with_each_backend(|lab, keys| {
+            let (pod, far) = (lab.container("pod"), lab.machine("far"));
+            let networks = [network(lab, keys, web()), second_network(lab, keys, web())];
+            let first = networks[0].add(&pod, "eth0").ok_result();
+            let second = networks[1].add(&pod, "eth1").ok_result();
+            let _servers = [pod.serve_tcp("one", "10.1.2.2:80"), pod.serve_tcp("two", "10.9.0.2:80")];
+            let answers = || tcp_says(lab.host(), &at(HOST[0], 8080)).map(|answer| answer[..3].to_owned());
+            assert_eq!(answers().as_deref(), Some("two"));
+            let waits = networks[0].check(&pod, "eth0", &first);
+            waits.iter().for_each(Outcome::ok);
+            assert!(waits[1].stderr.contains("waits until a newer attachment is gone"), "{:?}", waits[1]);
+            assert!(waits[1].stderr.contains("second/pod/eth1 has it now"), "{:?}", waits[1]);
+            networks[1].check(&pod, "eth1", &second).iter().for_each(Outcome::ok);
+            if leaves_first {
+                networks[0].del(&pod, "eth0", &first).iter().for_each(Outcome::ok);
+                // The way out went with that network.
+                pod.sh("ip route add default via 10.9.0.1");
+                assert_eq!(answers().as_deref(), Some("two"));
+                networks[1].del(&pod, "eth1", &second).iter().for_each(Outcome::ok);
+            } else {
+                networks[1].del(&pod, "eth1", &second).iter().for_each(Outcome::ok);
+                assert_eq!(answers().as_deref(), Some("one"));
+                let has = networks[0].check(&pod, "eth0", &first);
+                has.iter().for_each(Outcome::ok);
+                assert_eq!(has[1].stderr, "");
+                networks[0].del(&pod, "eth0", &first).iter().for_each(Outcome::ok);
+            }
+            assert!(tcp_is_cut_off(&far, &at(HOST[0], 8080)));
+        });
+    }
+}
+
+#[test]
+fn a_collection_gives_the_port_back_to_who_is_left() {
+    beyond_reference!("newest-wins");
+    with_each_backend(|lab, keys| {
+        let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
+        let network = network(lab, keys, web());
+        network.add(&old, "eth0").ok_result();
+        network.add(&new, "eth0").ok_result();
+        let _servers = [old.serve_tcp("old", "10.1.2.2:80"), new.serve_tcp("new", "10.1.2.3:80")];
+        assert_eq!(tcp_says(&far, &at(HOST[0], 8080)).as_deref(), Some("new 198.51.100.2"));
+        lab.plugin("portmap").config(keys.clone()).gc(&[("old", "eth0")]).ok();
+        assert_eq!(tcp_says(&far, &at(HOST[0], 8080)).as_deref(), Some("old 198.51.100.2"));
+    });
+}
+
 #[test]
 fn beside_a_firewall_that_drops_the_mapped_ports_work_as_far_as_it_lets_them() {
     let iptables = "iptables -P FORWARD DROP
@@ -178,7 +230,7 @@ fn gc_takes_the_host_ports_of_containers_that_are_no_more() {
 }
 
 #[test]
-fn check_sees_a_mapping_that_another_container_has_taken_over() {
+fn check_tells_of_a_mapping_that_a_newer_container_has_as_well() {
     beyond_reference!("newest-wins");
     let lab = Lab::new();
     let [stale, fresh] = ["stale", "fresh"].map(|id| lab.container(id));
@@ -186,7 +238,9 @@ fn check_sees_a_mapping_that_another_container_has_taken_over() {
     let prev = call.add().ok_result();
     call.check(&prev).ok();
     portmap(&lab, &fresh, 3).add().ok_result();
-    call.check(&prev).refused(999, "net/stale/eth0");
+    let waits = call.check(&prev);
+    waits.ok();
+    assert!(waits.stderr.contains("net/fresh/eth0 has it now: map tcp 8080"), "{waits:?}");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A UDP client goes on sending from the same port: it must find whoever is there now.
 
+use std::fs;
 use std::net::UdpSocket;
 use std::time::Duration;
 
@@ -85,5 +86,45 @@ fn a_udp_client_finds_the_host_again_after_del() {
         lab.plugin("portmap").config(json!({"prevResult": result})).on(&pod).del().ok();
         let _host = lab.host().serve_udp("host", &at(HOST[0], 5353));
         assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("host"));
+    });
+}
+
+/// Runs a DEL, and has the kernel refuse every one of its requests about connections, as it does where that takes more
+/// than the plugin is permitted, or there is no such module.
+fn del_without_conntrack(call: &Call, lab: &Lab, error: &str) -> Outcome {
+    let log = lab.dir().join("requests").display().to_string();
+    let strace = |expression: &str| {
+        let words = ["strace", "-qq", "-e", expression, "-e", "signal=none", "-o", &log];
+        call.clone().under(&words.map(str::to_owned)).del()
+    };
+    call.add().ok_result();
+    strace("trace=sendto").ok();
+    let requests = fs::read_to_string(&log).unwrap();
+    let about_connections = requests.lines().enumerate().filter(|(_, line)| line.contains("CTNETLINK"));
+    let (first, last) =
+        about_connections.fold((usize::MAX, 0), |(first, last), (n, _)| (first.min(n), last.max(n)));
+    assert!(first <= last, "no request is about connections: {requests}");
+    call.add().ok_result();
+    // Each of them is tried twice.
+    let outcome = strace(&format!("inject=sendto:error={error}:when={}..{}", first + 1, first + 2));
+    let refused = fs::read_to_string(&log).unwrap();
+    assert_eq!(refused.matches("(INJECTED)").count(), 2, "{refused}");
+    outcome
+}
+
+#[test]
+fn a_del_that_may_not_look_at_connections_removes_the_rules_and_says_so() {
+    beyond_reference!("conntrack-on-del");
+    with_each_backend(|lab, keys| {
+        let pod = lab.container("pod");
+        let call = portmap(lab, &pod, 2).config(keys.clone()).config(mapped(json!([port("udp", 5353, 53)])));
+        portmap(lab, &lab.container("other"), 3).config(keys.clone()).add().ok_result();
+        let before = lab.host().ruleset();
+        for error in ["EPERM", "ENOBUFS", "EOPNOTSUPP"] {
+            let outcome = del_without_conntrack(&call, lab, error);
+            outcome.ok();
+            assert!(outcome.stderr.contains("warning: forget the UDP flows to"), "{outcome:?}");
+            assert_eq!(lab.host().ruleset(), before, "{error}");
+        }
     });
 }

@@ -7,3 +7,4 @@ mod leases;
 mod privileges;
 mod races;
 mod resources;
+mod storm;

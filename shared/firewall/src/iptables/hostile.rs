@@ -24,7 +24,7 @@ pub(crate) fn rules(owner: &Owner, rules: &Rules, saved: &str) {
         [Whose::Of(owner), Whose::Stale { network, valid: &[] }, Whose::Stale { network, valid: &valid }]
     {
         let removal = Removal::of(saved, &whose, rules.kind());
-        removal.render().lines().for_each(|line| order(line, saved));
+        removal.whole().lines().for_each(|line| order(line, saved));
     }
 }
 

@@ -1,13 +1,18 @@
 //! What iptables-save(8) lists.
 
-use super::script::{HAIRPIN, HOSTPORTS, Line, SHARED};
+use super::script::{HAIRPIN, HOSTPORTS, Line, SHARED, is_own};
 use crate::leftovers::{Whose, parents};
 use crate::rules::Kind;
 use crate::sweep::Addresses;
 
 /// Whether a chain is listed.
 pub(super) fn has_chain(saved: &str, chain: &str) -> bool {
-    saved.lines().any(|line| line.strip_prefix(':').and_then(|rest| rest.split(' ').next()) == Some(chain))
+    chains(saved).any(|listed| listed == chain)
+}
+
+/// The chains that are listed.
+fn chains(saved: &str) -> impl Iterator<Item = &str> {
+    saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
 }
 
 /// Whether a shared rule is listed: it is known by its chain and its comment, for each version of the tool
@@ -63,16 +68,40 @@ fn comment(rule: &str) -> String {
     text
 }
 
+/// The host ports that an attachment's chain is for, but that packets go elsewhere for before.
+pub(super) fn before(saved: &str, chain: &str) -> Vec<String> {
+    let (mut taken, mut waiting) = (Vec::new(), Vec::new());
+    for rule in rules(saved, "nat").filter(|rule| chain_of(rule) == HOSTPORTS) {
+        for port in ports(rule) {
+            if target(rule) != chain {
+                taken.push((port, comment(rule)));
+            } else if let Some((port, holder)) = taken.iter().find(|(other, _)| *other == port) {
+                waiting.push(format!("{holder} has it now: {} {}", port.0, port.1));
+            }
+        }
+    }
+    waiting
+}
+
+/// The protocol and each of the ports that a rule is for.
+fn ports(rule: &str) -> impl Iterator<Item = (&str, &str)> {
+    let word_after = |name: &str| rule.split_once(name).and_then(|(_, rest)| rest.split(' ').next());
+    let protocol = word_after(" -p ").unwrap_or_default();
+    word_after(" --dports ").unwrap_or_default().split(',').map(move |port| (protocol, port))
+}
+
 /// What removes attachments' chains, and the rules that jump there.
 #[derive(Debug, Default)]
 pub(super) struct Removal {
-    /// Rules of the table nat that go.
+    /// Rules of the table nat that lead packets to the chains that go.
+    jumps: Vec<String>,
+    /// Other rules of the table nat that go.
     rules: Vec<String>,
     /// Chains of it that go.
     chains: Vec<String>,
     /// Rules of the table mangle that go.
     mangle: Vec<String>,
-    /// The containers' addresses, as far as our own rules name them.
+    /// The containers' addresses that UDP goes to, as far as our own rules name them.
     addresses: Addresses,
 }
 
@@ -91,16 +120,26 @@ impl Removal {
             this.chains.iter().any(|chain| chain == target(rule)) || whose.has_jump(&comment(rule))
         });
         for rule in &gone {
-            this.rules.push(deletion(rule));
+            this.jumps.push(deletion(rule));
             if !this.chains.iter().any(|chain| chain == target(rule)) {
                 this.chains.push(target(rule).to_owned());
             }
         }
+        if kind == Kind::HostPorts && matches!(whose, Whose::Stale { .. }) {
+            // To where nothing leads: whoever was killed before removed the rest.
+            let is_left = |chain: &str| left.iter().any(|rule| target(rule) == chain);
+            let own = chains(saved).filter(|chain| is_own(kind, chain) && !is_left(chain));
+            let own: Vec<String> =
+                own.filter(|c| !this.chains.iter().any(|o| o == c)).map(str::to_owned).collect();
+            this.chains.extend(own);
+        }
         let in_ours = |rules: &[&str]| rules.iter().any(|rule| chain_of(rule) == HOSTPORTS);
         let inside =
             rules(saved, "nat").filter(|rule| this.chains.iter().any(|chain| chain == chain_of(rule)));
-        this.addresses = inside.filter_map(|rule| comment(rule).parse().ok()).collect();
-        if in_ours(&gone) && !in_ours(&left) {
+        let udp = inside.filter(|rule| rule.contains(" -p udp "));
+        this.addresses = udp.filter_map(|rule| comment(rule).parse().ok()).collect();
+        let is_own = this.chains.iter().any(|chain| is_own(Kind::HostPorts, chain));
+        if is_own && !in_ours(&left) {
             this.add_shared(saved);
         }
         this
@@ -117,29 +156,45 @@ impl Removal {
 
     /// Whether there is nothing to remove.
     pub(super) fn is_empty(&self) -> bool {
-        self.rules.is_empty() && self.chains.is_empty()
+        self.jumps.is_empty() && self.chains.is_empty()
     }
 
-    /// Whose connections are to be forgotten.
+    /// Whose UDP flows are to be forgotten.
     pub(super) fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// The script for iptables-restore.
-    pub(super) fn render(&self) -> String {
-        let mut text = String::from("*nat\n");
-        self.rules.iter().for_each(|rule| text.extend([rule, "\n"]));
+    /// Whether chains are the reference's, which name no addresses.
+    pub(super) fn is_unnamed(&self) -> bool {
+        self.chains.iter().any(|chain| chain.starts_with("CNI-"))
+    }
+
+    /// The script for iptables-restore after which no packet comes to the chains any more.
+    pub(super) fn cut(&self) -> String {
+        format!("*nat\n{}COMMIT\n", lines(&self.jumps))
+    }
+
+    /// The script for the rest.
+    pub(super) fn rest(&self) -> String {
+        let mut text = format!("*nat\n{}", lines(&self.rules));
         for verb in ["-F ", "-X "] {
             self.chains.iter().for_each(|chain| text.extend([verb, chain, "\n"]));
         }
         text.push_str("COMMIT\n");
         if !self.mangle.is_empty() {
-            text.push_str("*mangle\n");
-            self.mangle.iter().for_each(|rule| text.extend([rule, "\n"]));
-            text.push_str("COMMIT\n");
+            text.extend(["*mangle\n", &lines(&self.mangle), "COMMIT\n"]);
         }
         text
     }
+
+    /// Both in one.
+    pub(super) fn whole(&self) -> String {
+        self.rest().replacen("*nat\n", &format!("*nat\n{}", lines(&self.jumps)), 1)
+    }
+}
+
+fn lines(rules: &[String]) -> String {
+    rules.iter().map(|rule| format!("{rule}\n")).collect()
 }
 
 fn deletion(rule: &str) -> String {
@@ -159,14 +214,15 @@ mod tests {
     }
 
     #[test]
-    fn the_containers_addresses_are_in_the_comments_of_its_own_chain() {
+    fn the_containers_addresses_are_in_the_comments_of_its_own_chains_rules_for_udp() {
         let owner = crate::owner::tests::owner("net", "c", "eth0");
-        let chain = crate::iptables::chain(&owner, Kind::Masquerade);
+        let chain = crate::iptables::chain(&owner, Kind::HostPorts);
         let saved = format!(
-            "*nat\n:{chain} - [0:0]\n:X - [0:0]\n-A {chain} -s fd00::5/128 -m comment --comment \"fd00::5\" -j RETURN\n\
-             -A X -m comment --comment 10.0.0.9 -j RETURN\nCOMMIT\n"
+            "*nat\n:{chain} - [0:0]\n:X - [0:0]\n-A {chain} -p udp -m comment --comment \"fd00::5\" -j DNAT\n\
+             -A {chain} -p tcp -m comment --comment fd00::6 -j DNAT\n\
+             -A X -p udp -m comment --comment 10.0.0.9 -j RETURN\nCOMMIT\n"
         );
-        let removal = Removal::of(&saved, &Whose::Of(&owner), Kind::Masquerade);
+        let removal = Removal::of(&saved, &Whose::Of(&owner), Kind::HostPorts);
         assert_eq!(removal.addresses(), &Addresses::from(["fd00::5".parse().unwrap()]));
     }
 

@@ -5,10 +5,13 @@ use std::cell::Cell;
 use netlink::{Refusal, Socket};
 
 use super::batch::Batch;
+use super::claims::Queue;
 use super::element::{Element, Record};
-use super::installed::{Installed, unique};
+use super::installed::{Installed, Place, put_deletion, unique};
 use super::layout::{self, Layout, Table};
 use super::retry::{Attempt, plain};
+use super::set::Set;
+use super::view::View;
 use super::{own, probe, query};
 use crate::owner::Owner;
 use crate::rules::{Mark, Rules};
@@ -72,22 +75,37 @@ impl<'a> Change<'a> {
         own_rules(self.owner, self.rules).iter().for_each(|rule| batch.add_rule(table, rule));
     }
 
-    /// Deletes what this attachment has already, and what others have under a key that it needs.
+    /// Deletes what this attachment has already, and what others have under a key that it needs. Whoever has a host port that
+    /// it needs waits for it from now on.
     fn put_replacement(&self, batch: &mut Batch) -> Result<(), Refusal> {
-        let kind = self.rules.kind();
-        let earlier =
-            Installed::read(self.socket, kind, self.owner.label(), self.owner.digest(kind.as_str()))?;
-        if earlier.places > 0 {
-            earlier.put_deletion(self.socket, kind.table(), batch)?;
-        }
-        for element in unique(self.records) {
-            let holder = query::comment_of(self.socket, kind.table(), &element)?;
-            let is_deleted = |label: &str| label == earlier.label && earlier.has(&element);
-            if holder.is_some_and(|label| !is_deleted(&label)) {
-                batch.delete_element(kind.table(), &element);
+        let (kind, table) = (self.rules.kind(), self.rules.kind().table());
+        let view = View::new(self.socket, table, 1);
+        let digest = self.owner.digest(kind.as_str());
+        let earlier = Installed::read(&view, kind, Place { label: self.label.clone(), digest })?;
+        let wanted = unique(self.records);
+        let again = |element: &Element| wanted.iter().any(|w| w.set == element.set && w.key == element.key);
+        put_deletion(&view, std::slice::from_ref(&earlier), again, batch)?;
+        earlier.put_records(table, batch);
+        for element in &wanted {
+            let Some(holder) = view.comment_of(element)? else { continue };
+            batch.delete_element(table, element);
+            let mut queue = Queue::read(&view, element)?;
+            queue.remove(&self.label);
+            if holder != self.label && element.set.is_of_host_ports() {
+                queue.extend(self.claim_of(holder)?);
             }
+            queue.put(&view, batch);
         }
         Ok(())
+    }
+
+    /// The claim of an attachment of which only the label is known. None: it has no records.
+    fn claim_of(&self, label: String) -> Result<Option<Place>, Refusal> {
+        let kind = self.rules.kind();
+        let (first, set) = (format!("{kind} {label}"), Set::attachments());
+        let all = query::elements(self.socket, kind.table(), &set.name)?;
+        let place = all.into_iter().find(|(_, comment)| *comment == first);
+        Ok(place.and_then(|(key, _)| Some(Place { digest: Element::digest_of(&key)?, label })))
     }
 }
 

@@ -6,72 +6,101 @@ use std::net::IpAddr;
 use netlink::{Refusal, Socket};
 
 use super::batch::Batch;
+use super::claims::Queue;
 use super::element::{Element, Record};
 use super::layout::{self, HOSTPORTS, Table};
 use super::query;
-use crate::rules::Kind;
+use super::view::View;
+use crate::rules::{Kind, Protocol};
+
+/// Where an attachment's records of a kind are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// What its elements are commented with.
+    pub(super) label: String,
+    /// What its records are under.
+    pub(super) digest: String,
+}
 
 /// What is in the ruleset of an attachment, by kind.
 #[derive(Debug)]
 pub(super) struct Installed {
-    /// What its elements are commented with.
-    pub(super) label: String,
-    pub(super) digest: String,
+    pub(super) place: Place,
     pub(super) records: Vec<Record>,
     /// How many places in the set of records are taken, the label's included.
     pub(super) places: usize,
 }
 
 impl Installed {
-    pub(super) fn read(socket: &Socket, kind: Kind, label: String, digest: String) -> Result<Self, Refusal> {
-        let mut found = Self { label, digest, records: Vec::new(), places: 0 };
+    pub(super) fn read(view: &View<'_>, kind: Kind, place: Place) -> Result<Self, Refusal> {
+        let mut found = Self { place, records: Vec::new(), places: 0 };
         for index in 0..=u16::MAX {
-            let place = Element::record(&found.digest, index);
-            let Some(comment) = query::comment_of(socket, kind.table(), &place)? else { break };
+            let Some(comment) = view.comment_of(&Element::record(&found.place.digest, index))? else { break };
+            if index == 0 && comment != format!("{kind} {}", found.place.label) {
+                break;
+            }
             found.places += 1;
             found.records.extend(comment.parse());
         }
         Ok(found)
     }
 
-    pub(super) fn has(&self, element: &Element) -> bool {
-        let same = |other: Element| other.set == element.set && other.key == element.key;
-        self.records.iter().flat_map(Record::elements).any(same)
+    /// The container's addresses that UDP flows are redirected to.
+    pub(super) fn udp_targets(&self) -> impl Iterator<Item = IpAddr> {
+        self.records.iter().filter_map(|record| match record {
+            Record::Forward(forward) | Record::OwnRule(forward) if forward.protocol == Protocol::Udp => {
+                Some(forward.to.ip())
+            }
+            _ => None,
+        })
     }
 
-    /// The container's addresses.
-    pub(super) fn addresses(&self) -> Vec<IpAddr> {
-        let address = |record: &Record| match record {
-            Record::Masquerade(address) => Some(address.ip()),
-            Record::Forward(forward) | Record::OwnRule(forward) => Some(forward.to.ip()),
-            Record::Hairpin { .. } | Record::Port(..) => None,
-        };
-        let addresses: BTreeSet<IpAddr> = self.records.iter().filter_map(address).collect();
-        addresses.into_iter().collect()
-    }
-
-    /// Puts the deletion of what still is the attachment's into a batch.
-    pub(super) fn put_deletion(
-        &self,
-        socket: &Socket,
-        table: Table,
-        batch: &mut Batch,
-    ) -> Result<(), Refusal> {
-        for element in unique(&self.records) {
-            if query::comment_of(socket, table, &element)?.as_ref() == Some(&self.label) {
-                batch.delete_element(table, &element);
-            }
-        }
-        if self.records.iter().any(|record| matches!(record, Record::OwnRule(_))) {
-            for handle in own_rules(socket, &self.label)? {
-                batch.delete_rule(table, HOSTPORTS.name, handle);
-            }
-        }
+    /// Puts the deletion of its records into a batch.
+    pub(super) fn put_records(&self, table: Table, batch: &mut Batch) {
         for index in 0..self.places {
-            batch.delete_element(table, &Element::record(&self.digest, index as u16));
+            batch.delete_element(table, &Element::record(&self.place.digest, index as u16));
         }
-        Ok(())
     }
+}
+
+/// Puts the deletion of what still is theirs into a batch, all but the records, and hands host ports on to those that wait
+/// for them. `keep` says which elements are not to be looked at. How many claims that were recorded are so no longer.
+pub(super) fn put_deletion(
+    view: &View<'_>,
+    stale: &[Installed],
+    keep: impl Fn(&Element) -> bool,
+    batch: &mut Batch,
+) -> Result<usize, Refusal> {
+    let mut gone = 0;
+    let labels: BTreeSet<&str> = stale.iter().map(|found| found.place.label.as_str()).collect();
+    for element in unique(stale.iter().flat_map(|found| &found.records)) {
+        if keep(&element) {
+            continue;
+        }
+        let holder = view.comment_of(&element)?;
+        let is_theirs = holder.as_deref().is_some_and(|label| labels.contains(label));
+        if is_theirs {
+            batch.delete_element(view.table, &element);
+        }
+        let mut queue = Queue::read(view, &element)?;
+        if queue.is_empty() {
+            continue;
+        }
+        labels.iter().for_each(|label| queue.remove(label));
+        let is_free = is_theirs || holder.is_none();
+        if let Some((next, element)) = if is_free { queue.pop(view, &element)? } else { None } {
+            batch.add_element(view.table, &element, &next.label);
+        }
+        gone += queue.put(view, batch);
+    }
+    if stale.iter().flat_map(|found| &found.records).any(|record| matches!(record, Record::OwnRule(_))) {
+        for rule in query::rules(view.socket, layout::INET, HOSTPORTS.name)? {
+            if labels.contains(rule.comment.as_str()) {
+                batch.delete_rule(view.table, HOSTPORTS.name, rule.handle);
+            }
+        }
+    }
+    Ok(gone)
 }
 
 /// The handles of the rules that are an attachment's own.
@@ -81,10 +110,10 @@ pub(super) fn own_rules(socket: &Socket, label: &str) -> Result<Vec<u64>, Refusa
 }
 
 /// The elements of records, each once: of two mappings of the same port the last one counts.
-pub(super) fn unique(records: &[Record]) -> Vec<Element> {
+pub(super) fn unique<'a>(records: impl IntoIterator<Item = &'a Record>) -> Vec<Element> {
     let mut elements: Vec<Element> = Vec::new();
     let mut places = BTreeMap::new();
-    for element in records.iter().flat_map(Record::elements) {
+    for element in records.into_iter().flat_map(Record::elements) {
         let place = places.entry((element.set.name.clone(), element.key.clone())).or_insert(elements.len());
         if *place == elements.len() {
             elements.push(element);

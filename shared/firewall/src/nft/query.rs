@@ -1,7 +1,7 @@
 //! What is in the ruleset.
 
 use netlink::wire::{Attributes, Message, read_be32, read_be64, read_str};
-use netlink::{Protocol, Refusal, Socket};
+use netlink::{Refusal, Socket};
 use nix::errno::Errno;
 
 use super::batch::{comment, element_message, message};
@@ -27,6 +27,17 @@ pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bo
     get.put_str(NFTA_CHAIN_TABLE, table.name);
     get.put_str(NFTA_CHAIN_NAME, chain);
     found(socket.request(get, |_, _| {}))
+}
+
+/// The names of a table's chains; none if there is no such table.
+pub(super) fn chains(socket: &Socket, table: Table) -> Result<Vec<String>, Refusal> {
+    let parse = |_, payload: &[u8]| {
+        let chain = Attributes::after(HEADER, payload);
+        let is_here = chain.get(NFTA_CHAIN_TABLE).and_then(read_str) == Some(table.name);
+        chain.get(NFTA_CHAIN_NAME).and_then(read_str).filter(|_| is_here).map(str::to_owned)
+    };
+    // The kernel lists those of all tables of a family.
+    socket.dump(message(NFT_MSG_GETCHAIN, 0, table.family), parse)
 }
 
 fn found(outcome: Result<(), Refusal>) -> Result<bool, Refusal> {
@@ -112,12 +123,7 @@ pub(super) fn elements(socket: &Socket, table: Table, set: &str) -> Result<Vec<(
 /// How many elements a set has, or at least `enough`: so many are looked at, and not all.
 pub(super) fn count_up_to(socket: &Socket, table: Table, set: &str, enough: usize) -> Result<usize, Refusal> {
     let parse = |_, payload: &[u8]| Some(listed(payload).count());
-    let counts = match Socket::open(Protocol::Netfilter) {
-        // A socket of its own: what it does not read of the answer goes with it.
-        Ok(own) => own.dump_until(all(table, set), parse, |counts| counts.iter().sum::<usize>() >= enough),
-        // A removal must not fail because descriptors ran out: all is read then.
-        Err(_) => socket.dump(all(table, set), parse),
-    };
+    let counts = socket.dump_until(all(table, set), parse, |counts| counts.iter().sum::<usize>() >= enough);
     Ok(counts?.iter().sum())
 }
 

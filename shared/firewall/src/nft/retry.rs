@@ -1,14 +1,19 @@
 //! Trying again when other writers come between.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::process;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
-use cni::{Error, Result};
+use cni::{Code, Error, Result};
 use netlink::Refusal;
 use nix::errno::Errno;
 
 /// How long to try again because other writers change the ruleset.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The longest pause before another try. Others need less for a change.
+const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
 /// How often to try again because something was not found, or was found, against expectation.
 const TRIES: u32 = 32;
@@ -23,7 +28,7 @@ pub(super) fn retry(
     verb: &str,
     mut attempt: impl FnMut(bool) -> Attempt,
 ) -> Result<()> {
-    let (deadline, mut replace) = (Instant::now() + PATIENCE, false);
+    let (deadline, mut replace, mut voided) = (Instant::now() + PATIENCE, false, 0);
     for tries in 1.. {
         let (step, refusal) = match attempt(replace) {
             Ok(()) => return Ok(()),
@@ -33,7 +38,10 @@ pub(super) fn retry(
             // A key is taken, with the same value or with another.
             Some(Errno::EEXIST | Errno::EBUSY) if !replace => replace = true,
             // Another writer came between: the generation is not the one that was read.
-            Some(Errno::ERESTART | Errno::EAGAIN) if Instant::now() < deadline => {}
+            Some(Errno::ERESTART | Errno::EAGAIN) if Instant::now() < deadline => {
+                thread::sleep(pause(voided));
+                voided += 1;
+            }
             // The same, or the kernel lacks an expression: it says ENOENT to that as well.
             Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY) if tries < TRIES => {}
             _ => {
@@ -44,12 +52,28 @@ pub(super) fn retry(
     Ok(())
 }
 
+/// How long to leave the ruleset to others after so many voided tries: up to twice as long each time, and a part of that
+/// by chance, so that those who were voided by each other do not meet again.
+fn pause(voided: u32) -> Duration {
+    let longest = Duration::from_micros(500 << voided.min(8)).min(LONGEST_PAUSE);
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let chance = now.subsec_nanos().wrapping_mul(process::id()) >> 16 & 0xff;
+    if voided == 0 { Duration::ZERO } else { longest * chance / 0xff }
+}
+
 /// A refusal outside of a batch.
 pub(super) fn plain(refusal: Refusal) -> (String, Refusal) {
     ("read the ruleset".into(), refusal)
 }
 
 pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: Refusal) -> Error {
+    if matches!(refusal.errno(), Some(Errno::ERESTART | Errno::EAGAIN)) {
+        let text = format!("{verb} the rules of {subject}: others changed the ruleset at every try");
+        return Error::new(Code::TryAgainLater, text).detail(format!(
+            "`nft monitor` shows who does; it was tried for {} seconds",
+            PATIENCE.as_secs()
+        ));
+    }
     let lacking = matches!(refusal.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT));
     let error =
         Error::from(refusal.during("nf_tables:", step)).context(format!("{verb} the rules of {subject}"));

@@ -80,6 +80,11 @@ impl Set {
         Self::new(name, &[ip_addr(v4), INET_PROTO, INET_SERVICE], &[ip_addr(v4), INET_SERVICE])
     }
 
+    /// Whether its keys are ports of this host.
+    pub(super) fn is_of_host_ports(&self) -> bool {
+        self.name.starts_with("hostport") || self.name.starts_with("hostip")
+    }
+
     /// The bridge ports that are watched.
     pub(super) fn ports() -> Self {
         Self::new("ports", &[IFNAME], &[])

@@ -54,6 +54,8 @@ pub struct Socket {
     sequence: Cell<u32>,
     /// Our address, from the first subscription on: until then nothing arrives but answers.
     port: Cell<Option<u32>>,
+    /// The dump whose answer was not read to its end.
+    unread: Cell<Option<u32>>,
     buffer: RefCell<Vec<u8>>,
 }
 
@@ -69,8 +71,13 @@ impl Socket {
             Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
         };
         let fd = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, number)?;
-        let this =
-            Self { fd, sequence: Cell::new(0), port: Cell::new(None), buffer: RefCell::new(vec![0; BUFFER]) };
+        let this = Self {
+            fd,
+            sequence: Cell::new(0),
+            port: Cell::new(None),
+            unread: Cell::new(None),
+            buffer: RefCell::new(vec![0; BUFFER]),
+        };
         this.set(NETLINK_CAP_ACK, 1)?;
         this.set(NETLINK_EXT_ACK, 1)?;
         if protocol == Protocol::Route {
@@ -86,7 +93,7 @@ impl Socket {
     /// The kernel's refusal.
     pub fn request(&self, mut message: Message, mut reply: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
         message.add_flags(NLM_F_ACK);
-        let sequence = self.next_sequence();
+        let sequence = self.begin().map_err(Refusal::unanswered)?;
         self.send_message(&mut message, sequence).map_err(Refusal::unanswered)?;
         let deadline = Instant::now() + ANSWER;
         let mut outcome = None;
@@ -109,7 +116,7 @@ impl Socket {
     /// # Errors
     /// The kernel's refusal; that `parse` makes nothing of the answer.
     pub fn query<T>(&self, mut message: Message, parse: impl Fn(&[u8]) -> Option<T>) -> Result<T, Refusal> {
-        let sequence = self.next_sequence();
+        let sequence = self.begin()?;
         self.send_message(&mut message, sequence)?;
         let deadline = Instant::now() + ANSWER;
         let malformed = || Refusal::own(ErrorKind::InvalidData, "the kernel's reply is malformed");
@@ -141,7 +148,7 @@ impl Socket {
     ) -> Result<Vec<T>, Refusal> {
         message.add_flags(NLM_F_DUMP);
         for _ in 0..DUMP_TRIES {
-            let sequence = self.next_sequence();
+            let sequence = self.begin()?;
             self.send_message(&mut message, sequence)?;
             let (found, interrupted) = self.collect(sequence, &parse, |_| false)?;
             if !interrupted {
@@ -151,21 +158,29 @@ impl Socket {
         Err(Refusal::own(ErrorKind::WouldBlock, "what was to be listed changed again and again"))
     }
 
-    /// As [`Socket::dump`], but once, and only until there is enough. The socket is spent: the kernel is not done with
-    /// its answer.
+    /// As [`Socket::dump`], but once, and only until there is enough. The rest of the answer is read, and thrown away,
+    /// when the socket is used again.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn dump_until<T>(
-        self,
+        &self,
         mut message: Message,
         parse: impl Fn(u16, &[u8]) -> Option<T>,
         enough: impl Fn(&[T]) -> bool,
     ) -> Result<Vec<T>, Refusal> {
         message.add_flags(NLM_F_DUMP);
-        let sequence = self.next_sequence();
+        let sequence = self.begin()?;
         self.send_message(&mut message, sequence)?;
         self.collect(sequence, parse, enough).map(|(found, _)| found)
+    }
+
+    /// The number of a new request. The kernel begins no second dump before the first one was read.
+    fn begin(&self) -> Result<u32, Refusal> {
+        if let Some(unread) = self.unread.get() {
+            self.collect(unread, |_, _| None::<()>, |_| false)?;
+        }
+        Ok(self.next_sequence())
     }
 
     fn collect<T>(
@@ -176,6 +191,7 @@ impl Socket {
     ) -> Result<(Vec<T>, bool), Refusal> {
         let deadline = Instant::now() + ANSWER;
         let (mut found, mut interrupted, mut end) = (Vec::new(), false, None);
+        self.unread.set(Some(sequence));
         while end.is_none() && !enough(&found) {
             self.receive(deadline, |frame| {
                 if !self.is_answer(&frame, sequence) || end.is_some() {
@@ -183,10 +199,14 @@ impl Socket {
                 }
                 interrupted |= frame.flags & NLM_F_DUMP_INTR != 0;
                 match frame.kind {
-                    NLMSG_ERROR | NLMSG_DONE => end = Some(frame.status()),
+                    NLMSG_ERROR | NLMSG_DONE => {
+                        self.unread.set(None);
+                        end = Some(frame.status());
+                    }
                     kind => found.extend(parse(kind, frame.payload)),
                 }
-            })?;
+            })
+            .inspect_err(|_| self.unread.set(None))?;
         }
         end.unwrap_or(Ok(()))?;
         Ok((found, interrupted))
@@ -202,6 +222,9 @@ impl Socket {
         messages: &mut [Message],
         mut reply: impl FnMut(usize, u16, &[u8]),
     ) -> Result<(), (usize, Refusal)> {
+        if self.unread.get().is_some() {
+            self.begin().map_err(|r| (0, r))?;
+        }
         let first = self.sequence.get().wrapping_add(1);
         let mut bytes = Vec::new();
         let mut waiting = 0_usize;
@@ -291,6 +314,13 @@ impl Socket {
             )
         };
         Errno::result(outcome).map(drop).map_err(Refusal::from)
+    }
+}
+
+/// The descriptor, for whoever closes it.
+impl From<Socket> for OwnedFd {
+    fn from(socket: Socket) -> Self {
+        socket.fd
     }
 }
 

@@ -1,7 +1,10 @@
 //! What a plugin's children get of it: delegated plugins, and the iptables tools.
 
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -139,4 +142,70 @@ fn an_iptables_tool_gets_three_descriptors_and_the_lock() {
     call.check(&prev).ok();
     assert_eq!(numbers("iptables-restore"), given(&[]));
     call.del().ok();
+}
+
+/// What one process has: its descriptors, its environment and its directory. None: it has ended meanwhile.
+fn belongings(process: &Path) -> Option<(Vec<String>, Vec<u8>, PathBuf)> {
+    let mut descriptors = Vec::new();
+    for entry in fs::read_dir(process.join("fd")).ok()? {
+        let entry = entry.ok()?;
+        let what = fs::read_link(entry.path()).ok()?.display().to_string();
+        let what = if what.starts_with("socket:") { "socket" } else { &what };
+        descriptors.push(format!("{} {what}", entry.file_name().display()));
+    }
+    descriptors.sort();
+    let environment = fs::read(process.join("environ")).ok()?;
+    Some((descriptors, environment, fs::read_link(process.join("cwd")).ok()?))
+}
+
+/// What holds sockets for plugins that have ended.
+fn holders() -> Vec<PathBuf> {
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let holds = |process: &PathBuf| {
+        fs::read(process.join("cmdline")).is_ok_and(|line| line == b"/proc/self/exe\0hold-descriptors\0")
+    };
+    processes.filter(holds).collect()
+}
+
+#[test]
+fn what_closes_the_sockets_of_a_del_has_nothing_of_the_runtimes() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let ips = json!([{"address": "10.1.2.2/24", "interface": 0}]);
+    let prev =
+        json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": pod.path()}], "ips": ips});
+    let mappings = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let call = lab.plugin("portmap").config(json!({"backend": "nftables", "prevResult": prev}));
+    let call = call.config(json!({"runtimeConfig": {"portMappings": mappings}})).on(&pod);
+    call.add().ok_result();
+    // It is looked at while it sleeps, which takes longer than usual.
+    let slowly = [
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        "inject=nanosleep,clock_nanosleep:delay_enter=2000000",
+    ];
+    let ended = AtomicBool::new(false);
+    let seen = thread::scope(|scope| {
+        scope.spawn(|| {
+            call.under(&slowly.map(str::to_owned)).del().ok();
+            ended.store(true, Ordering::Relaxed);
+        });
+        let mut seen = Vec::new();
+        while seen.is_empty() && !ended.load(Ordering::Relaxed) {
+            // A new program has its descriptors sorted out when it has come as far as to its own directory.
+            let all = holders().into_iter().filter_map(|process| belongings(&process));
+            seen = all.filter(|(_, _, directory)| directory == Path::new("/")).collect();
+        }
+        seen
+    });
+    assert!(!seen.is_empty(), "nobody was seen to hold the sockets");
+    for (descriptors, environment, _) in seen {
+        assert_eq!(descriptors, ["0 socket", "1 socket", "2 /dev/null"]);
+        assert!(environment.is_empty(), "{}", String::from_utf8_lossy(&environment));
+    }
 }
