@@ -9,9 +9,11 @@ use std::process::{Child, Command, Stdio};
 use serde_json::{Value, json};
 use suite::{Call, Feature, Lab, beyond_reference};
 
+use crate::common::dual_stack;
+
 /// The namespace of the lab's host, and what files plugins leave where everybody gets.
 const NAMESPACE: &str = "/proc/self/ns/net";
-const PLACES: [&str; 2] = ["/run/ferrule", "/run/xtables.lock"];
+const PLACES: [&str; 3] = ["/run/ferrule", "/run/xtables.lock", "/var/lib/cni"];
 
 /// A process of user nobody that holds a lock.
 struct Holder(Child);
@@ -62,13 +64,8 @@ fn collect(path: &Path, found: &mut Vec<PathBuf>) {
 
 /// With rules by a backend; also with the gateway of a VLAN, where the kernel knows VLANs.
 fn bridge(lab: &Lab, backend: &str) -> Call {
-    lab.fake_plugin(
-        "fixed",
-        r#"[ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.2/24"}]}'"#,
-    );
-    lab.plugin("bridge").config(json!({
-        "bridge": "br0", "isGateway": true, "ipMasq": true, "ipMasqBackend": backend,
-        "vlan": Feature::BridgeVlanFiltering.is_there().then_some(5), "ipam": {"type": "fixed"},
+    lab.plugin("bridge").config(dual_stack()).config(json!({
+        "ipMasq": true, "ipMasqBackend": backend, "vlan": Feature::BridgeVlanFiltering.is_there().then_some(5),
     }))
 }
 
