@@ -27,6 +27,12 @@ fn rules_by_iptables_leave_nothing_after_faults_and_kills() {
 }
 
 #[test]
+fn iptables_tools_that_fail_or_are_killed_leave_nothing() {
+    beyond_reference!("nothing-left");
+    sweep(vec![Subject::tool(), Subject::tool_of_portmap(), Subject::legacy_tool()], 31);
+}
+
+#[test]
 fn tuning_and_loopback_leave_nothing_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     sweep(vec![Subject::tuning(), Subject::loopback()], 29);
