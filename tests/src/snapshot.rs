@@ -131,7 +131,12 @@ fn without_noise(line: &str) -> String {
 /// What the kernel adds a moment after a link comes up or an address has proved unique. The link or the address
 /// itself, if it is left, shows without.
 fn is_noise(line: &str) -> bool {
-    ["fe80:", "ff00::/8", "lo inet 127.0.0.1/8", "lo inet6 ::1/128"].iter().any(|sign| line.contains(sign))
+    let mut words = line.split(' ');
+    let of_an_address = ["local", "anycast"].contains(&words.next().unwrap_or_default())
+        && words.next().is_some_and(|ip| ip.contains(':'))
+        && line.contains(" proto kernel ");
+    let signs = ["fe80:", "ff00::/8", "lo inet 127.0.0.1/8", "lo inet6 ::1/128"];
+    of_an_address || signs.iter().any(|sign| line.contains(sign))
 }
 
 fn legacy(netns: &Netns) -> Vec<String> {
