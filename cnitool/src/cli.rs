@@ -25,8 +25,8 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed, or gc would hav
 const GC_EXAMPLES: &str = "Examples:\n  cnitool gc pods --dry-run   what would be removed?\n  cnitool gc pods             \
     remove what is left of containers that are gone\n  cnitool gc pods --all       empty the network";
 
-const REPAIR_EXAMPLES: &str =
-    "Examples:\n  cnitool repair pods    after `nft flush ruleset`\n  cnitool repair --all";
+const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `nft flush ruleset`\n  cnitool repair --all \
+    --watch  as packaging/systemd/cni-repair.service does";
 
 #[derive(Args, Debug)]
 pub struct Common {
@@ -121,6 +121,9 @@ pub enum Command {
         /// All networks
         #[arg(long)]
         all: bool,
+        /// Stay, and repair whenever rules are removed, until SIGTERM or SIGINT
+        #[arg(long)]
+        watch: bool,
     },
     /// Ask whether networks could attach a container now
     Status {

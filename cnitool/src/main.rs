@@ -12,6 +12,7 @@ mod strangers;
 mod table;
 mod trace;
 mod ui;
+mod watch;
 
 use std::process::ExitCode;
 

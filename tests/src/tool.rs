@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -35,14 +35,28 @@ impl Tool {
         self
     }
 
+    /// Starts a command line, split at spaces, that stays.
+    pub fn spawn(&self, line: &str) -> Child {
+        // Whoever reads what the tests print is not to wait for it.
+        self.command(line)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap_or_else(|e| panic!("start cnitool: {e}"))
+    }
+
     /// Runs a command line, split at spaces.
     pub fn run(&self, line: &str) -> Outcome {
+        let output = self.command(line).output().unwrap_or_else(|e| panic!("start cnitool: {e}"));
+        Outcome::new(format!("cnitool {line}"), &output)
+    }
+
+    fn command(&self, line: &str) -> Command {
         let cnitool = ours().join("cnitool");
         let mut argv = self.under.iter().map(OsStr::new).chain([cnitool.as_os_str()]);
         let mut command = Command::new(argv.next().expect("a program"));
         command.args(argv).args(line.split_whitespace()).env_clear().envs(&self.env).stdin(Stdio::null());
-        let output = command.output().unwrap_or_else(|e| panic!("start cnitool: {e}"));
-        Outcome::new(format!("cnitool {line}"), &output)
+        command
     }
 
     /// What a command line prints, which must be a success.

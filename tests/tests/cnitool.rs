@@ -141,7 +141,10 @@ fn a_gc_removes_nothing_from_live_containers_that_no_cache_knows_and_names_them(
     let tool = lab.cnitool();
     tool.says("add net known --container-id known");
     tool.says("add net stranger --container-id stranger --cache-dir /run/lab/other");
-    let before = lab.snapshot();
+    let all_there = || {
+        leases() == ["10.1.2.2", "10.1.2.3"]
+            && [&known, &stranger].iter().all(|pod| pod.link("eth0").is_some())
+    };
 
     for command in ["gc net", "gc net --all"] {
         let refused = tool.run(command);
@@ -150,13 +153,13 @@ fn a_gc_removes_nothing_from_live_containers_that_no_cache_knows_and_names_them(
             assert!(refused.stderr.contains(words), "{words}: {refused:#?}");
         }
         assert!(!refused.stderr.contains("of known"), "{refused:#?}");
-        lab.snapshot().assert_same(&before);
+        assert!(all_there());
     }
     let dry = tool.json("gc net --dry-run");
     let would = dry["wouldRemove"].as_array().unwrap();
     assert!(would.iter().all(|one| one["containerID"] == "stranger" && one["alive"] == true), "{dry}");
     assert_eq!(would.iter().map(|one| &one["kind"]).collect::<Vec<_>>(), ["link", "lease"]);
-    lab.snapshot().assert_same(&before);
+    assert!(all_there());
 
     tool.says("gc net --cache-dir /run/lab/other --dry-run");
     tool.says("gc net --force");

@@ -4,9 +4,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
-use suite::{Lab, Netns, Tool, tcp_is_cut_off, tcp_says};
+use suite::{Lab, Netns, Tool, tcp_is_cut_off, tcp_says, under_test};
 
 use crate::common::dual_stack;
 
@@ -87,10 +91,14 @@ fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passe
         assert!(answers(&far), "{flush}");
         assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{flush}");
         tool.says("check net --all");
-        let whole = lab.snapshot();
+        let state = || {
+            lab.host().sh("nft --stateless -a list ruleset; iptables-legacy-save | grep -v '^[#:]' || :
+                ip -o link show type veth; grep . /var/lib/cni/networks/net/*")
+        };
+        let whole = state();
         let again = tool.json("repair --all");
         assert_eq!((&again["repaired"], &again["whole"]), (&json!([]), &json!(1)), "{flush}");
-        lab.snapshot().assert_same(&whole);
+        assert_eq!(state(), whole);
         tool.says("del net pod --container-id pod");
         assert!(!lab.host().sh("nft list ruleset; iptables-legacy-save").contains("10.1.2.2"), "{flush}");
     }
@@ -227,10 +235,9 @@ fn plugins_of_others_are_named_and_do_nothing() {
     known["config"] = json!(lab.host().sh("base64 -w0 /run/lab/network"));
     fs::write(RESULT, known.to_string()).unwrap();
     lab.host().sh("nft flush ruleset");
-    let before = lab.snapshot();
     let passed = tool.clone().env("CNI_PATH", "/usr/lib/cni:/run/lab/plugins").run("repair --all");
     assert!(passed.succeeded() && passed.stderr.contains("bridge, portmap, shy"), "{passed:#?}");
-    lab.snapshot().assert_same(&before);
+    assert_eq!(lab.host().sh("nft list ruleset"), "");
     let repaired = tool.run("repair --all");
     assert!(repaired.stderr.contains("so: shy") && repaired.stdout.contains("net/pod/eth0"), "{repaired:#?}");
     assert!(!fs::exists("/run/lab/called").unwrap());
@@ -243,7 +250,7 @@ fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
         let tool = tool(&lab, backend);
         let pods: Vec<_> = (0..12).map(|i| lab.container(&format!("c{i}"))).collect();
         let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let repairs = scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     Command::new("nft").args(["flush", "ruleset"]).status().unwrap();
@@ -262,4 +269,88 @@ fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
         let rules = lab.host().sh("nft list ruleset; iptables-legacy-save 2>/dev/null");
         assert!(!rules.contains("net/c") && !rules.contains("10.1.2."), "{backend}: {rules}");
     }
+}
+
+/// `cnitool repair --all --watch`, until it is told to end.
+struct Watching(std::process::Child);
+
+impl Watching {
+    fn start(tool: &Tool) -> Self {
+        Self(tool.spawn("repair --all --watch"))
+    }
+
+    fn end(mut self) -> Option<i32> {
+        kill(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGTERM).unwrap();
+        self.0.wait().unwrap().code()
+    }
+}
+
+/// A test that fails leaves nobody behind.
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The kernel's events are what is under test: so it is looked at again and again.
+#[track_caller]
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let came = (0..1200).any(|_| {
+        condition() || {
+            thread::sleep(Duration::from_millis(50));
+            false
+        }
+    });
+    assert!(came, "still not after a minute: {what}");
+}
+
+#[test]
+fn whoever_watches_has_rules_back_after_each_flush_and_ends_at_sigterm() {
+    // Where no events are sent, it takes 10 seconds: one of that kind will do.
+    for (backend, legacy, flush) in &FLUSHES[..6] {
+        let lab = Lab::new();
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut tool = tool(&lab, backend);
+        if *legacy {
+            tool = with_legacy_tools(tool);
+        }
+        tool.says("add net pod --container-id pod");
+        let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+        let watching = Watching::start(&tool);
+        // The first may be before it looks for the first time.
+        for _ in 0..2 {
+            assert!(answers(&far), "{flush}");
+            // A tool that meets another writer may fail.
+            until("rules are flushed", || lab.host().try_exec(&["sh", "-ec", flush]).status.success());
+            until("the rules are back", || tool.run("check net --all").succeeded());
+        }
+        assert!(answers(&far), "{flush}");
+        assert_eq!(watching.end(), Some(0), "{flush}");
+    }
+}
+
+/// kube-proxy writes its rules all the time, in tables of its own and in those that ours may be in.
+#[test]
+fn whoever_watches_does_nothing_while_others_change_their_rules() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let real = under_test().dir.join("bridge");
+    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", real.display());
+    lab.fake_plugin("bridge", &counted);
+    let path = format!("/run/lab/plugins:{}", under_test().dir.display());
+    let tool = tool(&lab, "nftables").env("CNI_PATH", &path);
+    tool.says("add net pod --container-id pod");
+    let repairs = || fs::read_to_string("/run/lab/repairs").unwrap_or_default().lines().count();
+    let watching = Watching::start(&tool);
+    until("it has looked once", || repairs() == 1);
+    lab.host().sh("iptables-nft -t nat -N KUBE-SERVICES; nft add table ip kube-proxy");
+    for _ in 0..50 {
+        lab.host().sh("nft 'add chain ip kube-proxy services; delete chain ip kube-proxy services'
+            iptables-nft -t nat -A KUBE-SERVICES -j RETURN; iptables-nft -t nat -F KUBE-SERVICES");
+    }
+    lab.host().sh("nft delete table inet ferrule");
+    until("the rules are back", || tool.run("check net --all").succeeded());
+    assert_eq!(watching.end(), Some(0));
+    assert_eq!(repairs(), 2, "one for the start, one for the loss");
 }

@@ -29,6 +29,7 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Check { target } => attachment::check(&target, settings, ui)?,
         Command::Del { target } => attachment::del(&target, settings, ui)?,
         Command::Gc { network, options, .. } => gc::run(&network, &options, settings, ui)?,
+        Command::Repair { watch: true, .. } => repair::watch(ui)?,
         Command::Repair { network, .. } => repair::run(network.as_deref(), settings, ui)?,
         Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
         Command::Version { names } => version::run(&names, settings, ui)?,

@@ -1,13 +1,18 @@
 //! `repair`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use cni::NetworkName;
+use firewall::Losses;
 use runtime::{Cache, Entry, Error, Repaired, Result};
 use serde_json::json;
 
 use crate::settings::Settings;
 use crate::ui::{Style, Ui};
+use crate::watch::{Watch, Woken};
 
 /// Repairs a network's attachments, or all.
 pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
@@ -20,6 +25,57 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     }
     let repaired = settings.runtime.repair(&entries);
     tell(&entries, &repaired, ui)
+}
+
+/// How long it must be quiet after a loss, and for how long that is waited for: a flush has many events.
+const QUIET: Duration = Duration::from_millis(100);
+const AT_MOST: Duration = Duration::from_millis(500);
+
+/// How often to look where no events are sent.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Repairs now and after each loss, until a signal comes.
+pub fn watch(ui: &Ui) -> Result<()> {
+    let watch = Watch::start()?;
+    let mut told = false;
+    loop {
+        let started = Instant::now();
+        repair_once(ui)?;
+        // Somebody may flush again and again: four fifths of the time are for others.
+        if watch.wait(false, Some(started.elapsed() * 4))? == Woken::Signal {
+            return Ok(());
+        }
+        let silent = Losses::may_be_silent();
+        if silent && !told {
+            ui.warn("iptables' legacy variant sends no events: rules are looked at every 10 seconds");
+        }
+        told |= silent;
+        match watch.wait(true, silent.then_some(LOOK))? {
+            Woken::Signal => return Ok(()),
+            Woken::Loss => settle(&watch)?,
+            Woken::Timeout => {}
+        }
+    }
+}
+
+fn settle(watch: &Watch) -> Result<()> {
+    let end = Instant::now() + AT_MOST;
+    while Instant::now() < end && watch.wait(true, Some(QUIET))? == Woken::Loss {}
+    Ok(())
+}
+
+/// In a process of its own, as this one stays: what it takes of memory is given back, and what it stumbles over ends
+/// nothing here.
+fn repair_once(ui: &Ui) -> Result<()> {
+    let arguments = env::args_os().skip(1).filter(|argument| argument != "--watch");
+    let mut command = Command::new("/proc/self/exe");
+    command.args(arguments).stdin(Stdio::null());
+    let ended = Watch::without_block(|| command.spawn()).and_then(|mut child| child.wait());
+    let ended = ended.map_err(|e| cni::Error::io("start the repair", &e))?;
+    if !ended.success() {
+        ui.warn(&format!("the repair was not complete ({ended}); the next one tries again"));
+    }
+    Ok(())
 }
 
 /// What the caches know, the oldest first. Of an attachment that two of them have, the newer one.

@@ -165,7 +165,7 @@ fn may_be_in_legacy(v4: bool, whose: &Whose<'_>, kind: Kind) -> bool {
 }
 
 /// Whether the legacy variant has a table nat in this namespace: the kernel makes it with its first use.
-fn has_legacy_nat(v4: bool) -> bool {
+pub(crate) fn has_legacy_nat(v4: bool) -> bool {
     let names = if v4 { "ip_tables_names" } else { "ip6_tables_names" };
     // There is no such file where the kernel does not have the legacy variant.
     let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();

@@ -12,6 +12,7 @@ mod conntrack;
 pub mod hostile;
 mod iptables;
 mod leftovers;
+mod losses;
 mod nft;
 mod owner;
 mod reference;
@@ -25,6 +26,7 @@ use cni::{Code, Error, Result, ResultExt, Undo};
 use netlink::{Protocol as NetlinkProtocol, Socket};
 
 pub use conditions::Conditions;
+pub use losses::Losses;
 pub use owner::{Owner, network_prefix};
 pub use rules::{
     ChainName, HostPort, HostPorts, Kind, Mark, Masquerade, Protocol, Rules, SourceNat, SpoofCheck,

@@ -21,7 +21,7 @@ mod query;
 mod reference;
 mod retry;
 mod set;
-mod uapi;
+pub(crate) mod uapi;
 mod view;
 
 use std::cell::{Cell, OnceCell};
@@ -46,6 +46,9 @@ use layout::{Layout, Table};
 use retry::{Attempt, failure, plain, retry};
 use set::Set;
 use view::View;
+
+/// The name of our tables.
+pub(crate) const TABLE: &str = layout::INET.name;
 
 /// A socket to nf_tables.
 #[derive(Debug)]

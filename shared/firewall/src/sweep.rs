@@ -72,7 +72,8 @@ impl Sweep {
         if let Ok(Some(nft)) = &self.nft {
             for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
                 if failures.note(nft.has(owner, kind)) == Some(true) {
-                    failures.note(self.remove(owner, kind));
+                    // What this one has seen is no longer so.
+                    failures.note(Self::start().remove(owner, kind));
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::io::ErrorKind;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -321,6 +321,13 @@ impl Socket {
 impl From<Socket> for OwnedFd {
     fn from(socket: Socket) -> Self {
         socket.fd
+    }
+}
+
+/// To be waited for together with other descriptors, for [`Socket::next_event`].
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }
 

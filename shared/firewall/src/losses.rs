@@ -1,0 +1,127 @@
+//! Events of the ruleset: has somebody removed what attachments' rules depend on?
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use cni::Result;
+use netlink::wire::{Attributes, read_str};
+use netlink::{Protocol, Socket};
+use nix::errno::Errno;
+
+use crate::iptables::has_legacy_nat;
+use crate::nft::{Nft, TABLE, uapi};
+
+/// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
+const GROUP: u32 = 7;
+
+/// `struct nfgenmsg`.
+const HEADER: usize = 4;
+
+/// A subscription to the events of nf_tables, which iptables-nft works on as well.
+#[derive(Debug)]
+pub struct Losses {
+    socket: Socket,
+}
+
+impl Losses {
+    /// Subscribes. None: the kernel has no nf_tables.
+    ///
+    /// # Errors
+    /// Without CAP_NET_ADMIN.
+    pub fn watch() -> Result<Option<Self>> {
+        if Nft::open().map_err(|r| r.during("open", "nf_tables")).is_err_and(|e| Nft::is_missing(&e)) {
+            return Ok(None);
+        }
+        let socket = Socket::open(Protocol::Netfilter).and_then(|socket| {
+            socket.subscribe(GROUP)?;
+            Ok(Self { socket })
+        });
+        Ok(Some(socket.map_err(|r| r.during("subscribe to", "the events of nf_tables"))?))
+    }
+
+    /// Takes the events that are there, and waits for none. Whether any of them is a loss, or events were lost.
+    ///
+    /// # Errors
+    /// If the socket fails.
+    pub fn take(&self) -> Result<bool> {
+        let mut loss = false;
+        match self.socket.next_event(Instant::now(), |kind, payload| loss |= is_loss(kind, payload)) {
+            Ok(()) => Ok(loss),
+            Err(r) if r.errno() == Some(Errno::ETIMEDOUT) => Ok(loss),
+            Err(r) if r.errno() == Some(Errno::ENOBUFS) => Ok(true),
+            Err(r) => Err(r.during("receive", "the events of nf_tables").into()),
+        }
+    }
+
+    /// Whether this namespace has rules of iptables' legacy variant, which sends no events.
+    pub fn may_be_silent() -> bool {
+        has_legacy_nat(true) || has_legacy_nat(false)
+    }
+}
+
+impl AsFd for Losses {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// A table, chain, set or rule is removed that ours are in, or that leads to ours. The elements of sets come and go with
+/// attachments, and so do the tables with the last one.
+fn is_loss(kind: u16, payload: &[u8]) -> bool {
+    let attributes = Attributes::after(HEADER, payload);
+    let name = |number| attributes.get(number).and_then(read_str).unwrap_or_default();
+    if kind >> 8 != uapi::NFNL_SUBSYS_NFTABLES {
+        return false;
+    }
+    // All of them have the table's name under the same number.
+    let table = name(uapi::NFTA_TABLE_NAME);
+    let of_iptables = ["nat", "raw"].contains(&table);
+    match kind & 0xff {
+        uapi::NFT_MSG_DELTABLE => table == TABLE || of_iptables,
+        uapi::NFT_MSG_DELSET => table == TABLE,
+        uapi::NFT_MSG_DELCHAIN => table == TABLE || of_iptables && leads_to_ours(name(uapi::NFTA_CHAIN_NAME)),
+        uapi::NFT_MSG_DELRULE => table == TABLE || of_iptables && leads_to_ours(name(uapi::NFTA_RULE_CHAIN)),
+        _ => false,
+    }
+}
+
+/// kube-proxy and others change chains of their own all the time.
+fn leads_to_ours(chain: &str) -> bool {
+    chain.starts_with("FERRULE-") || ["PREROUTING", "POSTROUTING", "OUTPUT"].contains(&chain)
+}
+
+#[cfg(test)]
+mod tests {
+    use netlink::wire::Message;
+
+    use super::*;
+    use crate::nft::uapi::*;
+
+    fn event(kind: u16, names: &[(u16, &str)]) -> bool {
+        let mut message = Message::new(NFNL_SUBSYS_NFTABLES << 8 | kind, 0, &[NFPROTO_IPV4, 0, 0, 0]);
+        names.iter().for_each(|(number, name)| message.put_str(*number, name));
+        let bytes = message.finish(0).to_vec();
+        let frame = netlink::wire::Frames::new(&bytes).next().unwrap();
+        is_loss(frame.kind, frame.payload)
+    }
+
+    #[test]
+    fn only_the_removal_of_what_ours_depend_on_is_a_loss() {
+        for (kind, names, is) in [
+            (NFT_MSG_DELTABLE, vec![(1, "ferrule")], true),
+            (NFT_MSG_NEWTABLE, vec![(1, "ferrule")], false),
+            (NFT_MSG_DELTABLE, vec![(1, "kube-proxy")], false),
+            (NFT_MSG_DELSET, vec![(1, "ferrule"), (2, "hostport4")], true),
+            (NFT_MSG_DELSETELEM, vec![(1, "ferrule"), (2, "hostport4")], false),
+            (NFT_MSG_DELRULE, vec![(1, "ferrule"), (2, "prerouting")], true),
+            (NFT_MSG_DELRULE, vec![(1, "nat"), (2, "POSTROUTING")], true),
+            (NFT_MSG_DELRULE, vec![(1, "nat"), (2, "FERRULE-HAIRPIN")], true),
+            (NFT_MSG_DELRULE, vec![(1, "nat"), (2, "KUBE-SERVICES")], false),
+            (NFT_MSG_DELRULE, vec![(1, "filter"), (2, "OUTPUT")], false),
+            (NFT_MSG_DELCHAIN, vec![(1, "raw"), (3, "PREROUTING")], true),
+            (NFT_MSG_DELCHAIN, vec![(1, "nat"), (3, "KUBE-SEP-1")], false),
+        ] {
+            assert_eq!(event(kind, &names), is, "{kind} {names:?}");
+        }
+    }
+}
