@@ -215,12 +215,12 @@ fn restore(script: &str) {
 fn what_the_tool_refuses_is_told_in_its_words_and_changes_nothing() {
     lab();
     let mut rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
-    let words: Vec<String> = "-m set --match-set nosuch src".split(' ').map(str::to_owned).collect();
+    let words: Vec<String> = "-m addrtype --src-type NOSUCH".split(' ').map(str::to_owned).collect();
     rules.conditions = Conditions::parse(&words, &[]).unwrap();
     let mut undo = cni::Undo::new();
     let error = iptables().install(&owner("cbr0", "c1"), &Rules::HostPorts(rules), &mut undo).unwrap_err();
     assert!(error.msg().contains("iptables rules of cbr0/c1/eth0"), "{error}");
-    assert!(error.details().contains("nosuch"), "{error}");
+    assert!(error.details().contains("NOSUCH"), "{error}");
     undo.unwind();
     assert_eq!(saved(), "");
 }

@@ -2,7 +2,7 @@
 //! nothing but matches.
 
 /// What an option must not be, nor begin one of: iptables takes options that are cut short. They are commands, other
-/// tables, targets, and what changes the lists and sets that matches look into. The protocol is the mapping's.
+/// tables, targets, sets of others, and what changes the lists that matches keep. The protocol is the mapping's.
 const REFUSED: &[&str] = &[
     "--add-set",
     "--append",
@@ -22,6 +22,7 @@ const REFUSED: &[&str] = &[
     "--line-numbers",
     "--list",
     "--list-rules",
+    "--match-set",
     "--modprobe",
     "--new-chain",
     "--numeric",
@@ -124,7 +125,6 @@ mod tests {
             "-m time --timestart 08:00 --timestop 17:00 --weekdays Mon,Tue",
             "-m limit --limit 10/second --limit-burst 20",
             "-m hashlimit --hashlimit-above 5/sec --hashlimit-name web",
-            "-m set --match-set allowed src",
             "-m tcp --syn --tcp-flags SYN,ACK SYN",
         ] {
             assert_eq!(read(&words(good)).unwrap().join(" "), good);
@@ -155,6 +155,8 @@ mod tests {
             ("-A INPUT", "-A"),
             ("--append INPUT", "--append"),
             ("-m recent --set --name x", "--set"),
+            ("-m set --match-set admins src", "--match-set"),
+            ("-m set --match-s admins src", "--match-s"),
             ("-sfoo", "-sfoo"),
             ("--", "--"),
             ("-p tcp", "-p"),

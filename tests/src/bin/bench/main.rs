@@ -11,6 +11,7 @@ mod floor;
 mod machine;
 mod networks;
 mod process;
+mod repairs;
 mod report;
 mod rounds;
 mod scenarios;

@@ -10,6 +10,7 @@ use crate::networks::{
     bridged, dual_stack, kubernetes, loopback, nothing, ports, stocked, store, with_hundreds_of_mappings,
 };
 use crate::process::{How, Spent};
+use crate::repairs::repairs;
 use crate::report::{Phase, Unit};
 use crate::rounds::{chain, crowd, crowd_in_unrest, version};
 use crate::side::Side::{self, Ours, OursIptables, Reference};
@@ -114,6 +115,11 @@ fn host_ports() -> Vec<Scenario> {
         .rarely(4),
         Scenario::new("portmap, 1 000 stale attachments", PORTMAP, collection(1_000))
             .of(&["GC"])
+            .by(&[Ours])
+            .untraced()
+            .rarely(20),
+        Scenario::new("cnitool repair, 1 000 attachments, dual stack", PORTMAP, repairs(1_000))
+            .of(&["after a flush", "nothing is missing"])
             .by(&[Ours])
             .untraced()
             .rarely(20),
