@@ -158,13 +158,15 @@ fn belongings(process: &Path) -> Option<(Vec<String>, Vec<u8>, PathBuf)> {
     Some((descriptors, environment, fs::read_link(process.join("cwd")).ok()?))
 }
 
-/// What holds sockets for plugins that have ended.
+/// What holds sockets for plugins of this lab that have ended.
 fn holders() -> Vec<PathBuf> {
+    let namespace = |process: &Path| fs::read_link(process.join("ns/net")).ok();
+    let own = namespace(Path::new("/proc/thread-self"));
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let holds = |process: &PathBuf| {
         fs::read(process.join("cmdline")).is_ok_and(|line| line == b"/proc/self/exe\0hold-descriptors\0")
     };
-    processes.filter(holds).collect()
+    processes.filter(holds).filter(|process| namespace(process) == own).collect()
 }
 
 #[test]
