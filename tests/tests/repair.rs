@@ -12,7 +12,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
-use suite::{Lab, Netns, Tool, tcp_is_cut_off, tcp_says, under_test};
+use suite::{Lab, Netns, Tool, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
 
 use crate::common::dual_stack;
 
@@ -75,6 +75,7 @@ const FLUSHES: [(&str, bool, &str); 7] = [
 
 #[test]
 fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passes() {
+    beyond_reference!("repair");
     for (backend, legacy, flush) in FLUSHES {
         let lab = Lab::new();
         let (pod, far) = (lab.container("pod"), lab.machine("far"));
@@ -108,6 +109,7 @@ fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passe
 
 #[test]
 fn of_two_attachments_with_the_same_host_port_the_newer_one_has_it_after_a_repair() {
+    beyond_reference!("repair");
     for (backend, loss) in [
         ("nftables", "nft flush ruleset"),
         ("iptables", "nft flush ruleset"),
@@ -136,6 +138,7 @@ fn of_two_attachments_with_the_same_host_port_the_newer_one_has_it_after_a_repai
 
 #[test]
 fn no_rule_is_installed_for_whoever_is_gone_or_is_somebody_else_by_now() {
+    beyond_reference!("repair");
     for (what, happens) in [
         ("its namespace", "umount -l /run/netns/pod; rm /run/netns/pod"),
         (
@@ -161,6 +164,7 @@ fn no_rule_is_installed_for_whoever_is_gone_or_is_somebody_else_by_now() {
 
 #[test]
 fn files_of_the_cache_that_are_damaged_foreign_or_hostile_are_named_and_the_others_are_repaired() {
+    beyond_reference!("repair");
     let lab = Lab::new();
     let (pod, far) = (lab.container("pod"), lab.machine("far"));
     let tool = tool(&lab, "nftables");
@@ -224,6 +228,7 @@ fn files_of_the_cache_that_are_damaged_foreign_or_hostile_are_named_and_the_othe
 /// Debian's package. Without CNI_COMMAND it says who it is, whatever its arguments are.
 #[test]
 fn plugins_of_others_are_named_and_do_nothing() {
+    beyond_reference!("repair");
     let lab = Lab::new();
     lab.container("pod");
     lab.fake_plugin("shy", "[ -z \"$CNI_COMMAND\" ] || touch /run/lab/called");
@@ -247,6 +252,7 @@ fn plugins_of_others_are_named_and_do_nothing() {
 
 #[test]
 fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
+    beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();
         let tool = tool(&lab, backend);
@@ -309,6 +315,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 
 #[test]
 fn whoever_watches_has_rules_back_after_each_flush_and_ends_at_sigterm() {
+    beyond_reference!("repair");
     // Where no events are sent, it takes 10 seconds: one of that kind will do.
     for (backend, legacy, flush) in &FLUSHES[..6] {
         let lab = Lab::new();
@@ -335,6 +342,7 @@ fn whoever_watches_has_rules_back_after_each_flush_and_ends_at_sigterm() {
 /// kube-proxy writes its rules all the time, in tables of its own and in those that ours may be in.
 #[test]
 fn whoever_watches_does_nothing_while_others_change_their_rules() {
+    beyond_reference!("repair");
     let lab = Lab::new();
     lab.container("pod");
     let real = under_test().dir.join("bridge");
