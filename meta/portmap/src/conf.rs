@@ -93,8 +93,8 @@ impl Conf {
         }))
     }
 
-    /// The mappings of a host's address in a family that the container has no address of, in words. All addresses of
-    /// such a family are none, and nothing is asked for in vain.
+    /// The mappings of a host's address in a family that the container has no address of, in words. `0.0.0.0` or
+    /// `::` is no such mapping: it asks for whatever addresses there are.
     pub fn unreached(&self, addresses: &[IpNetwork]) -> Vec<String> {
         let has = |ip: IpAddr| addresses.iter().any(|address| address.is_ipv4() == ip.is_ipv4());
         let lost = |mapping: &HostPort| mapping.host_ip.filter(|ip| !ip.is_unspecified() && !has(*ip));

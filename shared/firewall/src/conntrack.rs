@@ -58,7 +58,7 @@ enum Direction {
 }
 
 /// Forgets the UDP flows to ports of this host that are newly mapped: they may lead to an older container, or
-/// to the host itself. What passes through this host to the same port of others is let be.
+/// to the host itself. What passes through this host to the same port of others is left alone.
 ///
 /// # Errors
 /// The kernel's refusal.
@@ -127,7 +127,7 @@ fn forget(socket: &Socket, pattern: &Pattern) -> Result<(), Refusal> {
     let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.v4);
     pattern.write(&mut delete);
     match socket.request(delete, |_, _| {}) {
-        // An older kernel takes the pattern for one connection, and misses the rest of its tuple.
+        // An older kernel takes the pattern for one connection, and asks for the rest of its tuple.
         Err(refusal) if refusal.errno() == Some(Errno::EINVAL) => {
             forget_one_by_one(socket, std::slice::from_ref(pattern))
         }
@@ -274,7 +274,7 @@ mod tests {
 
     /// The kernel's own filter takes every IPv6 address but the one that is asked for.
     #[test]
-    fn connections_of_another_container_are_let_be_over_ipv6_too() {
+    fn connections_of_another_container_are_left_alone_over_ipv6_too() {
         let servers = ["[fd00::1]:53", "[fd00::2]:53", "[fd00::3]:53", "[fd00::4]:53", "[::1]:53"];
         let socket = tracked_flows(&servers);
         let ips = |texts: &[&str]| texts.iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>();

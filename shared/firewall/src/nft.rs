@@ -1,6 +1,6 @@
 //! The nftables backend: nf_tables over netlink.
 //!
-//! An ADD reads which of the rules around the elements are there, and adds what misses together with the
+//! An ADD reads which of the rules around the elements are there, and adds what is missing together with the
 //! attachment's own elements in one transaction. It deletes nothing unless an older attachment holds a key
 //! that it needs. A DEL reads the attachment's records and deletes the elements that follow from them, as far
 //! as they still are its own.
@@ -99,7 +99,10 @@ impl Nft {
     pub(crate) fn install(&self, owner: &Owner, rules: &Rules) -> Result<()> {
         let records = Record::all(rules);
         if records.len() >= RECORDS_MAX {
-            return Err(Error::config(format!("{} rules for one attachment are too many", records.len())));
+            return Err(Error::config(format!(
+                "{} records of one attachment are too many: map fewer than {RECORDS_MAX} host ports",
+                records.len()
+            )));
         }
         let change = Change::new(&self.socket, owner, rules, &records);
         let mut lack = None;
@@ -132,17 +135,19 @@ impl Nft {
         lack.map_or(error.clone(), |lack| error.detail(lack)).with_code(Code::UnsupportedField)
     }
 
-    /// Whether an attachment's rules are as they were installed. What waits is told: a newer attachment has the port.
+    /// Whether an attachment's rules are as they were installed. The host ports that wait are returned: a newer
+    /// attachment has them. A port that is a rule of its own is none of these: a newer rule before it takes only the packets that
+    /// fulfil its conditions, and the kernel does not tell which these are.
     ///
     /// # Errors
-    /// What misses.
+    /// What is missing, or another attachment's.
     pub(crate) fn check(&self, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
         let (kind, records) = (rules.kind(), Record::all(rules));
         let failed = |r: Refusal| failure("check", owner, "read the ruleset", r);
         let layout = Layout::of(kind, &records, mark_of(rules));
         if let Some(rule) = missing(&self.socket, kind.table(), &layout).map_err(failed)?.rules.first() {
             let chain = rule.chain;
-            return Err(drift(owner, format!("the rule \"{}\" of chain {chain} misses", rule.comment)));
+            return Err(drift(owner, format!("the rule \"{}\" of chain {chain} is missing", rule.comment)));
         }
         let view = View::new(&self.socket, kind.table(), 1);
         let found = installed(&view, owner, kind).map_err(failed)?;
@@ -161,15 +166,20 @@ impl Nft {
                         waiting.push(format!("{other} has it now: {record}"));
                     }
                     Some(other) => {
-                        return Err(drift(owner, format!("an element of {} is {other}'s", element.set.name)));
+                        return Err(drift(
+                            owner,
+                            format!("an element of {} belongs to {other}", element.set.name),
+                        ));
                     }
-                    None => return Err(drift(owner, format!("an element of {} misses", element.set.name))),
+                    None => {
+                        return Err(drift(owner, format!("an element of {} is missing", element.set.name)));
+                    }
                 }
             }
         }
         let own = own_rules(owner, rules).len();
         if own > 0 && installed::own_rules(&self.socket, &found.place.label).map_err(failed)?.len() != own {
-            return Err(drift(owner, "a rule with its conditions misses".into()));
+            return Err(drift(owner, "a rule with its conditions is missing".into()));
         }
         Ok(waiting)
     }

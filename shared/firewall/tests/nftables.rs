@@ -431,3 +431,34 @@ fn conditions_are_in_the_ruleset_as_nft_reads_them() {
     Sweep::start().remove(&owner, Kind::HostPorts).unwrap();
     assert_eq!(ruleset(), "");
 }
+
+/// Whoever looked at all that an attachment has for each of its ports would look at millions.
+#[test]
+fn thousands_of_ports_that_two_attachments_claim_change_hands_and_return() {
+    lab();
+    let mappings: Vec<String> = (1..=2000).map(|port| format!("tcp {port} {port}")).collect();
+    let mappings: Vec<&str> = mappings.iter().map(String::as_str).collect();
+    let rules = |address: &str| Rules::HostPorts(host_ports(&[address], &mappings));
+    install(&nftables(), &owner("cbr0", "one"), &rules("10.1.0.5/24"));
+    install(&nftables(), &owner("cbr0", "two"), &rules("10.1.0.6/24"));
+    let lead_to = |address: &str| ruleset().matches(&format!(" : {address} . ")).count();
+    assert_eq!((lead_to("10.1.0.5"), lead_to("10.1.0.6")), (0, 2000));
+    Sweep::start().remove(&owner("cbr0", "two"), Kind::HostPorts).unwrap();
+    assert_eq!((lead_to("10.1.0.5"), lead_to("10.1.0.6")), (2000, 0));
+    nftables().check(&owner("cbr0", "one"), &rules("10.1.0.5/24")).unwrap();
+    Sweep::start().remove(&owner("cbr0", "one"), Kind::HostPorts).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+#[test]
+fn more_records_than_there_are_numbers_for_them_are_refused() {
+    lab();
+    let mappings: Vec<String> = (1..=65533_u32).map(|port| format!("tcp {port} {port}")).collect();
+    let mappings: Vec<&str> = mappings.iter().map(String::as_str).collect();
+    // Two more records are for the sources of connections that get the host's address.
+    let rules = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &mappings));
+    let error = nftables().install(&owner("cbr0", "c1"), &rules, &mut cni::Undo::new()).unwrap_err();
+    assert_eq!(error.code(), 7);
+    assert!(error.msg().contains("65535 records of one attachment are too many"), "{error}");
+    assert_eq!(ruleset(), "");
+}

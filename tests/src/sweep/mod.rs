@@ -23,4 +23,4 @@ pub use pool::{Count, Kind, Outcomes, Plan, VERBS};
 pub use race::{Finish, Length, Race};
 pub use scene::Scene;
 pub use stands::{disks, limits, places};
-pub use subject::Subject;
+pub use subject::{Beside, Subject};

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::case::{Case, Syscall, own_calls};
 use super::manager::{self, TOOL};
-use super::subject::{HOST_PORT, Subject};
+use super::subject::{Beside, HOST_PORT, Subject};
 use super::talk::Talk;
 use crate::netns::PATH;
 use crate::{Call, Container, Lab, Outcome, Snapshot, under_test};
@@ -23,6 +23,8 @@ pub struct Scene {
     stays: Container,
     victim: Container,
     call: Call,
+    /// The ADD of the attachment that stays, if that claims again what the victim has.
+    claims_again: Option<Call>,
     /// None: no connection of a container goes through what the plugin sets up.
     talk: Option<Talk>,
     /// What is hit is not what is called.
@@ -53,7 +55,7 @@ impl Scene {
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
         // The reference leaves connections in any case: they would hide what else it leaves.
         let talk = (subject.translates && !under_test().reference).then(|| Talk::new(&lab));
-        let (_, result) = attach(&subject.with_other_host_ports().plugins, &stays);
+        let (beside, result) = attach(&subject.of_the_one_beside().plugins, &stays);
         if let Some(talk) = &talk {
             // Its connections outlast any sweep.
             lab.host().sh("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=86400");
@@ -80,6 +82,7 @@ impl Scene {
             stays,
             victim,
             call,
+            claims_again: (subject.beside == Beside::Newer).then_some(beside),
             talk,
             fed: !subject.tools.is_empty(),
             hooked: subject.delegate.is_some() || !subject.tools.is_empty(),
@@ -102,6 +105,9 @@ impl Scene {
     /// Brings about what a verb needs: an attachment, for all but ADD and STATUS.
     pub fn prepare(&self, verb: &str) -> Option<Value> {
         let result = (!["ADD", "STATUS"].contains(&verb)).then(|| self.call.add().ok_result())?;
+        if let Some(beside) = &self.claims_again {
+            beside.add().ok_result();
+        }
         self.talks(&result).expect("a container that nothing happened to");
         Some(result)
     }

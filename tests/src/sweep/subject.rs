@@ -22,11 +22,32 @@ pub struct Subject {
     pub legacy: bool,
     /// Whether what is hit sets up that connections are led elsewhere, or seen under another address.
     pub translates: bool,
+    /// What the attachment that stays all the time claims.
+    pub beside: Beside,
+}
+
+/// The host ports of the attachment that stays, beside those of the one that is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// Other ones.
+    Others,
+    /// The same, claimed before: it waits while the other one is there.
+    Older,
+    /// The same, claimed again after the other one's ADD, which waits from then on.
+    Newer,
 }
 
 impl Subject {
     fn of(name: &'static str, plugins: Vec<Value>) -> Self {
-        Self { name, plugins, delegate: None, tools: &[], legacy: false, translates: false }
+        Self {
+            name,
+            plugins,
+            delegate: None,
+            tools: &[],
+            legacy: false,
+            translates: false,
+            beside: Beside::Others,
+        }
     }
 
     /// The address plugin and what calls it.
@@ -38,6 +59,7 @@ impl Subject {
             tools: &[],
             legacy: false,
             translates: false,
+            beside: Beside::Others,
         }
     }
 
@@ -80,6 +102,7 @@ impl Subject {
             tools: &[],
             legacy: false,
             translates: true,
+            beside: Beside::Others,
         }
     }
 
@@ -100,7 +123,20 @@ impl Subject {
             tools: &[],
             legacy: false,
             translates: true,
+            beside: Beside::Others,
         }
+    }
+
+    /// Host ports that two attachments claim: when the one that is hit is gone, they lead to the one that stays. No datagrams: they
+    /// would be the one's or the other's, as it comes.
+    pub fn claimed(backend: &str, beside: Beside) -> Self {
+        let name = match (backend, beside) {
+            ("nftables", Beside::Newer) => "portmap, a port that a newer attachment claims, nftables",
+            ("nftables", _) => "portmap, a port that an older attachment claims, nftables",
+            (_, Beside::Newer) => "portmap, a port that a newer attachment claims, iptables",
+            _ => "portmap, a port that an older attachment claims, iptables",
+        };
+        Self { name, translates: false, beside, ..Self::portmap(backend) }
     }
 
     pub fn tuning() -> Self {
@@ -115,6 +151,7 @@ impl Subject {
             tools: &[],
             legacy: false,
             translates: false,
+            beside: Beside::Others,
         }
     }
 
@@ -131,6 +168,7 @@ impl Subject {
             tools: &[],
             legacy: false,
             translates: false,
+            beside: Beside::Others,
         }
     }
 
@@ -169,6 +207,10 @@ impl Subject {
             Self::tuning(),
             Self::portmap("nftables"),
             Self::portmap("iptables"),
+            Self::claimed("nftables", Beside::Older),
+            Self::claimed("nftables", Beside::Newer),
+            Self::claimed("iptables", Beside::Older),
+            Self::claimed("iptables", Beside::Newer),
             Self::tool(),
             Self::tool_of_portmap(),
             Self::legacy_tool(),
@@ -176,9 +218,12 @@ impl Subject {
         ]
     }
 
-    /// The same for an attachment beside it: its host ports are the next ones.
-    pub fn with_other_host_ports(&self) -> Self {
+    /// The same for the attachment beside it: its host ports are the next ones, unless both claim the same.
+    pub fn of_the_one_beside(&self) -> Self {
         let mut other = self.clone();
+        if self.beside != Beside::Others {
+            return other;
+        }
         let mappings = other.plugins.iter_mut().filter_map(|plugin| {
             plugin.pointer_mut("/runtimeConfig/portMappings").and_then(Value::as_array_mut)
         });

@@ -1,7 +1,7 @@
 //! A plugin hit at its system calls.
 
 use suite::beyond_reference;
-use suite::sweep::{Plan, Subject};
+use suite::sweep::{Beside, Plan, Subject};
 
 /// Of some thousand cases a number that takes seconds. Prime: no two cases of a call's errors are always left out together.
 fn sweep(subjects: Vec<Subject>, every: usize) {
@@ -24,6 +24,15 @@ fn firewall_rules_leave_nothing_after_faults_and_kills() {
 fn rules_by_iptables_leave_nothing_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     sweep(vec![Subject::guarded("iptables"), Subject::portmap("iptables")], 151);
+}
+
+/// What is there before and after is a port that leads to the one of the two attachments that stays.
+#[test]
+fn a_host_port_that_two_attachments_claim_leads_to_the_one_that_remains_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    let of = |backend| [Beside::Older, Beside::Newer].map(|beside| Subject::claimed(backend, beside));
+    sweep(of("nftables").into(), 101);
+    sweep(of("iptables").into(), 151);
 }
 
 #[test]

@@ -68,26 +68,51 @@ fn comment(rule: &str) -> String {
     text
 }
 
-/// The host ports that an attachment's chain is for, but that packets go elsewhere for before.
+/// The host ports that an attachment's chain is for, but that packets go elsewhere for before: to a newer chain that takes
+/// all packets to the same port, be it of all addresses. What has conditions takes some of them only.
 pub(super) fn before(saved: &str, chain: &str) -> Vec<String> {
-    let (mut taken, mut waiting) = (Vec::new(), Vec::new());
-    for rule in rules(saved, "nat").filter(|rule| chain_of(rule) == HOSTPORTS) {
-        for port in ports(rule) {
-            if target(rule) != chain {
-                taken.push((port, comment(rule)));
-            } else if let Some((port, holder)) = taken.iter().find(|(other, _)| *other == port) {
-                waiting.push(format!("{holder} has it now: {} {}", port.0, port.1));
-            }
-        }
-    }
-    waiting
+    let jumps = rules(saved, "nat").filter(|rule| chain_of(rule) == HOSTPORTS);
+    let newer: Vec<&str> = jumps.take_while(|rule| target(rule) != chain).filter(|r| is_for_all(r)).collect();
+    let takes = |port: &Port<'_>, rule: &&&str| {
+        ports_of(saved, target(rule)).any(|other| {
+            other.number == port.number && (other.address.is_empty() || other.address == port.address)
+        })
+    };
+    let waiting = ports_of(saved, chain).filter_map(|port| {
+        let newer = newer.iter().find(|rule| takes(&port, rule))?;
+        Some(format!("{} has it now: {} {}", comment(newer), port.number.0, port.number.1))
+    });
+    waiting.collect()
 }
 
-/// The protocol and each of the ports that a rule is for.
-fn ports(rule: &str) -> impl Iterator<Item = (&str, &str)> {
-    let word_after = |name: &str| rule.split_once(name).and_then(|(_, rest)| rest.split(' ').next());
-    let protocol = word_after(" -p ").unwrap_or_default();
-    word_after(" --dports ").unwrap_or_default().split(',').map(move |port| (protocol, port))
+/// A port that a chain leads elsewhere.
+struct Port<'a> {
+    /// The protocol and the port.
+    number: (&'a str, &'a str),
+    /// Empty: all addresses of the host.
+    address: &'a str,
+}
+
+/// The ports that a chain leads elsewhere.
+fn ports_of<'a>(saved: &'a str, chain: &'a str) -> impl Iterator<Item = Port<'a>> {
+    let translated =
+        rules(saved, "nat").filter(move |rule| chain_of(rule) == chain && target(rule) == "DNAT");
+    translated.map(|rule| Port {
+        number: (word_after(rule, " -p "), word_after(rule, " --dport ")),
+        address: word_after(rule, " -d "),
+    })
+}
+
+/// Whether a rule that leads to an attachment's chain has no conditions but protocol and ports.
+fn is_for_all(rule: &str) -> bool {
+    let (protocol, ports) = (word_after(rule, " -p "), word_after(rule, " --dports "));
+    let plain = format!("-A {HOSTPORTS} -p {protocol} -m multiport --dports {ports} -m comment --comment ");
+    let rest = rule.strip_prefix(&plain).and_then(|rest| rest.split_once(" -j "));
+    rest.is_some_and(|(comment, _)| !comment.trim_matches('"').contains(' '))
+}
+
+fn word_after<'a>(rule: &'a str, name: &str) -> &'a str {
+    rule.split_once(name).and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
 }
 
 /// What removes attachments' chains, and the rules that jump there.
@@ -224,6 +249,34 @@ mod tests {
         );
         let removal = Removal::of(&saved, &Whose::Of(&owner), Kind::HostPorts);
         assert_eq!(removal.addresses(), &Addresses::from(["fd00::5".parse().unwrap()]));
+    }
+
+    /// A host with attachments, the newest first: what leads to each one's chain, and what that has.
+    fn host(attachments: &[(&str, &str, &str)]) -> String {
+        let jump = |(name, conditions, _): &(&str, &str, &str)| {
+            format!(
+                "-A {HOSTPORTS}{conditions} -p tcp -m multiport --dports 80 -m comment --comment \"n/{name}/e\" -j {name}\n"
+            )
+        };
+        let own = |(name, _, address): &(&str, &str, &str)| {
+            format!("-A {name}{address} -p tcp -m tcp --dport 80 -m comment --comment x -j DNAT --to y\n")
+        };
+        let jumps: String = attachments.iter().map(jump).collect();
+        format!("*nat\n{jumps}{}COMMIT\n", attachments.iter().map(own).collect::<String>())
+    }
+
+    #[test]
+    fn a_port_waits_for_a_newer_one_that_takes_all_of_its_packets() {
+        let (one, other) = (" -d 192.0.2.1/32", " -d 192.0.2.2/32");
+        for (newer, older, waits) in
+            [("", "", true), ("", one, true), (one, one, true), (one, "", false), (one, other, false)]
+        {
+            let saved = host(&[("B", "", newer), ("A", "", older)]);
+            let wanted: &[&str] = if waits { &["n/B/e has it now: tcp 80"] } else { &[] };
+            assert_eq!(before(&saved, "A"), wanted, "{newer}, {older}");
+            assert!(before(&saved, "B").is_empty());
+        }
+        assert!(before(&host(&[("B", " -s 192.0.2.0/24", ""), ("A", "", "")]), "A").is_empty());
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl Script {
         })
     }
 
-    /// Adds the attachment's rules to what iptables-save has listed: with what is shared as far as it misses,
+    /// Adds the attachment's rules to what iptables-save has listed: with what is shared as far as it is missing,
     /// in place of what the attachment has.
     pub(super) fn repair(&self, saved: &str) -> String {
         render(|table, text| {
@@ -170,13 +170,13 @@ impl Script {
                 let verb = if saved::has_chain(saved, &self.chain) { "-F" } else { "-N" };
                 let _ = writeln!(text, "{verb} {}", self.chain);
             }
-            let misses = |line: &&Line| !saved::has_rule(saved, line);
-            in_table(&self.shared, table).filter(misses).for_each(|line| put(text, line.verb(), line));
+            let is_missing = |line: &&Line| !saved::has_rule(saved, line);
+            in_table(&self.shared, table).filter(is_missing).for_each(|line| put(text, line.verb(), line));
             in_table(&self.lines, table).for_each(|line| put(text, line.verb(), line));
         })
     }
 
-    /// Fails if any of it misses, and changes nothing.
+    /// Fails if any of it is missing, and changes nothing.
     pub(super) fn check(&self) -> String {
         render(|table, text| {
             in_table(&self.shared, table).for_each(|line| put(text, "-C", line));

@@ -3,6 +3,9 @@
 //! Who waits for a port stands in the set `attachments` under a digest of the port, the one that waits longest
 //! first, as long as somebody waits.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use netlink::Refusal;
 
 use super::batch::Batch;
@@ -78,11 +81,10 @@ impl Queue {
         &mut self,
         view: &View<'_>,
         element: &Element,
+        asked: &mut Asked,
     ) -> Result<Option<(Place, Element)>, Refusal> {
         while let Some(claim) = self.waiting.pop() {
-            let found = Installed::read(view, Kind::HostPorts, claim.clone())?;
-            let same = |other: &Element| other.set == element.set && other.key == element.key;
-            if let Some(own) = unique(&found.records).into_iter().find(same) {
+            if let Some(own) = asked.by(view, &claim, element)? {
                 return Ok(Some((claim, own)));
             }
         }
@@ -100,6 +102,27 @@ impl Queue {
             batch.add_element(view.table, &record(index), &text(claim));
         }
         self.places.saturating_sub(self.waiting.len())
+    }
+}
+
+/// The elements that attachments ask for, by digest, set and key. Each attachment's records are read once, however many of its
+/// ports are looked at.
+#[derive(Debug, Default)]
+pub(super) struct Asked(BTreeMap<String, BTreeMap<Key, Element>>);
+
+/// A set and a key in it.
+type Key = (Cow<'static, str>, Vec<u8>);
+
+impl Asked {
+    /// What an attachment asks for in place of an element.
+    fn by(&mut self, view: &View<'_>, claim: &Place, element: &Element) -> Result<Option<Element>, Refusal> {
+        let key = |element: &Element| (element.set.name.clone(), element.key.clone());
+        if !self.0.contains_key(&claim.digest) {
+            let found = Installed::read(view, Kind::HostPorts, claim.clone())?;
+            let all = unique(&found.records).into_iter().map(|element| (key(&element), element));
+            self.0.insert(claim.digest.clone(), all.collect());
+        }
+        Ok(self.0.get(&claim.digest).and_then(|all| all.get(&key(element))).cloned())
     }
 }
 

@@ -1,6 +1,7 @@
 //! The installation of an attachment's rules.
 
 use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netlink::{Refusal, Socket};
 
@@ -66,7 +67,7 @@ impl<'a> Change<'a> {
         let (kind, table) = (self.rules.kind(), self.rules.kind().table());
         let digest = self.owner.digest(kind.as_str());
         batch.add_element(table, &Element::record(&digest, 0), &format!("{kind} {}", self.label));
-        for (index, record) in (1..).zip(self.records) {
+        for (index, record) in (1..=u16::MAX).zip(self.records) {
             batch.add_element(table, &Element::record(&digest, index), &record.to_string());
         }
         for element in unique(self.records) {
@@ -83,16 +84,22 @@ impl<'a> Change<'a> {
         let digest = self.owner.digest(kind.as_str());
         let earlier = Installed::read(&view, kind, Place { label: self.label.clone(), digest })?;
         let wanted = unique(self.records);
-        let again = |element: &Element| wanted.iter().any(|w| w.set == element.set && w.key == element.key);
+        let keys: BTreeSet<(&str, &[u8])> = wanted.iter().map(|w| (&*w.set.name, &*w.key)).collect();
+        let again = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
         put_deletion(&view, std::slice::from_ref(&earlier), again, batch)?;
         earlier.put_records(table, batch);
+        // Looked for once: one attachment may hold thousands of ports.
+        let mut claims = BTreeMap::new();
         for element in &wanted {
             let Some(holder) = view.comment_of(element)? else { continue };
             batch.delete_element(table, element);
             let mut queue = Queue::read(&view, element)?;
             queue.remove(&self.label);
             if holder != self.label && element.set.is_of_host_ports() {
-                queue.extend(self.claim_of(holder)?);
+                if !claims.contains_key(&holder) {
+                    claims.insert(holder.clone(), self.claim_of(holder.clone())?);
+                }
+                queue.extend(claims.get(&holder).cloned().flatten());
             }
             queue.put(&view, batch);
         }
@@ -141,5 +148,23 @@ pub(super) fn mark_of(rules: &Rules) -> &Mark {
     match rules {
         Rules::HostPorts(ports) => &ports.mark,
         _ => DEFAULT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nft::element::RECORDS_MAX;
+    use crate::owner::tests::owner;
+    use crate::rules::Masquerade;
+
+    #[test]
+    fn as_many_records_are_added_as_there_are_numbers_for_them() {
+        let address = |n: usize| format!("10.{}.{}.{}/8", n >> 16, n >> 8 & 0xff, n & 0xff).parse().unwrap();
+        let rules = Rules::Masquerade(Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() });
+        let (socket, records) = (Socket::open(netlink::Protocol::Netfilter).unwrap(), Record::all(&rules));
+        let (owner, mut batch) = (owner("net", "c", "eth0"), Batch::new(None));
+        Change::new(&socket, &owner, &rules, &records).put_additions(&mut batch);
+        assert!(!batch.is_empty());
     }
 }

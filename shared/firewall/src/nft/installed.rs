@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use netlink::{Refusal, Socket};
 
 use super::batch::Batch;
-use super::claims::Queue;
+use super::claims::{Asked, Queue};
 use super::element::{Element, Record};
 use super::layout::{self, HOSTPORTS, Table};
 use super::query;
@@ -71,7 +71,7 @@ pub(super) fn put_deletion(
     keep: impl Fn(&Element) -> bool,
     batch: &mut Batch,
 ) -> Result<usize, Refusal> {
-    let mut gone = 0;
+    let (mut gone, mut asked) = (0, Asked::default());
     let labels: BTreeSet<&str> = stale.iter().map(|found| found.place.label.as_str()).collect();
     for element in unique(stale.iter().flat_map(|found| &found.records)) {
         if keep(&element) {
@@ -88,7 +88,7 @@ pub(super) fn put_deletion(
         }
         labels.iter().for_each(|label| queue.remove(label));
         let is_free = is_theirs || holder.is_none();
-        if let Some((next, element)) = if is_free { queue.pop(view, &element)? } else { None } {
+        if let Some((next, element)) = if is_free { queue.pop(view, &element, &mut asked)? } else { None } {
             batch.add_element(view.table, &element, &next.label);
         }
         gone += queue.put(view, batch);

@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
 /// How often to try again because something was not found, or was found, against expectation.
-const TRIES: u32 = 32;
+const SURPRISES_MAX: u32 = 31;
 
 /// What one try of a transaction comes to: what was refused, and why.
 pub(super) type Attempt<T = ()> = Result<T, (String, Refusal)>;
@@ -28,28 +28,27 @@ pub(super) fn retry(
     verb: &str,
     mut attempt: impl FnMut(bool) -> Attempt,
 ) -> Result<()> {
-    let (deadline, mut replace, mut voided) = (Instant::now() + PATIENCE, false, 0);
-    for tries in 1.. {
+    let (deadline, mut replace, mut voided, mut surprises) = (Instant::now() + PATIENCE, false, 0, 0);
+    loop {
         let (step, refusal) = match attempt(replace) {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };
         match refusal.errno() {
-            // A key is taken, with the same value or with another.
-            Some(Errno::EEXIST | Errno::EBUSY) if !replace => replace = true,
+            // A key is taken, with the same value or with another; so many are that the kernel's answers did not find room.
+            Some(Errno::EEXIST | Errno::EBUSY | Errno::ENOBUFS) if !replace => replace = true,
             // Another writer came between: the generation is not the one that was read.
             Some(Errno::ERESTART | Errno::EAGAIN) if Instant::now() < deadline => {
                 thread::sleep(pause(voided));
                 voided += 1;
             }
             // The same, or the kernel lacks an expression: it says ENOENT to that as well.
-            Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY) if tries < TRIES => {}
+            Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY) if surprises < SURPRISES_MAX => surprises += 1,
             _ => {
                 return Err(failure(verb, subject, &step, refusal));
             }
         }
     }
-    Ok(())
 }
 
 /// How long to leave the ruleset to others after so many voided tries: up to twice as long each time, and a part of that
@@ -81,5 +80,36 @@ pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: Re
         error.detail("the kernel may lack a module, such as nft_fib, nft_nat or nft_masq")
     } else {
         error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In a storm, the table goes with its last attachment while an ADD counts on it.
+    #[test]
+    fn voided_tries_do_not_use_up_those_for_what_is_gone_meanwhile() {
+        let mut tries = 0;
+        let outcome = retry("it", "install", |_| {
+            tries += 1;
+            match tries {
+                1..=40 => Err(("begin".into(), Errno::ERESTART.into())),
+                41 => Err(("add an element".into(), Errno::ENOENT.into())),
+                _ => Ok(()),
+            }
+        });
+        outcome.unwrap();
+    }
+
+    #[test]
+    fn what_is_never_found_is_an_error() {
+        let mut tries = 0;
+        let error = retry("it", "install", |_| {
+            tries += 1;
+            Err(("add an element".into(), Errno::ENOENT.into()))
+        });
+        assert!(error.unwrap_err().msg().contains("install the rules of it"));
+        assert_eq!(tries, SURPRISES_MAX + 1);
     }
 }
