@@ -31,8 +31,7 @@ fn rules_by_iptables_leave_nothing_after_faults_and_kills() {
 fn a_host_port_that_two_attachments_claim_leads_to_the_one_that_remains_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     let of = |backend| [Beside::Older, Beside::Newer].map(|beside| Subject::claimed(backend, beside));
-    sweep(of("nftables").into(), 101);
-    sweep(of("iptables").into(), 151);
+    sweep([of("nftables"), of("iptables")].concat(), 251);
 }
 
 #[test]
