@@ -46,6 +46,13 @@ impl Snapshot {
         Self(sections)
     }
 
+    /// Leaves a namespace out.
+    #[must_use]
+    pub fn without(mut self, netns: &str) -> Self {
+        self.0.retain(|title, _| title.split(':').next() != Some(netns));
+        self
+    }
+
     /// What changed since `before`, as `-` and `+` lines under the section's title. Empty: nothing.
     pub fn since(&self, before: &Self) -> String {
         let mut text = String::new();

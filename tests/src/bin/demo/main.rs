@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     let client = lab.machine("client");
     let containers = ["web", "db"].map(|id| lab.container(id));
     let demo = Demo::new();
-    let before = lab.snapshot();
+    let before = remains::of_the_machine(&lab);
     println!("{} {}, from {}", show::bold("Chain"), demo.plugins(), under_test().dir.display());
 
     show::title("ADD");
