@@ -12,11 +12,11 @@ mod plugin {
     pub mod attribute;
     pub mod backup;
     pub mod conf;
-    pub mod hostile;
+    pub mod fuzz;
     pub mod sysctl;
 }
 use plugin::*;
 
 static SCRATCH: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::backups(SCRATCH.path(), input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::backups(SCRATCH.path(), input));

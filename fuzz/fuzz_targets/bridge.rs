@@ -5,8 +5,8 @@
 #[path = "../../plugins/bridge/src"]
 mod plugin {
     pub mod conf;
-    pub mod hostile;
+    pub mod fuzz;
 }
 use plugin::*;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::configuration(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::configuration(input));

@@ -7,4 +7,4 @@ use tempfile::TempDir;
 
 static SCRATCH: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| runtime::hostile::cache(SCRATCH.path(), input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| runtime::fuzz::cache(SCRATCH.path(), input));

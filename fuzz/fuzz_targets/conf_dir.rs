@@ -7,4 +7,4 @@ use tempfile::TempDir;
 
 static SCRATCH: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| runtime::hostile::directory(SCRATCH.path(), input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| runtime::fuzz::directory(SCRATCH.path(), input));

@@ -6,11 +6,11 @@
 mod plugin {
     pub mod allocator;
     pub mod conf;
-    pub mod hostile;
+    pub mod fuzz;
     pub mod range;
     pub mod resolv;
     pub mod store;
 }
 use plugin::*;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::configuration(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::configuration(input));

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 mod plugin {
     pub mod allocator;
     pub mod conf;
-    pub mod hostile;
+    pub mod fuzz;
     pub mod range;
     pub mod resolv;
     pub mod store;
@@ -19,4 +19,4 @@ use plugin::*;
 
 static SCRATCH: LazyLock<TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::store(SCRATCH.path(), input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::store(SCRATCH.path(), input));

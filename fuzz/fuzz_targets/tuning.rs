@@ -8,9 +8,9 @@ mod plugin {
     pub mod attribute;
     pub mod backup;
     pub mod conf;
-    pub mod hostile;
+    pub mod fuzz;
     pub mod sysctl;
 }
 use plugin::*;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| hostile::configuration(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::configuration(input));

@@ -99,14 +99,14 @@ fn counted(targets: &[Attach], network: &Network) -> String {
 }
 
 fn named(attach: &Attach) -> String {
-    format!("{} of container {}", attach.at.ifname, attach.at.container)
+    format!("{} of container {}", attach.attachment.ifname, attach.attachment.container)
 }
 
 fn identity(attach: &Attach, network: &Network) -> Value {
     json!({
         "network": network.name.as_str(),
-        "containerID": attach.at.container.as_str(),
-        "ifname": attach.at.ifname.as_str(),
+        "containerID": attach.attachment.container.as_str(),
+        "ifname": attach.attachment.ifname.as_str(),
     })
 }
 

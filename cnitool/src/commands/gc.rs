@@ -58,7 +58,8 @@ pub fn run(network: &str, options: &GcOptions, settings: &Settings, ui: &Ui) -> 
 fn settled(network: &Network, plan: &GcPlan) -> Result<Vec<Stranger>> {
     let deadline = Instant::now() + PATIENCE;
     let known = plan.stale.iter().chain(&plan.stale_elsewhere);
-    let gone: Vec<_> = known.filter(|entry| !entry.is_alive()).map(|entry| &entry.attach.at).collect();
+    let gone: Vec<_> =
+        known.filter(|entry| !entry.is_alive()).map(|entry| &entry.attach.attachment).collect();
     loop {
         let found = strangers(network, plan)?;
         let is_going = |one: &Stranger| one.alive && gone.iter().any(|at| one.is_of(at));
@@ -73,7 +74,7 @@ fn settled(network: &Network, plan: &GcPlan) -> Result<Vec<Stranger>> {
 fn strangers(network: &Network, plan: &GcPlan) -> Result<Vec<Stranger>> {
     let mut strangers = strangers::of(network, &plan.valid)?;
     if network.version < Command::Gc.since() || plan.unsure.is_some() {
-        strangers.retain(|stranger| plan.stale.iter().any(|entry| stranger.is_of(&entry.attach.at)));
+        strangers.retain(|stranger| plan.stale.iter().any(|entry| stranger.is_of(&entry.attach.attachment)));
     }
     Ok(strangers)
 }
@@ -88,7 +89,7 @@ fn refuse_live(
 ) -> Result<()> {
     let own = if all { settings.runtime.results().list()? } else { Vec::new() };
     let is_meant = |stranger: &Stranger| {
-        own.iter().any(|entry| entry.network == network.name && stranger.is_of(&entry.attach.at))
+        own.iter().any(|entry| entry.network == network.name && stranger.is_of(&entry.attach.attachment))
     };
     let live: Vec<String> =
         strangers.iter().filter(|one| one.alive && !is_meant(one)).map(Stranger::text).collect();
@@ -112,7 +113,7 @@ fn tell(network: &Network, plan: &GcPlan, strangers: &[Stranger], ui: &Ui) -> Re
         let path = path.display();
         ui.warn(&format!("{path} cannot be read, and its container may be alive: no plugin would be asked"));
     }
-    let stale: Vec<&Attachment> = plan.stale.iter().map(|entry| &entry.attach.at).collect();
+    let stale: Vec<&Attachment> = plan.stale.iter().map(|entry| &entry.attach.attachment).collect();
     let json = || {
         let attachments = stale.iter().map(|at| {
             json!({"kind": "attachment", "containerID": at.container.as_str(), "ifname": at.ifname.as_str()})

@@ -94,8 +94,8 @@ fn attachments_table(entries: &[Entry]) -> Table {
         let gone = if entry.is_alive() { "" } else { " (gone)" };
         table.row([
             (entry.network.to_string(), Style::Name),
-            (entry.attach.at.ifname.to_string(), Style::Plain),
-            (entry.attach.at.container.to_string(), Style::Plain),
+            (entry.attach.attachment.ifname.to_string(), Style::Plain),
+            (entry.attach.attachment.container.to_string(), Style::Plain),
             (addresses(entry).join("\n"), Style::Plain),
             (format!("{netns}{gone}"), style),
             (age(entry.added), Style::Dim),
@@ -107,8 +107,8 @@ fn attachments_table(entries: &[Entry]) -> Table {
 fn attachment_json(entry: &Entry) -> Value {
     json!({
         "network": entry.network.as_str(),
-        "containerID": entry.attach.at.container.as_str(),
-        "ifname": entry.attach.at.ifname.as_str(),
+        "containerID": entry.attach.attachment.container.as_str(),
+        "ifname": entry.attach.attachment.ifname.as_str(),
         "netns": entry.attach.netns,
         "alive": entry.is_alive(),
         "addresses": addresses(entry),

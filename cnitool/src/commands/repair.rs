@@ -89,7 +89,7 @@ fn known(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
             ui.warn(&format!("{} is passed over: it is no result of an ADD, or damaged", path.display()));
         }
         for entry in entries {
-            let key = (entry.network.clone(), entry.attach.at.clone());
+            let key = (entry.network.clone(), entry.attach.attachment.clone());
             if known.get(&key).is_none_or(|earlier| earlier.added < entry.added) {
                 known.insert(key, entry);
             }
@@ -140,5 +140,5 @@ fn text(done: &[&Entry], of: usize, ui: &Ui) -> String {
 
 /// As rules are labelled.
 fn name(entry: &Entry) -> String {
-    format!("{}/{}/{}", entry.network, entry.attach.at.container, entry.attach.at.ifname)
+    format!("{}/{}/{}", entry.network, entry.attach.attachment.container, entry.attach.attachment.ifname)
 }

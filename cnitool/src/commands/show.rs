@@ -35,7 +35,7 @@ pub fn run(words: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
 }
 
 fn fits(entry: &Entry, word: &str) -> bool {
-    let at = &entry.attach.at;
+    let at = &entry.attach.attachment;
     let netns = entry.attach.netns.as_deref();
     entry.network.as_str() == word
         || at.ifname.as_str() == word
@@ -57,7 +57,7 @@ struct View<'a> {
 impl<'a> View<'a> {
     fn of(entry: &'a Entry, host: Option<&'a Live>) -> Self {
         let container = entry.attach.netns.as_deref().and_then(Live::at);
-        let owner = Owner::new(&entry.network, &entry.attach.at);
+        let owner = Owner::new(&entry.network, &entry.attach.attachment);
         let rules = Firewall::open(None).and_then(|firewall| firewall.describe(&owner)).unwrap_or_default();
         Self { entry, result: entry.result().unwrap_or_default(), host, container, rules }
     }
@@ -85,7 +85,7 @@ impl<'a> View<'a> {
         let own = self.container.as_ref();
         let found = match index.and_then(|i| self.result.interfaces.get(i)) {
             Some(interface) => self.live(interface).zip(self.link(interface)),
-            None => own.and_then(|live| Some((live, live.link(&self.entry.attach.at.ifname)?))),
+            None => own.and_then(|live| Some((live, live.link(&self.entry.attach.attachment.ifname)?))),
         };
         found.is_some_and(|(live, link)| live.addresses_of(link).any(|address| address.net == net))
     }
@@ -101,7 +101,7 @@ impl<'a> View<'a> {
     }
 
     fn text(&self, ui: &Ui) -> String {
-        let at = &self.entry.attach.at;
+        let at = &self.entry.attach.attachment;
         let title = format!("{} of container {} on network {}", at.ifname, at.container, self.entry.network);
         let mut text = format!("{}\n", ui.styled(Style::Bold, &title));
         let netns = self.entry.attach.netns.as_deref();
@@ -169,7 +169,7 @@ impl<'a> View<'a> {
     }
 
     fn json(&self) -> Value {
-        let at = &self.entry.attach.at;
+        let at = &self.entry.attach.attachment;
         let interface = |interface: &Interface| {
             let link = self.link(interface);
             json!({

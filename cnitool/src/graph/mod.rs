@@ -69,7 +69,7 @@ impl Graph {
         for entry in entries {
             let netns =
                 entry.attach.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-            let key = (entry.attach.at.container.to_string(), netns);
+            let key = (entry.attach.attachment.container.to_string(), netns);
             let inside = entry.attach.netns.as_deref().and_then(Live::at);
             alive.insert(key.clone(), inside.is_some());
             let interface = graph.interface(entry, host, inside.as_ref());
@@ -105,7 +105,7 @@ impl Graph {
 
     fn interface(&mut self, entry: &Entry, host: &Live, inside: Option<&Live>) -> Interface {
         let result = entry.result().unwrap_or_default();
-        let name = entry.attach.at.ifname.as_str();
+        let name = entry.attach.attachment.ifname.as_str();
         let (shared, host_end) = sort(&result, host);
         let trunk = match shared {
             Some(link) => self.trunk(&link.name, Some(&link), host),

@@ -3,7 +3,7 @@
 mod allocator;
 mod conf;
 #[cfg(test)]
-mod hostile;
+mod fuzz;
 mod range;
 mod resolv;
 mod store;
@@ -50,30 +50,32 @@ impl Plugin for HostLocal {
         }
         refuse_second(&mut store, call)?;
         let ips = allocator::choose(&conf.sets, &wanted, &store)?;
-        store.reserve(&call.at, &ips)?;
+        store.reserve(&call.attachment, &ips)?;
 
         let (data_dir, network) = (conf.data_dir.clone(), call.net.name.clone());
-        let (at, given) = (call.at.clone(), ips.clone());
+        let (at, given) = (call.attachment.clone(), ips.clone());
         undo.push(move || release(&data_dir, &network, &at, |ip| given.contains(&ip)));
         let ips = conf.sets.iter().zip(ips).filter_map(|(set, ip)| report(set, ip)).collect();
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
 
     fn del(call: &Del<RawConf>) -> Result<()> {
-        release(&call.conf.likely_data_dir(), &call.net.name, &call.at, |_| true)
+        release(&call.conf.likely_data_dir(), &call.net.name, &call.attachment, |_| true)
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let store = Store::open(&call.conf.data_dir, &call.net.name)?;
         let leases = match store {
-            Some(mut store) => store.every_lease_of(&call.at)?.0,
+            Some(mut store) => store.every_lease_of(&call.attachment)?.0,
             None => Vec::new(),
         };
         let leased = |ip| leases.iter().any(|lease| lease.ip == ip);
-        let reported = |ip| call.prev.addresses().any(|address| address.ip() == ip);
+        let reported = |ip| call.prev_result.addresses().any(|address| address.ip() == ip);
         let ours = |ip| call.conf.sets.iter().any(|set| set.range_of(ip).is_some());
-        let Attachment { container, ifname } = &call.at;
-        let what = if let Some(address) = call.prev.addresses().find(|a| ours(a.ip()) && !leased(a.ip())) {
+        let Attachment { container, ifname } = &call.attachment;
+        let what = if let Some(address) =
+            call.prev_result.addresses().find(|a| ours(a.ip()) && !leased(a.ip()))
+        {
             format!(
                 "address {address} of prevResult is not leased to container {container}, interface {ifname}"
             )
@@ -117,7 +119,7 @@ impl Plugin for HostLocal {
 
 /// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).
 fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
-    let (leases, _) = store.leases_of(&call.at)?;
+    let (leases, _) = store.leases_of(&call.attachment)?;
     let held = leases.iter().find_map(|lease| {
         let set = call.conf.sets.iter().position(|set| set.range_of(lease.ip).is_some())?;
         Some((set, lease))

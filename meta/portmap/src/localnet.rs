@@ -28,7 +28,7 @@ pub fn admit(ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
         let container = ports.addresses.iter().map(|a| a.ip()).find(|ip| ip.is_ipv4() == local.is_ipv4());
         let asked = ports.mappings.iter().any(|mapping| includes(mapping.host_ip, local));
         if let Some(container) = container.filter(|_| asked)
-            && let Some(link) = host.nl.link_towards(container)?
+            && let Some(link) = host.nl.route_get(container)?
         {
             admit(&host, &link, owner, undo)?;
         }
@@ -83,7 +83,7 @@ fn admit_v4(host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Re
 /// The kernel keeps ::1 from others by itself. It takes the container's answers for such if br_netfilter has rewritten
 /// them to ::1 before. So the route can stay, like the bridge.
 fn admit_v6(host: &Namespace, link: &Link, _: &Owner, _: &mut Undo) -> Result<()> {
-    Ok(host.nl.accept_at(link, Ipv6Addr::LOCALHOST.into())?)
+    Ok(host.nl.add_local_route(link, Ipv6Addr::LOCALHOST.into())?)
 }
 
 /// Held while users are looked at and the setting follows. None: this host has no place for a lock.

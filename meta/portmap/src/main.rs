@@ -2,7 +2,7 @@
 
 mod conf;
 #[cfg(test)]
-mod hostile;
+mod fuzz;
 mod localnet;
 
 use std::process::ExitCode;
@@ -23,24 +23,24 @@ impl Plugin for Portmap {
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
-        let result = call.net.prev.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
-        if let Some(ports) = call.conf.host_ports(&result, &call.at.ifname)? {
-            let owner = Owner::new(&call.net.name, &call.at);
+        let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
+        if let Some(ports) = call.conf.host_ports(&result, &call.attachment.ifname)? {
+            let owner = Owner::new(&call.net.name, &call.attachment);
             call.conf.unreached(&ports.addresses).iter().for_each(|text| cni::warn(text));
             Firewall::open(call.conf.backend)?.install(&owner, &Rules::HostPorts(ports.clone()), undo)?;
             // Only now that the rules are there which keep the host's loopback addresses from others.
             localnet::admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
-            let ifname = &call.at.ifname;
+            let ifname = &call.attachment.ifname;
             cni::warn(&format!("no port is mapped: prevResult has no address of {ifname}"));
         }
         Ok(result)
     }
 
     fn del(call: &Del<AsWritten>) -> Result<()> {
-        let prev = call.net.prev.as_ref();
-        let addresses = prev.map(|prev| conf::addresses(prev, &call.at.ifname)).unwrap_or_default();
-        let owner = Owner::new(&call.net.name, &call.at);
+        let prev = call.net.prev_result.as_ref();
+        let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
+        let owner = Owner::new(&call.net.name, &call.attachment);
         let mut failures = Failures::new();
         // First: the rules keep others from the host's loopback addresses.
         failures.note(localnet::withdraw(&owner));
@@ -51,17 +51,19 @@ impl Plugin for Portmap {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        match call.conf.host_ports(&call.prev, &call.at.ifname)? {
+        match call.conf.host_ports(&call.prev_result, &call.attachment.ifname)? {
             Some(ports) => Firewall::open(call.conf.backend)?
-                .check(&Owner::new(&call.net.name, &call.at), &Rules::HostPorts(ports)),
+                .check(&Owner::new(&call.net.name, &call.attachment), &Rules::HostPorts(ports)),
             None => Ok(()),
         }
     }
 
     fn repair(Repair { check: call, anew }: &Repair<Conf>) -> Result<bool> {
-        let Some(ports) = call.conf.host_ports(&call.prev, &call.at.ifname)? else { return Ok(false) };
+        let Some(ports) = call.conf.host_ports(&call.prev_result, &call.attachment.ifname)? else {
+            return Ok(false);
+        };
         verify::while_attached(call, |undo| {
-            let owner = Owner::new(&call.net.name, &call.at);
+            let owner = Owner::new(&call.net.name, &call.attachment);
             let rules = Rules::HostPorts(ports.clone());
             let repaired = Firewall::open(call.conf.backend)?.repair(&owner, &rules, *anew, undo)?;
             localnet::admit(&ports, &owner, undo)?;

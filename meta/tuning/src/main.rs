@@ -5,7 +5,7 @@ mod attribute;
 mod backup;
 mod conf;
 #[cfg(test)]
-mod hostile;
+mod fuzz;
 mod sysctl;
 
 use std::process::ExitCode;
@@ -33,20 +33,20 @@ impl Plugin for Tuning {
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let conf = &call.conf;
         allowlist::permit(&conf.sysctls)?;
-        sysctl::refuse_same(&conf.sysctls, &call.at.ifname)?;
+        sysctl::refuse_same(&conf.sysctls, &call.attachment.ifname)?;
         let wanted = conf.attributes(&call.args)?;
-        let mut result = call.net.prev.clone().unwrap_or_default();
-        report(&wanted, &mut result, &call.at.ifname);
+        let mut result = call.net.prev_result.clone().unwrap_or_default();
+        report(&wanted, &mut result, &call.attachment.ifname);
 
         let sandbox = Namespace::open(&call.netns)?;
         for sysctl in &conf.sysctls {
-            sysctl.set(&sandbox, &call.at.ifname, undo)?;
+            sysctl.set(&sandbox, &call.attachment.ifname, undo)?;
         }
         if !wanted.is_empty() {
-            let link = sandbox.link(&call.at.ifname)?;
+            let link = sandbox.link(&call.attachment.ifname)?;
             let before = wanted.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns);
-            Backup::new(&conf.data_dir, &call.net.name, &call.at).save(saved, undo)?;
+            Backup::new(&conf.data_dir, &call.net.name, &call.attachment).save(saved, undo)?;
             for attribute in &wanted {
                 attribute.set(&sandbox, &link, undo)?;
             }
@@ -55,11 +55,11 @@ impl Plugin for Tuning {
     }
 
     fn del(call: &Del<AsWritten>) -> Result<()> {
-        let backup = Backup::new(&data_dir_or_default(&call.conf), &call.net.name, &call.at);
+        let backup = Backup::new(&data_dir_or_default(&call.conf), &call.net.name, &call.attachment);
         let (mut failures, mut again) = (Failures::new(), false);
         if let Some(saved) = backup.load()?
             && let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())?
-            && let Some(link) = sandbox.nl.link(&call.at.ifname)?
+            && let Some(link) = sandbox.nl.link(&call.attachment.ifname)?
         {
             for attribute in saved.attributes() {
                 let restored = attribute.restore(&sandbox, &link);
@@ -78,10 +78,10 @@ impl Plugin for Tuning {
         let sandbox = Namespace::open(&call.netns)?;
         let wanted = call.conf.attributes(&call.args)?;
         if !wanted.is_empty() {
-            let link = sandbox.link(&call.at.ifname)?;
+            let link = sandbox.link(&call.attachment.ifname)?;
             wanted.iter().try_for_each(|attribute| attribute.verify(&link))?;
         }
-        call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.at.ifname))
+        call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.attachment.ifname))
     }
 
     fn gc(call: &Gc<AsWritten>) -> Result<()> {

@@ -2,9 +2,9 @@
 
 mod bridge;
 mod conf;
-mod gateway;
 #[cfg(test)]
-mod hostile;
+mod fuzz;
+mod gateway;
 mod port;
 mod rules;
 mod vlan;
@@ -34,7 +34,7 @@ impl Plugin for Bridge {
         let mac = conf.mac(&call.args)?;
         let adopted = port::of_chain(&host, call)?;
         if adopted.is_none() {
-            veth::refuse_taken_name(&sandbox, &call.at)?;
+            veth::refuse_taken_name(&sandbox, &call.attachment)?;
         }
 
         // All that can be judged before is: the bridge stays, whatever comes of the rest.
@@ -49,7 +49,7 @@ impl Plugin for Bridge {
         port::configure(&host, &port.host, conf)?;
 
         let (mut result, position) = report(call, &host, &bridge, &sandbox, &port);
-        let owner = Owner::new(&call.net.name, &call.at);
+        let owner = Owner::new(&call.net.name, &call.attachment);
         if !port.adopted {
             let ends = (&result.interfaces[position - 1], &result.interfaces[position]);
             rules::check_sources(conf, &owner, ends, undo)?;
@@ -82,11 +82,11 @@ impl Plugin for Bridge {
         let mut failures = Failures::new();
         // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
         let sweep = Sweep::start();
-        failures.note(rules::remove(&sweep, &Owner::new(&call.net.name, &call.at)));
+        failures.note(rules::remove(&sweep, &Owner::new(&call.net.name, &call.attachment)));
         if let Some(host) = failures.note(Namespace::host()) {
             failures.note(port::release_adopted(&host, call));
-            failures.note(remove::veth(&host, &call.net.name, &call.at, call.netns.as_ref()));
-            failures.note(sweep.remove_repaired(&Owner::new(&call.net.name, &call.at)));
+            failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
+            failures.note(sweep.remove_repaired(&Owner::new(&call.net.name, &call.attachment)));
             failures.note(vlan::remove_unused_gateway(&host, &call.conf));
         }
         // Last, so that nobody else gets the address while the container still answers to it.
@@ -99,10 +99,10 @@ impl Plugin for Bridge {
     fn check(call: &Check<Conf>) -> Result<()> {
         let host = Namespace::host()?;
         let sandbox = Namespace::open(&call.netns)?;
-        let bridge = bridge::verify(&host, &call.conf, &call.prev)?;
+        let bridge = bridge::verify(&host, &call.conf, &call.prev_result)?;
         if let Some(container) = port::verify(&host, &bridge, &sandbox, call)? {
-            let position = verify::position(&call.prev, &call.at)?;
-            verify::addresses_and_routes(&sandbox, &container, &call.prev)?;
+            let position = verify::position(&call.prev_result, &call.attachment)?;
+            verify::addresses_and_routes(&sandbox, &container, &call.prev_result)?;
             rules::verify(call, position)?;
         }
         match &call.net.ipam {
@@ -147,11 +147,11 @@ fn report(
     sandbox: &Namespace,
     port: &Port,
 ) -> (AddResult, usize) {
-    let mut result = call.net.prev.clone().unwrap_or_default();
+    let mut result = call.net.prev_result.clone().unwrap_or_default();
     result.forget_unlisted_interfaces();
     result.interfaces.push(host.report(bridge));
     if port.adopted {
-        let listed = result.container_interface(&call.at.ifname);
+        let listed = result.container_interface(&call.attachment.ifname);
         let unlisted = port.container.as_ref().filter(|_| listed.is_none());
         result.interfaces.extend(unlisted.map(|link| sandbox.report(link)));
         let position = listed.unwrap_or(result.interfaces.len() - 1);

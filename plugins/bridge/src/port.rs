@@ -41,7 +41,7 @@ impl Port {
 /// # Errors
 /// Code 7 if there is none of that name, or if no plugin can have made it: in a bridge it would take the host off its network.
 pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
-    let mut interfaces = call.net.prev.iter().flat_map(AddResult::host_interfaces);
+    let mut interfaces = call.net.prev_result.iter().flat_map(AddResult::host_interfaces);
     let last = interfaces.rfind(|i| i.name != *call.conf.bridge);
     let Some(interface) = last else { return Ok(None) };
     let link = host.nl.link(&interface.name)?.ok_or_else(|| {
@@ -89,7 +89,7 @@ pub fn adopt(
     }
     let join = LinkChange { master: Some(bridge.index), up: Some(true), ..LinkChange::NONE };
     host.nl.change_link(&link, &join)?;
-    let container = sandbox.nl.link(&call.at.ifname)?;
+    let container = sandbox.nl.link(&call.attachment.ifname)?;
     Ok(Port { host: Link { master: Some(bridge.index), ..link }, container, adopted: true })
 }
 
@@ -103,7 +103,7 @@ pub fn create(
     spec: veth::Spec,
     undo: &mut Undo,
 ) -> Result<Port> {
-    let pair = veth::create(host, sandbox, &call.net.name, &call.at, spec, undo)?;
+    let pair = veth::create(host, sandbox, &call.net.name, &call.attachment, spec, undo)?;
     Ok(Port { host: pair.host, container: Some(pair.container), adopted: false })
 }
 
@@ -148,8 +148,9 @@ pub fn verify(
     sandbox: &Namespace,
     call: &Check<Conf>,
 ) -> Result<Option<Link>> {
-    let container = call.prev.container_interface(&call.at.ifname);
-    let container = container.map(|i| shared::interface(sandbox, &call.prev.interfaces[i])).transpose()?;
+    let container = call.prev_result.container_interface(&call.attachment.ifname);
+    let container =
+        container.map(|i| shared::interface(sandbox, &call.prev_result.interfaces[i])).transpose()?;
     if let Some(down) = container.as_ref().filter(|link| !link.up && !call.conf.container_down) {
         return Err(shared::differs(down, "state", "up", "down"));
     }
@@ -176,19 +177,22 @@ pub fn verify(
 /// Of the host-side interfaces that the result lists, the one that leads to the container.
 fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&Link>) -> Result<Link> {
     let mut ports = Vec::new();
-    for interface in call.prev.host_interfaces().filter(|i| i.name != bridge.name) {
+    for interface in call.prev_result.host_interfaces().filter(|i| i.name != bridge.name) {
         ports.push(shared::interface(host, interface)?);
     }
     let leads_to = |port: &&Link| container.is_none_or(|c| !port.is("veth") || c.peer == Some(port.index));
     let found = ports.iter().find(|port| leads_to(port) && port.master == Some(bridge.index));
     found.or_else(|| ports.iter().find(leads_to)).cloned().ok_or_else(|| {
-        Error::new(Code::Internal, format!("no port of bridge {} leads to {}", bridge.name, call.at.ifname))
+        Error::new(
+            Code::Internal,
+            format!("no port of bridge {} leads to {}", bridge.name, call.attachment.ifname),
+        )
     })
 }
 
 /// Takes ports that earlier plugins of the chain made off the bridge again. They are listed by the result of ADD.
 pub fn release_adopted(host: &Namespace, call: &Del<AsWritten>) -> Result<()> {
-    let (Some(prev), Some(name)) = (&call.net.prev, conf::bridge(&call.conf)) else { return Ok(()) };
+    let (Some(prev), Some(name)) = (&call.net.prev_result, conf::bridge(&call.conf)) else { return Ok(()) };
     let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
     let mut failures = Failures::new();
     for interface in prev.host_interfaces().filter(|i| i.name != *name) {

@@ -47,16 +47,16 @@ fn masquerading(conf: &Conf, result: &AddResult, position: usize) -> Option<Rule
 
 /// The rules are as ADD installed them.
 pub fn verify(call: &Check<Conf>, position: usize) -> Result<()> {
-    let owner = Owner::new(&call.net.name, &call.at);
+    let owner = Owner::new(&call.net.name, &call.attachment);
     let check = |(backend, rules)| Firewall::open(backend)?.check(&owner, &rules);
     expected(call, position).into_iter().try_for_each(check)
 }
 
 /// Installs what is missing of them. Whether anything was.
 pub fn repair(call: &Check<Conf>, undo: &mut Undo) -> Result<bool> {
-    let owner = Owner::new(&call.net.name, &call.at);
+    let owner = Owner::new(&call.net.name, &call.attachment);
     // A result of before 0.3.0 lists no interfaces: all addresses are the container's.
-    let position = call.prev.container_interface(&call.at.ifname).unwrap_or_default();
+    let position = call.prev_result.container_interface(&call.attachment.ifname).unwrap_or_default();
     let mut repaired = false;
     for (backend, rules) in expected(call, position) {
         repaired |= Firewall::open(backend)?.repair(&owner, &rules, false, undo)?;
@@ -68,11 +68,12 @@ pub fn repair(call: &Check<Conf>, undo: &mut Undo) -> Result<bool> {
 fn expected(call: &Check<Conf>, position: usize) -> Vec<(Option<Backend>, Rules)> {
     let conf = &call.conf;
     let masquerade = conf.masquerade.as_ref().map(|how| how.backend);
-    let masquerade = masquerade.zip(masquerading(conf, &call.prev, position));
-    let host_name = iface::veth::host_name(&call.net.name, &call.at);
+    let masquerade = masquerade.zip(masquerading(conf, &call.prev_result, position));
+    let host_name = iface::veth::host_name(&call.net.name, &call.attachment);
     let made = |name: &str| name == host_name || is_of_the_reference(name);
-    let host = call.prev.host_interfaces().find(|i| made(&i.name));
-    let spoof_check = host.zip(call.prev.interfaces.get(position)).and_then(|ends| spoof_check(conf, ends));
+    let host = call.prev_result.host_interfaces().find(|i| made(&i.name));
+    let spoof_check =
+        host.zip(call.prev_result.interfaces.get(position)).and_then(|ends| spoof_check(conf, ends));
     masquerade.into_iter().chain(spoof_check.map(|rules| (None, rules))).collect()
 }
 

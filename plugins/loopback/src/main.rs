@@ -32,7 +32,7 @@ impl Plugin for Loopback {
             undo.push(move || nl.change_link(&down, &DOWN));
             sandbox.nl.set_up(&lo)?;
         }
-        match &call.net.prev {
+        match &call.net.prev_result {
             Some(prev) => Ok(prev.clone()),
             None => report(&sandbox, &lo),
         }

@@ -27,7 +27,7 @@ pub struct Attachment {
 
 /// What every configuration says, whatever its type.
 #[derive(Debug)]
-pub struct Net {
+pub struct NetConf {
     /// The network's name.
     pub name: NetworkName,
     /// The version that the configuration is written in, and the result will be.
@@ -35,7 +35,7 @@ pub struct Net {
     /// Settings for the container's resolver, given with the network.
     pub dns: Dns,
     /// The result of the plugin before this one in the chain.
-    pub prev: Option<AddResult>,
+    pub prev_result: Option<AddResult>,
     /// The address plugin to delegate to.
     pub ipam: Option<Ipam>,
 }
@@ -44,13 +44,13 @@ pub struct Net {
 #[derive(Debug)]
 pub struct Add<C> {
     /// The attachment.
-    pub at: Attachment,
+    pub attachment: Attachment,
     /// The container's namespace. It exists, if the plugin needs it, and is not the plugin's own.
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
     /// What every configuration says.
-    pub net: Net,
+    pub net: NetConf,
     /// What this plugin's configuration says, checked.
     pub conf: C,
 }
@@ -59,11 +59,11 @@ pub struct Add<C> {
 #[derive(Debug)]
 pub struct Del<R> {
     /// The attachment.
-    pub at: Attachment,
+    pub attachment: Attachment,
     /// The container's namespace, if there still is one.
     pub netns: Option<PathBuf>,
     /// What every configuration says.
-    pub net: Net,
+    pub net: NetConf,
     /// What this plugin's configuration says, as written.
     pub conf: R,
 }
@@ -72,15 +72,15 @@ pub struct Del<R> {
 #[derive(Debug)]
 pub struct Check<C> {
     /// The attachment.
-    pub at: Attachment,
+    pub attachment: Attachment,
     /// The container's namespace. It exists, if the plugin needs it, and is not the plugin's own.
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
     /// What the chain's last plugin returned from ADD.
-    pub prev: AddResult,
+    pub prev_result: AddResult,
     /// What every configuration says.
-    pub net: Net,
+    pub net: NetConf,
     /// What this plugin's configuration says, checked.
     pub conf: C,
 }
@@ -91,7 +91,7 @@ pub struct Gc<R> {
     /// The attachments to keep. A GC without this list does nothing, and never reaches a plugin.
     pub valid: Vec<Attachment>,
     /// What every configuration says.
-    pub net: Net,
+    pub net: NetConf,
     /// What this plugin's configuration says, as written.
     pub conf: R,
 }
@@ -107,7 +107,7 @@ impl<R> Gc<R> {
 #[derive(Debug)]
 pub struct Status<C> {
     /// What every configuration says.
-    pub net: Net,
+    pub net: NetConf,
     /// What this plugin's configuration says, checked.
     pub conf: C,
 }
@@ -197,7 +197,7 @@ impl fmt::Display for Command {
 pub(crate) struct Environment {
     pub(crate) command: Command,
     /// With ADD, DEL and CHECK only.
-    pub(crate) at: Option<Attachment>,
+    pub(crate) attachment: Option<Attachment>,
     netns: Option<PathBuf>,
     own_netns_allowed: bool,
     pub(crate) args: CniArgs,
@@ -253,7 +253,7 @@ impl Environment {
         let mut reader = Reader { get, wrong: Vec::new() };
         let mut this = Self {
             command,
-            at: None,
+            attachment: None,
             netns: None,
             own_netns_allowed: false,
             args: CniArgs::default(),
@@ -272,7 +272,7 @@ impl Environment {
     fn read_attachment<F: Fn(&str) -> Option<OsString>>(&mut self, reader: &mut Reader<F>) {
         let container = reader.required("CNI_CONTAINERID", ContainerId::parse);
         let ifname = reader.required("CNI_IFNAME", IfName::parse);
-        self.at = container.zip(ifname).map(|(container, ifname)| Attachment { container, ifname });
+        self.attachment = container.zip(ifname).map(|(container, ifname)| Attachment { container, ifname });
         self.netns = if self.command.needs_netns() {
             reader.required("CNI_NETNS", |text| Ok(PathBuf::from(text)))
         } else {
@@ -428,7 +428,7 @@ impl Document {
     ///
     /// # Errors
     /// Code 6 or 7, naming the key.
-    pub(crate) fn net(&self, env: &Environment, prev: Option<AddResult>) -> Result<Net> {
+    pub(crate) fn net(&self, env: &Environment, prev: Option<AddResult>) -> Result<NetConf> {
         let raw = if matches!(env.command, Command::Del | Command::Gc) {
             let name = json::decode::<RawName>(&self.json)?.name;
             let r#type = json::lenient(&self.json, &["ipam", "type"]).unwrap_or_default();
@@ -441,7 +441,7 @@ impl Document {
         let ipam = (!raw.ipam.r#type.is_empty()).then(|| {
             Ipam::new(raw.ipam.r#type, env.command, env.path.clone(), Rc::clone(&self.bytes), self.version)
         });
-        Ok(Net { name, version: self.version, dns: raw.dns, prev, ipam })
+        Ok(NetConf { name, version: self.version, dns: raw.dns, prev_result: prev, ipam })
     }
 
     /// `prevResult`, if there is one.

@@ -17,7 +17,7 @@ mod error;
 pub mod exec;
 pub mod file;
 #[cfg(any(test, fuzzing))]
-pub mod hostile;
+pub mod fuzz;
 pub mod json;
 pub mod linger;
 pub mod lock;
@@ -31,7 +31,7 @@ mod version;
 mod written;
 
 pub use args::CniArgs;
-pub use call::{Add, Attachment, Check, Command, Del, Gc, Net, Repair, Status};
+pub use call::{Add, Attachment, Check, Command, Del, Gc, NetConf, Repair, Status};
 pub use delegate::Ipam;
 pub use error::{Code, Error, Failures, Result, ResultExt};
 pub use name::{ContainerId, IfName, NetworkName, PluginType};

@@ -12,8 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::call::{Document, Environment};
 use crate::{
-    Add, AddResult, Check, Code, Command, Del, Error, Gc, Net, REFERENCE_RELEASE, Repair, Result, ResultExt,
-    Status, Undo, Version, file, json, linger, repair,
+    Add, AddResult, Check, Code, Command, Del, Error, Gc, NetConf, REFERENCE_RELEASE, Repair, Result,
+    ResultExt, Status, Undo, Version, file, json, linger, repair,
 };
 
 /// A CNI plugin.
@@ -83,7 +83,7 @@ pub trait Plugin {
     }
 }
 
-fn forward(net: &Net, verb: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
+fn forward(net: &NetConf, verb: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
     net.ipam.as_ref().map_or(Ok(()), verb)
 }
 
@@ -191,10 +191,15 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) 
         env.args.refuse_unknown()?;
     }
     let conf = conf::<P>(document)?;
-    let call =
-        Add { at: attachment(env)?, netns: env.netns(P::NEEDS_NETNS)?, args: env.args.clone(), net, conf };
+    let call = Add {
+        attachment: attachment(env)?,
+        netns: env.netns(P::NEEDS_NETNS)?,
+        args: env.args.clone(),
+        net,
+        conf,
+    };
     let mut undo = Undo::new();
-    let made = guarded(|| document.written(&P::add(&call, &mut undo)?, call.net.prev.as_ref()));
+    let made = guarded(|| document.written(&P::add(&call, &mut undo)?, call.net.prev_result.as_ref()));
     let delivered = made.and_then(|json| print(&json).context(|| "print the result"));
     match delivered {
         Ok(()) => {
@@ -210,7 +215,8 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) 
 fn del<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     // A prevResult helps, but a DEL does not depend on it.
     let net = document.net(env, document.prev().unwrap_or_default())?;
-    let call = Del { at: attachment(env)?, netns: env.netns_if_present()?, net, conf: document.raw()? };
+    let call =
+        Del { attachment: attachment(env)?, netns: env.netns_if_present()?, net, conf: document.raw()? };
     guarded(|| P::del(&call))
 }
 
@@ -220,10 +226,10 @@ fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(env, Some(prev.clone()))?;
     let conf = conf::<P>(document)?;
     let call = Check {
-        at: attachment(env)?,
+        attachment: attachment(env)?,
         netns: env.netns(P::NEEDS_NETNS)?,
         args: env.args.clone(),
-        prev,
+        prev_result: prev,
         net,
         conf,
     };
@@ -250,7 +256,7 @@ pub(crate) fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
 }
 
 pub(crate) fn attachment(env: &Environment) -> Result<crate::Attachment> {
-    env.at.clone().ok_or_else(|| Error::new(Code::InvalidEnvironment, "the attachment is not named"))
+    env.attachment.clone().ok_or_else(|| Error::new(Code::InvalidEnvironment, "the attachment is not named"))
 }
 
 pub(crate) fn missing_prev(plugin: &str, why: &str) -> Error {

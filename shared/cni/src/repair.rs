@@ -81,7 +81,7 @@ fn repair<P: Plugin>(item: &Item, anew: bool) -> Result<bool> {
     let net = document.net(&env, Some(prev.clone()))?;
     let conf = conf::<P>(&document)?;
     // A rule must not lead to whoever gets the address next: also a plugin that can do without needs the namespace here.
-    let (at, netns, args) = (attachment(&env)?, env.netns(true)?, env.args.clone());
-    let call = Repair { check: Check { at, netns, args, prev, net, conf }, anew };
+    let (attachment, netns, args) = (attachment(&env)?, env.netns(true)?, env.args.clone());
+    let call = Repair { check: Check { attachment, netns, args, prev_result: prev, net, conf }, anew };
     guarded(|| P::repair(&call))
 }

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use netlink::wire::{Attributes, Message, read_ip, read_u8};
-use netlink::{Netlink, Refusal, Socket};
+use netlink::{Netlink, RequestError, Socket};
 use nix::errno::Errno;
 
 use crate::rules::{Forward, Protocol};
@@ -62,7 +62,7 @@ enum Direction {
 ///
 /// # Errors
 /// The kernel's refusal.
-pub(crate) fn forget_mapped(socket: &Socket, forwards: &[Forward]) -> Result<(), Refusal> {
+pub(crate) fn forget_mapped(socket: &Socket, forwards: &[Forward]) -> Result<(), RequestError> {
     let mut own = None;
     let mut patterns = Vec::new();
     for forward in forwards.iter().filter(|f| f.protocol == Protocol::Udp) {
@@ -87,7 +87,7 @@ pub(crate) fn forget_mapped(socket: &Socket, forwards: &[Forward]) -> Result<(),
 pub(crate) fn forget_containers<'a>(
     socket: &Socket,
     addresses: impl IntoIterator<Item = &'a IpAddr>,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     let answering = |ip: &IpAddr| Pattern {
         v4: ip.is_ipv4(),
         direction: Direction::Reply,
@@ -110,7 +110,7 @@ fn own_addresses() -> Vec<IpAddr> {
 
 /// The kernel's filter cannot be asked for an address of IPv6: it takes all others for it (up to Linux 6.18 at least;
 /// `ctnetlink_filter_match_tuple` in nf_conntrack_netlink.c).
-fn forget_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), Refusal> {
+fn forget_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError> {
     let (v4, mut listed): (Vec<Pattern>, Vec<Pattern>) = patterns.into_iter().partition(|pattern| pattern.v4);
     if v4.len() > WALKS_MAX {
         listed.extend(v4);
@@ -123,7 +123,7 @@ fn forget_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), Refusal> {
 /// Lets the kernel look for them and forget them (Linux 6.8); before, they are listed and forgotten one by
 /// one, which takes much longer: the kernel locks each of its thousands of buckets then, empty as most of
 /// them are.
-fn forget(socket: &Socket, pattern: &Pattern) -> Result<(), Refusal> {
+fn forget(socket: &Socket, pattern: &Pattern) -> Result<(), RequestError> {
     let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.v4);
     pattern.write(&mut delete);
     match socket.request(delete, |_, _| {}) {
@@ -135,7 +135,7 @@ fn forget(socket: &Socket, pattern: &Pattern) -> Result<(), Refusal> {
     }
 }
 
-fn forget_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Refusal> {
+fn forget_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), RequestError> {
     for v4 in [true, false] {
         let of_family: Vec<&Pattern> = patterns.iter().filter(|pattern| pattern.v4 == v4).collect();
         let mut get = message(IPCTNL_MSG_CT_GET, v4);

@@ -5,7 +5,7 @@
 //! is made.
 
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
 mod saved;
 mod script;
 mod tool;

@@ -9,7 +9,7 @@
 mod conditions;
 mod conntrack;
 #[cfg(any(test, fuzzing))]
-pub mod hostile;
+pub mod fuzz;
 mod iptables;
 mod leftovers;
 mod losses;

@@ -11,7 +11,7 @@ mod element;
 mod expr;
 mod foreign;
 #[cfg(any(test, fuzzing))]
-pub(crate) mod hostile;
+pub(crate) mod fuzz;
 mod install;
 mod installed;
 mod layout;
@@ -29,7 +29,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use cni::{Code, Error, Result, linger};
-use netlink::{Protocol, Refusal, Socket};
+use netlink::{Protocol, RequestError, Socket};
 use nix::errno::Errno;
 
 use crate::leftovers::Whose;
@@ -64,7 +64,7 @@ impl Nft {
     ///
     /// # Errors
     /// If the kernel has none, or descriptors run out.
-    pub(crate) fn open() -> Result<Self, Refusal> {
+    pub(crate) fn open() -> Result<Self, RequestError> {
         let this = Self {
             socket: Socket::open(Protocol::Netfilter)?,
             counter: OnceCell::new(),
@@ -121,7 +121,7 @@ impl Nft {
     ///
     /// # Errors
     /// The kernel's refusal to tell.
-    pub(crate) fn lack(&self, kind: Kind) -> Result<Option<String>, Refusal> {
+    pub(crate) fn lack(&self, kind: Kind) -> Result<Option<String>, RequestError> {
         if query::has_chain(&self.socket, kind.table(), kind.chain())? {
             return Ok(None);
         }
@@ -143,7 +143,7 @@ impl Nft {
     /// What is missing, or another attachment's.
     pub(crate) fn check(&self, owner: &Owner, rules: &Rules) -> Result<Vec<String>> {
         let (kind, records) = (rules.kind(), Record::all(rules));
-        let failed = |r: Refusal| failure("check", owner, "read the ruleset", r);
+        let failed = |r: RequestError| failure("check", owner, "read the ruleset", r);
         let layout = Layout::of(kind, &records, mark_of(rules));
         if let Some(rule) = missing(&self.socket, kind.table(), &layout).map_err(failed)?.rules.first() {
             let chain = rule.chain;
@@ -191,7 +191,7 @@ impl Nft {
     pub(crate) fn describe(&self, owner: &Owner) -> Result<Vec<String>> {
         let mut lines = Vec::new();
         for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
-            let failed = |r: Refusal| failure("list", owner, "read the ruleset", r);
+            let failed = |r: RequestError| failure("list", owner, "read the ruleset", r);
             let view = View::new(&self.socket, kind.table(), 1);
             let found = installed(&view, owner, kind).map_err(failed)?;
             lines.extend(found.records.iter().map(Record::to_string));
@@ -248,7 +248,7 @@ impl Nft {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub(crate) fn has_reference(&self, whose: &Whose<'_>, rules: &Rules) -> Result<bool, Refusal> {
+    pub(crate) fn has_reference(&self, whose: &Whose<'_>, rules: &Rules) -> Result<bool, RequestError> {
         reference::has(&self.socket, whose, rules)
     }
 
@@ -260,7 +260,7 @@ impl Nft {
         subject: impl Display,
         kind: Kind,
         forget: Forget<'_>,
-        find: impl Fn() -> Result<Vec<Place>, Refusal>,
+        find: impl Fn() -> Result<Vec<Place>, RequestError>,
     ) -> Result<()> {
         let mut limit = usize::MAX;
         loop {
@@ -290,7 +290,7 @@ impl Nft {
         }
     }
 
-    fn read(&self, kind: Kind, places: &[Place]) -> Result<Vec<Installed>, Refusal> {
+    fn read(&self, kind: Kind, places: &[Place]) -> Result<Vec<Installed>, RequestError> {
         let view = View::new(&self.socket, kind.table(), places.len());
         let mut found = Vec::new();
         for place in places {
@@ -323,7 +323,7 @@ impl Nft {
 
     /// How many records there are, or at least `enough`: not all are looked at. The answer's rest is left unread, so it has a
     /// socket of its own; and that is kept, because closing one waits for whatever anybody has deleted.
-    fn count_up_to(&self, table: Table, enough: usize) -> Result<usize, Refusal> {
+    fn count_up_to(&self, table: Table, enough: usize) -> Result<usize, RequestError> {
         if self.counter.get().is_none() {
             // A removal must not fail because descriptors ran out: all is read then.
             if let Ok(socket) = Socket::open(Protocol::Netfilter) {
@@ -359,7 +359,7 @@ impl Nft {
     }
 }
 
-fn installed(view: &View<'_>, owner: &Owner, kind: Kind) -> Result<Installed, Refusal> {
+fn installed(view: &View<'_>, owner: &Owner, kind: Kind) -> Result<Installed, RequestError> {
     Installed::read(view, kind, Place { label: owner.label(), digest: owner.digest(kind.as_str()) })
 }
 

@@ -60,10 +60,10 @@ pub fn addresses_and_routes(sandbox: &Namespace, link: &Link, prev: &AddResult) 
 /// Code 3 if the attachment is gone; else what failed, and nothing is taken back.
 pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Result<T>) -> Result<T> {
     let sandbox = Namespace::open(&call.netns)?;
-    attached(&sandbox, &call.prev, &call.at)?;
+    attached(&sandbox, &call.prev_result, &call.attachment)?;
     let mut undo = Undo::new();
     let outcome = work(&mut undo);
-    match attached(&sandbox, &call.prev, &call.at) {
+    match attached(&sandbox, &call.prev_result, &call.attachment) {
         Ok(()) => {
             undo.commit();
             outcome

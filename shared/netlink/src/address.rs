@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::link::Link;
 use crate::uapi::{
     AF_INET, AF_INET6, AF_UNSPEC, IFA_ADDRESS, IFA_BROADCAST, IFA_F_DADFAILED, IFA_F_NODAD, IFA_F_TENTATIVE,
@@ -104,7 +104,8 @@ impl Netlink {
         }
         // Old kernels pass the number over, and list this namespace's own.
         let found: Option<Vec<Address>> = found.into_iter().collect();
-        let unknown = || Refusal::own(ErrorKind::Unsupported, "the kernel tells this namespace's own only");
+        let unknown =
+            || RequestError::own(ErrorKind::Unsupported, "the kernel tells this namespace's own only");
         found.map(Some).ok_or_else(|| unknown().during("list addresses in namespace", netns_id))
     }
 

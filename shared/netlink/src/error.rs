@@ -7,13 +7,13 @@ use nix::errno::Errno;
 
 /// Why a request failed, before it is known what it was for.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct RequestError {
     cause: io::Error,
     kernel_text: Option<String>,
     answered: bool,
 }
 
-impl Refusal {
+impl RequestError {
     /// With the kernel's explanation, if it gave one (the extended ACK's NLMSGERR_ATTR_MSG).
     pub fn new(cause: io::Error, kernel_text: Option<String>) -> Self {
         Self { cause, kernel_text, answered: true }
@@ -41,7 +41,7 @@ impl Refusal {
     }
 }
 
-impl From<Errno> for Refusal {
+impl From<Errno> for RequestError {
     fn from(errno: Errno) -> Self {
         Self::new(errno.into(), None)
     }

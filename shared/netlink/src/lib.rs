@@ -27,7 +27,7 @@ use std::rc::Rc;
 
 pub use address::Address;
 pub use bridge::{BridgeVlan, PortChange};
-pub use error::{Error, Refusal};
+pub use error::{Error, RequestError};
 pub use link::{Bridge, Link, LinkChange, OperState, Peer, Veth};
 pub use mac::Mac;
 pub use neigh::Neighbour;

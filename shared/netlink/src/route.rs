@@ -234,7 +234,7 @@ impl Netlink {
     ///
     /// # Errors
     /// If the kernel refuses to tell.
-    pub fn link_towards(&self, destination: IpAddr) -> Result<Option<Link>> {
+    pub fn route_get(&self, destination: IpAddr) -> Result<Option<Link>> {
         let mut header = [0; HEADER];
         header[..2].copy_from_slice(&[family(destination), bits(destination)]);
         let mut message = Message::new(RTM_GETROUTE, 0, &header);
@@ -255,7 +255,7 @@ impl Netlink {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn accept_at(&self, link: &Link, own: IpAddr) -> Result<()> {
+    pub fn add_local_route(&self, link: &Link, own: IpAddr) -> Result<()> {
         let mut header = [0; HEADER];
         header[..2].copy_from_slice(&[family(own), bits(own)]);
         header[4..8].copy_from_slice(&[RT_TABLE_UNSPEC, RTPROT_BOOT, RT_SCOPE_UNIVERSE, RTN_LOCAL]);

@@ -2,25 +2,28 @@
 
 use std::io::{self, ErrorKind};
 
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::uapi::{NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_DONE, NLMSGERR_ATTR_MSG};
-use crate::wire::{self, Attributes, Frame, read_i32, read_str, read_u32};
+use crate::wire::{self, Attributes, MessageRef, read_i32, read_str, read_u32};
 
 /// What `struct nlmsgerr` and the end of a dump begin with.
 const ERROR_NUMBER: usize = 4;
 
-impl Frame<'_> {
+impl MessageRef<'_> {
     /// What an NLMSG_ERROR or NLMSG_DONE says; an error number of 0 is an acknowledgement.
     ///
     /// # Errors
     /// What the kernel refuses, in its own words if it has some.
-    pub fn status(&self) -> Result<(), Refusal> {
+    pub fn status(&self) -> Result<(), RequestError> {
         match read_i32(self.payload) {
             Some(0) => Ok(()),
-            Some(error) => {
-                Err(Refusal::new(io::Error::from_raw_os_error(error.saturating_abs()), self.explanation()))
+            Some(error) => Err(RequestError::new(
+                io::Error::from_raw_os_error(error.saturating_abs()),
+                self.explanation(),
+            )),
+            None => {
+                Err(RequestError::own(ErrorKind::InvalidData, "the kernel's acknowledgement is malformed"))
             }
-            None => Err(Refusal::own(ErrorKind::InvalidData, "the kernel's acknowledgement is malformed")),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::link::{Link, OperState};
 use crate::uapi::{RTNLGRP_IPV6_IFADDR, RTNLGRP_LINK};
 use crate::{Netlink, Result};
@@ -22,7 +22,7 @@ impl Netlink {
                 *seen = format!("it is {:?}", now.state);
                 Ok(false)
             }
-            None => Err(Refusal::from(Errno::ENODEV).during("wait for link", &link.name)),
+            None => Err(RequestError::from(Errno::ENODEV).during("wait for link", &link.name)),
         };
         self.wait(RTNLGRP_LINK, patience, ("wait for link", &link.name), ready)
     }
@@ -37,7 +37,7 @@ impl Netlink {
             let addresses = self.addresses(Some(link))?;
             if let Some(duplicate) = addresses.iter().find(|a| a.duplicate) {
                 let text = format!("{} is in use by a neighbour", duplicate.net.ip());
-                return Err(Refusal::own(ErrorKind::AddrInUse, text).during(what, &link.name));
+                return Err(RequestError::own(ErrorKind::AddrInUse, text).during(what, &link.name));
             }
             let tentative = addresses.iter().find(|a| a.tentative);
             *seen = tentative.map(|a| format!("{} is still tentative", a.net)).unwrap_or_default();
@@ -75,7 +75,7 @@ impl Netlink {
                 Err(r) if r.errno() == Some(Errno::ENOBUFS) => {}
                 Err(r) if r.errno() == Some(Errno::ETIMEDOUT) => {
                     let text = format!("not within {patience:?}: {seen}");
-                    break Err(Refusal::own(ErrorKind::TimedOut, text).during(operation, subject));
+                    break Err(RequestError::own(ErrorKind::TimedOut, text).during(operation, subject));
                 }
                 Err(r) => break Err(r.during(operation, subject)),
                 Ok(()) => {}

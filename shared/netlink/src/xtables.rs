@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::wire::{read_str, read_u16, read_u32};
 
 /// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`, `IPT_SO_GET_ENTRIES` and `IP6T_SO_GET_ENTRIES`.
@@ -46,7 +46,7 @@ const TRIES: u32 = 16;
 ///
 /// # Errors
 /// The kernel's refusal: it takes CAP_NET_ADMIN.
-pub fn user_chains(v4: bool, table: &str) -> Result<Vec<String>, Refusal> {
+pub fn user_chains(v4: bool, table: &str) -> Result<Vec<String>, RequestError> {
     let (family, level) =
         if v4 { (AddressFamily::Inet, libc::SOL_IP) } else { (AddressFamily::Inet6, libc::SOL_IPV6) };
     let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
@@ -63,12 +63,13 @@ pub fn user_chains(v4: bool, table: &str) -> Result<Vec<String>, Refusal> {
             Err(Errno::EAGAIN) => {}
             Err(errno) => return Err(errno.into()),
             Ok(()) => {
-                let malformed = || Refusal::own(ErrorKind::InvalidData, "the kernel's table is malformed");
+                let malformed =
+                    || RequestError::own(ErrorKind::InvalidData, "the kernel's table is malformed");
                 return chains_in(&entries[ENTRIES..], v4).ok_or_else(malformed);
             }
         }
     }
-    Err(Refusal::own(ErrorKind::WouldBlock, "the table changed again and again"))
+    Err(RequestError::own(ErrorKind::WouldBlock, "the table changed again and again"))
 }
 
 #[allow(unsafe_code)]

@@ -6,7 +6,7 @@
 mod decode;
 
 use netlink::uapi::RTM_F_CLONED;
-use netlink::wire::{Frame, Frames};
+use netlink::wire::{Frames, MessageRef};
 use netlink::{Address, BridgeVlan, Link, Mac, Neighbour, OperState, Route, Rule};
 use nix::errno::Errno;
 use proptest::collection::vec;
@@ -20,7 +20,7 @@ macro_rules! captured {
 
 const MAC: Mac = Mac::local([1, 2, 3, 4, 5]);
 
-fn explanation(frame: Frame<'_>) -> (Option<Errno>, Option<String>) {
+fn explanation(frame: MessageRef<'_>) -> (Option<Errno>, Option<String>) {
     let error = frame.status().unwrap_err().during("list", "things");
     (error.errno(), error.kernel_text().map(str::to_owned))
 }

@@ -189,10 +189,10 @@ fn the_link_towards_an_address_is_the_one_that_its_route_leaves_by() {
     lab(|lab| {
         let link = uplink(lab);
         for near in ["10.0.0.9", "fd00::9"] {
-            assert_eq!(lab.host.link_towards(near.parse().unwrap()).unwrap().unwrap().name, link.name);
+            assert_eq!(lab.host.route_get(near.parse().unwrap()).unwrap().unwrap().name, link.name);
         }
         for far in ["192.0.2.1", "2001:db8::1"] {
-            assert!(lab.host.link_towards(far.parse().unwrap()).unwrap().is_none(), "{far}");
+            assert!(lab.host.route_get(far.parse().unwrap()).unwrap().is_none(), "{far}");
         }
     });
 }
@@ -202,7 +202,7 @@ fn what_is_for_this_host_is_taken_in_at_another_link_as_well() {
     lab(|lab| {
         let link = uplink(lab);
         for _ in 0..2 {
-            lab.host.accept_at(&link, "::1".parse().unwrap()).unwrap();
+            lab.host.add_local_route(&link, "::1".parse().unwrap()).unwrap();
         }
         let shown = sh("ip -6 route show table local ::1");
         assert!(shown.contains("local ::1 dev up metric 4096"), "{shown}");

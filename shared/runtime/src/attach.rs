@@ -12,7 +12,7 @@ use crate::{Error, Result};
 #[non_exhaustive]
 pub struct Attach {
     /// Container and interface.
-    pub at: Attachment,
+    pub attachment: Attachment,
     /// The path of the container's network namespace. None: it is gone, which only DEL can live with.
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS`: every plugin gets all of them.
@@ -78,7 +78,7 @@ impl Attach {
 }
 
 impl From<Attachment> for Attach {
-    fn from(at: Attachment) -> Self {
-        Self { at, netns: None, args: CniArgs::default(), capability_args: Map::new() }
+    fn from(attachment: Attachment) -> Self {
+        Self { attachment, netns: None, args: CniArgs::default(), capability_args: Map::new() }
     }
 }

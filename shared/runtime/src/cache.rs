@@ -136,9 +136,9 @@ impl Cache {
     pub fn keep(&self, network: &Network, attach: &Attach, result: &AddResult) -> Result<()> {
         let stored = Storing {
             kind: KIND,
-            container_id: &attach.at.container,
+            container_id: &attach.attachment.container,
             config: BASE64_STANDARD.encode(network.bytes()),
-            if_name: &attach.at.ifname,
+            if_name: &attach.attachment.ifname,
             network_name: &network.name,
             netns: attach.netns.as_deref(),
             cni_args: attach.args.iter().collect(),
@@ -146,7 +146,7 @@ impl Cache {
             result: write_result(result, network.version)?,
         };
         let text = serde_json::to_vec(&stored).map_err(cni::Error::from)?;
-        let file = self.file(&network.name, &attach.at);
+        let file = self.file(&network.name, &attach.attachment);
         let written = self.replace(&file, &text);
         Ok(written.map_err(|e| cni::Error::io(format!("keep the result in {}", file.display()), &e))?)
     }
@@ -243,7 +243,7 @@ impl Cache {
                 None => unreadable.push(path),
             }
         }
-        entries.sort_by(|a, b| (&a.network, &a.attach.at).cmp(&(&b.network, &b.attach.at)));
+        entries.sort_by(|a, b| (&a.network, &a.attach.attachment).cmp(&(&b.network, &b.attach.attachment)));
         Ok((entries, unreadable))
     }
 
@@ -335,7 +335,7 @@ fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
     let mut attach = Attach { capability_args: stored.capability_args, ..attach };
     let result = Value::Object(stored.result);
     if attach.netns.is_none() {
-        attach.netns = sandbox(&result, &attach.at.ifname);
+        attach.netns = sandbox(&result, &attach.attachment.ifname);
     }
     Ok(Entry { network, attach, config, result, added })
 }

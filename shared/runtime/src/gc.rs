@@ -53,23 +53,24 @@ impl Runtime {
         let (known, unsure) = self.cache.of_network(&network.name)?;
         let others = match valid {
             Valid::Only(valid) => {
-                let stale = known.into_iter().filter(|entry| !valid.contains(&entry.attach.at)).collect();
+                let stale =
+                    known.into_iter().filter(|entry| !valid.contains(&entry.attach.attachment)).collect();
                 return Ok(GcPlan { valid: valid.to_vec(), stale, ..GcPlan::default() });
             }
             Valid::Alive(others) => others,
         };
         let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
         let mut plan = GcPlan { stale, unsure, ..GcPlan::default() };
-        plan.valid.extend(alive.into_iter().map(|entry| entry.attach.at));
+        plan.valid.extend(alive.into_iter().map(|entry| entry.attach.attachment));
         for cache in others.iter().filter(|cache| cache.dir() != self.cache.dir()) {
             let (known, unsure) = cache.of_network(&network.name)?;
             let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
-            plan.valid.extend(alive.into_iter().map(|entry| entry.attach.at));
+            plan.valid.extend(alive.into_iter().map(|entry| entry.attach.attachment));
             plan.stale_elsewhere.extend(stale);
             plan.unsure = plan.unsure.or(unsure);
         }
         // What another cache has alive under the same names is not ours to remove.
-        plan.stale.retain(|entry| !plan.valid.contains(&entry.attach.at));
+        plan.stale.retain(|entry| !plan.valid.contains(&entry.attach.attachment));
         Ok(plan)
     }
 
@@ -90,8 +91,8 @@ impl Runtime {
         let GcPlan { valid, stale, unsure, .. } = self.plan_gc(network, valid)?;
         let mut failures = Failures::default();
         for (done, entry) in stale.iter().enumerate() {
-            tell(done, stale.len(), &entry.attach.at);
-            let Attachment { container, ifname } = &entry.attach.at;
+            tell(done, stale.len(), &entry.attach.attachment);
+            let Attachment { container, ifname } = &entry.attach.attachment;
             let outcome = self.del_unlocked(network, &entry.attach);
             failures.note(
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),

@@ -12,10 +12,10 @@ use crate::{Attach, Error, Network, Result, Runtime, Valid};
 
 /// What a pod wants of one network.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct NetworkRequest {
     /// The network.
     pub network: Network,
-    /// The interface's name. None: the first of eth0, eth1, ... that no other wish has.
+    /// The interface's name. None: the first of eth0, eth1, ... that no other request has.
     pub ifname: Option<IfName>,
     /// `CNI_ARGS`.
     pub args: CniArgs,
@@ -23,7 +23,7 @@ pub struct Wish {
     pub capability_args: Map<String, Value>,
 }
 
-impl From<Network> for Wish {
+impl From<Network> for NetworkRequest {
     /// Nothing but the attachment itself.
     fn from(network: Network) -> Self {
         Self { network, ifname: None, args: CniArgs::default(), capability_args: Map::new() }
@@ -39,7 +39,7 @@ pub struct Pod {
     /// Its network namespace. None: it is gone, which only [`Pods::tear_down`] can live with.
     pub netns: Option<PathBuf>,
     /// Its networks, in the order of set-up.
-    pub wishes: Vec<Wish>,
+    pub requests: Vec<NetworkRequest>,
 }
 
 impl Pod {
@@ -51,35 +51,40 @@ impl Pod {
         let id = ContainerId::parse(id)
             .map_err(|e| Error::own(Code::InvalidEnvironment, format!("the container's id {e}")))?;
         let netns = Some(netns.as_ref().to_owned()).filter(|path| !path.as_os_str().is_empty());
-        Ok(Self { id, netns, wishes: Vec::new() })
+        Ok(Self { id, netns, requests: Vec::new() })
     }
 
     /// One more network.
     #[must_use]
-    pub fn join(mut self, wish: impl Into<Wish>) -> Self {
-        self.wishes.push(wish.into());
+    pub fn join(mut self, request: impl Into<NetworkRequest>) -> Self {
+        self.requests.push(request.into());
         self
     }
 
     /// Each network with its attachment: names are given to those that have none.
     fn attachments(&self) -> Result<Vec<(&Network, Attach)>> {
-        let mut taken: Vec<IfName> = self.wishes.iter().filter_map(|wish| wish.ifname.clone()).collect();
+        let mut taken: Vec<IfName> =
+            self.requests.iter().filter_map(|request| request.ifname.clone()).collect();
         if let Some(twice) =
             taken.iter().enumerate().find_map(|(i, name)| taken[..i].contains(name).then_some(name))
         {
             let what = format!("pod {}: two networks want the interface name {twice}", self.id);
             return Err(Error::own(Code::InvalidConfig, what));
         }
-        self.wishes.iter().map(|wish| Ok((&wish.network, self.attach(wish, &mut taken)?))).collect()
+        self.requests
+            .iter()
+            .map(|request| Ok((&request.network, self.attach(request, &mut taken)?)))
+            .collect()
     }
 
-    fn attach(&self, wish: &Wish, taken: &mut Vec<IfName>) -> Result<Attach> {
-        let ifname = match &wish.ifname {
+    fn attach(&self, request: &NetworkRequest, taken: &mut Vec<IfName>) -> Result<Attach> {
+        let ifname = match &request.ifname {
             Some(name) => name.clone(),
             None => first_free(taken)?,
         };
-        let attach = Attach::from(Attachment { container: self.id.clone(), ifname }).args(wish.args.clone());
-        Ok(Attach { netns: self.netns.clone(), capability_args: wish.capability_args.clone(), ..attach })
+        let attach =
+            Attach::from(Attachment { container: self.id.clone(), ifname }).args(request.args.clone());
+        Ok(Attach { netns: self.netns.clone(), capability_args: request.capability_args.clone(), ..attach })
     }
 }
 
@@ -94,7 +99,7 @@ fn first_free(taken: &mut Vec<IfName>) -> Result<IfName> {
 /// One interface of a pod that was set up.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Plugged {
+pub struct Attached {
     /// The network.
     pub network: NetworkName,
     /// The interface's name.
@@ -113,8 +118,8 @@ pub struct Plugged {
 /// let pod = Pod::new("0a1b2c", "/run/netns/web")?
 ///     .join(networks.default_network()?)  // eth0
 ///     .join(networks.find("storage")?);   // eth1
-/// for plugged in pods.set_up(&pod)? {
-///     println!("{} on {}: {:?}", plugged.ifname, plugged.network, plugged.result.ips);
+/// for attached in pods.set_up(&pod)? {
+///     println!("{} on {}: {:?}", attached.ifname, attached.network, attached.result.ips);
 /// }
 /// pods.tear_down(&pod)?;
 /// # Ok::<(), runtime::Error>(())
@@ -135,15 +140,15 @@ impl Pods {
     ///
     /// # Errors
     /// As [`Runtime::add`]; what failed of the taking down comes after it.
-    pub fn set_up(&self, pod: &Pod) -> Result<Vec<Plugged>> {
+    pub fn set_up(&self, pod: &Pod) -> Result<Vec<Attached>> {
         let attachments = pod.attachments()?;
         self.alone(&pod.id, || {
-            let mut plugged = Vec::new();
+            let mut attached = Vec::new();
             for (index, (network, attach)) in attachments.iter().enumerate() {
                 match self.runtime.add(network, attach) {
-                    Ok(result) => plugged.push(Plugged {
+                    Ok(result) => attached.push(Attached {
                         network: network.name.clone(),
-                        ifname: attach.at.ifname.clone(),
+                        ifname: attach.attachment.ifname.clone(),
                         result,
                     }),
                     Err(failed) => {
@@ -155,7 +160,7 @@ impl Pods {
                     }
                 }
             }
-            Ok(plugged)
+            Ok(attached)
         })
     }
 
@@ -203,7 +208,8 @@ impl Pods {
         let mut failures = Failures::default();
         for network in networks {
             let of_network = known.iter().filter(|entry| entry.network == network.name);
-            let valid = of_network.map(|entry| &entry.attach.at).filter(|at| alive.contains(&at.container));
+            let valid =
+                of_network.map(|entry| &entry.attach.attachment).filter(|at| alive.contains(&at.container));
             failures.note(self.runtime.gc(network, Valid::Only(&valid.cloned().collect::<Vec<_>>())));
         }
         failures.into_result()
@@ -221,11 +227,12 @@ impl Pods {
     /// The pod may have been set up with other networks than it is said to have now.
     fn take_down_unlisted(&self, pod: &Pod, listed: &[(&Network, Attach)]) -> Result<()> {
         let is_listed = |name: &NetworkName, at: &Attachment| {
-            listed.iter().any(|(network, attach)| network.name == *name && attach.at == *at)
+            listed.iter().any(|(network, attach)| network.name == *name && attach.attachment == *at)
         };
         let mut known = self.runtime.results().list()?;
         known.retain(|entry| {
-            entry.attach.at.container == pod.id && !is_listed(&entry.network, &entry.attach.at)
+            entry.attach.attachment.container == pod.id
+                && !is_listed(&entry.network, &entry.attach.attachment)
         });
         let mut failures = Failures::default();
         for entry in known {

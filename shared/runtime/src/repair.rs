@@ -173,8 +173,8 @@ fn requests(entry: &Entry) -> Result<Vec<(PluginType, Value)>> {
 fn item(entry: &Entry, config: &Value, claims: &[String]) -> Value {
     let attach = &entry.attach;
     json!({
-        "containerID": attach.at.container.as_str(),
-        "ifname": attach.at.ifname.as_str(),
+        "containerID": attach.attachment.container.as_str(),
+        "ifname": attach.attachment.ifname.as_str(),
         "netns": attach.netns,
         "args": attach.args.to_string(),
         "claims": claims,

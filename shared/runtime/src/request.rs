@@ -132,7 +132,7 @@ mod tests {
     fn valid_attachments_are_sent_under_both_names_and_never_taken_from_the_configuration() {
         let network = network(r#"{"type": "t", "cni.dev/valid-attachments": []}"#);
         assert!(request(&network, &Extras::default()).get("cni.dev/valid-attachments").is_none());
-        let at = [Attach::new("c", "eth0").unwrap().at];
+        let at = [Attach::new("c", "eth0").unwrap().attachment];
         let sent = request(&network, &Extras { valid: Some(&at), ..Extras::default() });
         let list = json!([{"containerID": "c", "ifname": "eth0"}]);
         assert_eq!((&sent["cni.dev/valid-attachments"], &sent["cni.dev/attachments"]), (&list, &list));

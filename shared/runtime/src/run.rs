@@ -86,7 +86,7 @@ impl Runtime {
     /// As [`Runtime::add`]; what failed of the DEL comes after it.
     pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
         // What is no file is no result, and no ADD of before.
-        let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.at));
+        let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.attachment));
         let known = known.is_ok_and(|there| there.is_file());
         self.add(network, attach).map_err(|failed| {
             if known {
@@ -110,8 +110,8 @@ impl Runtime {
         if network.disable_check {
             return Ok(());
         }
-        let Some(entry) = self.cache.load(&network.name, &attach.at)? else {
-            return Err(self.unknown(network, &attach.at).into());
+        let Some(entry) = self.cache.load(&network.name, &attach.attachment)? else {
+            return Err(self.unknown(network, &attach.attachment).into());
         };
         let prev = entry.result()?;
         let attach = attach.clone().completed_from(Some(&entry.attach));
@@ -145,7 +145,7 @@ impl Runtime {
     }
 
     pub(crate) fn del_unlocked(&self, network: &Network, attach: &Attach) -> Result<()> {
-        let entry = self.cache.load(&network.name, &attach.at).ok().flatten();
+        let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
         // DEL has the result since 0.4.0.
         let prev =
@@ -156,7 +156,7 @@ impl Runtime {
             failures.note(self.call(Command::Del, network, plugin, &extras));
         }
         failures.into_result()?;
-        self.cache.forget(&network.name, &attach.at)
+        self.cache.forget(&network.name, &attach.attachment)
     }
 
     /// STATUS: asks the plugins whether an ADD could be served now. A network of a version before 1.1.0 is taken to be
@@ -223,9 +223,9 @@ impl Runtime {
 fn attachment_env(attach: Option<&Attach>) -> Vec<(&'static str, OsString)> {
     let text = |get: fn(&Attach) -> OsString| attach.map(get).unwrap_or_default();
     vec![
-        ("CNI_CONTAINERID", text(|a| a.at.container.as_str().into())),
+        ("CNI_CONTAINERID", text(|a| a.attachment.container.as_str().into())),
         ("CNI_NETNS", text(|a| a.netns.clone().unwrap_or_default().into())),
-        ("CNI_IFNAME", text(|a| a.at.ifname.as_str().into())),
+        ("CNI_IFNAME", text(|a| a.attachment.ifname.as_str().into())),
         ("CNI_ARGS", text(|a| a.args.to_string().into())),
     ]
 }

@@ -83,7 +83,7 @@ fn a_torn_or_empty_result_never_blocks_a_del_and_is_gone_after_it() {
         let runtime = stage.runtime();
         let network = network("1.1.0", TWO);
         runtime.add(&network, &attach("c")).unwrap();
-        let file = runtime.results().file(&network.name, &attach("c").at);
+        let file = runtime.results().file(&network.name, &attach("c").attachment);
         fs::write(&file, torn).unwrap();
         runtime.del(&network, &attach("c")).unwrap();
         assert!(!file.exists(), "{torn:?}");
@@ -207,7 +207,7 @@ fn gc_asks_no_plugin_while_a_result_cannot_be_read() {
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
     runtime.add(&network, &attach("alive")).unwrap();
-    let file = runtime.results().file(&network.name, &attach("alive").at);
+    let file = runtime.results().file(&network.name, &attach("alive").attachment);
     fs::write(&file, "torn").unwrap();
     stage.forget_calls();
     let error = runtime.gc(&network, Valid::Alive(&[])).unwrap_err();
@@ -222,7 +222,8 @@ fn a_folder_in_place_of_the_result_keeps_no_add_from_being_rolled_back() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
-    fs::create_dir_all(runtime.results().file(&network.name, &attach("c").at).join("folder")).unwrap();
+    fs::create_dir_all(runtime.results().file(&network.name, &attach("c").attachment).join("folder"))
+        .unwrap();
     runtime.add_or_roll_back(&network, &attach("c")).unwrap_err();
     assert_eq!(stage.calls(), ["first ADD", "second ADD", "second DEL", "first DEL"]);
 }

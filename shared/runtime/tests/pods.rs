@@ -7,7 +7,7 @@ use std::fs;
 
 use cni::{ContainerId, IfName};
 use fakes::{Stage, gives};
-use runtime::{Network, Pod, Pods, Wish};
+use runtime::{Network, NetworkRequest, Pod, Pods};
 
 fn network(name: &str, plugin: &str) -> Network {
     let text = format!(r#"{{"cniVersion": "1.1.0", "name": "{name}", "plugins": [{{"type": "{plugin}"}}]}}"#);
@@ -33,13 +33,19 @@ fn calls(stage: &Stage) -> Vec<String> {
 #[test]
 fn interfaces_get_the_first_free_names_in_the_order_of_the_networks() {
     let stage = stage();
-    let second = Wish { ifname: Some(IfName::parse("eth0").unwrap()), ..Wish::from(network("b", "good")) };
+    let second = NetworkRequest {
+        ifname: Some(IfName::parse("eth0").unwrap()),
+        ..NetworkRequest::from(network("b", "good"))
+    };
     let pod = pod("p").join(network("a", "good")).join(second).join(network("c", "good"));
-    let plugged = Pods::new(stage.runtime()).set_up(&pod).unwrap();
-    let names: Vec<String> = plugged.iter().map(|p| format!("{} {}", p.network, p.ifname)).collect();
+    let attached = Pods::new(stage.runtime()).set_up(&pod).unwrap();
+    let names: Vec<String> = attached.iter().map(|p| format!("{} {}", p.network, p.ifname)).collect();
     assert_eq!(names, ["a eth1", "b eth0", "c eth2"]);
 
-    let same = Wish { ifname: Some(IfName::parse("x").unwrap()), ..Wish::from(network("b", "good")) };
+    let same = NetworkRequest {
+        ifname: Some(IfName::parse("x").unwrap()),
+        ..NetworkRequest::from(network("b", "good"))
+    };
     let error = Pods::new(stage.runtime()).set_up(&self::pod("q").join(same.clone()).join(same)).unwrap_err();
     assert!(error.to_string().contains("two networks want the interface name x"), "{error}");
 }
@@ -104,5 +110,5 @@ fn gc_keeps_what_belongs_to_pods_that_are_alive() {
     pods.gc([&a], &[ContainerId::parse("alive").unwrap()]).unwrap();
     let left = stage.runtime().results().list().unwrap();
     assert_eq!(left.len(), 1);
-    assert_eq!(left[0].attach.at.container.as_str(), "alive");
+    assert_eq!(left[0].attach.attachment.container.as_str(), "alive");
 }

@@ -29,7 +29,7 @@ enum Deed {
 enum End {
     /// An ADD with an address, the others with nothing.
     Success(String),
-    Refusal(String),
+    RequestError(String),
     Killed,
 }
 
@@ -93,7 +93,7 @@ fn end(run: &Run, process: usize) -> Result<End, String> {
     let document: Value = serde_json::from_str(stdout).unwrap_or_default();
     match code {
         0 => Ok(End::Success(document["ips"][0]["address"].as_str().unwrap_or_default().replace("/24", ""))),
-        1 if document["msg"].is_string() => Ok(End::Refusal(stdout.clone())),
+        1 if document["msg"].is_string() => Ok(End::RequestError(stdout.clone())),
         _ => Err(format!("process {process} ended with {code} and {stdout:?}")),
     }
 }
@@ -137,7 +137,7 @@ impl State {
         match end {
             End::Success(_) if holds => vec![],
             End::Success(ip) => with(ip).into_iter().collect(),
-            End::Refusal(error) => {
+            End::RequestError(error) => {
                 let full = dropped.leases.len() == scenario.room();
                 let right = (holds && error.contains("duplicate allocation is not allowed"))
                     || (full && error.contains("no IP addresses available"))
@@ -158,7 +158,7 @@ impl State {
     fn after_removing(&self, end: &End, gone: impl Fn(&str) -> bool) -> Vec<Self> {
         match end {
             End::Success(_) => vec![self.without(|_, owner| gone(owner))],
-            End::Refusal(_) => vec![],
+            End::RequestError(_) => vec![],
             End::Killed => self.in_part(|_, owner| gone(owner)),
         }
     }

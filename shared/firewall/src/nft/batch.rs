@@ -1,7 +1,7 @@
 //! A transaction: changes that the kernel makes all together or not at all.
 
 use netlink::wire::Message;
-use netlink::{Refusal, Socket};
+use netlink::{RequestError, Socket};
 
 use super::element::Element;
 use super::expr::Expressions;
@@ -151,7 +151,7 @@ impl Batch {
     ///
     /// # Errors
     /// The first refusal, with what was refused. Nothing was changed then.
-    pub(super) fn commit(mut self, socket: &Socket) -> Result<(), (String, Refusal)> {
+    pub(super) fn commit(mut self, socket: &Socket) -> Result<(), (String, RequestError)> {
         if let Some(last) = self.messages.last_mut() {
             // The kernel works through all of a batch before it answers: the last one's answer stands for
             // all.

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use netlink::Refusal;
+use netlink::RequestError;
 
 use super::batch::Batch;
 use super::element::Element;
@@ -38,7 +38,7 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Reads who waits for a port: nobody, for an element that is no port.
-    pub(super) fn read(view: &View<'_>, element: &Element) -> Result<Self, Refusal> {
+    pub(super) fn read(view: &View<'_>, element: &Element) -> Result<Self, RequestError> {
         let key: String = element.key.iter().map(|byte| format!("{byte:02x}")).collect();
         let place = digest(&["claims", &element.set.name, &key]);
         let mut this = Self { place, places: 0, before: Vec::new(), waiting: Vec::new() };
@@ -82,7 +82,7 @@ impl Queue {
         view: &View<'_>,
         element: &Element,
         asked: &mut Asked,
-    ) -> Result<Option<(Place, Element)>, Refusal> {
+    ) -> Result<Option<(Place, Element)>, RequestError> {
         while let Some(claim) = self.waiting.pop() {
             if let Some(own) = asked.by(view, &claim, element)? {
                 return Ok(Some((claim, own)));
@@ -115,7 +115,12 @@ type Key = (Cow<'static, str>, Vec<u8>);
 
 impl Asked {
     /// What an attachment asks for in place of an element.
-    fn by(&mut self, view: &View<'_>, claim: &Place, element: &Element) -> Result<Option<Element>, Refusal> {
+    fn by(
+        &mut self,
+        view: &View<'_>,
+        claim: &Place,
+        element: &Element,
+    ) -> Result<Option<Element>, RequestError> {
         let key = |element: &Element| (element.set.name.clone(), element.key.clone());
         if !self.0.contains_key(&claim.digest) {
             let found = Installed::read(view, Kind::HostPorts, claim.clone())?;

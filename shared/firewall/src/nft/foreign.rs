@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use netlink::wire::{Attributes, read_be32, read_str};
-use netlink::{Refusal, Socket};
+use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
 use super::layout::Table;
@@ -31,7 +31,7 @@ pub(super) const HOST_PORTS: [Table; 2] =
 pub(super) const SPOOF_CHECK: Table = table(NFPROTO_BRIDGE, "nat");
 
 /// Whether iptables-nft has a chain, in either family.
-pub(super) fn has_chain(socket: &Socket, chain: &str) -> Result<bool, Refusal> {
+pub(super) fn has_chain(socket: &Socket, chain: &str) -> Result<bool, RequestError> {
     Ok(query::has_chain(socket, NAT[0], chain)? || query::has_chain(socket, NAT[1], chain)?)
 }
 
@@ -77,7 +77,7 @@ fn put_removal(
     kind: Kind,
     known: &Theirs,
     batch: &mut Batch,
-) -> Result<Theirs, Refusal> {
+) -> Result<Theirs, RequestError> {
     let mut theirs = Theirs::default();
     match kind {
         Kind::Masquerade => {
@@ -112,7 +112,7 @@ fn put_nat(
     kind: Kind,
     known: &Theirs,
     (theirs, batch): (&mut Theirs, &mut Batch),
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     // What attachments share may be somebody's again.
     let is_shared = |chain: &str| [HAIRPIN, HOSTPORTS].contains(&chain);
     let here = known.chains.iter().filter(|(of, chain)| *of == table && !is_shared(chain));
@@ -163,7 +163,7 @@ impl Theirs {
     }
 
     /// The rules that attachments shared, after the last one.
-    fn take_shared(&mut self, socket: &Socket, table: Table) -> Result<(), Refusal> {
+    fn take_shared(&mut self, socket: &Socket, table: Table) -> Result<(), RequestError> {
         let mangle = (table.family == MANGLE.family).then_some((MANGLE, "PREROUTING"));
         let nat = ["PREROUTING", "OUTPUT", "POSTROUTING"].map(|chain| (table, chain));
         for (table, chain) in nat.into_iter().chain(mangle) {
@@ -175,7 +175,7 @@ impl Theirs {
     }
 
     /// Chains, with all that is in them. Of our own, some rules name the container's address.
-    fn take(&mut self, socket: &Socket, table: Table, chains: Vec<String>) -> Result<(), Refusal> {
+    fn take(&mut self, socket: &Socket, table: Table, chains: Vec<String>) -> Result<(), RequestError> {
         for chain in chains {
             if query::has_chain(socket, table, &chain)? {
                 let rules = query::rules(socket, table, &chain)?;
@@ -196,7 +196,7 @@ fn put_rules(
     chain: &str,
     goes: &dyn Fn(&str) -> bool,
     batch: &mut Batch,
-) -> Result<(), Refusal> {
+) -> Result<(), RequestError> {
     for rule in query::rules(socket, table, chain)?.iter().filter(|rule| goes(&rule.comment)) {
         batch.delete_rule(table, chain, rule.handle);
     }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use netlink::{Refusal, Socket};
+use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
 use super::claims::Queue;
@@ -59,7 +59,7 @@ impl<'a> Change<'a> {
 
     /// Whether a refusal of the last try says that the kernel lacks something: what it was asked for is bound to what was read,
     /// so it names nothing that could be missing.
-    pub(super) fn is_lack(&self, refusal: &Refusal) -> bool {
+    pub(super) fn is_lack(&self, refusal: &RequestError) -> bool {
         self.lays_out.get() && probe::is_lack(refusal)
     }
 
@@ -78,7 +78,7 @@ impl<'a> Change<'a> {
 
     /// Deletes what this attachment has already, and what others have under a key that it needs. Whoever has a host port that
     /// it needs waits for it from now on.
-    fn put_replacement(&self, batch: &mut Batch) -> Result<(), Refusal> {
+    fn put_replacement(&self, batch: &mut Batch) -> Result<(), RequestError> {
         let (kind, table) = (self.rules.kind(), self.rules.kind().table());
         let view = View::new(self.socket, table, 1);
         let digest = self.owner.digest(kind.as_str());
@@ -107,7 +107,7 @@ impl<'a> Change<'a> {
     }
 
     /// The claim of an attachment of which only the label is known. None: it has no records.
-    fn claim_of(&self, label: String) -> Result<Option<Place>, Refusal> {
+    fn claim_of(&self, label: String) -> Result<Option<Place>, RequestError> {
         let kind = self.rules.kind();
         let (first, set) = (format!("{kind} {label}"), Set::attachments());
         let all = query::elements(self.socket, kind.table(), &set.name)?;
@@ -117,7 +117,7 @@ impl<'a> Change<'a> {
 }
 
 /// What of a layout is not there.
-pub(super) fn missing(socket: &Socket, table: Table, layout: &Layout) -> Result<Layout, Refusal> {
+pub(super) fn missing(socket: &Socket, table: Table, layout: &Layout) -> Result<Layout, RequestError> {
     let mut missing = Layout::default();
     for chain in &layout.chains {
         let found = query::rules(socket, table, chain.name)?;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use netlink::{Refusal, Socket};
+use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
 use super::claims::{Asked, Queue};
@@ -32,7 +32,7 @@ pub(super) struct Installed {
 }
 
 impl Installed {
-    pub(super) fn read(view: &View<'_>, kind: Kind, place: Place) -> Result<Self, Refusal> {
+    pub(super) fn read(view: &View<'_>, kind: Kind, place: Place) -> Result<Self, RequestError> {
         let mut found = Self { place, records: Vec::new(), places: 0 };
         for index in 0..=u16::MAX {
             let Some(comment) = view.comment_of(&Element::record(&found.place.digest, index))? else { break };
@@ -70,7 +70,7 @@ pub(super) fn put_deletion(
     stale: &[Installed],
     keep: impl Fn(&Element) -> bool,
     batch: &mut Batch,
-) -> Result<usize, Refusal> {
+) -> Result<usize, RequestError> {
     let (mut gone, mut asked) = (0, Asked::default());
     let labels: BTreeSet<&str> = stale.iter().map(|found| found.place.label.as_str()).collect();
     for element in unique(stale.iter().flat_map(|found| &found.records)) {
@@ -104,7 +104,7 @@ pub(super) fn put_deletion(
 }
 
 /// The handles of the rules that are an attachment's own.
-pub(super) fn own_rules(socket: &Socket, label: &str) -> Result<Vec<u64>, Refusal> {
+pub(super) fn own_rules(socket: &Socket, label: &str) -> Result<Vec<u64>, RequestError> {
     let rules = query::rules(socket, layout::INET, HOSTPORTS.name)?;
     Ok(rules.into_iter().filter(|rule| rule.comment == label).map(|rule| rule.handle).collect())
 }

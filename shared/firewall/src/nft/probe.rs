@@ -1,7 +1,7 @@
 //! What of nf_tables the kernel lacks for rules of ours: parts of it are modules of their own, and NAT in the family inet
 //! came with Linux 5.2.
 
-use netlink::{Refusal, Socket};
+use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
 use super::batch::Batch;
@@ -25,7 +25,7 @@ struct Need {
 ///
 /// Nothing is changed: the last step of the transaction fails, after all others were judged. It costs a grace
 /// period.
-pub(super) fn lacking(socket: &Socket, kind: Kind) -> Result<Option<&'static str>, Refusal> {
+pub(super) fn lacking(socket: &Socket, kind: Kind) -> Result<Option<&'static str>, RequestError> {
     let needs = match kind {
         Kind::Masquerade => vec![masquerade()],
         Kind::HostPorts => vec![masquerade(), address_type(), redirection()],
@@ -47,7 +47,7 @@ fn redirection() -> Need {
     Need { module: "nft_nat", hook: NAT_IN, rule: rule.dnat(true, R0, R0 + 1) }
 }
 
-fn first_refused(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>, Refusal> {
+fn first_refused(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>, RequestError> {
     let mut batch = Batch::new(None);
     batch.add_table(PROBE);
     // Steps are known by the chain that they are about.
@@ -69,7 +69,7 @@ fn first_refused(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>
 }
 
 /// Whether a refusal says that the kernel lacks something, if what was asked for names nothing that can be missing.
-pub(super) fn is_lack(refusal: &Refusal) -> bool {
+pub(super) fn is_lack(refusal: &RequestError) -> bool {
     matches!(
         refusal.errno(),
         Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT)

@@ -1,7 +1,7 @@
 //! What is in the ruleset.
 
 use netlink::wire::{Attributes, Message, read_be32, read_be64, read_str};
-use netlink::{Refusal, Socket};
+use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
 use super::batch::{comment, element_message, message};
@@ -13,7 +13,7 @@ use super::uapi::*;
 const HEADER: usize = 4;
 
 /// The generation of the ruleset, which changes with every transaction.
-pub(super) fn generation(socket: &Socket) -> Result<u32, Refusal> {
+pub(super) fn generation(socket: &Socket) -> Result<u32, RequestError> {
     let mut generation = None;
     socket.request(message(NFT_MSG_GETGEN, 0, NFPROTO_UNSPEC), |_, payload| {
         generation = Attributes::after(HEADER, payload).get(NFTA_GEN_ID).and_then(read_be32);
@@ -22,7 +22,7 @@ pub(super) fn generation(socket: &Socket) -> Result<u32, Refusal> {
 }
 
 /// Whether a chain is there.
-pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bool, Refusal> {
+pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bool, RequestError> {
     let mut get = message(NFT_MSG_GETCHAIN, 0, table.family);
     get.put_str(NFTA_CHAIN_TABLE, table.name);
     get.put_str(NFTA_CHAIN_NAME, chain);
@@ -30,7 +30,7 @@ pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bo
 }
 
 /// The names of a table's chains; none if there is no such table.
-pub(super) fn chains(socket: &Socket, table: Table) -> Result<Vec<String>, Refusal> {
+pub(super) fn chains(socket: &Socket, table: Table) -> Result<Vec<String>, RequestError> {
     let parse = |_, payload: &[u8]| {
         let chain = Attributes::after(HEADER, payload);
         let is_here = chain.get(NFTA_CHAIN_TABLE).and_then(read_str) == Some(table.name);
@@ -40,7 +40,7 @@ pub(super) fn chains(socket: &Socket, table: Table) -> Result<Vec<String>, Refus
     socket.dump(message(NFT_MSG_GETCHAIN, 0, table.family), parse)
 }
 
-fn found(outcome: Result<(), Refusal>) -> Result<bool, Refusal> {
+fn found(outcome: Result<(), RequestError>) -> Result<bool, RequestError> {
     match outcome {
         Ok(()) => Ok(true),
         Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(false),
@@ -58,7 +58,7 @@ pub(super) struct Found {
 }
 
 /// The rules of a chain; none if there is no such chain.
-pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<Found>, Refusal> {
+pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<Found>, RequestError> {
     let mut get = message(NFT_MSG_GETRULE, 0, table.family);
     get.put_str(NFTA_RULE_TABLE, table.name);
     get.put_str(NFTA_RULE_CHAIN, chain);
@@ -99,7 +99,7 @@ pub(super) fn comment_of(
     socket: &Socket,
     table: Table,
     element: &Element,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<String>, RequestError> {
     let mut found = None;
     let get = element_message(NFT_MSG_GETSETELEM, 0, table, element, None);
     let outcome = socket.request(get, |_, payload| {
@@ -112,7 +112,11 @@ pub(super) fn comment_of(
 }
 
 /// Keys and comments of all elements of a set; none if there is no such set.
-pub(super) fn elements(socket: &Socket, table: Table, set: &str) -> Result<Vec<(Vec<u8>, String)>, Refusal> {
+pub(super) fn elements(
+    socket: &Socket,
+    table: Table,
+    set: &str,
+) -> Result<Vec<(Vec<u8>, String)>, RequestError> {
     let parse = |_, payload: &[u8]| Some(listed(payload).filter_map(key_and_comment).collect::<Vec<_>>());
     match socket.dump(all(table, set), parse) {
         Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(Vec::new()),
@@ -121,7 +125,12 @@ pub(super) fn elements(socket: &Socket, table: Table, set: &str) -> Result<Vec<(
 }
 
 /// How many elements a set has, or at least `enough`: so many are looked at, and not all.
-pub(super) fn count_up_to(socket: &Socket, table: Table, set: &str, enough: usize) -> Result<usize, Refusal> {
+pub(super) fn count_up_to(
+    socket: &Socket,
+    table: Table,
+    set: &str,
+    enough: usize,
+) -> Result<usize, RequestError> {
     let parse = |_, payload: &[u8]| Some(listed(payload).count());
     let counts = socket.dump_until(all(table, set), parse, |counts| counts.iter().sum::<usize>() >= enough);
     Ok(counts?.iter().sum())

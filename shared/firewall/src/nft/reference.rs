@@ -1,6 +1,6 @@
 //! The reference's rules in nf_tables, those of iptables-nft among them.
 
-use netlink::{Refusal, Socket};
+use netlink::{RequestError, Socket};
 
 use super::foreign::{HOST_PORTS, MASQUERADE, NAT, SPOOF_CHECK, jump};
 use super::layout::Table;
@@ -10,7 +10,7 @@ use crate::reference;
 use crate::rules::{Kind, Rules};
 
 /// Whether its rules of an attachment are there and reached.
-pub(super) fn has(socket: &Socket, whose: &Whose<'_>, rules: &Rules) -> Result<bool, Refusal> {
+pub(super) fn has(socket: &Socket, whose: &Whose<'_>, rules: &Rules) -> Result<bool, RequestError> {
     let own = match rules.kind() {
         Kind::Masquerade => has_masquerade(socket, whose)?,
         Kind::HostPorts => has_host_ports(socket, whose, rules)?,
@@ -21,13 +21,13 @@ pub(super) fn has(socket: &Socket, whose: &Whose<'_>, rules: &Rules) -> Result<b
 }
 
 /// Of several addresses, some of its versions keep the last one only.
-fn has_masquerade(socket: &Socket, whose: &Whose<'_>) -> Result<bool, Refusal> {
+fn has_masquerade(socket: &Socket, whose: &Whose<'_>) -> Result<bool, RequestError> {
     let own = query::rules(socket, MASQUERADE, "masq_checks")?;
     Ok(own.iter().any(|rule| whose.has_masquerade(&rule.comment))
         && leads(socket, MASQUERADE, "postrouting", "masq_checks")?)
 }
 
-fn has_host_ports(socket: &Socket, whose: &Whose<'_>, rules: &Rules) -> Result<bool, Refusal> {
+fn has_host_ports(socket: &Socket, whose: &Whose<'_>, rules: &Rules) -> Result<bool, RequestError> {
     for (table, v4) in HOST_PORTS.into_iter().zip([true, false]) {
         let (wanted, mut found) = (reference::count(rules, v4), 0);
         for chain in ["hostports", "hostip_hostports"] {
@@ -47,7 +47,7 @@ fn has_host_ports(socket: &Socket, whose: &Whose<'_>, rules: &Rules) -> Result<b
     Ok(true)
 }
 
-fn has_spoof_check(socket: &Socket, whose: &Whose<'_>) -> Result<bool, Refusal> {
+fn has_spoof_check(socket: &Socket, whose: &Whose<'_>) -> Result<bool, RequestError> {
     let Some((_, [interface, mac])) = whose.spoof_check() else { return Ok(false) };
     Ok(leads(socket, SPOOF_CHECK, "PREROUTING", &interface)?
         && leads(socket, SPOOF_CHECK, &interface, &mac)?
@@ -55,11 +55,11 @@ fn has_spoof_check(socket: &Socket, whose: &Whose<'_>) -> Result<bool, Refusal> 
 }
 
 /// Whether a rule of a chain leads to another chain.
-fn leads(socket: &Socket, table: Table, from: &str, to: &str) -> Result<bool, Refusal> {
+fn leads(socket: &Socket, table: Table, from: &str, to: &str) -> Result<bool, RequestError> {
     Ok(targets(socket, table, from)?.iter().any(|target| target == to))
 }
 
 /// What each rule of a chain leads to; empty if it is no chain.
-fn targets(socket: &Socket, table: Table, chain: &str) -> Result<Vec<String>, Refusal> {
+fn targets(socket: &Socket, table: Table, chain: &str) -> Result<Vec<String>, RequestError> {
     Ok(query::rules(socket, table, chain)?.iter().map(|rule| jump(rule).unwrap_or_default()).collect())
 }

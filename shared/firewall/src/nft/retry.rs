@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use cni::{Code, Error, Result};
-use netlink::Refusal;
+use netlink::RequestError;
 use nix::errno::Errno;
 
 /// How long to try again because other writers change the ruleset.
@@ -19,7 +19,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 const SURPRISES_MAX: u32 = 31;
 
 /// What one try of a transaction comes to: what was refused, and why.
-pub(super) type Attempt<T = ()> = Result<T, (String, Refusal)>;
+pub(super) type Attempt<T = ()> = Result<T, (String, RequestError)>;
 
 /// Tries until no other writer comes between. The closure is told whether a key that it needs was found
 /// taken.
@@ -61,11 +61,11 @@ fn pause(voided: u32) -> Duration {
 }
 
 /// A refusal outside of a batch.
-pub(super) fn plain(refusal: Refusal) -> (String, Refusal) {
+pub(super) fn plain(refusal: RequestError) -> (String, RequestError) {
     ("read the ruleset".into(), refusal)
 }
 
-pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: Refusal) -> Error {
+pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: RequestError) -> Error {
     if matches!(refusal.errno(), Some(Errno::ERESTART | Errno::EAGAIN)) {
         let text = format!("{verb} the rules of {subject}: others changed the ruleset at every try");
         return Error::new(Code::TryAgainLater, text).detail(format!(

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use netlink::{Refusal, Socket};
+use netlink::{RequestError, Socket};
 
 use super::element::Element;
 use super::layout::Table;
@@ -29,7 +29,7 @@ impl<'a> View<'a> {
     }
 
     /// The comment of an element: none if it is not there, empty if it has none.
-    pub(super) fn comment_of(&self, element: &Element) -> Result<Option<String>, Refusal> {
+    pub(super) fn comment_of(&self, element: &Element) -> Result<Option<String>, RequestError> {
         if !self.lists {
             return query::comment_of(self.socket, self.table, element);
         }

@@ -108,7 +108,7 @@ impl Netlink {
         // Kernels before 6.2 do not honour NLM_F_ECHO for links.
         let link = link.map_or_else(|| self.link(name), |link| Ok(Some(link)));
         link.map_err(error::Error::unanswered)?
-            .ok_or_else(|| error::Refusal::from(nix::errno::Errno::ENODEV).during(operation, subject))
+            .ok_or_else(|| error::RequestError::from(nix::errno::Errno::ENODEV).during(operation, subject))
     }
 }
 

@@ -16,12 +16,12 @@ use nix::sys::socket::{
     sockopt,
 };
 
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::uapi::{
     NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR,
     NLMSG_DONE, NLMSG_ERROR,
 };
-use crate::wire::{Frame, Message};
+use crate::wire::{Message, MessageRef};
 
 /// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).
 const BUFFER: usize = 32 << 10;
@@ -65,7 +65,7 @@ impl Socket {
     ///
     /// # Errors
     /// If descriptors run out, or the kernel does not have the protocol.
-    pub fn open(protocol: Protocol) -> Result<Self, Refusal> {
+    pub fn open(protocol: Protocol) -> Result<Self, RequestError> {
         let number = match protocol {
             Protocol::Route => SockProtocol::NetlinkRoute,
             Protocol::Netfilter => SockProtocol::NetlinkNetFilter,
@@ -91,10 +91,14 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel's refusal.
-    pub fn request(&self, mut message: Message, mut reply: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
+    pub fn request(
+        &self,
+        mut message: Message,
+        mut reply: impl FnMut(u16, &[u8]),
+    ) -> Result<(), RequestError> {
         message.add_flags(NLM_F_ACK);
-        let sequence = self.begin().map_err(Refusal::unanswered)?;
-        self.send_message(&mut message, sequence).map_err(Refusal::unanswered)?;
+        let sequence = self.begin().map_err(RequestError::unanswered)?;
+        self.send_message(&mut message, sequence).map_err(RequestError::unanswered)?;
         let deadline = Instant::now() + ANSWER;
         let mut outcome = None;
         while outcome.is_none() {
@@ -106,7 +110,7 @@ impl Socket {
                     }
                 }
             })
-            .map_err(Refusal::unanswered)?;
+            .map_err(RequestError::unanswered)?;
         }
         outcome.unwrap_or(Ok(()))
     }
@@ -115,11 +119,15 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel's refusal; that `parse` makes nothing of the answer.
-    pub fn query<T>(&self, mut message: Message, parse: impl Fn(&[u8]) -> Option<T>) -> Result<T, Refusal> {
+    pub fn query<T>(
+        &self,
+        mut message: Message,
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<T, RequestError> {
         let sequence = self.begin()?;
         self.send_message(&mut message, sequence)?;
         let deadline = Instant::now() + ANSWER;
-        let malformed = || Refusal::own(ErrorKind::InvalidData, "the kernel's reply is malformed");
+        let malformed = || RequestError::own(ErrorKind::InvalidData, "the kernel's reply is malformed");
         loop {
             let mut answer = None;
             self.receive(deadline, |frame| {
@@ -145,7 +153,7 @@ impl Socket {
         &self,
         mut message: Message,
         parse: impl Fn(u16, &[u8]) -> Option<T>,
-    ) -> Result<Vec<T>, Refusal> {
+    ) -> Result<Vec<T>, RequestError> {
         message.add_flags(NLM_F_DUMP);
         for _ in 0..DUMP_TRIES {
             let sequence = self.begin()?;
@@ -155,7 +163,7 @@ impl Socket {
                 return Ok(found);
             }
         }
-        Err(Refusal::own(ErrorKind::WouldBlock, "what was to be listed changed again and again"))
+        Err(RequestError::own(ErrorKind::WouldBlock, "what was to be listed changed again and again"))
     }
 
     /// As [`Socket::dump`], but once, and only until there is enough. The rest of the answer is read, and thrown away,
@@ -168,7 +176,7 @@ impl Socket {
         mut message: Message,
         parse: impl Fn(u16, &[u8]) -> Option<T>,
         enough: impl Fn(&[T]) -> bool,
-    ) -> Result<Vec<T>, Refusal> {
+    ) -> Result<Vec<T>, RequestError> {
         message.add_flags(NLM_F_DUMP);
         let sequence = self.begin()?;
         self.send_message(&mut message, sequence)?;
@@ -176,7 +184,7 @@ impl Socket {
     }
 
     /// The number of a new request. The kernel begins no second dump before the first one was read.
-    fn begin(&self) -> Result<u32, Refusal> {
+    fn begin(&self) -> Result<u32, RequestError> {
         if let Some(unread) = self.unread.get() {
             self.collect(unread, |_, _| None::<()>, |_| false)?;
         }
@@ -188,7 +196,7 @@ impl Socket {
         sequence: u32,
         parse: impl Fn(u16, &[u8]) -> Option<T>,
         enough: impl Fn(&[T]) -> bool,
-    ) -> Result<(Vec<T>, bool), Refusal> {
+    ) -> Result<(Vec<T>, bool), RequestError> {
         let deadline = Instant::now() + ANSWER;
         let (mut found, mut interrupted, mut end) = (Vec::new(), false, None);
         self.unread.set(Some(sequence));
@@ -221,7 +229,7 @@ impl Socket {
         &self,
         messages: &mut [Message],
         mut reply: impl FnMut(usize, u16, &[u8]),
-    ) -> Result<(), (usize, Refusal)> {
+    ) -> Result<(), (usize, RequestError)> {
         if self.unread.get().is_some() {
             self.begin().map_err(|r| (0, r))?;
         }
@@ -268,28 +276,28 @@ impl Socket {
 
     /// Whether a message answers the request of a number. An event may bear the same: that of the request of another
     /// process that caused it.
-    fn is_answer(&self, frame: &Frame<'_>, sequence: u32) -> bool {
+    fn is_answer(&self, frame: &MessageRef<'_>, sequence: u32) -> bool {
         frame.sequence == sequence && self.is_for_us(frame)
     }
 
-    fn is_for_us(&self, frame: &Frame<'_>) -> bool {
+    fn is_for_us(&self, frame: &MessageRef<'_>) -> bool {
         self.port.get().is_none_or(|port| port == frame.port)
     }
 
-    fn send_message(&self, message: &mut Message, sequence: u32) -> Result<(), Refusal> {
+    fn send_message(&self, message: &mut Message, sequence: u32) -> Result<(), RequestError> {
         refuse_too_long(message)?;
         self.send(message.finish(sequence))
     }
 
     /// What is sent at once must fit the socket's buffer: 208 KiB, if the host does not say otherwise.
-    fn make_room(&self, length: usize) -> Result<(), Refusal> {
+    fn make_room(&self, length: usize) -> Result<(), RequestError> {
         if length > SEND_ROOM {
             setsockopt(&self.fd, sockopt::SndBufForce, &(2 * length))?;
         }
         Ok(())
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<(), Refusal> {
+    fn send(&self, bytes: &[u8]) -> Result<(), RequestError> {
         let kernel = NetlinkAddr::new(KERNEL, 0);
         loop {
             match sendto(self.fd.as_raw_fd(), bytes, &kernel, MsgFlags::empty()) {
@@ -301,7 +309,7 @@ impl Socket {
     }
 
     #[allow(unsafe_code)]
-    fn set(&self, option: c_int, value: u32) -> Result<(), Refusal> {
+    fn set(&self, option: c_int, value: u32) -> Result<(), RequestError> {
         let length = size_of::<u32>() as libc::socklen_t;
         // SAFETY: the descriptor is open as long as `self`, and the option's value is a u32 that outlives the call.
         let outcome = unsafe {
@@ -313,7 +321,7 @@ impl Socket {
                 length,
             )
         };
-        Errno::result(outcome).map(drop).map_err(Refusal::from)
+        Errno::result(outcome).map(drop).map_err(RequestError::from)
     }
 }
 
@@ -331,6 +339,6 @@ impl AsFd for Socket {
     }
 }
 
-fn refuse_too_long(message: &Message) -> Result<(), Refusal> {
+fn refuse_too_long(message: &Message) -> Result<(), RequestError> {
     if message.is_too_long() { Err(Errno::EMSGSIZE.into()) } else { Ok(()) }
 }

@@ -9,16 +9,16 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, getsockname, recv, recvmsg};
 
 use super::{KERNEL, Socket};
-use crate::error::Refusal;
+use crate::error::RequestError;
 use crate::uapi::{NETLINK_ADD_MEMBERSHIP, NETLINK_DROP_MEMBERSHIP, NLMSG_MIN_TYPE};
-use crate::wire::{Frame, Frames};
+use crate::wire::{Frames, MessageRef};
 
 impl Socket {
     /// Joins a multicast group, for [`Socket::next_event`].
     ///
     /// # Errors
     /// If there is no such group.
-    pub fn subscribe(&self, group: u32) -> Result<(), Refusal> {
+    pub fn subscribe(&self, group: u32) -> Result<(), RequestError> {
         self.port.set(Some(self.own_port()?));
         self.set(NETLINK_ADD_MEMBERSHIP, group)
     }
@@ -27,7 +27,7 @@ impl Socket {
     ///
     /// # Errors
     /// If there is no such group.
-    pub fn unsubscribe(&self, group: u32) -> Result<(), Refusal> {
+    pub fn unsubscribe(&self, group: u32) -> Result<(), RequestError> {
         self.set(NETLINK_DROP_MEMBERSHIP, group)?;
         self.drain(&mut self.buffer.borrow_mut())
     }
@@ -36,8 +36,12 @@ impl Socket {
     ///
     /// # Errors
     /// ETIMEDOUT at the deadline; ENOBUFS if events were lost: the state must be read anew.
-    pub fn next_event(&self, deadline: Instant, mut event: impl FnMut(u16, &[u8])) -> Result<(), Refusal> {
-        let mut take = |frame: Frame<'_>| {
+    pub fn next_event(
+        &self,
+        deadline: Instant,
+        mut event: impl FnMut(u16, &[u8]),
+    ) -> Result<(), RequestError> {
+        let mut take = |frame: MessageRef<'_>| {
             if frame.kind >= NLMSG_MIN_TYPE {
                 event(frame.kind, frame.payload);
             }
@@ -52,7 +56,11 @@ impl Socket {
     }
 
     /// Waits for a datagram of the kernel and takes it apart.
-    pub(super) fn receive(&self, deadline: Instant, mut take: impl FnMut(Frame<'_>)) -> Result<(), Refusal> {
+    pub(super) fn receive(
+        &self,
+        deadline: Instant,
+        mut take: impl FnMut(MessageRef<'_>),
+    ) -> Result<(), RequestError> {
         let mut buffer = self.buffer.borrow_mut();
         let length = loop {
             match self.try_receive(&mut buffer)? {
@@ -63,13 +71,13 @@ impl Socket {
         let mut frames = Frames::new(&buffer[..length]);
         frames.by_ref().for_each(&mut take);
         if frames.is_cut_off() {
-            return Err(Refusal::own(ErrorKind::InvalidData, "the kernel's reply is malformed"));
+            return Err(RequestError::own(ErrorKind::InvalidData, "the kernel's reply is malformed"));
         }
         Ok(())
     }
 
     /// The length of the next datagram, if there is one. What is not from the kernel is passed over.
-    fn try_receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, Refusal> {
+    fn try_receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, RequestError> {
         loop {
             let mut parts = [IoSliceMut::new(buffer)];
             let received =
@@ -84,7 +92,10 @@ impl Socket {
                 Err(errno) => return Err(errno.into()),
                 Ok(got) if got.address.is_none_or(|from| from.pid() != KERNEL) => {}
                 Ok(got) if got.flags.contains(MsgFlags::MSG_TRUNC) => {
-                    return Err(Refusal::own(ErrorKind::InvalidData, "the kernel's reply was cut short"));
+                    return Err(RequestError::own(
+                        ErrorKind::InvalidData,
+                        "the kernel's reply was cut short",
+                    ));
                 }
                 Ok(got) => return Ok(Some(got.bytes)),
             }
@@ -92,7 +103,7 @@ impl Socket {
     }
 
     /// Empties the queue. After an overflow that makes room: the answer to a request would be lost like the events.
-    fn drain(&self, buffer: &mut [u8]) -> Result<(), Refusal> {
+    fn drain(&self, buffer: &mut [u8]) -> Result<(), RequestError> {
         loop {
             match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(_) | Err(Errno::EINTR | Errno::ENOBUFS) => {}
@@ -103,7 +114,7 @@ impl Socket {
     }
 
     /// The address that answers come to. The kernel gives one with the first request, or now.
-    fn own_port(&self) -> Result<u32, Refusal> {
+    fn own_port(&self) -> Result<u32, RequestError> {
         let fd = self.fd.as_raw_fd();
         let address: NetlinkAddr = getsockname(fd)?;
         if address.pid() != 0 {
@@ -113,7 +124,7 @@ impl Socket {
         Ok(getsockname::<NetlinkAddr>(fd)?.pid())
     }
 
-    fn wait(&self, deadline: Instant) -> Result<(), Refusal> {
+    fn wait(&self, deadline: Instant) -> Result<(), RequestError> {
         let left = deadline.saturating_duration_since(Instant::now());
         // Rounded up: less than a millisecond is not no time at all.
         let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);

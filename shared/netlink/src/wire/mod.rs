@@ -6,7 +6,8 @@ mod read;
 mod write;
 
 pub use read::{
-    Attributes, Frame, Frames, read_be32, read_be64, read_i32, read_ip, read_str, read_u8, read_u16, read_u32,
+    Attributes, Frames, MessageRef, read_be32, read_be64, read_i32, read_ip, read_str, read_u8, read_u16,
+    read_u32,
 };
 pub use write::Message;
 

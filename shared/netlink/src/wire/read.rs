@@ -7,7 +7,7 @@ use crate::uapi::NLA_TYPE_MASK;
 
 /// A message that was received.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame<'a> {
+pub struct MessageRef<'a> {
     /// Its type.
     pub kind: u16,
     /// Its flags.
@@ -37,13 +37,13 @@ impl<'a> Frames<'a> {
 }
 
 impl<'a> Iterator for Frames<'a> {
-    type Item = Frame<'a>;
+    type Item = MessageRef<'a>;
 
-    fn next(&mut self) -> Option<Frame<'a>> {
+    fn next(&mut self) -> Option<MessageRef<'a>> {
         let length = usize::try_from(read_u32(self.0)?).ok()?;
         let message = self.0.get(..length).filter(|m| m.len() >= HEADER)?;
         self.0 = self.0.get(aligned(length)..).unwrap_or_default();
-        Some(Frame {
+        Some(MessageRef {
             kind: read_u16(&message[4..])?,
             flags: read_u16(&message[6..])?,
             sequence: read_u32(&message[8..])?,

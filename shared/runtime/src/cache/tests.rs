@@ -29,7 +29,7 @@ fn what_libcni_wrote_is_read() {
     let (_guard, cache) = cache();
     fs::create_dir_all(cache.results()).unwrap();
     fs::write(cache.results().join("n-cnitool-0608cee9f61ac76429f8-lo"), OF_LIBCNI).unwrap();
-    let entry = cache.load(&network().name, &of_libcni().at).unwrap().unwrap();
+    let entry = cache.load(&network().name, &of_libcni().attachment).unwrap().unwrap();
     assert_eq!(entry.attach, of_libcni());
     assert_eq!(entry.network().unwrap().plugins[0].kind.as_str(), "loopback");
     assert_eq!(entry.result().unwrap().ips[0].address.to_string(), "127.0.0.1/8");
@@ -64,10 +64,11 @@ fn all_attachments_are_listed_but_for_torn_files_and_a_forgotten_one() {
     }
     fs::write(cache.results().join("n-torn-eth0"), "{\"kind\":\"cniCa").unwrap();
     fs::write(cache.results().join("n-empty-eth0"), "").unwrap();
-    let gone = Attach::new("gone", "eth0").unwrap().at;
+    let gone = Attach::new("gone", "eth0").unwrap().attachment;
     cache.forget(&network().name, &gone).unwrap();
     cache.forget(&network().name, &gone).unwrap();
-    let names: Vec<_> = cache.list().unwrap().iter().map(|e| e.attach.at.container.to_string()).collect();
+    let names: Vec<_> =
+        cache.list().unwrap().iter().map(|e| e.attach.attachment.container.to_string()).collect();
     assert_eq!(names, ["a", "b"]);
 }
 
@@ -76,8 +77,8 @@ fn a_bare_result_of_libcnis_earliest_format_is_a_result() {
     let (_guard, cache) = cache();
     fs::create_dir_all(cache.results()).unwrap();
     let text = r#"{"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.0.0.7/24"}], "dns": {}}"#;
-    fs::write(cache.file(&network().name, &of_libcni().at), text).unwrap();
-    let entry = cache.load(&network().name, &of_libcni().at).unwrap().unwrap();
+    fs::write(cache.file(&network().name, &of_libcni().attachment), text).unwrap();
+    let entry = cache.load(&network().name, &of_libcni().attachment).unwrap().unwrap();
     assert_eq!(entry.result().unwrap().ips.len(), 1);
 }
 
@@ -89,8 +90,8 @@ proptest! {
         let mut torn = OF_LIBCNI.as_bytes().to_vec();
         torn[cut] = byte;
         for text in [&OF_LIBCNI.as_bytes()[..cut], &torn, &text] {
-            fs::write(cache.file(&network().name, &of_libcni().at), text).unwrap();
-            if let Ok(Some(entry)) = cache.load(&network().name, &of_libcni().at) {
+            fs::write(cache.file(&network().name, &of_libcni().attachment), text).unwrap();
+            if let Ok(Some(entry)) = cache.load(&network().name, &of_libcni().attachment) {
                 entry.result().ok();
                 entry.network().ok();
             }
@@ -105,9 +106,9 @@ fn a_result_behind_a_link_is_not_read() {
     fs::create_dir_all(cache.results()).unwrap();
     let outside = guard.path().join("outside");
     fs::write(&outside, OF_LIBCNI).unwrap();
-    let path = cache.file(&network().name, &of_libcni().at);
+    let path = cache.file(&network().name, &of_libcni().attachment);
     std::os::unix::fs::symlink(&outside, &path).unwrap();
-    let refused = cache.load(&network().name, &of_libcni().at).unwrap_err();
+    let refused = cache.load(&network().name, &of_libcni().attachment).unwrap_err();
     assert!(refused.to_string().contains("it is no regular file"), "{refused}");
     assert!(cache.list().unwrap().is_empty());
 }
@@ -117,7 +118,7 @@ fn a_result_behind_a_link_is_not_read() {
 fn what_a_kill_left_half_written_goes_with_the_attachment() {
     for length in [1, 190] {
         let (_guard, cache) = cache();
-        let at = Attach::new(&"c".repeat(length), "eth0").unwrap().at;
+        let at = Attach::new(&"c".repeat(length), "eth0").unwrap().attachment;
         let name = format!("n{}", "n".repeat(length / 4));
         let network = Network::from_bytes(
             format!(r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [{{"type": "t"}}]}}"#)

@@ -45,8 +45,8 @@ pub fn rules(input: &[u8]) {
     let masquerade = Rules::Masquerade(Masquerade { addresses: addresses.clone() });
     let ports = Rules::HostPorts(HostPorts { addresses, mappings, source_nat, mark, conditions });
     for rules in [masquerade, ports] {
-        iptables::hostile::rules(&owner, &rules, saved);
-        nft::hostile::rules(&owner, &rules);
+        iptables::fuzz::rules(&owner, &rules, saved);
+        nft::fuzz::rules(&owner, &rules);
     }
 }
 

@@ -3,7 +3,9 @@
 use std::fs;
 use std::path::{Component, Path};
 
-use cni::{AsWritten, Attachment, CniArgs, ContainerId, Gc, IfName, Net, NetworkName, Undo, Version, json};
+use cni::{
+    AsWritten, Attachment, CniArgs, ContainerId, Gc, IfName, NetConf, NetworkName, Undo, Version, json,
+};
 
 use crate::allowlist;
 use crate::attribute::Attribute;
@@ -75,8 +77,13 @@ pub fn backups(scratch: &Path, input: &[u8]) {
     assert!(restored.iter().all(|attribute| now.contains(attribute) || said.contains(attribute)));
 
     let foreign: Vec<_> = names(&dir).into_iter().filter(|name| !tells(&dir.join(name))).collect();
-    let net =
-        Net { name: network, version: Version::LATEST, dns: cni::Dns::default(), prev: None, ipam: None };
+    let net = NetConf {
+        name: network,
+        version: Version::LATEST,
+        dns: cni::Dns::default(),
+        prev_result: None,
+        ipam: None,
+    };
     backup::remove_stale(&dir, &Gc { valid: vec![at], net, conf: () }).unwrap();
     assert!(file.exists());
     assert!(

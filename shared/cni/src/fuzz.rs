@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::plugin::answer;
 use crate::{
     Add, AddResult, Attachment, Check, CniArgs, Code, Command, ContainerId, Del, Error, Gc, IfName, IpConfig,
-    Net, NetworkName, Plugin, PluginType, Result, Status, Undo, Version, addr, json,
+    NetConf, NetworkName, Plugin, PluginType, Result, Status, Undo, Version, addr, json,
 };
 
 #[cfg(test)]
@@ -118,23 +118,23 @@ impl<const CHAINED: bool> Plugin for Idle<CHAINED> {
             ADDED.set(ADDED.get() - 1);
             Ok::<(), Error>(())
         });
-        attachment(&call.at);
+        attachment(&call.attachment);
         network(&call.net);
         call.args.ip()?;
-        assert!(!CHAINED || call.net.prev.is_some() && call.netns.exists());
-        Ok(call.net.prev.clone().unwrap_or_default())
+        assert!(!CHAINED || call.net.prev_result.is_some() && call.netns.exists());
+        Ok(call.net.prev_result.clone().unwrap_or_default())
     }
 
     fn del(call: &Del<Value>) -> Result<()> {
-        attachment(&call.at);
+        attachment(&call.attachment);
         network(&call.net);
         Ok(())
     }
 
     fn check(call: &Check<Value>) -> Result<()> {
-        attachment(&call.at);
+        attachment(&call.attachment);
         network(&call.net);
-        assert_eq!(call.net.prev.as_ref(), Some(&call.prev));
+        assert_eq!(call.net.prev_result.as_ref(), Some(&call.prev_result));
         call.args.ip().map(drop)
     }
 
@@ -151,12 +151,12 @@ impl<const CHAINED: bool> Plugin for Idle<CHAINED> {
     }
 }
 
-fn network(net: &Net) {
+fn network(net: &NetConf) {
     one_component(&net.name);
     if let Some(ipam) = &net.ipam {
         ipam.find().ok().inspect(|file| one_component(file.file_name().unwrap().to_str().unwrap()));
     }
-    if let Some(prev) = &net.prev {
+    if let Some(prev) = &net.prev_result {
         assert!(prev.host_interfaces().count() <= prev.interfaces.len());
         let named = |ip: &IpConfig| ip.interface.is_some_and(|i| i < prev.interfaces.len());
         assert!(prev.ips_of("").all(|ip| !named(ip)) || prev.interfaces.iter().any(|i| i.name.is_empty()));

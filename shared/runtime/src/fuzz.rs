@@ -98,7 +98,7 @@ pub fn directory(scratch: &Path, input: &[u8]) {
 /// If it is not so.
 pub fn cache(scratch: &Path, input: &[u8]) {
     let cache = Cache::new(scratch);
-    let (name, at) = (NetworkName::parse("n").unwrap(), Attach::new("c", "eth0").unwrap().at);
+    let (name, at) = (NetworkName::parse("n").unwrap(), Attach::new("c", "eth0").unwrap().attachment);
     let file = cache.file(&name, &at);
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, input).unwrap();
@@ -106,14 +106,14 @@ pub fn cache(scratch: &Path, input: &[u8]) {
     let (known, unsure) = cache.of_network(&name).unwrap();
     assert!(known.len() + usize::from(unsure.is_some()) <= 1);
     if let Ok(Some(entry)) = cache.load(&name, &at) {
-        let own = cache.file(&entry.network, &entry.attach.at);
+        let own = cache.file(&entry.network, &entry.attach.attachment);
         assert_eq!(own.parent(), file.parent());
         if let (Ok(network), Ok(result)) = (entry.network(), entry.result()) {
             cache.keep(&network, &entry.attach, &result).unwrap();
-            let again = cache.load(&network.name, &entry.attach.at).unwrap().unwrap();
+            let again = cache.load(&network.name, &entry.attach.attachment).unwrap().unwrap();
             assert_eq!(again.attach, entry.attach);
             assert_eq!(again.network().unwrap().version, network.version);
-            cache.forget(&network.name, &entry.attach.at).unwrap();
+            cache.forget(&network.name, &entry.attach.attachment).unwrap();
         }
     }
     cache.forget(&name, &at).unwrap();
