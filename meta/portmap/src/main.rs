@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Status, Undo};
 use conf::Conf;
-use firewall::{Firewall, Kind, Owner, Rules, Sweep};
+use firewall::{Firewall, Kind, Owner, Removal, Rules};
 use iface::verify;
 
 struct Portmap;
@@ -44,9 +44,9 @@ impl Plugin for Portmap {
         let mut failures = Failures::new();
         // First: the rules keep others from the host's loopback addresses.
         failures.note(localnet::withdraw(&owner));
-        let sweep = Sweep::start().knowing(addresses.iter().map(|address| address.ip()));
-        failures.note(sweep.remove(&owner, Kind::HostPorts));
-        sweep.leave();
+        let removal = Removal::start().knowing(addresses.iter().map(|address| address.ip()));
+        failures.note(removal.remove(&owner, &[Kind::HostPorts]));
+        removal.leave();
         failures.into_result()
     }
 
@@ -74,9 +74,9 @@ impl Plugin for Portmap {
     fn gc(call: &Gc<AsWritten>) -> Result<()> {
         let mut failures = Failures::new();
         failures.note(localnet::withdraw_stale(&call.net.name, &call.valid));
-        let sweep = Sweep::start();
-        failures.note(sweep.retain(&call.net.name, Kind::HostPorts, &call.valid));
-        sweep.leave();
+        let removal = Removal::start();
+        failures.note(removal.retain(&call.net.name, &[Kind::HostPorts], &call.valid));
+        removal.leave();
         failures.into_result()
     }
 

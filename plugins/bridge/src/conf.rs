@@ -3,9 +3,8 @@
 use std::ops::RangeInclusive;
 
 use cni::{AsWritten, CniArgs, Error, IfName, Result};
-use firewall::Backend;
+use firewall::MasqueradeConf;
 use iface::unicast_mac;
-use ipnetwork::IpNetwork;
 use netlink::Mac;
 use serde::Deserialize;
 
@@ -29,9 +28,6 @@ struct RawConf {
     is_gateway: bool,
     is_default_gateway: bool,
     force_address: bool,
-    ip_masq: bool,
-    ip_masq_backend: Option<String>,
-    ip_masq_family: Option<String>,
     mtu: u32,
     mtu_from_default_route: bool,
     hairpin_mode: bool,
@@ -120,33 +116,10 @@ pub struct Conf {
     /// The host's own uplink may become a port, if `prevResult` lists it.
     pub allow_uplink: bool,
     /// What leaves the container's subnet leaves with the host's address.
-    pub masquerade: Option<MasqueradeConf>,
+    pub masquerade: MasqueradeConf,
     /// Frames with another source address than the container's are dropped.
     pub spoof_check: bool,
     mac: Option<Mac>,
-}
-
-/// How to masquerade.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MasqueradeConf {
-    /// None: nftables if the kernel has it, else iptables.
-    pub backend: Option<Backend>,
-    /// None: both.
-    pub family: Option<Family>,
-}
-
-impl MasqueradeConf {
-    /// Of these addresses, those of the family to masquerade.
-    pub fn select(&self, addresses: impl Iterator<Item = IpNetwork>) -> Vec<IpNetwork> {
-        addresses.filter(|net| self.family.is_none_or(|f| net.is_ipv4() == (f == Family::V4))).collect()
-    }
-}
-
-/// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    V4,
-    V6,
 }
 
 /// How large a packet may be.
@@ -190,8 +163,8 @@ impl Conf {
 impl TryFrom<AsWritten> for Conf {
     type Error = Error;
 
-    fn try_from(raw: AsWritten) -> Result<Self> {
-        let raw: RawConf = raw.decode()?;
+    fn try_from(document: AsWritten) -> Result<Self> {
+        let raw: RawConf = document.decode()?;
         refuse_contradictions(&raw)?;
         let bridge = raw.bridge.as_deref().unwrap_or(DEFAULT_BRIDGE);
         let macs = [("args.cni.mac", &raw.args.cni.mac), ("runtimeConfig.mac", &raw.runtime_config.mac)];
@@ -209,7 +182,7 @@ impl TryFrom<AsWritten> for Conf {
             container_down: raw.disable_container_interface,
             isolated: raw.port_isolation,
             allow_uplink: raw.allow_uplink_port,
-            masquerade: masquerade(&raw)?,
+            masquerade: MasqueradeConf::read(&document)?,
             spoof_check: raw.macspoofchk,
             mac: mac.map(|(key, text)| unicast_mac(key, text)).transpose()?,
         })
@@ -226,20 +199,6 @@ fn refuse_contradictions(raw: &RawConf) -> Result<()> {
             .detail("an interface that stays down has no use for an address"));
     }
     Ok(())
-}
-
-/// Checked also if `ipMasq` is off: who turns it on later should not find out only then.
-fn masquerade(raw: &RawConf) -> Result<Option<MasqueradeConf>> {
-    let backend = raw.ip_masq_backend.as_deref().filter(|text| !text.is_empty());
-    let backend =
-        backend.map(str::parse).transpose().map_err(|e| Error::config(format!("ipMasqBackend: {e}")))?;
-    let family = match raw.ip_masq_family.as_deref() {
-        None | Some("") => None,
-        Some("ipv4") => Some(Family::V4),
-        Some("ipv6") => Some(Family::V6),
-        Some(other) => return Err(Error::config(format!("ipMasqFamily {other:?} is neither ipv4 nor ipv6"))),
-    };
-    Ok(raw.ip_masq.then_some(MasqueradeConf { backend, family }))
 }
 
 fn mtu(raw: &RawConf) -> Result<Mtu> {

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Status, Undo};
 use conf::Conf;
-use firewall::{Owner, Sweep};
+use firewall::{Owner, Removal};
 use iface::{Namespace, announce, apply, remove, verify, veth};
 use port::Port;
 
@@ -60,7 +60,7 @@ impl Plugin for Bridge {
             gateway::complete(&mut result, position, conf)?;
             apply::addresses_and_routes(&sandbox, container, &result, position, conf.enable_dad)?;
             gateway::assign(&host, &bridge, &mut result, position, conf)?;
-            rules::masquerade(conf, &owner, &result, position, undo)?;
+            conf.masquerade.install(&owner, rules::addresses(&result, position), undo)?;
         } else if let Some(container) = port.container.as_ref().filter(|_| !conf.container_down) {
             sandbox.nl.set_up(container)?;
         }
@@ -81,12 +81,12 @@ impl Plugin for Bridge {
     fn del(call: &Del<AsWritten>) -> Result<()> {
         let mut failures = Failures::new();
         // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
-        let sweep = Sweep::start();
-        failures.note(rules::remove(&sweep, &Owner::new(&call.net.name, &call.attachment)));
+        let (removal, owner) = (Removal::start(), Owner::new(&call.net.name, &call.attachment));
+        failures.note(removal.remove(&owner, &rules::KINDS));
         if let Some(host) = failures.note(Namespace::host()) {
             failures.note(port::release_adopted(&host, call));
             failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
-            failures.note(sweep.remove_repaired(&Owner::new(&call.net.name, &call.attachment)));
+            failures.note(removal.remove_repaired(&owner));
             failures.note(vlan::remove_unused_gateway(&host, &call.conf));
         }
         // Last, so that nobody else gets the address while the container still answers to it.
@@ -117,8 +117,8 @@ impl Plugin for Bridge {
 
     fn gc(call: &Gc<AsWritten>) -> Result<()> {
         let mut failures = Failures::new();
-        let sweep = Sweep::start();
-        failures.note(rules::remove_stale(&sweep, call));
+        let removal = Removal::start();
+        failures.note(removal.retain(&call.net.name, &rules::KINDS, &call.valid));
         if let Some(host) = failures.note(Namespace::host()) {
             failures.note(remove::stale_veths(&host, call));
             failures.note(vlan::remove_unused_gateway(&host, &call.conf));

@@ -1,7 +1,7 @@
 //! Firewall rules of attachments as data, applied in one transaction: masquerade, host ports, spoof check.
 //!
 //! [`Firewall`] installs and checks [`Rules`], with one of two backends: nftables over netlink, or iptables
-//! through its own restore tool. [`Sweep`] removes them, whichever backend installed them, by their [`Owner`]
+//! through its own restore tool. [`Removal`] removes them, whichever backend installed them, by their [`Owner`]
 //! alone: (network, container, interface), without addresses or namespaces.
 
 #![warn(missing_docs)]
@@ -13,11 +13,12 @@ pub mod fuzz;
 mod iptables;
 mod leftovers;
 mod losses;
+mod masquerade;
 mod nft;
 mod owner;
 mod reference;
+mod removal;
 mod rules;
-mod sweep;
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,12 +28,13 @@ use netlink::{Protocol as NetlinkProtocol, Socket};
 
 pub use conditions::Conditions;
 pub use losses::Losses;
+pub use masquerade::MasqueradeConf;
 pub use owner::{Owner, network_prefix};
 pub use rules::{
     ChainName, HostPort, HostPorts, Kind, Mark, Masquerade, Protocol, Rules, SourceNat, SpoofCheck,
 };
 
-pub use sweep::Sweep;
+pub use removal::Removal;
 
 use iptables::Iptables;
 use nft::Nft;
@@ -140,7 +142,7 @@ impl Firewall {
         self.admit(rules)?;
         let (owned, kind) = (owner.clone(), rules.kind());
         // Before the change: iptables makes one for each family, and nftables' may be made though its answer was lost.
-        undo.push(move || Sweep::start().remove(&owned, kind));
+        undo.push(move || Removal::start().remove(&owned, &[kind]));
         match &self.through {
             Through::Iptables(iptables) if kind != Kind::SpoofCheck => iptables.install(owner, rules)?,
             through => match through.nft(|nft| nft.install(owner, rules)) {

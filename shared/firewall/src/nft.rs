@@ -34,8 +34,8 @@ use nix::errno::Errno;
 
 use crate::leftovers::Whose;
 use crate::owner::{Owner, network_prefix};
+use crate::removal::{Addresses, Forget, ForgetAll};
 use crate::rules::{Kind, Rules};
-use crate::sweep::{Addresses, Forget, ForgetAll};
 use batch::Batch;
 use claims::Queue;
 use element::{Element, RECORDS_MAX, Record};

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use cni::NetworkName;
 use common::*;
-use firewall::{Backend, Conditions, Firewall, Kind, Mark, Rules, SourceNat, Sweep};
+use firewall::{Backend, Conditions, Firewall, Kind, Mark, Removal, Rules, SourceNat};
 use netns::NetNs;
 
 fn iptables() -> Firewall {
@@ -32,7 +32,7 @@ fn masquerade_is_a_chain_for_an_attachment() {
     install(&iptables(), &owner, &rules);
     golden("iptables-masquerade", &saved());
     iptables().check(&owner, &rules).unwrap();
-    Sweep::start().remove(&owner, Kind::Masquerade).unwrap();
+    Removal::start().remove(&owner, &[Kind::Masquerade]).unwrap();
     assert_eq!(saved(), "");
 }
 
@@ -44,7 +44,7 @@ fn host_ports_are_a_chain_for_an_attachment() {
     install(&iptables(), &owner, &rules);
     golden("iptables-hostports", &saved());
     iptables().check(&owner, &rules).unwrap();
-    Sweep::start().remove(&owner, Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner, &[Kind::HostPorts]).unwrap();
     assert_eq!(saved(), "");
 }
 
@@ -61,7 +61,7 @@ fn a_foreign_mark_chain_conditions_and_everybody_masqueraded() {
     install(&iptables(), &owner, &rules);
     golden("iptables-special", &saved());
     iptables().check(&owner, &rules).unwrap();
-    Sweep::start().remove(&owner, Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner, &[Kind::HostPorts]).unwrap();
     assert_eq!(saved(), ":KUBE-MARK-MASQ - [0:0]\n");
 }
 
@@ -90,7 +90,7 @@ fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
         iptables().check(&owner("cbr0", name), &ports(n)).unwrap();
     }
     for (goes, then) in [("second", "third"), ("third", "first")] {
-        Sweep::start().remove(&owner("cbr0", goes), Kind::HostPorts).unwrap();
+        Removal::start().remove(&owner("cbr0", goes), &[Kind::HostPorts]).unwrap();
         let first =
             saved().lines().find(|line| line.starts_with("-A FERRULE-HOSTPORTS ")).unwrap().to_owned();
         assert!(first.contains(&format!("\"cbr0/{then}/eth0\"")), "without {goes}: {first}");
@@ -107,9 +107,9 @@ fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
         install(&iptables(), &owner("cbr0", "goes"), &ports(5));
         run("iptables -t nat -F FERRULE-HOSTPORTS");
         if by_gc {
-            Sweep::start().retain(&network, Kind::HostPorts, &[]).unwrap();
+            Removal::start().retain(&network, &[Kind::HostPorts], &[]).unwrap();
         } else {
-            Sweep::start().remove(&owner("cbr0", "goes"), Kind::HostPorts).unwrap();
+            Removal::start().remove(&owner("cbr0", "goes"), &[Kind::HostPorts]).unwrap();
         }
         assert_eq!(saved(), "", "by gc: {by_gc}");
     }
@@ -125,7 +125,7 @@ fn gc_removes_what_is_not_valid_on_its_network_only() {
     }
     let network = NetworkName::parse("cbr0").unwrap();
     for kind in [Kind::HostPorts, Kind::Masquerade] {
-        Sweep::start().retain(&network, kind, &[attachment("c1")]).unwrap();
+        Removal::start().retain(&network, &[kind], &[attachment("c1")]).unwrap();
     }
     iptables().check(&owner("cbr0", "c1"), &rules(5)).unwrap();
     iptables().check(&owner("other", "c3"), &rules(7)).unwrap();
@@ -154,7 +154,7 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
     assert_eq!(saved().matches("ferrule: to this host").count(), 2, "{}", saved());
     let network = NetworkName::parse("cbr0").unwrap();
     for kind in [Kind::HostPorts, Kind::Masquerade] {
-        Sweep::start().retain(&network, kind, &[]).unwrap();
+        Removal::start().retain(&network, &[kind], &[]).unwrap();
     }
     assert_eq!(saved(), "");
 }
@@ -193,9 +193,9 @@ fn what_the_reference_left_is_removed_by_del_and_by_gc() {
         for kind in [Kind::Masquerade, Kind::HostPorts] {
             if by_gc {
                 let network = NetworkName::parse("cbr0").unwrap();
-                Sweep::start().retain(&network, kind, &[attachment("c2")]).unwrap();
+                Removal::start().retain(&network, &[kind], &[attachment("c2")]).unwrap();
             } else {
-                Sweep::start().remove(&owner("cbr0", "c1"), kind).unwrap();
+                Removal::start().remove(&owner("cbr0", "c1"), &[kind]).unwrap();
             }
         }
         let left = saved();

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cni::{IfName, NetworkName};
 use common::*;
-use firewall::{Backend, Conditions, Firewall, Kind, Mark, Rules, SpoofCheck, Sweep};
+use firewall::{Backend, Conditions, Firewall, Kind, Mark, Removal, Rules, SpoofCheck};
 use netlink::wire::{Attributes, Message, read_be32};
 use netlink::{Protocol, Socket};
 use netns::NetNs;
@@ -24,7 +24,7 @@ fn masquerade_is_two_elements_and_a_record_for_an_address() {
     install(&nftables(), &owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24", "fd00::5/64"]));
     golden("nft-masquerade", &in_order(&ruleset()));
     nftables().check(&owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24", "fd00::5/64"])).unwrap();
-    Sweep::start().remove(&owner("cbr0", "c1"), Kind::Masquerade).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::Masquerade]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -53,9 +53,9 @@ fn host_ports_are_elements_of_maps() {
     golden("nft-hostports", &in_order(&ruleset()));
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     let network = NetworkName::parse("cbr0").unwrap();
-    Sweep::start().retain(&network, Kind::HostPorts, &[attachment("c1")]).unwrap();
+    Removal::start().retain(&network, &[Kind::HostPorts], &[attachment("c1")]).unwrap();
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
-    Sweep::start().retain(&network, Kind::HostPorts, &[]).unwrap();
+    Removal::start().retain(&network, &[Kind::HostPorts], &[]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -74,9 +74,9 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
                         let ports = host_ports(&[&address], &[&format!("tcp {} 80", 8000 + i)]);
                         install(&nftables(), &owner, &masquerade(&[&address]));
                         install(&nftables(), &owner, &Rules::HostPorts(ports));
-                        let sweep = Sweep::start();
-                        sweep.remove(&owner, Kind::Masquerade).unwrap();
-                        sweep.remove(&owner, Kind::HostPorts).unwrap();
+                        let removal = Removal::start();
+                        removal.remove(&owner, &[Kind::Masquerade]).unwrap();
+                        removal.remove(&owner, &[Kind::HostPorts]).unwrap();
                     }
                 })
             });
@@ -104,9 +104,9 @@ fn a_newer_mapping_takes_the_port_and_the_older_ones_removal_leaves_it() {
     install(&nftables(), &owner("cbr0", "new"), &port_8080("10.1.0.6/24"));
     nftables().check(&owner("cbr0", "old"), &port_8080("10.1.0.5/24")).unwrap();
     assert_eq!(holder(), "new : 10.1.0.6 . 80");
-    Sweep::start().remove(&owner("cbr0", "old"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "old"), &[Kind::HostPorts]).unwrap();
     nftables().check(&owner("cbr0", "new"), &port_8080("10.1.0.6/24")).unwrap();
-    Sweep::start().remove(&owner("cbr0", "new"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "new"), &[Kind::HostPorts]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -123,12 +123,12 @@ fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
         ("fourth", "second : 10.1.0.6 . 80"),
         ("second", "first : 10.1.0.5 . 80"),
     ] {
-        Sweep::start().remove(&owner("cbr0", goes), Kind::HostPorts).unwrap();
+        Removal::start().remove(&owner("cbr0", goes), &[Kind::HostPorts]).unwrap();
         assert_eq!(holder(), then, "without {goes}");
     }
     nftables().check(&owner("cbr0", "first"), &ports(0)).unwrap();
     assert!(!ruleset().contains("waiting"), "{}", ruleset());
-    Sweep::start().remove(&owner("cbr0", "first"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "first"), &[Kind::HostPorts]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -142,8 +142,8 @@ fn an_add_repeated_by_one_that_waits_has_the_port_again_and_gives_back_what_it_n
     let other = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 9090 80"]));
     install(&nftables(), &owner("cbr0", "one"), &other);
     assert_eq!(holder(), "two : 10.1.0.6 . 80");
-    Sweep::start().remove(&owner("cbr0", "two"), Kind::HostPorts).unwrap();
-    Sweep::start().remove(&owner("cbr0", "one"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "two"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "one"), &[Kind::HostPorts]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -157,9 +157,9 @@ fn a_collection_returns_ports_to_what_is_valid_only() {
         for (n, name) in ["first", "second", "third"].iter().enumerate() {
             install(&nftables(), &owner("cbr0", name), &port_8080(&format!("10.1.0.{}/24", n + 5)));
         }
-        Sweep::start().retain(&network, Kind::HostPorts, &[attachment(valid)]).unwrap();
+        Removal::start().retain(&network, &[Kind::HostPorts], &[attachment(valid)]).unwrap();
         assert_eq!(holder(), then);
-        Sweep::start().remove(&owner("cbr0", valid), Kind::HostPorts).unwrap();
+        Removal::start().remove(&owner("cbr0", valid), &[Kind::HostPorts]).unwrap();
         assert_eq!(ruleset(), "");
     }
 }
@@ -175,9 +175,9 @@ fn rules_without_claims_are_removed_as_they_are() {
     let key = claim.trim().trim_start_matches("elements = {").split(" comment").next().unwrap();
     nft(&format!("delete element inet ferrule attachments {{ {key} }}"));
     assert!(nftables().check(&owner("cbr0", "old"), &port_8080("10.1.0.5/24")).is_err());
-    Sweep::start().remove(&owner("cbr0", "new"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "new"), &[Kind::HostPorts]).unwrap();
     assert_eq!(holder(), "");
-    Sweep::start().remove(&owner("cbr0", "old"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "old"), &[Kind::HostPorts]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -187,7 +187,7 @@ fn an_address_used_again_belongs_to_the_newer_container() {
     let ports = || Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]));
     install(&nftables(), &owner("cbr0", "old"), &ports());
     install(&nftables(), &owner("cbr0", "new"), &ports());
-    Sweep::start().remove(&owner("cbr0", "old"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "old"), &[Kind::HostPorts]).unwrap();
     nftables().check(&owner("cbr0", "new"), &ports()).unwrap();
 }
 
@@ -200,7 +200,7 @@ fn an_add_repeated_without_a_del_replaces_what_was_there() {
     install(&nftables(), &owner, &newer);
     nftables().check(&owner, &newer).unwrap();
     assert!(!ruleset().contains("10.1.0.5"), "{}", ruleset());
-    Sweep::start().remove(&owner, Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner, &[Kind::HostPorts]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -245,7 +245,7 @@ fn conditions_and_marks_of_their_own_are_rules_of_their_own() {
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     golden("nft-conditions", &run("nft list chain inet ferrule hostports"));
-    Sweep::start().remove(&owner("cbr0", "c1"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::HostPorts]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -259,7 +259,7 @@ fn frames_with_a_foreign_source_are_dropped_at_the_port() {
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     golden("nft-spoofcheck", &in_order(&ruleset()));
-    Sweep::start().remove(&owner("cbr0", "c1"), Kind::SpoofCheck).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::SpoofCheck]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -270,7 +270,7 @@ fn a_port_mapped_twice_leads_to_the_last_one_and_is_removed_once() {
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     assert!(ruleset().contains("10.1.0.5 . 81"));
     install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
-    Sweep::start().remove(&owner("cbr0", "c1"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::HostPorts]).unwrap();
     assert!(!ruleset().contains("10.1.0.5"));
 }
 
@@ -283,7 +283,7 @@ fn thousands_of_ports_of_one_container_are_one_transaction() {
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
-    Sweep::start().remove(&owner("cbr0", "c1"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::HostPorts]).unwrap();
     assert!(!ruleset().contains("10.1.0.5"));
 }
 
@@ -324,13 +324,13 @@ fn what_the_references_nftables_backends_left_is_removed() {
     run(&format!("nft -f {}", file.display()));
     std::fs::remove_file(&file).unwrap();
     for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
-        Sweep::start().remove(&owner("cbr0", "c1"), kind).unwrap();
+        Removal::start().remove(&owner("cbr0", "c1"), &[kind]).unwrap();
     }
     let left = ruleset();
     assert!(!left.contains("c1") && !left.contains("10.1.0.5"), "{left}");
     assert_eq!(left.matches("10.1.0.6").count(), 2, "others' stay: {left}");
     let network = NetworkName::parse("cbr0").unwrap();
-    Sweep::start().retain(&network, Kind::Masquerade, &[attachment("c3")]).unwrap();
+    Removal::start().retain(&network, &[Kind::Masquerade], &[attachment("c3")]).unwrap();
     assert!(!ruleset().contains("saddr 10.1.0.6"), "{}", ruleset());
 }
 
@@ -346,10 +346,10 @@ fn hundreds_that_are_stale_go_in_one_transaction() {
     }
     let before = generation();
     let network = NetworkName::parse("cbr0").unwrap();
-    Sweep::start().retain(&network, Kind::HostPorts, &[attachment("c7")]).unwrap();
+    Removal::start().retain(&network, &[Kind::HostPorts], &[attachment("c7")]).unwrap();
     assert_eq!(generation(), before + 1);
     nftables().check(&owner("cbr0", "c7"), &ports(7)).unwrap();
-    Sweep::start().retain(&network, Kind::HostPorts, &[]).unwrap();
+    Removal::start().retain(&network, &[Kind::HostPorts], &[]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -379,10 +379,10 @@ fn the_cost_of_a_change_does_not_grow() {
         install(&firewall, &owner("cbr0", &format!("c{i}")), &ports(i));
         let added = start.elapsed();
         let start = Instant::now();
-        let sweep = Sweep::start();
-        sweep.remove(&owner("cbr0", &format!("c{i}")), Kind::HostPorts).unwrap();
+        let removal = Removal::start();
+        removal.remove(&owner("cbr0", &format!("c{i}")), &[Kind::HostPorts]).unwrap();
         let removed = start.elapsed();
-        drop(sweep);
+        drop(removal);
         (added, removed, start.elapsed())
     };
     let median = |mut all: Vec<_>| {
@@ -428,7 +428,7 @@ fn conditions_are_in_the_ruleset_as_nft_reads_them() {
         assert!(rule.contains(text), "{rule}");
     }
     nftables().check(&owner, &rules).unwrap();
-    Sweep::start().remove(&owner, Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner, &[Kind::HostPorts]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -443,10 +443,10 @@ fn thousands_of_ports_that_two_attachments_claim_change_hands_and_return() {
     install(&nftables(), &owner("cbr0", "two"), &rules("10.1.0.6/24"));
     let lead_to = |address: &str| ruleset().matches(&format!(" : {address} . ")).count();
     assert_eq!((lead_to("10.1.0.5"), lead_to("10.1.0.6")), (0, 2000));
-    Sweep::start().remove(&owner("cbr0", "two"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "two"), &[Kind::HostPorts]).unwrap();
     assert_eq!((lead_to("10.1.0.5"), lead_to("10.1.0.6")), (2000, 0));
     nftables().check(&owner("cbr0", "one"), &rules("10.1.0.5/24")).unwrap();
-    Sweep::start().remove(&owner("cbr0", "one"), Kind::HostPorts).unwrap();
+    Removal::start().remove(&owner("cbr0", "one"), &[Kind::HostPorts]).unwrap();
     assert_eq!(ruleset(), "");
 }
 

@@ -8,7 +8,7 @@ use std::net::{IpAddr, TcpListener, UdpSocket};
 
 use cni::IfName;
 use common::*;
-use firewall::{Backend, Conditions, Firewall, Kind, Rules, SourceNat, SpoofCheck, Sweep};
+use firewall::{Backend, Conditions, Firewall, Kind, Removal, Rules, SourceNat, SpoofCheck};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -197,7 +197,7 @@ fn frames_with_a_foreign_source_do_not_pass_the_bridge() {
     lab.pod.open(|| connect("10.1.0.6:80")).expect("as itself");
     lab.pod.run("ip link set eth0 address 02:00:00:00:00:66");
     assert!(lab.pod.open(|| Ok(is_unreachable("10.1.0.6:80"))).unwrap(), "as somebody else");
-    Sweep::start().remove(&owner("cbr0", "c1"), Kind::SpoofCheck).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::SpoofCheck]).unwrap();
     seen_source(&server, || lab.pod.open(|| connect("10.1.0.6:80")));
 }
 

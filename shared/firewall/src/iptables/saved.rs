@@ -2,8 +2,8 @@
 
 use super::script::{HAIRPIN, HOSTPORTS, Line, SHARED, is_own};
 use crate::leftovers::{Whose, parents};
+use crate::removal::Addresses;
 use crate::rules::Kind;
-use crate::sweep::Addresses;
 
 /// Whether a chain is listed.
 pub(super) fn has_chain(saved: &str, chain: &str) -> bool {

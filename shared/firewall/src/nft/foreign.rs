@@ -13,8 +13,8 @@ use super::retry::{Attempt, plain};
 use super::uapi::*;
 use crate::iptables::{HAIRPIN, HOSTPORTS, SHARED, is_own};
 use crate::leftovers::{Whose, parents};
+use crate::removal::Addresses;
 use crate::rules::{Kind, Protocol};
-use crate::sweep::Addresses;
 
 const fn table(family: u8, name: &'static str) -> Table {
     Table { family, name }

@@ -18,7 +18,7 @@ use crate::rules::Kind;
 /// Dropping it waits for the kernel's grace period, 12 to 24 ms, as deleting a link does. Keep it until links
 /// are deleted as well: then both wait at once.
 #[derive(Debug)]
-pub struct Sweep {
+pub struct Removal {
     /// Tools of plugins that were killed are waited for: only then all is there that is to be removed.
     settled: Result<()>,
     /// None: the kernel has no nf_tables.
@@ -35,7 +35,7 @@ pub(crate) type Forget<'a> = &'a dyn Fn(&Addresses);
 /// The same, and those that led to the addresses that the caller of the removal knows, if the rules named none.
 pub(crate) type ForgetAll<'a> = &'a dyn Fn(&Addresses, bool);
 
-impl Sweep {
+impl Removal {
     /// Begins, when the tools of plugins that were killed have ended. On a host without nf_tables there are only the legacy tables of iptables to look at.
     pub fn start() -> Self {
         let settled = iptables::settle();
@@ -53,41 +53,52 @@ impl Sweep {
         Self { known: addresses.into_iter().collect(), ..self }
     }
 
-    /// Removes an attachment's rules of a kind, and forgets the UDP flows that came by them.
+    /// Removes an attachment's rules of these kinds, and ends the UDP flows that came by them.
     ///
     /// # Errors
     /// What was refused; the rest is removed. That there are none is fine.
-    pub fn remove(&self, owner: &Owner, kind: Kind) -> Result<()> {
-        self.sweep(&Whose::Of(owner), kind, |nft, forget| nft.remove(owner, kind, forget))
+    pub fn remove(&self, owner: &Owner, kinds: &[Kind]) -> Result<()> {
+        let whose = Whose::Of(owner);
+        let of_kind =
+            |&kind: &Kind| self.of_kind(&whose, kind, |nft, forget| nft.remove(owner, kind, forget));
+        all(kinds.iter().map(of_kind))
     }
 
-    /// Removes what a repair has installed since [`Sweep::remove`], of whatever kind. To be asked when the attachment's link
+    /// Removes what a repair has installed since [`Removal::remove`], of whatever kind. To be asked when the attachment's link
     /// is gone: from then on no repair installs any. It costs some requests to the kernel; in legacy tables of iptables it
     /// does not look.
     ///
     /// # Errors
-    /// As [`Sweep::remove`].
+    /// As [`Removal::remove`].
     pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
         let mut failures = Failures::new();
         if let Ok(Some(nft)) = &self.nft {
             for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
                 if failures.note(nft.has(owner, kind)) == Some(true) {
                     // What this one has seen is no longer so.
-                    failures.note(Self::start().remove(owner, kind));
+                    failures.note(Self::start().remove(owner, &[kind]));
                 }
             }
         }
         failures.into_result()
     }
 
-    /// Removes the rules of a kind of all attachments of a network but the valid ones (GC).
+    /// Removes the rules of these kinds of all attachments of a network but the valid ones (GC).
     ///
     /// # Errors
     /// What was refused; the rest is removed.
-    pub fn retain(&self, network: &NetworkName, kind: Kind, valid: &[Attachment]) -> Result<()> {
-        let valid: Vec<Owner> = valid.iter().map(|at| Owner::new(network, at)).collect();
+    pub fn retain<'a>(
+        &self,
+        network: &NetworkName,
+        kinds: &[Kind],
+        valid: impl IntoIterator<Item = &'a Attachment>,
+    ) -> Result<()> {
+        let valid: Vec<Owner> = valid.into_iter().map(|attachment| Owner::new(network, attachment)).collect();
         let whose = Whose::Stale { network, valid: &valid };
-        self.sweep(&whose, kind, |nft, forget| nft.retain(network, kind, &valid, forget))
+        let of_kind = |&kind: &Kind| {
+            self.of_kind(&whose, kind, |nft, forget| nft.retain(network, kind, &valid, forget))
+        };
+        all(kinds.iter().map(of_kind))
     }
 
     /// Ends, and leaves the wait to a process that nobody waits for: for a plugin that deletes no links.
@@ -97,7 +108,7 @@ impl Sweep {
         }
     }
 
-    fn sweep(
+    fn of_kind(
         &self,
         whose: &Whose<'_>,
         kind: Kind,
@@ -139,4 +150,13 @@ impl Sweep {
             cni::warn(&format!("{error}: who sends to its host ports by UDP may go on reaching for it"));
         }
     }
+}
+
+/// All are tried, and what was refused is told together.
+fn all(outcomes: impl Iterator<Item = Result<()>>) -> Result<()> {
+    let mut failures = Failures::new();
+    for outcome in outcomes {
+        failures.note(outcome);
+    }
+    failures.into_result()
 }

@@ -1,0 +1,156 @@
+//! Masquerade as a plugin is configured for it.
+
+use cni::{AsWritten, Error, Result, Undo};
+use ipnetwork::IpNetwork;
+use serde::Deserialize;
+
+use crate::{Backend, Firewall, Kind, Masquerade, Owner, Rules};
+
+/// The keys as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawMasquerade {
+    ip_masq: bool,
+    ip_masq_backend: Option<String>,
+    ip_masq_family: Option<String>,
+}
+
+/// Whether and how an attachment is masqueraded (the keys `ipMasq`, `ipMasqBackend`, `ipMasqFamily`).
+///
+/// All commands take the attachment's addresses, each with its subnet's prefix length, and do nothing where none of them is
+/// to be masqueraded. The rules are removed by their [`Kind`], whatever the configuration says by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MasqueradeConf {
+    enabled: bool,
+    /// None: nftables if the kernel has it, else iptables.
+    backend: Option<Backend>,
+    /// None: both.
+    family: Option<Family>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl MasqueradeConf {
+    /// Takes the keys out of a plugin's configuration. They are checked also if `ipMasq` is off: who turns it on later
+    /// should not find out only then.
+    ///
+    /// # Errors
+    /// Code 6 for a key of the wrong type, 7 for a value that is not known.
+    pub fn read(document: &AsWritten) -> Result<Self> {
+        let raw: RawMasquerade = document.decode()?;
+        let backend = raw.ip_masq_backend.filter(|text| !text.is_empty()).map(|text| text.parse());
+        let backend = backend.transpose().map_err(|e| Error::config(format!("ipMasqBackend: {e}")))?;
+        let family = match raw.ip_masq_family.as_deref() {
+            None | Some("") => None,
+            Some("ipv4") => Some(Family::V4),
+            Some("ipv6") => Some(Family::V6),
+            Some(other) => {
+                return Err(Error::config(format!("ipMasqFamily {other:?} is neither ipv4 nor ipv6")));
+            }
+        };
+        Ok(Self { enabled: raw.ip_masq, backend, family })
+    }
+
+    /// Hides an attachment's addresses behind the host's (ADD).
+    ///
+    /// # Errors
+    /// As [`Firewall::open`] and [`Firewall::install`].
+    pub fn install(
+        &self,
+        owner: &Owner,
+        addresses: impl IntoIterator<Item = IpNetwork>,
+        undo: &mut Undo,
+    ) -> Result<()> {
+        match self.rules(addresses) {
+            Some(rules) => Firewall::open(self.backend)?.install(owner, &rules, undo),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the rules are as ADD installed them (CHECK).
+    ///
+    /// # Errors
+    /// As [`Firewall::check`].
+    pub fn check(&self, owner: &Owner, addresses: impl IntoIterator<Item = IpNetwork>) -> Result<()> {
+        match self.rules(addresses) {
+            Some(rules) => Firewall::open(self.backend)?.check(owner, &rules),
+            None => Ok(()),
+        }
+    }
+
+    /// Installs the rules if they are not as ADD installed them (REPAIR). Whether it did.
+    ///
+    /// # Errors
+    /// As [`MasqueradeConf::install`].
+    pub fn repair(
+        &self,
+        owner: &Owner,
+        addresses: impl IntoIterator<Item = IpNetwork>,
+        undo: &mut Undo,
+    ) -> Result<bool> {
+        match self.rules(addresses) {
+            Some(rules) => Firewall::open(self.backend)?.repair(owner, &rules, false, undo),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the rules could be installed now, if they are asked for (STATUS).
+    ///
+    /// # Errors
+    /// Code 50 if not.
+    pub fn available(&self) -> Result<()> {
+        if self.enabled { Firewall::available(self.backend, Kind::Masquerade) } else { Ok(()) }
+    }
+
+    fn rules(&self, addresses: impl IntoIterator<Item = IpNetwork>) -> Option<Rules> {
+        let is_wanted = |address: &IpNetwork| {
+            self.enabled && self.family.is_none_or(|family| address.is_ipv4() == (family == Family::V4))
+        };
+        let addresses: Vec<_> = addresses.into_iter().filter(is_wanted).collect();
+        (!addresses.is_empty()).then_some(Rules::Masquerade(Masquerade { addresses }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(keys: &str) -> Result<MasqueradeConf> {
+        MasqueradeConf::read(&cni::json::parse(keys.as_bytes(), "it").unwrap().into())
+    }
+
+    #[test]
+    fn the_addresses_of_the_chosen_family_are_masqueraded() {
+        let (v4, v6) = ("10.0.0.2/24", "fd00::2/64");
+        for (keys, wanted) in [
+            (r#"{}"#, &[][..]),
+            (r#"{"ipMasqFamily": "ipv4"}"#, &[]),
+            (r#"{"ipMasq": true}"#, &[v4, v6]),
+            (r#"{"ipMasq": true, "ipMasqFamily": "", "ipMasqBackend": ""}"#, &[v4, v6]),
+            (r#"{"ipMasq": true, "ipMasqFamily": "ipv4"}"#, &[v4]),
+            (r#"{"ipMasq": true, "ipMasqFamily": "ipv6"}"#, &[v6]),
+        ] {
+            let rules = read(keys).unwrap().rules([v4, v6].map(|address| address.parse().unwrap()));
+            let wanted = Masquerade { addresses: wanted.iter().map(|a| a.parse().unwrap()).collect() };
+            assert_eq!(rules, (!wanted.addresses.is_empty()).then_some(Rules::Masquerade(wanted)), "{keys}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_also_where_nothing_is_masqueraded() {
+        for (keys, code, culprit) in [
+            (r#"{"ipMasq": "yes"}"#, 6, "ipMasq"),
+            (r#"{"ipMasqBackend": 4}"#, 6, "ipMasqBackend"),
+            (r#"{"ipMasqBackend": "ebpf"}"#, 7, "ebpf"),
+            (r#"{"ipMasqFamily": "inet"}"#, 7, "inet"),
+        ] {
+            let error = read(keys).unwrap_err();
+            assert_eq!(error.code(), code, "{keys}: {error}");
+            assert!(error.msg().contains(culprit), "{keys}: {error}");
+        }
+    }
+}
