@@ -1,0 +1,105 @@
+//! The networks that containers are attached to, and what is there before them.
+
+use std::fmt::Display;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use lab::Lab;
+use serde_json::{Value, json};
+
+use crate::process::{How, Spent};
+use crate::rounds::attach;
+use crate::side::Side;
+
+/// The mapping that traffic is sent through.
+pub const HOST_PORT: u16 = 8080;
+pub const CONTAINER_PORT: u16 = 80;
+
+fn list(plugins: &[Value]) -> Value {
+    json!({"cniVersion": "1.0.0", "name": "bench", "plugins": plugins})
+}
+
+pub fn loopback(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "loopback"})])
+}
+
+fn host_local() -> Value {
+    json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/8"}]]})
+}
+
+/// The address plugin alone.
+pub fn store(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "host-local", "ipam": host_local()})])
+}
+
+pub fn bridged(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()})])
+}
+
+/// What nodes with the bridge plugin have: a sysctl, and two mapped ports for each container.
+pub fn kubernetes(side: Side, container: usize) -> Value {
+    let mut conflist = ports(side, container);
+    let tuning = json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "512"}});
+    conflist["plugins"].as_array_mut().expect("a list").insert(1, tuning);
+    conflist
+}
+
+/// The same with addresses and ports of both families.
+pub fn dual_stack(side: Side, container: usize) -> Value {
+    let mut conflist = kubernetes(side, container);
+    let ranges = json!([[{"subnet": "10.0.0.0/8"}], [{"subnet": "fd00:1::/64"}]]);
+    conflist["plugins"][0]["ipam"]["ranges"] = ranges;
+    conflist
+}
+
+/// Bridge and portmap, with all that the former needs of a firewall.
+pub fn ports(side: Side, container: usize) -> Value {
+    let first = HOST_PORT + 2 * u16::try_from(container).expect("few containers");
+    mapped(side, &[(first, CONTAINER_PORT), (first + 1, CONTAINER_PORT + 1)])
+}
+
+fn mapped(side: Side, ports: &[(u16, u16)]) -> Value {
+    let ports: Vec<_> = ports
+        .iter()
+        .map(|(host, container)| json!({"hostPort": host, "containerPort": container, "protocol": "tcp"}))
+        .collect();
+    let mut bridge = json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true,
+        "ipMasq": true, "hairpinMode": true, "ipam": host_local()});
+    let mut portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": ports}});
+    // The default is what is measured otherwise.
+    if side == Side::OursIptables {
+        bridge["ipMasqBackend"] = "iptables".into();
+        portmap["backend"] = "iptables".into();
+    }
+    list(&[bridge, portmap])
+}
+
+pub fn nothing(_: &Lab, _: Side) -> Spent {
+    Spent::default()
+}
+
+/// Leases of other containers, as the reference writes them, the last one given out at their end.
+pub fn stocked<const LEASES: u32>(_: &Lab, _: Side) -> Spent {
+    let store = Path::new("/var/lib/cni/networks/bench");
+    fs::create_dir_all(store).expect("create a store");
+    let write = |name: &dyn Display, content: String| {
+        fs::write(store.join(name.to_string()), content).expect("write a lease");
+    };
+    // Behind the network's address and the gateway's.
+    let address = |n: u32| Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 2).to_bits() + n);
+    (0..LEASES).for_each(|n| write(&address(n), format!("other-{n}\r\neth0")));
+    write(&"last_reserved_ip.0", address(LEASES - 1).to_string());
+    Spent::default()
+}
+
+/// So many containers with a hundred mapped ports each, behind those that are used otherwise.
+pub fn with_hundreds_of_mappings<const CONTAINERS: u16>(lab: &Lab, side: Side) -> Spent {
+    let mut sum = Spent::default();
+    for n in 0..CONTAINERS {
+        let ports: Vec<_> = (1..=100).map(|port| (20_000 + 100 * n + port, port)).collect();
+        let network = side.network(lab, &mapped(side, &ports));
+        sum.then(attach(&network, &lab.container(&format!("crowd{n}")), How::Timed, None).0);
+    }
+    sum
+}

@@ -1,0 +1,141 @@
+//! What a round is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use lab::{Call, Container, Lab};
+use serde_json::{Value, json};
+
+use crate::machine::Prepare;
+use crate::networks::nothing;
+use crate::process::{How, Spent, run};
+use crate::side::Side;
+use crate::unrest;
+
+/// A side's configuration for its n-th container.
+pub type Conflist = fn(Side, usize) -> Value;
+
+/// Makes what is there before: other containers, a full store.
+pub type Before = fn(&Lab, Side) -> Spent;
+
+/// VERSION of a plugin: the price of a start.
+pub fn version(plugin: &'static str) -> Box<Prepare> {
+    Box::new(move |lab, side| {
+        let call = side.plugin(lab, plugin);
+        Box::new(move |how| vec![run(&call, "VERSION", how).0])
+    })
+}
+
+/// ADD and DEL of a container. `only` counts a single plugin of the chain.
+pub fn chain(conflist: Conflist, before: Before, only: Option<&'static str>) -> Box<Prepare> {
+    Box::new(move |lab, side| {
+        let mut before = before(lab, side);
+        let container = lab.container("pod");
+        let network = side.network(lab, &conflist(side, 0));
+        Box::new(move |how| {
+            let (mut add, result) = attach(&network, &container, how, only);
+            add.failures.append(&mut before.failures);
+            vec![add, detach(&network, &container, &result, how, only)]
+        })
+    })
+}
+
+/// ADD and DEL of many containers by several workers, as a node has them after a reboot: the time until all is done.
+pub fn crowd(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
+    storm(conflist, nothing, containers, workers)
+}
+
+/// ADD and DEL of many containers, beside what is there before. What is left in the end counts as a failure.
+fn storm(conflist: Conflist, before: Before, containers: usize, workers: usize) -> Box<Prepare> {
+    Box::new(move |lab, side| {
+        let mut before = before(lab, side);
+        let pods: Vec<_> = (0..containers)
+            .map(|n| (lab.container(&format!("pod{n}")), side.network(lab, &conflist(side, n))))
+            .collect();
+        let host = lab.host().clone();
+        Box::new(move |how| {
+            let mut add = in_parallel(&pods, workers, |(pod, network)| attach(network, pod, how, None).0);
+            add.failures.append(&mut before.failures);
+            let mut del =
+                in_parallel(&pods, workers, |(pod, network)| detach(network, pod, &Value::Null, how, None));
+            let left = host.sh("nft list ruleset").matches("pod").count();
+            del.failures.extend((left > 0).then(|| format!("{left} rules are left")));
+            vec![add, del]
+        })
+    })
+}
+
+/// As [`crowd`], beside others' connections, and while others change the ruleset.
+pub fn crowd_in_unrest(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
+    let whole = storm(conflist, unrest::with_connections, containers, workers);
+    Box::new(move |lab, side| {
+        let mut whole = whole(lab, side);
+        Box::new(move |how| unrest::beside_a_writer(|| whole(how)))
+    })
+}
+
+fn in_parallel<T: Sync>(all: &[T], workers: usize, work: impl Fn(&T) -> Spent + Sync) -> Spent {
+    let next = AtomicUsize::new(0);
+    let worker = || {
+        let mut sum = Spent::default();
+        while let Some(one) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+            sum.then(work(one));
+        }
+        sum
+    };
+    let start = Instant::now();
+    let mut sum = thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let mut sum = Spent::default();
+        workers.into_iter().for_each(|worker| sum.then(worker.join().expect("a worker ends")));
+        sum
+    });
+    sum.took = start.elapsed();
+    sum
+}
+
+/// ADD from first to last, and the last result. The first failure ends it.
+pub fn attach(
+    network: &[Call],
+    container: &Container,
+    how: How,
+    only: Option<&'static str>,
+) -> (Spent, Value) {
+    let mut sum = Spent::default();
+    let mut prev = Value::Null;
+    for call in network {
+        let counts = only.is_none_or(|plugin| call.plugin() == plugin);
+        let call = call.clone().on(container).config(json!({"prevResult": prev}));
+        let (spent, output) = run(&call, "ADD", if counts { how } else { How::Timed });
+        let failed = !spent.failures.is_empty();
+        if counts || failed {
+            sum.then(spent);
+        }
+        if failed {
+            break;
+        }
+        prev = serde_json::from_str(&output).unwrap_or_default();
+    }
+    (sum, prev)
+}
+
+/// DEL from last to first.
+pub fn detach(
+    network: &[Call],
+    container: &Container,
+    result: &Value,
+    how: How,
+    only: Option<&'static str>,
+) -> Spent {
+    let mut sum = Spent::default();
+    for call in network.iter().rev() {
+        let counts = only.is_none_or(|plugin| call.plugin() == plugin);
+        let call = call.clone().on(container).config(json!({"prevResult": result}));
+        let (spent, _) = run(&call, "DEL", if counts { how } else { How::Timed });
+        if counts {
+            sum.then(spent);
+        }
+    }
+    sum
+}

@@ -1,0 +1,72 @@
+//! What else a busy host does: others' connections, and others' changes of the ruleset.
+
+use std::io::Write;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::Lab;
+
+use crate::process::Spent;
+use crate::side::Side;
+
+/// Others' connections: 200 000, of the 262 144 that the kernel tracks by default.
+const SOURCES: u16 = 4;
+const PORTS_EACH: u16 = 50_000;
+
+/// How often others change the ruleset: 50 times a second.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// So many connections that no container takes part in. They stay for an hour.
+pub fn with_connections(lab: &Lab, _: Side) -> Spent {
+    lab.host().sh("nft 'table inet others {
+            chain out { type filter hook output priority 0; ct state new counter; }
+            chain in { type filter hook input priority 0; iif lo udp sport 1-4 drop; }
+            set busy { type inet_service; }; }'
+        echo 3600 >/proc/sys/net/netfilter/nf_conntrack_udp_timeout");
+    for source in 1..=SOURCES {
+        let socket = UdpSocket::bind(("127.0.0.1", source)).expect("a port of the lab's host");
+        for port in 10_000..10_000 + PORTS_EACH {
+            // What is dropped behind the connection's beginning is no failure here.
+            socket.send_to(b"?", ("127.0.0.1", port)).ok();
+        }
+    }
+    let tracked = lab.host().sh("cat /proc/sys/net/netfilter/nf_conntrack_count");
+    let tracked: u32 = tracked.trim().parse().expect("a number");
+    let wanted = u32::from(SOURCES) * u32::from(PORTS_EACH);
+    let failures = (tracked < wanted).then(|| format!("only {tracked} connections are tracked"));
+    Spent { failures: failures.into_iter().collect(), ..Spent::default() }
+}
+
+/// Runs `work` while another process changes the ruleset, as kube-proxy's `nft` does.
+pub fn beside_a_writer<T>(work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut next = Instant::now();
+            for n in 0_u32.. {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                change(if n.is_multiple_of(2) { "add" } else { "delete" });
+                next += PAUSE;
+                thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+        });
+        let outcome = work();
+        done.store(true, Ordering::Relaxed);
+        outcome
+    })
+}
+
+fn change(verb: &str) {
+    let mut nft = Command::new("nft");
+    let nft = nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    let Ok(mut nft) = nft.spawn() else { return };
+    if let Some(mut input) = nft.stdin.take() {
+        writeln!(input, "{verb} element inet others busy {{ 80, 443 }}").ok();
+    }
+    nft.wait().ok();
+}

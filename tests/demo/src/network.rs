@@ -1,0 +1,107 @@
+//! The network of the demonstration, and the runtime's part in it.
+
+use std::path::Path;
+use std::time::Instant;
+
+use cni::AddResult;
+use lab::{Container, under_test};
+use runtime::{Attach, Cache, Network, Runtime};
+use serde_json::{Value, json};
+
+use crate::show;
+
+pub const IFNAME: &str = "eth0";
+/// What tuning gives to web. The first byte says that it was made up.
+pub const MAC: &str = "0a:00:00:00:00:42";
+/// Ports of the host, and of the container.
+pub const TCP: (u16, u16) = (8080, 80);
+pub const UDP: (u16, u16) = (5353, 53);
+/// The runtime's cache, in the lab's own /run.
+pub const CACHE: &str = "/run/demo";
+
+fn conflist() -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "demo",
+        "plugins": [
+            {"type": "loopback"},
+            {
+                "type": "bridge",
+                "bridge": "cni0",
+                "isDefaultGateway": true,
+                "ipMasq": true,
+                "hairpinMode": true,
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{"subnet": "10.88.0.0/24"}], [{"subnet": "fd00:88::/64"}]],
+                },
+            },
+            {
+                "type": "tuning",
+                "sysctl": {"net.core.somaxconn": "500"},
+                "capabilities": {"mac": true},
+            },
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+        ],
+    })
+}
+
+pub struct Demo {
+    network: Network,
+    runtime: Runtime,
+}
+
+/// A container, how it was attached, and what came of it.
+pub struct Attached {
+    pub container: Container,
+    pub result: AddResult,
+    attach: Attach,
+}
+
+impl Demo {
+    pub fn new() -> Self {
+        let network =
+            Network::from_bytes(conflist().to_string().as_bytes()).expect("a network's configuration");
+        let runtime = Runtime::new([under_test().dir.as_path()]).cache(Cache::new(Path::new(CACHE)));
+        Self { network, runtime }
+    }
+
+    pub fn plugins(&self) -> String {
+        let names: Vec<_> = self.network.plugins.iter().map(|plugin| plugin.kind.as_str()).collect();
+        names.join(", ")
+    }
+
+    pub fn add(&self, container: Container) -> Attached {
+        let attach = Attach::new(&container.id, IFNAME).expect("names that the protocol takes");
+        let mut attach = attach.netns(container.path());
+        if container.id == "web" {
+            let port = |(host, inside), protocol| json!({"hostPort": host, "containerPort": inside, "protocol": protocol});
+            attach = attach.capability("portMappings", json!([port(TCP, "tcp"), port(UDP, "udp")]));
+            attach = attach.capability("mac", json!(MAC));
+        }
+        let start = Instant::now();
+        let result = self.runtime.add(&self.network, &attach).expect("ADD");
+        println!("  {:4} attached in {:.1} ms", container.id, start.elapsed().as_secs_f64() * 1e3);
+        Attached { container, result, attach }
+    }
+
+    pub fn check(&self, one: &Attached) {
+        self.runtime.check(&self.network, &one.attach).expect("CHECK");
+        println!("  {:4} {}", one.container.id, show::good("is as ADD left it"));
+    }
+
+    pub fn del(&self, one: &Attached) {
+        self.runtime.del(&self.network, &one.attach).expect("DEL");
+        println!("  {:4} {}", one.container.id, show::good("detached"));
+    }
+}
+
+impl Attached {
+    /// Its addresses, IPv4 first.
+    pub fn addresses(&self) -> Vec<std::net::IpAddr> {
+        let own = |ip: &&cni::IpConfig| !ip.address.ip().is_loopback();
+        let mut addresses: Vec<_> = self.result.ips.iter().filter(own).map(|ip| ip.address.ip()).collect();
+        addresses.sort();
+        addresses
+    }
+}

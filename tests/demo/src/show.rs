@@ -1,0 +1,72 @@
+//! What a person wants to see: the kernel's own view, as tables.
+
+use std::io::{IsTerminal, stdout};
+
+use lab::Lab;
+use serde_json::Value;
+
+use crate::network::{Attached, IFNAME};
+
+pub fn title(text: &str) {
+    println!("\n{}", bold(text));
+}
+
+/// Who got which address on which interface, behind which bridge.
+pub fn attachments(lab: &Lab, attached: &[Attached]) {
+    let row = |cells: [&str; 6]| {
+        let [container, interface, mac, addresses, peer, bridge] = cells;
+        println!("  {container:<10} {interface:<10} {mac:<18} {addresses:<20} {peer:<16} {bridge}");
+    };
+    println!();
+    row(["CONTAINER", "INTERFACE", "MAC", "ADDRESS", "HOST END", "BRIDGE"]);
+    for one in attached {
+        let link = one.container.link(IFNAME).expect("the interface is there");
+        let host_end = host_end(lab, &link).expect("its other end is there");
+        let mut identity = [one.container.id.as_str(), IFNAME, text(&link, "address")];
+        let mut behind = [text(&host_end, "ifname"), text(&host_end, "master")];
+        for address in one.container.addresses(IFNAME) {
+            row([identity[0], identity[1], identity[2], &address, behind[0], behind[1]]);
+            (identity, behind) = ([""; 3], [""; 2]);
+        }
+    }
+    for address in lab.host().addresses("cni0") {
+        row(["(host)", "cni0", "", &address, "", ""]);
+    }
+}
+
+/// What the tuning plugin set.
+pub fn tuned(attached: &[Attached]) {
+    println!();
+    for one in attached {
+        println!(
+            "  {:<10} net.core.somaxconn = {}",
+            one.container.id,
+            one.container.sysctl("core/somaxconn")
+        );
+    }
+}
+
+fn host_end(lab: &Lab, link: &Value) -> Option<Value> {
+    lab.host().ip("link show").into_iter().find(|end| end["ifindex"] == link["link_index"])
+}
+
+fn text<'a>(link: &'a Value, key: &str) -> &'a str {
+    link[key].as_str().unwrap_or_default()
+}
+
+pub fn bold(text: &str) -> String {
+    styled("1", text)
+}
+
+pub fn good(text: &str) -> String {
+    styled("32", text)
+}
+
+pub fn bad(text: &str) -> String {
+    styled("31", text)
+}
+
+/// Colours are for people only.
+fn styled(code: &str, text: &str) -> String {
+    if stdout().is_terminal() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}

@@ -1,0 +1,183 @@
+//! What can go wrong at which system call, found out by tracing a run in which nothing does.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use lab::under_test;
+
+/// A system call of a run: the `nth` of its name, counted from 1 as strace counts.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Syscall {
+    pub name: String,
+    pub nth: u32,
+}
+
+/// What happens in place of the call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Error(&'static str),
+    Signal(&'static str),
+}
+
+/// One run of a sweep: one fault at one call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    pub at: Syscall,
+    pub fault: Fault,
+}
+
+impl Case {
+    /// The value of strace's `-e`.
+    pub(super) fn injection(&self) -> String {
+        let Syscall { name, nth } = &self.at;
+        match self.fault {
+            Fault::Error(errno) => format!("inject={name}:error={errno}:when={nth}"),
+            Fault::Signal(signal) => format!("inject={name}:signal={signal}:when={nth}"),
+        }
+    }
+
+    /// Whether a run's trace shows that it happened.
+    pub(super) fn happened_in(&self, trace: &str) -> bool {
+        match self.fault {
+            Fault::Error(_) => trace.contains("(INJECTED)"),
+            Fault::Signal(_) => trace.contains("+++ killed by SIG"),
+        }
+    }
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Fault::Error(what) | Fault::Signal(what)) = self.fault;
+        write!(f, "{what} at {} {}", self.at.name, self.at.nth)
+    }
+}
+
+/// What a plugin itself does begins where it reads its configuration, and so it is with cnitool. All before is the start
+/// of libc and of the language's runtime: who fails there has not begun, and has nothing to take back.
+fn is_beginning(line: &str) -> bool {
+    line.contains("read(0,") || line.contains("\"/etc/cni/net.d\"")
+}
+
+/// The plugin's own calls, in the order of a trace. Of several threads or processes, the calls of one name and count
+/// are one: strace counts in each of them, and injects into all. `fed`: without reads of stdin, a pipe, which never fails; the
+/// iptables tools take a failure for its end.
+pub fn own_calls(trace: &str, fed: bool) -> Vec<Syscall> {
+    let mut counts: HashMap<(&str, &str), u32> = HashMap::new();
+    let (mut begun, mut seen, mut calls) = (false, HashSet::new(), Vec::new());
+    for line in trace.lines() {
+        let (pid, name) = match line.split_once('(').map(|(head, _)| head.trim_end()) {
+            Some(head) => head.rsplit_once(' ').unwrap_or(("", head)),
+            None => continue,
+        };
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
+            continue;
+        }
+        let nth = counts.entry((pid, name)).or_default();
+        *nth += 1;
+        begun |= is_beginning(line);
+        if fed && line.contains("read(0,") {
+            continue;
+        }
+        let call = Syscall { name: name.to_owned(), nth: *nth };
+        // What came before is seen as well: to hit a later thread's call of the same count would hit the start.
+        if seen.insert(call.clone()) && begun && !is_of_a_runtime(name) {
+            calls.push(call);
+        }
+    }
+    calls
+}
+
+/// Calls of Go's scheduler and memory, which ends a process on purpose where they fail: held against nobody.
+fn is_of_a_runtime(name: &str) -> bool {
+    const GO: [&str; 24] = [
+        "arch_prctl",
+        "brk",
+        "clone",
+        "clone3",
+        "epoll_create1",
+        "epoll_ctl",
+        "epoll_pwait",
+        "futex",
+        "getpid",
+        "gettid",
+        "madvise",
+        "mmap",
+        "mprotect",
+        "munmap",
+        "nanosleep",
+        "prctl",
+        "rseq",
+        "rt_sigaction",
+        "rt_sigprocmask",
+        "rt_sigreturn",
+        "sched_yield",
+        "set_robust_list",
+        "sigaltstack",
+        "tgkill",
+    ];
+    under_test().reference && GO.contains(&name)
+}
+
+/// Every error that fits, at every call.
+pub fn faults(calls: &[Syscall]) -> Vec<Case> {
+    let cases = calls.iter().flat_map(|at| {
+        errors(&at.name).iter().map(|errno| Case { at: at.clone(), fault: Fault::Error(errno) })
+    });
+    cases.collect()
+}
+
+/// Both signals at every call.
+pub fn kills(calls: &[Syscall]) -> Vec<Case> {
+    let signals = ["SIGKILL", "SIGTERM"].map(Fault::Signal);
+    calls.iter().flat_map(|at| signals.map(|fault| Case { at: at.clone(), fault })).collect()
+}
+
+/// The errors that a call can come to.
+fn errors(name: &str) -> &'static [&'static str] {
+    match name {
+        // They fail for arguments that are wrong, and for nothing else (sigprocmask(2), sigaction(2)); libc does not look.
+        "gettid" | "getpid" | "rt_sigaction" | "rt_sigprocmask" | "rt_sigreturn" | "tkill" | "tgkill" => &[],
+        "rt_sigtimedwait" => &["EINTR", "EAGAIN"],
+        // A descriptor is closed also when that is reported to have failed (close(2)); an injected failure would leave it
+        // open, which no kernel does. The others do not return.
+        "close" | "execve" | "exit" | "exit_group" => &[],
+        "open" | "openat" => &["EMFILE", "EPERM", "EIO", "ENOMEM", "EINTR", "ENOSPC"],
+        "read" | "pread64" => &["EIO", "EINTR", "EAGAIN", "ENOMEM"],
+        "recvmsg" | "recvfrom" => &["ENOBUFS", "EINTR", "EAGAIN", "ENOMEM"],
+        "write" | "pwrite64" => &["ENOSPC", "EIO", "EINTR", "EPERM"],
+        "sendto" | "sendmsg" => &["ENOBUFS", "ENOMEM", "EPERM", "EINTR", "EAGAIN", "EEXIST"],
+        "socket" | "pipe2" | "dup" | "dup2" => &["EMFILE", "ENOMEM", "EPERM"],
+        "mkdir" | "mkdirat" | "rename" | "renameat" | "renameat2" | "unlink" | "unlinkat" | "ftruncate"
+        | "utimensat" => &["ENOSPC", "EIO", "EPERM", "EEXIST"],
+        "getdents64" | "stat" | "lstat" | "fstat" | "newfstatat" | "statx" | "fstatfs" => {
+            &["EIO", "ENOMEM", "EPERM"]
+        }
+        "mmap" | "brk" | "mprotect" | "munmap" | "mremap" => &["ENOMEM"],
+        "clone" | "fork" | "vfork" => &["EAGAIN", "ENOMEM", "EPERM"],
+        _ => &["ENOMEM", "EPERM", "EINTR", "EAGAIN"],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &str, nth: u32) -> Syscall {
+        Syscall { name: name.to_owned(), nth }
+    }
+
+    #[test]
+    fn calls_are_counted_from_the_start_and_listed_from_where_the_configuration_is_read() {
+        let trace = "execve(\"/bin/x\", [\"x\"], 0x7f /* 4 vars */) = 0\nmmap(NULL) = 0x7f\nread(0, \"{}\", 8) = 2\n\
+                     --- SIGCHLD {si_signo=SIGCHLD (x)} ---\nmmap(NULL) = 0x7f\nread(3, \"\", 8) = 0\n+++ exited with 0 +++\n";
+        assert_eq!(own_calls(trace, false), [call("read", 1), call("mmap", 2), call("read", 2)]);
+        assert_eq!(own_calls(trace, true), [call("mmap", 2), call("read", 2)]);
+    }
+
+    #[test]
+    fn threads_are_counted_each_for_itself_and_what_they_share_with_the_start_is_left_out() {
+        let trace = "12 open(\"a\") = 3\n12 read(0, \"\", 8) = 2\n13 open(\"a\" <unfinished ...>\n12 open(\"b\") = 4\n\
+                     13 <... open resumed>) = 5\n";
+        assert_eq!(own_calls(trace, false), [call("read", 1), call("open", 2)]);
+    }
+}

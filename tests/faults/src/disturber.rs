@@ -1,0 +1,81 @@
+//! Who disturbs a race, and what can come of that.
+
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lab::CniError;
+use lab::PATH;
+
+/// The folder of the network that is raced on.
+pub const LEASES: &str = "/var/lib/cni/networks/net";
+
+/// Flushes the firewall, removes host-local's index and hints and the leases of some containers, and takes the bridge down
+/// and up, or away: again and again, until it is over. Threads of a lab are in its namespaces.
+pub fn disturb(over: &AtomicBool, loses_leases: &str) {
+    for round in 1_u32.. {
+        if over.load(Ordering::Relaxed) {
+            return;
+        }
+        run("nft flush ruleset");
+        for hint in [".index", "last_reserved_ip.0"] {
+            fs::remove_file(Path::new(LEASES).join(hint)).ok();
+        }
+        remove_leases(loses_leases);
+        if round.is_multiple_of(5) {
+            run("ip link set br0 down");
+            run("ip link set br0 up");
+        }
+        if round.is_multiple_of(50) {
+            run("ip link del br0");
+        }
+    }
+}
+
+/// As an administrator does it, past the lock.
+fn remove_leases(of: &str) {
+    for entry in fs::read_dir(LEASES).into_iter().flatten().flatten() {
+        if fs::read_to_string(entry.path()).is_ok_and(|lease| lease.starts_with(of)) {
+            fs::remove_file(entry.path()).ok();
+        }
+    }
+}
+
+fn run(line: &str) {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().unwrap_or_default());
+    // What is not there cannot be taken away.
+    command.args(words).env("PATH", PATH).stderr(Stdio::null()).status().expect("start a command");
+}
+
+/// Why an ADD may be refused. Neither what is flushed nor what host-local misses is a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    Exhausted,
+    BridgeGone,
+}
+
+impl Cause {
+    /// The one that an error is by. None: it has no business to be.
+    pub fn of(error: &CniError) -> Option<Self> {
+        let says = |word| error.msg.contains(word);
+        if says("no IP addresses available in range set: 10.1.0.2-") {
+            return Some(Self::Exhausted);
+        }
+        // A bridge that is not there has no sysctls either, and cannot have a port: that is the kernel's word for it.
+        let named = says("br0") && (says("No such device") || says("No such file or directory"));
+        let unnamed = says("create veth ") && says("with peer eth0: Invalid argument");
+        (named || unnamed).then_some(Self::BridgeGone)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exhausted => "no address was free",
+            Self::BridgeGone => "the bridge was away",
+        })
+    }
+}

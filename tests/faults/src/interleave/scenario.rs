@@ -1,0 +1,236 @@
+//! What runs at once, and where it begins.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use super::traced::Traced;
+use lab::PATH;
+use lab::{Call, Lab, Outcome};
+
+/// What the data directory holds before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// It is not there.
+    Fresh,
+    /// Leases of `stays` and `goes`, and room for three more.
+    Leases,
+    /// The same leases, and no room.
+    Full,
+    /// The same leases, made before a reboot that drops them.
+    OldBoot,
+}
+
+/// What one of the processes does.
+#[derive(Clone, Copy, Debug)]
+pub enum Act {
+    Add(&'static str),
+    Del(&'static str),
+    /// Of all but these.
+    Gc(&'static [&'static str]),
+    /// `rm -r`, as an administrator does it to the network's folder.
+    RemoveFolder,
+    /// `rm` of the locks alone.
+    RemoveLocks,
+    /// A process without privileges locks a file of the network's folder (`.`: the folder itself) that it can read, and
+    /// lets go of it.
+    Hold(&'static str),
+}
+
+/// Some processes that run at once.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub name: &'static str,
+    pub start: Start,
+    pub acts: Vec<Act>,
+    /// How many preemptions and kills there are at most.
+    pub bound: usize,
+}
+
+use Act::{Add, Del, Gc, Hold, RemoveFolder, RemoveLocks};
+
+impl Scenario {
+    /// All that are explored.
+    pub fn all() -> Vec<Self> {
+        use Start::{Fresh, Full, Leases, OldBoot};
+        let starts = [Fresh, Leases, Full];
+        let pairs: [(&str, &[Start], [Act; 2]); 10] = [
+            ("ADD, ADD", &[Fresh, Leases, OldBoot], [Add("a"), Add("b")]),
+            ("ADD, ADD of the same", &[Fresh, Leases], [Add("a"), Add("a")]),
+            ("ADD, DEL", &starts, [Add("a"), Del("goes")]),
+            ("ADD, DEL of the same", &[Fresh, Leases], [Add("a"), Del("a")]),
+            ("ADD, GC", &starts, [Add("a"), Gc(&["stays", "a"])]),
+            ("DEL, GC", &[Leases], [Del("goes"), Gc(&["stays"])]),
+            ("DEL, DEL of the same", &[Leases], [Del("goes"), Del("goes")]),
+            ("ADD, rm -r", &starts, [Add("a"), RemoveFolder]),
+            ("ADD, folder held", &[Fresh, Leases], [Add("a"), Hold(".")]),
+            ("DEL, lock held", &[Leases], [Del("goes"), Hold("lock")]),
+        ];
+        let triples: [(&str, &[Start], [Act; 3], usize); 10] = [
+            ("ADD, ADD, ADD", &[Fresh], [Add("a"), Add("b"), Add("c")], 1),
+            ("ADD, DEL, GC", &[Full], [Add("a"), Del("goes"), Gc(&["stays", "a"])], 1),
+            ("ADD, ADD, rm -r", &[Fresh, Leases], [Add("a"), Add("b"), RemoveFolder], 1),
+            ("ADD, DEL, rm -r", &[Leases], [Add("a"), Del("stays"), RemoveFolder], 1),
+            // Two: someone is stopped under an older lock, and then that is tried in vain.
+            ("ADD, ADD of the same, locks removed", &[Leases], [Add("a"), Add("a"), RemoveLocks], 2),
+            ("ADD, DEL, locks removed", &[Full], [Add("a"), Del("goes"), RemoveLocks], 1),
+            ("ADD, ADD, folder held", &[Fresh, Leases], [Add("a"), Add("b"), Hold(".")], 1),
+            ("ADD, DEL, folder held", &[Full], [Add("a"), Del("goes"), Hold(".")], 1),
+            ("ADD, ADD, lock held", &[Leases], [Add("a"), Add("b"), Hold("lock")], 1),
+            ("ADD, rm -r, folder held", &[Leases], [Add("a"), RemoveFolder, Hold(".")], 1),
+        ];
+        let all = pairs.iter().map(|(name, starts, acts)| (*name, *starts, &acts[..], 2));
+        let all =
+            all.chain(triples.iter().map(|(name, starts, acts, bound)| (*name, *starts, &acts[..], *bound)));
+        all.flat_map(|(name, starts, acts, bound)| {
+            starts.iter().map(move |&start| Self { name, start, acts: acts.to_vec(), bound })
+        })
+        .collect()
+    }
+
+    /// Whether an administrator is among those who act.
+    pub fn removes_folder(&self) -> bool {
+        self.acts.iter().any(|act| matches!(act, RemoveFolder))
+    }
+
+    /// How many addresses there are.
+    pub fn room(&self) -> usize {
+        if self.start == Start::Full { 2 } else { 5 }
+    }
+}
+
+impl fmt::Display for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let start = match self.start {
+            Start::Fresh => "nothing there",
+            Start::Leases => "some leases",
+            Start::Full => "no address free",
+            Start::OldBoot => "after a reboot",
+        };
+        write!(f, "{}; {start}", self.name)
+    }
+}
+
+/// A lab in which a scenario is run again and again.
+#[derive(Debug)]
+pub struct Scene<'a> {
+    pub scenario: &'a Scenario,
+    lab: Lab,
+}
+
+/// Once it may go on, it gives up root's rights, and locks what it is still let open.
+const HOLD: &str = r#"<STDIN>; $) = "65534 65534"; $( = 65534; ($<, $>) = (65534, 65534);
+    open(FILE, "<", $ARGV[0]) or exit; flock(FILE, 2); close(FILE)"#;
+
+/// Address → content of its file.
+pub type Leases = BTreeMap<String, String>;
+
+impl<'a> Scene<'a> {
+    pub fn new(scenario: &'a Scenario) -> Self {
+        Self { scenario, lab: Lab::new() }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.lab.dir().join("data")
+    }
+
+    /// The network's folder.
+    pub fn folder(&self) -> PathBuf {
+        self.root().join("net")
+    }
+
+    pub fn call(&self, container: &str) -> Call {
+        let last = format!("10.1.0.{}", 1 + self.scenario.room());
+        let range = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": last});
+        let ipam = json!({"type": "host-local", "dataDir": self.root(), "ranges": [[range]]});
+        let call = self.lab.plugin("host-local").version("1.1.0").config(json!({"ipam": ipam}));
+        call.env("CNI_CONTAINERID", container).env("CNI_NETNS", "/run/netns/none")
+    }
+
+    pub fn gc(&self, valid: &[&str]) -> Outcome {
+        let valid: Vec<_> = valid.iter().map(|&id| (id, "eth0")).collect();
+        self.call("gc").without("CNI_CONTAINERID").without("CNI_NETNS").without("CNI_IFNAME").gc(&valid)
+    }
+
+    /// Brings the start about, and starts the processes: each is stopped before its first step.
+    pub fn begin(&self) -> Vec<Traced> {
+        let root = self.root();
+        if root.exists() {
+            fs::remove_dir_all(&root).expect("remove what the last run left");
+        }
+        if self.scenario.start != Start::Fresh {
+            for container in ["stays", "goes"] {
+                self.call(container).add().ok_result();
+            }
+        }
+        if self.scenario.acts.iter().any(|act| matches!(act, Hold("lock"))) {
+            let readable = fs::Permissions::from_mode(0o644);
+            fs::set_permissions(self.folder().join("lock"), readable).expect("let others read the lock");
+        }
+        if self.scenario.start == Start::OldBoot {
+            let before = "11111111-2222-3333-4444-555555555555";
+            fs::write(self.folder().join(".boot_id"), before).expect("write the mark of another boot");
+        }
+        self.scenario.acts.iter().map(|act| self.start(*act, &root)).collect()
+    }
+
+    fn start(&self, act: Act, root: &Path) -> Traced {
+        let (call, verb) = match act {
+            Add(container) => (self.call(container), "ADD"),
+            Del(container) => (self.call(container), "DEL"),
+            Gc(valid) => {
+                let valid = valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"}));
+                let key = json!({"cni.dev/valid-attachments": valid.collect::<Value>()});
+                (self.call("gc").config(key), "GC")
+            }
+            Hold(name) => {
+                let mut perl = Command::new("perl");
+                perl.args(["-e", HOLD]).arg(self.folder().join(name)).env("PATH", PATH);
+                return Traced::start(perl, b"", root);
+            }
+            RemoveLocks => {
+                let mut rm = Command::new("sh");
+                rm.args(["-c", "read go; exec rm $0/.lock $0/lock"]).arg(self.folder()).env("PATH", PATH);
+                return Traced::start(rm, b"go\n", root);
+            }
+            RemoveFolder => {
+                let mut rm = Command::new("rm");
+                // -I asks once before it begins, and so waits to be traced.
+                rm.arg("-rI").arg(self.folder()).env("PATH", PATH);
+                return Traced::start(rm, b"y\n", root);
+            }
+        };
+        let call = if self.scenario.start == Start::OldBoot { dropping_leases(call) } else { call };
+        let call = call.env("CNI_COMMAND", verb);
+        Traced::start(call.process(), &call.input(), root)
+    }
+
+    /// The files that are named by addresses, as they are.
+    pub fn leases(&self) -> Leases {
+        let of = |name: String| {
+            let content = fs::read(self.folder().join(&name)).expect("read a lease");
+            (name, String::from_utf8_lossy(&content).into_owned())
+        };
+        self.names().into_iter().filter(|name| name.starts_with("10.1.0.")).map(of).collect()
+    }
+
+    /// The names of all files.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.folder()).into_iter().flatten();
+        entries
+            .map(|entry| entry.expect("list the folder").file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+}
+
+fn dropping_leases(call: Call) -> Call {
+    let config: Value = serde_json::from_slice(&call.input()).expect("a configuration");
+    let mut ipam = config["ipam"].clone();
+    ipam["resetOnReboot"] = true.into();
+    call.config(json!({"ipam": ipam}))
+}

@@ -1,0 +1,69 @@
+//! Limits of a process (getrlimit(2)) that are too low.
+
+use std::fs;
+
+use super::harm::Harm;
+use super::manager::TOOL;
+use lab::PATH;
+use lab::{Call, Lab, under_test};
+
+/// Programs that the plugins start, with their own limits: what is tried is the plugin.
+const TOOLS: &str = "/run/lab/plugins/tools";
+
+/// What is promised to be enough.
+const ENOUGH_KB: u64 = 16 << 10;
+
+/// Puts tools in front of the iptables tools that take the limits away again.
+pub(super) fn ready(_: &Lab) {
+    fs::create_dir_all(TOOLS).expect("create a folder of tools");
+    let names = ["iptables", "ip6tables"].iter().flat_map(|family| {
+        ["-save", "-restore", "-legacy-save", "-legacy-restore", "-nft-save", "-nft-restore"]
+            .map(|kind| format!("{family}{kind}"))
+    });
+    for name in names.filter(|name| std::path::Path::new("/usr/sbin").join(name).exists()) {
+        let unlimited = "prlimit --as=unlimited: --fsize=unlimited: --nofile=1024:";
+        let script = format!("#!/bin/sh\nexec {unlimited} /usr/sbin/{name} \"$@\"\n");
+        let path = format!("{TOOLS}/{name}");
+        fs::write(&path, script).expect("write a tool");
+        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        fs::set_permissions(&path, executable).expect("make it executable");
+    }
+}
+
+/// Memory, from what is promised to be enough down to where no plugin starts. cnitool is no plugin: what it needs at
+/// least, with the plugins that it starts, comes first. Go sets more addresses aside than any of these limits.
+pub(super) fn memory(plugin: bool) -> Vec<Harm> {
+    let kilobytes: &[u64] = match (under_test().reference, plugin) {
+        (true, _) => &[],
+        (false, true) => &[ENOUGH_KB, 8192, 6144, 5120, 4608, 4096, 3584, 3328, 3072, 2816, 2560, 2048, 1024],
+        (false, false) => &[ENOUGH_KB, 8192],
+    };
+    let harm = |kb: &u64| Harm {
+        spares: if *kb == ENOUGH_KB { &["ADD", "DEL", "CHECK", "GC", "STATUS"] } else { &[] },
+        ..limit("memory", "as", kb << 10)
+    };
+    kilobytes.iter().map(harm).collect()
+}
+
+/// Descriptors: 0, 1 and 2 are given.
+pub(super) fn descriptors() -> Vec<Harm> {
+    (3..=20).map(|count| limit("descriptors", "nofile", count)).collect()
+}
+
+/// Bytes that a file may have: the kernel sends SIGXFSZ to who writes more.
+pub(super) fn file_size() -> Vec<Harm> {
+    // To remove and to look writes hints only.
+    let spares = &["DEL", "CHECK", "GC", "STATUS"];
+    [0, 1, 10, 100, 600].map(|bytes| Harm { spares, ..limit("file size", "fsize", bytes) }).into()
+}
+
+fn limit(label: &str, name: &str, value: u64) -> Harm {
+    // The soft limit: who is started may raise it again.
+    let argv = ["prlimit".to_owned(), format!("--{name}={value}:")];
+    let vary = move |call: Call| {
+        let call = call.env("PATH", &format!("{TOOLS}:{PATH}"));
+        // The script is not what is tried.
+        if call.plugin() == TOOL { call.env("UNDER", &argv.join(" ")) } else { call.under(&argv) }
+    };
+    Harm { vary: Box::new(vary), ..Harm::new(label, format!("{name}={value}")) }
+}

@@ -1,0 +1,157 @@
+//! Hits the plugins at every system call, and prints what came of it as the tables of docs/reliability.md.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people")]
+
+use std::env;
+use std::process::ExitCode;
+use std::thread::{self, available_parallelism};
+use std::time::Duration;
+
+use faults::interleave::{Explored, Scenario, explore, replay};
+use faults::{Finish, Harms, Kind, Length, Outcomes, Plan, Race, Subject, VERBS, disks, limits, places};
+use lab::under_test;
+
+const USAGE: &str =
+    "usage: sweep [disk | leases | races] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N]
+  (none of these)    each system call of the plugins is hit
+  disk               the plugins run on machines that something is wrong with
+  leases             host-local meets itself on its data directory, in every order
+  races              many attachments come and go on one bridge
+  --every N          only each N-th case
+  --only NAME        only what has NAME in its name
+  --replay SCHEDULE  leases: the one schedule that a finding has named
+  --seconds N        races: how long (120)";
+
+/// The command line.
+struct Options {
+    what: Option<String>,
+    every: usize,
+    only: String,
+    replay: Option<String>,
+    seconds: u64,
+}
+
+impl Options {
+    /// None: it is not understood, or help is asked for.
+    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
+        let mut options = Self { what: None, every: 1, only: String::new(), replay: None, seconds: 120 };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "disk" | "leases" | "races" if options.what.is_none() => options.what = Some(word),
+                "--every" => options.every = words.next()?.parse().ok().filter(|n| *n > 0)?,
+                "--only" => options.only = words.next()?,
+                "--replay" => options.replay = Some(words.next()?),
+                "--seconds" => options.seconds = words.next()?.parse().ok()?,
+                _ => return None,
+            }
+        }
+        Some(options)
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(options) = Options::parse(env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    let cores = available_parallelism().map_or(1, usize::from);
+    match options.what.as_deref() {
+        Some("leases") => leases(&options, cores),
+        Some("races") => races(options.seconds),
+        // They wait for the kernel most of the time.
+        Some(_) => disk(&options, 3 * cores),
+        None => hits(&options, 3 * cores),
+    }
+}
+
+/// Faults and kills.
+fn hits(options: &Options, workers: usize) -> ExitCode {
+    let subjects = Subject::all().into_iter();
+    let subjects = subjects.filter(|subject| subject.name.contains(&options.only) && subject.is_there());
+    let plan = Plan { subjects: subjects.collect(), every: options.every, workers };
+    let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
+    faults(&plan, &outcomes);
+    kills(&plan, &outcomes);
+    ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
+}
+
+/// Disks, files, limits.
+fn disk(options: &Options, workers: usize) -> ExitCode {
+    let stands = [disks(), places(), limits()].into_iter().flatten();
+    let stands =
+        stands.filter(|stand| stand.subject.name.contains(&options.only) && stand.subject.is_there());
+    let harms = Harms { stands: stands.collect(), every: options.every, workers };
+    let outcomes = harms.run(|finding| eprintln!("{finding}\n"));
+    println!(
+        "| plugin | harm | tried | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
+    );
+    for ((stand, label), count) in &outcomes.counts {
+        let name = harms.stands[*stand].subject.name;
+        let (tried, succeeded) = (count.tried, count.succeeded);
+        let (kept, after) = (count.clean_at_once, count.clean_after);
+        println!("| {name} | {label} | {tried} | {succeeded} | {kept} | {after} |");
+    }
+    ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
+}
+
+/// Every interleaving of commands on one data directory.
+fn leases(options: &Options, workers: usize) -> ExitCode {
+    let scenarios = Scenario::all().into_iter();
+    let scenarios = scenarios.filter(|scenario| scenario.to_string().contains(&options.only));
+    if let Some(schedule) = &options.replay {
+        match schedule.parse() {
+            Ok(schedule) => scenarios.for_each(|scenario| println!("{}", replay(&scenario, &schedule))),
+            Err(fault) => eprintln!("{fault}"),
+        }
+        return ExitCode::SUCCESS;
+    }
+    println!(
+        "| at once | preemptions and kills | schedules | with a kill | findings |\n|---|--:|--:|--:|--:|"
+    );
+    let mut clean = true;
+    for scenario in scenarios {
+        let Explored { schedules, kills, findings } = explore(&scenario, options.every, workers);
+        findings.iter().for_each(|finding| eprintln!("{scenario}: {finding}\n"));
+        println!("| {scenario} | {} | {schedules} | {kills} | {} |", scenario.bound, findings.len());
+        clean &= findings.is_empty();
+    }
+    ExitCode::from(u8::from(!clean))
+}
+
+fn faults(plan: &Plan, outcomes: &Outcomes) {
+    println!(
+        "| plugin | verb | faults | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
+    );
+    for ((_, subject, verb), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Fault) {
+        let name = plan.subjects[*subject].name;
+        let (tried, succeeded) = (count.tried, count.succeeded);
+        let (kept, after) = (count.clean_at_once, count.clean_after);
+        println!("| {name} | {} | {tried} | {succeeded} | {kept} | {after} |", VERBS[*verb]);
+    }
+}
+
+fn kills(plan: &Plan, outcomes: &Outcomes) {
+    println!("\n| plugin | verb | kills | no torn lease | clean after DEL or GC |\n|---|---|--:|--:|--:|");
+    for ((_, subject, verb), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Kill) {
+        let name = plan.subjects[*subject].name;
+        let (tried, whole, after) = (count.tried, count.clean_at_once, count.clean_after);
+        println!("| {name} | {} | {tried} | {whole} | {after} |", VERBS[*verb]);
+    }
+}
+
+/// A hundred attachments that come and go at once, disturbed; also where there are fewer addresses.
+fn races(seconds: u64) -> ExitCode {
+    println!("| at once | addresses | seconds | attached | refused | findings |\n|--:|--:|--:|--:|---|--:|");
+    let mut clean = true;
+    for (addresses, seconds) in [(1000, seconds), (80, seconds / 4)] {
+        let race = Race { workers: 100, length: Length::Time(Duration::from_secs(seconds)), addresses };
+        // A lab belongs to its thread.
+        let finish = thread::scope(|scope| scope.spawn(|| race.run()).join());
+        let Ok(Finish { attached, refused, findings }) = finish else { return ExitCode::FAILURE };
+        findings.iter().for_each(|finding| eprintln!("race: {finding}\n"));
+        let refused: Vec<_> = refused.iter().map(|(cause, count)| format!("{count}: {cause}")).collect();
+        let (refused, found) = (refused.join("; "), findings.len());
+        println!("| {} | {addresses} | {seconds} | {attached} | {refused} | {found} |", race.workers);
+        clean &= findings.is_empty();
+    }
+    ExitCode::from(u8::from(!clean && !under_test().reference))
+}

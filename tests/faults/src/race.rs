@@ -1,0 +1,177 @@
+//! Many attachments that come and go at once on one bridge and one range, while somebody disturbs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::disturber::{Cause, LEASES, disturb};
+use lab::{Call, Container, Lab, Outcome};
+
+/// How many at once, and where.
+#[derive(Clone, Copy, Debug)]
+pub struct Race {
+    pub workers: usize,
+    pub length: Length,
+    /// How many IPv4 addresses there are.
+    pub addresses: u32,
+}
+
+/// How often they come.
+#[derive(Clone, Copy, Debug)]
+pub enum Length {
+    /// Again and again, for so long.
+    Time(Duration),
+    /// Each one so often.
+    Rounds(u32),
+}
+
+/// What came of a race.
+#[derive(Debug, Default)]
+pub struct Finish {
+    pub attached: usize,
+    /// ADDs that failed with a proper error, which the disturbance explains.
+    pub refused: BTreeMap<Cause, usize>,
+    pub findings: Vec<String>,
+}
+
+/// What the workers share.
+#[derive(Debug)]
+struct Board {
+    all_came: Barrier,
+    alive: Mutex<HashSet<String>>,
+    finish: Mutex<Finish>,
+}
+
+/// A container's leases are removed under it: its addresses are free then, and may be given again.
+const LOSES_LEASES: &str = "loses-leases";
+
+impl Race {
+    /// Runs it in a lab of its own.
+    pub fn run(self) -> Finish {
+        let lab = Lab::new();
+        let stays = lab.container("stays");
+        let call = |pod: &Container| lab.plugin("bridge").config(self.config()).on(pod);
+        call(&stays).add().ok_result();
+        let pods: Vec<_> = (0..self.workers).map(|i| lab.container(&name(i))).collect();
+        let before = lab.snapshot();
+        let (board, over) = (Board::new(self.workers), AtomicBool::new(false));
+        let start = Instant::now();
+        let goes_on = |rounds: u32| match self.length {
+            Length::Time(time) => start.elapsed() < time,
+            Length::Rounds(count) => rounds < count,
+        };
+        thread::scope(|scope| {
+            let disturber = scope.spawn(|| disturb(&over, LOSES_LEASES));
+            let (board, goes_on) = (&board, &goes_on);
+            let workers = pods.iter().map(|pod| (call(pod), pod.id.as_str()));
+            let workers = workers.map(|(call, id)| scope.spawn(move || work(&call, id, goes_on, board)));
+            // Started all before the first is waited for.
+            for worker in workers.collect::<Vec<_>>() {
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            }
+            over.store(true, Ordering::Relaxed);
+            disturber.join().expect("the disturber only runs commands");
+        });
+        let mut finish = board.finish.into_inner().expect("no worker panics");
+        for pod in &pods {
+            call(pod).del().ok();
+        }
+        let left = left(&lab.snapshot().since(&before));
+        finish.findings.extend((!left.is_empty()).then(|| format!("left:\n{left}")));
+        finish
+    }
+
+    fn config(self) -> Value {
+        let last = std::net::Ipv4Addr::from(0x0a01_0001 + self.addresses);
+        let range = json!({"subnet": "10.1.0.0/22", "rangeStart": "10.1.0.2", "rangeEnd": last});
+        json!({
+            "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "macspoofchk": true,
+            "ipam": {"type": "host-local", "ranges": [[range], [{"subnet": "fd00:1:2::/64"}]]},
+        })
+    }
+}
+
+fn name(number: usize) -> String {
+    if number.is_multiple_of(10) { format!("{LOSES_LEASES}-{number}") } else { format!("pod-{number}") }
+}
+
+/// Comes and goes, as long as that goes on, and at least once.
+fn work(call: &Call, id: &str, goes_on: impl Fn(u32) -> bool, board: &Board) {
+    for round in 1.. {
+        let run = call.add();
+        if round == 1 {
+            // Nobody goes before all have come.
+            board.all_came.wait();
+        }
+        let addresses = if run.succeeded() { ips(&run.ok_result()) } else { Vec::new() };
+        board.note_add(&run);
+        if !id.starts_with(LOSES_LEASES) {
+            board.live(id, &addresses);
+        }
+        let del = call.del();
+        if !del.succeeded() {
+            board.find(format!("DEL failed: {}", del.stdout));
+        }
+        if !goes_on(round) {
+            return;
+        }
+    }
+}
+
+impl Board {
+    fn new(workers: usize) -> Self {
+        Self { all_came: Barrier::new(workers), alive: Mutex::default(), finish: Mutex::default() }
+    }
+
+    fn find(&self, finding: String) {
+        self.finish.lock().expect("no worker panics").findings.push(finding);
+    }
+
+    fn note_add(&self, run: &Outcome) {
+        let mut finish = self.finish.lock().expect("no worker panics");
+        if run.succeeded() {
+            finish.attached += 1;
+            return;
+        }
+        match run.judged().map(|error| Cause::of(&error)) {
+            Ok(Some(cause)) => *finish.refused.entry(cause).or_default() += 1,
+            Ok(None) => finish.findings.push(format!("nobody caused {}", run.stdout)),
+            Err(fault) => finish.findings.push(format!("{fault}: {run:?}")),
+        }
+    }
+
+    /// The addresses are a container's own from before this call to its end, in the eyes of all and on disk.
+    fn live(&self, id: &str, addresses: &[String]) {
+        for address in addresses {
+            if !self.alive.lock().expect("no worker panics").insert(address.clone()) {
+                self.find(format!("{address} is alive twice"));
+            }
+        }
+        for address in addresses {
+            let ip = address.split('/').next().unwrap_or_default();
+            let lease = fs::read_to_string(Path::new(LEASES).join(ip)).unwrap_or_default();
+            if lease != format!("{id}\r\neth0") {
+                self.find(format!("the lease of {address} for {id} says {lease:?}"));
+            }
+        }
+        self.alive.lock().expect("no worker panics").retain(|address| !addresses.contains(address));
+    }
+}
+
+fn ips(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().into_iter().flatten();
+    ips.filter_map(|ip| ip["address"].as_str()).map(str::to_owned).collect()
+}
+
+/// What came, but for the bridge, which was made anew, and for the attachment that stays: its rules and its bridge went.
+fn left(changes: &str) -> String {
+    let expected = |line: &&str| ["stays", ": br0", "dev br0"].iter().any(|text| line.contains(text));
+    let come = changes.lines().filter(|line| line.starts_with("  +") && !expected(line));
+    come.collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,63 @@
+//! What containers say to others, and others to them by their host ports: connections that the kernel then tracks.
+
+use std::net::{IpAddr, UdpSocket};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use lab::{Container, Lab};
+
+/// The host's addresses and the far machine's, as the lab gives them.
+const HOST: [&str; 2] = ["198.51.100.1", "2001:db8:51::1"];
+const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:51::2"];
+/// How often a container tries: its first datagram may be lost while neighbours are looked up.
+const TRIES: usize = 5;
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who talks with containers: somebody on the host, and a machine far away.
+#[derive(Debug)]
+pub struct Talk {
+    client: UdpSocket,
+    far: UdpSocket,
+}
+
+impl Talk {
+    pub fn new(lab: &Lab) -> Self {
+        let far = lab.machine("far").run(|| UdpSocket::bind("[::]:7"));
+        let client = UdpSocket::bind("[::]:4000");
+        let [far, client] = [far, client].map(|socket| socket.expect("bind a UDP socket"));
+        far.set_read_timeout(Some(PATIENCE)).expect("set a receive timeout");
+        Self { client, far }
+    }
+
+    /// A client that does not know of containers: what it sends is on its way when this returns.
+    pub fn to_host_port(&self, port: u16) {
+        for ip in HOST {
+            // A host port may lead to where nobody can be reached.
+            let _ = self.client.send_to(b"is anybody there?", at(ip, port));
+        }
+    }
+
+    /// A container sends to the far machine, in each family that the result gives it an address of. Why not, if that fails.
+    pub fn from(&self, container: &Container, result: &Value) -> Result<(), String> {
+        let ips = result["ips"].as_array().into_iter().flatten().filter_map(|ip| ip["address"].as_str());
+        for v4 in ips.map(|ip| !ip.contains(':')) {
+            let (any, to) = if v4 { ("0.0.0.0:0", FAR[0]) } else { ("[::]:0", FAR[1]) };
+            let socket = container.run(|| UdpSocket::bind(any)).map_err(|e| format!("bind {any}: {e}"))?;
+            let arrived = (0..TRIES).any(|_| {
+                socket.send_to(container.id.as_bytes(), at(to, 7)).is_ok() && self.far_hears(&container.id)
+            });
+            arrived.then_some(()).ok_or_else(|| format!("{} does not reach {to}", container.id))?;
+        }
+        Ok(())
+    }
+
+    fn far_hears(&self, what: &str) -> bool {
+        let mut heard = [0; 64];
+        self.far.recv(&mut heard).is_ok_and(|length| &heard[..length] == what.as_bytes())
+    }
+}
+
+fn at(ip: &str, port: u16) -> (IpAddr, u16) {
+    (ip.parse().expect("an address"), port)
+}

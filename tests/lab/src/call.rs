@@ -1,0 +1,205 @@
+//! One run of a plugin, as a runtime would start it.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::netns::PATH;
+use crate::under_test::REFERENCE;
+use crate::{Container, Lab, Outcome, under_test};
+
+/// A plugin that takes longer hangs: none waits so long for anything, and no machine is so slow.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// What a plugin is to be called with. It is a value: clone it, vary it, run it as often as needed.
+#[derive(Clone, Debug)]
+pub struct Call {
+    dir: PathBuf,
+    plugin: String,
+    config: Value,
+    stdin: Option<Vec<u8>>,
+    env: BTreeMap<String, String>,
+    under: Vec<String>,
+}
+
+impl Call {
+    pub fn new(plugin: &str) -> Self {
+        let config = json!({"cniVersion": "1.0.0", "name": "net", "type": plugin});
+        let env = [("PATH", PATH), ("CNI_IFNAME", "eth0")];
+        let env = env.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let call = Self {
+            dir: PathBuf::new(),
+            plugin: plugin.to_owned(),
+            config,
+            stdin: None,
+            env,
+            under: Vec::new(),
+        };
+        call.in_dir(&under_test().dir)
+    }
+
+    fn in_dir(mut self, dir: &Path) -> Self {
+        self.dir = dir.to_owned();
+        self.env("CNI_PATH", &format!("{}:{}", dir.display(), Lab::plugin_dir().display()))
+    }
+
+    /// The reference's plugin of the same name in its place, whoever is under test.
+    pub fn by_the_reference(self) -> Self {
+        self.in_dir(Path::new(REFERENCE))
+    }
+
+    /// Adds keys to the configuration, or replaces them; null removes one.
+    pub fn config(mut self, keys: Value) -> Self {
+        let target = self.config.as_object_mut().expect("a configuration is an object");
+        for (key, value) in keys.as_object().expect("keys of a configuration") {
+            match value {
+                Value::Null => target.remove(key),
+                value => target.insert(key.clone(), value.clone()),
+            };
+        }
+        self
+    }
+
+    pub fn version(self, version: &str) -> Self {
+        self.config(json!({"cniVersion": version}))
+    }
+
+    /// Text for stdin in place of the configuration.
+    pub fn stdin(mut self, text: impl Into<Vec<u8>>) -> Self {
+        self.stdin = Some(text.into());
+        self
+    }
+
+    /// The container to attach.
+    pub fn on(self, container: &Container) -> Self {
+        let netns = container.netns.path().to_str().expect("an ASCII path");
+        self.env("CNI_CONTAINERID", &container.id).env("CNI_NETNS", netns)
+    }
+
+    pub fn ifname(self, name: &str) -> Self {
+        self.env("CNI_IFNAME", name)
+    }
+
+    pub fn args(self, args: &str) -> Self {
+        self.env("CNI_ARGS", args)
+    }
+
+    pub fn env(mut self, key: &str, value: &str) -> Self {
+        self.env.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// Sets a variable unless it is set.
+    pub fn or_env(mut self, key: &str, value: &str) -> Self {
+        self.env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        self
+    }
+
+    pub fn without(mut self, key: &str) -> Self {
+        self.env.remove(key);
+        self
+    }
+
+    /// The command that starts the plugin: its path is the last argument. Empty: none.
+    pub fn under(mut self, argv: &[String]) -> Self {
+        self.under = argv.to_vec();
+        self
+    }
+
+    pub fn add(&self) -> Outcome {
+        self.run("ADD")
+    }
+
+    pub fn del(&self) -> Outcome {
+        self.run("DEL")
+    }
+
+    /// CHECK against the result of an ADD.
+    pub fn check(&self, prev: &Value) -> Outcome {
+        self.clone().config(json!({"prevResult": prev})).run("CHECK")
+    }
+
+    /// GC where only the given (container, interface) pairs are still valid.
+    pub fn gc(&self, valid: &[(&str, &str)]) -> Outcome {
+        let valid: Vec<_> =
+            valid.iter().map(|(id, ifname)| json!({"containerID": id, "ifname": ifname})).collect();
+        self.clone().version("1.1.0").config(json!({"cni.dev/valid-attachments": valid})).run("GC")
+    }
+
+    pub fn status(&self) -> Outcome {
+        self.clone().version("1.1.0").run("STATUS")
+    }
+
+    /// Runs the plugin with any command.
+    pub fn run(&self, command: &str) -> Outcome {
+        self.clone().env("CNI_COMMAND", command).run_as_is()
+    }
+
+    /// Runs the plugin with the environment as it is: without CNI_COMMAND, unless given.
+    pub fn run_as_is(&self) -> Outcome {
+        let what = format!("{} {}", self.plugin, self.env.get("CNI_COMMAND").map_or("", String::as_str));
+        let child = self
+            .process()
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("start {}: {e}", self.executable().display()));
+        Outcome::new(what, &finish(child, self.input()))
+    }
+
+    /// The plugin's name.
+    pub fn plugin(&self) -> &str {
+        &self.plugin
+    }
+
+    /// The process of that run, for whoever wants to start it otherwise: stdin and stdout are pipes.
+    pub fn process(&self) -> Command {
+        let mut process = self.command();
+        process.env_clear().envs(&self.env).stdin(Stdio::piped()).stdout(Stdio::piped());
+        process
+    }
+
+    /// What the process reads on stdin.
+    pub fn input(&self) -> Vec<u8> {
+        self.stdin.clone().unwrap_or_else(|| self.config.to_string().into_bytes())
+    }
+
+    fn command(&self) -> Command {
+        let Some((program, arguments)) = self.under.split_first() else {
+            return Command::new(self.executable());
+        };
+        let mut command = Command::new(program);
+        command.args(arguments).arg(self.executable());
+        command
+    }
+
+    fn executable(&self) -> PathBuf {
+        let installed = self.dir.join(&self.plugin);
+        if installed.exists() { installed } else { Lab::plugin_dir().join(&self.plugin) }
+    }
+}
+
+/// Feeds the child and waits for it, until the deadline.
+fn finish(mut child: Child, input: Vec<u8>) -> std::process::Output {
+    let pid = Pid::from_raw(child.id().cast_signed());
+    let mut stdin = child.stdin.take().expect("a piped stdin");
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || {
+        // A plugin that does not read its input to the end is no failure of the write.
+        let _ = stdin.write_all(&input);
+        drop(stdin);
+        sender.send(child.wait_with_output())
+    });
+    let Ok(output) = receiver.recv_timeout(DEADLINE) else {
+        kill(pid, Signal::SIGKILL).expect("kill a plugin that hangs");
+        panic!("the plugin did not finish within {DEADLINE:?}");
+    };
+    output.expect("collect the plugin's output")
+}

@@ -1,0 +1,66 @@
+//! The laboratory that whatever tests the plugins runs in: scenarios, faults, benchmarks and the demo.
+//!
+//! A [`Lab`] is a whole machine of its own: a network namespace that plays the host, a private view of the
+//! file system, and as many container namespaces as a scenario asks for. Plugins are run as a runtime
+//! runs them ([`Call`]), and the kernel is observed through other eyes than the plugins' own: `ip`, `bridge`,
+//! `nft`, and the rtnetlink crate.
+//!
+//! ```no_run
+//! use serde_json::json;
+//! let lab = lab::Lab::new();
+//! let pod = lab.container("pod");
+//! let call = lab.plugin("bridge").config(json!({"bridge": "br0"})).on(&pod);
+//! call.add().ok_result();
+//! call.del().ok();
+//! ```
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failure of the lab is a failure of the test")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the suite speaks to whoever runs it")]
+
+mod call;
+mod chain;
+mod feature;
+mod golden;
+mod lab;
+mod mounts;
+mod netns;
+mod observe;
+mod outcome;
+mod snapshot;
+mod tool;
+mod traffic;
+mod under_test;
+mod watch;
+
+pub use call::Call;
+pub use chain::Chain;
+pub use feature::Feature;
+pub use golden::golden;
+pub use lab::{Container, Lab};
+pub use netns::{Netns, PATH};
+pub use outcome::{CniError, Outcome};
+pub use snapshot::Snapshot;
+pub use tool::Tool;
+pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
+pub use under_test::{REFERENCE, UnderTest, ours, quirk, repository, skip, under_test};
+
+/// Ends the scenario as skipped, and counted, where the kernel lacks `Feature::$feature`.
+#[macro_export]
+macro_rules! needs {
+    ($($feature:ident),+) => {
+        $(if !$crate::Feature::$feature.is_there() {
+            $crate::skip(&format!("this kernel has no {}", $crate::Feature::$feature));
+            return;
+        })+
+    };
+}
+
+/// Ends the scenario as skipped, and counted, when the reference is under test: the difference it shows must be
+/// described in docs/reference-quirks.md under `anchor`.
+#[macro_export]
+macro_rules! beyond_reference {
+    ($anchor:literal) => {
+        if $crate::quirk($anchor) {
+            return;
+        }
+    };
+}

@@ -1,0 +1,106 @@
+//! What came of a plugin's run, and what the protocol demands of it.
+
+use std::process::Output;
+
+use serde_json::{Deserializer, Value};
+
+use crate::under_test;
+
+/// Everything that a runtime gets to see.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Plugin and command.
+    pub what: String,
+    /// None: killed by a signal.
+    pub exit: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// The one error object of a failed run.
+#[derive(Clone, Debug)]
+pub struct CniError {
+    pub code: u64,
+    pub msg: String,
+    pub details: String,
+}
+
+impl Outcome {
+    pub(crate) fn new(what: String, output: &Output) -> Self {
+        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+        Self { what, exit: output.status.code(), stdout: text(&output.stdout), stderr: text(&output.stderr) }
+    }
+
+    pub fn succeeded(&self) -> bool {
+        self.exit == Some(0)
+    }
+
+    /// Success, and nothing to say: DEL, CHECK, GC, STATUS.
+    pub fn ok(&self) {
+        assert!(self.succeeded(), "{self:#?}");
+        assert!(self.stdout.trim().is_empty(), "nothing belongs on stdout: {self:#?}");
+    }
+
+    /// Success, and one result on stdout: ADD, VERSION.
+    pub fn ok_result(&self) -> Value {
+        assert!(self.succeeded(), "{self:#?}");
+        self.document().unwrap_or_else(|fault| panic!("{fault}: {self:#?}"))
+    }
+
+    /// Failure as the protocol wants it: exit code 1 and one error object on stdout.
+    #[track_caller]
+    pub fn error(&self) -> CniError {
+        self.judged().unwrap_or_else(|fault| panic!("{fault}: {self:#?}"))
+    }
+
+    /// Failure with this code, and a message or details with this word. Of the reference no more than a
+    /// failure is asked: docs/reference-quirks.md#errors.
+    #[track_caller]
+    pub fn refused(&self, code: u64, culprit: &str) -> CniError {
+        if under_test().reference {
+            return self.error();
+        }
+        self.verdict(code, culprit).unwrap_or_else(|fault| panic!("{fault}"))
+    }
+
+    /// The same as a value: the error, or what is wrong with it.
+    pub fn verdict(&self, code: u64, culprit: &str) -> Result<CniError, String> {
+        let error = self.judged().map_err(|fault| format!("{fault}: {self:#?}"))?;
+        if error.code != code {
+            return Err(format!("code {code} was expected: {error:?}"));
+        }
+        if !error.msg.contains(culprit) && !error.details.contains(culprit) {
+            return Err(format!("no word of {culprit:?}: {error:?}"));
+        }
+        Ok(error)
+    }
+
+    /// The one error object of a failure, or what is wrong with it.
+    pub fn judged(&self) -> Result<CniError, String> {
+        if self.exit != Some(1) {
+            return Err("a failure is exit code 1".to_owned());
+        }
+        let document = self.document()?;
+        let text = |key: &str| document[key].as_str().unwrap_or_default().to_owned();
+        let code = document["code"].as_u64().unwrap_or_default();
+        let error = CniError { code, msg: text("msg"), details: text("details") };
+        if error.code == 0 || error.msg.is_empty() {
+            return Err("an error has a code and a message".to_owned());
+        }
+        // docs/reference-quirks.md#errors
+        if !under_test().reference && !document["cniVersion"].is_string() {
+            return Err("an error carries cniVersion".to_owned());
+        }
+        Ok(error)
+    }
+
+    fn document(&self) -> Result<Value, String> {
+        let mut documents = Deserializer::from_str(&self.stdout).into_iter::<Value>();
+        let first = documents.next().ok_or("an empty stdout")?;
+        let document = first.map_err(|e| format!("not JSON, {e}"))?;
+        match documents.next() {
+            None => Ok(document),
+            Some(_) => Err("more than one document on stdout".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Which executables are held to the scenarios, and what of the run is left out.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::{env, fs};
+
+/// The directory of the plugins under test.
+#[derive(Debug)]
+pub struct UnderTest {
+    pub dir: PathBuf,
+    /// The Go plugins are under test, not ours.
+    pub reference: bool,
+}
+
+/// Where Debian's package containernetworking-plugins puts the reference.
+pub const REFERENCE: &str = "/usr/lib/cni";
+
+/// `CNI_UNDER_TEST=reference` takes the reference, `FERRULE_BIN` another directory, else the repository's bin/.
+pub fn under_test() -> &'static UnderTest {
+    static CHOICE: LazyLock<UnderTest> = LazyLock::new(|| match env::var("CNI_UNDER_TEST").as_deref() {
+        Ok("reference") => UnderTest { dir: REFERENCE.into(), reference: true },
+        Ok(other) => panic!("CNI_UNDER_TEST={other}: only \"reference\" is known"),
+        Err(_) => UnderTest { dir: ours(), reference: false },
+    });
+    &CHOICE
+}
+
+/// The directory of our executables, whoever is under test.
+pub fn ours() -> PathBuf {
+    env::var_os("FERRULE_BIN").map_or_else(|| repository().join("bin"), PathBuf::from)
+}
+
+pub fn repository() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the lab is in the repository")
+}
+
+/// Counts the running test as skipped. With `FERRULE_NO_SKIP` set (where nothing may be missing) it fails instead.
+pub fn skip(reason: &str) {
+    assert!(env::var_os("FERRULE_NO_SKIP").is_none(), "may not be skipped here: {reason}");
+    record_skip(reason);
+}
+
+/// The harness knows no "skipped at run time", so a line in the file `SUITE_SKIPS` is what scripts/test counts.
+fn record_skip(reason: &str) {
+    let line = format!("SKIP {}: {reason}\n", test_name());
+    print!("{line}");
+    if let Some(path) = env::var_os("SUITE_SKIPS") {
+        let mut file = OpenOptions::new().append(true).create(true).open(path).expect("open SUITE_SKIPS");
+        file.write_all(line.as_bytes()).expect("write to SUITE_SKIPS");
+    }
+}
+
+pub(crate) fn test_name() -> String {
+    std::thread::current().name().unwrap_or("test").to_owned()
+}
+
+/// Whether the reference is under test, and so the test that shows this difference has to be left out.
+/// Whoever is under test, the difference must have its entry in docs/reference-quirks.md.
+pub fn quirk(anchor: &str) -> bool {
+    let doc = repository().join("docs/reference-quirks.md");
+    let text = fs::read_to_string(&doc).expect("read docs/reference-quirks.md");
+    let entry = format!("<a id=\"{anchor}\"></a>");
+    assert!(text.contains(&entry), "{} has no entry {entry}", doc.display());
+    if under_test().reference {
+        record_skip(&format!("the reference differs, see docs/reference-quirks.md#{anchor}"));
+    }
+    under_test().reference
+}

@@ -1,0 +1,422 @@
+//! Each bad input gets one error object with the right code and a message that names the culprit, and changes nothing.
+
+use std::fs;
+
+use lab::{Call, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::host_local;
+
+/// What is wrong; the code; the word that names the culprit; how the call comes to be wrong.
+pub struct Bad(pub &'static str, pub u64, pub &'static str, pub fn(Call) -> Call);
+
+/// Runs every row on its own, and shows all that went wrong at once.
+pub fn refuses(lab: &Lab, call: &Call, command: &str, rows: &[Bad]) {
+    let mut before = lab.snapshot();
+    let mut faults = String::new();
+    for Bad(what, code, culprit, spoil) in rows {
+        let outcome = spoil(call.clone()).or_env("CNI_COMMAND", command).run_as_is();
+        let after = lab.snapshot();
+        let verdict = outcome.verdict(*code, culprit).err().unwrap_or_default() + &after.since(&before);
+        before = after;
+        if !verdict.is_empty() {
+            faults += &format!("- {what}: {verdict}\n");
+        }
+    }
+    assert!(faults.is_empty(), "\n{faults}");
+}
+
+fn conf() -> Value {
+    json!({"bridge": "br0", "isGateway": true, "ipam": host_local(&[&["10.1.2.0/24"]])})
+}
+
+fn bridge(lab: &Lab) -> Call {
+    lab.plugin("bridge").config(conf()).on(&lab.container("pod"))
+}
+
+#[test]
+fn variables_of_the_environment() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = bridge(&lab);
+    fs::write("/run/lab/file", "").unwrap();
+    lab.host().sh("ip -n pod link add taken0 type veth peer name taken1");
+    #[rustfmt::skip]
+    let rows = [
+        Bad("an unknown command", 4, "CNI_COMMAND", |c| c.env("CNI_COMMAND", "FETCH")),
+        Bad("a command in small letters", 4, "CNI_COMMAND", |c| c.env("CNI_COMMAND", "add")),
+        Bad("no container id", 4, "CNI_CONTAINERID", |c| c.without("CNI_CONTAINERID")),
+        Bad("an empty container id", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "")),
+        Bad("a container id that climbs", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "../../etc")),
+        Bad("a container id with a space", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "a b")),
+        Bad("a container id with a line end", 4, "CNI_CONTAINERID", |c| c.env("CNI_CONTAINERID", "a\nb")),
+        Bad("no interface name", 4, "CNI_IFNAME", |c| c.without("CNI_IFNAME")),
+        Bad("an empty interface name", 4, "CNI_IFNAME", |c| c.ifname("")),
+        Bad("an interface name too long", 4, "CNI_IFNAME", |c| c.ifname("sixteen-letters-")),
+        Bad("an interface name with a slash", 4, "CNI_IFNAME", |c| c.ifname("eth/0")),
+        Bad("an interface name that climbs", 4, "CNI_IFNAME", |c| c.ifname("..")),
+        Bad("an interface name with a colon", 4, "CNI_IFNAME", |c| c.ifname("eth:0")),
+        Bad("an interface name with a space", 4, "CNI_IFNAME", |c| c.ifname("eth 0")),
+        Bad("an interface name that is taken", 4, "CNI_IFNAME", |c| c.ifname("taken0")),
+        Bad("no namespace", 4, "CNI_NETNS", |c| c.without("CNI_NETNS")),
+        Bad("an empty namespace", 4, "CNI_NETNS", |c| c.env("CNI_NETNS", "")),
+        Bad("a namespace that is a file", 4, "/run/lab/file", |c| c.env("CNI_NETNS", "/run/lab/file")),
+        Bad("a namespace that is a directory", 4, "/run/lab", |c| c.env("CNI_NETNS", "/run/lab")),
+        Bad("a namespace of another kind", 4, "/proc/self/ns/uts", |c| c.env("CNI_NETNS", "/proc/self/ns/uts")),
+        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+        Bad("the plugin's own namespace", 8, "/run/netns/host", |c| c.env("CNI_NETNS", "/run/netns/host")),
+        Bad("no search path", 4, "CNI_PATH", |c| c.without("CNI_PATH")),
+        Bad("arguments without a value", 4, "nonsense", |c| c.args("nonsense")),
+        Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+    let all =
+        call.without("CNI_CONTAINERID").without("CNI_NETNS").ifname("a/b").add().refused(4, "CNI_IFNAME");
+    assert!(
+        all.msg.contains("CNI_CONTAINERID") && all.msg.contains("CNI_NETNS"),
+        "all are named at once: {all:?}"
+    );
+}
+
+#[test]
+fn text_on_stdin() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    #[rustfmt::skip]
+    let rows = [
+        Bad("nothing", 6, "stdin", |c| c.stdin("")),
+        Bad("an object cut short", 6, "line 1", |c| c.stdin(r#"{"name": "net""#)),
+        Bad("a list", 6, "stdin", |c| c.stdin("[]")),
+        Bad("a word", 6, "stdin", |c| c.stdin("bridge")),
+        Bad("two objects", 6, "stdin", |c| c.stdin("{} {}")),
+        Bad("bytes that are no UTF-8", 6, "stdin", |c| c.stdin(*b"{\"name\": \"\xff\xfe\"}")),
+        Bad("a thousand brackets", 6, "stdin", |c| c.stdin("[".repeat(1000))),
+        Bad("a name that is a number", 6, "name", |c| c.config(json!({"name": 5}))),
+        Bad("an ipam that is a number", 6, "ipam", |c| c.config(json!({"ipam": 5}))),
+        Bad("a version that is a number", 6, "cniVersion", |c| c.config(json!({"cniVersion": 1}))),
+        Bad("a version of the future", 1, "9.9.9", |c| c.version("9.9.9")),
+        Bad("a version that is none", 1, "latest", |c| c.version("latest")),
+        Bad("no name", 7, "name", |c| c.config(json!({"name": null}))),
+        Bad("an empty name", 7, "name", |c| c.config(json!({"name": ""}))),
+        Bad("a name that climbs", 7, "../etc", |c| c.config(json!({"name": "../etc"}))),
+        Bad("a name with a space", 7, "a b", |c| c.config(json!({"name": "a b"}))),
+        Bad("a result before that is none", 6, "prevResult", |c| c.config(json!({"prevResult": "none"}))),
+    ];
+    refuses(&lab, &bridge(&lab), "ADD", &rows);
+}
+
+#[test]
+fn commands_and_versions() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = bridge(&lab);
+    #[rustfmt::skip]
+    let rows = [
+        Bad("CHECK before there was one", 1, "CHECK", |c| c.version("0.3.1").config(json!({"prevResult": {}}))),
+        Bad("CHECK without a result", 7, "prevResult", |c| c),
+        Bad("GC before there was one", 1, "GC", |c| c.env("CNI_COMMAND", "GC")),
+        Bad("STATUS before there was one", 1, "STATUS", |c| c.env("CNI_COMMAND", "STATUS")),
+    ];
+    refuses(&lab, &call, "CHECK", &rows);
+}
+
+#[test]
+fn keys_of_bridge() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = bridge(&lab);
+    lab.host().sh("ip link add cable0 type veth peer name cable1
+                   ip link add br9 address 02:00:00:00:00:09 type bridge; ip link set br9 up; ip addr add 10.9.9.1/24 dev br9");
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a bridge's name too long", 7, "sixteen-letters-", |c| c.config(json!({"bridge": "sixteen-letters-"}))),
+        Bad("a bridge's name with a slash", 7, "br/0", |c| c.config(json!({"bridge": "br/0"}))),
+        Bad("a bridge's name that is a number", 6, "bridge", |c| c.config(json!({"bridge": 0}))),
+        Bad("a bridge that is none", 7, "cable0", |c| c.config(json!({"bridge": "cable0"}))),
+        Bad("a bridge with another address", 7, "10.9.9.1", |c| c.config(json!({"bridge": "br9"}))),
+        Bad("a flag that is a word", 6, "isGateway", |c| c.config(json!({"isGateway": "yes"}))),
+        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
+        Bad("an MTU below nothing", 6, "mtu", |c| c.config(json!({"mtu": -1}))),
+        Bad("an MTU too small for IPv4", 7, "mtu", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU too large for a packet", 7, "mtu", |c| c.config(json!({"mtu": 70000}))),
+        Bad("hairpin and promiscuous mode at once", 7, "hairpinMode", |c| c.config(json!({"hairpinMode": true, "promiscMode": true}))),
+        Bad("a VLAN below nothing", 7, "vlan", |c| c.config(json!({"vlan": -1}))),
+        Bad("a VLAN that is reserved", 7, "4095", |c| c.config(json!({"vlan": 4095}))),
+        Bad("a VLAN that is a word", 6, "vlan", |c| c.config(json!({"vlan": "ten"}))),
+        Bad("a trunk of VLAN 0", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"id": 0}]}))),
+        Bad("a trunk that ends before it starts", 7, "vlanTrunk", |c| c.config(json!({"vlanTrunk": [{"minID": 9, "maxID": 5}]}))),
+        Bad("a trunk that never ends", 7, "maxID", |c| c.config(json!({"vlanTrunk": [{"minID": 9}]}))),
+        Bad("a trunk that ends too late", 7, "5000", |c| c.config(json!({"vlanTrunk": [{"minID": 9, "maxID": 5000}]}))),
+        Bad("a MAC that is none", 7, "zz:00", |c| c.config(json!({"runtimeConfig": {"mac": "zz:00"}}))),
+        Bad("a MAC of a group", 7, "01:00:5e:00:00:01", |c| c.config(json!({"args": {"cni": {"mac": "01:00:5e:00:00:01"}}}))),
+        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
+        Bad("addresses on an interface left down", 7, "disableContainerInterface", |c| c.config(json!({"disableContainerInterface": true}))),
+        Bad("a firewall that is none", 7, "ebpf", |c| c.config(json!({"ipMasq": true, "ipMasqBackend": "ebpf"}))),
+        Bad("a family that is none", 7, "ipx", |c| c.config(json!({"ipMasq": true, "ipMasqFamily": "ipx"}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
+fn address_plugins() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = bridge(&lab);
+    // The bridge stays after a failure on purpose: let it be there.
+    lab.host().sh("ip link add br0 address 02:00:00:00:00:01 type bridge; ip link set br0 up");
+    for (name, script) in [
+        ("garbage", "echo lorem ipsum"),
+        ("silent", "exit 0"),
+        ("mute", "exit 1"),
+        ("killed", "kill -9 $$"),
+        ("torn", r#"echo '{"cniVersion": "1.0.0", "ips": [{"addr'"#),
+        ("homeless", r#"echo '{"cniVersion": "1.0.0"}'"#),
+        ("liar", r#"echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.300/24"}]}'"#),
+        ("futurist", r#"echo '{"cniVersion": "9.9.9", "ips": []}'"#),
+        ("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "come back later"}'; exit 1"#),
+    ] {
+        lab.fake_plugin(name, script);
+    }
+    fs::create_dir("/run/lab/plugins/folder").unwrap();
+    fs::write("/run/lab/plugins/text", "no program").unwrap();
+    fn by(call: Call, ipam: &str) -> Call {
+        call.config(json!({"ipam": {"type": ipam}}))
+    }
+    #[rustfmt::skip]
+    let rows = [
+        Bad("nowhere to be found", 7, "nowhere", |c| by(c, "nowhere")),
+        Bad("nowhere, and where that is", 7, "/run/lab/plugins", |c| by(c, "nowhere")),
+        Bad("a path", 7, "../bin/sh", |c| by(c, "../bin/sh")),
+        Bad("an absolute path", 7, "/bin/sh", |c| by(c, "/bin/sh")),
+        Bad("a folder", 7, "folder", |c| by(c, "folder")),
+        Bad("a file that is no program", 7, "text", |c| by(c, "text")),
+        Bad("prints garbage", 6, "garbage", |c| by(c, "garbage")),
+        Bad("prints nothing", 6, "silent", |c| by(c, "silent")),
+        Bad("prints half a result", 6, "torn", |c| by(c, "torn")),
+        Bad("prints an impossible address", 6, "10.0.0.300", |c| by(c, "liar")),
+        Bad("prints a version of the future", 1, "9.9.9", |c| by(c, "futurist")),
+        Bad("gives no address", 6, "homeless", |c| by(c, "homeless")),
+        Bad("fails without a word", 6, "mute", |c| by(c, "mute")),
+        Bad("hangs up", 6, "killed", |c| by(c, "killed")),
+        Bad("refuses", 11, "come back later", |c| by(c, "refuser")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+fn host_local_call(lab: &Lab) -> Call {
+    lab.plugin("host-local").env("CNI_CONTAINERID", "a").env("CNI_NETNS", "/run/netns/of-nobody")
+}
+
+fn ranges(call: Call, ranges: Value) -> Call {
+    call.config(json!({"ipam": {"type": "host-local", "ranges": ranges}}))
+}
+
+fn range(call: Call, range: Value) -> Call {
+    ranges(call, json!([[range]]))
+}
+
+fn net(call: Call, key: &str, value: Value) -> Call {
+    range(call, json!({"subnet": "10.0.0.0/24", key: value}))
+}
+
+fn more(call: Call, key: &str, value: Value) -> Call {
+    let mut ipam = host_local(&[&["10.0.0.0/24"]]);
+    ipam[key] = value;
+    call.config(json!({"ipam": ipam}))
+}
+
+#[test]
+fn ranges_of_host_local() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = host_local_call(&lab);
+    #[rustfmt::skip]
+    let rows = [
+        Bad("no ipam", 7, "ipam", |c| c),
+        Bad("no ranges", 7, "ranges", |c| c.config(json!({"ipam": {"type": "host-local"}}))),
+        Bad("empty ranges", 7, "ranges", |c| ranges(c, json!([]))),
+        Bad("an empty range set", 7, "ranges", |c| ranges(c, json!([[]]))),
+        Bad("ranges that are a word", 6, "ranges", |c| ranges(c, json!("all"))),
+        Bad("a range without a subnet", 6, "subnet", |c| range(c, json!({"rangeStart": "10.0.0.9"}))),
+        Bad("a subnet that is none", 6, "ten", |c| range(c, json!({"subnet": "ten"}))),
+        Bad("a subnet without a length", 6, "10.0.0.0", |c| range(c, json!({"subnet": "10.0.0.0"}))),
+        Bad("a subnet with host bits", 7, "10.0.0.7/24", |c| range(c, json!({"subnet": "10.0.0.7/24"}))),
+        Bad("a subnet too small", 7, "10.0.0.0/31", |c| range(c, json!({"subnet": "10.0.0.0/31"}))),
+        Bad("a subnet of one address", 7, "fd00::1/128", |c| range(c, json!({"subnet": "fd00::1/128"}))),
+        Bad("a start outside", 7, "10.0.1.9", |c| net(c, "rangeStart", json!("10.0.1.9"))),
+        Bad("a start of another family", 7, "fd00::9", |c| net(c, "rangeStart", json!("fd00::9"))),
+        Bad("an end outside", 7, "10.0.1.9", |c| net(c, "rangeEnd", json!("10.0.1.9"))),
+        Bad("an end before the start", 7, "10.0.0.9", |c| range(c, json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.5"}))),
+        Bad("a gateway outside that a route needs", 7, "10.0.1.1", |c| c.config(json!({"ipam": {"type": "host-local",
+            "ranges": [[{"subnet": "10.0.0.0/24", "gateway": "10.0.1.1"}]], "routes": [{"dst": "0.0.0.0/0"}]}}))),
+        Bad("a gateway that is none", 6, "door", |c| net(c, "gateway", json!("door"))),
+        Bad("ranges of a set that overlap", 7, "10.0.0.0", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "10.0.0.0/25"}]]))),
+        Bad("range sets that overlap", 7, "10.0.0.0", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}], [{"subnet": "10.0.0.0/25"}]]))),
+        Bad("a set of two families", 7, "fd00::", |c| ranges(c, json!([[{"subnet": "10.0.0.0/24"}, {"subnet": "fd00::/64"}]]))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
+fn other_keys_and_addresses_of_host_local() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a route to nowhere", 6, "somewhere", |c| more(c, "routes", json!([{"dst": "somewhere"}]))),
+        Bad("an exclusion that is none", 6, "some", |c| more(c, "exclude", json!(["some"]))),
+        Bad("a resolvConf that is gone", 5, "/run/lab/gone.conf", |c| more(c, "resolvConf", json!("/run/lab/gone.conf"))),
+        Bad("an address asked for outside", 7, "10.9.9.9", |c| more(c, "x", json!(0)).args("IP=10.9.9.9")),
+        Bad("an address that is none", 6, "ten", |c| more(c, "x", json!(0)).config(json!({"runtimeConfig": {"ips": ["ten"]}}))),
+        Bad("the gateway asked for", 7, "10.0.0.1", |c| more(c, "x", json!(0)).args("IP=10.0.0.1")),
+        Bad("the broadcast address asked for", 7, "10.0.0.255", |c| more(c, "x", json!(0)).args("IP=10.0.0.255")),
+    ];
+    refuses(&lab, &host_local_call(&lab), "ADD", &rows);
+}
+
+#[test]
+fn stores_of_host_local() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    lab.host().sh("cd /run/lab; echo >file; mkdir frozen full brimful
+        mount -t tmpfs -o ro none frozen
+        mount -t tmpfs -o nr_inodes=1 none full
+        mount -t tmpfs -o size=4k none brimful; mkdir brimful/net; head -c 4096 /dev/zero >brimful/ballast");
+    let call = host_local_call(&lab);
+    let pool = json!({"ipam": host_local(&[&["10.0.0.0/30"]])});
+    call.clone().config(pool).env("CNI_CONTAINERID", "holder").add().ok_result();
+    fn kept_in(call: Call, dir: &str) -> Call {
+        let mut ipam = host_local(&[&["10.0.0.0/24"]]);
+        ipam["dataDir"] = json!(dir);
+        call.config(json!({"ipam": ipam}))
+    }
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a full pool", 999, "10.0.0.1-10.0.0.2", |c| c.config(json!({"ipam": host_local(&[&["10.0.0.0/30"]])}))),
+        Bad("an address that is taken", 999, "holder", |c| c.config(json!({"ipam": host_local(&[&["10.0.0.0/24"]])})).args("IP=10.0.0.2")),
+        Bad("a store that is a file", 5, "/run/lab/file", |c| kept_in(c, "/run/lab/file")),
+        Bad("a read-only store", 5, "/run/lab/frozen", |c| kept_in(c, "/run/lab/frozen")),
+        Bad("a store without an inode left", 5, "/run/lab/full", |c| kept_in(c, "/run/lab/full")),
+        Bad("a store without a byte left", 5, "/run/lab/brimful", |c| kept_in(c, "/run/lab/brimful")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+/// A call for an interface that is there, with a result that lists it.
+fn tuning(lab: &Lab) -> Call {
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add eth0 netns pod type veth peer name cable");
+    lab.plugin("tuning").on(&pod).config(json!({"prevResult": listing("eth0")}))
+}
+
+fn listing(ifname: &str) -> Value {
+    json!({"cniVersion": "1.0.0", "interfaces": [{"name": ifname, "sandbox": "/run/netns/pod"}]})
+}
+
+/// The configuration with members that a map cannot hold.
+fn twice(call: Call, members: &str) -> Call {
+    let document = String::from_utf8(call.input()).unwrap();
+    call.stdin(format!("{{{members}, {}", &document[1..]))
+}
+
+fn sysctl(call: Call, key: &str, value: &str) -> Call {
+    call.config(json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1", key: value}}))
+}
+
+#[test]
+fn sysctls_of_tuning() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a key of another part", 7, "kernel.hostname", |c| sysctl(c, "kernel.hostname", "x")),
+        Bad("a key of another part, and its value", 7, "conquered", |c| sysctl(c, "kernel.hostname", "conquered")),
+        Bad("a part that begins with net", 7, "nets.x", |c| sysctl(c, "nets.x", "1")),
+        Bad("a key that climbs", 7, "net/../kernel/hostname", |c| sysctl(c, "net/../kernel/hostname", "x")),
+        Bad("a key that climbs from an interface", 7, "conf/../../../kernel", |c| sysctl(c, "net/ipv4/conf/../../../kernel/hostname", "x")),
+        Bad("a key that climbs by dots", 7, "net....kernel", |c| sysctl(c, "net....kernel.hostname", "x")),
+        Bad("an absolute key", 7, "/net/core/somaxconn", |c| sysctl(c, "/net/core/somaxconn", "1")),
+        Bad("a whole path", 7, "/proc/sys/net", |c| sysctl(c, "/proc/sys/net/core/somaxconn", "1")),
+        Bad("an empty key", 7, "\"\"", |c| sysctl(c, "", "1")),
+        Bad("net alone", 7, "\"net\"", |c| sysctl(c, "net", "1")),
+        Bad("a key with a slash at its end", 7, "somaxconn/", |c| sysctl(c, "net/core/somaxconn/", "1")),
+        Bad("a key with a space", 7, "some conn", |c| sysctl(c, "net.core.some conn", "1")),
+        Bad("a key with a line end", 7, "somaxconn\\n", |c| sysctl(c, "net.core.somaxconn\n", "1")),
+        Bad("a key with a NUL", 7, "\\0", |c| sysctl(c, "net.core.\0", "1")),
+        Bad("a value with a line end", 7, "1\\n2", |c| sysctl(c, "net.core.somaxconn", "1\n2")),
+        Bad("a value with a NUL", 7, "1\\0", |c| sysctl(c, "net.core.somaxconn", "1\0")),
+        Bad("a value that the kernel does not take", 7, "plenty", |c| sysctl(c, "net.core.somaxconn", "plenty")),
+        Bad("a value out of the kernel's range", 7, "65536", |c| sysctl(c, "net.ipv4.ip_default_ttl", "65536")),
+        Bad("a value that is a number", 6, "sysctl.net.core.somaxconn", |c| c.config(json!({"sysctl": {"net.core.somaxconn": 1}}))),
+        Bad("a list", 6, "sysctl", |c| c.config(json!({"sysctl": ["net.core.somaxconn=1"]}))),
+        Bad("a key that is given twice", 7, "sysctl: \"net.core.somaxconn\" is given twice", |c| twice(c, r#""sysctl": {"net.core.somaxconn": "1", "net.core.somaxconn": "1"}"#)),
+        Bad("a key of the call that is given twice", 7, "args.cni.sysctl: \"net.core.somaxconn\"", |c| twice(c, r#""args": {"CNI": {"sysctl": {"net.core.somaxconn": "1", "net.core.somaxconn": "2"}}}"#)),
+        Bad("two spellings with one value", 7, "net/core/somaxconn", |c| c.config(json!({"sysctl": {"net.core.somaxconn": "1", "net/core/somaxconn": "1"}}))),
+        Bad("IFNAME and the interface's name", 7, "conf.eth0.arp_filter", |c| c.config(json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.ipv4.conf.eth0.arp_filter": "0"}}))),
+        Bad("two spellings with two values", 7, "net/core/somaxconn", |c| c.config(json!({"sysctl": {"net.core.somaxconn": "1", "net/core/somaxconn": "2"}}))),
+        Bad("a sysctl that there is not", 2, "net.core.nonesuch", |c| sysctl(c, "net.core.nonesuch", "1")),
+        Bad("an interface that there is not", 2, "conf/eth7/forwarding", |c| sysctl(c, "net.ipv4.conf.eth7.forwarding", "1")),
+        Bad("a congestion control that there is not", 2, "hurry", |c| sysctl(c, "net.ipv4.tcp_congestion_control", "hurry")),
+        Bad("a folder", 5, "ipv4/conf", |c| sysctl(c, "net.ipv4.conf", "1")),
+        Bad("one that can only be read", 5, "tcp_available_congestion_control", |c| sysctl(c, "net.ipv4.tcp_available_congestion_control", "x")),
+        Bad("a key of the call that climbs", 7, "args.cni.sysctl", |c| c.config(json!({"args": {"cni": {"sysctl": {"../x": "1"}}}}))),
+    ];
+    refuses(&lab, &tuning(&lab), "ADD", &rows);
+}
+
+#[test]
+fn attributes_of_tuning() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call =
+        tuning(&lab).config(json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1"}, "allmulti": true}));
+    lab.host().sh("cd /run/lab; echo >file; mkdir frozen; mount -t tmpfs -o ro none frozen");
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a MAC that is none", 7, "zz:00", |c| c.config(json!({"mac": "zz:00"}))),
+        Bad("a MAC too long", 7, "02:00:00:00:00:00:00:01", |c| c.config(json!({"mac": "02:00:00:00:00:00:00:01"}))),
+        Bad("a group's MAC", 7, "01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
+        Bad("a broadcast MAC of the runtime", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "ff:ff:ff:ff:ff:ff"}}))),
+        Bad("a MAC of zeros in the arguments", 7, "args.cni.mac", |c| c.config(json!({"args": {"cni": {"mac": "00:00:00:00:00:00"}}}))),
+        Bad("a MAC argument that is none", 7, "CNI_ARGS: MAC", |c| c.args("MAC=mine")),
+        Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red;MAC=02:00:00:00:00:01")),
+        Bad("a MAC that is a number", 6, "mac", |c| c.config(json!({"mac": 2}))),
+        Bad("an MTU below nothing", 6, "mtu", |c| c.config(json!({"mtu": -1}))),
+        Bad("an MTU that is a word", 6, "args.cni.mtu", |c| c.config(json!({"args": {"cni": {"mtu": "large"}}}))),
+        Bad("an MTU too small for the interface", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU too large for the interface", 7, "mtu 70000", |c| c.config(json!({"mtu": 70000}))),
+        Bad("an MTU too large for the kernel", 7, "mtu 4294967295", |c| c.config(json!({"mtu": 4_294_967_295_u32}))),
+        Bad("a queue length below nothing", 6, "txQLen", |c| c.config(json!({"txQLen": -1}))),
+        Bad("a queue length too large", 6, "txQLen", |c| c.config(json!({"txQLen": 4_294_967_296_u64}))),
+        Bad("a flag that is a word", 6, "promisc", |c| c.config(json!({"promisc": "yes"}))),
+        Bad("a flag that is a number", 6, "allmulti", |c| c.config(json!({"allmulti": 1}))),
+        Bad("a directory that is a number", 6, "dataDir", |c| c.config(json!({"dataDir": 1}))),
+        Bad("a directory that is relative", 7, "../tuning", |c| c.config(json!({"dataDir": "../tuning"}))),
+        Bad("a directory that is a file", 5, "/run/lab/file", |c| c.config(json!({"dataDir": "/run/lab/file"}))),
+        Bad("a directory that is read-only", 5, "/run/lab/frozen", |c| c.config(json!({"dataDir": "/run/lab/frozen"}))),
+        Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
+        Bad("a result of another version", 6, "prevResult", |c| c.version("0.2.0").config(json!({"prevResult": {"ip4": {"ip": "ten"}}}))),
+        Bad("an interface that there is not", 999, "eth1", |c| c.ifname("eth1").config(json!({"prevResult": listing("eth1"), "sysctl": null}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
+fn lists_of_allowed_sysctls() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = sysctl(tuning(&lab), "net.core.somaxconn", "100").config(json!({"mtu": 1400}));
+    fs::create_dir_all("/etc/cni/tuning").unwrap();
+    #[rustfmt::skip]
+    let lists = [
+        ("^net\\.core\\.", 7, "net.ipv4.conf.IFNAME.arp_notify"),
+        ("[", 7, "\"[\""),
+        ("", 7, "allowlist.conf"),
+    ];
+    for (list, code, culprit) in lists {
+        let before = lab.snapshot();
+        fs::write("/etc/cni/tuning/allowlist.conf", list).unwrap();
+        call.add().refused(code, culprit);
+        lab.snapshot().assert_same(&before);
+    }
+}

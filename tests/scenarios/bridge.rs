@@ -1,0 +1,805 @@
+//! bridge with host-local: what it makes, and what it leaves.
+
+use std::{fs, thread};
+
+use lab::{Lab, Netns, beyond_reference, needs, tcp_says, udp_says};
+use serde_json::{Value, json};
+
+use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases};
+
+/// One family, nothing but addresses.
+fn plain() -> Value {
+    json!({"bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])})
+}
+
+fn flag(netns: &Netns, link: &str, name: &str) -> bool {
+    netns.link(link).unwrap()["flags"].as_array().unwrap().contains(&json!(name))
+}
+
+/// A setting of a bridge's port, as `ip -d -j` calls it.
+fn port(lab: &Lab, name: &str, key: &str) -> Value {
+    lab.host().link(name).unwrap()["linkinfo"]["info_slave_data"][key].clone()
+}
+
+#[test]
+fn two_containers_reach_each_other_and_the_host_in_both_families() {
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack());
+    call.clone().on(&a).add().ok_result();
+    call.on(&b).add().ok_result();
+
+    assert_eq!(a.addresses("eth0"), ["10.1.2.2/24", "fd00:1:2::2/64"]);
+    assert_eq!(b.addresses("eth0"), ["10.1.2.3/24", "fd00:1:2::3/64"]);
+    for address in ["10.1.2.3", "fd00:1:2::3", "10.1.2.1", "fd00:1:2::1"] {
+        assert!(a.reaches(address), "{address}");
+    }
+    let _servers = [b.serve_tcp("b", "[::]:80"), b.serve_udp("b", "0.0.0.0:53")];
+    assert_eq!(tcp_says(&a, "[fd00:1:2::3]:80").as_deref(), Some("b fd00:1:2::2"));
+    assert_eq!(udp_says(&a, "10.1.2.3:53").as_deref(), Some("b 10.1.2.2"));
+}
+
+#[test]
+fn nothing_but_the_bridge_is_left_after_del() {
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack());
+    call.clone().on(&a).add().ok_result();
+    let before = lab.snapshot();
+    call.clone().on(&b).add().ok_result();
+    call.on(&b).del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn the_result_names_bridge_host_end_and_container_end_as_the_kernel_has_them() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    let interfaces = result["interfaces"].as_array().unwrap();
+    assert_eq!(interfaces[0]["name"], "br0");
+    assert_eq!(container_interface(&result)["name"], "eth0");
+    assert_eq!(container_interface(&result)["sandbox"], json!(pod.path()));
+    let place = interfaces.iter().position(|one| one == container_interface(&result)).unwrap();
+    for ip in result["ips"].as_array().unwrap() {
+        assert_eq!(ip["interface"], json!(place), "the address is the container's");
+    }
+    for interface in interfaces {
+        let inside = interface["sandbox"].as_str().is_some_and(|path| !path.is_empty());
+        let netns = if inside { &pod } else { lab.host() };
+        let link = netns.link(interface["name"].as_str().unwrap()).unwrap();
+        assert_eq!(interface["mac"], link["address"]);
+    }
+    assert_eq!(lab.host().link(host_end(&result)).unwrap()["master"], "br0");
+}
+
+#[test]
+fn the_result_tells_the_mtu_of_each_interface() {
+    // https://github.com/containernetworking/plugins/issues/1015
+    beyond_reference!("result-mtu");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").version("1.1.0").config(plain()).config(json!({"mtu": 1400}));
+    let result = call.on(&pod).add().ok_result();
+    let mtus: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["mtu"]).collect();
+    assert_eq!(mtus, [1400, 1400, 1400]);
+}
+
+#[test]
+fn the_bridge_is_a_gateway_when_asked_and_the_default_one_when_asked_for_that() {
+    let lab = Lab::new();
+    let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(plain());
+
+    call.clone().on(&a).add().ok_result();
+    assert!(lab.host().addresses("br0").is_empty());
+    assert_eq!(a.routes(), ["10.1.2.0/24 dev eth0"]);
+
+    let result = call.clone().config(json!({"isGateway": true})).on(&b).add().ok_result();
+    assert_eq!(lab.host().addresses("br0"), ["10.1.2.1/24"]);
+    assert_eq!(result["ips"][0]["gateway"], "10.1.2.1");
+    assert_eq!(b.routes(), ["10.1.2.0/24 dev eth0"]);
+    assert_eq!(lab.host().sysctl("ipv4/ip_forward"), "1");
+
+    call.config(json!({"isDefaultGateway": true})).on(&c).add().ok_result();
+    assert_eq!(c.routes(), ["10.1.2.0/24 dev eth0", "default via 10.1.2.1 dev eth0"]);
+}
+
+#[test]
+fn a_new_bridge_does_not_test_its_link_local_address_before_it_asks_for_neighbours() {
+    beyond_reference!("bridge-dad");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    assert_eq!(lab.host().sysctl("ipv6/conf/br0/accept_dad"), "0");
+}
+
+#[test]
+fn a_container_reaches_another_machine_through_the_host() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let far = lab.machine("far");
+    lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    let _server = far.serve_tcp("far", "[::]:80");
+    assert_eq!(tcp_says(&pod, "198.51.100.2:80").as_deref(), Some("far ::ffff:10.1.2.2"));
+    assert_eq!(tcp_says(&pod, "[2001:db8:51::2]:80").as_deref(), Some("far fd00:1:2::2"));
+}
+
+#[test]
+fn routes_of_the_address_plugin_are_set_in_the_container() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut conf = dual_stack();
+    conf["ipam"]["routes"] = json!([{"dst": "192.0.2.0/24"}, {"dst": "2001:db8::/32", "gw": "fd00:1:2::9"}]);
+    lab.plugin("bridge").config(conf).on(&pod).add().ok_result();
+    let routes = pod.routes();
+    assert!(routes.contains(&"192.0.2.0/24 via 10.1.2.1 dev eth0".to_owned()), "{routes:?}");
+    assert!(routes.contains(&"2001:db8::/32 via fd00:1:2::9 dev eth0".to_owned()), "{routes:?}");
+}
+
+#[test]
+fn mtu_advmss_priority_table_and_scope_of_a_route_are_applied() {
+    beyond_reference!("route-attributes");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut conf = plain();
+    conf["ipam"]["routes"] = json!([
+        {"dst": "192.0.2.0/24", "gw": "10.1.2.1", "mtu": 1300, "advmss": 1200, "priority": 77},
+        {"dst": "203.0.113.0/24", "table": 100, "scope": 253},
+    ]);
+    lab.plugin("bridge").version("1.1.0").config(conf).on(&pod).add().ok_result();
+    let line = pod.exec(&["ip", "route", "show", "192.0.2.0/24"]);
+    assert_eq!(line.trim(), "192.0.2.0/24 via 10.1.2.1 dev eth0 metric 77 mtu 1300 advmss 1200");
+    let line = pod.exec(&["ip", "route", "show", "table", "100"]);
+    assert_eq!(line.trim(), "203.0.113.0/24 dev eth0 scope link");
+}
+
+#[test]
+fn another_address_of_the_bridge_gives_way_only_by_force() {
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "isGateway": true}));
+    call.clone().config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])})).on(&a).add().ok_result();
+
+    let other = call.config(json!({"name": "other", "ipam": host_local(&[&["10.9.0.0/24"]])})).on(&b);
+    other.add().refused(7, "10.1.2.1");
+    other.clone().del().ok();
+    other.config(json!({"forceAddress": true})).add().ok_result();
+    assert_eq!(lab.host().addresses("br0"), ["10.9.0.1/24"]);
+}
+
+#[test]
+fn ipv6_subnets_side_by_side_share_a_bridge() {
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "isGateway": true}));
+    call.clone().config(json!({"ipam": host_local(&[&["fd00:1::/64"]])})).on(&a).add().ok_result();
+    call.config(json!({"name": "other", "ipam": host_local(&[&["fd00:2::/64"]])})).on(&b).add().ok_result();
+    let mut addresses = lab.host().addresses("br0");
+    addresses.sort();
+    assert_eq!(addresses, ["fd00:1::1/64", "fd00:2::1/64"]);
+}
+
+#[test]
+fn the_mtu_is_set_on_bridge_and_both_ends() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = lab.plugin("bridge").config(plain()).config(json!({"mtu": 1380})).on(&pod).add().ok_result();
+    for (netns, link) in [(&pod.netns, "eth0"), (lab.host(), host_end(&result)), (lab.host(), "br0")] {
+        assert_eq!(netns.link(link).unwrap()["mtu"], 1380, "{link}");
+    }
+}
+
+#[test]
+fn a_port_is_a_hairpin_when_asked() {
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(plain());
+    let plain = call.clone().on(&a).add().ok_result();
+    let hairpin = call.config(json!({"hairpinMode": true})).on(&b).add().ok_result();
+    assert_eq!(port(&lab, host_end(&plain), "hairpin"), false);
+    assert_eq!(port(&lab, host_end(&hairpin), "hairpin"), true);
+}
+
+#[test]
+fn the_bridge_is_promiscuous_when_asked() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.plugin("bridge").config(plain()).config(json!({"promiscMode": true})).on(&pod).add().ok_result();
+    assert!(flag(lab.host(), "br0", "PROMISC"));
+}
+
+#[test]
+fn isolated_ports_reach_the_gateway_but_not_each_other() {
+    beyond_reference!("newer-keys");
+    let lab = Lab::new();
+    let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack());
+    call.clone().on(&c).add().ok_result();
+    let call = call.config(json!({"portIsolation": true}));
+    call.clone().on(&a).add().ok_result();
+    call.on(&b).add().ok_result();
+    for (open, shut) in
+        [("10.1.2.1", "10.1.2.4"), ("fd00:1:2::1", "fd00:1:2::4"), ("10.1.2.2", "fd00:1:2::4")]
+    {
+        assert!(a.reaches(open), "{open}");
+        assert!(a.is_cut_off_from(shut), "{shut}");
+    }
+}
+
+#[test]
+fn the_container_s_end_is_left_down_when_asked() {
+    beyond_reference!("newer-keys");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call =
+        lab.plugin("bridge").config(json!({"bridge": "br0", "disableContainerInterface": true})).on(&pod);
+    let result = call.add().ok_result();
+    assert!(!flag(&pod, "eth0", "UP"));
+    assert!(flag(lab.host(), host_end(&result), "UP"));
+    call.check(&result).ok();
+}
+
+#[test]
+fn addresses_are_tested_for_duplicates_only_when_asked() {
+    // https://github.com/containernetworking/plugins/issues/680
+    beyond_reference!("newer-keys");
+    let lab = Lab::new();
+    let [squatter, a, b] = ["squatter", "a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack());
+    call.clone().on(&squatter).add().ok_result();
+    squatter.sh("ip addr add fd00:1:2::3/64 dev eth0 nodad; ip addr add fd00:1:2::4/64 dev eth0 nodad");
+    call.clone().on(&a).add().ok_result();
+    assert_eq!(a.addresses("eth0")[1], "fd00:1:2::3/64");
+    assert!(a.ip("-6 addr show dev eth0 scope global tentative").is_empty(), "no test, and no wait for one");
+    call.config(json!({"enabledad": true})).on(&b).add().refused(999, "fd00:1:2::4");
+}
+
+#[test]
+fn a_mac_may_be_asked_for_in_three_ways_and_the_last_wins() {
+    let lab = Lab::new();
+    let mac = |id: &str, args: &str, keys: Value| {
+        let pod = lab.container(id);
+        let call = lab.plugin("bridge").config(plain()).args(args).config(keys).on(&pod);
+        let result = call.add().ok_result();
+        let mac = pod.link("eth0").unwrap()["address"].as_str().unwrap().to_owned();
+        assert_eq!(container_interface(&result)["mac"], mac.as_str());
+        mac
+    };
+    let args = "MAC=02:00:00:00:00:01;IgnoreUnknown=true";
+    let cni = json!({"args": {"cni": {"mac": "02:00:00:00:00:02"}}});
+    let mut both = cni.clone();
+    both["runtimeConfig"] = json!({"mac": "02:00:00:00:00:03"});
+    assert_eq!(mac("a", args, json!({})), "02:00:00:00:00:01");
+    assert_eq!(mac("b", args, cni), "02:00:00:00:00:02");
+    assert_eq!(mac("c", args, both), "02:00:00:00:00:03");
+}
+
+#[test]
+fn without_ipam_it_is_a_cable_and_no_more() {
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0"}));
+    let result = call.clone().on(&a).add().ok_result();
+    call.on(&b).add().ok_result();
+    assert!(ips(&result).is_empty());
+    for (pod, address) in [(&a, "10.0.0.1/24"), (&b, "10.0.0.2/24")] {
+        assert!(pod.addresses("eth0").is_empty());
+        pod.exec(&["ip", "addr", "add", address, "dev", "eth0"]);
+    }
+    assert!(a.reaches("10.0.0.2"));
+}
+
+#[test]
+fn check_works_without_ipam() {
+    beyond_reference!("check-without-ipam");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0"})).on(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    pod.exec(&["ip", "link", "del", "eth0"]);
+    call.check(&result).refused(999, "eth0");
+}
+
+#[test]
+fn check_misses_what_someone_took_away() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+
+    pod.sh("ip route del default via 10.1.2.1");
+    call.check(&result).refused(999, "0.0.0.0/0");
+    pod.sh("ip route add default via 10.1.2.1");
+    call.check(&result).ok();
+
+    pod.sh("ip addr del 10.1.2.2/24 dev eth0");
+    call.check(&result).refused(999, "10.1.2.2");
+    pod.sh("ip addr add 10.1.2.2/24 dev eth0; ip route add default via 10.1.2.1");
+    call.check(&result).ok();
+
+    lab.host().exec(&["ip", "link", "set", host_end(&result), "nomaster"]);
+    call.check(&result).refused(999, host_end(&result));
+}
+
+#[test]
+fn a_bridge_that_is_there_is_used_as_it_is() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add br0 address 02:00:00:00:00:99 type bridge; ip addr add 10.1.2.1/24 dev br0");
+    let call = lab.plugin("bridge").config(plain()).config(json!({"isGateway": true})).on(&pod);
+    let result = call.add().ok_result();
+    assert_eq!(lab.host().addresses("br0"), ["10.1.2.1/24"]);
+    assert_eq!(result["interfaces"][0]["mac"], "02:00:00:00:00:99");
+    assert!(pod.reaches("10.1.2.1"));
+    call.del().ok();
+    assert!(lab.host().link("br0").is_some());
+}
+
+#[test]
+fn the_bridge_keeps_its_mac_whoever_comes_and_goes() {
+    // https://github.com/containernetworking/cni/issues/285
+    // https://github.com/containernetworking/plugins/issues/620
+    beyond_reference!("bridge-mac");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(plain());
+    let mac = || lab.host().link("br0").unwrap()["address"].clone();
+    let result = call.clone().on(&a).add().ok_result();
+    let first = mac();
+    assert_ne!(first, "00:00:00:00:00:00");
+    assert_eq!(result["interfaces"][0]["mac"], first, "the result tells the one that stays");
+    call.clone().config(json!({"runtimeConfig": {"mac": "02:00:00:00:00:01"}})).on(&b).add().ok_result();
+    assert_eq!(mac(), first);
+    call.clone().on(&a).del().ok();
+    call.on(&b).del().ok();
+    assert_eq!(mac(), first);
+}
+
+/// Whether it has one is written in /sys only, which is another namespace's where a user namespace has the host's, as in
+/// rootless Podman.
+#[test]
+fn a_bridge_that_was_there_keeps_the_mac_that_it_has_also_where_sys_does_not_tell() {
+    beyond_reference!("bridge-mac");
+    let elsewhere = "ip netns add elsewhere
+        ip -n elsewhere link add br0 address 02:00:00:00:00:99 type bridge
+        nsenter --net=/run/netns/elsewhere mount -t sysfs sysfs /sys";
+    let ports = "ip link add p0 address 02:00:00:00:00:01 type veth peer name p1; ip link set p0 master br0";
+    for sys in ["true", elsewhere, "mount -t tmpfs none /sys"] {
+        for before in ["true", ports] {
+            let lab = Lab::new();
+            let [a, b] = ["a", "b"].map(|id| lab.container(id));
+            lab.host().sh(&format!("ip link add br0 type bridge; {before}\n{sys}"));
+            let call = lab.plugin("bridge").config(plain());
+            let first = call.clone().on(&a).add().ok_result()["interfaces"][0]["mac"].clone();
+            let mac = || lab.host().link("br0").unwrap()["address"].clone();
+            assert_eq!(mac(), first, "{sys}; {before}");
+            lab.host().sh("ip link delete p0 2>/dev/null || true");
+            lab.host().sh("ip neigh add 10.1.2.200 lladdr 02:00:00:00:00:02 dev br0 nud permanent");
+            call.clone().on(&b).add().ok_result();
+            call.clone().on(&a).del().ok();
+            call.on(&b).del().ok();
+            assert_eq!(mac(), first, "{sys}; {before}");
+            // To set an address, the same even, makes the kernel forget all neighbours.
+            assert!(lab.host().sh("ip neigh").contains("10.1.2.200"), "{sys}; {before}");
+        }
+    }
+}
+
+#[test]
+fn del_may_be_repeated_and_needs_neither_the_namespace_nor_a_result() {
+    let lab = Lab::new();
+    let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack());
+    for pod in [&a, &b, &c] {
+        call.clone().on(pod).add().ok_result();
+    }
+    let [del_a, del_b, del_c] = [&a, &b, &c].map(|pod| call.clone().on(pod));
+    del_a.del().ok();
+    del_a.del().ok();
+    // Gone before DEL, as containerd has it for its second DEL; and not told at all, as after `ctr run --rm`.
+    b.vanish();
+    del_b.del().ok();
+    c.vanish();
+    del_c.env("CNI_NETNS", "").del().ok();
+    lab.host().wait_until("the veths are gone with their namespaces", |host| host.link_names() == ["br0"]);
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn a_config_that_add_would_refuse_can_be_deleted() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(plain()).on(&pod);
+    call.add().ok_result();
+    let broken = call.config(json!({"vlan": 5000, "mtu": 9, "hairpinMode": true, "promiscMode": true}));
+    broken.add().refused(7, "hairpinMode");
+    broken.del().ok();
+    assert!(pod.link("eth0").is_none());
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn an_address_plugin_that_fails_leaves_no_veth() {
+    // https://github.com/containernetworking/plugins/issues/29
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    lab.plugin("bridge").config(plain()).on(&a).add().ok_result();
+    lab.fake_plugin(
+        "refuses",
+        r#"echo '{"cniVersion":"1.0.0","code":120,"msg":"not today","details":"ask tomorrow"}'; exit 1"#,
+    );
+    let before = lab.snapshot();
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": {"type": "refuses"}})).on(&b);
+    let error = call.add().refused(120, "not today");
+    assert!(error.details.contains("ask tomorrow"), "{error:?}");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_gateway_address_that_cannot_be_set_leaves_nothing() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add br0 address 02:00:00:00:00:99 type bridge; ip link set br0 up; ip addr add 10.9.0.1/24 dev br0");
+    let before = lab.snapshot();
+    lab.plugin("bridge").config(dual_stack()).on(&pod).add().refused(7, "10.9.0.1");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn gc_releases_the_leases_of_containers_that_are_no_more() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack());
+    for pod in [&a, &b] {
+        call.clone().on(pod).add().ok_result();
+    }
+    let before = lab.snapshot();
+    call.gc(&[("a", "eth0"), ("b", "eth0")]).ok();
+    lab.snapshot().assert_same(&before);
+    b.vanish();
+    call.gc(&[("a", "eth0")]).ok();
+    let gone = lab.snapshot().since(&before);
+    assert!(gone.contains("- /var/lib/cni/networks/net/10.1.2.3"), "{gone}");
+    assert!(gone.contains("- /var/lib/cni/networks/net/fd00:1:2::3"), "{gone}");
+    assert!(!gone.contains("10.1.2.2"), "{gone}");
+    assert!(a.reaches("10.1.2.1"));
+}
+
+#[test]
+fn status_asks_the_address_plugin_too() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let strict =
+        json!({"type": "host-local", "statusFailsWhenFull": true, "ranges": [[{"subnet": "10.1.2.0/30"}]]});
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": strict}));
+    let before = lab.snapshot();
+    call.status().ok();
+    lab.snapshot().assert_same(&before);
+    call.clone().on(&pod).add().ok_result();
+    call.status().refused(50, "10.1.2.1-10.1.2.2");
+}
+
+#[test]
+fn dns_settings_of_the_network_are_in_the_result() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let dns = json!({"nameservers": ["192.0.2.53"], "search": ["test"]});
+    let result = lab.plugin("bridge").config(plain()).config(json!({"dns": dns})).on(&pod).add().ok_result();
+    assert_eq!(result["dns"], dns);
+}
+
+#[test]
+fn the_oldest_version_s_result_has_one_address_of_each_family() {
+    let lab = Lab::new();
+    for version in ["0.1.0", "0.2.0"] {
+        let pod = lab.container(version);
+        let call = lab.plugin("bridge").config(dual_stack()).version(version).on(&pod);
+        let result = call.add().ok_result();
+        assert_eq!(result["cniVersion"], version);
+        assert_eq!(json!(pod.addresses("eth0")), json!([result["ip4"]["ip"], result["ip6"]["ip"]]));
+        assert_eq!(result["ip4"]["gateway"], "10.1.2.1");
+        call.del().ok();
+    }
+}
+
+#[test]
+fn every_later_version_gets_its_own_words() {
+    let lab = Lab::new();
+    for version in ["0.3.0", "0.3.1", "0.4.0", "1.0.0"] {
+        let pod = lab.container(version);
+        let call = lab.plugin("bridge").config(dual_stack()).version(version).on(&pod);
+        let result = call.add().ok_result();
+        assert_eq!(result["cniVersion"], version);
+        assert_eq!(json!(pod.addresses("eth0")), json!(ips(&result)));
+        let family = if version == "1.0.0" { Value::Null } else { json!("6") };
+        assert_eq!(result["ips"][1]["version"], family);
+        call.del().ok();
+    }
+}
+
+#[test]
+fn twenty_containers_at_once_find_one_bridge_with_one_address() {
+    let lab = Lab::new();
+    let pods: Vec<_> = (0..20).map(|i| lab.container(&format!("pod{i}"))).collect();
+    let call = lab.plugin("bridge").config(dual_stack());
+    thread::scope(|scope| {
+        let runs: Vec<_> =
+            pods.iter().map(|pod| scope.spawn(|| call.clone().on(pod).add().ok_result())).collect();
+        runs.into_iter().for_each(|run| drop(run.join().unwrap()));
+    });
+    assert_eq!(lab.host().ip("link show master br0").len(), 20);
+    assert_eq!(lab.host().addresses("br0"), ["10.1.2.1/24", "fd00:1:2::1/64"]);
+    for pod in &pods {
+        assert!(pod.reaches("10.1.2.1"), "{}", pod.id);
+        assert!(pod.reaches("fd00:1:2::1"), "{}", pod.id);
+    }
+    thread::scope(|scope| pods.iter().for_each(|pod| drop(scope.spawn(|| call.clone().on(pod).del().ok()))));
+    assert!(lab.host().ip("link show master br0").is_empty());
+}
+
+#[test]
+fn a_new_container_with_an_old_address_is_reached_at_once() {
+    beyond_reference!("announce");
+    let lab = Lab::new();
+    let [old, new] = ["old", "new"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack());
+    let call = call.config(json!({"runtimeConfig": {"ips": ["10.1.2.50", "fd00:1:2::50"]}}));
+    let mac_of_old = container_interface(&call.clone().on(&old).add().ok_result())["mac"].clone();
+    let knows_the_old = |host: &Netns, address: &str| {
+        host.ip(&format!("neigh show {address}")).iter().any(|known| known["lladdr"] == mac_of_old)
+    };
+    for address in ["10.1.2.50", "fd00:1:2::50"] {
+        assert!(lab.host().reaches(address) && knows_the_old(lab.host(), address), "{address}");
+    }
+    call.clone().on(&old).del().ok();
+    call.on(&new).add().ok_result();
+    for address in ["10.1.2.50", "fd00:1:2::50"] {
+        // Nobody asks for it meanwhile: the kernel forgets nothing by itself.
+        lab.host().wait_until("the old neighbour is forgotten", |host| !knows_the_old(host, address));
+        assert!(lab.host().reaches(address), "{address}");
+    }
+}
+
+#[test]
+fn in_a_chain_it_takes_the_tap_before_it_as_its_port() {
+    needs!(Tap);
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("vm");
+    lab.host().sh("ip tuntap add dev tap0 mode tap");
+    let tap = lab.host().link("tap0").unwrap();
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "tap0", "mac": tap["address"]}]});
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "prevResult": prev})).on(&pod);
+    call.add().ok_result();
+    assert_eq!(lab.host().link("tap0").unwrap()["master"], "br0");
+    assert!(pod.link_names().is_empty(), "it makes no veth of its own");
+    call.del().ok();
+    assert!(lab.host().link("tap0").is_none_or(|tap| tap["master"].is_null()));
+}
+
+#[test]
+fn the_hosts_own_uplink_becomes_no_port_unless_a_key_allows_it() {
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    lab.host().sh("ip route add default via 198.51.100.2");
+    let before = lab.snapshot();
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0"})).on(&pod);
+    let behind = |name| call.clone().config(json!({"prevResult": {"interfaces": [{"name": name}]}}));
+    for (name, why) in [("uplink", "interface uplink has a default route"), ("lo", "lo is a physical device")]
+    {
+        let refused = behind(name).add().refused(7, why);
+        assert!(refused.details.contains("allowUplinkPort"), "{refused:?}");
+        lab.snapshot().assert_same(&before);
+    }
+    assert!(far.reaches("198.51.100.1"));
+    behind("uplink").config(json!({"allowUplinkPort": true})).add().ok_result();
+    assert_eq!(lab.host().link("uplink").unwrap()["master"], "br0");
+}
+
+#[test]
+fn del_takes_no_uplink_off_the_bridge_that_an_administrator_put_there() {
+    needs!(Tap);
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add br0 type bridge; ip link set br0 up; ip tuntap add dev tap0 mode tap
+         ip link set tap0 up; ip route add default dev tap0; ip link set tap0 master br0");
+    let prev = json!({"interfaces": [{"name": "tap0"}]});
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "prevResult": prev})).on(&pod);
+    let master = || lab.host().link("tap0").unwrap()["master"].clone();
+    call.del().ok();
+    assert_eq!(master(), "br0");
+    call.config(json!({"allowUplinkPort": true})).del().ok();
+    assert_eq!(master(), Value::Null);
+}
+
+#[test]
+fn behind_a_port_that_it_takes_the_containers_interface_gets_the_addresses_and_is_listed() {
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add host0 type veth peer name eth0 netns pod");
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "host0"}]});
+    let call =
+        lab.plugin("bridge").config(plain()).config(json!({"isGateway": true, "prevResult": prev})).on(&pod);
+    let result = call.add().ok_result();
+    let place = result["ips"][0]["interface"].as_u64().unwrap();
+    let listed = &result["interfaces"][usize::try_from(place).unwrap()];
+    assert_eq!((&listed["name"], &listed["sandbox"]), (&json!("eth0"), &json!(pod.path())), "{result}");
+    assert!(lab.host().reaches("10.1.2.2"));
+    call.check(&result).ok();
+    call.del().ok();
+}
+
+#[test]
+fn containers_of_different_vlans_are_apart_and_those_of_one_are_together() {
+    needs!(BridgeVlanFiltering);
+    let lab = Lab::new();
+    let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
+    let attach = |pod, vlan| {
+        let call = lab.plugin("bridge").config(plain()).config(json!({"vlan": vlan}));
+        call.on(pod).add().ok_result()
+    };
+    let result = attach(&a, 10);
+    attach(&b, 10);
+    attach(&c, 20);
+    assert!(lab.host().vlans(host_end(&result)).contains(&"10 pvid untagged".to_owned()));
+    assert!(a.reaches("10.1.2.3"));
+    assert!(a.is_cut_off_from("10.1.2.4"));
+}
+
+#[test]
+fn no_default_vlan_leaks_into_a_port_with_a_vlan_of_its_own() {
+    // https://github.com/containernetworking/plugins/issues/667
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("newer-keys");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(plain()).config(json!({"vlan": 10, "preserveDefaultVlan": false}));
+    let result = call.clone().on(&a).add().ok_result();
+    assert_eq!(lab.host().vlans(host_end(&result)), ["10 pvid untagged"]);
+    let result = call.config(json!({"preserveDefaultVlan": true})).on(&b).add().ok_result();
+    assert_eq!(lab.host().vlans(host_end(&result)), ["1 untagged", "10 pvid untagged"]);
+}
+
+#[test]
+fn a_trunk_passes_the_vlans_it_names_with_their_tag() {
+    needs!(BridgeVlanFiltering, Vlan);
+    beyond_reference!("newer-keys");
+    let lab = Lab::new();
+    let [trunk, pod] = ["trunk", "pod"].map(|id| lab.container(id));
+    let vlans = json!([{"id": 7}, {"minID": 20, "maxID": 21}]);
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "vlan": 5, "vlanTrunk": vlans}));
+    let result = call.on(&trunk).add().ok_result();
+    assert_eq!(
+        lab.host().vlans(host_end(&result)).join(", ").replace("20, 21", "20-21"),
+        "5 pvid untagged, 7, 20-21"
+    );
+
+    lab.plugin("bridge").config(plain()).config(json!({"vlan": 20})).on(&pod).add().ok_result();
+    trunk.sh("ip link add link eth0 name eth0.20 type vlan id 20; ip link set eth0.20 up; ip addr add 10.1.2.99/24 dev eth0.20");
+    assert!(trunk.reaches("10.1.2.2"));
+}
+
+#[test]
+fn a_gateway_of_a_vlan_is_reached_and_goes_with_its_last_user() {
+    // https://github.com/containernetworking/plugins/issues/1175
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("vlan-gateway");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10}));
+    for pod in [&a, &b] {
+        call.clone().on(pod).add().ok_result();
+        assert!(pod.reaches("10.1.2.1") && pod.reaches("fd00:1:2::1"), "{}", pod.id);
+    }
+    assert_eq!(lab.host().addresses("br0.10"), ["10.1.2.1/24", "fd00:1:2::1/64"]);
+    call.clone().on(&a).del().ok();
+    assert!(lab.host().link("br0.10").is_some());
+    assert!(b.reaches("10.1.2.1"));
+    call.on(&b).del().ok();
+    assert_eq!(lab.host().link_names(), ["br0"]);
+}
+
+#[test]
+fn a_bridge_that_filtered_no_vlans_does_so_when_one_is_asked_for() {
+    // https://github.com/containernetworking/plugins/issues/231
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("vlan-filtering");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    lab.plugin("bridge").config(plain()).on(&a).add().ok_result();
+    let filtering = || lab.host().link("br0").unwrap()["linkinfo"]["info_data"]["vlan_filtering"].clone();
+    assert_eq!(filtering(), 0);
+    lab.plugin("bridge").config(plain()).config(json!({"vlan": 10})).on(&b).add().ok_result();
+    assert_eq!(filtering(), 1);
+    assert!(a.is_cut_off_from("10.1.2.3"));
+}
+
+#[test]
+fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_at_once() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("announce");
+    let lab = Lab::new();
+    let [old, new] = ["old", "new"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10, "macspoofchk": true}));
+    // It keeps the VLAN's gateway.
+    call.clone().on(&lab.container("stays")).add().ok_result();
+    let call = call.args("IP=10.1.2.9");
+    call.clone().on(&old).add().ok_result();
+    assert!(lab.host().reaches("10.1.2.9"));
+    let known = || lab.host().sh("ip neigh show 10.1.2.9 dev br0.10");
+    let of_old = known();
+    let mac_of_old = of_old.split_whitespace().nth(2).unwrap();
+    call.clone().on(&old).del().ok();
+    call.on(&new).add().ok_result();
+    assert!(!known().contains(mac_of_old), "{}", known());
+    assert!(lab.host().reaches("10.1.2.9"));
+}
+
+/// Mounts /proc/sys read-only for what the test runs, as it is where a plugin runs in a container itself.
+fn make_sysctls_read_only(lab: &Lab) {
+    lab.host().sh("mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys");
+    assert!(fs::write("/proc/sys/net/core/somaxconn", "7").is_err(), "it is read-only");
+}
+
+#[test]
+fn sysctls_that_it_can_do_without_are_told_and_done_without_where_none_can_be_set() {
+    beyond_reference!("best-effort-sysctls");
+    for enabledad in [false, true] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        lab.host()
+            .sh("echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding");
+        make_sysctls_read_only(&lab);
+        let call = lab.plugin("bridge").config(dual_stack()).config(json!({"enabledad": enabledad})).on(&pod);
+        let added = call.add();
+        let result = added.ok_result();
+        let said: Vec<_> = added.stderr.lines().collect();
+        assert_eq!(said.len(), 2, "one line for the bridge, one for the container's interface: {said:?}");
+        assert!(said.iter().all(|line| line.starts_with("bridge: warning: done without: ")), "{said:?}");
+        assert!(said[0].contains("ipv6/conf/br0/accept_ra = 0, ipv6/conf/br0/accept_dad = 0"), "{said:?}");
+        // The kernel's default is what enabledad wants.
+        let dad = if enabledad { "" } else { "ipv6/conf/eth0/accept_dad = 0, " };
+        let wanted = format!(
+            "ipv4/conf/eth0/arp_notify = 1, ipv6/conf/eth0/ndisc_notify = 1, {dad}\
+             ipv6/conf/eth0/keep_addr_on_down = 1: Read-only file system"
+        );
+        assert!(said[1].contains(&wanted), "{said:?}");
+        assert!(pod.reaches("10.1.2.1") && pod.reaches("fd00:1:2::1"));
+        call.check(&result).ok();
+        assert_eq!(call.del().stderr, "");
+    }
+}
+
+#[test]
+fn a_sysctl_that_it_cannot_do_without_fails_the_add_where_none_can_be_set() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("echo 0 >/proc/sys/net/ipv4/ip_forward");
+    let call = lab.plugin("bridge").config(plain()).config(json!({"isGateway": true})).on(&pod);
+    make_sysctls_read_only(&lab);
+    call.add().refused(5, "/proc/sys/net/ipv4/ip_forward");
+}
+
+#[test]
+fn ipv6_addresses_outlive_a_moment_in_which_the_interface_is_down() {
+    // Debian's is older than the setting.
+    beyond_reference!("best-effort-sysctls");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    assert_eq!(pod.sysctl("ipv6/conf/eth0/keep_addr_on_down"), "1");
+    pod.sh("ip link set eth0 down; ip link set eth0 up");
+    let addresses = pod.sh("ip -6 addr show dev eth0 scope global");
+    assert!(addresses.contains("fd00:1:2::2/64"), "{addresses}\n{result}");
+}

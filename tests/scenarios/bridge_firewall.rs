@@ -1,0 +1,150 @@
+//! What bridge does in the firewall: masquerade and spoof check.
+
+use lab::{Lab, beyond_reference, tcp_says};
+use serde_json::{Value, json};
+
+use crate::common::{dual_stack, host_end, leases};
+
+/// `dual_stack`, masqueraded by a backend.
+fn masqueraded(backend: &str) -> Value {
+    let mut config = dual_stack();
+    config["ipMasq"] = json!(true);
+    config["ipMasqBackend"] = json!(backend);
+    config
+}
+
+/// Under which address a server on another machine sees the container.
+fn seen_as(pod: &lab::Netns, server: &str) -> String {
+    let answer = tcp_says(pod, server).expect("the way to the other machine is open");
+    answer.split_once(' ').unwrap().1.to_owned()
+}
+
+#[test]
+fn what_leaves_the_subnet_leaves_with_the_hosts_address_and_what_stays_does_not() {
+    let lab = Lab::new();
+    let far = lab.machine("far");
+    let _servers = [far.serve_tcp("far", "198.51.100.2:80"), far.serve_tcp("far", "[2001:db8:51::2]:80")];
+    let [pod, neighbour] = ["pod", "neighbour"].map(|id| lab.container(id));
+    let mut config = dual_stack();
+    config["ipMasq"] = json!(true);
+    let call = lab.plugin("bridge").config(config);
+    call.clone().on(&pod).add().ok_result();
+    call.on(&neighbour).add().ok_result();
+    let _near = neighbour.serve_tcp("near", "10.1.2.3:80");
+
+    assert_eq!(seen_as(&pod, "198.51.100.2:80"), "198.51.100.1");
+    assert_eq!(seen_as(&pod, "[2001:db8:51::2]:80"), "2001:db8:51::1");
+    assert_eq!(seen_as(&pod, "10.1.2.3:80"), "10.1.2.2");
+}
+
+#[test]
+fn masquerade_can_be_limited_to_one_family() {
+    // https://github.com/containernetworking/plugins/issues/398
+    beyond_reference!("masquerade-backend");
+    let lab = Lab::new();
+    let far = lab.machine("far");
+    far.sh("ip -6 route add fd00:1:2::/64 via 2001:db8:51::1");
+    let _servers = [far.serve_tcp("far", "198.51.100.2:80"), far.serve_tcp("far", "[2001:db8:51::2]:80")];
+    let pod = lab.container("pod");
+    let only_v4 = json!({"ipMasqFamily": "ipv4"});
+    lab.plugin("bridge").config(masqueraded("nftables")).config(only_v4).on(&pod).add().ok_result();
+    assert_eq!(seen_as(&pod, "198.51.100.2:80"), "198.51.100.1");
+    assert_eq!(seen_as(&pod, "[2001:db8:51::2]:80"), "fd00:1:2::2");
+}
+
+#[test]
+fn a_del_without_namespace_and_prev_result_takes_the_rules_away() {
+    // https://github.com/containernetworking/plugins/issues/810
+    beyond_reference!("rules-by-attachment");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+        let config = masqueraded(backend);
+        let call = lab.plugin("bridge").config(config).config(json!({"macspoofchk": true}));
+        call.clone().on(&stays).add().ok_result();
+        let before = lab.host().ruleset();
+        let call = call.on(&goes);
+        call.add().ok_result();
+        assert_ne!(lab.host().ruleset(), before, "{backend}");
+        goes.vanish();
+        call.without("CNI_NETNS").del().ok();
+        assert_eq!(lab.host().ruleset(), before, "{backend}");
+    }
+}
+
+#[test]
+fn check_misses_rules_that_someone_flushed_and_the_next_add_brings_the_tables_back() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(masqueraded("nftables")).config(json!({"macspoofchk": true}));
+    let call_a = call.clone().on(&a);
+    let result = call_a.add().ok_result();
+    call_a.check(&result).ok();
+    lab.host().sh("nft flush ruleset");
+    call_a.check(&result).refused(999, "nftables rules of net/a/eth0");
+    let call_b = call.on(&b);
+    let result = call_b.add().ok_result();
+    call_b.check(&result).ok();
+}
+
+#[test]
+fn gc_takes_the_rules_of_containers_that_are_no_more() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").version("1.1.0").config(masqueraded("nftables"));
+    call.clone().on(&stays).add().ok_result();
+    let before = lab.host().ruleset();
+    call.clone().on(&goes).add().ok_result();
+    goes.vanish();
+    call.gc(&[("stays", "eth0")]).ok();
+    assert_eq!(lab.host().ruleset(), before);
+    assert_eq!(leases(), ["10.1.2.2", "fd00:1:2::2"]);
+}
+
+#[test]
+fn a_container_that_pretends_to_be_another_is_not_heard() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let [honest, liar] = ["honest", "liar"].map(|id| lab.container(id));
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"macspoofchk": true}));
+    let call_honest = call.clone().on(&honest);
+    let result = call_honest.add().ok_result();
+    call_honest.check(&result).ok();
+    call.on(&liar).add().ok_result();
+    assert!(liar.reaches("10.1.2.2") && liar.reaches("fd00:1:2::2"));
+    liar.sh("ip link set eth0 address 02:00:00:00:00:66");
+    assert!(liar.is_cut_off_from("10.1.2.2"));
+    assert!(honest.reaches("10.1.2.1"));
+    assert!(lab.host().ruleset().contains(host_end(&result)));
+}
+
+#[test]
+fn a_failed_add_takes_its_rules_back() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "macspoofchk": true})).on(&pod);
+    // A container of before, so that the tables, which stay, are there.
+    let before_pod = lab.container("before");
+    call.clone().on(&before_pod).add().ok_result();
+    let before = lab.snapshot();
+    lab.fake_plugin("refuses", r#"echo '{"code":120,"msg":"not today"}'; exit 1"#);
+    call.config(json!({"ipam": {"type": "refuses"}})).add().refused(120, "not today");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn an_unknown_backend_or_family_is_refused_by_name() {
+    beyond_reference!("masquerade-backend");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).on(&pod);
+    for (key, value) in [("ipMasqBackend", "ebpf"), ("ipMasqFamily", "ipx")] {
+        let mut bad = json!({"ipMasq": true});
+        bad[key] = json!(value);
+        let error = call.clone().config(bad).add().refused(7, value);
+        assert!(error.msg.contains(key), "{error:?}");
+    }
+}

@@ -1,0 +1,330 @@
+//! cnitool: what an operator does by hand, and what scripts written for the reference's cnitool do.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lab::{Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{host_local, ips, leases};
+
+/// A bridge with host-local, as a network of its own.
+fn pods(version: &str, subnet: &str) -> Value {
+    let bridge =
+        json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": host_local(&[&[subnet]])});
+    json!({"cniVersion": version, "name": "net", "plugins": [bridge]})
+}
+
+#[test]
+fn a_script_written_for_the_references_cnitool_works_unchanged() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let dir = lab.dir().join("conf");
+    fs::create_dir(&dir).unwrap();
+    let single = json!({"cniVersion": "0.4.0", "name": "mine", "type": "bridge", "bridge": "br0",
+        "ipam": host_local(&[&["10.1.2.0/24"]])});
+    fs::write(dir.join("10-mine.conf"), single.to_string()).unwrap();
+    let tool = lab.cnitool().env("NETCONFPATH", dir.to_str().unwrap()).env("CNI_IFNAME", "net7");
+    let netns = pod.path().display();
+
+    let result: Value = serde_json::from_str(&tool.says(&format!("add mine {netns}"))).unwrap();
+    assert_eq!((&result["cniVersion"], ips(&result)), (&json!("0.4.0"), vec!["10.1.2.2/24"]));
+    assert!(pod.link("net7").is_some());
+    assert_eq!(tool.says(&format!("check mine {netns}")), "");
+    assert_eq!(tool.says(&format!("status mine {netns}")), "");
+    assert_eq!(tool.says(&format!("del mine {netns}")), "");
+    assert_eq!(tool.says(&format!("del mine {netns}")), "", "a second DEL is fine");
+    assert!(pod.link("net7").is_none());
+}
+
+#[test]
+fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id web1");
+
+    let list = tool.json("list");
+    assert_eq!(
+        (&list["networks"][0]["name"], &list["networks"][0]["default"]),
+        (&json!("net"), &json!(true))
+    );
+    assert_eq!(list["attachments"][0]["addresses"], json!(["10.1.2.2/24"]));
+    assert_eq!(tool.json("show web1")[0]["interfaces"][2]["state"], "up");
+    assert!(tool.says("graph").starts_with("br0 up bridge 10.1.2.1/24\n└─ veth"));
+    assert!(tool.says("graph --format svg").contains(">web1</text>"));
+
+    pod.sh("ip link set eth0 down; ip addr flush dev eth0");
+    let shown = tool.json("show web1");
+    assert_eq!(shown[0]["interfaces"][2]["state"], "down");
+    assert_eq!(shown[0]["addresses"][0]["there"], false);
+    pod.vanish();
+    assert_eq!(tool.json("list attachments")[0]["alive"], false);
+    assert!(tool.says("show web1").contains("gone"));
+    assert_eq!(tool.run("show other").exit, Some(3));
+}
+
+#[test]
+fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    network["plugins"].as_array_mut().unwrap().push(json!({"type": "last"}));
+    lab.configure("10-net.conflist", &network);
+    lab.fake_plugin(
+        "last",
+        "[ $CNI_COMMAND = DEL ] || { echo '{\"code\": 11, \"msg\": \"not yet\"}'; exit 1; }",
+    );
+    let tool = lab.cnitool();
+    let failed = tool.run("add net pod");
+    assert_eq!(failed.exit, Some(11), "{failed:#?}");
+    assert!(failed.stderr.contains("last ADD: not yet"), "{failed:#?}");
+    assert!(leases().is_empty());
+
+    lab.fake_plugin("last", "[ $CNI_COMMAND = DEL ] || sleep 1000");
+    let hung = tool.run("--timeout 10 add net pod");
+    assert!(hung.stderr.contains("did not finish within 10s and was killed"), "{hung:#?}");
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_a_failure_and_taken_back() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let to_full = ["sh", "-c", "exec \"$0\" \"$@\" >/dev/full"].map(str::to_owned);
+    let tool = lab.cnitool().under(&to_full);
+    let full = tool.run("add net pod");
+    assert_eq!(full.exit, Some(1), "{full:#?}");
+    assert!(full.stderr.contains("write to stdout: No space left on device"), "{full:#?}");
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+    assert!(!tool.run("list").succeeded());
+}
+
+#[test]
+fn an_attachment_whose_network_is_not_configured_any_more_can_still_be_removed() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod");
+    fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
+    let removed = tool.run("del net pod");
+    assert!(removed.succeeded() && removed.stderr.contains("not configured any more"), "{removed:#?}");
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+}
+
+#[test]
+fn attachments_of_namespaces_that_are_gone_are_removed_and_the_others_stay() {
+    let lab = Lab::new();
+    let [gone, alive] = ["gone", "alive"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net gone");
+    tool.says("add net alive");
+    gone.vanish();
+    assert_eq!(tool.json("gc net")["removed"], 1);
+    assert_eq!(leases(), ["10.1.2.3"]);
+    assert!(alive.link("eth0").is_some());
+    tool.says("gc net --all");
+    assert!(leases().is_empty());
+}
+
+/// Of another runtime, whose cache is nowhere that cnitool knows of.
+#[test]
+fn a_gc_removes_nothing_from_live_containers_that_no_cache_knows_and_names_them() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [known, stranger] = ["known", "stranger"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net known --container-id known");
+    tool.says("add net stranger --container-id stranger --cache-dir /run/lab/other");
+    let all_there = || {
+        leases() == ["10.1.2.2", "10.1.2.3"]
+            && [&known, &stranger].iter().all(|pod| pod.link("eth0").is_some())
+    };
+
+    for command in ["gc net", "gc net --all"] {
+        let refused = tool.run(command);
+        assert_eq!(refused.exit, Some(1), "{refused:#?}");
+        for words in ["nothing is removed", "link veth", "of stranger eth0", "lease 10.1.2.3", "--force"] {
+            assert!(refused.stderr.contains(words), "{words}: {refused:#?}");
+        }
+        assert!(!refused.stderr.contains("of known"), "{refused:#?}");
+        assert!(all_there());
+    }
+    let dry = tool.json("gc net --dry-run");
+    let would = dry["wouldRemove"].as_array().unwrap();
+    assert!(would.iter().all(|one| one["containerID"] == "stranger" && one["alive"] == true), "{dry}");
+    assert_eq!(would.iter().map(|one| &one["kind"]).collect::<Vec<_>>(), ["link", "lease"]);
+    assert!(all_there());
+
+    tool.says("gc net --cache-dir /run/lab/other --dry-run");
+    tool.says("gc net --force");
+    assert!(known.link("eth0").is_some() && stranger.link("eth0").is_none());
+    assert_eq!(leases(), ["10.1.2.2"]);
+}
+
+/// Multus and the kubelet before 1.24 keep theirs in directories of libcni's; the kubelet's in the earliest format.
+#[test]
+fn attachments_in_the_caches_of_other_runtimes_are_valid() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pods_of = ["own", "multus", "kubelet"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net own --container-id own");
+    tool.says("add net multus --container-id multus --cache-dir /var/lib/cni/multus");
+    tool.says("add net kubelet --container-id kubelet --cache-dir /var/lib/cni/cache");
+    let file = "/var/lib/cni/cache/results/net-kubelet-eth0";
+    let kept: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    fs::write(file, kept["result"].to_string()).unwrap();
+
+    assert_eq!(tool.json("gc net --dry-run")["wouldRemove"], json!([]));
+    tool.says("gc net");
+    assert!(pods_of.iter().all(|pod| pod.link("eth0").is_some()));
+    assert_eq!(leases().len(), 3);
+    pods_of[1].vanish();
+    tool.says("gc net");
+    assert_eq!(leases(), ["10.1.2.2", "10.1.2.4"]);
+    let refused = tool.run("gc net --all");
+    assert!(refused.exit == Some(1) && refused.stderr.contains("of kubelet eth0"), "{refused:#?}");
+}
+
+/// Its veths do not say whose they are, but the container has the address of the lease.
+#[test]
+fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let theirs = lab.cnitool().env("CNI_PATH", "/usr/lib/cni");
+    theirs.says("add net pod --container-id pod --cache-dir /run/lab/other");
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let refused = lab.cnitool().run("gc net");
+    assert!(refused.exit == Some(1) && refused.stderr.contains("lease 10.1.2.2 of pod eth0"), "{refused:#?}");
+    assert_eq!(leases(), ["10.1.2.2"]);
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    assert_eq!(lab.cnitool().json("gc net --dry-run")["wouldRemove"][0]["alive"], false);
+}
+
+#[test]
+fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.0.0/16"));
+    let containers: Vec<_> = (0..200).map(|i| lab.container(&format!("c{i}"))).collect();
+    let tool = lab.cnitool();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while let i @ 0..200 = next.fetch_add(1, Ordering::Relaxed) {
+                    tool.says(&format!("add net c{i}"));
+                }
+            });
+        }
+    });
+    assert_eq!(leases().len(), 200);
+    containers.iter().for_each(|container| container.vanish());
+    // Until then the kernel says that they are alive.
+    lab.host().wait_until("no port is left", |host| host.ip("link show master br0").is_empty());
+    fs::remove_dir_all("/var/lib/cni/results").unwrap();
+    tool.says("gc net");
+    assert!(leases().is_empty());
+    assert_eq!(lab.host().ip("link show master br0").len(), 0, "no port is left");
+}
+
+#[test]
+fn status_tells_of_a_full_pool_and_fails_for_it_only_where_that_is_asked_for() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let conf = pods("1.1.0", "10.1.2.0/30");
+    lab.configure("10-net.conflist", &conf);
+    lab.container("a");
+    let tool = lab.cnitool();
+    assert_eq!(tool.run("status net").exit, Some(0));
+    tool.says("add net a");
+    let full = tool.run("status net");
+    assert_eq!(full.exit, Some(0), "{full:#?}");
+    let words = "1 of the 1 addresses of range set 10.1.2.1-10.1.2.2 are leased";
+    assert!(full.stderr.contains(words), "{full:#?}");
+    assert!(tool.says("status").contains("1 address is leased"));
+    assert_eq!(tool.json("status net")[0]["leased"], 1);
+
+    let mut strict = conf;
+    strict["plugins"][0]["ipam"]["statusFailsWhenFull"] = true.into();
+    lab.configure("10-net.conflist", &strict);
+    let full = tool.run("status net");
+    assert_eq!(full.exit, Some(50), "{full:#?}");
+    assert_eq!(tool.run("status").exit, Some(50));
+    tool.says("del net a");
+    assert_eq!(tool.run("status net").exit, Some(0));
+}
+
+#[test]
+fn a_configuration_is_judged_as_a_whole_before_it_is_used() {
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    assert!(tool.says("validate /etc/cni/net.d/10-net.conflist").contains("is valid"));
+    let bad = "{\n  \"cniVersion\": \"1.0.0\", \"name\": \"bad\",\n  \"plugins\": [{\"type\": \"bridge\", \"brigde\": 1},]\n}";
+    fs::write("/etc/cni/net.d/20-bad.conflist", bad).unwrap();
+    let judged = tool.run("validate /etc/cni/net.d/20-bad.conflist");
+    assert_eq!(judged.exit, Some(3));
+    for finding in
+        ["20-bad.conflist:3:34: warning:", "did you mean \"bridge\"?", "3:46: error: a comma before"]
+    {
+        assert!(judged.stdout.contains(finding), "{finding}: {judged:#?}");
+    }
+    let missing = tool.run("add bad pod");
+    assert!(missing.exit == Some(3) && missing.stderr.contains("line 3, column 46"), "{missing:#?}");
+}
+
+#[test]
+fn the_rules_of_an_attachment_are_shown_and_gone_after_del() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.container("pod");
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    network["plugins"][0]["ipMasq"] = json!(true);
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    network["plugins"].as_array_mut().unwrap().push(portmap);
+    lab.configure("10-net.conflist", &network);
+    let tool = lab.cnitool();
+    let mappings = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    tool.clone().env("CAP_ARGS", &mappings.to_string()).says("add net pod");
+    let shown = tool.says("show");
+    for line in ["port *:8080/tcp → 80", "rule masquerade 10.1.2.2/24", "rule map tcp 8080 to 10.1.2.2:80"]
+    {
+        assert!(shown.contains(line), "{line} in {shown}");
+    }
+    tool.says("del net pod");
+    assert!(!lab.host().ruleset().contains("10.1.2.2"));
+}
+
+/// Debian's package, whoever is under test.
+#[test]
+fn the_references_plugins_run_under_it_unchanged() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [
+        {"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": host_local(&[&["10.1.2.0/24"]])},
+        {"type": "tuning", "capabilities": {"mac": true}},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+    ]});
+    lab.configure("10-net.conflist", &network);
+    let arguments = json!({"mac": "0a:00:00:00:00:07", "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    let tool = lab.cnitool().env("CNI_PATH", "/usr/lib/cni");
+    tool.clone().env("CAP_ARGS", &arguments.to_string()).says("add net pod");
+    assert_eq!(pod.link("eth0").unwrap()["address"], "0a:00:00:00:00:07");
+    assert!(tool.says("show pod").contains("port *:8080/tcp → 80"));
+    tool.says("version net");
+    tool.says("del net pod");
+    assert!(pod.link("eth0").is_none());
+    // Without CAP_ARGS: those of the ADD are known.
+    let rules = lab.host().sh("iptables-save -t nat; nft list ruleset");
+    assert!(!rules.contains("8080"), "{rules}");
+}

@@ -1,0 +1,59 @@
+//! docs/conformance.md: every test that it names is there.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use lab::{Lab, under_test};
+use serde_json::json;
+
+/// Names of test functions below a folder.
+fn tests_below(folder: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() && entry.file_name() != "target" {
+            tests_below(&path, names);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            let source = fs::read_to_string(&path).unwrap();
+            let tests =
+                source.split("#[test]").skip(1).filter_map(|rest| rest.split_once("fn ")?.1.split_once('('));
+            names.extend(tests.map(|(name, _)| name.to_owned()));
+        }
+    }
+}
+
+#[test]
+fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_one() {
+    let repository = lab::repository();
+    let mut names = BTreeSet::new();
+    for folder in ["cnitool", "ipam", "meta", "plugins", "shared", "tests"] {
+        tests_below(&repository.join(folder), &mut names);
+    }
+    let page = fs::read_to_string(repository.join("docs/conformance.md")).unwrap();
+    let rows = page.lines().filter(|line| ["| P", "| R", "| B"].iter().any(|who| line.starts_with(who)));
+    let mut count = 0;
+    for row in rows {
+        count += 1;
+        let shown_by = row.trim_end_matches(" |").rsplit_once("| ").unwrap().1;
+        let named: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
+        let unknown: Vec<_> = named.iter().filter(|name| !names.contains(**name)).collect();
+        assert!(unknown.is_empty(), "no such tests: {unknown:?}\n{row}");
+        assert!(!named.is_empty() || shown_by.starts_with('*'), "shown by nothing:\n{row}");
+    }
+    assert!(count > 60, "only {count} rows were found");
+}
+
+#[test]
+fn version_lists_all_versions_of_the_specification() {
+    let lab = Lab::new();
+    for plugin in ["bridge", "loopback", "host-local", "portmap"] {
+        let answer = lab.plugin(plugin).stdin(r#"{"cniVersion": "1.1.0"}"#).run("VERSION").ok_result();
+        let mut all = vec!["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+        if under_test().reference {
+            // Debian's is older than 1.1.0.
+            all.pop();
+        }
+        assert_eq!(answer["supportedVersions"], json!(all), "{plugin}");
+        assert!(answer["cniVersion"].is_string(), "{plugin}");
+    }
+}

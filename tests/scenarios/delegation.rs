@@ -1,0 +1,68 @@
+//! Delegation (SPEC.md, section 4): what an address plugin gets, and what becomes of its failures.
+
+use std::fs;
+
+use lab::{Call, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+/// An address plugin that writes down what it gets, and fails when /run/lab/fail names the command.
+const SPY: &str = r#"
+cat >/run/lab/stdin.$CNI_COMMAND
+env | grep ^CNI_ | grep -v ^CNI_COMMAND | sort >/run/lab/env.$CNI_COMMAND
+echo $CNI_COMMAND >>/run/lab/commands
+echo "a word on stderr" >&2
+if grep -qsx $CNI_COMMAND /run/lab/fail; then echo '{"code": 111, "msg": "no address today"}'; exit 1; fi
+[ $CNI_COMMAND != ADD ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.9/24"}]}'"#;
+
+fn spied(lab: &Lab) -> Call {
+    lab.fake_plugin("spy", SPY);
+    let conf = json!({"bridge": "br0", "ipam": {"type": "spy"}, "odd": {"b": 1, "a": 1.50}});
+    lab.plugin("bridge").config(conf).on(&lab.container("pod")).args("IgnoreUnknown=1;K=v")
+}
+
+fn commands() -> Vec<String> {
+    fs::read_to_string("/run/lab/commands").unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn a_delegate_gets_the_same_variables_and_stdin_and_its_log_is_passed_on() {
+    let lab = Lab::new();
+    let call = spied(&lab);
+    let added = call.add();
+    assert_eq!(added.ok_result()["ips"][0]["address"], "10.1.2.9/24");
+    assert!(added.stderr.contains("a word on stderr"), "{added:#?}");
+    let env = fs::read_to_string("/run/lab/env.ADD").unwrap();
+    for variable in
+        ["CNI_CONTAINERID=pod", "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/pod", "CNI_ARGS=IgnoreUnknown=1;K=v"]
+    {
+        assert!(env.lines().any(|line| line == variable), "{variable} in {env}");
+    }
+    let text = r#"{ "odd":1.50,"cniVersion" : "1.0.0", "name":"net", "type":"bridge", "ipam":{"type":"spy"}, "bridge":"br0" }"#;
+    call.clone().stdin(text).del().ok();
+    assert_eq!(fs::read_to_string("/run/lab/stdin.DEL").unwrap(), text, "byte for byte");
+}
+
+#[test]
+fn every_command_reaches_the_delegate_and_its_failure_is_the_plugins_own() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let call = spied(&lab).version("1.1.0");
+    let result: Value = call.add().ok_result();
+    for command in ["CHECK", "GC", "STATUS", "DEL"] {
+        fs::write("/run/lab/fail", command).unwrap();
+        let call = call.clone().config(json!({"prevResult": result, "cni.dev/valid-attachments": []}));
+        let error = call.run(command).error();
+        assert_eq!((error.code, error.msg.contains("no address today")), (111, true), "{command}: {error:?}");
+    }
+    assert_eq!(commands(), ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
+}
+
+#[test]
+fn a_delegated_add_that_fails_is_followed_by_its_del() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let call = spied(&lab);
+    fs::write("/run/lab/fail", "ADD").unwrap();
+    assert_eq!(call.add().error().code, 111);
+    assert_eq!(commands(), ["ADD", "DEL"]);
+}

@@ -1,0 +1,466 @@
+//! host-local, called as a delegate is.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use lab::{Call, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{STORE, host_local, ips, leases};
+
+/// A call for a container: host-local never looks at the namespace.
+fn ipam(lab: &Lab, id: &str, ipam: &Value) -> Call {
+    let call = lab.plugin("host-local").config(json!({"type": "bridge", "ipam": ipam}));
+    call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+}
+
+/// The addresses that some containers get, one after the other.
+fn addresses(lab: &Lab, ids: &[&str], conf: &Value) -> Vec<String> {
+    let added = ids.iter().map(|id| ipam(lab, id, conf).add().ok_result());
+    added.map(|result| ips(&result).join(" ")).collect()
+}
+
+fn lease(address: &str) -> PathBuf {
+    Path::new(STORE).join(address)
+}
+
+#[test]
+fn addresses_are_given_round_robin_and_a_free_one_is_not_given_again_at_once() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    assert_eq!(addresses(&lab, &["a", "b"], &conf), ["10.0.0.2/24", "10.0.0.3/24"]);
+    ipam(&lab, "a", &conf).del().ok();
+    assert_eq!(addresses(&lab, &["c"], &conf), ["10.0.0.4/24"]);
+}
+
+#[test]
+fn at_the_end_of_a_range_the_search_goes_on_from_its_start() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/29"]]);
+    addresses(&lab, &["a", "b", "c", "d"], &conf);
+    ipam(&lab, "b", &conf).del().ok();
+    assert_eq!(addresses(&lab, &["e", "f"], &conf), ["10.0.0.6/29", "10.0.0.3/29"]);
+}
+
+#[test]
+fn network_broadcast_and_gateway_addresses_are_never_given() {
+    let lab = Lab::new();
+    let conf = json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/29", "gateway": "10.0.0.4"}]]});
+    let given = addresses(&lab, &["a", "b", "c", "d", "e"], &conf);
+    assert_eq!(given, ["10.0.0.1/29", "10.0.0.2/29", "10.0.0.3/29", "10.0.0.5/29", "10.0.0.6/29"]);
+    let before = lab.snapshot();
+    ipam(&lab, "f", &conf).add().refused(999, "10.0.0.1-10.0.0.6");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_range_may_start_and_end_anywhere_in_its_subnet() {
+    let lab = Lab::new();
+    let range = json!({"subnet": "10.0.0.0/24", "rangeStart": "10.0.0.50", "rangeEnd": "10.0.0.51"});
+    let conf = json!({"type": "host-local", "ranges": [[range]]});
+    assert_eq!(addresses(&lab, &["a", "b"], &conf), ["10.0.0.50/24", "10.0.0.51/24"]);
+    ipam(&lab, "c", &conf).add().refused(999, "10.0.0.50");
+}
+
+#[test]
+fn the_next_range_of_a_set_serves_when_one_is_full() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/30", "10.0.1.0/30"]]);
+    assert_eq!(addresses(&lab, &["a", "b"], &conf), ["10.0.0.2/30", "10.0.1.2/30"]);
+}
+
+#[test]
+fn each_range_set_gives_one_address_and_names_its_gateway() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    let result = ipam(&lab, "a", &conf).add().ok_result();
+    assert_eq!(ips(&result), ["10.0.0.2/24", "fd00::2/64"]);
+    assert_eq!(result["ips"][0]["gateway"], "10.0.0.1");
+    assert_eq!(result["ips"][1]["gateway"], "fd00::1");
+}
+
+#[test]
+fn an_allocation_over_several_range_sets_is_all_or_nothing() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/126"]]);
+    addresses(&lab, &["a", "b"], &conf);
+    let before = lab.snapshot();
+    ipam(&lab, "c", &conf).add().refused(999, "fd00::1-fd00::3");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn the_old_form_of_a_single_subnet_is_understood() {
+    let lab = Lab::new();
+    let conf = json!({"type": "host-local", "subnet": "10.0.0.0/24", "rangeStart": "10.0.0.9", "gateway": "10.0.0.254"});
+    let result = ipam(&lab, "a", &conf).add().ok_result();
+    assert_eq!(ips(&result), ["10.0.0.9/24"]);
+    assert_eq!(result["ips"][0]["gateway"], "10.0.0.254");
+}
+
+#[test]
+fn a_gateway_that_no_container_reaches_is_worth_a_warning_unless_a_route_needs_it() {
+    let lab = Lab::new();
+    let mut conf =
+        json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/24", "gateway": "10.9.0.1"}]]});
+    let added = ipam(&lab, "a", &conf).add();
+    assert_eq!(added.ok_result()["ips"][0], json!({"address": "10.0.0.1/24", "gateway": "10.9.0.1"}));
+    conf["routes"] = json!([{"dst": "10.8.0.0/16", "gw": "10.0.0.9"}]);
+    ipam(&lab, "b", &conf).add().ok_result();
+    beyond_reference!("gateway-outside");
+    let words =
+        "host-local: warning: gateway 10.9.0.1 is not in subnet 10.0.0.0/24: no container reaches it\n";
+    assert_eq!(added.stderr, words);
+    conf["routes"] = json!([{"dst": "10.8.0.0/16"}]);
+    ipam(&lab, "c", &conf).add().refused(7, "10.9.0.1");
+}
+
+#[test]
+fn routes_are_passed_on() {
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/24"]]);
+    conf["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "192.168.0.0/16", "gw": "10.0.0.9"}]);
+    let result = ipam(&lab, "a", &conf).add().ok_result();
+    assert_eq!(result["routes"], conf["routes"]);
+}
+
+#[test]
+fn the_resolver_of_the_container_comes_from_resolv_conf() {
+    let lab = Lab::new();
+    let file = lab.dir().join("resolv.conf");
+    fs::write(&file, "# ours\nnameserver 192.0.2.53\nnameserver 2001:db8::53\nsearch one.test two.test\ndomain one.test\noptions ndots:2 timeout:1\n").unwrap();
+    let mut conf = host_local(&[&["10.0.0.0/24"]]);
+    conf["resolvConf"] = json!(file);
+    let dns = &ipam(&lab, "a", &conf).add().ok_result()["dns"];
+    assert_eq!(dns["nameservers"], json!(["192.0.2.53", "2001:db8::53"]));
+    assert_eq!(dns["search"], json!(["one.test", "two.test"]));
+    assert_eq!(dns["domain"], "one.test");
+    assert_eq!(dns["options"], json!(["ndots:2", "timeout:1"]));
+}
+
+#[test]
+fn leases_are_kept_where_data_dir_says() {
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/24"]]);
+    conf["dataDir"] = json!(lab.dir().join("leases"));
+    ipam(&lab, "a", &conf).add().ok_result();
+    let file = lab.dir().join("leases/net/10.0.0.2");
+    assert!(file.exists());
+    ipam(&lab, "a", &conf).del().ok();
+    assert!(!file.exists());
+}
+
+#[test]
+fn a_lease_is_a_file_named_by_the_address_that_says_whose_it_is() {
+    let lab = Lab::new();
+    addresses(&lab, &["a"], &host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]));
+    assert_eq!(leases(), ["10.0.0.2", "fd00::2"]);
+    for address in leases() {
+        assert_eq!(fs::read_to_string(lease(&address)).unwrap(), "a\r\neth0");
+    }
+    assert_eq!(fs::read_to_string(lease("last_reserved_ip.1")).unwrap(), "fd00::2");
+}
+
+#[test]
+fn the_search_starts_after_the_address_given_last_whoever_wrote_it_down() {
+    let lab = Lab::new();
+    fs::create_dir_all(STORE).unwrap();
+    fs::write(lease("last_reserved_ip.0"), "10.0.0.77").unwrap();
+    assert_eq!(addresses(&lab, &["a"], &host_local(&[&["10.0.0.0/24"]])), ["10.0.0.78/24"]);
+}
+
+#[test]
+fn ranges_may_come_with_the_call() {
+    let lab = Lab::new();
+    let ranges = json!({"ipRanges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]});
+    let call = ipam(&lab, "a", &json!({"type": "host-local"})).config(json!({"runtimeConfig": ranges}));
+    assert_eq!(ips(&call.add().ok_result()), ["10.7.0.2/24", "fd07::2/64"]);
+}
+
+#[test]
+fn an_address_may_be_asked_for_in_three_ways() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    let by_args = ipam(&lab, "a", &conf).args("IgnoreUnknown=1;K8S_POD_NAME=web;IP=10.0.0.11");
+    assert_eq!(ips(&by_args.add().ok_result()), ["10.0.0.11/24", "fd00::2/64"]);
+    let by_cni = ipam(&lab, "b", &conf).config(json!({"args": {"cni": {"ips": ["10.0.0.12", "fd00::12"]}}}));
+    assert_eq!(ips(&by_cni.add().ok_result()), ["10.0.0.12/24", "fd00::12/64"]);
+    let by_runtime =
+        ipam(&lab, "c", &conf).config(json!({"runtimeConfig": {"ips": ["10.0.0.13/24", "fd00::13"]}}));
+    assert_eq!(ips(&by_runtime.add().ok_result()), ["10.0.0.13/24", "fd00::13/64"]);
+}
+
+#[test]
+fn of_addresses_asked_for_in_several_ways_the_last_way_wins() {
+    beyond_reference!("address-precedence");
+    let lab = Lab::new();
+    let call = ipam(&lab, "a", &host_local(&[&["10.0.0.0/24"]])).args("IP=10.0.0.11");
+    let call = call.config(json!({"args": {"cni": {"ips": ["10.0.0.12"]}}}));
+    assert_eq!(ips(&call.add().ok_result()), ["10.0.0.12/24"]);
+    call.del().ok();
+    let call = call.config(json!({"runtimeConfig": {"ips": ["10.0.0.13"]}}));
+    assert_eq!(ips(&call.add().ok_result()), ["10.0.0.13/24"]);
+}
+
+#[test]
+fn an_excluded_address_is_never_given() {
+    beyond_reference!("exclude");
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/28"]]);
+    conf["exclude"] = json!(["10.0.0.3", "10.0.0.4/30"]);
+    assert_eq!(addresses(&lab, &["a", "b"], &conf), ["10.0.0.2/28", "10.0.0.8/28"]);
+}
+
+#[test]
+fn the_same_interface_asking_twice_is_refused_and_its_lease_named() {
+    // https://github.com/containernetworking/plugins/issues/328
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    addresses(&lab, &["a"], &conf);
+    let before = lab.snapshot();
+    ipam(&lab, "a", &conf).add().refused(7, "10.0.0.2");
+    lab.snapshot().assert_same(&before);
+    let second = ipam(&lab, "a", &conf).ifname("eth1").add().ok_result();
+    assert_eq!(ips(&second), ["10.0.0.3/24"], "another interface of the container is another attachment");
+}
+
+#[test]
+fn del_releases_the_leases_of_its_interface_only_and_as_often_as_asked() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    addresses(&lab, &["a", "b"], &conf);
+    ipam(&lab, "a", &conf).ifname("eth1").add().ok_result();
+    for _ in 0..2 {
+        ipam(&lab, "a", &conf).del().ok();
+        assert_eq!(leases(), ["10.0.0.3", "10.0.0.4"]);
+    }
+}
+
+#[test]
+fn del_needs_the_network_s_name_only() {
+    // https://github.com/k8snetworkplumbingwg/multus-cni/issues/1449
+    beyond_reference!("del-by-name");
+    let lab = Lab::new();
+    addresses(&lab, &["a"], &host_local(&[&["10.0.0.0/24"]]));
+    ipam(&lab, "a", &json!({"type": "host-local"})).without("CNI_NETNS").del().ok();
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn check_misses_a_lease_that_is_gone() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    let call = ipam(&lab, "a", &conf);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    fs::remove_file(lease("10.0.0.2")).unwrap();
+    call.check(&result).refused(999, "10.0.0.2");
+}
+
+#[test]
+fn gc_releases_what_is_not_listed() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    addresses(&lab, &["a", "b"], &conf);
+    let gc = ipam(&lab, "ignored", &conf);
+    gc.gc(&[("a", "eth0"), ("b", "eth1")]).ok();
+    assert_eq!(leases(), ["10.0.0.2", "fd00::2"]);
+}
+
+#[test]
+fn gc_with_an_empty_list_releases_all_and_without_one_nothing() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    addresses(&lab, &["a", "b"], &conf);
+    let gc = ipam(&lab, "ignored", &conf).version("1.1.0");
+    gc.run("GC").ok();
+    assert_eq!(leases().len(), 2, "absent is not empty");
+    gc.gc(&[]).ok();
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn a_full_range_set_is_no_failure_of_status_but_worth_a_word() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/124"]]);
+    let status = ipam(&lab, "ignored", &conf).version("1.1.0");
+    let said = || {
+        let outcome = status.status();
+        outcome.ok();
+        outcome.stderr
+    };
+    let ids: Vec<String> = (0..14).map(|n| format!("c{n}")).collect();
+    addresses(&lab, &ids.iter().map(String::as_str).take(11).collect::<Vec<_>>(), &conf);
+    assert_eq!(said(), "", "a runtime asks every few seconds");
+    addresses(&lab, &ids.iter().map(String::as_str).skip(11).collect::<Vec<_>>(), &conf);
+    assert_eq!(
+        said(),
+        "host-local: warning: 14 of the 14 addresses of range set fd00::1-fd00::f are leased\n"
+    );
+    ipam(&lab, "late", &conf).add().refused(999, "no IP addresses available in range set: fd00::1-fd00::f");
+    ipam(&lab, "c0", &conf).del().ok();
+    assert!(said().contains("13 of the 14 addresses"));
+}
+
+#[test]
+fn status_fails_for_a_full_range_set_where_that_is_asked_for() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/24"], &["fd00::/126"]]);
+    conf["statusFailsWhenFull"] = json!(true);
+    let status = ipam(&lab, "ignored", &conf);
+    addresses(&lab, &["a"], &conf);
+    status.status().ok();
+    addresses(&lab, &["b"], &conf);
+    status.status().refused(50, "no IP addresses available in range set: fd00::1-fd00::3");
+}
+
+#[test]
+fn an_empty_lease_file_does_not_block_its_address_for_ever() {
+    // https://github.com/containernetworking/plugins/issues/498
+    beyond_reference!("torn-lease");
+    let lab = Lab::new();
+    fs::create_dir_all(STORE).unwrap();
+    fs::write(lease("10.0.0.2"), "").unwrap();
+    let conf = host_local(&[&["10.0.0.0/30"]]);
+    assert_eq!(addresses(&lab, &["a"], &conf), ["10.0.0.2/30"]);
+}
+
+#[test]
+fn a_lease_of_old_that_names_the_container_alone_is_released() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    fs::create_dir_all(STORE).unwrap();
+    fs::write(lease("10.0.0.2"), "a").unwrap();
+    assert_eq!(addresses(&lab, &["b"], &conf), ["10.0.0.3/24"]);
+    ipam(&lab, "a", &conf).del().ok();
+    assert_eq!(leases(), ["10.0.0.3"]);
+}
+
+#[test]
+fn leases_added_and_removed_by_hand_count_at_once() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    addresses(&lab, &["a"], &conf);
+    fs::write(lease("10.0.0.3"), "by hand\r\neth0").unwrap();
+    assert_eq!(addresses(&lab, &["b"], &conf), ["10.0.0.4/24"]);
+    fs::remove_dir_all(STORE).unwrap();
+    assert_eq!(addresses(&lab, &["a"], &conf), ["10.0.0.2/24"]);
+}
+
+#[test]
+fn a_hundred_containers_at_once_get_a_hundred_addresses() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    let calls: Vec<_> = (0..100).map(|i| ipam(&lab, &format!("c{i}"), &conf)).collect();
+    let given: BTreeSet<_> = thread::scope(|scope| {
+        let runs: Vec<_> = calls.iter().map(|call| scope.spawn(|| call.add().ok_result())).collect();
+        runs.into_iter().map(|run| ips(&run.join().unwrap()).join(" ")).collect()
+    });
+    assert_eq!(given.len(), 100);
+    assert_eq!(leases().len(), 100);
+    thread::scope(|scope| calls.iter().for_each(|call| drop(scope.spawn(|| call.del().ok()))));
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn leases_of_the_reference_and_of_ours_are_leases_to_each_other() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    let given = |call: &Call| ips(&call.add().ok_result()).join(" ");
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|id| ipam(&lab, id, &conf));
+    assert_eq!(given(&a), "10.0.0.2/24 fd00::2/64");
+    assert_eq!(given(&b.clone().by_the_reference()), "10.0.0.3/24 fd00::3/64");
+    assert_eq!(given(&c), "10.0.0.4/24 fd00::4/64");
+
+    b.add().refused(7, "10.0.0.3");
+    assert_eq!(a.clone().by_the_reference().add().exit, Some(1));
+    a.by_the_reference().del().ok();
+    b.del().ok();
+    assert_eq!(leases(), ["10.0.0.4", "fd00::4"]);
+    assert_eq!(given(&d), "10.0.0.5/24 fd00::5/64");
+    [c, d].iter().for_each(|call| call.del().ok());
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn a_requested_address_that_is_taken_names_its_holder() {
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    addresses(&lab, &["a"], &conf);
+    let before = lab.snapshot();
+    let error = ipam(&lab, "b", &conf).args("IP=10.0.0.2").add().refused(999, "10.0.0.2");
+    beyond_reference!("errors");
+    assert!(error.details.contains("container a, interface eth0"), "{error:?}");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_lease_is_missed_by_check_also_when_another_has_it() {
+    beyond_reference!("check-address");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    let call = ipam(&lab, "a", &conf);
+    let result = call.add().ok_result();
+    fs::remove_file(lease("fd00::2")).unwrap();
+    fs::write(lease("fd00::2"), "b\r\neth0").unwrap();
+    call.check(&result).refused(999, "fd00::2");
+}
+
+#[test]
+fn leases_of_before_a_reboot_are_dropped_if_that_is_asked_for() {
+    // https://github.com/containernetworking/plugins/issues/252
+    beyond_reference!("reset-on-reboot");
+    let lab = Lab::new();
+    let mut conf = host_local(&[&["10.0.0.0/24"]]);
+    conf["resetOnReboot"] = json!(true);
+    addresses(&lab, &["a"], &conf);
+    assert_eq!(addresses(&lab, &["b"], &conf), ["10.0.0.3/24"]);
+    fs::write(lease(".boot_id"), "11111111-2222-3333-4444-555555555555").unwrap();
+    assert_eq!(addresses(&lab, &["c"], &conf), ["10.0.0.4/24"]);
+    assert_eq!(leases(), ["10.0.0.4"]);
+}
+
+/// A dataDir of its own with these mount options.
+fn mounted(lab: &Lab, options: &str) -> (PathBuf, Value) {
+    let dir = lab.dir().join("leases");
+    fs::create_dir_all(&dir).unwrap();
+    lab.host().exec(&["mount", "-t", "tmpfs", "-o", options, "tmpfs", dir.to_str().unwrap()]);
+    let mut conf = host_local(&[&["10.0.0.0/24"], &["fd00::/64"]]);
+    conf["dataDir"] = json!(dir);
+    (dir, conf)
+}
+
+#[test]
+fn a_read_only_data_dir_is_named_by_add_and_by_status() {
+    let lab = Lab::new();
+    let (dir, conf) = mounted(&lab, "ro");
+    let dir = dir.to_str().unwrap();
+    ipam(&lab, "a", &conf).add().refused(5, dir);
+    beyond_reference!("status");
+    ipam(&lab, "a", &conf).del().ok();
+    ipam(&lab, "a", &conf).status().refused(50, dir);
+}
+
+#[test]
+fn a_disk_that_fills_up_leaves_no_half_allocation_and_can_be_emptied() {
+    beyond_reference!("torn-lease");
+    let lab = Lab::new();
+    // Room for the directory, two locks, a lease, where to go on from, and one more: not for a second lease.
+    let (dir, conf) = mounted(&lab, "nr_inodes=7");
+    let call = ipam(&lab, "a", &conf);
+    call.add().refused(5, "fd00::2");
+    let left = || fs::read_dir(dir.join("net")).unwrap().flatten().map(|entry| entry.file_name());
+    assert!(left().all(|name| name.to_str().unwrap().parse::<std::net::IpAddr>().is_err()), "{:?}", left());
+    lab.host().exec(&["mount", "-o", "remount,nr_inodes=100", dir.to_str().unwrap()]);
+    call.add().ok_result();
+    (0..).take_while(|n| fs::write(dir.join(format!("ballast-{n}")), "").is_ok()).count();
+    call.status().refused(50, dir.to_str().unwrap());
+    call.del().ok();
+    assert!(!dir.join("net/10.0.0.2").exists() && !dir.join("net/fd00::2").exists());
+}

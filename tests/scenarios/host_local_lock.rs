@@ -1,0 +1,195 @@
+//! The lock on host-local's leases: who cannot hold it up, and whom it keeps out. In every order of system calls:
+//! `reliability::leases`.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use lab::{Call, Lab, beyond_reference};
+use serde_json::json;
+
+use crate::common::{STORE, host_local, ips, leases};
+
+fn call(lab: &Lab, id: &str) -> Call {
+    let call = lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.0.0.0/24"]])}));
+    call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+}
+
+fn file(name: &str) -> PathBuf {
+    Path::new(STORE).join(name)
+}
+
+fn let_all_read(name: &str) {
+    fs::set_permissions(file(name), Permissions::from_mode(0o644)).unwrap();
+}
+
+/// Somebody who holds a file's lock, much longer than anything here takes.
+struct Holder(Child);
+
+impl Holder {
+    /// A user with no privileges.
+    fn stranger(path: &Path) -> Self {
+        let user =
+            ["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"];
+        Self::start(Command::new("setpriv").args(user).arg("flock"), path)
+    }
+
+    fn root(path: &Path) -> Self {
+        Self::start(&mut Command::new("flock"), path)
+    }
+
+    fn start(command: &mut Command, path: &Path) -> Self {
+        let command =
+            command.args(["--no-fork", "-x"]).arg(path).args(["sh", "-c", "echo held; exec sleep 100"]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        Self(child)
+    }
+
+    /// Whoever waits for the lock comes too late for this.
+    #[track_caller]
+    fn holds_still(&mut self) {
+        assert_eq!(self.0.try_wait().unwrap(), None, "somebody has waited for the holder's end");
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// All that host-local does, while a stranger holds something.
+#[track_caller]
+fn all_goes_on(lab: &Lab, holder: &mut Holder) {
+    let (old, new) = (call(lab, "old").version("1.1.0"), call(lab, "new").version("1.1.0"));
+    let result = new.add().ok_result();
+    new.check(&result).ok();
+    new.status().ok();
+    old.del().ok();
+    new.gc(&[("new", "eth0")]).ok();
+    assert_eq!(leases(), ["10.0.0.3"]);
+    new.gc(&[]).ok();
+    assert!(leases().is_empty());
+    holder.holds_still();
+}
+
+#[test]
+fn a_stranger_who_locks_the_network_s_folder_holds_nobody_up() {
+    beyond_reference!("lease-lock");
+    let lab = Lab::new();
+    call(&lab, "old").add().ok_result();
+    let mut holder = Holder::stranger(Path::new(STORE));
+    all_goes_on(&lab, &mut holder);
+}
+
+#[test]
+fn a_stranger_who_locks_the_folder_holds_up_the_first_command_under_a_new_lock_for_a_while_only() {
+    beyond_reference!("lease-lock");
+    let lab = Lab::new();
+    call(&lab, "old").add().ok_result();
+    let mut holder = Holder::stranger(Path::new(STORE));
+    fs::remove_file(file(".lock")).unwrap();
+    all_goes_on(&lab, &mut holder);
+}
+
+#[test]
+fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
+    beyond_reference!("lease-lock");
+    let lab = Lab::new();
+    call(&lab, "old").add().ok_result();
+    let_all_read("lock");
+    let mut holder = Holder::stranger(&file("lock"));
+    let added = call(&lab, "second").add();
+    assert_eq!(ips(&added.ok_result()), ["10.0.0.3/24"]);
+    let words = format!("another process has held {} for 5 s", file("lock").display());
+    assert!(added.stderr.contains(&words), "{added:?}");
+    // One who waited in vain tells the others.
+    let deleted = call(&lab, "second").del();
+    deleted.ok();
+    assert_eq!(deleted.stderr, "");
+    fs::remove_file(file("last_reserved_ip.0")).unwrap();
+    all_goes_on(&lab, &mut holder);
+    drop(holder);
+
+    // Until it is free again: then it is waited for again.
+    call(&lab, "third").add().ok_result();
+    let mut holder = Holder::stranger(&file("lock"));
+    assert!(call(&lab, "third").del().stderr.contains(&words));
+    holder.holds_still();
+}
+
+#[test]
+fn a_lock_of_ours_that_others_can_read_is_made_anew() {
+    beyond_reference!("lease-lock");
+    let lab = Lab::new();
+    call(&lab, "old").add().ok_result();
+    let_all_read(".lock");
+    let mut holder = Holder::stranger(&file(".lock"));
+    all_goes_on(&lab, &mut holder);
+    assert_eq!(fs::metadata(file(".lock")).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+/// It creates a lease's file, and then writes into it.
+#[test]
+fn an_empty_file_is_left_alone_while_the_reference_may_be_writing_it() {
+    beyond_reference!("lease-lock");
+    let lab = Lab::new();
+    call(&lab, "first").add().ok_result();
+    fs::write(file("10.0.0.3"), "").unwrap();
+    let mut reference = Holder::root(&file("lock"));
+    assert_eq!(ips(&call(&lab, "second").add().ok_result()), ["10.0.0.4/24"]);
+    call(&lab, "of-nobody").del().ok();
+    assert_eq!(leases(), ["10.0.0.2", "10.0.0.3", "10.0.0.4"]);
+    reference.holds_still();
+    drop(reference);
+    call(&lab, "of-nobody").del().ok();
+    assert_eq!(leases(), ["10.0.0.2", "10.0.0.4"]);
+}
+
+/// What came while the reference could not be kept out is found once it can.
+#[test]
+fn leases_of_the_reference_are_found_that_came_while_it_could_not_be_kept_out() {
+    beyond_reference!("lease-lock");
+    let lab = Lab::new();
+    call(&lab, "first").add().ok_result();
+    let reference = Holder::root(&file("lock"));
+    call(&lab, "second").add().ok_result();
+    fs::write(file("10.0.0.9"), "theirs\r\neth0").unwrap();
+    call(&lab, "third").add().ok_result();
+    drop(reference);
+    call(&lab, "theirs").add().refused(7, "10.0.0.9 has been allocated to theirs");
+    for id in ["first", "second", "third", "theirs"] {
+        call(&lab, id).del().ok();
+    }
+    assert!(leases().is_empty());
+}
+
+#[test]
+fn no_address_is_given_twice_by_ours_and_the_reference_while_a_stranger_holds_what_he_can() {
+    beyond_reference!("lease-lock");
+    let lab = Lab::new();
+    call(&lab, "first").add().ok_result();
+    let mut holder = Holder::stranger(Path::new(STORE));
+    let calls: Vec<Call> = (0..60).map(|n| call(&lab, &format!("c{n}"))).collect();
+    let given: BTreeSet<String> = thread::scope(|scope| {
+        let runs: Vec<_> = calls
+            .iter()
+            .enumerate()
+            .map(|(n, call)| if n % 2 == 0 { call.clone() } else { call.clone().by_the_reference() })
+            .map(|call| scope.spawn(move || ips(&call.add().ok_result()).join(" ")))
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    assert_eq!((given.len(), leases().len()), (60, 61));
+    calls.iter().for_each(|call| call.del().ok());
+    assert_eq!(leases().len(), 1);
+    holder.holds_still();
+}

@@ -1,0 +1,123 @@
+//! Hosts on which others use the legacy variant of iptables, with its tools or without.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use lab::{Chain, Lab, Outcome, beyond_reference};
+use serde_json::json;
+
+use crate::common::dual_stack;
+
+/// bridge with masquerade, and portmap.
+fn full_chain(lab: &Lab) -> Chain {
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    bridge["ipMasq"] = json!(true);
+    let mappings = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": mappings}});
+    lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge, portmap]}))
+}
+
+/// Rules as kube-proxy has them, in both families.
+const OF_OTHERS: &str = "for tool in iptables-legacy ip6tables-legacy; do
+    $tool -t nat -N KUBE-SERVICES; $tool -t nat -A PREROUTING -j KUBE-SERVICES
+    $tool -t nat -N CNI-HOSTPORT-DNAT; $tool -t nat -A PREROUTING -j CNI-HOSTPORT-DNAT
+done";
+
+/// As if the package was not installed: what is no regular file is no tool.
+const WITHOUT_TOOLS: &str =
+    "for tool in iptables-restore iptables-save iptables-legacy-restore iptables-legacy-save; do
+        for family in '' 6; do
+            path=$(command -v $(echo $tool | sed s/ip/ip$family/)) && mount --bind /dev/null $(readlink -f $path)
+        done
+    done; true";
+
+/// What a tool is replaced by, for calls with this PATH: it says that it was started, and fails.
+fn fail_tools(lab: &Lab) {
+    fs::create_dir(lab.dir().join("failing")).unwrap();
+    for family in ["iptables", "ip6tables"] {
+        for suffix in ["", "-save", "-restore", "-legacy", "-legacy-save", "-legacy-restore"] {
+            let path = lab.dir().join(format!("failing/{family}{suffix}"));
+            fs::write(&path, "#!/bin/sh\necho $0 >>/run/lab/started\necho 'no mood' >&2\nexit 3\n").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+}
+
+const FAILING: &str = "/run/lab/failing";
+
+#[test]
+fn beside_legacy_rules_of_others_no_program_is_started() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.host().sh(OF_OTHERS);
+    fail_tools(&lab);
+    let pod = lab.container("pod");
+    let network = full_chain(&lab).each(|call| call.env("PATH", FAILING));
+    let result = network.add(&pod, "eth0").ok_result();
+    network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    for plugin in ["bridge", "portmap"] {
+        lab.plugin(plugin).config(json!({"ipam": dual_stack()["ipam"]})).env("PATH", FAILING).gc(&[]).ok();
+    }
+    assert_eq!(fs::read_to_string(lab.dir().join("started")).unwrap_or_default(), "");
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
+fn without_the_tools_a_del_beside_legacy_rules_of_others_is_complete() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.host().sh(OF_OTHERS);
+    lab.host().sh(WITHOUT_TOOLS);
+    let pod = lab.container("pod");
+    let network = full_chain(&lab);
+    let result = network.add(&pod, "eth0").ok_result();
+    for outcome in network.del(&pod, "eth0", &result) {
+        outcome.ok();
+        assert_eq!(outcome.stderr, "", "there is nothing to warn of");
+    }
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+/// Puts rules of the reference's, in the legacy variant, beside ours in nf_tables.
+fn with_legacy_rules_of_the_reference(lab: &Lab) {
+    lab.host().sh("chain=CNI-$(printf netpod | sha512sum | cut -c1-24)
+         for tool in iptables-legacy ip6tables-legacy; do
+             $tool -t nat -N $chain; $tool -t nat -A $chain -j ACCEPT; $tool -t nat -A POSTROUTING -j $chain
+         done");
+}
+
+#[test]
+fn without_the_tools_a_del_of_what_is_in_the_legacy_tables_warns_and_does_the_rest() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = full_chain(&lab);
+    let result = network.add(&pod, "eth0").ok_result();
+    with_legacy_rules_of_the_reference(&lab);
+    lab.host().sh(WITHOUT_TOOLS);
+    let outcomes = network.del(&pod, "eth0", &result);
+    outcomes.iter().for_each(Outcome::ok);
+    let warned = outcomes.iter().filter(|outcome| outcome.stderr.contains("iptables-legacy"));
+    assert_eq!(warned.count(), 1, "{outcomes:#?}");
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
+fn a_tool_that_fails_on_rules_of_the_container_is_told_when_the_rest_is_done() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    fail_tools(&lab);
+    let pod = lab.container("pod");
+    let network = full_chain(&lab);
+    network.add(&pod, "eth0").ok_result();
+    with_legacy_rules_of_the_reference(&lab);
+    let bridge = lab.plugin("bridge").on(&pod).config(json!({"ipam": dual_stack()["ipam"]}));
+    let failing = bridge.clone().env("PATH", FAILING);
+    failing.del().refused(999, "iptables-legacy");
+    assert!(!lab.host().ruleset().contains("masquerade net/pod/eth0"));
+    assert!(lab.host().sh("ip link show type veth").is_empty());
+    bridge.del().ok();
+    let left = lab.host().sh("iptables-legacy-save; ip6tables-legacy-save");
+    assert!(!left.contains("CNI-"), "{left}");
+}

@@ -1,0 +1,27 @@
+//! The scenarios, one module a plugin.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a missing answer fails the test")]
+
+mod bad_host_ports;
+mod bad_input;
+mod bridge;
+mod bridge_firewall;
+mod cnitool;
+mod common;
+mod conformance;
+mod delegation;
+mod foreign_results;
+mod host_local;
+mod host_local_lock;
+mod hosts;
+mod legacy_iptables;
+mod loopback;
+mod mistyped;
+mod old_kernels;
+mod portmap;
+mod reliability;
+mod repair;
+mod snapshot;
+mod tuning;
+mod upgrade;
+mod upgrade_rules;
+mod words;

@@ -1,0 +1,240 @@
+//! A key of the wrong type, whatever plugin and whatever key: ADD refuses it by name, DEL and GC do their work all the same.
+
+use std::fs;
+
+use lab::{Call, Container, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{host_local, leases};
+use crate::portmap::web;
+
+/// For no key are all of these right.
+fn values() -> [Value; 3] {
+    [json!(5), json!("word"), json!({"x": 5})]
+}
+
+/// What DEL or GC has done: empty, or what it has left undone.
+type Undone = fn(&Lab, &Container) -> String;
+
+/// A plugin, a call that it serves, and what is to be gone after DEL and GC.
+struct Fixture {
+    call: Call,
+    after_del: Undone,
+    after_gc: Undone,
+    /// Keys with which the delegated plugin, or the result to look at, cannot be found.
+    blind: &'static [&'static str],
+}
+
+impl Fixture {
+    /// Each key that the plugin reads, by its path.
+    fn keys(&self, lab: &Lab) -> Vec<String> {
+        let schema = lab.cnitool().json(&format!("explain {}", self.call.plugin()));
+        let mut keys = vec![];
+        // An IPAM plugin's keys stand in another one's.
+        let above = if self.call.plugin() == "host-local" { "ipam." } else { "" };
+        collect(&schema["keys"], above, &mut keys);
+        let everybodys = ["ipam", "dns", "args", "runtimeConfig", "args.cni", "prevResult", "capabilities"];
+        keys.extend(everybodys.map(str::to_owned));
+        for (place, inner) in [
+            ("ipam", &["type", "ranges", "routes"][..]),
+            ("dns", &["nameservers", "domain", "search", "options"]),
+            ("args.cni", &["mac", "sysctl", "mtu", "promisc", "allmulti", "txQLen", "ips"]),
+            ("runtimeConfig", &["mac", "portMappings", "ips", "ipRanges"]),
+        ] {
+            keys.extend(inner.iter().map(|key| format!("{place}.{key}")));
+        }
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    /// A value that ADD refuses as one of the wrong type, by the key's name. None: the plugin does not read the key.
+    fn wrong_value(&self, path: &str) -> Option<Value> {
+        values().into_iter().find(|value| {
+            let added = mistyped(&self.call, path, value).add();
+            if added.succeeded() {
+                self.call.del().ok();
+                return false;
+            }
+            let error = added.error();
+            let key = path.rsplit('.').next().unwrap();
+            // The object in a list has this key alone.
+            let named = error.msg.contains(key) || error.msg.contains("missing field");
+            assert!(error.code != 6 || named, "{path} = {value}: {error:?}");
+            error.code == 6
+        })
+    }
+
+    /// What DEL and GC leave undone with a mistyped key.
+    fn faults(&self, lab: &Lab, pod: &Container, path: &str) -> String {
+        let value = self.wrong_value(path).unwrap_or_else(|| json!({"x": 5}));
+        let bad = mistyped(&self.call, path, &value);
+        let mut faults = String::new();
+        for (command, undone) in [("DEL", self.after_del), ("GC", self.after_gc)] {
+            self.call.add().ok_result();
+            let said = if command == "DEL" { bad.del() } else { bad.gc(&[]) };
+            let left = undone(lab, pod);
+            self.call.del().ok();
+            if !said.succeeded() || (!left.is_empty() && !self.blind.contains(&path)) {
+                faults += &format!("{command} with {path} = {value} has left {left:?}: {said:#?}\n");
+            }
+        }
+        faults
+    }
+
+    /// Every key.
+    fn run(&self, lab: &Lab, pod: &Container) {
+        let keys = self.keys(lab);
+        assert!(keys.len() > 20, "{keys:?}");
+        let faults: String = keys.iter().map(|path| self.faults(lab, pod, path)).collect();
+        assert!(faults.is_empty(), "\n{faults}");
+    }
+}
+
+/// Paths of a schema's keys, those within lists too.
+fn collect(keys: &Value, above: &str, paths: &mut Vec<String>) {
+    for key in keys.as_array().unwrap() {
+        let name = key["key"].as_str().unwrap();
+        let list = match key["takes"].as_str().unwrap() {
+            takes if takes.starts_with("a list of: a list of") => "[][]",
+            takes if takes.starts_with("a list of") => "[]",
+            _ => "",
+        };
+        paths.push(format!("{above}{name}"));
+        collect(&key["keys"], &format!("{above}{name}{list}."), paths);
+    }
+}
+
+/// The call with a value at a path; `key[]` is a list with one object, `key[][]` a list with such a list.
+fn mistyped(call: &Call, path: &str, value: &Value) -> Call {
+    fn put(place: &mut Value, path: &str, value: &Value) {
+        let (step, below) = path.split_once('.').map_or((path, None), |(step, below)| (step, Some(below)));
+        let (key, list) = step.strip_suffix("[]").map_or((step, false), |key| (key, true));
+        if let Some(key) = key.strip_suffix("[]") {
+            let mut inner = json!({});
+            put(&mut inner, &format!("inner[].{}", below.unwrap_or_default()), value);
+            place[key] = json!([inner["inner"]]);
+            return;
+        }
+        let member = &mut place[key];
+        match below {
+            None => *member = value.clone(),
+            Some(below) if list => {
+                *member = json!([{}]);
+                put(&mut member[0], below, value);
+            }
+            Some(below) => put(member, below, value),
+        }
+    }
+    let mut document: Value = serde_json::from_slice(&call.input()).unwrap();
+    put(&mut document, path, value);
+    call.clone().config(document)
+}
+
+/// What `tool` shows of these words.
+fn shown(lab: &Lab, tool: &str, words: &[&str]) -> String {
+    let text = lab.host().sh(tool);
+    text.lines().filter(|line| words.iter().any(|word| line.contains(word))).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_bridge_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let config = json!({
+        "bridge": "cni0", "isGateway": true, "ipMasq": true, "macspoofchk": true,
+        "ipam": host_local(&[&["10.1.2.0/24"]]),
+    });
+    let undone: Undone = |lab, pod| {
+        let lease = fs::read_dir("/var/lib/cni/networks/net").unwrap().flatten();
+        let lease =
+            lease.map(|file| file.file_name().into_string().unwrap()).find(|name| name.starts_with("10."));
+        let link = pod.link("eth0").map(|_| "the interface".to_owned());
+        let rules = shown(lab, "nft list ruleset", &["net/pod/eth0"]);
+        format!("{}{}{rules}", lease.unwrap_or_default(), link.unwrap_or_default())
+    };
+    let call = lab.plugin("bridge").version("1.1.0").config(config).on(&pod);
+    // Without the type nobody can say who leased the address.
+    let blind = &["ipam", "ipam.type"];
+    Fixture { call, after_del: undone, after_gc: undone, blind }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_host_local_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let undone: Undone = |_, _| leases().join(" ");
+    let config = json!({"ipam": host_local(&[&["10.1.2.0/24"]])});
+    let call = lab.plugin("host-local").version("1.1.0").config(config).on(&pod);
+    Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_of_loopback_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let undone: Undone = |_, pod| {
+        let lo = pod.link("lo").unwrap();
+        let up = lo["flags"].as_array().unwrap().contains(&json!("UP"));
+        if up { "lo is up".to_owned() } else { String::new() }
+    };
+    let call = lab.plugin("loopback").version("1.1.0").on(&pod);
+    Fixture { call, after_del: undone, after_gc: |_, _| String::new(), blind: &[] }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_portmap_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let call = mapped_by(&lab, "nftables");
+    Fixture { call, after_del: mapping, after_gc: mapping, blind: &[] }.run(&lab, &lab.container("other"));
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_portmap_with_iptables_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let call = mapped_by(&lab, "iptables");
+    let fixture = Fixture { call, after_del: mapping, after_gc: mapping, blind: &[] };
+    let pod = lab.container("other");
+    let faults = ["backend", "snat", "conditionsV4", "runtimeConfig.portMappings"];
+    let faults = faults.map(|path| fixture.faults(&lab, &pod, path)).concat();
+    assert!(faults.is_empty(), "\n{faults}");
+}
+
+fn mapped_by(lab: &Lab, backend: &str) -> Call {
+    let pod = lab.container("pod");
+    let prev = json!({"interfaces": [{"name": "eth0", "sandbox": pod.path()}],
+                      "ips": [{"address": "10.1.2.2/24", "interface": 0}]});
+    let keys = json!({"backend": backend, "prevResult": prev, "runtimeConfig": {"portMappings": web()}});
+    lab.plugin("portmap").version("1.1.0").on(&pod).config(keys)
+}
+
+/// The rules of the container's mapping.
+fn mapping(lab: &Lab, _: &Container) -> String {
+    shown(lab, "nft list ruleset", &["net/pod/eth0", "8080"])
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_tuning_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = crate::tuning::wired(&lab, "eth0");
+    let backup: Undone = |_, pod| {
+        // GC changes no interface.
+        pod.sh("ip link set eth0 mtu 1500");
+        let files = fs::read_dir("/run/cni/tuning").into_iter().flatten().flatten();
+        files.map(|file| file.path().display().to_string()).collect()
+    };
+    let undone: Undone = |_, pod| {
+        let files = fs::read_dir("/run/cni/tuning").into_iter().flatten().count();
+        let mtu = pod.link("eth0").unwrap()["mtu"].clone();
+        if files == 0 && mtu == 1500 { String::new() } else { format!("{files} files, MTU {mtu}") }
+    };
+    let call = crate::tuning::tuning(&lab, &pod, json!({"mtu": 1400})).version("1.1.0");
+    let call = call.config(json!({"prevResult": {"interfaces": [{"name": "eth0", "sandbox": pod.path()}]}}));
+    Fixture { call, after_del: undone, after_gc: backup, blind: &[] }.run(&lab, &pod);
+}

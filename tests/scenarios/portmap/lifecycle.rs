@@ -1,0 +1,302 @@
+//! What ADD, DEL, CHECK, GC and STATUS do, beside other containers and other firewalls.
+
+use lab::{Call, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn two_networks_on_one_container_have_rules_of_their_own() {
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        network(lab, keys, web()).add(&pod, "eth0").ok_result();
+        let second = second_network(lab, keys, json!([port("tcp", 9090, 90)]));
+        let result = second.add(&pod, "eth1").ok_result();
+        let _servers = [pod.serve_tcp("pod", "10.1.2.2:80"), pod.serve_tcp("second", "10.9.0.2:90")];
+        let host = |port| at(HOST[0], port);
+        assert_eq!(tcp_says(&far, &host(8080)), pod_sees(FAR[0]));
+        assert!(tcp_says(lab.host(), &host(9090)).is_some_and(|answer| answer.starts_with("second")));
+        second.del(&pod, "eth1", &result).iter().for_each(Outcome::ok);
+        assert_eq!(tcp_says(&far, &host(8080)), pod_sees(FAR[0]));
+        assert!(tcp_is_cut_off(lab.host(), &host(9090)));
+    });
+}
+
+#[test]
+fn a_newer_mapping_wins_and_the_older_ones_del_leaves_it_alone() {
+    // https://github.com/containernetworking/plugins/issues/683
+    beyond_reference!("newest-wins");
+    with_each_backend(|lab, keys| {
+        let ([stale, fresh], far) = (["stale", "fresh"].map(|id| lab.container(id)), lab.machine("far"));
+        let network = network(lab, keys, web());
+        let stale_result = network.add(&stale, "eth0").ok_result();
+        let fresh_result = network.add(&fresh, "eth0").ok_result();
+        let _servers = [stale.serve_tcp("stale", "10.1.2.2:80"), fresh.serve_tcp("fresh", "10.1.2.3:80")];
+        let answer = Some("fresh 198.51.100.2".to_owned());
+        assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), answer);
+        network.del(&stale, "eth0", &stale_result).iter().for_each(Outcome::ok);
+        assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), answer);
+        network.check(&fresh, "eth0", &fresh_result).iter().for_each(Outcome::ok);
+        network.del(&fresh, "eth0", &fresh_result).iter().for_each(Outcome::ok);
+        assert!(tcp_is_cut_off(&far, &at(HOST[0], 8080)));
+    });
+}
+
+/// Podman's `network connect` calls ADD for another network with the same mappings, and `network disconnect` its DEL.
+#[test]
+fn a_container_on_two_networks_keeps_its_host_port_when_it_leaves_either() {
+    beyond_reference!("newest-wins");
+    for leaves_first in [true, false] {
+        with_each_backend(|lab, keys| {
+            let (pod, far) = (lab.container("pod"), lab.machine("far"));
+            let networks = [network(lab, keys, web()), second_network(lab, keys, web())];
+            let first = networks[0].add(&pod, "eth0").ok_result();
+            let second = networks[1].add(&pod, "eth1").ok_result();
+            let _servers = [pod.serve_tcp("one", "10.1.2.2:80"), pod.serve_tcp("two", "10.9.0.2:80")];
+            let answers = || tcp_says(lab.host(), &at(HOST[0], 8080)).map(|answer| answer[..3].to_owned());
+            assert_eq!(answers().as_deref(), Some("two"));
+            let waits = networks[0].check(&pod, "eth0", &first);
+            waits.iter().for_each(Outcome::ok);
+            assert!(waits[1].stderr.contains("waits until a newer attachment is gone"), "{:?}", waits[1]);
+            assert!(waits[1].stderr.contains("second/pod/eth1 has it now"), "{:?}", waits[1]);
+            networks[1].check(&pod, "eth1", &second).iter().for_each(Outcome::ok);
+            if leaves_first {
+                networks[0].del(&pod, "eth0", &first).iter().for_each(Outcome::ok);
+                // The way out went with that network.
+                pod.sh("ip route add default via 10.9.0.1");
+                assert_eq!(answers().as_deref(), Some("two"));
+                networks[1].del(&pod, "eth1", &second).iter().for_each(Outcome::ok);
+            } else {
+                networks[1].del(&pod, "eth1", &second).iter().for_each(Outcome::ok);
+                assert_eq!(answers().as_deref(), Some("one"));
+                let has = networks[0].check(&pod, "eth0", &first);
+                has.iter().for_each(Outcome::ok);
+                assert_eq!(has[1].stderr, "");
+                networks[0].del(&pod, "eth0", &first).iter().for_each(Outcome::ok);
+            }
+            assert!(tcp_is_cut_off(&far, &at(HOST[0], 8080)));
+        });
+    }
+}
+
+#[test]
+fn a_collection_gives_the_port_back_to_who_is_left() {
+    beyond_reference!("newest-wins");
+    with_each_backend(|lab, keys| {
+        let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
+        let network = network(lab, keys, web());
+        network.add(&old, "eth0").ok_result();
+        network.add(&new, "eth0").ok_result();
+        let _servers = [old.serve_tcp("old", "10.1.2.2:80"), new.serve_tcp("new", "10.1.2.3:80")];
+        assert_eq!(tcp_says(&far, &at(HOST[0], 8080)).as_deref(), Some("new 198.51.100.2"));
+        lab.plugin("portmap").config(keys.clone()).gc(&[("old", "eth0")]).ok();
+        assert_eq!(tcp_says(&far, &at(HOST[0], 8080)).as_deref(), Some("old 198.51.100.2"));
+    });
+}
+
+#[test]
+fn beside_a_firewall_that_drops_the_mapped_ports_work_as_far_as_it_lets_them() {
+    let iptables = "iptables -P FORWARD DROP
+        iptables -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+        iptables -A FORWARD -m conntrack --ctstate DNAT -j ACCEPT";
+    let nftables =
+        "nft 'table inet foreign { chain forward { type filter hook forward priority 0; policy drop;
+        ct state established,related accept; ct status dnat accept; }; }'";
+    for foreign in [iptables, nftables] {
+        with_each_backend(|lab, keys| {
+            let (pod, far) = (lab.container("pod"), lab.machine("far"));
+            lab.host().sh(foreign);
+            let without_counters = || lab.host().exec(&["nft", "--stateless", "list", "ruleset"]);
+            let before = without_counters();
+            let network = network(lab, keys, web());
+            let result = network.add(&pod, "eth0").ok_result();
+            let _servers = serve_tcp(&pod, 80);
+            assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+            assert!(tcp_is_cut_off(&far, &at(POD[0], 80)), "the foreign firewall is in force");
+            network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+            if !under_test().reference && keys["backend"] == "nftables" {
+                assert_eq!(without_counters(), before);
+            }
+        });
+    }
+}
+
+#[test]
+fn after_a_flushed_ruleset_check_fails_and_the_next_add_has_all_that_it_needs() {
+    beyond_reference!("check-host-ports");
+    with_each_backend(|lab, keys| {
+        let ([pod, next], far) = (["pod", "next"].map(|id| lab.container(id)), lab.machine("far"));
+        let network = network(lab, keys, web());
+        let result = network.add(&pod, "eth0").ok_result();
+        network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        lab.host().sh("nft flush ruleset");
+        network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
+        network.add(&next, "eth0").ok_result();
+        let _server = next.serve_tcp("next", "10.1.2.3:80");
+        assert_eq!(tcp_says(&far, &at(HOST[0], 8080)).as_deref(), Some("next 198.51.100.2"));
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    });
+}
+
+#[test]
+fn the_result_of_the_plugin_before_is_passed_on_as_it_is() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let lists = |version| {
+        json!({
+            "cniVersion": version,
+            "interfaces": [{"name": "br0", "mac": "02:00:00:00:00:01"},
+                           {"name": "eth0", "mac": "02:00:00:00:00:02", "sandbox": pod.path()}],
+            "ips": [{"address": "10.1.2.2/24", "gateway": "10.1.2.1", "interface": 1}],
+            "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.2.1"}],
+            "dns": {"nameservers": ["10.1.2.1"], "domain": "local", "search": ["local"], "options": ["ndots:5"]},
+        })
+    };
+    let mut old = lists("0.4.0");
+    old["ips"][0]["version"] = json!("4");
+    let pair = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.1.2.2/24", "gateway": "10.1.2.1"},
+                      "dns": {"nameservers": ["10.1.2.1"]}});
+    for prev in [lists("1.0.0"), old, pair] {
+        let call = portmap(&lab, &pod, 2).version(prev["cniVersion"].as_str().unwrap());
+        let call = call.config(json!({"prevResult": prev}));
+        assert_eq!(call.add().ok_result(), prev);
+        call.del().ok();
+    }
+}
+
+#[test]
+fn without_mappings_nothing_is_done() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let before = lab.snapshot();
+    for nothing in [json!({"runtimeConfig": null}), json!({"runtimeConfig": {"portMappings": []}})] {
+        let call = portmap(&lab, &pod, 2).config(nothing);
+        let prev = call.add().ok_result();
+        call.check(&prev).ok();
+        call.del().ok();
+    }
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn del_finds_its_rules_without_mappings_result_and_namespace() {
+    // https://github.com/containernetworking/plugins/issues/509
+    beyond_reference!("rules-by-attachment");
+    with_each_backend(|lab, keys| {
+        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+        portmap(lab, &stays, 3).config(keys.clone()).add().ok_result();
+        let before = lab.host().ruleset();
+        let mappings = mapped(json!([port("tcp", 9090, 90)]));
+        let call = portmap(lab, &goes, 2).config(keys.clone()).config(mappings);
+        call.add().ok_result();
+        assert_ne!(lab.host().ruleset(), before);
+        goes.vanish();
+        let bare = call.config(json!({"prevResult": null, "runtimeConfig": null})).without("CNI_NETNS");
+        bare.del().ok();
+        assert_eq!(lab.host().ruleset(), before);
+        bare.del().ok();
+    });
+}
+
+#[test]
+fn del_does_not_ask_whether_add_would_take_the_configuration() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = portmap(&lab, &pod, 2);
+    call.add().ok_result();
+    let broken = json!({"backend": 7, "markMasqBit": 99, "externalSetMarkChain": "", "conditionsV4": "none",
+                        "runtimeConfig": {"portMappings": [{"hostPort": "many"}]}});
+    call.config(broken).del().ok();
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
+fn gc_takes_the_host_ports_of_containers_that_are_no_more() {
+    beyond_reference!("gc");
+    with_each_backend(|lab, keys| {
+        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+        portmap(lab, &stays, 3).config(keys.clone()).add().ok_result();
+        let before = lab.host().ruleset();
+        let mappings = mapped(json!([port("tcp", 9090, 90)]));
+        let call = portmap(lab, &goes, 2).config(keys.clone()).config(mappings);
+        call.add().ok_result();
+        let gc = call.config(json!({"runtimeConfig": null, "prevResult": null}));
+        gc.clone().config(json!({"name": "other"})).gc(&[]).ok();
+        assert_ne!(lab.host().ruleset(), before, "another network's containers are not ours to judge");
+        gc.gc(&[("stays", "eth0")]).ok();
+        assert_eq!(lab.host().ruleset(), before);
+    });
+}
+
+#[test]
+fn check_tells_of_a_mapping_that_a_newer_container_has_as_well() {
+    beyond_reference!("newest-wins");
+    let lab = Lab::new();
+    let [stale, fresh] = ["stale", "fresh"].map(|id| lab.container(id));
+    let call = portmap(&lab, &stale, 2);
+    let prev = call.add().ok_result();
+    call.check(&prev).ok();
+    portmap(&lab, &fresh, 3).add().ok_result();
+    let waits = call.check(&prev);
+    waits.ok();
+    assert!(waits.stderr.contains("net/fresh/eth0 has it now: map tcp 8080"), "{waits:?}");
+}
+
+#[test]
+fn status_says_whether_a_port_could_be_mapped() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let status = lab.plugin("portmap").config(json!({"capabilities": {"portMappings": true}}));
+    status.status().ok();
+    status.clone().config(by("iptables")).status().ok();
+    lab.host().sh("mount --bind /dev/null $(readlink -f $(command -v iptables-restore))");
+    status.clone().status().ok();
+    status.config(by("iptables")).status().refused(50, "iptables");
+}
+
+#[test]
+fn a_failed_add_takes_its_rules_back() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let [first, pod] = ["first", "pod"].map(|id| lab.container(id));
+    portmap(&lab, &first, 3).add().ok_result();
+    let before = lab.snapshot();
+    // The container's address is behind a link whose settings cannot be written.
+    lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up
+         mount --bind -o ro /proc/sys /proc/sys; mount -o remount,ro,bind /proc/sys");
+    let mappings = mapped(json!([port("tcp", 9090, 90)]));
+    portmap(&lab, &pod, 2).config(mappings).add().refused(5, "route_localnet");
+    lab.host().sh("umount /proc/sys; ip link del br0");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn sixteen_containers_at_once_on_an_empty_firewall() {
+    beyond_reference!("at-once");
+    with_each_backend(|lab, keys| {
+        let pods: Vec<_> = (0..16).map(|n| lab.container(&format!("pod{n}"))).collect();
+        let ports = 8000..8016;
+        let calls = pods.iter().zip(2..).zip(ports.clone()).map(|((pod, number), host)| {
+            let mappings = mapped(json!([port("tcp", host, 80)]));
+            portmap(lab, pod, number).config(keys.clone()).config(mappings)
+        });
+        let calls: Vec<_> = calls.collect();
+        let in_ruleset = || {
+            let ruleset = lab.host().ruleset();
+            ports.clone().filter(|port| ruleset.contains(&port.to_string())).count()
+        };
+        at_once(&calls, Call::add).iter().for_each(|outcome| drop(outcome.ok_result()));
+        assert_eq!(in_ruleset(), 16);
+        at_once(&calls, Call::del).iter().for_each(Outcome::ok);
+        assert_eq!(in_ruleset(), 0);
+    });
+}
+
+/// Threads of the lab share its namespaces.
+fn at_once(calls: &[Call], verb: fn(&Call) -> Outcome) -> Vec<Outcome> {
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = calls.iter().map(|call| scope.spawn(move || verb(call))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    })
+}

@@ -1,0 +1,125 @@
+//! What a host port of 127.0.0.1 needs of the link is given back.
+
+use std::fs;
+
+use lab::{Call, Outcome, beyond_reference, tcp_is_cut_off, tcp_says};
+use serde_json::json;
+
+use super::*;
+
+fn setting(lab: &Lab) -> String {
+    lab.host().sysctl("ipv4/conf/br0/route_localnet")
+}
+
+#[test]
+fn the_setting_goes_with_the_last_host_port() {
+    beyond_reference!("route-localnet");
+    with_each_backend(|lab, keys| {
+        let [first, second] = ["first", "second"].map(|id| lab.container(id));
+        let [one, other] = [8080, 9090].map(|host| network(lab, keys, json!([port("tcp", host, 80)])));
+        let result = one.add(&first, "eth0").ok_result();
+        let next = other.add(&second, "eth0").ok_result();
+        one.del(&first, "eth0", &result).iter().for_each(Outcome::ok);
+        assert_eq!(setting(lab), "1");
+        let _server = second.serve_tcp("second", "10.1.2.3:80");
+        assert!(tcp_says(lab.host(), "127.0.0.1:9090").is_some());
+        other.del(&second, "eth0", &next).iter().for_each(Outcome::ok);
+        assert_eq!(setting(lab), "0");
+    });
+}
+
+#[test]
+fn who_had_set_it_before_keeps_it() {
+    with_each_backend(|lab, keys| {
+        let pod = lab.container("pod");
+        lab.host().sh("ip link add br0 type bridge; echo 1 >/proc/sys/net/ipv4/conf/br0/route_localnet");
+        let network = network(lab, keys, web());
+        let result = network.add(&pod, "eth0").ok_result();
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert_eq!(setting(lab), "1");
+    });
+}
+
+#[test]
+fn after_a_flush_and_the_last_host_port_the_hosts_loopback_is_its_own() {
+    beyond_reference!("route-localnet");
+    with_each_backend(|lab, keys| {
+        let [pod, prying] = ["pod", "prying"].map(|id| lab.container(id));
+        let network = network(lab, keys, web());
+        network.add(&pod, "eth0").ok_result();
+        self::network(lab, keys, json!([])).add(&prying, "eth0").ok_result();
+        let _private = lab.host().serve_tcp("private", "127.0.0.1:7000");
+        prying.sh("ip rule del pref 0; ip rule add pref 5 table local
+             ip route add 127.0.0.0/8 via 10.1.2.1 table 9; ip rule add pref 1 to 127.0.0.0/8 table 9
+             echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet");
+        lab.host().sh("nft flush ruleset");
+        assert!(tcp_says(&prying, "127.0.0.1:7000").is_some(), "or this shows nothing");
+        // Without namespace and result, as after a reboot of the runtime.
+        lab.plugin("portmap").on(&pod).without("CNI_NETNS").del().ok();
+        assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"));
+    });
+}
+
+#[test]
+fn gc_gives_it_back_for_containers_that_are_no_more() {
+    beyond_reference!("gc");
+    with_each_backend(|lab, keys| {
+        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+        network(lab, keys, json!([port("tcp", 8080, 80)])).add(&stays, "eth0").ok_result();
+        network(lab, keys, json!([port("tcp", 9090, 80)])).add(&goes, "eth0").ok_result();
+        let gc = lab.plugin("portmap");
+        gc.clone().config(json!({"name": "other"})).gc(&[]).ok();
+        gc.gc(&[("stays", "eth0")]).ok();
+        assert_eq!(setting(lab), "1");
+        gc.gc(&[]).ok();
+        assert_eq!(setting(lab), "0");
+    });
+}
+
+#[test]
+fn an_add_whose_result_nobody_takes_gives_it_back() {
+    beyond_reference!("rollback");
+    with_each_backend(|lab, keys| {
+        let pod = lab.container("pod");
+        lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up");
+        let unheard = ["sh", "-c", "\"$0\" >/dev/full"].map(str::to_owned);
+        assert!(!portmap(lab, &pod, 2).config(keys.clone()).under(&unheard).add().succeeded());
+        assert_eq!(setting(lab), "0");
+    });
+}
+
+#[test]
+fn a_bridge_that_was_removed_meanwhile_is_no_failure() {
+    beyond_reference!("route-localnet");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = network(&lab, &json!({}), web());
+    let result = network.add(&pod, "eth0").ok_result();
+    lab.host().sh("ip link del br0");
+    network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    let left = fs::read_dir("/run/ferrule/localnet").unwrap().count();
+    assert_eq!(left, 0);
+}
+
+#[test]
+fn who_comes_while_the_last_one_goes_has_it() {
+    beyond_reference!("at-once");
+    let lab = Lab::new();
+    lab.host().sh("ip link add br0 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up");
+    let pods: Vec<_> = (0..8).map(|n| lab.container(&format!("pod{n}"))).collect();
+    let call = |number: usize| {
+        let mappings = mapped(json!([port("tcp", 8000 + number as u16, 80)]));
+        portmap(&lab, &pods[number], 2 + number as u8).config(mappings)
+    };
+    let (early, late): (Vec<Call>, Vec<Call>) = ((0..4).map(call).collect(), (4..8).map(call).collect());
+    early.iter().for_each(|call| drop(call.add().ok_result()));
+    std::thread::scope(|scope| {
+        for (goes, comes) in early.iter().zip(&late) {
+            scope.spawn(move || goes.del().ok());
+            scope.spawn(move || drop(comes.add().ok_result()));
+        }
+    });
+    assert_eq!(setting(&lab), "1");
+    late.iter().for_each(|call| call.del().ok());
+    assert_eq!(setting(&lab), "0");
+}

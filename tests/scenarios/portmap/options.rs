@@ -1,0 +1,185 @@
+//! What the keys of the configuration change.
+
+use lab::{Lab, beyond_reference, golden, tcp_is_cut_off, tcp_says};
+use serde_json::{Value, json};
+
+use super::*;
+
+#[test]
+fn without_snat_nobody_is_seen_under_another_address() {
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut keys = keys.clone();
+        keys["snat"] = json!(false);
+        network(lab, &keys, web()).add(&pod, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        for (host, client) in HOST.into_iter().zip(FAR) {
+            assert_eq!(tcp_says(&far, &at(host, 8080)), pod_sees(client));
+        }
+        // The container answers to its own loopback.
+        assert!(tcp_is_cut_off(lab.host(), "127.0.0.1:8080"));
+    });
+}
+
+#[test]
+fn with_masq_all_everybody_is_seen_under_the_hosts_address() {
+    beyond_reference!("masq-all");
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut keys = keys.clone();
+        keys["masqAll"] = json!(true);
+        network(lab, &keys, web()).add(&pod, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        for (host, gateway) in HOST.into_iter().zip(GATEWAY) {
+            assert_eq!(tcp_says(&far, &at(host, 8080)), pod_sees(gateway));
+            assert_eq!(tcp_says(&pod, &at(gateway, 8080)), pod_sees(gateway));
+        }
+        assert_eq!(tcp_says(lab.host(), "127.0.0.1:8080"), pod_sees(GATEWAY[0]));
+    });
+}
+
+/// Counts what leaves with bit 5 of a mark, the packet's or the connection's, and what leaves with bit 13.
+const COUNTERS: &str = "table inet eyes {
+    counter asked {}
+    counter usual {}
+    chain postrouting {
+        type filter hook postrouting priority 90
+        meta mark & 0x20 == 0x20 counter name asked
+        ct mark & 0x20 == 0x20 counter name asked
+        meta mark & 0x2000 == 0x2000 counter name usual
+        ct mark & 0x2000 == 0x2000 counter name usual
+    }
+}";
+
+fn has_counted(lab: &Lab, counter: &str) -> bool {
+    let text = lab.host().exec(&["nft", "list", "counter", "inet", "eyes", counter]);
+    !text.contains("packets 0 ")
+}
+
+#[test]
+fn mapped_connections_are_marked_with_the_bit_asked_for() {
+    with_each_backend(|lab, keys| {
+        lab.host().exec(&["nft", COUNTERS]);
+        let pod = lab.container("pod");
+        let mut keys = keys.clone();
+        keys["markMasqBit"] = json!(5);
+        network(lab, &keys, web()).add(&pod, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        for gateway in GATEWAY {
+            assert_eq!(tcp_says(&pod, &at(gateway, 8080)), pod_sees(gateway));
+        }
+        assert!(has_counted(lab, "asked"));
+        assert!(!has_counted(lab, "usual"));
+    });
+}
+
+#[test]
+fn a_chain_of_somebody_else_marks_and_masquerades() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for iptables in ["iptables", "ip6tables"] {
+        lab.host().sh(&format!(
+            "{iptables} -t nat -N MARK-MASQ; {iptables} -t nat -A MARK-MASQ -j MARK --set-xmark 0x20/0x20
+             {iptables} -t nat -A POSTROUTING -m mark --mark 0x20/0x20 -j MASQUERADE"
+        ));
+    }
+    network(&lab, &json!({"externalSetMarkChain": "MARK-MASQ"}), web()).add(&pod, "eth0").ok_result();
+    let _servers = serve_tcp(&pod, 80);
+    for gateway in GATEWAY {
+        assert_eq!(tcp_says(&pod, &at(gateway, 8080)), pod_sees(gateway));
+    }
+    lab.host().sh("iptables -t nat -F MARK-MASQ");
+    assert!(tcp_is_cut_off(&pod, &at(GATEWAY[0], 8080)), "nobody else marks");
+}
+
+/// Conditions of a backend that only the far machine fulfils.
+fn only_from_far(backend: &str) -> Value {
+    match backend {
+        "iptables" => {
+            json!({"backend": backend, "conditionsV4": ["-s", FAR[0]], "conditionsV6": ["-s", FAR[1]]})
+        }
+        _ => json!({"backend": backend, "conditionsV4": ["ip", "saddr", FAR[0]],
+                    "conditionsV6": [format!("ip6 saddr {}", FAR[1])]}),
+    }
+}
+
+#[test]
+fn conditions_are_for_their_own_mappings_only() {
+    with_each_backend(|lab, keys| {
+        let ([pod, open], far) = (["pod", "open"].map(|id| lab.container(id)), lab.machine("far"));
+        let conditions = only_from_far(keys["backend"].as_str().unwrap());
+        network(lab, &conditions, web()).add(&pod, "eth0").ok_result();
+        network(lab, keys, json!([port("tcp", 9090, 80)])).add(&open, "eth0").ok_result();
+        let _servers = serve_tcp(&pod, 80);
+        let _open = [open.serve_tcp("open", "10.1.2.3:80"), open.serve_tcp("open", "[fd00:1:2::3]:80")];
+        for host in HOST {
+            assert!(tcp_says(&far, &at(host, 8080)).is_some_and(|answer| answer.starts_with("pod")));
+            assert!(tcp_is_cut_off(lab.host(), &at(host, 8080)));
+            assert!(tcp_says(lab.host(), &at(host, 9090)).is_some_and(|answer| answer.starts_with("open")));
+        }
+    });
+}
+
+#[test]
+fn a_set_in_a_condition_is_a_choice() {
+    beyond_reference!("nftables-host-ports");
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let keys = json!({"conditionsV4": ["ip saddr { 192.0.2.0/24, 198.51.100.2 } tcp sport != 1-1023"]});
+    network(&lab, &keys, web()).add(&pod, "eth0").ok_result();
+    let _servers = serve_tcp(&pod, 80);
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+    assert!(tcp_is_cut_off(lab.host(), &at(HOST[0], 8080)));
+}
+
+#[test]
+fn all_protocols_and_both_families_are_in_the_ruleset() {
+    beyond_reference!("nftables-host-ports");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mappings = mapped(json!([
+        port("tcp", 8080, 80),
+        port("udp", 5353, 53),
+        port("SCTP", 3868, 3868),
+        {"hostPort": 8443, "containerPort": 443, "protocol": "tcp", "hostIP": "198.51.100.1"},
+        {"hostPort": 8443, "containerPort": 443, "protocol": "tcp", "hostIP": "2001:db8:51::1"},
+    ]));
+    let call = portmap(&lab, &pod, 2).config(mappings);
+    call.add().ok_result();
+    golden("portmap-nftables", &lab.host().ruleset());
+    call.del().ok();
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
+fn conditions_and_marks_of_ones_own_are_rules_before_the_maps() {
+    beyond_reference!("nftables-host-ports");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let keys = json!({"markMasqBit": 5, "masqAll": true, "conditionsV4": ["ip saddr 192.0.2.0/24"],
+                      "conditionsV6": ["iifname", "eth*"]});
+    let call = portmap(&lab, &pod, 2).config(keys);
+    call.add().ok_result();
+    golden("portmap-nftables-conditions", &lab.host().ruleset());
+    call.del().ok();
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
+fn a_host_address_of_a_family_that_the_container_lacks_is_passed_over() {
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let mut bridge = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true});
+    bridge["ipam"] = host_local(&[&["10.1.2.0/24"]]);
+    let mut of_v6 = port("tcp", 9090, 80);
+    of_v6["hostIP"] = json!(HOST[1]);
+    let portmap =
+        json!({"type": "portmap", "runtimeConfig": {"portMappings": [of_v6, port("tcp", 8080, 80)]}});
+    let network = lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap]}));
+    let outcome = network.add(&pod, "eth0");
+    let result = outcome.ok_result();
+    assert!(under_test().reference || outcome.stderr.contains(HOST[1]), "{outcome:#?}");
+    let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+    assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
+    network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+}

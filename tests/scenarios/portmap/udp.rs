@@ -1,0 +1,130 @@
+//! A UDP client goes on sending from the same port: it must find whoever is there now.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use lab::{Netns, Outcome, beyond_reference};
+use serde_json::json;
+
+use super::*;
+
+/// A UDP client that keeps its port, as a resolver or a VPN does.
+struct Client(UdpSocket);
+
+impl Client {
+    fn new(from: &Netns) -> Self {
+        let socket = from.run(|| UdpSocket::bind("0.0.0.0:4000")).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        Self(socket)
+    }
+
+    /// The name of the server that answers.
+    fn asks(&self, server: &str) -> Option<String> {
+        let mut answer = [0; 64];
+        let (length, _) = (0..5).find_map(|_| {
+            self.0.send_to(b"who is there?", server).ok()?;
+            self.0.recv_from(&mut answer).ok()
+        })?;
+        let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
+        answer.split(' ').next().map(str::to_owned)
+    }
+
+    /// Sends, and does not wait for an answer.
+    fn calls(&self, server: &str) {
+        self.0.send_to(b"is anybody there?", server).unwrap();
+    }
+}
+
+#[test]
+fn a_udp_client_finds_the_new_container_after_the_old_one_is_gone() {
+    with_each_backend(|lab, keys| {
+        let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
+        let network = network(lab, keys, json!([port("udp", 5353, 53)]));
+        let server = at(HOST[0], 5353);
+        let client = Client::new(&far);
+        let result = network.add(&old, "eth0").ok_result();
+        let old_server = old.serve_udp("old", "10.1.2.2:53");
+        assert_eq!(client.asks(&server).as_deref(), Some("old"));
+        network.del(&old, "eth0", &result).iter().for_each(Outcome::ok);
+        drop(old_server);
+        // Nothing is there to answer, but the connection is known now as one to the host itself.
+        client.calls(&server);
+        network.add(&new, "eth0").ok_result();
+        let _server = new.serve_udp("new", "10.1.2.3:53");
+        assert_eq!(client.asks(&server).as_deref(), Some("new"));
+    });
+}
+
+#[test]
+fn a_udp_client_finds_the_newer_of_two_containers() {
+    // https://github.com/containernetworking/plugins/issues/1190
+    beyond_reference!("newest-wins");
+    with_each_backend(|lab, keys| {
+        let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
+        let network = network(lab, keys, json!([port("udp", 5353, 53)]));
+        let client = Client::new(&far);
+        network.add(&old, "eth0").ok_result();
+        let _old = old.serve_udp("old", "10.1.2.2:53");
+        assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("old"));
+        network.add(&new, "eth0").ok_result();
+        let _new = new.serve_udp("new", "10.1.2.3:53");
+        assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("new"));
+    });
+}
+
+#[test]
+fn a_udp_client_finds_the_host_again_after_del() {
+    beyond_reference!("conntrack-on-del");
+    with_each_backend(|lab, keys| {
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let result = network(lab, keys, json!([port("udp", 5353, 53)])).add(&pod, "eth0").ok_result();
+        let client = Client::new(&far);
+        let _pod = pod.serve_udp("pod", "10.1.2.2:53");
+        assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("pod"));
+        // The container is still there, and would go on answering.
+        lab.plugin("portmap").config(json!({"prevResult": result})).on(&pod).del().ok();
+        let _host = lab.host().serve_udp("host", &at(HOST[0], 5353));
+        assert_eq!(client.asks(&at(HOST[0], 5353)).as_deref(), Some("host"));
+    });
+}
+
+/// Runs a DEL, and has the kernel refuse every one of its requests about connections, as it does where that takes more
+/// than the plugin is permitted, or there is no such module.
+fn del_without_conntrack(call: &Call, lab: &Lab, error: &str) -> Outcome {
+    let log = lab.dir().join("requests").display().to_string();
+    let strace = |expression: &str| {
+        let words = ["strace", "-qq", "-e", expression, "-e", "signal=none", "-o", &log];
+        call.clone().under(&words.map(str::to_owned)).del()
+    };
+    call.add().ok_result();
+    strace("trace=sendto").ok();
+    let requests = fs::read_to_string(&log).unwrap();
+    let about_connections = requests.lines().enumerate().filter(|(_, line)| line.contains("CTNETLINK"));
+    let (first, last) =
+        about_connections.fold((usize::MAX, 0), |(first, last), (n, _)| (first.min(n), last.max(n)));
+    assert!(first <= last, "no request is about connections: {requests}");
+    call.add().ok_result();
+    // Each of them is tried twice.
+    let outcome = strace(&format!("inject=sendto:error={error}:when={}..{}", first + 1, first + 2));
+    let refused = fs::read_to_string(&log).unwrap();
+    assert_eq!(refused.matches("(INJECTED)").count(), 2, "{refused}");
+    outcome
+}
+
+#[test]
+fn a_del_that_may_not_look_at_connections_removes_the_rules_and_says_so() {
+    beyond_reference!("conntrack-on-del");
+    with_each_backend(|lab, keys| {
+        let pod = lab.container("pod");
+        let call = portmap(lab, &pod, 2).config(keys.clone()).config(mapped(json!([port("udp", 5353, 53)])));
+        portmap(lab, &lab.container("other"), 3).config(keys.clone()).add().ok_result();
+        let before = lab.host().ruleset();
+        for error in ["EPERM", "ENOBUFS", "EOPNOTSUPP"] {
+            let outcome = del_without_conntrack(&call, lab, error);
+            outcome.ok();
+            assert!(outcome.stderr.contains("warning: forget the UDP flows to"), "{outcome:?}");
+            assert_eq!(lab.host().ruleset(), before, "{error}");
+        }
+    });
+}

@@ -1,0 +1,242 @@
+//! Input that was made to do harm, given to the real executables.
+
+use std::fmt::Write as _;
+use std::fs;
+
+use lab::{Call, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::bad_input::{Bad, refuses};
+use crate::common::dual_stack;
+
+/// All the memory that a plugin may have, in the words of prlimit(1): 64 MB.
+const MEMORY: [&str; 2] = ["prlimit", "--as=67108864"];
+
+const PLUGINS: [&str; 5] = ["bridge", "loopback", "host-local", "portmap", "tuning"];
+
+/// Documents, each with the word that an error has for it.
+fn bulky() -> Vec<(&'static str, String)> {
+    let with = |member: &str| format!(r#"{{"cniVersion": "1.0.0", "name": "net", {member}}}"#);
+    let mut keys = String::new();
+    (0..1_000_000).for_each(|n| write!(keys, r#""{n}":0,"#).unwrap());
+    let (few, list) = (&keys[..3_500_000], "[0],".repeat(900_000));
+    let text = |length: usize| "a".repeat(length << 20);
+    vec![
+        ("larger than", " ".repeat(100 << 20)),
+        ("larger than", with(&format!(r#""x": "{}""#, text(10)))),
+        ("larger than", with(&format!(r#"{keys}"": 0"#))),
+        ("values", with(&format!(r#"{}"": 0"#, &few[..=few.rfind(',').unwrap()]))),
+        ("values", with(&format!(r#""x": [{list}0]"#))),
+        ("values", "[".repeat(100_000)),
+        ("values", r#"{"a":"#.repeat(100_000)),
+        ("recursion", "[".repeat(60_000)),
+        ("recursion", r#"{"a":"#.repeat(60_000)),
+        ("recursion", with(&format!(r#""x": {}{}"#, "[".repeat(60_000), "]".repeat(60_000)))),
+        ("name", format!(r#"{{"name": "{}", "prevResult": {{}}}}"#, text(3))),
+        ("number out of range", with(r#""x": 1e999"#)),
+        ("number out of range", with(&format!(r#""x": {}"#, "9".repeat(1 << 20)))),
+    ]
+}
+
+#[test]
+fn a_document_that_would_take_much_memory_or_time_gets_an_error() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let documents = bulky();
+    let before = lab.snapshot();
+    for plugin in PLUGINS {
+        let call = lab.plugin(plugin).on(&pod).under(&MEMORY.map(str::to_owned));
+        for (culprit, document) in &documents {
+            let call = call.clone().stdin(document.as_str());
+            for outcome in [call.add(), call.del()] {
+                let error = outcome.error();
+                assert!([6, 7].contains(&error.code) && error.msg.contains(culprit), "{culprit}: {error:?}");
+                assert!(outcome.stdout.len() < 4096, "{culprit}");
+            }
+        }
+    }
+    lab.snapshot().assert_same(&before);
+}
+
+/// The largest that are accepted: each key is there that a plugin looks at.
+#[test]
+fn a_value_of_a_known_key_that_is_huge_is_borne() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    // A bridge stays after a failure on purpose: let it be there.
+    lab.host().sh("ip link add cni0 address 02:00:00:00:00:01 type bridge; ip link set cni0 up");
+    let before = lab.snapshot();
+    let text = "a".repeat(4_000_000);
+    let many = |value: Value| vec![value; 20_000];
+    let holes: Vec<String> = (0..60_000).map(|n| format!("fd00::{n:x}:1")).collect();
+    for (plugin, keys) in [
+        ("bridge", json!({"bridge": text})),
+        ("bridge", json!({"ipMasqBackend": text})),
+        ("bridge", json!({"runtimeConfig": {"mac": text}})),
+        ("bridge", json!({"ipam": {"type": text}})),
+        ("bridge", json!({"vlanTrunk": many(json!({"id": 4095}))})),
+        ("host-local", json!({"ipam": {"subnet": text}})),
+        ("host-local", json!({"ipam": {"ranges": [many(json!({"subnet": "10.0.0.0/24"}))]}})),
+        (
+            "host-local",
+            json!({"ipam": {"ranges": [[{"subnet": "fd00::/64", "exclude": many("fd00::/64".into())}]]}}),
+        ),
+        (
+            "host-local",
+            json!({"ipam": {"ranges": [[{"subnet": "fd00::/64", "exclude": holes}]]}, "runtimeConfig": {"ips": ["::1"]}}),
+        ),
+        ("host-local", json!({"ipam": {"subnet": "10.0.0.0/24", "dataDir": format!("/{text}")}})),
+        ("tuning", json!({"prevResult": {}, "sysctl": {text.as_str(): "1"}})),
+        ("tuning", json!({"prevResult": {}, "mac": text})),
+        ("portmap", json!({"prevResult": {}, "conditionsV4": many("-s".into()), "backend": "nftables"})),
+        ("portmap", json!({"prevResult": {}, "conditionsV4": ["tcp sport {1,2} ".repeat(64)]})),
+        ("portmap", json!({"prevResult": {}, "externalSetMarkChain": text})),
+        ("loopback", json!({"prevResult": {"ips": many(json!({"address": text[..300]}))}})),
+    ] {
+        let call = lab.plugin(plugin).config(keys.clone()).on(&pod).under(&MEMORY.map(str::to_owned));
+        let outcome = call.add();
+        let error = outcome.error();
+        let key = keys.as_object().unwrap().keys().next_back().unwrap();
+        assert!([2, 5, 6, 7].contains(&error.code), "{plugin} {key}: code {}", error.code);
+        assert!(outcome.stdout.len() < 1 << 16, "{plugin} {key}: {} bytes", outcome.stdout.len());
+    }
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn cnitool_refuses_what_would_take_much_memory_or_time() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let tool = lab.cnitool();
+    let file = lab.dir().join("net.conflist");
+    fs::create_dir_all("/etc/cni/net.d").unwrap();
+    for (culprit, document) in bulky() {
+        fs::write(&file, &document).unwrap();
+        fs::copy(&file, "/etc/cni/net.d/10-net.conflist").unwrap();
+        let shown = tool.run(&format!("validate {}", file.display()));
+        assert_eq!(shown.exit.map(|code| code > 0), Some(true), "{culprit}: {shown:?}");
+        let refused = tool.run("add net pod");
+        assert_eq!(refused.exit.map(|code| code > 0), Some(true), "{culprit}: {refused:?}");
+    }
+}
+
+/// What tries to reach outside of its place, to end a line, to be an option or to be expanded.
+const REACHING: [&str; 12] =
+    ["..", "../../etc", "/etc", "a/b", "a\nb", "a\0b", "\"", "a;b", "%s", "a b", "\u{2028}", "$(x)"];
+
+#[test]
+fn a_name_that_reaches_outside_of_its_place_is_refused_by_every_plugin_and_command() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let long = "x".repeat(300);
+    let before = lab.snapshot();
+    for plugin in PLUGINS {
+        let call = lab.plugin(plugin).config(json!({"prevResult": {}, "ipam": {"type": plugin}})).on(&pod);
+        for name in REACHING.into_iter().chain(["-a", "*", long.as_str()]) {
+            let call = call.clone().config(json!({"name": name}));
+            let outcomes = [call.add(), call.del(), call.check(&json!({})), call.gc(&[]), call.status()];
+            outcomes.iter().for_each(|outcome| drop(outcome.refused(7, "name")));
+        }
+        for name in REACHING.into_iter().filter(|name| !name.contains('\0')).chain(["-a", "*", &long]) {
+            let call = call.clone().env("CNI_CONTAINERID", name);
+            [call.add(), call.del(), call.check(&json!({}))]
+                .iter()
+                .for_each(|o| drop(o.refused(4, "CNI_CONTAINERID")));
+            call.gc(&[(name, "eth0")]).refused(7, "containerID");
+        }
+        for name in ["..", "a/b", "a\nb", "%s", "a b", "eth0:1", "\u{2028}", &long] {
+            let call = call.clone().ifname(name);
+            [call.add(), call.del(), call.check(&json!({}))]
+                .iter()
+                .for_each(|o| drop(o.refused(4, "CNI_IFNAME")));
+            call.gc(&[("c", name)]).refused(7, "ifname");
+        }
+    }
+    lab.snapshot().assert_same(&before);
+}
+
+/// The kernel takes these, and so do rules, scripts and files.
+#[test]
+fn an_interface_may_have_any_name_that_the_kernel_takes() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for backend in ["iptables", "nftables"] {
+        let keys = json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true});
+        let bridge = lab.plugin("bridge").config(dual_stack()).config(keys).on(&pod);
+        let attach_and_detach = |name: &str| {
+            let bridge = bridge.clone().ifname(name);
+            let result = bridge.add().ok_result();
+            bridge.check(&result).ok();
+            let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+            let keys =
+                json!({"backend": backend, "runtimeConfig": {"portMappings": ports}, "prevResult": result});
+            let portmap = lab.plugin("portmap").config(keys).on(&pod).ifname(name);
+            portmap.add().ok_result();
+            portmap.check(&result).ok();
+            portmap.del().ok();
+            bridge.del().ok();
+        };
+        attach_and_detach("eth0");
+        let before = lab.snapshot();
+        for name in ["-j", "\"", "'a", "a;b", "*", "é", "$(x)", "\\", "#", "..."] {
+            attach_and_detach(name);
+            lab.snapshot().assert_same(&before);
+        }
+    }
+}
+
+#[test]
+fn a_key_that_reaches_outside_of_its_place_is_refused() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    fn ipam(call: Call, key: &str, value: &str) -> Call {
+        call.config(json!({"ipam": {"type": "host-local", "subnet": "10.0.0.0/24", key: value}}))
+    }
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a data directory with a NUL", 7, "dataDir", |c| ipam(c, "dataDir", "/var/lib\0/x")),
+        Bad("a resolvConf that is a device", 5, "/dev/zero", |c| ipam(c, "resolvConf", "/dev/zero")),
+        Bad("a resolvConf that is a folder", 5, "/etc", |c| ipam(c, "resolvConf", "/etc")),
+        Bad("a resolvConf that nobody writes to", 5, "pipe", |c| ipam(c, "resolvConf", "/run/lab/plugins/pipe")),
+    ];
+    lab.host().sh("mkfifo /run/lab/plugins/pipe");
+    refuses(&lab, &lab.plugin("host-local").on(&pod), "ADD", &rows);
+    let tuning = lab.plugin("tuning").on(&pod).config(json!({"prevResult": {}}));
+    let mut before = lab.snapshot();
+    for key in REACHING.into_iter().chain(["-a", "*"]) {
+        for key in [key.to_owned(), format!("net.{key}"), format!("net.ipv4.conf.{key}.forwarding")] {
+            let error = tuning.clone().config(json!({"sysctl": {key.as_str(): "1"}})).add().error();
+            assert!([2, 7].contains(&error.code), "{key}: {error:?}");
+        }
+    }
+    lab.snapshot().assert_same(&before);
+    tuning.clone().config(json!({"dataDir": "/run\0", "mtu": 1400})).add().refused(7, "dataDir");
+    let portmap =
+        lab.plugin("portmap").on(&pod).config(json!({"prevResult": {"ips": [{"address": "10.0.0.2/24"}]},
+        "runtimeConfig": {"portMappings": [{"hostPort": 1, "containerPort": 1, "protocol": "tcp"}]}}));
+    // What attachments share stays.
+    for backend in ["iptables", "nftables"] {
+        let call = portmap.clone().config(json!({"backend": backend}));
+        call.add().ok_result();
+        call.del().ok();
+    }
+    before = lab.snapshot();
+    for word in REACHING.into_iter().chain(["-j", "*"]) {
+        for words in
+            [json!([word]), json!(["-s", word]), json!(["-i", word]), json!([format!("iifname {word}")])]
+        {
+            let outcome = portmap.clone().config(json!({"conditionsV4": words})).add();
+            if outcome.succeeded() {
+                portmap.del().ok();
+            } else {
+                let error = outcome.error();
+                assert!([2, 7, 999].contains(&error.code), "{words}: {error:?}");
+            }
+        }
+        lab.snapshot().assert_same(&before);
+    }
+}

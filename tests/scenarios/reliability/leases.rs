@@ -1,0 +1,67 @@
+//! Commands that meet on host-local's data directory, in every order of their system calls that few preemptions make.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Mutex;
+use std::{fs, thread};
+
+use faults::interleave::{Scenario, explore};
+use lab::{Call, Lab, beyond_reference};
+use serde_json::json;
+
+/// One schedule in a few, which takes seconds; `make sweep` goes one preemption further. Prime, as in faults.rs.
+const EVERY: usize = 11;
+
+fn interleave(chosen: impl Fn(&Scenario) -> bool) {
+    for scenario in Scenario::all().into_iter().filter(chosen) {
+        let explored = explore(&Scenario { bound: 1, ..scenario.clone() }, EVERY, 2);
+        assert!(explored.kills > 1 && explored.schedules > explored.kills, "{scenario}: {explored:?}");
+        assert!(explored.findings.is_empty(), "{scenario}:\n{}", explored.findings.join("\n"));
+    }
+}
+
+#[test]
+fn commands_at_once_come_out_as_one_after_the_other() {
+    beyond_reference!("nothing-left");
+    interleave(|scenario| !scenario.removes_folder());
+}
+
+#[test]
+fn an_address_is_given_once_though_the_folder_is_removed_meanwhile() {
+    beyond_reference!("nothing-left");
+    interleave(Scenario::removes_folder);
+}
+
+/// As on a host whose plugins are replaced while containers come and go. There is an address for each of them, and no more.
+#[test]
+fn ours_and_the_references_give_no_address_twice_when_they_meet() {
+    const AT_ONCE: usize = 12;
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let range = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.13"});
+    let ipam = json!({"type": "host-local", "dataDir": "/run/lab/data", "ranges": [[range]]});
+    let call = lab.plugin("host-local").config(json!({"ipam": ipam})).env("CNI_NETNS", "/run/netns/none");
+    let alive = Mutex::new(HashSet::new());
+    let come_and_go = |number: usize| {
+        let ours = call.clone().env("CNI_CONTAINERID", &format!("c{number}"));
+        let theirs = ours.clone().by_the_reference();
+        let of = |ours_or_theirs: usize| -> &Call {
+            if ours_or_theirs.is_multiple_of(2) { &ours } else { &theirs }
+        };
+        for round in 0..8 {
+            let address = of(number + round).add().ok_result()["ips"][0]["address"].to_string();
+            assert!(alive.lock().unwrap().insert(address.clone()), "{address} is alive twice");
+            alive.lock().unwrap().remove(&address);
+            of(number + round / 2).del().ok();
+        }
+    };
+    thread::scope(|scope| {
+        for number in 0..AT_ONCE {
+            let come_and_go = &come_and_go;
+            scope.spawn(move || come_and_go(number));
+        }
+    });
+    let names = fs::read_dir(Path::new("/run/lab/data/net")).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = names.filter(|name| name.to_string_lossy().starts_with("10.")).collect();
+    assert!(left.is_empty(), "{left:?}");
+}

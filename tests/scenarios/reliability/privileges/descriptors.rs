@@ -1,0 +1,213 @@
+//! What a plugin's children get of it: delegated plugins, and the iptables tools.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use lab::{Call, Lab, beyond_reference};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+use crate::common::dual_stack;
+
+/// Writes down what it was started with, into /run/lab/{fds,env,signals}.NAME, for `NAME`.
+const LOOK: &str = r#"
+ls -l /proc/self/fd | sed -n 's/.* \([0-9]* -> .*\)/\1/p' | grep -v '/proc/' >/run/lab/fds.$NAME
+tr '\0' '\n' </proc/$$/environ | sort >/run/lab/env.$NAME
+while read -r line; do case $line in SigBlk*|SigIgn*) echo "$line";; esac; done </proc/$$/status >/run/lab/signals.$NAME"#;
+
+/// The descriptors that the suite itself was started with, and so all that it starts.
+fn given(more: &[&str]) -> Vec<String> {
+    let list = Command::new("sh").args(["-c", "ls /proc/self/fd"]).output().unwrap();
+    // Number 3 is the folder that is listed.
+    let own = String::from_utf8(list.stdout).unwrap();
+    let mut all: Vec<_> =
+        own.lines().filter(|n| *n != "3").chain(more.iter().copied()).map(str::to_owned).collect();
+    all.sort();
+    all
+}
+
+/// The signals that are blocked or ignored in what the suite starts. A plugin ignores SIGPIPE; its children must not.
+fn signals() -> Vec<String> {
+    // Of the program itself: a shell blocks signals while it starts one.
+    let status = Command::new("grep").args(["-E", "Sig(Blk|Ign)", "/proc/self/status"]).output().unwrap();
+    let lines: Vec<_> = String::from_utf8(status.stdout).unwrap().lines().map(str::to_owned).collect();
+    let ignored = u64::from_str_radix(lines[1].trim_start_matches("SigIgn:\t"), 16).unwrap();
+    assert_eq!(ignored >> (Signal::SIGPIPE as u32 - 1) & 1, 0, "the suite's children do not ignore SIGPIPE");
+    lines
+}
+
+const ANSWER: &str =
+    r#"[ $CNI_COMMAND != ADD ] || echo '{"cniVersion": "1.1.0", "ips": [{"address": "10.1.2.9/24"}]}'"#;
+
+fn spied(lab: &Lab) -> Call {
+    lab.fake_plugin("spy", &format!("NAME=$CNI_COMMAND\n{LOOK}\n{ANSWER}"));
+    let conf = json!({"bridge": "br0", "ipMasq": true, "macspoofchk": true, "ipam": {"type": "spy"}});
+    lab.plugin("bridge").version("1.1.0").config(conf).on(&lab.container("pod"))
+}
+
+fn noted(what: &str, name: &str) -> Vec<String> {
+    let file = format!("/run/lab/{what}.{name}");
+    let text = fs::read_to_string(&file).unwrap_or_else(|e| panic!("read {file}: {e}"));
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The numbers of the descriptors.
+fn numbers(name: &str) -> Vec<String> {
+    noted("fds", name).iter().map(|line| line.split(' ').next().unwrap().to_owned()).collect()
+}
+
+fn all_verbs(call: &Call) {
+    let prev = call.add().ok_result();
+    call.check(&prev).ok();
+    call.gc(&[("pod", "eth0")]).ok();
+    call.status().ok();
+    call.del().ok();
+}
+
+#[test]
+fn a_delegate_gets_three_descriptors_the_plugins_own_environment_and_no_signal_held_back() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let call = spied(&lab).env("TRACEPARENT", "00-1-2-3").args("IgnoreUnknown=1;K=v");
+    all_verbs(&call);
+    for verb in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
+        assert_eq!(numbers(verb), given(&[]), "{verb}");
+        assert_eq!(noted("signals", verb), signals(), "{verb}");
+        let own: Vec<_> = noted("env", verb).into_iter().filter(|v| !v.starts_with("CNI_PATH=")).collect();
+        let expected = [
+            "CNI_ARGS=IgnoreUnknown=1;K=v",
+            &format!("CNI_COMMAND={verb}"),
+            "CNI_CONTAINERID=pod",
+            "CNI_IFNAME=eth0",
+            "CNI_NETNS=/run/netns/pod",
+            "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "TRACEPARENT=00-1-2-3",
+        ];
+        assert_eq!(own, expected, "{verb}");
+    }
+}
+
+/// As with any program: who opens a descriptor for others to inherit means them to have it.
+#[test]
+fn what_the_runtime_left_open_for_the_plugin_the_delegate_gets_too() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let inherited = ["sh", "-c", "exec 7</etc/hostname; exec \"$0\""].map(str::to_owned);
+    all_verbs(&spied(&lab).under(&inherited));
+    for verb in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
+        assert_eq!(numbers(verb), given(&["7"]), "{verb}");
+    }
+}
+
+/// Nothing that a plugin opens comes to lie where its messages are written to.
+#[test]
+fn descriptors_that_the_runtime_closed_are_dev_null_in_plugin_and_delegate() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let call = spied(&lab);
+    let without =
+        |closed: &str| call.clone().under(&["sh".into(), "-c".into(), format!("exec {closed}; exec \"$0\"")]);
+    let silent = without("2>&-");
+    all_verbs(&silent);
+    for verb in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
+        assert!(noted("fds", verb).contains(&"2 -> /dev/null".to_owned()), "{verb}");
+    }
+    let mute = without(">&-").add();
+    assert!(mute.succeeded() && mute.stdout.is_empty(), "{mute:?}");
+    call.del().ok();
+    without("<&-").add().refused(6, "");
+}
+
+/// They hold the lock of the iptables tools, so that it is free only when they have ended, and nothing else.
+#[test]
+fn an_iptables_tool_gets_three_descriptors_and_the_lock() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    for tool in ["iptables-restore", "ip6tables-restore"] {
+        lab.fake_plugin(tool, &format!("NAME={tool}\n{LOOK}\nexec /usr/sbin/{tool} \"$@\""));
+    }
+    let call = lab.plugin("bridge").config(dual_stack()).on(&lab.container("pod"));
+    let call = call.config(json!({"ipMasq": true, "ipMasqBackend": "iptables"}));
+    let call = call.env("PATH", "/run/lab/plugins:/usr/sbin:/usr/bin:/sbin:/bin");
+    let prev = call.add().ok_result();
+    for tool in ["iptables-restore", "ip6tables-restore"] {
+        let (lock, others): (Vec<_>, Vec<_>) =
+            noted("fds", tool).into_iter().partition(|fd| fd.ends_with("-> /run/ferrule/iptables.lock"));
+        assert!(lock.len() == 1 && others.len() == given(&[]).len(), "{lock:?} {others:?}");
+        assert_eq!(noted("signals", tool), signals());
+    }
+    call.check(&prev).ok();
+    assert_eq!(numbers("iptables-restore"), given(&[]));
+    call.del().ok();
+}
+
+/// What one process has: its descriptors, its environment and its directory. None: it has ended meanwhile.
+fn belongings(process: &Path) -> Option<(Vec<String>, Vec<u8>, PathBuf)> {
+    let mut descriptors = Vec::new();
+    for entry in fs::read_dir(process.join("fd")).ok()? {
+        let entry = entry.ok()?;
+        let what = fs::read_link(entry.path()).ok()?.display().to_string();
+        let what = if what.starts_with("socket:") { "socket" } else { &what };
+        descriptors.push(format!("{} {what}", entry.file_name().display()));
+    }
+    descriptors.sort();
+    let environment = fs::read(process.join("environ")).ok()?;
+    Some((descriptors, environment, fs::read_link(process.join("cwd")).ok()?))
+}
+
+/// What holds sockets for plugins of this lab that have ended.
+fn holders() -> Vec<PathBuf> {
+    let namespace = |process: &Path| fs::read_link(process.join("ns/net")).ok();
+    let own = namespace(Path::new("/proc/thread-self"));
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let holds = |process: &PathBuf| {
+        fs::read(process.join("cmdline")).is_ok_and(|line| line == b"/proc/self/exe\0hold-descriptors\0")
+    };
+    processes.filter(holds).filter(|process| namespace(process) == own).collect()
+}
+
+#[test]
+fn what_closes_the_sockets_of_a_del_has_nothing_of_the_runtimes() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let ips = json!([{"address": "10.1.2.2/24", "interface": 0}]);
+    let prev =
+        json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": pod.path()}], "ips": ips});
+    let mappings = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let call = lab.plugin("portmap").config(json!({"backend": "nftables", "prevResult": prev}));
+    let call = call.config(json!({"runtimeConfig": {"portMappings": mappings}})).on(&pod);
+    call.add().ok_result();
+    // It is looked at while it sleeps, which takes longer than usual.
+    let slowly = [
+        "strace",
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        "inject=nanosleep,clock_nanosleep:delay_enter=2000000",
+    ];
+    let ended = AtomicBool::new(false);
+    let seen = thread::scope(|scope| {
+        scope.spawn(|| {
+            call.under(&slowly.map(str::to_owned)).del().ok();
+            ended.store(true, Ordering::Relaxed);
+        });
+        let mut seen = Vec::new();
+        while seen.is_empty() && !ended.load(Ordering::Relaxed) {
+            // A new program has its descriptors sorted out when it has come as far as to its own directory.
+            let all = holders().into_iter().filter_map(|process| belongings(&process));
+            seen = all.filter(|(_, _, directory)| directory == Path::new("/")).collect();
+        }
+        seen
+    });
+    assert!(!seen.is_empty(), "nobody was seen to hold the sockets");
+    for (descriptors, environment, _) in seen {
+        assert_eq!(descriptors, ["0 socket", "1 socket", "2 /dev/null"]);
+        assert!(environment.is_empty(), "{}", String::from_utf8_lossy(&environment));
+    }
+}

@@ -1,0 +1,181 @@
+//! Whoever has no privileges holds all locks that he can, for as long as he likes.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use lab::{Call, Feature, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::dual_stack;
+
+/// The namespace of the lab's host, and what files plugins leave where everybody gets.
+const NAMESPACE: &str = "/proc/self/ns/net";
+const PLACES: [&str; 3] = ["/run/ferrule", "/run/xtables.lock", "/var/lib/cni"];
+
+/// A process of user nobody that holds a lock.
+struct Holder(Child);
+
+impl Holder {
+    /// None: nobody may not open the file.
+    fn of(path: &Path) -> Option<Self> {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all"]);
+        command.args(["flock", "--exclusive", "--no-fork"]).arg(path);
+        Self::start(command.args(["sh", "-c", "echo held; exec sleep infinity"]))
+    }
+
+    fn start(command: &mut Command) -> Option<Self> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let this = Self(child);
+        (line == "held\n").then_some(this)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// Holds all that can be held.
+fn hold_all() -> Vec<Holder> {
+    let mut paths = vec![PathBuf::from(NAMESPACE)];
+    PLACES.iter().for_each(|place| collect(Path::new(place), &mut paths));
+    let holders: Vec<_> = paths.iter().filter_map(|path| Holder::of(path)).collect();
+    assert!(!holders.is_empty(), "everybody can open {NAMESPACE}");
+    holders
+}
+
+fn collect(path: &Path, found: &mut Vec<PathBuf>) {
+    let Ok(what) = fs::symlink_metadata(path) else { return };
+    found.push(path.to_owned());
+    if what.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            collect(&entry.unwrap().path(), found);
+        }
+    }
+}
+
+/// With rules by a backend; also with the gateway of a VLAN, where the kernel knows VLANs.
+fn bridge(lab: &Lab, backend: &str) -> Call {
+    lab.plugin("bridge").config(dual_stack()).config(json!({
+        "ipMasq": true, "ipMasqBackend": backend, "vlan": Feature::BridgeVlanFiltering.is_there().then_some(5),
+    }))
+}
+
+fn portmap(lab: &Lab, backend: &str, prev: &Value) -> Call {
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let keys = json!({"backend": backend, "prevResult": prev, "runtimeConfig": {"portMappings": ports}});
+    lab.plugin("portmap").config(keys)
+}
+
+#[test]
+fn an_unprivileged_process_that_holds_all_the_locks_it_can_keeps_no_plugin_waiting() {
+    beyond_reference!("nothing-left");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        // All files are there.
+        let call = bridge(&lab, backend).on(&pod);
+        let prev = call.add().ok_result();
+        let ports = portmap(&lab, backend, &prev).on(&pod);
+        ports.add().ok_result();
+        let holders = hold_all();
+
+        ports.del().ok();
+        ports.gc(&[]).ok();
+        ports.add().ok_result();
+        ports.gc(&[]).ok();
+        call.del().ok();
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        call.gc(&[]).ok();
+        drop(holders);
+        call.del().ok();
+    }
+}
+
+/// As a tool of iptables does that hangs, and whose plugin was killed. It is waited for, a minute.
+#[test]
+fn a_lock_that_is_never_free_ends_in_code_11_when_all_else_is_removed() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bridge(&lab, "nftables").on(&pod);
+    call.add().ok_result();
+    call.del().ok();
+    let before = lab.snapshot();
+    call.add().ok_result();
+    let mut command = Command::new("flock");
+    command.args(["--no-fork", "/run/ferrule/iptables.lock", "sh", "-c", "echo held; exec sleep infinity"]);
+    let holder = Holder::start(&mut command).unwrap();
+
+    let mut process = call.clone().env("CNI_COMMAND", "DEL").process().spawn().unwrap();
+    process.stdin.take().unwrap().write_all(&call.input()).unwrap();
+    let output = process.wait_with_output().unwrap();
+    let error: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(error["code"], 11, "{error}");
+    assert!(error["msg"].as_str().unwrap().contains("/run/ferrule/iptables.lock"), "{error}");
+    lab.snapshot().assert_same(&before);
+    drop(holder);
+    call.del().ok();
+}
+
+#[test]
+fn a_failed_add_is_rolled_back_whoever_holds_a_lock() {
+    beyond_reference!("nothing-left");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = bridge(&lab, backend).on(&pod);
+        call.add().ok_result();
+        call.del().ok();
+        let before = lab.snapshot();
+        let holders = hold_all();
+        // Nobody reads the result.
+        let deaf = call.clone().under(&["sh".into(), "-c".into(), "exec >/dev/full; exec \"$0\"".into()]);
+        assert_eq!(deaf.add().exit, Some(1), "{backend}");
+        lab.snapshot().assert_same(&before);
+        drop(holders);
+    }
+}
+
+/// Where there is no place that is root's alone, the namespace is locked: that can be held, but not for long.
+#[test]
+fn without_a_place_for_locks_nobody_waits_without_end() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bridge(&lab, "nftables").on(&pod);
+    lab.host().sh("rm -rf /run/ferrule; touch /run/ferrule");
+    let holders = hold_all();
+    call.add().ok_result();
+    call.del().ok();
+    drop(holders);
+    // Others may have made it, for whom it is theirs.
+    lab.host().sh("rm /run/ferrule; install -d -o 65534 -m 777 /run/ferrule");
+    call.add().ok_result();
+    call.del().ok();
+    assert_eq!(fs::read_dir("/run/ferrule").unwrap().count(), 0);
+}
+
+#[test]
+fn the_files_of_locks_are_roots_alone() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call =
+        bridge(&lab, "iptables").on(&pod).under(&["sh".into(), "-c".into(), "umask 0; exec \"$0\"".into()]);
+    call.add().ok_result();
+    call.del().ok();
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+    assert_eq!(mode(Path::new("/run/ferrule")), 0o700);
+    let files: Vec<_> = fs::read_dir("/run/ferrule").unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!files.is_empty() && files.iter().all(|file| mode(file) == 0o600), "{files:?}");
+}

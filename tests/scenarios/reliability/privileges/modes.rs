@@ -1,0 +1,98 @@
+//! Who may read and write what plugins keep on disk.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use lab::{Call, Lab, beyond_reference, under_test};
+use serde_json::json;
+
+use crate::common::dual_stack;
+
+/// All that plugins and cnitool leave on disk, as `MODE PATH`.
+fn modes() -> Vec<String> {
+    let mut all = Vec::new();
+    ["/var/lib/cni", "/run/cni"].iter().for_each(|root| walk(Path::new(root), &mut all));
+    all.sort_by(|a, b| a[4..].cmp(&b[4..]));
+    all
+}
+
+fn walk(path: &Path, all: &mut Vec<String>) {
+    let Ok(meta) = fs::symlink_metadata(path) else { return };
+    all.push(format!("{:o} {}", meta.permissions().mode() & 0o7777, path.display()));
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        walk(&entry.path(), all);
+    }
+}
+
+fn under_umask(call: &Call, umask: &str) -> Call {
+    call.clone().under(&["sh".into(), "-c".into(), format!("umask {umask}; exec \"$0\"")])
+}
+
+/// The folders of leases are the reference's, which anybody may list: addresses are no secret. All else is its owner's.
+#[test]
+fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
+    beyond_reference!("nothing-left");
+    for (umask, folder) in [("0", "755"), ("077", "700")] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let prev = under_umask(&lab.plugin("bridge").config(dual_stack()).on(&pod), umask).add().ok_result();
+        let tuning = lab.plugin("tuning").config(json!({"mtu": 1400, "prevResult": prev})).on(&pod);
+        under_umask(&tuning, umask).add().ok_result();
+        let expected = [
+            "700 /run/cni",
+            "700 /run/cni/tuning",
+            "600 /run/cni/tuning/pod_eth0.json",
+            "755 /var/lib/cni",
+            &format!("{folder} /var/lib/cni/networks"),
+            &format!("{folder} /var/lib/cni/networks/net"),
+            "600 /var/lib/cni/networks/net/.index",
+            "600 /var/lib/cni/networks/net/.lock",
+            "600 /var/lib/cni/networks/net/10.1.2.2",
+            "600 /var/lib/cni/networks/net/fd00:1:2::2",
+            "600 /var/lib/cni/networks/net/last_reserved_ip.0",
+            "600 /var/lib/cni/networks/net/last_reserved_ip.1",
+            "600 /var/lib/cni/networks/net/lock",
+        ];
+        assert_eq!(modes(), expected, "umask {umask}");
+    }
+}
+
+/// A kill shows what is there for a moment only.
+#[test]
+fn files_that_are_being_written_are_their_owners_alone() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
+    let killed = |call: &Call| {
+        let script = "umask 0; exec strace -qo /dev/null -e inject=rename,renameat,renameat2:signal=KILL:when=1 \"$0\"";
+        let run = call.clone().under(&["sh", "-c", script].map(str::to_owned)).add();
+        assert_ne!(run.exit, Some(0), "{run:?}");
+    };
+    killed(&lab.plugin("tuning").config(json!({"mtu": 1400, "prevResult": prev})).on(&pod));
+    killed(&lab.plugin("host-local").config(dual_stack()).on(&lab.container("other")));
+    let modes = modes();
+    let new: Vec<_> = modes.iter().filter(|line| line.contains("/.new")).collect();
+    assert!(new.len() == 2 && new.iter().all(|line| line.starts_with("600 ")), "{modes:#?}");
+}
+
+#[test]
+fn cnitools_cache_is_its_owners_alone() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let plugin = json!({"type": "loopback"});
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [plugin]}));
+    let dir = under_test().dir.display();
+    // A folder that is there keeps its mode: let it be made anew.
+    let add = "cnitool add net pod --container-id c --cache-dir /var/lib/cni/of-cnitool >/dev/null";
+    lab.host().sh(&format!("umask 0; CNI_PATH={dir} {dir}/{add}"));
+    let expected = [
+        "755 /var/lib/cni",
+        "755 /var/lib/cni/of-cnitool",
+        "700 /var/lib/cni/of-cnitool/results",
+        "600 /var/lib/cni/of-cnitool/results.lock",
+        "600 /var/lib/cni/of-cnitool/results/net-c-eth0",
+    ];
+    assert_eq!(modes(), expected);
+}

@@ -1,0 +1,98 @@
+//! Plugins in a user namespace, as Podman and RootlessKit run them for users without privileges.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+use lab::{Call, Lab, Outcome, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::dual_stack;
+
+/// A user namespace in which root is mapped, with a network namespace that plays the host and one that plays the
+/// container `pod`, both its own.
+struct Rootless(Child);
+
+impl Rootless {
+    fn new() -> Self {
+        let script = "ip link set lo up; ip netns add pod; echo ready; exec sleep infinity";
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "--net", "--mount", "sh", "-ec", script]);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n", "this kernel lets root make user namespaces");
+        Self(child)
+    }
+
+    fn run(&self, call: &Call, namespaces: &[&str]) -> Call {
+        let pid = self.0.id().to_string();
+        let argv = ["nsenter", "--target", &pid, "--user", "--preserve-credentials"].map(str::to_owned);
+        call.clone()
+            .under(&[&argv[..], &namespaces.iter().map(ToString::to_string).collect::<Vec<_>>()].concat())
+    }
+
+    /// The call as it is made inside.
+    fn inside(&self, call: &Call) -> Call {
+        self.run(call, &["--net", "--mount"])
+    }
+}
+
+impl Drop for Rootless {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// bridge with all its rules, tuning, and portmap.
+fn chain(lab: &Lab, backend: &str) -> Vec<Call> {
+    let call = |plugin: &str, keys: Value| {
+        let call = lab.plugin(plugin).env("CNI_CONTAINERID", "pod").env("CNI_NETNS", "/run/netns/pod");
+        call.config(keys)
+    };
+    let mapping = json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"});
+    let guarded = json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true});
+    vec![
+        call("bridge", dual_stack()).config(guarded),
+        call("tuning", json!({"mtu": 1400, "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}})),
+        call("portmap", json!({"backend": backend, "runtimeConfig": {"portMappings": [mapping]}})),
+    ]
+}
+
+#[test]
+fn a_chain_works_where_a_user_namespace_owns_host_and_container() {
+    beyond_reference!("nothing-left");
+    for backend in ["nftables", "iptables"] {
+        let (lab, rootless) = (Lab::new(), Rootless::new());
+        let calls = chain(&lab, backend).iter().map(|call| rootless.inside(call)).collect::<Vec<_>>();
+        let mut prev = Value::Null;
+        for call in &calls {
+            prev = call.clone().config(json!({"prevResult": prev})).add().ok_result();
+        }
+        for call in calls.iter().rev() {
+            call.check(&prev).ok();
+            call.status().ok();
+            call.clone().config(json!({"prevResult": prev})).del().ok();
+            call.gc(&[]).ok();
+        }
+    }
+}
+
+/// Its root is nobody there, however many capabilities it has.
+#[test]
+fn what_belongs_to_another_user_namespace_is_refused_with_the_capability_that_misses() {
+    beyond_reference!("nothing-left");
+    let (lab, rootless) = (Lab::new(), Rootless::new());
+    let outer = lab.container("outer");
+    let before = lab.snapshot();
+    let bridge = lab.plugin("bridge").config(dual_stack());
+    let refused = |run: Outcome| {
+        let error = run.error();
+        assert!(error.msg.contains("CAP_SYS_ADMIN, here and in the user namespace"), "{error:?}");
+        lab.snapshot().assert_same(&before);
+    };
+    // The container's namespace is the outer one's, then the host's: the way there, and the way back.
+    refused(rootless.run(&bridge.clone().on(&outer), &["--net"]).add());
+    let inner = bridge.env("CNI_CONTAINERID", "pod").env("CNI_NETNS", "/run/netns/pod");
+    refused(rootless.run(&inner, &["--mount"]).add());
+}

@@ -1,0 +1,112 @@
+//! Descriptors, memory and readers that run out.
+
+use faults::{Count, Harms, limits};
+use lab::{Call, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::dual_stack;
+
+#[test]
+fn an_add_with_few_descriptors_works_or_leaves_nothing() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"ipMasq": true})).on(&pod);
+    call.add().ok_result();
+    call.del().ok();
+    let before = lab.snapshot();
+    let limited = |limit: &str| call.clone().under(&["prlimit".into(), limit.into()]);
+    let mut outcomes = Vec::new();
+    for limit in 3..16 {
+        let run = limited(&format!("--nofile={limit}")).add();
+        outcomes.push(run.succeeded());
+        if run.succeeded() {
+            call.del().ok();
+        } else {
+            run.error();
+        }
+        lab.snapshot().assert_same(&before);
+    }
+    assert!(!outcomes[0] && outcomes[12], "{outcomes:?}");
+}
+
+/// A runtime that is gone does not know of the attachment.
+#[test]
+fn a_result_that_nobody_reads_is_undone() {
+    beyond_reference!("nothing-left");
+    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let portmap = |backend| json!({"backend": backend, "runtimeConfig": {"portMappings": ports}});
+    for (plugin, keys, chained) in [
+        ("bridge", json!({"ipMasq": true, "macspoofchk": true}), false),
+        ("host-local", json!({}), false),
+        ("loopback", json!({}), false),
+        ("tuning", json!({"mtu": 1400, "sysctl": {"net.core.somaxconn": "500"}}), true),
+        ("portmap", portmap("nftables"), true),
+        ("portmap", portmap("iptables"), true),
+    ] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = |name| lab.plugin(name).config(dual_stack()).on(&pod);
+        let prev = if chained { call("bridge").add().ok_result() } else { Value::Null };
+        nobody_reads(&lab, &call(plugin).config(keys).config(json!({"prevResult": prev})));
+    }
+}
+
+fn nobody_reads(lab: &Lab, call: &Call) {
+    call.add().ok_result();
+    call.del().ok();
+    let before = lab.snapshot();
+    let pipe = "mkfifo /run/lab/plugins/pipe; exec 3<>/run/lab/plugins/pipe >/run/lab/plugins/pipe 3<&-";
+    for stdout in [pipe, "exec >/dev/full"] {
+        let script = format!("{stdout}; exec \"$0\"");
+        let run = call.clone().under(&["sh".into(), "-c".into(), script]).add();
+        assert_eq!(run.exit, Some(1), "{}: {stdout}", call.plugin());
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+/// Memory, descriptors, the size of files, and a kernel that lets nothing be set: for every plugin.
+#[test]
+fn limits_of_a_process_end_in_success_or_leave_nothing() {
+    beyond_reference!("nothing-left");
+    Harms { stands: limits(), every: 61, workers: 2 }.run(|_| {}).assert_clean();
+}
+
+/// In both firewall backends. The iptables tools, which need more, have limits of their own.
+#[test]
+fn sixteen_megabytes_are_enough_for_every_plugin_and_verb() {
+    beyond_reference!("nothing-left");
+    let [tried, succeeded] = every_plugin_with("as=16777216");
+    assert!(tried == succeeded && tried >= 40, "{succeeded} of {tried} succeeded");
+}
+
+#[test]
+fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
+    beyond_reference!("nothing-left");
+    let [tried, succeeded] = every_plugin_with("nofile=4");
+    assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
+}
+
+#[test]
+fn what_an_add_cannot_set_in_a_read_only_proc_is_told_and_a_del_needs_nothing_of_it() {
+    beyond_reference!("nothing-left");
+    let [tried, succeeded] = every_plugin_with("/proc");
+    assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
+}
+
+#[test]
+fn a_write_past_the_limit_of_a_file_is_a_failure_as_any_other() {
+    beyond_reference!("nothing-left");
+    let [tried, succeeded] = every_plugin_with("fsize=100");
+    assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
+}
+
+/// How many cases of one harm were tried, and how many succeeded. Whatever came of them, nothing was left.
+fn every_plugin_with(what: &str) -> [u32; 2] {
+    let mut stands = limits();
+    stands.iter_mut().for_each(|stand| stand.harms.retain(|harm| harm.what == what));
+    let outcomes = Harms { stands, every: 1, workers: 2 }.run(|_| {});
+    assert!(outcomes.findings.is_empty(), "{}", outcomes.findings.join("\n"));
+    let sum = |of: fn(&Count) -> u32| outcomes.counts.values().map(of).sum();
+    [sum(|count| count.tried), sum(|count| count.succeeded)]
+}

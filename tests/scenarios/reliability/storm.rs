@@ -1,0 +1,95 @@
+//! Many containers come and go at once, while others change the ruleset.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use lab::{Call, Container, Lab, Outcome, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::dual_stack;
+
+const PODS: u16 = 30;
+
+/// A container with two host ports.
+struct Pod {
+    container: Container,
+    bridge: Call,
+    portmap: Call,
+}
+
+impl Pod {
+    fn new(lab: &Lab, backend: &str, n: u16) -> Self {
+        let port = |host: u16, container: u16, protocol: &str| json!({"hostPort": host, "containerPort": container, "protocol": protocol});
+        let mappings = json!([port(8000 + n, 80, "tcp"), port(8000 + n, 53, "udp")]);
+        let bridge = lab.plugin("bridge").config(dual_stack());
+        let portmap = lab.plugin("portmap").config(json!({"backend": backend}));
+        Self {
+            container: lab.container(&format!("pod{n}")),
+            bridge: bridge.config(json!({"ipMasq": true, "ipMasqBackend": backend})),
+            portmap: portmap.config(json!({"runtimeConfig": {"portMappings": mappings}})),
+        }
+    }
+
+    fn add(&self) -> Value {
+        let prev = self.bridge.clone().on(&self.container).add().ok_result();
+        self.portmap.clone().on(&self.container).config(json!({"prevResult": prev})).add().ok_result()
+    }
+
+    fn del(&self, prev: &Value) -> [Outcome; 2] {
+        [&self.portmap, &self.bridge]
+            .map(|call| call.clone().on(&self.container).config(json!({"prevResult": prev})).del())
+    }
+}
+
+fn at_once<T: Send>(pods: &[Pod], work: impl Fn(usize, &Pod) -> T + Sync) -> Vec<T> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> =
+            pods.iter().enumerate().map(|(n, pod)| scope.spawn(move || work(n, pod))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// Runs `work` while another process changes the ruleset all the time, as kube-proxy's `nft` does.
+fn beside_a_writer<T>(work: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for verb in ["add", "delete"] {
+                    nft(&format!("{verb} element inet others busy {{ 80, 443 }}\n"));
+                }
+            }
+        });
+        let outcome = work();
+        done.store(true, Ordering::Relaxed);
+        outcome
+    })
+}
+
+fn nft(script: &str) {
+    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    nft.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(nft.wait().unwrap().success(), "{script}");
+}
+
+#[test]
+fn a_storm_of_containers_fails_nobody_and_leaves_nothing() {
+    beyond_reference!("nothing-left");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        nft("table inet others { set busy { type inet_service; }; }\n");
+        let pods: Vec<_> = (0..PODS).map(|n| Pod::new(&lab, backend, n)).collect();
+        // What all containers share stays, and is there before.
+        let result = pods[0].add();
+        pods[0].del(&result).iter().for_each(Outcome::ok);
+        let before = lab.snapshot();
+        beside_a_writer(|| {
+            let results = at_once(&pods, |_, pod| pod.add());
+            at_once(&pods, |n, pod| pod.del(&results[n]).iter().for_each(Outcome::ok));
+        });
+        lab.snapshot().assert_same(&before);
+    }
+}

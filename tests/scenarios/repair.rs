@@ -1,0 +1,366 @@
+//! `cnitool repair`: rules that somebody has flushed come back, and nothing else happens.
+
+mod firewalld;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lab::{Lab, Netns, Tool, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::common::dual_stack;
+
+const HOST: &str = "198.51.100.1:8080";
+const RESULT: &str = "/var/lib/cni/results/net-pod-eth0";
+
+/// A network with all that there is to repair, by a backend.
+fn pods(backend: &str) -> Value {
+    let mut bridge = dual_stack();
+    let keys = [("type", json!("bridge")), ("ipMasq", json!(true)), ("ipMasqBackend", json!(backend))];
+    keys.into_iter().for_each(|(key, value)| bridge[key] = value);
+    bridge["macspoofchk"] = json!(true);
+    let portmap =
+        json!({"type": "portmap", "backend": backend, "capabilities": {"portMappings": true}, "snat": true});
+    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap]})
+}
+
+/// The tool, with a host port for whatever it attaches.
+fn tool(lab: &Lab, backend: &str) -> Tool {
+    lab.configure("10-net.conflist", &pods(backend));
+    let web = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    lab.cnitool().env("CAP_ARGS", &web.to_string())
+}
+
+/// Makes the legacy tools those that a plugin finds.
+fn with_legacy_tools(tool: Tool) -> Tool {
+    let dir = "/run/lab/tools";
+    fs::create_dir(dir).unwrap();
+    for name in ["iptables-restore", "iptables-save", "ip6tables-restore", "ip6tables-save"] {
+        symlink("/usr/sbin/xtables-legacy-multi", format!("{dir}/{name}")).unwrap();
+    }
+    tool.env("PATH", &format!("{dir}:/usr/sbin:/usr/bin:/sbin:/bin"))
+}
+
+fn answers(far: &Netns) -> bool {
+    tcp_says(far, HOST).as_deref() == Some("pod 198.51.100.2")
+}
+
+const FLUSHES: [(&str, bool, &str); 7] = [
+    ("nftables", false, "nft flush ruleset"),
+    ("nftables", false, "nft delete table inet ferrule"),
+    ("nftables", false, "nft flush chain inet ferrule prerouting; nft flush chain inet ferrule postrouting"),
+    ("iptables", false, "nft flush ruleset"),
+    (
+        "iptables",
+        false,
+        "for tool in iptables-nft ip6tables-nft; do $tool -t nat -F; done; iptables-nft -t mangle -F",
+    ),
+    (
+        "iptables",
+        true,
+        "for tool in iptables-legacy ip6tables-legacy; do $tool -t nat -F; done; iptables-legacy -t mangle -F",
+    ),
+    (
+        "iptables",
+        true,
+        "for tool in iptables-legacy ip6tables-legacy; do $tool -t nat -F; $tool -t nat -X; done",
+    ),
+];
+
+#[test]
+fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passes() {
+    beyond_reference!("repair");
+    for (backend, legacy, flush) in FLUSHES {
+        let lab = Lab::new();
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut tool = tool(&lab, backend);
+        if legacy {
+            tool = with_legacy_tools(tool);
+        }
+        tool.says("add net pod --container-id pod");
+        let _servers = [pod.serve_tcp("pod", "10.1.2.2:80"), far.serve_tcp("far", "198.51.100.2:7")];
+        assert!(answers(&far), "{flush}");
+        lab.host().sh(flush);
+        assert!(tcp_is_cut_off(&far, HOST), "{flush}");
+        assert!(!tool.run("check net --all").succeeded(), "{flush}");
+
+        assert_eq!(tool.json("repair net")["repaired"], json!(["net/pod/eth0"]), "{flush}");
+        assert!(answers(&far), "{flush}");
+        assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{flush}");
+        tool.says("check net --all");
+        let state = || {
+            lab.host().sh("nft --stateless -a list ruleset; iptables-legacy-save | grep -v '^[#:]' || :
+                ip -o link show type veth; grep . /var/lib/cni/networks/net/*")
+        };
+        let whole = state();
+        let again = tool.json("repair --all");
+        assert_eq!((&again["repaired"], &again["whole"]), (&json!([]), &json!(1)), "{flush}");
+        assert_eq!(state(), whole);
+        tool.says("del net pod --container-id pod");
+        assert!(!lab.host().sh("nft list ruleset; iptables-legacy-save").contains("10.1.2.2"), "{flush}");
+    }
+}
+
+#[test]
+fn of_two_attachments_with_the_same_host_port_the_newer_one_has_it_after_a_repair() {
+    beyond_reference!("repair");
+    for (backend, loss) in [
+        ("nftables", "nft flush ruleset"),
+        ("iptables", "nft flush ruleset"),
+        // Only the older one's are missing.
+        ("nftables", "nft delete element inet ferrule hairpin4/24 '{ 10.1.2.2 . 10.1.2.0 }'"),
+        (
+            "iptables",
+            "iptables-nft -t nat -F $(iptables-nft-save -t nat | grep -o 'FERRULE-HP-.*10.1.2.2:80' | cut -d' ' -f1)",
+        ),
+    ] {
+        let lab = Lab::new();
+        let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
+        let tool = tool(&lab, backend);
+        for name in ["old", "new"] {
+            tool.says(&format!("add net {name} --container-id {name}"));
+        }
+        let _servers = [old.serve_tcp("old", "10.1.2.2:80"), new.serve_tcp("new", "10.1.2.3:80")];
+        let answer = Some("new 198.51.100.2".to_owned());
+        assert_eq!(tcp_says(&far, HOST), answer);
+        lab.host().sh(loss);
+        tool.says("repair net");
+        assert_eq!(tcp_says(&far, HOST), answer, "{backend}: {loss}");
+        tool.says("check net new --container-id new");
+    }
+}
+
+#[test]
+fn no_rule_is_installed_for_whoever_is_gone_or_is_somebody_else_by_now() {
+    beyond_reference!("repair");
+    for (what, happens) in [
+        ("its namespace", "umount -l /run/netns/pod; rm /run/netns/pod"),
+        (
+            "not a network namespace",
+            "umount -l /run/netns/pod; mount --bind /proc/self/ns/uts /run/netns/pod",
+        ),
+        ("no interface eth0", "ip -n pod link del eth0"),
+        ("no address 10.1.2.2/24", "ip -n pod address del 10.1.2.2/24 dev eth0"),
+        ("another MAC", "ip -n pod link set eth0 address 0a:00:00:00:00:01"),
+    ] {
+        let lab = Lab::new();
+        lab.container("pod");
+        let tool = tool(&lab, "nftables");
+        tool.says("add net pod --container-id pod");
+        lab.host().sh(&format!("{happens}; nft flush ruleset"));
+        let passed = tool.run("repair --all");
+        assert!(passed.succeeded(), "{passed:#?}");
+        let named = "net/pod/eth0 is passed over";
+        assert!(passed.stderr.contains(named) && passed.stderr.contains(what), "{happens}: {passed:#?}");
+        assert_eq!(lab.host().sh("nft list ruleset"), "", "{happens}");
+    }
+}
+
+#[test]
+fn files_of_the_cache_that_are_damaged_foreign_or_hostile_are_named_and_the_others_are_repaired() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let tool = tool(&lab, "nftables");
+    tool.says("add net pod --container-id pod");
+    let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+    let good: Value = serde_json::from_slice(&fs::read(RESULT).unwrap()).unwrap();
+    let write = |name: &str, text: &str| fs::write(format!("/var/lib/cni/results/{name}"), text).unwrap();
+    write("net-torn-eth0", &good.to_string()[..200]);
+    write("net-empty-eth0", "");
+    write("notes.txt", "call Bob");
+    write("net-deep-eth0", &"[".repeat(1 << 20));
+    write("net-huge-eth0", &" ".repeat(5 << 20));
+    lab.host()
+        .sh("mkfifo /var/lib/cni/results/net-fifo-eth0; ln -s /dev/zero /var/lib/cni/results/net-link-eth0");
+    // What reads well, but is not so.
+    let with = |change: &dyn Fn(&mut Value)| {
+        let mut bad = good.clone();
+        change(&mut bad);
+        bad.to_string()
+    };
+    write(
+        "net-own-eth0",
+        &with(&|bad| {
+            bad["containerId"] = json!("own");
+            bad["netns"] = json!("/proc/self/ns/net");
+        }),
+    );
+    write("net-root-eth0", &with(&|bad| bad["containerId"] = json!("../root")));
+    write(
+        "net-nosuch-eth0",
+        &with(&|bad| {
+            bad["containerId"] = json!("nosuch");
+            bad["netns"] = json!("/etc/passwd");
+        }),
+    );
+    write("other-c-eth0", &with(&|bad| bad["networkName"] = json!("other")));
+    lab.host().sh("nft flush ruleset");
+
+    let repaired = tool.run("repair --all");
+    for name in [
+        "net-torn-eth0",
+        "net-empty-eth0",
+        "notes.txt",
+        "net-deep-eth0",
+        "net-huge-eth0",
+        "net-fifo-eth0",
+        "net-link-eth0",
+        "net-root-eth0",
+        "net/nosuch/eth0",
+        "net/own/eth0",
+        "other/pod/eth0",
+    ] {
+        assert!(repaired.stderr.contains(name), "{name}: {repaired:#?}");
+    }
+    assert!(answers(&far), "{repaired:#?}");
+    let rules = lab.host().sh("nft list ruleset");
+    assert!(!rules.contains("/own/") && !rules.contains("nosuch") && !rules.contains("other/"), "{rules}");
+    assert!(repaired.succeeded(), "{repaired:#?}");
+}
+
+/// Debian's package. Without CNI_COMMAND it says who it is, whatever its arguments are.
+#[test]
+fn plugins_of_others_are_named_and_do_nothing() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.fake_plugin("shy", "[ -z \"$CNI_COMMAND\" ] || touch /run/lab/called");
+    let tool = tool(&lab, "nftables");
+    tool.says("add net pod --container-id pod");
+    // As if the list had one more.
+    let mut network = pods("nftables");
+    network["plugins"].as_array_mut().unwrap().push(json!({"type": "shy"}));
+    fs::write("/run/lab/network", network.to_string()).unwrap();
+    let mut known: Value = serde_json::from_slice(&fs::read(RESULT).unwrap()).unwrap();
+    known["config"] = json!(lab.host().sh("base64 -w0 /run/lab/network"));
+    fs::write(RESULT, known.to_string()).unwrap();
+    lab.host().sh("nft flush ruleset");
+    let passed = tool.clone().env("CNI_PATH", "/usr/lib/cni:/run/lab/plugins").run("repair --all");
+    assert!(passed.succeeded() && passed.stderr.contains("bridge, portmap, shy"), "{passed:#?}");
+    assert_eq!(lab.host().sh("nft list ruleset"), "");
+    let repaired = tool.run("repair --all");
+    assert!(repaired.stderr.contains("so: shy") && repaired.stdout.contains("net/pod/eth0"), "{repaired:#?}");
+    assert!(!fs::exists("/run/lab/called").unwrap());
+}
+
+#[test]
+fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
+    beyond_reference!("repair");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let tool = tool(&lab, backend);
+        let pods: Vec<_> = (0..12).map(|i| lab.container(&format!("c{i}"))).collect();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let repairs = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    Command::new("nft").args(["flush", "ruleset"]).status().unwrap();
+                    tool.run("repair --all");
+                }
+            });
+            for pod in &pods {
+                let name = &pod.id;
+                // A flush may take from an ADD what it has just found.
+                tool.run(&format!("add net {name} --container-id {name}"));
+                tool.run(&format!("del net {name} --container-id {name}"));
+            }
+            done.store(true, Ordering::Relaxed);
+            repairs.join().unwrap();
+        });
+        let rules = lab.host().sh("nft list ruleset; iptables-legacy-save 2>/dev/null");
+        assert!(!rules.contains("net/c") && !rules.contains("10.1.2."), "{backend}: {rules}");
+    }
+}
+
+/// `cnitool repair --all --watch`, until it is told to end.
+struct Watching(std::process::Child);
+
+impl Watching {
+    fn start(tool: &Tool) -> Self {
+        Self(tool.spawn("repair --all --watch"))
+    }
+
+    fn end(mut self) -> Option<i32> {
+        kill(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGTERM).unwrap();
+        self.0.wait().unwrap().code()
+    }
+}
+
+/// A test that fails leaves nobody behind.
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The kernel's events are what is under test: so it is looked at again and again.
+#[track_caller]
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let came = (0..1200).any(|_| {
+        condition() || {
+            thread::sleep(Duration::from_millis(50));
+            false
+        }
+    });
+    assert!(came, "still not after a minute: {what}");
+}
+
+#[test]
+fn whoever_watches_has_rules_back_after_each_flush_and_ends_at_sigterm() {
+    beyond_reference!("repair");
+    // Where no events are sent, it takes 10 seconds: one of that kind will do.
+    for (backend, legacy, flush) in &FLUSHES[..6] {
+        let lab = Lab::new();
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut tool = tool(&lab, backend);
+        if *legacy {
+            tool = with_legacy_tools(tool);
+        }
+        tool.says("add net pod --container-id pod");
+        let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+        let watching = Watching::start(&tool);
+        // The first may be before it looks for the first time.
+        for _ in 0..2 {
+            assert!(answers(&far), "{flush}");
+            // A tool that meets another writer may fail.
+            until("rules are flushed", || lab.host().try_exec(&["sh", "-ec", flush]).status.success());
+            until("the rules are back", || tool.run("check net --all").succeeded());
+        }
+        assert!(answers(&far), "{flush}");
+        assert_eq!(watching.end(), Some(0), "{flush}");
+    }
+}
+
+/// kube-proxy writes its rules all the time, in tables of its own and in those that ours may be in.
+#[test]
+fn whoever_watches_does_nothing_while_others_change_their_rules() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    lab.container("pod");
+    let real = under_test().dir.join("bridge");
+    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", real.display());
+    lab.fake_plugin("bridge", &counted);
+    let path = format!("/run/lab/plugins:{}", under_test().dir.display());
+    let tool = tool(&lab, "nftables").env("CNI_PATH", &path);
+    tool.says("add net pod --container-id pod");
+    let repairs = || fs::read_to_string("/run/lab/repairs").unwrap_or_default().lines().count();
+    let watching = Watching::start(&tool);
+    until("it has looked once", || repairs() == 1);
+    lab.host().sh("iptables-nft -t nat -N KUBE-SERVICES; nft add table ip kube-proxy");
+    for _ in 0..50 {
+        lab.host().sh("nft 'add chain ip kube-proxy services; delete chain ip kube-proxy services'
+            iptables-nft -t nat -A KUBE-SERVICES -j RETURN; iptables-nft -t nat -F KUBE-SERVICES");
+    }
+    lab.host().sh("nft delete table inet ferrule");
+    until("the rules are back", || tool.run("check net --all").succeeded());
+    assert_eq!(watching.end(), Some(0));
+    assert_eq!(repairs(), 2, "one for the start, one for the loss");
+}

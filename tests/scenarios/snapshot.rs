@@ -1,0 +1,51 @@
+//! What the lab's own comparison sees: whatever it does not see, no scenario can find left.
+
+use lab::Lab;
+
+/// What a command changes, in the words of a snapshot.
+fn changes(lab: &Lab, command: &str) -> String {
+    let before = lab.snapshot();
+    lab.host().sh(command);
+    lab.snapshot().since(&before)
+}
+
+#[test]
+fn a_setting_of_the_namespace_or_of_an_interface_is_seen() {
+    let lab = Lab::new();
+    lab.host().sh("ip link add v0 type veth peer name v1");
+    for (key, value) in [
+        ("core/somaxconn", "500"),
+        ("ipv4/conf/v0/arp_filter", "1"),
+        ("ipv6/conf/v0/keep_addr_on_down", "1"),
+        ("ipv4/neigh/v0/gc_stale_time", "7"),
+        ("ipv4/ip_local_reserved_ports", "4000"),
+    ] {
+        let seen = changes(&lab, &format!("echo {value} >/proc/sys/net/{key}"));
+        assert!(
+            seen.starts_with("host: sysctls\n") && seen.ends_with(&format!("+ {key} = {value}\n")),
+            "{seen}"
+        );
+    }
+}
+
+#[test]
+fn an_address_and_a_route_that_only_the_table_local_has_are_seen() {
+    let lab = Lab::new();
+    let seen = changes(&lab, "ip route add local 192.0.2.1 dev lo");
+    assert!(seen.contains("+ local 192.0.2.1 dev lo table local"), "{seen}");
+    let seen = changes(&lab, "ip addr add 192.0.2.2/32 dev lo");
+    assert!(seen.contains("+ 1: lo inet 192.0.2.2/32"), "{seen}");
+}
+
+#[test]
+fn a_rule_that_is_there_a_second_time_is_seen() {
+    let lab = Lab::new();
+    lab.host().sh("nft 'table inet t { chain c { tcp dport 80 accept; }; }'
+                   iptables-legacy -A OUTPUT -p tcp -j ACCEPT");
+    for (again, line) in [
+        ("nft add rule inet t c tcp dport 80 accept", "nftables\n  + tcp dport 80 accept"),
+        ("iptables-legacy -A OUTPUT -p tcp -j ACCEPT", "iptables-legacy\n  + -A OUTPUT -p tcp -j ACCEPT"),
+    ] {
+        assert_eq!(changes(&lab, again), format!("host: {line}\n"));
+    }
+}

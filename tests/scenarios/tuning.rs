@@ -1,0 +1,557 @@
+//! tuning: what it changes about an interface and its namespace, and how all is as before afterwards.
+
+use std::fs;
+use std::path::Path;
+
+use lab::{Call, Container, Lab, Netns, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::dual_stack;
+
+const BACKUP: &str = "/run/cni/tuning/pod_eth0.json";
+const ALLOWLIST: &str = "/etc/cni/tuning/allowlist.conf";
+
+/// A container with an interface that another plugin might have made.
+pub fn wired(lab: &Lab, ifname: &str) -> Container {
+    let pod = lab.container("pod");
+    lab.host().sh(&format!(
+        "ip link add {ifname} netns pod address 02:00:00:00:00:01 type veth peer name cable
+         ip link set cable up; ip -n pod link set {ifname} up"
+    ));
+    pod
+}
+
+pub fn tuning(lab: &Lab, pod: &Container, config: Value) -> Call {
+    tuning_of(lab, pod, "eth0", config)
+}
+
+fn tuning_of(lab: &Lab, pod: &Container, ifname: &str, config: Value) -> Call {
+    let inside = json!({"name": ifname, "mac": "02:00:00:00:00:01", "sandbox": pod.path()});
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "cable"}, inside]});
+    lab.plugin("tuning").on(pod).ifname(ifname).config(json!({"prevResult": prev})).config(config)
+}
+
+fn eth0(pod: &Netns, key: &str) -> Value {
+    pod.link("eth0").unwrap()[key].clone()
+}
+
+fn flag(pod: &Netns, name: &str) -> bool {
+    eth0(pod, "flags").as_array().unwrap().contains(&json!(name))
+}
+
+/// An attribute: as configured, and as the kernel has it then.
+type Attribute = (Value, fn(&Netns) -> bool);
+
+const fn attributes() -> [fn() -> Attribute; 4] {
+    [
+        || (json!({"mac": "02:00:00:00:00:aa"}), |pod| eth0(pod, "address") == "02:00:00:00:00:aa"),
+        || (json!({"mtu": 1400}), |pod| eth0(pod, "mtu") == 1400),
+        || (json!({"promisc": true}), |pod| flag(pod, "PROMISC")),
+        || (json!({"allmulti": true}), |pod| flag(pod, "ALLMULTI")),
+    ]
+}
+
+#[test]
+fn each_attribute_is_set_and_given_back() {
+    for attribute in attributes() {
+        let (config, is_set) = attribute();
+        let lab = Lab::new();
+        let pod = wired(&lab, "eth0");
+        let before = lab.snapshot();
+        let call = tuning(&lab, &pod, config.clone());
+        let result = call.add().ok_result();
+        assert!(is_set(&pod), "{config}");
+        call.check(&result).ok();
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn the_queue_length_is_set_and_given_back() {
+    beyond_reference!("tuning-after-1.1.1");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let before = lab.snapshot();
+    let call = tuning(&lab, &pod, json!({"txQLen": 77}));
+    let result = call.add().ok_result();
+    assert_eq!(eth0(&pod, "txqlen"), 77);
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn what_is_switched_off_is_switched_off_and_given_back_too() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    pod.sh("ip link set eth0 allmulticast on");
+    let call = tuning(&lab, &pod, json!({"allmulti": false}));
+    call.add().ok_result();
+    assert!(!flag(&pod, "ALLMULTI"));
+    call.del().ok();
+    assert!(flag(&pod, "ALLMULTI"));
+}
+
+#[test]
+fn all_attributes_at_once_come_and_go_together() {
+    beyond_reference!("tuning-after-1.1.1");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let before = lab.snapshot();
+    let config =
+        json!({"mac": "02:00:00:00:00:aa", "mtu": 1400, "promisc": true, "allmulti": true, "txQLen": 77});
+    let call = tuning(&lab, &pod, config);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    call.del().ok();
+}
+
+#[test]
+fn only_what_is_changed_is_given_back() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"mtu": 1400}));
+    call.add().ok_result();
+    pod.sh("ip link set eth0 address 02:00:00:00:00:bb");
+    call.del().ok();
+    assert_eq!((eth0(&pod, "mtu"), eth0(&pod, "address")), (json!(1500), json!("02:00:00:00:00:bb")));
+}
+
+#[test]
+fn the_result_passes_through_with_the_new_mac() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let config = json!({"mac": "02:00:00:00:00:AA", "sysctl": {"net.core.somaxconn": "100"}});
+    let result = tuning(&lab, &pod, config).add().ok_result();
+    assert_eq!(result["interfaces"][0]["name"], "cable");
+    let inside = &result["interfaces"][1];
+    assert_eq!((&inside["name"], &inside["sandbox"]), (&json!("eth0"), &json!(pod.path())));
+    assert!(inside["mac"].as_str().unwrap().eq_ignore_ascii_case("02:00:00:00:00:aa"), "{inside}");
+}
+
+#[test]
+fn the_result_tells_the_new_mtu() {
+    beyond_reference!("result-mtu");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"mtu": 1400})).version("1.1.0");
+    assert_eq!(call.add().ok_result()["interfaces"][1]["mtu"], 1400);
+}
+
+#[test]
+fn a_result_of_a_version_without_interfaces_passes_through() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let prev = json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.1.2.3/24"}});
+    let config = json!({"cniVersion": "0.2.0", "mtu": 1400, "prevResult": prev});
+    let result = tuning(&lab, &pod, config).add().ok_result();
+    assert_eq!(result["ip4"]["ip"], "10.1.2.3/24");
+    assert_eq!(eth0(&pod, "mtu"), 1400);
+}
+
+#[test]
+fn sysctls_are_set_in_the_container_whichever_separator_they_are_written_with() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let sysctl = json!({
+        "net.core.somaxconn": "100",
+        "net/ipv4/conf/all/log_martians": "1",
+        "net.ipv4.conf.IFNAME.arp_filter": "1",
+        "net/ipv4/neigh/IFNAME/ucast_solicit": "7",
+        "net.ipv4.ip_local_port_range": "2000 3000",
+    });
+    let call = tuning(&lab, &pod, json!({"sysctl": sysctl}));
+    let elsewhere = lab.host().sysctl("core/somaxconn");
+    call.add().ok_result();
+    assert_eq!(pod.sysctl("core/somaxconn"), "100");
+    assert_eq!(pod.sysctl("ipv4/conf/all/log_martians"), "1");
+    assert_eq!(pod.sysctl("ipv4/conf/eth0/arp_filter"), "1");
+    assert_eq!(pod.sysctl("ipv4/neigh/eth0/ucast_solicit"), "7");
+    assert_eq!(pod.sysctl("ipv4/ip_local_port_range"), "2000\t3000");
+    assert_eq!(lab.host().sysctl("core/somaxconn"), elsewhere);
+    assert!(!Path::new(BACKUP).exists(), "sysctls go with the namespace");
+    call.del().ok();
+}
+
+#[test]
+fn ifname_stands_for_an_interface_with_a_dot_in_its_name() {
+    beyond_reference!("tuning-after-1.1.1");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0.5");
+    let sysctl = json!({"net.ipv4.conf.IFNAME.arp_filter": "1", "net/ipv4/conf/IFNAME/arp_ignore": "2"});
+    tuning_of(&lab, &pod, "eth0.5", json!({"sysctl": sysctl})).add().ok_result();
+    assert_eq!(pod.sysctl("ipv4/conf/eth0.5/arp_filter"), "1");
+    assert_eq!(pod.sysctl("ipv4/conf/eth0.5/arp_ignore"), "2");
+}
+
+#[test]
+fn an_interface_with_a_dot_in_its_name_can_be_named_in_a_key() {
+    beyond_reference!("tuning-dots");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0.5");
+    let sysctl = json!({
+        "net/ipv4/conf/eth0.5/arp_filter": "1",
+        "net.ipv4.conf.eth0.5.arp_ignore": "2",
+        "net.ipv4.conf.eth0/5.arp_announce": "2",
+    });
+    tuning_of(&lab, &pod, "eth0.5", json!({"sysctl": sysctl})).add().ok_result();
+    assert_eq!(pod.sysctl("ipv4/conf/eth0.5/arp_filter"), "1");
+    assert_eq!(pod.sysctl("ipv4/conf/eth0.5/arp_ignore"), "2");
+    assert_eq!(pod.sysctl("ipv4/conf/eth0.5/arp_announce"), "2");
+}
+
+#[test]
+fn what_holds_for_all_interfaces_is_set_before_what_holds_for_one() {
+    beyond_reference!("tuning-order");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let sysctl = json!({
+        "net.ipv4.ip_forward": "1",
+        "net.ipv4.conf.IFNAME.forwarding": "0",
+        "net.ipv6.conf.all.disable_ipv6": "1",
+        "net.ipv6.conf.IFNAME.disable_ipv6": "0",
+    });
+    let call = tuning(&lab, &pod, json!({"sysctl": sysctl}));
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+}
+
+#[test]
+fn an_empty_value_empties_a_list() {
+    beyond_reference!("tuning-values");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    pod.sh("echo 80,443 >/proc/sys/net/ipv4/ip_local_reserved_ports");
+    let call = tuning(&lab, &pod, json!({"sysctl": {"net.ipv4.ip_local_reserved_ports": ""}}));
+    let result = call.add().ok_result();
+    assert_eq!(pod.sysctl("ipv4/ip_local_reserved_ports"), "");
+    call.check(&result).ok();
+}
+
+#[test]
+fn arguments_of_the_call_replace_what_the_network_says() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let config = json!({
+        "mtu": 1400, "promisc": true, "allmulti": false,
+        "sysctl": {"net.core.somaxconn": "100", "net.ipv4.tcp_retries1": "5"},
+        "args": {"cni": {
+            "mac": "02:00:00:00:00:aa", "mtu": 1300, "promisc": false, "allmulti": true,
+            "sysctl": {"net.core.somaxconn": "200", "net.ipv4.tcp_retries2": "9"},
+        }},
+    });
+    tuning(&lab, &pod, config).add().ok_result();
+    assert_eq!((eth0(&pod, "address"), eth0(&pod, "mtu")), (json!("02:00:00:00:00:aa"), json!(1300)));
+    assert!(!flag(&pod, "PROMISC") && flag(&pod, "ALLMULTI"));
+    let values = ["core/somaxconn", "ipv4/tcp_retries1", "ipv4/tcp_retries2"].map(|key| pod.sysctl(key));
+    assert_eq!(values, ["200", "5", "9"]);
+}
+
+#[test]
+fn sysctls_may_come_with_the_call_alone() {
+    beyond_reference!("tuning-args-sysctl");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let config = json!({"args": {"cni": {"sysctl": {"net.core.somaxconn": "200"}, "txQLen": 5}}});
+    tuning(&lab, &pod, config).add().ok_result();
+    assert_eq!(pod.sysctl("core/somaxconn"), "200");
+    assert_eq!(eth0(&pod, "txqlen"), 5);
+}
+
+#[test]
+fn a_mac_may_come_in_four_ways() {
+    let ways: [fn(Call) -> Call; 4] = [
+        |call| call.config(json!({"mac": "02:00:00:00:00:aa"})),
+        |call| call.args("IgnoreUnknown=1;K8S_POD_NAME=web;MAC=02:00:00:00:00:aa"),
+        |call| call.config(json!({"args": {"cni": {"mac": "02:00:00:00:00:aa"}}})),
+        |call| call.config(json!({"runtimeConfig": {"mac": "02:00:00:00:00:aa"}})),
+    ];
+    for way in ways {
+        let lab = Lab::new();
+        let pod = wired(&lab, "eth0");
+        way(tuning(&lab, &pod, json!({}))).add().ok_result();
+        assert_eq!(eth0(&pod, "address"), "02:00:00:00:00:aa");
+    }
+}
+
+#[test]
+fn the_runtimes_mac_wins_over_all_others() {
+    beyond_reference!("tuning-mac-precedence");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let config = json!({
+        "mac": "02:00:00:00:00:0a",
+        "args": {"cni": {"mac": "02:00:00:00:00:0c"}},
+        "runtimeConfig": {"mac": "02:00:00:00:00:0d"},
+    });
+    let call = tuning(&lab, &pod, config).args("MAC=02:00:00:00:00:0b");
+    call.add().ok_result();
+    assert_eq!(eth0(&pod, "address"), "02:00:00:00:00:0d");
+    call.config(json!({"runtimeConfig": null})).add().ok_result();
+    assert_eq!(eth0(&pod, "address"), "02:00:00:00:00:0c");
+}
+
+#[test]
+fn the_hosts_list_decides_which_sysctls_may_be_set() {
+    beyond_reference!("tuning-after-1.1.1");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    fs::create_dir_all("/etc/cni/tuning").unwrap();
+    fs::write(ALLOWLIST, "^net\\.core\\.somaxconn$\n\n  ^net\\.ipv4\\.conf\\.IFNAME\\.[a-z_]*$ \n").unwrap();
+    let sysctl = |sysctl: Value| tuning(&lab, &pod, json!({"sysctl": sysctl}));
+    sysctl(json!({"net.core.somaxconn": "100", "net.ipv4.conf.IFNAME.arp_filter": "1"})).add().ok_result();
+    let before = lab.snapshot();
+    sysctl(json!({"net.core.somaxconn": "200", "net.ipv4.ip_forward": "1"}))
+        .add()
+        .refused(7, "net.ipv4.ip_forward");
+    sysctl(json!({"net.core.somaxconn.": "200"})).add().refused(7, "net.core.somaxconn.");
+    sysctl(json!({"net.ipv4.conf.eth0.arp_filter": "0"})).add().refused(7, "net.ipv4.conf.eth0.arp_filter");
+    assert_eq!(pod.sysctl("core/somaxconn"), "100");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn status_tells_that_an_add_would_not_be_allowed() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let call = lab.plugin("tuning").config(json!({"sysctl": {"net.ipv4.ip_forward": "1"}, "mtu": 1400}));
+    call.status().ok();
+    fs::create_dir_all("/etc/cni/tuning").unwrap();
+    fs::write(ALLOWLIST, "somaxconn\n").unwrap();
+    call.status().refused(50, "net.ipv4.ip_forward");
+}
+
+#[test]
+fn a_failed_add_takes_back_all_that_it_changed() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let reserved = "/proc/sys/net/ipv4/ip_local_reserved_ports";
+    let before = lab.snapshot();
+    let config = json!({
+        "sysctl": {"net.ipv4.conf.IFNAME.arp_notify": "1", "net.ipv4.ip_local_reserved_ports": "80"},
+        "mac": "02:00:00:00:00:aa", "promisc": true, "mtu": 70000,
+    });
+    tuning(&lab, &pod, config).add().refused(7, "mtu 70000");
+    lab.snapshot().assert_same(&before);
+    assert_eq!(pod.run(|| fs::read_to_string(reserved).unwrap()), "\n");
+    assert!(!Path::new(BACKUP).exists());
+}
+
+#[test]
+fn the_backup_goes_with_a_container_that_has_vanished() {
+    beyond_reference!("tuning-backup");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"mtu": 1400}));
+    for gone in [|call: Call| call.without("CNI_NETNS"), |call: Call| call] {
+        call.add().ok_result();
+        assert!(Path::new(BACKUP).exists());
+        gone(call.clone()).del().ok();
+        assert!(!Path::new(BACKUP).exists());
+    }
+    call.add().ok_result();
+    pod.vanish();
+    call.del().ok();
+    assert!(!Path::new(BACKUP).exists());
+}
+
+#[test]
+fn the_backup_goes_with_an_interface_that_is_gone_or_a_file_that_was_cut_short() {
+    beyond_reference!("tuning-backup");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"mtu": 1400}));
+    call.add().ok_result();
+    fs::write(BACKUP, "").unwrap();
+    call.del().ok();
+    assert!(!Path::new(BACKUP).exists());
+    call.add().ok_result();
+    pod.sh("ip link del eth0");
+    call.del().ok();
+    assert!(!Path::new(BACKUP).exists());
+}
+
+#[test]
+fn another_directory_may_keep_the_backups() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"mtu": 1400, "dataDir": "/run/lab/backups"}));
+    call.add().ok_result();
+    assert!(Path::new("/run/lab/backups/pod_eth0.json").exists());
+    call.del().ok();
+    assert_eq!(eth0(&pod, "mtu"), 1500);
+    assert!(!Path::new("/run/lab/backups/pod_eth0.json").exists());
+}
+
+#[test]
+fn what_add_would_refuse_is_given_back_by_del() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let before = lab.snapshot();
+    let call = tuning(&lab, &pod, json!({"mtu": 1400}));
+    call.add().ok_result();
+    let broken =
+        json!({"mtu": "large", "mac": "none", "sysctl": {"kernel.hostname": "x"}, "prevResult": null});
+    call.config(broken).args("nonsense").del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn two_tunings_of_a_chain_give_back_what_was_before_both() {
+    beyond_reference!("tuning-chain");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let before = lab.snapshot();
+    let [first, second] = [json!({"mtu": 1400}), json!({"mtu": 1300, "promisc": true})]
+        .map(|config| tuning(&lab, &pod, config));
+    first.add().ok_result();
+    second.add().ok_result();
+    second.del().ok();
+    first.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn gc_removes_the_stale_backups_of_its_network_only() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"mtu": 1400}));
+    call.add().ok_result();
+    call.clone().env("CNI_CONTAINERID", "stale").add().ok_result();
+    call.clone().env("CNI_CONTAINERID", "other").config(json!({"name": "other"})).add().ok_result();
+    call.clone().env("CNI_CONTAINERID", "theirs").by_the_reference().add().ok_result();
+    let left = || {
+        let entries = fs::read_dir("/run/cni/tuning").unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+
+    call.gc(&[("pod", "eth0")]).ok();
+    assert_eq!(left(), ["other_eth0.json", "pod_eth0.json", "theirs_eth0.json"]);
+    call.gc(&[("pod", "eth1")]).ok();
+    assert_eq!(left(), ["other_eth0.json", "theirs_eth0.json"]);
+    call.env("CNI_CONTAINERID", "theirs").del().ok();
+    assert_eq!(left(), ["other_eth0.json"]);
+}
+
+#[test]
+fn check_finds_what_was_changed_since() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let config = json!({
+        "mac": "02:00:00:00:00:aa", "mtu": 1400, "promisc": true, "allmulti": true,
+        "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1"},
+    });
+    let call = tuning(&lab, &pod, config);
+    let result = call.add().ok_result();
+    for (change, back, culprit) in [
+        ("ip link set eth0 address 02:00:00:00:00:bb", "ip link set eth0 address 02:00:00:00:00:aa", "mac"),
+        ("ip link set eth0 mtu 1399", "ip link set eth0 mtu 1400", "1399"),
+        ("ip link set eth0 promisc off", "ip link set eth0 promisc on", "promisc"),
+        ("ip link set eth0 allmulticast off", "ip link set eth0 allmulticast on", "allmulti"),
+        (
+            "echo 0 >/proc/sys/net/ipv4/conf/eth0/arp_filter",
+            "echo 1 >/proc/sys/net/ipv4/conf/eth0/arp_filter",
+            "net.ipv4.conf.eth0.arp_filter",
+        ),
+    ] {
+        call.check(&result).ok();
+        pod.sh(change);
+        call.check(&result).refused(999, culprit);
+        pod.sh(back);
+    }
+    pod.sh("ip link del eth0");
+    call.check(&result).refused(999, "eth0");
+}
+
+#[test]
+fn check_takes_no_offence_at_capitals_or_blanks() {
+    beyond_reference!("tuning-check");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let sysctl = json!({"net.ipv4.tcp_rmem": "4096  131072 6291456", "net.core.somaxconn": " 100 "});
+    let call = tuning(&lab, &pod, json!({"mac": "02-00-00-00-00-AA", "sysctl": sysctl}));
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+}
+
+/// What was there is needed for a roll-back, and CHECK must not pass what it has not seen.
+#[test]
+fn a_sysctl_that_cannot_be_read_just_now_is_neither_set_nor_taken_for_right() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let before = lab.snapshot();
+    let call = tuning(&lab, &pod, json!({"sysctl": {"net.core.somaxconn": "100"}}));
+    let path = "/proc/sys/net/core/somaxconn";
+    let unread = ["strace", "-qo", "/dev/null", "-P", path, "-e", "inject=read:error=EIO"].map(str::to_owned);
+    call.clone().under(&unread).add().refused(5, path);
+    lab.snapshot().assert_same(&before);
+    assert_ne!(pod.sysctl("core/somaxconn"), "100");
+    let result = call.add().ok_result();
+    call.under(&unread).check(&result).refused(5, path);
+}
+
+/// The kernel has no words for that: EIO (stable_secret in Documentation/networking/ip-sysctl.rst).
+#[test]
+fn a_secret_that_is_not_set_yet_can_be_set() {
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let secret = "2001:0db8:0000:0000:0000:0000:0000:0001";
+    let sysctl = json!({"net.ipv6.conf.IFNAME.stable_secret": secret});
+    let call = tuning(&lab, &pod, json!({"sysctl": sysctl}));
+    let result = call.add().ok_result();
+    assert_eq!(pod.sysctl("ipv6/conf/eth0/stable_secret"), secret);
+    call.check(&result).ok();
+}
+
+#[test]
+fn a_sysctl_that_can_only_be_written_is_an_order() {
+    beyond_reference!("tuning-check");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"sysctl": {"net.ipv4.route.flush": "1"}}));
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+}
+
+#[test]
+fn check_is_no_concern_of_who_listens_on_the_interface() {
+    // https://github.com/containernetworking/plugins/pull/885
+    beyond_reference!("tuning-check");
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    let call = tuning(&lab, &pod, json!({"mtu": 1400}));
+    let result = call.add().ok_result();
+    pod.sh("ip link set eth0 promisc on");
+    call.check(&result).ok();
+}
+
+#[test]
+fn behind_bridge_the_container_is_reached_under_its_new_mac() {
+    let lab = Lab::new();
+    let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let tuning = json!({
+        "type": "tuning", "mac": "02:00:00:00:00:aa", "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1"},
+    });
+    let with = lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, tuning]}));
+    lab.plugin("bridge").config(dual_stack()).on(&other).add().ok_result();
+    let before = lab.snapshot();
+    let result = with.add(&pod, "eth0").ok_result();
+    for netns in [lab.host(), &*other] {
+        assert!(netns.reaches("10.1.2.3") && netns.reaches("fd00:1:2::3"));
+    }
+    assert_eq!(eth0(&pod, "address"), "02:00:00:00:00:aa");
+    with.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+    with.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+    lab.snapshot().assert_same(&before);
+}

@@ -1,0 +1,110 @@
+//! A host changes from the reference to ours, or back, with containers on it.
+
+use std::fs;
+
+use lab::{Call, Lab};
+use serde_json::json;
+
+use crate::common::{STORE, dual_stack, host_local, ips, leases};
+use crate::tuning::{tuning, wired};
+
+fn ours(call: &Call) -> Call {
+    call.clone()
+}
+
+fn the_reference_s(call: &Call) -> Call {
+    call.clone().by_the_reference()
+}
+
+type Who = fn(&Call) -> Call;
+
+/// One ADDs, the other takes over.
+const WAYS: [[Who; 2]; 2] = [[the_reference_s, ours], [ours, the_reference_s]];
+
+#[test]
+fn an_attachment_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let call = lab.plugin("bridge").config(dual_stack());
+        // The bridge is there before, so that only the attachment can be left.
+        old(&call).on(&b).add().ok_result();
+        let before = lab.snapshot();
+        let result = old(&call).on(&a).add().ok_result();
+        new(&call).on(&a).check(&result).ok();
+        new(&call).on(&a).del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn containers_of_before_and_after_the_change_reach_each_other() {
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let call = lab.plugin("bridge").config(dual_stack());
+        old(&call).on(&a).add().ok_result();
+        let result = new(&call).on(&b).add().ok_result();
+        assert_eq!(ips(&result), ["10.1.2.3/24", "fd00:1:2::3/64"]);
+        for address in ["10.1.2.3", "fd00:1:2::3", "10.1.2.1", "fd00:1:2::1"] {
+            assert!(a.reaches(address), "{address}");
+        }
+    }
+}
+
+#[test]
+fn a_lease_written_by_the_other_is_honoured_and_released() {
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let ipam = |id| {
+            let call = lab
+                .plugin("host-local")
+                .config(json!({"ipam": host_local(&[&["10.0.0.0/29"], &["fd00::/64"]])}));
+            call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+        };
+        old(&ipam("a")).add().ok_result();
+        assert_eq!(
+            ips(&new(&ipam("b")).add().ok_result()),
+            ["10.0.0.3/29", "fd00::3/64"],
+            "it goes on where the other was"
+        );
+        new(&ipam("c")).add().ok_result();
+        assert!(!new(&ipam("d")).config(json!({"runtimeConfig": {"ips": ["10.0.0.2"]}})).add().succeeded());
+        new(&ipam("a")).del().ok();
+        old(&ipam("b")).del().ok();
+        assert_eq!(leases(), ["10.0.0.4", "fd00::4"]);
+    }
+}
+
+#[test]
+fn both_write_the_same_files_but_for_an_index_and_a_lock_that_ours_keep() {
+    let written = WAYS.map(|[who, _]| {
+        let lab = Lab::new();
+        let call =
+            lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.0.0.0/29"], &["fd00::/64"]])}));
+        let call = call.env("CNI_CONTAINERID", "a").env("CNI_NETNS", "/run/netns/of-nobody");
+        who(&call).add().ok_result();
+        let entries = fs::read_dir(STORE).unwrap().flatten();
+        let mut files: Vec<_> =
+            entries.map(|file| (file.file_name(), fs::read(file.path()).unwrap())).collect();
+        files.retain(|(name, _)| name != ".index" && name != ".lock");
+        files.sort();
+        files
+    });
+    assert_eq!(written[0], written[1]);
+}
+
+#[test]
+fn attributes_that_the_other_saved_are_given_back() {
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let pod = wired(&lab, "eth0");
+        let before = lab.snapshot();
+        let config = json!({"mac": "02:00:00:00:00:aa", "mtu": 1400, "promisc": true, "allmulti": true});
+        let call = tuning(&lab, &pod, config);
+        let result = old(&call).add().ok_result();
+        new(&call).check(&result).ok();
+        new(&call).del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}

@@ -1,0 +1,232 @@
+//! Firewall rules of the reference on a host that changes to ours, with containers on it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use lab::{Call, Chain, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_says};
+use serde_json::{Value, json};
+
+use crate::common::dual_stack;
+
+/// bridge with masquerade, and portmap, as the reference installs them: by iptables.
+fn full_chain(lab: &Lab, keys: Value, host_port: u16) -> Chain {
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    bridge["ipMasq"] = json!(true);
+    let mut portmap = keys;
+    portmap["type"] = json!("portmap");
+    let mappings = ["tcp", "udp"]
+        .map(|protocol| json!({"hostPort": host_port, "containerPort": 80, "protocol": protocol}));
+    portmap["runtimeConfig"] = json!({"portMappings": mappings});
+    lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap]}))
+}
+
+/// The nat tables of iptables, without what counts and what tells the time.
+fn nat(lab: &Lab) -> Vec<String> {
+    let saved = lab.host().sh("iptables-save -t nat; ip6tables-save -t nat");
+    let lines = saved.lines().filter(|line| !line.starts_with('#'));
+    let mut lines: Vec<_> = lines.map(|line| line.split(" [").next().unwrap().to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn rules_that_the_reference_made_go_with_our_del() {
+    let lab = Lab::new();
+    let far = lab.machine("far");
+    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [first, second] = [8080, 9090].map(|port| full_chain(&lab, json!({}), port));
+    first.clone().each(Call::by_the_reference).add(&stays, "eth0").ok_result();
+    let before = nat(&lab);
+    let result = second.clone().each(Call::by_the_reference).add(&goes, "eth0").ok_result();
+    assert_ne!(nat(&lab), before);
+
+    second.del(&goes, "eth0", &result).iter().for_each(Outcome::ok);
+    assert_eq!(nat(&lab), before);
+    let _server = stays.serve_tcp("stays", "10.1.2.2:80");
+    assert_eq!(tcp_says(&far, "198.51.100.1:8080").as_deref(), Some("stays 198.51.100.2"));
+}
+
+#[test]
+fn rules_that_the_reference_made_go_without_namespace_and_prev_result() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let network = full_chain(&lab, json!({}), 8080);
+    network.clone().each(Call::by_the_reference).add(&stays, "eth0").ok_result();
+    let before = nat(&lab);
+    network.clone().each(Call::by_the_reference).add(&goes, "eth0").ok_result();
+    goes.vanish();
+    for plugin in ["portmap", "bridge"] {
+        let call = lab.plugin(plugin).on(&goes).without("CNI_NETNS");
+        call.config(json!({"ipam": dual_stack()["ipam"]})).del().ok();
+    }
+    assert_eq!(nat(&lab), before);
+}
+
+#[test]
+fn rules_that_the_reference_made_go_with_our_gc() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let [first, second] = [8080, 9090].map(|port| full_chain(&lab, json!({}), port));
+    first.each(Call::by_the_reference).add(&stays, "eth0").ok_result();
+    let before = nat(&lab);
+    second.each(Call::by_the_reference).add(&goes, "eth0").ok_result();
+    goes.vanish();
+    for plugin in ["portmap", "bridge"] {
+        let call = lab.plugin(plugin).config(json!({"ipam": dual_stack()["ipam"]}));
+        call.gc(&[("stays", "eth0")]).ok();
+    }
+    assert_eq!(nat(&lab), before);
+}
+
+#[test]
+fn a_mapping_of_ours_takes_the_port_over_from_a_stale_one_of_the_reference() {
+    beyond_reference!("newest-wins");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let far = lab.machine("far");
+        let [stale, fresh] = ["stale", "fresh"].map(|id| lab.container(id));
+        let network = full_chain(&lab, json!({"backend": backend}), 8080);
+        let old = network.clone().each(Call::by_the_reference).add(&stale, "eth0").ok_result();
+        network.add(&fresh, "eth0").ok_result();
+        let _servers = [stale.serve_tcp("stale", "10.1.2.2:80"), fresh.serve_tcp("fresh", "10.1.2.3:80")];
+        let answer = Some("fresh 198.51.100.2".to_owned());
+        assert_eq!(tcp_says(&far, "198.51.100.1:8080"), answer, "{backend}");
+        network.del(&stale, "eth0", &old).iter().for_each(Outcome::ok);
+        assert_eq!(tcp_says(&far, "198.51.100.1:8080"), answer, "{backend}");
+        network.del(&fresh, "eth0", &old).iter().for_each(Outcome::ok);
+        assert!(tcp_is_cut_off(&far, "198.51.100.1:8080"), "{backend}");
+    }
+}
+
+#[test]
+fn on_a_host_without_rules_of_the_reference_no_program_is_started() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let started = lab.dir().join("started");
+    fs::create_dir(lab.dir().join("watched")).unwrap();
+    for program in ["iptables", "ip6tables", "nft"] {
+        for suffix in ["", "-save", "-restore", "-nft-save", "-legacy-save", "-nft-restore"] {
+            let path = lab.dir().join(format!("watched/{program}{suffix}"));
+            fs::write(&path, format!("#!/bin/sh\necho $0 >>{}\nexit 1\n", started.display())).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+    let network = full_chain(&lab, json!({}), 8080).each(|call| call.env("PATH", "/run/lab/watched"));
+    let result = network.add(&pod, "eth0").ok_result();
+    network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    assert_eq!(fs::read_to_string(started).unwrap_or_default(), "");
+}
+
+/// Programs called `iptables` that are of a variant, in a directory of their own.
+fn tools_of(lab: &Lab, variant: &str) -> String {
+    let dir = lab.dir().join(variant);
+    fs::create_dir(&dir).unwrap();
+    for tool in ["iptables", "ip6tables"] {
+        for verb in ["", "-save", "-restore"] {
+            std::os::unix::fs::symlink(
+                format!("/usr/sbin/{tool}-{variant}{verb}"),
+                dir.join(format!("{tool}{verb}")),
+            )
+            .unwrap();
+        }
+    }
+    dir.display().to_string()
+}
+
+#[test]
+fn check_takes_what_the_reference_installed_by_either_variant_of_iptables_and_misses_it_when_it_is_gone() {
+    beyond_reference!("check-upgrade");
+    for (variant, [first, second]) in [
+        ("nft", ["iptables -t nat -F CNI-HOSTPORT-DNAT", "ip6tables -t nat -F POSTROUTING"]),
+        ("legacy", ["iptables-legacy -t nat -F OUTPUT", "iptables-legacy -t nat -F POSTROUTING"]),
+    ] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let path = format!("{}:/usr/sbin:/usr/bin:/sbin:/bin", tools_of(&lab, variant));
+        lab.host().sh(&format!("echo '{path}' >/run/lab/path"));
+        let by_the_reference = |call: Call| {
+            let path = fs::read_to_string("/run/lab/path").unwrap();
+            call.by_the_reference().env("PATH", path.trim())
+        };
+        let network = full_chain(&lab, json!({}), 8080);
+        let result = network.clone().each(by_the_reference).add(&pod, "eth0").ok_result();
+        network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        lab.host().sh(first);
+        network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
+        lab.host().sh(second);
+        network.check(&pod, "eth0", &result)[0].refused(999, "net/pod/eth0");
+    }
+}
+
+/// What v1.9.1 writes by nft for the container `pod` on `net` with the first addresses, as `nft list ruleset` shows it.
+/// The names are hashes of "net", "eth0:pod".
+fn by_nft_of_the_reference(lab: &Lab) {
+    let hash =
+        |text: &str| lab.host().sh(&format!("printf %s '{text}' | sha512sum | cut -c1-16")).trim().to_owned();
+    let comment = format!("{}-{}, net: net, if: eth0, id: pod", hash("net"), hash("eth0:pod"));
+    let host_ports = |family, ip: &str, any: &str| {
+        format!(
+            "table {family} cni_hostport {{
+                chain hostports {{
+                    tcp dport 8080 dnat to {ip}:80 comment \"pod\"
+                    udp dport 8080 dnat to {ip}:80 comment \"pod\"
+                }}
+                chain hostip_hostports {{ }}
+                chain prerouting {{ type nat hook prerouting priority dstnat; jump hostip_hostports; jump hostports; }}
+                chain output {{
+                    type nat hook output priority -100; jump hostip_hostports; fib daddr type local jump hostports
+                }}
+                chain masquerading {{ type nat hook postrouting priority srcnat; {any} masquerade comment \"pod\"; }}
+            }}\n"
+        )
+    };
+    let mut script = format!(
+        "table inet cni_plugins_masquerade {{
+            chain masq_checks {{
+                ip saddr 10.1.2.2 ip daddr != 10.1.2.0/24 masquerade comment \"{comment}\"
+                ip6 saddr fd00:1:2::2 ip6 daddr != fd00:1:2::/64 masquerade comment \"{comment}\"
+            }}
+            chain postrouting {{
+                type nat hook postrouting priority srcnat
+                ip daddr 224.0.0.0/4 return; ip6 daddr ff00::/8 return; goto masq_checks
+            }}
+        }}\n"
+    );
+    script += &host_ports("ip", "10.1.2.2", "ip saddr 10.1.2.2 ip daddr 10.1.2.2");
+    script += &host_ports("ip6", "[fd00:1:2::2]", "ip6 saddr fd00:1:2::2 ip6 daddr fd00:1:2::2");
+    fs::write(lab.dir().join("rules"), script).unwrap();
+    lab.host().sh("nft -f /run/lab/rules");
+}
+
+#[test]
+fn check_takes_what_newer_versions_of_the_reference_installed_by_nft_and_misses_it_when_it_is_gone() {
+    beyond_reference!("check-upgrade");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = full_chain(&lab, json!({}), 8080);
+    let result = network.clone().each(Call::by_the_reference).add(&pod, "eth0").ok_result();
+    lab.host().sh("nft flush ruleset");
+    network.check(&pod, "eth0", &result)[0].refused(999, "net/pod/eth0");
+    by_nft_of_the_reference(&lab);
+    network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    lab.host().sh("nft flush chain ip6 cni_hostport hostports");
+    network.check(&pod, "eth0", &result)[1].refused(999, "net/pod/eth0");
+    lab.host().sh("nft flush chain inet cni_plugins_masquerade postrouting");
+    network.check(&pod, "eth0", &result)[0].refused(999, "net/pod/eth0");
+}
+
+#[test]
+fn check_takes_a_spoof_check_of_the_reference_and_misses_it_when_it_is_gone() {
+    beyond_reference!("check-upgrade");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"macspoofchk": true})).on(&pod);
+    let result = call.clone().by_the_reference().add().ok_result();
+    call.check(&result).ok();
+    lab.host().sh("nft flush ruleset");
+    call.check(&result).refused(999, "net/pod/eth0");
+}
