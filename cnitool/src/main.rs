@@ -4,8 +4,10 @@ mod checks;
 mod cli;
 mod codes;
 mod commands;
+mod exit;
 mod graph;
 mod live;
+mod ports;
 mod schema;
 mod settings;
 mod strangers;
@@ -16,13 +18,10 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use cni::Code;
-use runtime::Error;
-
 use crate::cli::Cli;
 use crate::settings::Settings;
 use crate::ui::Ui;
+use clap::Parser;
 
 #[global_allocator]
 static HEAP: heap::Arena = heap::Arena::new();
@@ -35,20 +34,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             ui.fail(&error);
-            exit_code(&error)
+            exit::code(&error)
         }
     }
-}
-
-/// See `cnitool --help`.
-fn exit_code(error: &Error) -> ExitCode {
-    let is = |code: Code| error.code() == code as u32;
-    let of_plugin = error.failures().next().is_some_and(|failure| failure.plugin.is_some());
-    let mistaken =
-        [Code::IncompatibleVersion, Code::UnknownContainer, Code::InvalidEnvironment, Code::Decoding];
-    ExitCode::from(match error.code() {
-        code @ (11 | 50 | 51) => u8::try_from(code).unwrap_or(1),
-        _ if !of_plugin && (is(Code::InvalidConfig) || mistaken.into_iter().any(is)) => 3,
-        _ => 1,
-    })
 }

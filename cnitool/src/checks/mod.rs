@@ -1,83 +1,16 @@
 //! What can be wrong with a configuration, held against the schema.
 
+mod object;
+mod report;
 mod value;
 
-use std::path::PathBuf;
+use cni::NetworkName;
+use runtime::text::{Node, Tree};
 
-use cni::{NetworkName, PluginType};
-use runtime::text::{Node, Place, Tree};
-use serde_json::{Value, json};
+pub use self::report::{Finding, Level, Report};
+use crate::schema::{self, Key, LIST, PLUGIN, Plugin, Role};
 
-use crate::schema::{self, Key, LIST, PLUGIN, Plugin, Role, Type};
-
-/// Something that was found.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Finding {
-    pub at: Place,
-    pub level: Level,
-    pub text: String,
-    /// What to do about it.
-    pub help: Option<String>,
-}
-
-/// How bad it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// It does not work.
-    Error,
-    /// It works, but probably not as meant.
-    Warning,
-}
-
-impl Level {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Error => "error:",
-            Self::Warning => "warning:",
-        }
-    }
-}
-
-impl Finding {
-    pub fn json(&self) -> Value {
-        json!({
-            "line": self.at.line,
-            "column": self.at.column,
-            "level": self.level.name().trim_end_matches(':'),
-            "msg": self.text,
-            "help": self.help,
-        })
-    }
-}
-
-/// Collects findings.
-#[derive(Debug)]
-pub struct Report<'a> {
-    findings: Vec<Finding>,
-    path: &'a [PathBuf],
-    is_list: bool,
-}
-
-impl<'a> Report<'a> {
-    /// Plugins are looked for in these directories. `is_list`: the file's name promises a list.
-    pub fn new(path: &'a [PathBuf], is_list: bool) -> Self {
-        Self { findings: Vec::new(), path, is_list }
-    }
-
-    pub fn error(&mut self, at: Place, text: impl Into<String>) -> &mut Finding {
-        self.add(at, Level::Error, text.into())
-    }
-
-    pub fn warning(&mut self, at: Place, text: impl Into<String>) -> &mut Finding {
-        self.add(at, Level::Warning, text.into())
-    }
-
-    /// Everything, in the order of the text.
-    pub fn finish(mut self) -> Vec<Finding> {
-        self.findings.sort_by_key(|finding| finding.at);
-        self.findings
-    }
-
+impl Report<'_> {
     /// Checks a whole document.
     pub fn check(&mut self, root: &Node) {
         let Tree::Object(_) = root.value else {
@@ -102,12 +35,6 @@ impl<'a> Report<'a> {
             }
             self.plugin(root, 0);
         }
-    }
-
-    fn add(&mut self, at: Place, level: Level, text: String) -> &mut Finding {
-        self.findings.push(Finding { at, level, text, help: None });
-        let last = self.findings.len() - 1;
-        &mut self.findings[last]
     }
 
     fn name(&mut self, root: &Node) {
@@ -197,83 +124,6 @@ impl<'a> Report<'a> {
             let help = schema::nearest(name, known()).map(|near| format!("did you mean {near:?}?"));
             self.warning(*at, format!("plugin {} has no use for the capability {name:?}", plugin.name))
                 .help = help;
-        }
-    }
-
-    /// The plugin that a key names, if it is one of the suite.
-    fn kind(&mut self, node: &Node, key: &str, fits: impl Fn(&Plugin) -> bool) -> Option<&'static Plugin> {
-        let Some(kind) = node.get(key) else {
-            self.error(node.at, "type is missing: the name of a plugin");
-            return None;
-        };
-        let name = kind.as_str()?;
-        let parsed = PluginType::parse(name);
-        let known = schema::plugin(name);
-        match parsed {
-            Err(e) => drop(self.error(kind.at, format!("type {e}"))),
-            Ok(parsed) => {
-                if let Err(missing) = cni::exec::find(&parsed, self.path) {
-                    let near = schema::nearest(name, schema::plugins().map(|plugin| plugin.name));
-                    let near = near.filter(|_| known.is_none()).map(|near| format!("did you mean {near:?}?"));
-                    self.error(kind.at, missing.msg()).help =
-                        near.or_else(|| Some(missing.details().to_owned()));
-                }
-            }
-        }
-        if let Some(other) = known.filter(|plugin| !fits(plugin)) {
-            self.error(kind.at, format!("{} is {}", other.name, other.role.name()));
-        }
-        known.filter(|plugin| fits(plugin))
-    }
-
-    /// All keys must be known ones, and have the values that they take.
-    fn keys<'k>(&mut self, node: &Node, keys: impl Iterator<Item = &'k Key> + Clone, of: &str) {
-        let Tree::Object(members) = &node.value else { return };
-        for (at, name, _) in members.iter().filter(|(_, name, _)| schema::find(keys.clone(), name).is_none())
-        {
-            // A convention for comments, and keys that belong to runtimes.
-            if name.starts_with('_') || name.starts_with("cni.dev/") {
-                continue;
-            }
-            let near = schema::nearest(name, keys.clone().map(|key| key.name));
-            self.warning(*at, format!("{of} has no key {name:?}")).help =
-                near.map(|near| format!("did you mean {near:?}?"));
-        }
-        self.values(node, keys);
-    }
-
-    fn values<'k>(&mut self, node: &Node, keys: impl Iterator<Item = &'k Key>) {
-        for key in keys {
-            match node.get(key.name) {
-                Some(value) if matches!(value.value, Tree::Null) => {}
-                Some(value) => self.value(value, key.takes, key.name),
-                // Their own messages say more.
-                None if key.is_required() && !["name", "type"].contains(&key.name) => {
-                    self.error(node.at, format!("{} is missing: {}", key.name, key.takes.describe()));
-                }
-                None => {}
-            }
-        }
-    }
-
-    fn ipam(&mut self, node: &Node) {
-        let Tree::Object(members) = &node.value else {
-            self.error(node.at, format!("ipam: expected an object, found {}", node.value.kind()));
-            return;
-        };
-        // `"ipam": {}` is a way to say that there is none.
-        if members.is_empty() {
-            return;
-        }
-        let Some(known) = self.kind(node, "type", |plugin| plugin.role == Role::Ipam) else { return };
-        let own = [&Key { name: "type", takes: Type::Text, default: "none", about: "" }];
-        let keys: Vec<&Key> = known.keys.iter().chain(own).collect();
-        self.keys(node, keys.iter().copied(), &format!("address plugin {}", known.name));
-        if known.name == "host-local" && node.get("ranges").is_none() && node.get("subnet").is_none() {
-            self.warning(
-                node.at,
-                "neither ranges nor subnet: all addresses must come from the runtime (ipRanges)",
-            );
         }
     }
 }

@@ -1,55 +1,17 @@
-//! Values, held against their types.
+//! Text, held against its type.
 
 use cni::addr::{parse_cidr, parse_ip};
 use cni::{IfName, Version};
-use runtime::text::{Node, Tree};
 
-use super::Report;
-use crate::schema::{self, Type};
+use crate::schema::Type;
 
-impl Report<'_> {
-    /// A key's value must be of its type. Elements of lists and objects are looked at one by one.
-    pub(super) fn value(&mut self, node: &Node, takes: Type, name: &str) {
-        match (takes, &node.value) {
-            (Type::Any, _) | (Type::Bool | Type::BoolOrText, Tree::Bool(_)) => {}
-            (Type::Ipam, _) => self.ipam(node),
-            (Type::List(inner), Tree::Array(items)) => {
-                for (i, item) in items.iter().enumerate() {
-                    self.value(item, *inner, &format!("{name}[{i}]"));
-                }
-            }
-            (Type::Object(keys), Tree::Object(_)) => self.keys(node, keys.iter(), name),
-            (Type::Map(inner), Tree::Object(members)) => {
-                for (_, key, value) in members {
-                    self.value(value, *inner, &format!("{name}.{key}"));
-                }
-            }
-            (Type::Number(low, high), Tree::Number(text)) => {
-                if !text.parse::<i64>().is_ok_and(|n| (low..=high).contains(&n)) {
-                    self.error(node.at, format!("{name}: {text} is not {}", takes.describe()));
-                }
-            }
-            (takes, Tree::String(text)) if takes_text(takes) => {
-                if let Err(wrong) = read(takes, text) {
-                    let finding = self.error(node.at, format!("{name}: {wrong}"));
-                    if let Type::OneOf(words) = takes {
-                        finding.help = schema::nearest(text, words.iter().copied())
-                            .map(|near| format!("did you mean {near:?}?"));
-                    }
-                }
-            }
-            (_, other) => {
-                self.error(node.at, format!("{name}: expected {}, found {}", takes.describe(), other.kind()));
-            }
-        }
-    }
-}
-
-fn takes_text(takes: Type) -> bool {
+/// Whether a value of the type is written as text.
+pub fn takes_text(takes: Type) -> bool {
     !matches!(takes, Type::Bool | Type::Number(..) | Type::List(_) | Type::Object(_) | Type::Map(_))
 }
 
-fn read(takes: Type, text: &str) -> Result<(), String> {
+/// What is wrong with text of a type that is written so.
+pub fn read(takes: Type, text: &str) -> Result<(), String> {
     match takes {
         Type::Version => Version::parse(text).map(drop).map_err(|e| format!("{} ({})", e.msg(), e.details())),
         Type::OneOf(words) if !text.is_empty() => match words.contains(&text) {

@@ -12,8 +12,6 @@ mod status;
 mod validate;
 mod version;
 
-pub use show::mapped_ports;
-
 use std::process::ExitCode;
 
 use runtime::Result;

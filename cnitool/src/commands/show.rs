@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use cni::{AddResult, Interface, json};
+use cni::{AddResult, Interface};
 use firewall::{Firewall, Owner};
 use ipnetwork::IpNetwork;
 use netlink::{Link, Route};
@@ -10,6 +10,7 @@ use runtime::{Entry, Error, Result};
 use serde_json::{Value, json};
 
 use crate::live::{Live, state};
+use crate::ports::mapped_ports;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -205,21 +206,4 @@ impl<'a> View<'a> {
 
 fn there(is: bool) -> (String, Style) {
     if is { ("there".to_owned(), Style::Good) } else { ("gone".to_owned(), Style::Bad) }
-}
-
-/// The port mappings that an attachment was made with.
-pub fn mapped_ports(entry: &Entry) -> Vec<String> {
-    let mappings = entry.attach.capability_args.get("portMappings").and_then(Value::as_array);
-    mappings
-        .into_iter()
-        .flatten()
-        .map(|mapping| {
-            let number = |key| json::member(mapping, key).and_then(Value::as_u64).unwrap_or_default();
-            let text =
-                |key| json::member(mapping, key).and_then(Value::as_str).filter(|text| !text.is_empty());
-            let protocol = text("protocol").unwrap_or("tcp");
-            let host_ip = text("hostIP").unwrap_or("*");
-            format!("{host_ip}:{}/{protocol} → {}", number("hostPort"), number("containerPort"))
-        })
-        .collect()
 }

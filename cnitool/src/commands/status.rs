@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use runtime::{Error, Network, Result};
 use serde_json::{Value, json};
 
+use crate::exit;
 use crate::settings::Settings;
 use crate::strangers;
 use crate::table::Table;
@@ -32,7 +33,7 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
         if name.is_some() && !ui.is_seen() {
             ui.fail(&error);
         }
-        crate::exit_code(&error)
+        exit::code(&error)
     }))
 }
 

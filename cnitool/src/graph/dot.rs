@@ -1,6 +1,6 @@
 //! For graphviz.
 
-use super::Graph;
+use super::model::Graph;
 
 /// A digraph: the host and each namespace are clusters.
 pub fn dot(graph: &Graph) -> String {

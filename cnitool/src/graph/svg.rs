@@ -1,6 +1,6 @@
 //! For browsers: three columns, from the host's bridges over host ends to namespaces. Lengths are in pixels.
 
-use super::{Container, Graph, Interface};
+use super::model::{Container, Graph, Interface, Trunk};
 
 /// The width of a character of the font that is asked for.
 const CHARACTER: usize = 8;
@@ -143,7 +143,7 @@ fn beside(graph: &Graph, containers: &[Place]) -> (Vec<usize>, usize) {
 /// A line of text and its class.
 type Line = (String, &'static str);
 
-fn trunk_lines(trunk: &super::Trunk) -> Vec<Line> {
+fn trunk_lines(trunk: &Trunk) -> Vec<Line> {
     let mut lines =
         vec![(trunk.name.clone(), "title"), (format!("{} {}", trunk.kind, trunk.state), class(trunk.state))];
     lines.extend(trunk.addresses.iter().map(|address| (address.clone(), "")));

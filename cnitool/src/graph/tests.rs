@@ -1,4 +1,5 @@
-use super::*;
+use super::model::{Container, Graph, Interface, Trunk};
+use super::{dot, svg, text};
 
 /// Two pods on a bridge, one of them with a second interface that has no bridge; a gone one.
 fn graph() -> Graph {

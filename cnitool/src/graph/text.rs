@@ -1,6 +1,6 @@
 //! For the terminal: a tree.
 
-use super::{Container, Graph, Interface};
+use super::model::{Container, Graph, Interface};
 use crate::ui::{Style, Ui};
 
 /// Every trunk with what hangs on it.

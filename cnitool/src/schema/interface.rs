@@ -1,6 +1,6 @@
 //! Plugins that make an interface.
 
-use super::{Key, Plugin, Role, Type, key};
+use super::types::{Key, Plugin, Role, Type, key};
 
 /// What a link takes, in bytes; 0 for the kernel's default.
 const MTU: Type = Type::Number(0, 65535);

@@ -1,7 +1,7 @@
 //! Plugins that give addresses. Their keys stand in another plugin's `ipam`.
 
-use super::network::{DNS, ROUTE};
-use super::{Key, Plugin, Role, Type, key};
+use super::common::{DNS, RANGE, ROUTE};
+use super::types::{Key, Plugin, Role, Type, key};
 
 pub const PLUGINS: &[Plugin] = &[
     Plugin {
@@ -73,14 +73,6 @@ const HOST_LOCAL: &[Key] = &[
     key("resolvConf", Type::Path, "none", "File that the container's resolver settings are taken from."),
     key("resetOnReboot", Type::Bool, "false", "Leases of before the host's last start are given up."),
     key("statusFailsWhenFull", Type::Bool, "false", "STATUS says 50 when a range set has no free address."),
-];
-
-pub const RANGE: &[Key] = &[
-    key("subnet", Type::Cidr, "", "Subnet."),
-    key("rangeStart", Type::Ip, "the subnet's first", "First address that is given out."),
-    key("rangeEnd", Type::Ip, "the subnet's last", "Last address that is given out."),
-    key("gateway", Type::Ip, "the subnet's first", "Gateway, which is never given out."),
-    key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and blocks that are never given out."),
 ];
 
 const ADDRESS: &[Key] = &[

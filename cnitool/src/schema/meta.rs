@@ -1,9 +1,7 @@
 //! Plugins that work on what an earlier one made.
 
-use super::{Key, Plugin, Role, Type, key};
-
-/// Bits, or bits in a second.
-const BITS: Type = Type::Number(0, i64::MAX);
+use super::common::BANDWIDTH;
+use super::types::{Key, Plugin, Role, Type, key};
 
 pub const PLUGINS: &[Plugin] = &[
     Plugin {
@@ -90,13 +88,6 @@ pub const PLUGINS: &[Plugin] = &[
         ],
         capabilities: &[],
     },
-];
-
-pub const BANDWIDTH: &[Key] = &[
-    key("ingressRate", BITS, "0 (no limit)", "Limit of what the container gets, in bits per second."),
-    key("ingressBurst", BITS, "0", "What may come at once, in bits."),
-    key("egressRate", BITS, "0 (no limit)", "Limit of what the container sends, in bits per second."),
-    key("egressBurst", BITS, "0", "What may go at once, in bits."),
 ];
 
 const PORTMAP: &[Key] = &[

@@ -1,6 +1,7 @@
 //! Keys of a network, and those that every plugin has (SPEC.md, section 1).
 
-use super::{Key, Type, ipam, key, meta};
+use super::common::{BANDWIDTH, DNS, RANGE};
+use super::types::{Key, Type, key};
 
 /// Keys of a configuration list.
 pub const LIST: &[Key] = &[
@@ -66,25 +67,6 @@ pub const PLUGIN: &[Key] = &[
     key("prevResult", Type::Any, "none", "Reserved: the runtime puts the previous plugin's result here."),
 ];
 
-/// Settings for a resolver.
-pub const DNS: &[Key] = &[
-    key("nameservers", Type::List(&Type::Ip), "none", "Name servers, by preference."),
-    key("domain", Type::Text, "none", "The local domain."),
-    key("search", Type::List(&Type::Text), "none", "Domains to search for short names."),
-    key("options", Type::List(&Type::Text), "none", "Options, see resolv.conf(5)."),
-];
-
-/// A route.
-pub const ROUTE: &[Key] = &[
-    key("dst", Type::Cidr, "", "Destination."),
-    key("gw", Type::Ip, "the subnet's gateway", "Next hop."),
-    key("mtu", Type::Number(0, 65535), "the link's", "MTU of the path, in bytes."),
-    key("advmss", Type::Number(0, 65535), "what the MTU allows", "MSS to advertise, in bytes."),
-    key("priority", Type::Number(0, 4_294_967_295), "the kernel's", "Metric; the lowest wins."),
-    key("table", Type::Number(0, 4_294_967_295), "254 (main)", "Routing table."),
-    key("scope", Type::Number(0, 255), "by the gateway", "Scope: 0 global, 253 link, 254 host."),
-];
-
 /// Capability arguments (CONVENTIONS.md, "Well-known Capabilities").
 pub const CAPABILITIES: &[Key] = &[
     key(
@@ -94,14 +76,9 @@ pub const CAPABILITIES: &[Key] = &[
         "Ports of the host that lead to the container.",
     ),
     key("ips", Type::List(&Type::IpOrCidr), "none", "Addresses that the container is to get."),
-    key(
-        "ipRanges",
-        Type::List(&Type::List(&Type::Object(ipam::RANGE))),
-        "none",
-        "Range sets, before all others.",
-    ),
+    key("ipRanges", Type::List(&Type::List(&Type::Object(RANGE))), "none", "Range sets, before all others."),
     key("mac", Type::Mac, "none", "MAC address of the container's interface."),
-    key("bandwidth", Type::Object(meta::BANDWIDTH), "none", "Limits of the container's traffic."),
+    key("bandwidth", Type::Object(BANDWIDTH), "none", "Limits of the container's traffic."),
     key("deviceID", Type::Text, "none", "Device of the host, such as a PCI address."),
     key("infinibandGUID", Type::Text, "none", "InfiniBand GUID of the container's interface."),
     key("dns", Type::Any, "none", "Settings for the container's resolver: servers, searches, options."),

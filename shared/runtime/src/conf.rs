@@ -9,7 +9,8 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::{Result, conf_dir, text};
+use crate::files::files;
+use crate::{Result, text};
 
 /// An object whose values are kept as they are written.
 pub(crate) type Raw = BTreeMap<String, Box<RawValue>>;
@@ -94,7 +95,7 @@ impl Network {
     }
 
     fn load_folder(&mut self, folder: &Path) -> cni::Result<()> {
-        for file in conf_dir::files(folder, &["conf"])? {
+        for file in files(folder, &["conf"])? {
             let plugin = read(&file).and_then(|bytes| PluginConf::parse(document(&bytes)?));
             self.plugins.push(plugin.map_err(|e| e.context(file.display()))?);
         }

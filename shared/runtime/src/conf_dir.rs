@@ -1,11 +1,10 @@
 //! The directory of network configurations.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use cni::Code;
 
+use crate::files::files;
 use crate::{Error, Network, Result};
 
 /// A directory with a file for each network: `*.conflist`, or `*.conf` and `*.json` of older times.
@@ -89,29 +88,10 @@ impl ConfDir {
     }
 }
 
-/// The files with one of these extensions, in lexical order.
-pub(crate) fn files(dir: &Path, extensions: &[&str]) -> cni::Result<Vec<PathBuf>> {
-    let unreadable = |e| cni::Error::io(format!("read the directory {}", dir.display()), &e);
-    let entries = match fs::read_dir(dir) {
-        Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-            return Ok(Vec::new());
-        }
-        entries => entries.map_err(unreadable)?,
-    };
-    let mut files = Vec::new();
-    for entry in entries {
-        let file = entry.map_err(unreadable)?.path();
-        let extension = file.extension().and_then(|extension| extension.to_str());
-        if extension.is_some_and(|extension| extensions.contains(&extension)) && !file.is_dir() {
-            files.push(file);
-        }
-    }
-    files.sort_unstable();
-    Ok(files)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn dir(files: &[(&str, &str)]) -> (tempfile::TempDir, ConfDir) {

@@ -34,6 +34,7 @@ mod conf;
 mod conf_dir;
 mod error;
 mod exec;
+mod files;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod gc;

@@ -1,0 +1,128 @@
+//! Objects, held against their keys: a plugin's configuration, its `ipam`, and what is in them.
+
+use cni::PluginType;
+use runtime::text::{Node, Tree};
+
+use super::report::Report;
+use super::value::{read, takes_text};
+use crate::schema::{self, Key, Plugin, Role, Type};
+
+impl Report<'_> {
+    /// The plugin that a key names, if it is one of the suite.
+    pub(super) fn kind(
+        &mut self,
+        node: &Node,
+        key: &str,
+        fits: impl Fn(&Plugin) -> bool,
+    ) -> Option<&'static Plugin> {
+        let Some(kind) = node.get(key) else {
+            self.error(node.at, "type is missing: the name of a plugin");
+            return None;
+        };
+        let name = kind.as_str()?;
+        let parsed = PluginType::parse(name);
+        let known = schema::plugin(name);
+        match parsed {
+            Err(e) => drop(self.error(kind.at, format!("type {e}"))),
+            Ok(parsed) => {
+                if let Err(missing) = cni::exec::find(&parsed, self.path) {
+                    let near = schema::nearest(name, schema::plugins().map(|plugin| plugin.name));
+                    let near = near.filter(|_| known.is_none()).map(|near| format!("did you mean {near:?}?"));
+                    self.error(kind.at, missing.msg()).help =
+                        near.or_else(|| Some(missing.details().to_owned()));
+                }
+            }
+        }
+        if let Some(other) = known.filter(|plugin| !fits(plugin)) {
+            self.error(kind.at, format!("{} is {}", other.name, other.role.name()));
+        }
+        known.filter(|plugin| fits(plugin))
+    }
+
+    /// All keys must be known ones, and have the values that they take.
+    pub(super) fn keys<'k>(&mut self, node: &Node, keys: impl Iterator<Item = &'k Key> + Clone, of: &str) {
+        let Tree::Object(members) = &node.value else { return };
+        for (at, name, _) in members.iter().filter(|(_, name, _)| schema::find(keys.clone(), name).is_none())
+        {
+            // A convention for comments, and keys that belong to runtimes.
+            if name.starts_with('_') || name.starts_with("cni.dev/") {
+                continue;
+            }
+            let near = schema::nearest(name, keys.clone().map(|key| key.name));
+            self.warning(*at, format!("{of} has no key {name:?}")).help =
+                near.map(|near| format!("did you mean {near:?}?"));
+        }
+        self.values(node, keys);
+    }
+
+    pub(super) fn values<'k>(&mut self, node: &Node, keys: impl Iterator<Item = &'k Key>) {
+        for key in keys {
+            match node.get(key.name) {
+                Some(value) if matches!(value.value, Tree::Null) => {}
+                Some(value) => self.value(value, key.takes, key.name),
+                // Their own messages say more.
+                None if key.is_required() && !["name", "type"].contains(&key.name) => {
+                    self.error(node.at, format!("{} is missing: {}", key.name, key.takes.describe()));
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn ipam(&mut self, node: &Node) {
+        let Tree::Object(members) = &node.value else {
+            self.error(node.at, format!("ipam: expected an object, found {}", node.value.kind()));
+            return;
+        };
+        // `"ipam": {}` is a way to say that there is none.
+        if members.is_empty() {
+            return;
+        }
+        let Some(known) = self.kind(node, "type", |plugin| plugin.role == Role::Ipam) else { return };
+        let own = [&Key { name: "type", takes: Type::Text, default: "none", about: "" }];
+        let keys: Vec<&Key> = known.keys.iter().chain(own).collect();
+        self.keys(node, keys.iter().copied(), &format!("address plugin {}", known.name));
+        if known.name == "host-local" && node.get("ranges").is_none() && node.get("subnet").is_none() {
+            self.warning(
+                node.at,
+                "neither ranges nor subnet: all addresses must come from the runtime (ipRanges)",
+            );
+        }
+    }
+
+    /// A key's value must be of its type. Elements of lists and objects are looked at one by one.
+    fn value(&mut self, node: &Node, takes: Type, name: &str) {
+        match (takes, &node.value) {
+            (Type::Any, _) | (Type::Bool | Type::BoolOrText, Tree::Bool(_)) => {}
+            (Type::Ipam, _) => self.ipam(node),
+            (Type::List(inner), Tree::Array(items)) => {
+                for (i, item) in items.iter().enumerate() {
+                    self.value(item, *inner, &format!("{name}[{i}]"));
+                }
+            }
+            (Type::Object(keys), Tree::Object(_)) => self.keys(node, keys.iter(), name),
+            (Type::Map(inner), Tree::Object(members)) => {
+                for (_, key, value) in members {
+                    self.value(value, *inner, &format!("{name}.{key}"));
+                }
+            }
+            (Type::Number(low, high), Tree::Number(text)) => {
+                if !text.parse::<i64>().is_ok_and(|n| (low..=high).contains(&n)) {
+                    self.error(node.at, format!("{name}: {text} is not {}", takes.describe()));
+                }
+            }
+            (takes, Tree::String(text)) if takes_text(takes) => {
+                if let Err(wrong) = read(takes, text) {
+                    let finding = self.error(node.at, format!("{name}: {wrong}"));
+                    if let Type::OneOf(words) = takes {
+                        finding.help = schema::nearest(text, words.iter().copied())
+                            .map(|near| format!("did you mean {near:?}?"));
+                    }
+                }
+            }
+            (_, other) => {
+                self.error(node.at, format!("{name}: expected {}, found {}", takes.describe(), other.kind()));
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What the tables of this folder consist of.
+
+/// A plugin of the suite.
+#[derive(Debug)]
+pub struct Plugin {
+    /// The name of its executable.
+    pub name: &'static str,
+    /// What kind of plugin it is.
+    pub role: Role,
+    /// What it does, in a sentence without its subject.
+    pub about: &'static str,
+    /// The keys that it reads, but for those that every plugin has ([`super::PLUGIN`]).
+    pub keys: &'static [Key],
+    /// The capability arguments that it takes.
+    pub capabilities: &'static [&'static str],
+}
+
+/// What a plugin is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Makes an interface.
+    Interface,
+    /// Gives addresses to another plugin.
+    Ipam,
+    /// Works on what an earlier plugin of the list made.
+    Chained,
+}
+
+impl Role {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interface => "an interface plugin",
+            Self::Ipam => "an address plugin, for another plugin's ipam",
+            Self::Chained => "a chained plugin, after an interface plugin",
+        }
+    }
+}
+
+/// A key of a configuration.
+#[derive(Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub takes: Type,
+    /// What holds if it is left out. Empty: the key is required.
+    pub default: &'static str,
+    /// What it does, in a sentence without its subject.
+    pub about: &'static str,
+}
+
+impl Key {
+    pub fn is_required(&self) -> bool {
+        self.default.is_empty()
+    }
+}
+
+pub const fn key(name: &'static str, takes: Type, default: &'static str, about: &'static str) -> Key {
+    Key { name, takes, default, about }
+}
+
+/// What a key's value must be.
+#[derive(Clone, Copy, Debug)]
+pub enum Type {
+    Bool,
+    /// A boolean, or its word as a string.
+    BoolOrText,
+    Text,
+    /// A version of the specification.
+    Version,
+    /// A whole number in a range.
+    Number(i64, i64),
+    OneOf(&'static [&'static str]),
+    Ip,
+    /// An address with a prefix length.
+    Cidr,
+    /// An address, with or without a prefix length.
+    IpOrCidr,
+    Mac,
+    /// An interface's name.
+    IfName,
+    /// An absolute path.
+    Path,
+    List(&'static Type),
+    Object(&'static [Key]),
+    /// An object whose keys are names of the user's own.
+    Map(&'static Type),
+    /// The part of another plugin, that `type` in it names.
+    Ipam,
+    /// Something that is not looked at.
+    Any,
+}
+
+impl Type {
+    /// The keys of the objects that such a value consists of.
+    pub fn keys(self) -> &'static [Key] {
+        match self {
+            Self::Object(keys) => keys,
+            Self::List(element) => element.keys(),
+            _ => &[],
+        }
+    }
+
+    /// In words.
+    pub fn describe(self) -> String {
+        match self {
+            Self::Bool | Self::BoolOrText => "true or false".to_owned(),
+            Self::Text => "text".to_owned(),
+            Self::Version => "a version of the specification".to_owned(),
+            Self::Number(low, i64::MAX) => format!("a number from {low}"),
+            Self::Number(low, high) => format!("a number from {low} to {high}"),
+            Self::OneOf(words) => words.join(" | "),
+            Self::Ip => "an IP address".to_owned(),
+            Self::Cidr => "an address with a prefix length, such as 10.0.0.0/24".to_owned(),
+            Self::IpOrCidr => "an IP address, with or without a prefix length".to_owned(),
+            Self::Mac => "a MAC address".to_owned(),
+            Self::IfName => "the name of an interface".to_owned(),
+            Self::Path => "an absolute path".to_owned(),
+            Self::List(inner) => format!("a list of: {}", inner.describe()),
+            Self::Object(keys) => {
+                format!("an object: {}", keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", "))
+            }
+            Self::Map(inner) => format!("an object, each value {}", inner.describe()),
+            Self::Ipam => "an object with the type of an address plugin, and its keys".to_owned(),
+            Self::Any => "anything".to_owned(),
+        }
+    }
+}
