@@ -1,12 +1,4 @@
 //! bridge's configuration.
 #![no_main]
-#![allow(dead_code, reason = "the recipe, which is not here, uses the rest")]
 
-#[path = "../../plugins/bridge/src"]
-mod plugin {
-    pub mod conf;
-    pub mod fuzz;
-}
-use plugin::*;
-
-libfuzzer_sys::fuzz_target!(|input: &[u8]| fuzz::configuration(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| bridge::fuzz::configuration(input));

@@ -1,5 +1,7 @@
 //! Hostile input: what the fuzz targets feed to this plugin, and what must hold whatever it is.
 
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
 use std::collections::HashSet;
 use std::fs;
 use std::net::IpAddr;
@@ -12,12 +14,6 @@ use crate::conf::{Conf, RawConf};
 use crate::range::RangeSet;
 use crate::resolv;
 use crate::store::{self, Store};
-
-#[path = "../../../fuzz/files.rs"]
-mod files;
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
 
 /// The configuration: each range set has addresses to give, all of them in its subnets and none a gateway's, no two
 /// sets share one, and what is asked for is given from where it belongs.
@@ -73,7 +69,7 @@ pub fn store(scratch: &Path, input: &[u8]) {
     let at =
         Attachment { container: ContainerId::parse("c").unwrap(), ifname: IfName::parse("eth0").unwrap() };
     let dir = scratch.join("net");
-    files::unpack(&dir, input);
+    seeds::unpack(&dir, input);
     fs::write(scratch.join("outside"), "kept").unwrap();
     let dns = resolv::read(&dir.join("resolv.conf")).unwrap_or_default();
     assert!(dns.nameservers.iter().chain(&dns.search).all(|word| !word.contains(char::is_whitespace)));
@@ -129,7 +125,7 @@ fn sets() -> Vec<RangeSet> {
 
 #[test]
 fn every_seed_is_borne() {
-    replay::replay("host_local", configuration);
+    seeds::replay("host_local", configuration);
     let scratch = tempfile::tempdir().unwrap();
-    replay::replay("leases", |input| store(scratch.path(), input));
+    seeds::replay("leases", |input| store(scratch.path(), input));
 }

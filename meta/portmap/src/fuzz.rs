@@ -1,13 +1,11 @@
 //! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
 
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
 use cni::{AddResult, AsWritten, IfName, Version, json};
 use firewall::{Mark, Rules};
 
 use crate::conf::{self, Conf};
-
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
 
 /// A result of both families.
 const RESULT: &[u8] =
@@ -48,5 +46,5 @@ fn is_word(text: &str) -> bool {
 
 #[test]
 fn every_seed_is_borne() {
-    replay::replay("portmap", configuration);
+    seeds::replay("portmap", configuration);
 }

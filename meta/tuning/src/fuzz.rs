@@ -1,5 +1,7 @@
 //! Hostile input: what the fuzz targets feed to this plugin, and what must hold whatever it is.
 
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
 use std::fs;
 use std::path::{Component, Path};
 
@@ -11,12 +13,6 @@ use crate::allowlist;
 use crate::attribute::Attribute;
 use crate::backup::{self, Backup, Saved};
 use crate::conf::{self, Conf};
-
-#[path = "../../../fuzz/files.rs"]
-mod files;
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
 
 /// The configuration, and after an empty line the host's list of allowed sysctls: no sysctl is outside of net/, and none
 /// ends a line.
@@ -52,7 +48,7 @@ pub fn backups(scratch: &Path, input: &[u8]) {
     let at =
         Attachment { container: ContainerId::parse("c").unwrap(), ifname: IfName::parse("eth0").unwrap() };
     let (dir, file) = (scratch.join("tuning"), scratch.join("tuning/c_eth0.json"));
-    files::unpack(&dir, input);
+    seeds::unpack(&dir, input);
     fs::write(scratch.join("outside"), "kept").unwrap();
     let backup = Backup::new(&dir, &network, &at);
     let before = fs::read(&file).ok();
@@ -107,7 +103,7 @@ fn tells(file: &Path) -> bool {
 
 #[test]
 fn every_seed_is_borne() {
-    replay::replay("tuning", configuration);
+    seeds::replay("tuning", configuration);
     let scratch = tempfile::tempdir().unwrap();
-    replay::replay("backups", |input| backups(scratch.path(), input));
+    seeds::replay("backups", |input| backups(scratch.path(), input));
 }

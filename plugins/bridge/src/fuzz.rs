@@ -1,12 +1,10 @@
 //! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
 
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
 use cni::{AsWritten, CniArgs, json};
 
 use crate::conf::{self, Conf, Mtu};
-
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
 
 /// The configuration: what is accepted is within the kernel's bounds, and DEL sees the same bridge and VLAN as ADD.
 pub fn configuration(input: &[u8]) {
@@ -32,5 +30,5 @@ pub fn configuration(input: &[u8]) {
 
 #[test]
 fn every_seed_is_borne() {
-    replay::replay("bridge", configuration);
+    seeds::replay("bridge", configuration);
 }

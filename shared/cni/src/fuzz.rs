@@ -18,10 +18,6 @@ use crate::{
     NetConf, NetworkName, Plugin, PluginType, Result, Status, Undo, Version, addr, json,
 };
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 const COMMANDS: [Command; 6] =
     [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status, Command::Version];
 
@@ -233,7 +229,7 @@ fn same<T: fmt::Display + fmt::Debug + PartialEq>(read: fn(&str) -> Result<T, St
 
 #[test]
 fn every_seed_is_borne() {
-    replay::replay("call", call);
-    replay::replay("results", results);
-    replay::replay("arguments", arguments);
+    seeds::replay("call", call);
+    seeds::replay("results", results);
+    seeds::replay("arguments", arguments);
 }

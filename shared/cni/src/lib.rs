@@ -15,6 +15,7 @@ mod convert;
 mod delegate;
 mod error;
 pub mod exec;
+mod executable;
 pub mod file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
@@ -34,6 +35,8 @@ pub use args::CniArgs;
 pub use call::{Add, Attachment, Check, Command, Del, Gc, NetConf, Repair, Status};
 pub use delegate::Ipam;
 pub use error::{Code, Error, Failures, Result, ResultExt};
+#[doc(hidden)]
+pub use heap;
 pub use name::{ContainerId, IfName, NetworkName, PluginType};
 pub use plugin::{Plugin, main, warn};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};

@@ -10,10 +10,6 @@ use crate::rules::Forward;
 use crate::{ChainName, Conditions, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
 use crate::{iptables, nft};
 
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// Host ports and what is installed already. A line is a word and its value: `network`, `container` and `ifname` say
 /// whose they are, `address` where they lead to, `map` as the record of a mapping, `4` and `6` a condition's word,
 /// `bit` and `chain` the mark; `-` ends the conditions, and what iptables-save would list follows.
@@ -68,5 +64,5 @@ fn mapping(text: &str) -> Option<HostPort> {
 
 #[test]
 fn every_seed_is_borne() {
-    replay::replay("rules", rules);
+    seeds::replay("rules", rules);
 }

@@ -11,6 +11,8 @@
 mod address;
 mod bridge;
 mod error;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod link;
 mod mac;
 mod neigh;

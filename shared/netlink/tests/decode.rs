@@ -1,16 +1,11 @@
-//! Messages of the kernel (Linux 6.18 unless said otherwise), taken down as they came, and bytes that nobody sent.
+//! Messages of the kernel (Linux 6.18 unless said otherwise), taken down as they came.
 //! Above each is what made it. They are the fuzz target's seeds, too.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
-
-#[path = "common/decode.rs"]
-mod decode;
 
 use netlink::uapi::RTM_F_CLONED;
 use netlink::wire::{Frames, MessageRef};
 use netlink::{Address, BridgeVlan, Link, Mac, Neighbour, OperState, Route, Rule};
 use nix::errno::Errno;
-use proptest::collection::vec;
-use proptest::prelude::*;
 
 macro_rules! captured {
     ($name:literal) => {
@@ -150,47 +145,4 @@ fn a_refusal_with_and_without_words() {
     assert_eq!(text.as_deref(), Some("ipv4: Invalid values in header for address dump request"));
     // ip route show dev ..., a link that is not there
     assert_eq!(explanation(captured!("done_no_such_link")), (Some(Errno::ENODEV), None));
-}
-
-#[test]
-fn every_message_cut_off_anywhere_is_borne() {
-    for entry in
-        std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/netlink_decode")).unwrap()
-    {
-        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
-        assert!(Frames::new(&bytes).next().is_some());
-        for end in 0..=bytes.len() {
-            decode::everything(&bytes[..end]);
-        }
-    }
-}
-
-/// Attributes of small types and of lengths that may or may not be theirs: further in than random bytes get.
-fn attributes() -> impl Strategy<Value = Vec<u8>> {
-    let attribute = (0..64_u16, prop_oneof![0..40_u16, any::<u16>()], vec(any::<u8>(), 0..24));
-    vec(attribute, 0..8).prop_map(|list| {
-        let parts = list.into_iter().map(|(kind, length, mut value)| {
-            value.resize(value.len().next_multiple_of(4), 0);
-            [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat()
-        });
-        parts.collect::<Vec<_>>().concat()
-    })
-}
-
-proptest! {
-    #[test]
-    fn arbitrary_bytes_are_borne(bytes in vec(any::<u8>(), 0..512)) {
-        decode::everything(&bytes);
-    }
-
-    #[test]
-    fn arbitrary_attributes_are_borne(family in 0..12_u8, header in vec(any::<u8>(), 7..16), list in attributes()) {
-        for length in [8, 12, 16] {
-            let mut bytes = vec![family];
-            bytes.extend(&header);
-            bytes.resize(length, 0);
-            bytes.extend(&list);
-            decode::everything(&bytes);
-        }
-    }
 }

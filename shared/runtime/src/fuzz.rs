@@ -13,12 +13,6 @@ use crate::conf::Raw;
 use crate::request::Extras;
 use crate::{Attach, Cache, ConfDir, Network, text};
 
-#[path = "../../../fuzz/files.rs"]
-mod files;
-#[cfg(test)]
-#[path = "../../../fuzz/replay.rs"]
-mod replay;
-
 /// A network's configuration: what is kept of it is the same network, each plugin's request has its name and version
 /// and is no larger than what it is made of, and what is JSON for the strict parser is so for the one with places.
 ///
@@ -72,7 +66,7 @@ fn judge(network: &Network) {
 /// If it is not so.
 pub fn directory(scratch: &Path, input: &[u8]) {
     let dir = ConfDir::new(scratch.join("net.d"));
-    files::unpack(dir.path(), input);
+    seeds::unpack(dir.path(), input);
     let loaded = dir.load().unwrap();
     assert!(loaded.is_sorted_by_key(|file| &file.file));
     for file in &loaded {
@@ -122,8 +116,8 @@ pub fn cache(scratch: &Path, input: &[u8]) {
 
 #[test]
 fn every_seed_is_borne() {
-    replay::replay("conflist", configuration);
+    seeds::replay("conflist", configuration);
     let scratch = tempfile::tempdir().unwrap();
-    replay::replay("conf_dir", |input| directory(scratch.path(), input));
-    replay::replay("cache", |input| cache(scratch.path(), input));
+    seeds::replay("conf_dir", |input| directory(scratch.path(), input));
+    seeds::replay("cache", |input| cache(scratch.path(), input));
 }

@@ -1,0 +1,152 @@
+//! host-local: addresses from ranges in the configuration, leases on the host's disk.
+
+mod allocator;
+mod conf;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod range;
+mod resolv;
+mod store;
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::path::Path;
+
+use cni::{
+    Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Result, Status,
+    Undo,
+};
+use ipnetwork::IpNetwork;
+
+use conf::{Conf, RawConf};
+use range::{Range, RangeSet};
+use store::{Lease, Store};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct HostLocal;
+
+impl Plugin for HostLocal {
+    const NAME: &'static str = "host-local";
+    const READS_ARGS: bool = true;
+    const NEEDS_NETNS: bool = false;
+    type Raw = RawConf;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        conf.check_fits(call.net.version)?;
+        let dns = conf.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
+        let asked = call.args.ip()?;
+        for Range { subnet, gateway, .. } in conf.sets.iter().flat_map(RangeSet::without_gateway) {
+            cni::warn(&format!("gateway {gateway} is not in subnet {subnet}: no container reaches it"));
+        }
+        let wanted = allocator::requests(&conf.sets, &[asked.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
+
+        let mut store = Store::create(&conf.data_dir, &call.net.name)?;
+        if conf.reset_on_reboot {
+            store.reset_after_reboot()?
+        } else {
+            store.forget_boot()?
+        }
+        refuse_second(&mut store, call)?;
+        let ips = allocator::choose(&conf.sets, &wanted, &store)?;
+        store.reserve(&call.attachment, &ips)?;
+
+        let (data_dir, network) = (conf.data_dir.clone(), call.net.name.clone());
+        let (at, given) = (call.attachment.clone(), ips.clone());
+        undo.push(move || release(&data_dir, &network, &at, |ip| given.contains(&ip)));
+        let ips = conf.sets.iter().zip(ips).filter_map(|(set, ip)| report(set, ip)).collect();
+        Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
+    }
+
+    fn del(call: &Del<RawConf>) -> Result<()> {
+        release(&call.conf.likely_data_dir(), &call.net.name, &call.attachment, |_| true)
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let store = Store::open(&call.conf.data_dir, &call.net.name)?;
+        let leases = match store {
+            Some(mut store) => store.every_lease_of(&call.attachment)?.0,
+            None => Vec::new(),
+        };
+        let leased = |ip| leases.iter().any(|lease| lease.ip == ip);
+        let reported = |ip| call.prev_result.addresses().any(|address| address.ip() == ip);
+        let ours = |ip| call.conf.sets.iter().any(|set| set.range_of(ip).is_some());
+        let Attachment { container, ifname } = &call.attachment;
+        let what = if let Some(address) =
+            call.prev_result.addresses().find(|a| ours(a.ip()) && !leased(a.ip()))
+        {
+            format!(
+                "address {address} of prevResult is not leased to container {container}, interface {ifname}"
+            )
+        } else if leases.is_empty() {
+            format!("container {container}, interface {ifname} has no lease")
+        } else if let Some(Lease { ip, owner }) = leases.iter().find(|l| ours(l.ip) && !reported(l.ip)) {
+            format!("address {ip} is leased to {owner}, but prevResult does not have it")
+        } else {
+            return Ok(());
+        };
+        let dir = call.conf.data_dir.join(call.net.name.as_str());
+        Err(Error::new(Code::Internal, what).detail(format!("leases are kept in {}", dir.display())))
+    }
+
+    fn gc(call: &Gc<RawConf>) -> Result<()> {
+        let Some(mut store) = Store::open(&call.conf.likely_data_dir(), &call.net.name)? else {
+            return Ok(());
+        };
+        let attached: HashSet<(&str, &str)> =
+            call.valid.iter().map(|at| (at.container.as_str(), at.ifname.as_str())).collect();
+        let containers: HashSet<&str> = call.valid.iter().map(|at| at.container.as_str()).collect();
+        let failures = store.retain(|_, owner| match &owner.ifname {
+            Some(ifname) => attached.contains(&(owner.container.as_str(), ifname.as_str())),
+            None => containers.contains(owner.container.as_str()),
+        })?;
+        failures.into_result()
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        let Conf { data_dir, sets, status_fails_when_full, .. } = &call.conf;
+        for fill in store::status(data_dir, &call.net.name, sets)? {
+            if fill.is_full() && *status_fails_when_full {
+                return Err(allocator::exhausted(fill.set).with_code(Code::NotAvailable));
+            }
+            let (leased, of) = (fill.leased, fill.set.capacity());
+            cni::warn(&format!("{leased} of the {of} addresses of range set {} are leased", fill.set));
+        }
+        Ok(())
+    }
+}
+
+/// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).
+fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
+    let (leases, _) = store.leases_of(&call.attachment)?;
+    let held = leases.iter().find_map(|lease| {
+        let set = call.conf.sets.iter().position(|set| set.range_of(lease.ip).is_some())?;
+        Some((set, lease))
+    });
+    let Some((set, Lease { ip, owner })) = held else { return Ok(()) };
+    Err(allocator::duplicate(set, *ip, &owner.container)
+        .detail(format!("{owner} has it in network {}; a DEL of the attachment releases it", call.net.name)))
+}
+
+fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
+    let range = set.range_of(ip)?;
+    let address = IpNetwork::new(ip, range.subnet.prefix()).ok()?;
+    Some(IpConfig { address, gateway: Some(range.gateway), interface: None })
+}
+
+/// Releases those leases of an attachment that are meant. Where there are none all is well.
+fn release(
+    data_dir: &Path,
+    network: &NetworkName,
+    at: &Attachment,
+    meant: impl Fn(IpAddr) -> bool,
+) -> Result<()> {
+    let Some(mut store) = Store::open(data_dir, network)? else { return Ok(()) };
+    let (leases, mut failures) = store.every_lease_of(at)?;
+    for lease in leases.iter().filter(|lease| meant(lease.ip)) {
+        failures.note(store.release(lease));
+    }
+    failures.into_result()
+}

@@ -1,0 +1,109 @@
+//! Sysctls of a container's namespace, and attributes of an interface that an earlier plugin of the chain made.
+
+mod allowlist;
+mod attribute;
+mod backup;
+mod conf;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod sysctl;
+
+use cni::{
+    Add, AddResult, AsWritten, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Status,
+    Undo,
+};
+use iface::Namespace;
+
+use attribute::Attribute;
+use backup::{Backup, Saved};
+use conf::{Conf, data_dir_or_default};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Tuning;
+
+impl Plugin for Tuning {
+    const NAME: &'static str = "tuning";
+    const CHAINED: bool = true;
+    const READS_ARGS: bool = true;
+    const UNREPEATED: &'static [&'static [&'static str]] = &[&["sysctl"], &["args", "cni", "sysctl"]];
+    type Raw = AsWritten;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        allowlist::permit(&conf.sysctls)?;
+        sysctl::refuse_same(&conf.sysctls, &call.attachment.ifname)?;
+        let wanted = conf.attributes(&call.args)?;
+        let mut result = call.net.prev_result.clone().unwrap_or_default();
+        report(&wanted, &mut result, &call.attachment.ifname);
+
+        let sandbox = Namespace::open(&call.netns)?;
+        for sysctl in &conf.sysctls {
+            sysctl.set(&sandbox, &call.attachment.ifname, undo)?;
+        }
+        if !wanted.is_empty() {
+            let link = sandbox.link(&call.attachment.ifname)?;
+            let before = wanted.iter().filter_map(|attribute| attribute.of(&link));
+            let saved = Saved::new(before, &call.net.name, &call.netns);
+            Backup::new(&conf.data_dir, &call.net.name, &call.attachment).save(saved, undo)?;
+            for attribute in &wanted {
+                attribute.set(&sandbox, &link, undo)?;
+            }
+        }
+        Ok(result)
+    }
+
+    fn del(call: &Del<AsWritten>) -> Result<()> {
+        let backup = Backup::new(&data_dir_or_default(&call.conf), &call.net.name, &call.attachment);
+        let (mut failures, mut again) = (Failures::new(), false);
+        if let Some(saved) = backup.load()?
+            && let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())?
+            && let Some(link) = sandbox.nl.link(&call.attachment.ifname)?
+        {
+            for attribute in saved.attributes() {
+                let restored = attribute.restore(&sandbox, &link);
+                again |= restored.as_ref().is_err_and(netlink::Error::is_unanswered);
+                failures.note(restored.context(|| format!("restore {attribute}")));
+            }
+        }
+        // Also after what the kernel refused: it would refuse again, and hold up all further plugins of the chain.
+        if !again {
+            failures.note(backup.remove());
+        }
+        failures.into_result()
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let sandbox = Namespace::open(&call.netns)?;
+        let wanted = call.conf.attributes(&call.args)?;
+        if !wanted.is_empty() {
+            let link = sandbox.link(&call.attachment.ifname)?;
+            wanted.iter().try_for_each(|attribute| attribute.verify(&link))?;
+        }
+        call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.attachment.ifname))
+    }
+
+    fn gc(call: &Gc<AsWritten>) -> Result<()> {
+        backup::remove_stale(&data_dir_or_default(&call.conf), call)
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        allowlist::permit(&call.conf.sysctls).code(Code::NotAvailable)
+    }
+}
+
+/// Tells the new attributes in the result, if it lists the interface. Many a plugin lists the host's end only, and some
+/// do not say that the interface is in the container.
+fn report(wanted: &[Attribute], result: &mut AddResult, ifname: &IfName) {
+    let named = || result.interfaces.iter().position(|i| i.name == **ifname);
+    let Some(position) = result.container_interface(ifname).or_else(named) else { return };
+    let interface = &mut result.interfaces[position];
+    for attribute in wanted {
+        match attribute {
+            Attribute::Mac(mac) => interface.mac = Some(mac.to_string()),
+            Attribute::Mtu(mtu) => interface.mtu = Some(*mtu),
+            _ => {}
+        }
+    }
+}

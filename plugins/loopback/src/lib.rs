@@ -1,0 +1,73 @@
+//! The loopback interface of a container: every namespace is born with it, and it is born down.
+
+use cni::{Add, AddResult, Check, Code, Del, Error, IpConfig, Plugin, Result, Status, Undo};
+use iface::Namespace;
+use netlink::{Link, LinkChange};
+use serde::Deserialize;
+
+/// Its name in every namespace. CNI_IFNAME is not looked at: runtimes give `lo` or `eth0`.
+const LOOPBACK: &str = "lo";
+
+const DOWN: LinkChange<'static> = LinkChange { up: Some(false), ..LinkChange::NONE };
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Loopback;
+
+/// There is nothing to configure.
+#[derive(Debug, Deserialize)]
+pub struct Conf {}
+
+impl Plugin for Loopback {
+    const NAME: &'static str = "loopback";
+    type Raw = Conf;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let sandbox = Namespace::open(&call.netns)?;
+        let lo = sandbox.link(LOOPBACK)?;
+        if !lo.up {
+            let (nl, down) = (sandbox.nl.clone(), lo.clone());
+            // Before the change: it may be made though its answer is lost.
+            undo.push(move || nl.change_link(&down, &DOWN));
+            sandbox.nl.set_up(&lo)?;
+        }
+        match &call.net.prev_result {
+            Some(prev) => Ok(prev.clone()),
+            None => report(&sandbox, &lo),
+        }
+    }
+
+    fn del(call: &Del<Conf>) -> Result<()> {
+        let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
+        Ok(sandbox.nl.change_link(&sandbox.link(LOOPBACK)?, &DOWN)?)
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let sandbox = Namespace::open(&call.netns)?;
+        let lo = sandbox.link(LOOPBACK)?;
+        if !lo.up {
+            return Err(Error::new(Code::Internal, format!("link {LOOPBACK} is down in {sandbox}")));
+        }
+        if report(&sandbox, &lo)?.ips.is_empty() {
+            return Err(Error::new(
+                Code::Internal,
+                format!("link {LOOPBACK} has lost its addresses in {sandbox}"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn status(_: &Status<Conf>) -> Result<()> {
+        Namespace::host()?.permits_attachments()
+    }
+}
+
+/// The interface with the loopback addresses that the kernel gave it: ::1 is missing where IPv6 is off.
+fn report(sandbox: &Namespace, lo: &Link) -> Result<AddResult> {
+    let mut result = AddResult { interfaces: vec![sandbox.report(lo)], ..AddResult::default() };
+    for address in sandbox.nl.addresses(Some(lo))?.iter().filter(|a| a.net.ip().is_loopback()) {
+        result.ips.push(IpConfig { address: address.net, gateway: None, interface: Some(0) });
+    }
+    Ok(result)
+}

@@ -1,0 +1,69 @@
+//! Hostile input: what the fuzz target feeds to this crate. Its seeds are messages of the kernel, and ordinary tests replay them.
+
+use crate::wire::Frames;
+use crate::{Address, BridgeVlan, Link, Neighbour, Route, Rule};
+
+/// Whatever a netlink socket receives, taken for a datagram and for the payload of each kind of message: no decoder panics,
+/// and each comes to an end.
+pub fn decode(bytes: &[u8]) {
+    payload(bytes);
+    for frame in Frames::new(bytes) {
+        let _ = frame.status().map_err(|refusal| refusal.during("read", "bytes").to_string());
+        payload(frame.payload);
+    }
+}
+
+fn payload(bytes: &[u8]) {
+    let _ = Link::parse(bytes);
+    let _ = Address::parse(bytes);
+    let _ = Route::parse(bytes);
+    let _ = Rule::parse(bytes).map(|rule| rule.to_string());
+    let _ = Neighbour::parse(bytes);
+    let _ = BridgeVlan::parse(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn every_message_cut_off_anywhere_is_borne() {
+        seeds::replay("netlink_decode", |bytes| {
+            assert!(Frames::new(bytes).next().is_some());
+            (0..=bytes.len()).for_each(|end| decode(&bytes[..end]));
+        });
+    }
+
+    /// Attributes of small types and of lengths that may or may not be theirs: further in than random bytes get.
+    fn attributes() -> impl Strategy<Value = Vec<u8>> {
+        let attribute = (0..64_u16, prop_oneof![0..40_u16, any::<u16>()], vec(any::<u8>(), 0..24));
+        vec(attribute, 0..8).prop_map(|list| {
+            let parts = list.into_iter().map(|(kind, length, mut value)| {
+                value.resize(value.len().next_multiple_of(4), 0);
+                [&length.to_ne_bytes()[..], &kind.to_ne_bytes(), &value].concat()
+            });
+            parts.collect::<Vec<_>>().concat()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_are_borne(bytes in vec(any::<u8>(), 0..512)) {
+            decode(&bytes);
+        }
+
+        #[test]
+        fn arbitrary_attributes_are_borne(family in 0..12_u8, header in vec(any::<u8>(), 7..16), list in attributes()) {
+            for length in [8, 12, 16] {
+                let mut bytes = vec![family];
+                bytes.extend(&header);
+                bytes.resize(length, 0);
+                bytes.extend(&list);
+                decode(&bytes);
+            }
+        }
+    }
+}
