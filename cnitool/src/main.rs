@@ -27,7 +27,7 @@ use clap::Parser;
 static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
-    cni::file::outlive_size_limit();
+    system::size_limit::outlive();
     let cli = Cli::parse();
     let ui = Ui::new(&cli.common);
     match commands::run(cli.command, &Settings::new(&cli.common), &ui) {

@@ -6,12 +6,13 @@ use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use cni::{Attachment, file};
+use cni::Attachment;
 use iface::veth;
 use netlink::{Address, Link, Netlink};
 use netns::NetNs;
 use runtime::{Network, Result};
 use serde_json::{Value, json};
+use system::file;
 
 /// Where host-local keeps leases, unless `dataDir` says otherwise.
 const LEASES: &str = "/var/lib/cni/networks";

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use cni::{Dns, Error, Result, file};
+use cni::{Dns, Error, Result};
+use system::file;
 
 /// Bytes. The resolver of libc takes no more than a few lines into account.
 const LARGEST: u64 = 1 << 20;

@@ -7,11 +7,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use cni::lock::Lock;
 use cni::{Attachment, Code, Error, Failures, NetworkName, Result, Undo};
 use firewall::{HostPorts, Owner, SourceNat};
 use iface::Namespace;
 use netlink::Link;
+use system::lock::Lock;
 use users::Users;
 
 /// Takes such answers in, if any of the ports can be asked for there.
@@ -88,7 +88,7 @@ fn admit_v6(host: &Namespace, link: &Link, _: &Owner, _: &mut Undo) -> Result<()
 
 /// Held while users are looked at and the setting follows. None: this host has no place for a lock.
 fn lock() -> Result<Option<Lock>> {
-    Lock::acquire("localnet", PATIENCE)
+    Ok(Lock::acquire("localnet", PATIENCE)?)
 }
 
 fn setting(link: &str) -> String {

@@ -3,8 +3,9 @@
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use cni::{Error, Result, file};
+use cni::{Error, Result};
 use regex_lite::Regex;
+use system::file;
 
 use crate::sysctl::Sysctl;
 

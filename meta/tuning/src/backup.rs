@@ -8,8 +8,9 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cni::{Attachment, Error, Failures, Gc, NetworkName, Result, Undo, file};
+use cni::{Attachment, Error, Failures, Gc, NetworkName, Result, Undo};
 use serde::{Deserialize, Serialize};
+use system::file;
 
 use crate::attribute::Attribute;
 

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use cni::lock::Lock;
 use cni::{AsWritten, Error, IfName, Result};
 use iface::{Namespace, veth};
 use netlink::{Link, Peer, Veth};
+use system::lock::Lock;
 
 use crate::conf::{self, Vlans};
 use crate::port;
@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// # Errors
 /// Code 11 if they do not end in time.
 pub fn lock() -> Result<Option<Lock>> {
-    Lock::acquire("vlan-gateways", PATIENCE)
+    Ok(Lock::acquire("vlan-gateways", PATIENCE)?)
 }
 
 /// The interface, if it is there.

@@ -1,12 +1,16 @@
 //! Delegation: another plugin does a part of the work (SPEC.md, section 4).
 
 use std::path::PathBuf;
-use std::process::{Child, Command as Process, Stdio};
+use std::process::Command as Process;
 use std::rc::Rc;
 
+use system::child::{self, Limits, Outcome};
+
 use crate::exec::{self, error_object, excerpt, failure};
-use crate::talk::{Stop, Talk};
 use crate::{AddResult, Code, Command, Error, PluginType, Result, ResultExt, Undo, Version, json};
+
+/// The runtime's deadline ends whoever waits.
+const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, group: false };
 
 /// The IPAM plugin that the configuration names. It gets this plugin's own environment and stdin, byte for byte.
 #[derive(Clone, Debug)]
@@ -93,30 +97,17 @@ impl Ipam {
     }
 
     fn run(&self, command: Command) -> Result<Vec<u8>> {
-        let mut child = self.spawn(command)?;
-        let heard = Talk::with(&mut child, &self.stdin, json::MAX_BYTES)
-            .map_err(Stop::System)
-            .and_then(|mut talk| talk.until(None).map(|()| talk.out));
-        if heard.is_err() {
-            // Nobody would read the rest.
-            child.kill().ok();
+        let mut process = Process::new(self.find()?);
+        if command != self.own_command {
+            process.env("CNI_COMMAND", command.as_str());
         }
-        let status = child.wait().map_err(|e| self.named(Error::io("wait for its end", &e)))?;
-        let out = heard.map_err(|why| self.named(unheard(why)))?;
+        let Outcome { status, out, .. } = child::run(&mut process, &self.stdin, LIMITS)
+            .map_err(|stopped| self.named(exec::unfinished(&stopped, command, LIMITS)))?;
         if status.success() {
             return Ok(out);
         }
         // The plugin's own words stay as they are: callers compare some of them.
         Err(error_object(&out).unwrap_or_else(|| self.named(failure(command, status, &out))))
-    }
-
-    fn spawn(&self, command: Command) -> Result<Child> {
-        let mut process = Process::new(self.find()?);
-        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
-        if command != self.own_command {
-            process.env("CNI_COMMAND", command.as_str());
-        }
-        exec::spawn(&mut process).map_err(|e| self.named(Error::io("start it", &e)))
     }
 
     pub(crate) fn find(&self) -> Result<PathBuf> {
@@ -126,14 +117,5 @@ impl Ipam {
 
     fn named(&self, error: Error) -> Error {
         error.context(format_args!("IPAM plugin {}", self.kind))
-    }
-}
-
-fn unheard(why: Stop) -> Error {
-    match why {
-        Stop::System(e) => Error::io("read its output", &e),
-        Stop::Endless | Stop::Late => {
-            Error::new(Code::Decoding, format!("it printed more than {} bytes", json::MAX_BYTES))
-        }
     }
 }

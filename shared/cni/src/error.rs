@@ -5,6 +5,7 @@ use std::fmt::{self, Display};
 use std::io;
 
 use serde::Serialize;
+use system::lock::LockError;
 
 use crate::Version;
 
@@ -140,13 +141,16 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Any other error becomes code 999 (5 for an [`io::Error`]), its causes the details: `?` loses nothing.
+/// Any other error becomes code 999 (5 for an [`io::Error`], 11 for a lock that others hold), its causes the details: `?` loses nothing.
 /// That is why [`Error`] itself does not implement [`std::error::Error`].
 impl<E: StdError + 'static> From<E> for Error {
     fn from(error: E) -> Self {
         let whole: &(dyn StdError + 'static) = &error;
         if let Some(io) = whole.downcast_ref::<io::Error>() {
             return Self::new(Code::Io, words(io));
+        }
+        if let Some(lock) = whole.downcast_ref::<LockError>() {
+            return of_lock(lock);
         }
         let mut this = Self::new(Code::Internal, error.to_string());
         let mut cause = error.source();
@@ -158,6 +162,15 @@ impl<E: StdError + 'static> From<E> for Error {
             cause = inner.source();
         }
         this
+    }
+}
+
+/// Code 11 for a lock that others hold.
+fn of_lock(error: &LockError) -> Error {
+    match error {
+        LockError::Held { path, .. } => Error::new(Code::TryAgainLater, error.to_string())
+            .detail(format!("`fuser -v {}` shows which processes do", path.display())),
+        LockError::Io { path, error } => Error::io(format!("lock {}", path.display()), error),
     }
 }
 
@@ -243,6 +256,17 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_that_others_hold_is_transient_and_names_its_file() {
+        let (path, time) = ("/run/ferrule/x.lock".into(), std::time::Duration::from_secs(10));
+        let held = Error::from(LockError::Held { path, time });
+        assert_eq!((held.code(), held.msg()), (11, "lock /run/ferrule/x.lock: others have held it for 10s"));
+        assert!(held.details().contains("fuser -v /run/ferrule/x.lock"), "{held}");
+        let error = io::Error::from_raw_os_error(24);
+        let failed = Error::from(LockError::Io { path: "/run/ferrule/x.lock".into(), error });
+        assert_eq!((failed.code(), failed.msg()), (5, "lock /run/ferrule/x.lock: Too many open files"));
+    }
 
     #[test]
     fn an_io_error_becomes_code_5_without_rusts_error_number() {

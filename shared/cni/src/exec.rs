@@ -1,22 +1,16 @@
-//! Another plugin as an executable: how it is found, started and understood. Delegation needs it, and so does
+//! Another plugin as an executable: how it is found and understood. Delegation needs it, and so does
 //! whoever plays the runtime.
 
 use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command as Process, ExitStatus};
-use std::thread;
-use std::time::Duration;
+use std::process::ExitStatus;
 
 use serde::Deserialize;
+use system::child::{IoStop, Limits, Remains, Stopped};
 
-use crate::{Code, Command, Error, PluginType, Result, file, json};
-
-/// An executable that is just being replaced cannot be started (ETXTBSY): how often, and how long, to wait for it.
-const BUSY_TRIES: u32 = 100;
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
+use crate::{Code, Command, Error, PluginType, Result, json};
 
 /// The first executable of that name in the directories of `CNI_PATH`.
 ///
@@ -35,23 +29,6 @@ fn is_executable(file: &Path) -> bool {
     fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Starts a plugin or another program, and waits a little for one that is just being replaced.
-///
-/// # Errors
-/// Why it cannot be started.
-pub fn spawn(process: &mut Process) -> io::Result<Child> {
-    let mut tries = 0;
-    loop {
-        match file::with_size_limit(|| process.spawn()) {
-            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
-                tries += 1;
-                thread::sleep(BUSY_PAUSE);
-            }
-            outcome => return outcome,
-        }
-    }
-}
-
 /// Why a plugin failed: the error object that it printed, or what is known without one.
 pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
     error_object(out).unwrap_or_else(|| {
@@ -63,6 +40,21 @@ pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
         Error::new(Code::Decoding, format!("{command} {end} and printed no error object"))
             .detail(excerpt(out))
     })
+}
+
+/// Why a plugin did not come to its end within the limits.
+pub fn unfinished(stopped: &Stopped, command: Command, limits: Limits) -> Error {
+    let error = match &stopped.why {
+        IoStop::Late => {
+            let limit = limits.time.unwrap_or_default();
+            Error::new(Code::Internal, format!("{command} did not finish within {limit:?} and was killed"))
+        }
+        IoStop::Endless => {
+            Error::new(Code::Decoding, format!("{command} printed more than {} bytes", limits.bytes))
+        }
+        IoStop::System(operation, e) => Error::io(operation, e),
+    };
+    error.detail(stopped.remains.as_ref().map(Remains::to_string).unwrap_or_default())
 }
 
 /// The error object that a plugin printed, if it is one (SPEC.md, section 5, "Error").

@@ -16,17 +16,13 @@ mod delegate;
 mod error;
 pub mod exec;
 mod executable;
-pub mod file;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod json;
-pub mod linger;
-pub mod lock;
 mod name;
 mod plugin;
 pub mod repair;
 mod result;
-pub mod talk;
 mod undo;
 mod version;
 mod written;

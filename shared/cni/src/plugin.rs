@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use serde::de::DeserializeOwned;
+use system::{linger, size_limit};
 
 use crate::call::{Document, Environment};
 use crate::{
     Add, AddResult, Check, Code, Command, Del, Error, Gc, NetConf, REFERENCE_RELEASE, Repair, Result,
-    ResultExt, Status, Undo, Version, file, json, linger, repair,
+    ResultExt, Status, Undo, Version, json, repair,
 };
 
 /// A CNI plugin.
@@ -102,7 +103,7 @@ pub fn main<P: Plugin>() -> ExitCode {
         return answered.map_or_else(|e| failed(&e, Version::LATEST, &print), |()| ExitCode::SUCCESS);
     }
     SERVED.get_or_init(|| P::NAME);
-    file::outlive_size_limit();
+    size_limit::outlive();
     answer::<P>(|name| env::var_os(name), read_stdin, &print)
 }
 

@@ -14,9 +14,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use cni::lock::Lock;
 use cni::{Code, Error, Failures, Result, ResultExt};
 use netlink::xtables;
+use system::lock::Lock;
 
 use crate::leftovers::Whose;
 use crate::owner::Owner;
@@ -215,7 +215,7 @@ fn apply(tools: &Tools, removal: &Removal, kind: Kind, forget: ForgetAll<'_>) ->
 fn lock() -> Result<Option<Lock>> {
     let lock = Lock::acquire(LOCK, PATIENCE)?;
     if let Some(lock) = &lock {
-        lock.pass_on()?;
+        lock.pass_on().context(|| "pass on a lock")?;
     }
     Ok(lock)
 }
@@ -225,7 +225,7 @@ fn lock() -> Result<Option<Lock>> {
 /// # Errors
 /// Code 11 if they do not end in time.
 pub(crate) fn settle() -> Result<()> {
-    Lock::acquire(LOCK, PATIENCE).map(drop)
+    Ok(Lock::acquire(LOCK, PATIENCE).map(drop)?)
 }
 
 /// Lists what is there, and makes the difference, while no other plugin does the same: the caller holds the lock.

@@ -28,9 +28,10 @@ use std::cell::{Cell, OnceCell};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use cni::{Code, Error, Result, linger};
+use cni::{Code, Error, Result};
 use netlink::{Protocol, RequestError, Socket};
 use nix::errno::Errno;
+use system::linger;
 
 use crate::leftovers::Whose;
 use crate::owner::{Owner, network_prefix};

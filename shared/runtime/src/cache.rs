@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, file, json};
+use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use system::file;
 
 use crate::{Attach, Network, Result};
 

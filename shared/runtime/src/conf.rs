@@ -166,7 +166,7 @@ impl PluginConf {
 
 /// A file's content, if it is a file and not too large.
 fn read(file: &Path) -> cni::Result<Vec<u8>> {
-    cni::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("read it", &e))
+    system::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("read it", &e))
 }
 
 /// Reads an object; what keeps it from being one is told with its place.

@@ -26,7 +26,7 @@ impl Lock {
     fn take(dir: &Path, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Result<Self> {
         let path = dir.join("results.lock");
         // Who may open it can keep all others waiting.
-        let open = || cni::file::open_own(File::options().create(true).append(true).mode(0o600), &path);
+        let open = || system::file::open_own(File::options().create(true).append(true).mode(0o600), &path);
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
         let file = open().or_else(|_| make().and_then(|()| open()));
         let locked = file.and_then(|file| lock(&file).map(|()| Self { _file: file }));

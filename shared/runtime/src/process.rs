@@ -1,14 +1,11 @@
 //! Plugins as processes: with a deadline, and with bounds to what they may print.
 
-use std::io;
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command as Process, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command as Process, Stdio};
+use std::time::Duration;
 
-use cni::exec::failure;
-use cni::talk::{Stop, Talk};
-use cni::{Code, Error, json};
-use rustix::process::{Pid, Signal, kill_process_group};
+use cni::exec::{failure, unfinished};
+use cni::json;
+use system::child::{self, Limits};
 
 use crate::{Exec, Invocation, Output};
 
@@ -39,59 +36,27 @@ impl Default for Processes {
 
 impl Exec for Processes {
     fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
-        let limit = invocation.deadline.unwrap_or(self.deadline);
-        let deadline = Instant::now() + limit;
-        let mut child = self.start(invocation).map_err(|e| Error::io("start it", &e))?;
-        let mut talk = match Talk::with(&mut child, invocation.stdin, json::MAX_BYTES) {
-            Ok(talk) => talk,
-            Err(e) => return Err(end(&mut child, Error::io("watch over it", &e))),
-        };
-        if let Err(why) = talk.until(Some(deadline)) {
-            return Err(end(&mut child, explain(why, invocation, limit)).detail(quote(&talk.log)));
+        let time = invocation.deadline.unwrap_or(self.deadline);
+        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: true };
+        let outcome =
+            child::run(&mut self.command(invocation), invocation.stdin, limits).map_err(|stopped| {
+                unfinished(&stopped, invocation.command, limits).detail(quote(&stopped.log))
+            })?;
+        if outcome.status.success() {
+            return Ok(Output { stdout: outcome.out, stderr: outcome.log });
         }
-        let status = child.wait().map_err(|e| Error::io("wait for its end", &e))?;
-        outcome(talk, invocation, status)
+        Err(failure(invocation.command, outcome.status, &outcome.out).detail(quote(&outcome.log)))
     }
 }
 
 impl Processes {
-    fn start(&self, invocation: &Invocation<'_>) -> io::Result<Child> {
+    fn command(&self, invocation: &Invocation<'_>) -> Process {
         let mut process = Process::new(invocation.program);
         process.args(invocation.args);
         process.envs(invocation.env.iter().map(|(key, value)| (key, value)));
-        process.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
         process.stderr(if self.stderr == Stderr::Capture { Stdio::piped() } else { Stdio::inherit() });
-        cni::exec::spawn(&mut process)
+        process
     }
-}
-
-/// Kills the plugin and all of its children that have not left its process group.
-fn end(child: &mut Child, error: Error) -> Error {
-    if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
-        kill_process_group(group, Signal::KILL).ok();
-    }
-    child.wait().ok();
-    error
-}
-
-fn explain(why: Stop, invocation: &Invocation<'_>, limit: Duration) -> Error {
-    let command = invocation.command;
-    match why {
-        Stop::Late => {
-            Error::new(Code::Internal, format!("{command} did not finish within {limit:?} and was killed"))
-        }
-        Stop::Endless => {
-            Error::new(Code::Decoding, format!("{command} printed more than {} bytes", json::MAX_BYTES))
-        }
-        Stop::System(e) => Error::io("read its output", &e),
-    }
-}
-
-fn outcome(talk: Talk<'_>, invocation: &Invocation<'_>, status: ExitStatus) -> cni::Result<Output> {
-    if status.success() {
-        return Ok(Output { stdout: talk.out, stderr: talk.log });
-    }
-    Err(failure(invocation.command, status, &talk.out).detail(quote(&talk.log)))
 }
 
 fn quote(log: &[u8]) -> String {

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use cni::{Error, NetworkName, Result, file};
+use cni::{Error, NetworkName, Result};
 use nix::dir::{Dir, Entry};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, renameat};
@@ -18,6 +18,7 @@ use nix::libc;
 use nix::sys::stat::{Mode, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use rustix::fs::{RenameFlags, renameat_with};
+use system::file;
 
 use super::lease::{self, Owner};
 

@@ -17,15 +17,16 @@
 //! - *A stranger with `lock`.* After 5 s the work goes on without it, and notes that: later ones only try, until it is to be
 //!   had again. What is lost is the exclusion of the reference, see [`Lock::is_whole`].
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::thread;
 use std::time::Duration;
 
 use cni::{Error, Result};
 use nix::fcntl::OFlag;
+use system::Patience;
+use system::lock::try_lock;
 
 use super::directory::Directory;
 
@@ -35,9 +36,6 @@ const OWN: &str = ".lock";
 const SHARED: &str = "lock";
 /// For how long others may hold what others can lock.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Between two looks at a lock that others have.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(5);
 
 /// What holders of `.lock` leave to those who come later: the size of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,13 +128,13 @@ fn leave(own: &File, note: Note) -> io::Result<Note> {
 
 /// Locks the directory, if that is to be had. Under a new `.lock`, those are waited for who began under an older one.
 fn outlast(dir: &Directory, own: &File, note: Note) -> io::Result<Note> {
-    let mut alone = || Ok(try_lock(dir.as_file())?.then_some(()));
+    let alone = || Ok(try_lock(dir.as_file())?.then_some(()));
     let at_once = alone()?;
     if note != Note::New {
         return Ok(note);
     }
     if at_once.is_none() {
-        patiently(&mut alone)?;
+        Patience::new(PATIENCE).wait_for(alone)?;
     }
     leave(own, Note::Settled)
 }
@@ -153,7 +151,7 @@ fn shared_after(dir: &Directory, own: &File, note: Note) -> io::Result<Option<Fi
     if note == Note::InVain {
         return Ok(None);
     }
-    let later = patiently(|| shared(dir))?;
+    let later = Patience::new(PATIENCE).wait_for(|| shared(dir))?;
     if later.is_none() {
         leave(own, Note::InVain)?;
         let path = dir.path(SHARED);
@@ -170,26 +168,4 @@ fn shared(dir: &Directory) -> io::Result<Option<File>> {
     let file = dir.file(SHARED, OFlag::O_RDWR | OFlag::O_CREAT)?;
     // One that was removed meanwhile keeps nobody out.
     Ok((try_lock(&file)? && file.metadata()?.nlink() > 0).then_some(file))
-}
-
-fn try_lock(file: &File) -> io::Result<bool> {
-    match file.try_lock() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
-        Err(TryLockError::Error(e)) => Err(e),
-    }
-}
-
-/// Tries again and again. The time is that of the pauses, so no clock that is set can change it.
-fn patiently<T>(mut attempt: impl FnMut() -> io::Result<Option<T>>) -> io::Result<Option<T>> {
-    let (mut left, mut pause) = (PATIENCE, SHORTEST_PAUSE);
-    while !left.is_zero() {
-        thread::sleep(pause);
-        if let Some(got) = attempt()? {
-            return Ok(Some(got));
-        }
-        left = left.saturating_sub(pause);
-        pause = (pause * 2).min(LONGEST_PAUSE);
-    }
-    Ok(None)
 }

@@ -1,21 +1,17 @@
 //! The iptables tools, as processes.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
 
-use cni::talk::{Stop, Talk};
 use cni::{Code, Error, Result};
+use system::child::{self, IoStop, Limits, Remains, Stopped};
 
 /// Where the tools are, besides PATH: a runtime's may be short of the system directories.
 const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 
 /// How long a tool may take, waiting for its lock included. It takes 2 ms on a small ruleset.
 const DEADLINE: Duration = Duration::from_secs(15);
-
-/// How long a tool that was killed may take to end.
-const STOPPED: Duration = Duration::from_secs(1);
 
 /// How long a tool waits for the lock that other writers hold, in seconds.
 const LOCK_WAIT: &str = "5";
@@ -46,19 +42,13 @@ pub(super) fn save(tool: &Path, table: &str) -> Result<String> {
 /// Runs a tool to its end, or to the deadline.
 fn run(command: &mut Command, input: &str, limit: Duration) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
-    let fail = |e| Error::io(format!("run {name}"), &e);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = cni::exec::spawn(command).map_err(fail)?;
-    let heard = Talk::with(&mut child, input.as_bytes(), u64::MAX)
-        .map_err(Stop::System)
-        .and_then(|mut talk| talk.until(Some(Instant::now() + limit)).map(|()| talk));
-    let talk = match heard {
-        Ok(talk) => talk,
-        Err(Stop::System(e)) => return Err(end(child, fail(e))),
-        Err(Stop::Late | Stop::Endless) => return Err(end(child, hung(&name, limit))),
-    };
-    let status = child.wait().map_err(fail)?;
-    if status.success() { Ok(text(&talk.out)) } else { Err(failure(&name, status, &text(&talk.log))) }
+    let limits = Limits { bytes: u64::MAX, time: Some(limit), group: false };
+    let outcome = child::run(command.stderr(Stdio::piped()), input.as_bytes(), limits)
+        .map_err(|stopped| unfinished(&name, limit, &stopped))?;
+    if outcome.status.success() {
+        return Ok(text(&outcome.out));
+    }
+    Err(failure(&name, outcome.status, &text(&outcome.log)))
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -70,27 +60,15 @@ pub(super) fn is_hung(error: &Error) -> bool {
     error.code() == Code::TryAgainLater as u32
 }
 
-fn hung(name: &str, limit: Duration) -> Error {
-    Error::new(Code::TryAgainLater, format!("{name} did not end within {limit:?}"))
-        .detail("it was stopped; another process may hold the lock of the iptables tools")
-}
-
-/// Stops a tool that nobody listens to any more. One that the kernel, a debugger or a freezer does not let go is left behind.
-fn end(mut child: Child, error: Error) -> Error {
-    if let Err(e) = child.kill() {
-        return error.detail(format!("it could not be stopped: {e}"));
-    }
-    let deadline = Instant::now() + STOPPED;
-    loop {
-        match child.try_wait() {
-            Ok(Some(_)) => return error,
-            Ok(None) if Instant::now() < deadline => thread::sleep(Duration::from_millis(1)),
-            Ok(None) => {
-                return error.detail(format!("process {} does not end though it was killed", child.id()));
-            }
-            Err(e) => return error.detail(format!("it could not be waited for: {e}")),
+fn unfinished(name: &str, limit: Duration, stopped: &Stopped) -> Error {
+    let error = match &stopped.why {
+        IoStop::System(_, e) => Error::io(format!("run {name}"), e),
+        IoStop::Late | IoStop::Endless => {
+            Error::new(Code::TryAgainLater, format!("{name} did not end within {limit:?}"))
+                .detail("it was stopped; another process may hold the lock of the iptables tools")
         }
-    }
+    };
+    error.detail(stopped.remains.as_ref().map(Remains::to_string).unwrap_or_default())
 }
 
 fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
@@ -104,41 +82,12 @@ fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-    use std::io::{BufRead, BufReader};
-
     use super::*;
 
     #[test]
     fn a_tool_that_hangs_is_stopped_at_the_deadline() {
         let error = run(Command::new("sleep").arg("600"), "", Duration::from_millis(50)).unwrap_err();
         assert!(is_hung(&error) && error.msg().contains("sleep did not end within 50ms"), "{error}");
-    }
-
-    /// A debugger that looks at it and stands still keeps even a killed one.
-    #[test]
-    fn a_tool_that_cannot_be_stopped_is_left_behind() {
-        let script = "strace -qq -o /dev/null -p $$ & tracer=$!
-                      until grep -q \"TracerPid:.$tracer\" /proc/$$/status; do :; done
-                      echo $tracer; exec sleep 600";
-        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
-        let mut tracer = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut tracer).unwrap();
-        let signal =
-            |name| assert!(Command::new("kill").args([name, tracer.trim()]).status().unwrap().success());
-        signal("-STOP");
-        let stopped = || fs::read_to_string(format!("/proc/{}/status", tracer.trim())).unwrap();
-        while !stopped().contains("T (stopped)") {}
-        let error = end(child, Error::config("hung"));
-        signal("-KILL");
-        assert!(error.details().contains("does not end though it was killed"), "{error}");
-    }
-
-    /// Neither waits for the other with full pipes.
-    #[test]
-    fn a_tool_is_read_while_it_is_fed() {
-        let input = "-A POSTROUTING\n".repeat(100_000);
-        assert_eq!(run(&mut Command::new("cat"), &input, DEADLINE).unwrap(), input);
     }
 
     #[test]

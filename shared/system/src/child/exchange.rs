@@ -11,32 +11,17 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid};
 
+use super::IoStop;
+
 /// What is kept of a log, in bytes. The rest is read and dropped.
 const LOG_BYTES: usize = 64 << 10;
 
 /// How often to look whether a child has ended that cannot be waited for together with its pipes, in nanoseconds.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// Why a child is not waited for any longer.
-#[derive(Debug)]
-pub enum Stop {
-    /// The deadline has passed.
-    Late,
-    /// It printed more than is wanted.
-    Endless,
-    /// It cannot be heard.
-    System(io::Error),
-}
-
-impl From<Errno> for Stop {
-    fn from(e: Errno) -> Self {
-        Self::System(e.into())
-    }
-}
-
 /// The exchange with a running child over those of its streams that are piped.
 #[derive(Debug)]
-pub struct Talk<'a> {
+pub struct ChildIo<'a> {
     child: Pid,
     /// None: it cannot be had, and the child is looked at again and again. pidfd_open(2) takes Linux 5.3, a descriptor, and
     /// in a sandbox a filter of system calls that knows it.
@@ -52,12 +37,12 @@ pub struct Talk<'a> {
     pub log: Vec<u8>,
 }
 
-impl<'a> Talk<'a> {
+impl<'a> ChildIo<'a> {
     /// Begins. The child may print `most` bytes on stdout.
     ///
     /// # Errors
     /// If the kernel refuses that its pipes be waited for.
-    pub fn with(child: &mut Child, request: &'a [u8], most: u64) -> io::Result<Self> {
+    pub fn new(child: &mut Child, request: &'a [u8], most: u64) -> io::Result<Self> {
         let pid = Pid::from_child(child);
         let this = Self {
             child: pid,
@@ -85,7 +70,7 @@ impl<'a> Talk<'a> {
     ///
     /// # Errors
     /// Why that was not waited for. The child still runs.
-    pub fn until(&mut self, deadline: Option<Instant>) -> Result<(), Stop> {
+    pub fn until(&mut self, deadline: Option<Instant>) -> Result<(), IoStop> {
         self.feed()?;
         loop {
             let ended = self.wait(deadline)?;
@@ -98,8 +83,8 @@ impl<'a> Talk<'a> {
     }
 
     /// Waits for something to do; says whether the child has ended.
-    fn wait(&self, deadline: Option<Instant>) -> Result<bool, Stop> {
-        let left = |deadline: Instant| deadline.checked_duration_since(Instant::now()).ok_or(Stop::Late);
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool, IoStop> {
+        let left = |deadline: Instant| deadline.checked_duration_since(Instant::now()).ok_or(IoStop::Late);
         let mut left = deadline.map(left).transpose()?.and_then(|left| Timespec::try_from(left).ok());
         if self.process.is_none() {
             left = Some(left.map_or(LOOK_AGAIN, |left| left.min(LOOK_AGAIN)));
@@ -111,7 +96,7 @@ impl<'a> Talk<'a> {
         fds.extend(self.stderr.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
         match poll(&mut fds, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
+            Err(e) => return Err(unheard(e.into())),
         }
         match &self.process {
             Some(_) => Ok(!fds[0].revents().is_empty()),
@@ -120,18 +105,18 @@ impl<'a> Talk<'a> {
     }
 
     /// Looks at the child, and leaves it for who waits for it.
-    fn has_ended(&self) -> Result<bool, Stop> {
+    fn has_ended(&self) -> Result<bool, IoStop> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.child), look) {
             Ok(status) => Ok(status.is_some()),
             Err(Errno::INTR) => Ok(false),
-            Err(e) => Err(e.into()),
+            Err(e) => Err(unheard(e.into())),
         }
     }
 
     /// Writes what the pipe takes. A child need not read all of it: what it prints tells how it went. One that was not given
     /// all of it would take what it has for the whole.
-    fn feed(&mut self) -> Result<(), Stop> {
+    fn feed(&mut self) -> Result<(), IoStop> {
         let Some(stdin) = &mut self.stdin else { return Ok(()) };
         while !self.request.is_empty() {
             match stdin.write(self.request) {
@@ -139,24 +124,24 @@ impl<'a> Talk<'a> {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => break,
-                Err(e) => return Err(Stop::System(e)),
+                Err(e) => return Err(unheard(e)),
             }
         }
         self.stdin = None;
         Ok(())
     }
 
-    fn read(&mut self) -> Result<(), Stop> {
+    fn read(&mut self) -> Result<(), IoStop> {
         let (out, most) = (&mut self.out, self.most);
         let take = |bytes: &[u8]| {
             out.extend_from_slice(bytes);
             out.len() as u64 <= most
         };
-        if drain(self.stdout.as_mut(), take).map_err(Stop::System)? {
+        if drain(self.stdout.as_mut(), take).map_err(unheard)? {
             self.stdout = None;
         }
         if self.out.len() as u64 > most {
-            return Err(Stop::Endless);
+            return Err(IoStop::Endless);
         }
         let log = &mut self.log;
         let keep = |bytes: &[u8]| {
@@ -164,11 +149,15 @@ impl<'a> Talk<'a> {
             log.extend_from_slice(&bytes[..bytes.len().min(room)]);
             true
         };
-        if drain(self.stderr.as_mut(), keep).map_err(Stop::System)? {
+        if drain(self.stderr.as_mut(), keep).map_err(unheard)? {
             self.stderr = None;
         }
         Ok(())
     }
+}
+
+fn unheard(e: io::Error) -> IoStop {
+    IoStop::System("read its output", e)
 }
 
 /// Reads what a pipe has, as long as it is wanted; says whether it has ended.

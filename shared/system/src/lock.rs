@@ -3,20 +3,20 @@
 //! A lock that others can take is a lock with which others can stop every container's start and end: flock(2) needs no
 //! more than a file that can be opened for reading. So these are on files of mode 600 in a directory of mode 700.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, File, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::fcntl::OFlag;
 use nix::libc;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::geteuid;
 
-use crate::{Code, Error, Result, file};
+use crate::{Patience, file};
 
 /// Where the files are. They are empty and stay, one for each lock's name, until the host is started anew.
 const DIRECTORY: &str = "/run/ferrule";
@@ -31,12 +31,6 @@ const PUBLIC_PATIENCE: Duration = Duration::from_secs(5);
 /// them would have its own patience with what holds up all of them.
 static HELD_UP: AtomicBool = AtomicBool::new(false);
 
-/// How long to sleep between two tries, as a part of the time waited so far: a holder that is soon done is soon
-/// followed, and a hundred that wait for long leave the processor to the holder.
-const PAUSE_SHARE: u32 = 8;
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-
 /// A lock that is held until it is dropped. It dies with its holder, and with the programs that it was passed on to.
 #[derive(Debug)]
 #[must_use = "it is released at once otherwise"]
@@ -45,7 +39,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a name, such as `iptables`, and waits for its holder up to `patience`, but only once in vain: a process
+    /// Takes the lock of a name, such as `iptables`, and waits for its holder up to `time`, but only once in vain: a process
     /// that has done so takes locks that are free, and no others. One that takes a lock twice waits for itself.
     ///
     /// Where root has no directory of its own in `/run` (it is read-only, full, missing, or another user's), the
@@ -53,20 +47,17 @@ impl Lock {
     /// None: there was no lock to be had by then, and the caller has to do without.
     ///
     /// # Errors
-    /// Code 11 if others have held it for all of `patience`; 5 for what is no property of the host: descriptors or memory run out.
-    pub fn acquire(name: &str, patience: Duration) -> Result<Option<Self>> {
+    /// That others have held it for all of `time`, or what is no property of the host: descriptors or memory run out.
+    pub fn acquire(name: &str, time: Duration) -> Result<Option<Self>, LockError> {
         let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
-        let failed = |e: &io::Error| Error::io(format!("lock {}", path.display()), e);
-        match private(&path, deadline(patience)) {
-            Ok(file) => Ok(Some(Self { file })),
-            Err(e) if e.kind() == ErrorKind::TimedOut => {
+        match private(&path, patience(time)) {
+            Ok(Some(file)) => Ok(Some(Self { file })),
+            Ok(None) => {
                 HELD_UP.store(true, Ordering::Relaxed);
-                let text = format!("lock {}: others have held it for {patience:?}", path.display());
-                Err(Error::new(Code::TryAgainLater, text)
-                    .detail(format!("`fuser -v {}` shows which processes do", path.display())))
+                Err(LockError::Held { path, time })
             }
-            Err(e) if is_the_hosts_way(&e) => public().map_err(|e| failed(&e)),
-            Err(e) => Err(failed(&e)),
+            Err(e) if is_the_hosts_way(&e) => public().map_err(|error| LockError::Io { path, error }),
+            Err(error) => Err(LockError::Io { path, error }),
         }
     }
 
@@ -74,11 +65,43 @@ impl Lock {
     /// even if this process is killed meanwhile.
     ///
     /// # Errors
-    /// Code 5 if the kernel refuses.
-    pub fn pass_on(&self) -> Result<()> {
-        fcntl_setfd(&self.file, FdFlags::empty()).map_err(|e| Error::io("pass on a lock", &e.into()))
+    /// What the kernel says.
+    pub fn pass_on(&self) -> io::Result<()> {
+        Ok(fcntl_setfd(&self.file, FdFlags::empty())?)
     }
 }
+
+/// Why there is no lock.
+#[derive(Debug)]
+pub enum LockError {
+    /// Others have held it for all of the time that it was waited for.
+    Held {
+        /// The lock's file.
+        path: PathBuf,
+        /// How long it was waited for.
+        time: Duration,
+    },
+    /// It cannot be locked.
+    Io {
+        /// The lock's file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held { path, time } => {
+                write!(f, "lock {}: others have held it for {time:?}", path.display())
+            }
+            Self::Io { path, error } => write!(f, "lock {}: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for LockError {}
 
 /// Whether an error tells that this host lets nobody have files of his own in the directory. All plugins find the same then,
 /// and lock the namespace.
@@ -99,28 +122,24 @@ fn is_the_hosts_way(error: &io::Error) -> bool {
     ) || file::is_irregular(error)
 }
 
-fn deadline(patience: Duration) -> Instant {
-    let patience = if HELD_UP.load(Ordering::Relaxed) { Duration::ZERO } else { patience };
-    Instant::now() + patience
+/// What this process still has for a lock that is worth waiting that long for.
+fn patience(time: Duration) -> Patience {
+    Patience::new(if HELD_UP.load(Ordering::Relaxed) { Duration::ZERO } else { time })
 }
 
-fn private(path: &Path, deadline: Instant) -> io::Result<File> {
-    loop {
+/// None: others have held it for all of the time.
+fn private(path: &Path, mut patience: Patience) -> io::Result<Option<File>> {
+    patience.wait_for(|| {
         let file = open(path)?;
-        if !wait(&file, deadline)? {
-            return Err(ErrorKind::TimedOut.into());
-        }
         // Who removed it meanwhile took the lock of those that come later with it.
-        if is_still(path, &file)? {
-            return Ok(file);
-        }
-    }
+        Ok((try_lock(&file)? && is_still(path, &file)?).then_some(file))
+    })
 }
 
 /// Locks the namespace. None: others have held that for all the time that they may have.
 fn public() -> io::Result<Option<Lock>> {
     let file = File::open(NAMESPACE)?;
-    let locked = wait(&file, deadline(PUBLIC_PATIENCE))?;
+    let locked = patience(PUBLIC_PATIENCE).wait_for(|| Ok(try_lock(&file)?.then_some(())))?.is_some();
     if !locked {
         HELD_UP.store(true, Ordering::Relaxed);
     }
@@ -167,20 +186,16 @@ fn is_still(path: &Path, file: &File) -> io::Result<bool> {
     }
 }
 
-/// Locks a file; false if others hold it until the deadline. The kernel's own wait for it has no deadline but a signal.
-fn wait(file: &File, deadline: Instant) -> io::Result<bool> {
-    let begun = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(true),
-            Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => {}
-            Err(TryLockError::Error(e)) => return Err(e),
-            Err(TryLockError::WouldBlock) => {}
-        }
-        let now = Instant::now();
-        let Some(left) = deadline.checked_duration_since(now) else { return Ok(false) };
-        let pause = ((now - begun) / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-        thread::sleep(pause.min(left));
+/// Locks a file by flock(2), if nobody else has it.
+///
+/// # Errors
+/// What the kernel says.
+pub fn try_lock(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(e)) if e.kind() == ErrorKind::Interrupted => Ok(false),
+        Err(TryLockError::Error(e)) => Err(e),
     }
 }
 
@@ -189,30 +204,32 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::sync::mpsc;
+    use std::thread;
 
     use super::*;
 
     const LONG: Duration = Duration::from_secs(600);
 
-    fn take(path: &Path, patience: Duration) -> io::Result<File> {
-        private(path, Instant::now() + patience)
+    /// None: others hold it.
+    fn take(path: &Path, time: Duration) -> io::Result<Option<File>> {
+        private(path, Patience::new(time))
     }
 
     #[test]
     fn only_one_holds_a_lock_and_the_next_one_gets_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("own/one.lock");
-        let held = take(&path, LONG).unwrap();
+        let held = take(&path, LONG).unwrap().unwrap();
         let (tell, told) = mpsc::channel();
         let there = path.clone();
         let other = thread::spawn(move || {
             tell.send("waits").unwrap();
-            let _lock = take(&there, LONG).unwrap();
+            let _lock = take(&there, LONG).unwrap().unwrap();
             tell.send("holds").unwrap();
         });
         assert_eq!(told.recv().unwrap(), "waits");
         assert!(told.try_recv().is_err());
-        take(&dir.path().join("own/two.lock"), LONG).unwrap();
+        take(&dir.path().join("own/two.lock"), LONG).unwrap().unwrap();
         drop(held);
         assert_eq!(told.recv().unwrap(), "holds");
         other.join().unwrap();
@@ -222,28 +239,28 @@ mod tests {
     fn a_lock_that_is_not_released_is_waited_for_until_the_deadline() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("own/one.lock");
-        let _held = take(&path, LONG).unwrap();
-        assert_eq!(take(&path, Duration::ZERO).unwrap_err().kind(), ErrorKind::TimedOut);
-        assert_eq!(take(&path, Duration::from_millis(30)).unwrap_err().kind(), ErrorKind::TimedOut);
+        let _held = take(&path, LONG).unwrap().unwrap();
+        assert!(take(&path, Duration::ZERO).unwrap().is_none());
+        assert!(take(&path, Duration::from_millis(30)).unwrap().is_none());
     }
 
     #[test]
     fn whoever_waits_for_a_file_that_is_removed_gets_the_one_in_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("own/one.lock");
-        let before = take(&path, LONG).unwrap();
+        let before = take(&path, LONG).unwrap().unwrap();
         let there = path.clone();
         let (tell, told) = mpsc::channel();
         let other = thread::spawn(move || {
             tell.send(()).unwrap();
-            take(&there, LONG).unwrap()
+            take(&there, LONG).unwrap().unwrap()
         });
         told.recv().unwrap();
         fs::remove_dir_all(dir.path().join("own")).unwrap();
         drop(before);
         let held = other.join().unwrap();
         assert!(is_still(&path, &held).unwrap());
-        assert_eq!(take(&path, Duration::ZERO).unwrap_err().kind(), ErrorKind::TimedOut);
+        assert!(take(&path, Duration::ZERO).unwrap().is_none());
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use nix::fcntl::{OFlag, openat};
 use nix::libc;
-use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::stat::Mode;
 
 /// Reads a file of an administrator's, who may have made it a link.
@@ -88,36 +87,6 @@ impl std::fmt::Display for Irregular {
 
 impl std::error::Error for Irregular {}
 
-/// Makes a write past the limit of a file's size (`RLIMIT_FSIZE`) fail as any other: unless its signal is blocked, the
-/// kernel ends the process, and nothing is rolled back.
-pub fn outlive_size_limit() {
-    // It fails for no valid set.
-    of_size_limit().thread_block().ok();
-}
-
-/// Starts a program, which inherits what is blocked: for it the signal is to be as usual.
-pub(crate) fn with_size_limit<T>(start: impl FnOnce() -> T) -> T {
-    let blocked = SigSet::thread_get_mask().is_ok_and(|mask| mask.contains(Signal::SIGXFSZ));
-    if !blocked {
-        return start();
-    }
-    // One of a write that has failed would strike now. There may be none, so it is sent once more: two are one. While it is
-    // not taken, the program had better start with it blocked.
-    if raise(Signal::SIGXFSZ).is_err() || of_size_limit().wait().is_err() {
-        return start();
-    }
-    of_size_limit().thread_unblock().ok();
-    let started = start();
-    outlive_size_limit();
-    started
-}
-
-fn of_size_limit() -> SigSet {
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGXFSZ);
-    signals
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -167,14 +136,5 @@ mod tests {
         fs::write(&file, "text").unwrap();
         assert_eq!(read_own(&file, 4).unwrap(), b"text");
         assert_eq!(read_own(&file, 3).unwrap_err().kind(), ErrorKind::FileTooLarge);
-    }
-
-    /// The first program that is started after a write past the limit is the roll-back's.
-    #[test]
-    fn a_signal_of_a_write_that_failed_does_not_strike_when_a_program_is_started() {
-        outlive_size_limit();
-        raise(Signal::SIGXFSZ).unwrap();
-        assert_eq!(with_size_limit(|| 1), 1);
-        assert!(SigSet::thread_get_mask().unwrap().contains(Signal::SIGXFSZ));
     }
 }

@@ -30,7 +30,7 @@ pub fn leave(one: OwnedFd, other: Option<OwnedFd>) {
 }
 
 /// Whether this process is such a copy; then it has held what it was given when this returns.
-pub(crate) fn held() -> bool {
+pub fn held() -> bool {
     let mut arguments = env::args_os().skip(1);
     let asked = arguments.next().as_deref() == Some(OsStr::new(ARGUMENT)) && arguments.next().is_none();
     if asked {

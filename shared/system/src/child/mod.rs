@@ -1,0 +1,239 @@
+//! Child processes: started with patience, given a request, listened to within limits, and never waited for in vain.
+
+use std::fmt;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::{Patience, size_limit};
+
+mod exchange;
+
+use exchange::ChildIo;
+
+/// An executable that is just being replaced cannot be started (ETXTBSY): how often, and how long, to wait for it.
+const BUSY_TRIES: u32 = 100;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a child that was killed may take to end.
+const KILLED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a child may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How many bytes it may print on stdout.
+    pub bytes: u64,
+    /// How long it may run. None: as long as it takes.
+    pub time: Option<Duration>,
+    /// Whether it gets a process group of its own, and what it has started is killed with it.
+    pub group: bool,
+}
+
+/// How a child ended, and what it printed.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it ended.
+    pub status: ExitStatus,
+    /// What it printed on stdout.
+    pub out: Vec<u8>,
+    /// The first 64 KiB of what it printed on stderr, if that is piped.
+    pub log: Vec<u8>,
+}
+
+/// Why a child is not listened to any longer.
+#[derive(Debug)]
+pub enum IoStop {
+    /// Its time is over.
+    Late,
+    /// It printed more than it may.
+    Endless,
+    /// It cannot be started, heard or waited for: what failed, and why.
+    System(&'static str, io::Error),
+}
+
+/// A child that did not come to its end, and was killed.
+#[derive(Debug)]
+pub struct Stopped {
+    /// Why.
+    pub why: IoStop,
+    /// What it had printed on stderr, as in [`Outcome::log`].
+    pub log: Vec<u8>,
+    /// Why it may still be there. None: it is not.
+    pub remains: Option<Remains>,
+}
+
+/// Why a child that should be stopped may still run.
+#[derive(Debug)]
+pub enum Remains {
+    /// It cannot be killed.
+    NotKilled(io::Error),
+    /// The kernel, a debugger or a freezer does not let it go, by its process id.
+    NotEnded(u32),
+    /// It cannot be waited for.
+    NotWaitedFor(io::Error),
+}
+
+impl fmt::Display for Remains {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotKilled(e) => write!(f, "it could not be stopped: {e}"),
+            Self::NotEnded(pid) => write!(f, "process {pid} does not end though it was killed"),
+            Self::NotWaitedFor(e) => write!(f, "it could not be waited for: {e}"),
+        }
+    }
+}
+
+/// Runs a program to its end, or to a limit. Its stdin is `request`, its stdout is read; its stderr is read if the
+/// command says that it is piped.
+///
+/// It ends with the program itself: whatever that leaves behind may keep the pipes open for ever.
+///
+/// # Errors
+/// Why it was stopped. It runs no longer then, but for what [`Stopped::remains`] tells.
+pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outcome, Stopped> {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    if limits.group {
+        command.process_group(0);
+    }
+    let deadline = limits.time.map(|time| Instant::now() + time);
+    let never_ran = |e| Stopped { why: IoStop::System("start it", e), log: Vec::new(), remains: None };
+    let mut child = spawn(command).map_err(never_ran)?;
+    let mut io = match ChildIo::new(&mut child, request, limits.bytes) {
+        Ok(io) => io,
+        Err(e) => return Err(stop(child, limits, IoStop::System("read its output", e), Vec::new())),
+    };
+    if let Err(why) = io.until(deadline) {
+        return Err(stop(child, limits, why, io.log));
+    }
+    match child.wait() {
+        Ok(status) => Ok(Outcome { status, out: io.out, log: io.log }),
+        Err(e) => Err(Stopped { why: IoStop::System("wait for its end", e), log: io.log, remains: None }),
+    }
+}
+
+/// Starts a program, and waits a little for one that is just being replaced.
+///
+/// # Errors
+/// Why it cannot be started.
+pub fn spawn(command: &mut Command) -> io::Result<Child> {
+    let mut tries = 0;
+    loop {
+        match size_limit::as_usual(|| command.spawn()) {
+            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
+                tries += 1;
+                thread::sleep(BUSY_PAUSE);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+/// Ends a child that nobody listens to any more. One that is not let go is left behind.
+fn stop(mut child: Child, limits: Limits, why: IoStop, log: Vec<u8>) -> Stopped {
+    let remains = match kill(&mut child, limits.group) {
+        Err(e) => Some(Remains::NotKilled(e)),
+        Ok(()) => match Patience::new(KILLED_PATIENCE).wait_for(|| child.try_wait()) {
+            Ok(Some(_)) => None,
+            Ok(None) => Some(Remains::NotEnded(child.id())),
+            Err(e) => Some(Remains::NotWaitedFor(e)),
+        },
+    };
+    Stopped { why, log, remains }
+}
+
+fn kill(child: &mut Child, group: bool) -> io::Result<()> {
+    match Pid::from_raw(child.id().cast_signed()).filter(|_| group) {
+        Some(group) => Ok(kill_process_group(group, Signal::KILL)?),
+        None => child.kill(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    const ALL: Limits = Limits { bytes: u64::MAX, time: None, group: false };
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_child_is_given_its_request_and_heard() {
+        let outcome = run(sh("cat; echo oh >&2; exit 7").stderr(Stdio::piped()), b"hello", ALL).unwrap();
+        assert_eq!(
+            (outcome.status.code(), &outcome.out[..], &outcome.log[..]),
+            (Some(7), &b"hello"[..], &b"oh\n"[..])
+        );
+    }
+
+    /// Neither waits for the other with full pipes.
+    #[test]
+    fn a_child_is_read_while_it_is_fed() {
+        let request = b"-A POSTROUTING\n".repeat(100_000);
+        assert!(run(&mut Command::new("cat"), &request, ALL).unwrap().out == request);
+    }
+
+    #[test]
+    fn a_child_that_runs_too_long_is_killed() {
+        let limits = Limits { time: Some(Duration::from_millis(50)), ..ALL };
+        let stopped = run(sh("echo oh >&2; exec sleep 600").stderr(Stdio::piped()), b"", limits).unwrap_err();
+        assert!(matches!(stopped.why, IoStop::Late) && stopped.remains.is_none(), "{stopped:?}");
+    }
+
+    #[test]
+    fn a_child_that_prints_without_end_is_killed() {
+        let limits = Limits { bytes: 1000, ..ALL };
+        let stopped = run(sh("echo oh >&2; cat /dev/zero").stderr(Stdio::piped()), b"", limits).unwrap_err();
+        assert!(matches!(stopped.why, IoStop::Endless) && stopped.remains.is_none(), "{stopped:?}");
+    }
+
+    #[test]
+    fn a_group_is_killed_as_a_whole() {
+        let limits = Limits { bytes: 0, time: None, group: true };
+        let mut command = sh("sleep 600 & echo $! >&2; cat /dev/zero");
+        let stopped = run(command.stderr(Stdio::piped()), b"", limits).unwrap_err();
+        let inner = String::from_utf8(stopped.log).unwrap();
+        // A test process may be a subreaper's child: whoever gets the orphan need not have waited for it yet.
+        let stat = || fs::read_to_string(format!("/proc/{}/stat", inner.trim())).unwrap_or_default();
+        while !inner.is_empty() && stat().contains(") S ") {}
+        assert!(matches!(stopped.why, IoStop::Endless) && stopped.remains.is_none());
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        let stopped = run(&mut Command::new("/no/such/program"), b"", ALL).unwrap_err();
+        assert!(
+            matches!(&stopped.why, IoStop::System("start it", e) if e.kind() == io::ErrorKind::NotFound),
+            "{stopped:?}"
+        );
+    }
+
+    /// A debugger that looks at it and stands still keeps even a killed one.
+    #[test]
+    fn a_child_that_cannot_be_stopped_is_left_behind() {
+        let script = "strace -qq -o /dev/null -p $$ & tracer=$!
+                      until grep -q \"TracerPid:.$tracer\" /proc/$$/status; do :; done
+                      echo $tracer; exec sleep 600";
+        let mut child = sh(script).stdout(Stdio::piped()).spawn().unwrap();
+        let mut tracer = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut tracer).unwrap();
+        let signal =
+            |name| assert!(Command::new("kill").args([name, tracer.trim()]).status().unwrap().success());
+        signal("-STOP");
+        let status = || fs::read_to_string(format!("/proc/{}/status", tracer.trim())).unwrap();
+        while !status().contains("T (stopped)") {}
+        let stopped = stop(child, ALL, IoStop::Late, Vec::new());
+        signal("-KILL");
+        assert!(matches!(stopped.remains, Some(Remains::NotEnded(_))), "{stopped:?}");
+    }
+}

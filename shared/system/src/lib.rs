@@ -1,0 +1,13 @@
+//! What plugins ask of the operating system besides the network: child processes, files in whose place something else
+//! may have been put, and locks between processes. Nothing here knows CNI.
+
+#![warn(missing_docs)]
+
+pub mod child;
+pub mod file;
+pub mod linger;
+pub mod lock;
+mod patience;
+pub mod size_limit;
+
+pub use patience::Patience;

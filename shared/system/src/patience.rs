@@ -1,0 +1,84 @@
+//! Waiting for what gives no sign when it is to be had: by trying again and again.
+
+use std::io;
+use std::thread;
+use std::time::Duration;
+
+/// How long the next pause is, as a part of the time waited so far: a holder that is soon done is soon followed, and
+/// a hundred that wait for long leave the processor to the holder.
+const PAUSE_SHARE: u32 = 8;
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// What is left of the time that something is worth waiting for. It is counted by the pauses: neither a clock that is
+/// set nor a process that was stopped for a while uses it up.
+#[derive(Debug)]
+pub struct Patience {
+    waited: Duration,
+    left: Duration,
+}
+
+impl Patience {
+    /// To wait that long. Zero: to try once.
+    pub fn new(time: Duration) -> Self {
+        Self { waited: Duration::ZERO, left: time }
+    }
+
+    /// Tries at once, and then again after each pause. None: all attempts were in vain.
+    ///
+    /// # Errors
+    /// The first one of an attempt.
+    pub fn wait_for<T>(
+        &mut self,
+        mut attempt: impl FnMut() -> io::Result<Option<T>>,
+    ) -> io::Result<Option<T>> {
+        loop {
+            if let Some(got) = attempt()? {
+                return Ok(Some(got));
+            }
+            if self.left.is_zero() {
+                return Ok(None);
+            }
+            let pause = (self.waited / PAUSE_SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE).min(self.left);
+            thread::sleep(pause);
+            self.waited += pause;
+            self.left -= pause;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempts(time: Duration, success: usize) -> (usize, bool) {
+        let mut tried = 0;
+        let got = Patience::new(time).wait_for(|| {
+            tried += 1;
+            Ok((tried == success).then_some(()))
+        });
+        (tried, got.unwrap().is_some())
+    }
+
+    #[test]
+    fn what_is_there_is_not_waited_for() {
+        assert_eq!(attempts(Duration::ZERO, 1), (1, true));
+    }
+
+    #[test]
+    fn it_is_tried_again_until_the_time_is_over() {
+        assert_eq!(attempts(Duration::from_secs(600), 3), (3, true));
+        assert_eq!(attempts(Duration::from_millis(3), 10), (4, false));
+        assert_eq!(attempts(Duration::ZERO, 10), (1, false));
+    }
+
+    #[test]
+    fn an_error_is_not_tried_again() {
+        let mut tried = 0;
+        let failed = Patience::new(Duration::from_secs(600)).wait_for(|| {
+            tried += 1;
+            Err::<Option<()>, _>(io::ErrorKind::PermissionDenied.into())
+        });
+        assert_eq!((tried, failed.unwrap_err().kind()), (1, io::ErrorKind::PermissionDenied));
+    }
+}
