@@ -1,6 +1,7 @@
 //! Results as each version of the specification writes them. There are three forms: 0.1.0 and 0.2.0 know one address
 //! a family, with its routes; 0.3.0 to 0.4.0 know lists, and a `version` with each address; 1.0.0 and later
-//! leave that out. Before 1.1.0 an interface had no `mtu`, `socketPath` and `pciID`, a route only `dst` and `gw`.
+//! leave that out. Before 1.1.0 an interface has no `mtu`, a route only `dst` and `gw`; `socketPath` and `pciID`, of 1.1.0
+//! as well, are kept in 1.0.0, as libcni does.
 
 use std::net::IpAddr;
 
@@ -52,10 +53,14 @@ impl AddResult {
     /// The result with all that a version cannot say left out.
     fn reduced_to(&self, version: Version) -> Self {
         let mut this = self.clone();
-        if version < Version::V1_1_0 {
+        // libcni's 1.0.0 has these two already, and their makers look for them in DEL.
+        if version < Version::V1_0_0 {
             for interface in &mut this.interfaces {
-                (interface.mtu, interface.socket_path, interface.pci_id) = (None, None, None);
+                (interface.socket_path, interface.pci_id) = (None, None);
             }
+        }
+        if version < Version::V1_1_0 {
+            this.interfaces.iter_mut().for_each(|interface| interface.mtu = None);
             for route in &mut this.routes {
                 *route = Route { gw: route.gw, ..Route::to(route.dst) };
             }

@@ -59,12 +59,14 @@ fn through(result: &AddResult, version: Version) -> AddResult {
 fn expected(version: Version) -> AddResult {
     let mut result = full();
     if version < Version::V1_1_0 {
-        for interface in &mut result.interfaces {
-            (interface.mtu, interface.socket_path, interface.pci_id) = (None, None, None);
-        }
+        result.interfaces.iter_mut().for_each(|interface| interface.mtu = None);
         for route in &mut result.routes {
             *route = Route { gw: route.gw, ..Route::to(route.dst) };
         }
+    }
+    if version < Version::V1_0_0 {
+        let interfaces = result.interfaces.iter_mut();
+        interfaces.for_each(|interface| (interface.socket_path, interface.pci_id) = (None, None));
     }
     if version < Version::V0_3_0 {
         result.interfaces.clear();

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use cni::{AddResult, Attachment, CniArgs, Code, NetworkName, ResultExt, Version, json};
+use cni::{AddResult, Attachment, CniArgs, NetworkName, ResultExt, Version, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use system::file;
 
-use crate::{Attach, Network, Result};
+use crate::{Attach, Network, Result, result};
 
 const KIND: &str = "cniCacheV1";
 /// What the names of files begin with that are not written to their end.
@@ -54,7 +54,12 @@ impl Entry {
     /// # Errors
     /// Code 1 or 6 for what is no result.
     pub fn result(&self) -> Result<AddResult> {
-        Ok(read_result(&self.result, Version::UNSAID)?)
+        Ok(result::read(&self.result, Version::UNSAID)?)
+    }
+
+    /// The result of ADD in the version of a network.
+    pub(crate) fn result_in(&self, version: Version) -> cni::Result<Value> {
+        result::in_version(&self.result, Version::UNSAID, version)
     }
 
     /// The network as it was configured at ADD, but for plugins from a folder.
@@ -64,20 +69,6 @@ impl Entry {
     pub fn network(&self) -> Result<Network> {
         Network::from_bytes(&self.config)
     }
-}
-
-/// Reads a result in the version that it says it has; else in the given one.
-pub(crate) fn read_result(value: &Value, unsaid: Version) -> cni::Result<AddResult> {
-    if !value.is_object() {
-        return Err(cni::Error::new(Code::Decoding, "its result is not a JSON object"));
-    }
-    let said = json::member(value, "cniVersion").and_then(Value::as_str).filter(|said| !said.is_empty());
-    AddResult::from_json(value, said.map_or(Ok(unsaid), Version::parse)?)
-}
-
-/// A result as a version writes it.
-pub(crate) fn write_result(result: &AddResult, version: Version) -> cni::Result<Value> {
-    json::parse(result.to_json(version)?.as_bytes(), "a result")
 }
 
 #[derive(Default, Deserialize)]
@@ -130,11 +121,11 @@ impl Cache {
         self.results().join(format!("{network}-{}-{}", at.container, at.ifname))
     }
 
-    /// Keeps the result of an ADD. The file is there as a whole or not at all, for any reader.
+    /// Keeps the result of an ADD, as its plugin wrote it. The file is there as a whole or not at all, for any reader.
     ///
     /// # Errors
-    /// Code 5 if it cannot be written.
-    pub fn keep(&self, network: &Network, attach: &Attach, result: &AddResult) -> Result<()> {
+    /// Code 5 if it cannot be written, 1 or 6 for what is no result.
+    pub fn keep(&self, network: &Network, attach: &Attach, result: &Value) -> Result<()> {
         let stored = Storing {
             kind: KIND,
             container_id: &attach.attachment.container,
@@ -144,7 +135,7 @@ impl Cache {
             netns: attach.netns.as_deref(),
             cni_args: attach.args.iter().collect(),
             capability_args: &attach.capability_args,
-            result: write_result(result, network.version)?,
+            result: result::in_version(result, network.version, network.version)?,
         };
         let text = serde_json::to_vec(&stored).map_err(cni::Error::from)?;
         let file = self.file(&network.name, &attach.attachment);

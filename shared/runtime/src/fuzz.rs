@@ -6,8 +6,8 @@
 use std::fs;
 use std::path::Path;
 
-use cni::{AddResult, NetworkName};
-use serde_json::Value;
+use cni::NetworkName;
+use serde_json::{Map, Value};
 
 use crate::conf::Raw;
 use crate::request::Extras;
@@ -45,7 +45,7 @@ fn judge(network: &Network) {
     let attach = Attach::new("c", "eth0").unwrap().capability("portMappings", Value::Array(Vec::new()));
     for plugin in &network.plugins {
         assert_eq!(Path::new("/bin").join(plugin.kind.as_str()).parent(), Some(Path::new("/bin")));
-        let prev = AddResult::default();
+        let prev = Value::Object(Map::new());
         let extras = Extras { attach: Some(&attach), prev: Some(&prev), valid: Some(&[]) };
         let request = extras.request(network, plugin).unwrap();
         assert!(request.len() < network.bytes().len() + 1024);
@@ -102,7 +102,8 @@ pub fn cache(scratch: &Path, input: &[u8]) {
     if let Ok(Some(entry)) = cache.load(&name, &at) {
         let own = cache.file(&entry.network, &entry.attach.attachment);
         assert_eq!(own.parent(), file.parent());
-        if let (Ok(network), Ok(result)) = (entry.network(), entry.result()) {
+        if let (Ok(network), Ok(_)) = (entry.network(), entry.result()) {
+            let result = entry.result_in(network.version).unwrap();
             cache.keep(&network, &entry.attach, &result).unwrap();
             let again = cache.load(&network.name, &entry.attach.attachment).unwrap().unwrap();
             assert_eq!(again.attach, entry.attach);

@@ -44,6 +44,7 @@ mod probe;
 mod process;
 mod repair;
 mod request;
+mod result;
 mod run;
 pub mod text;
 mod watch;

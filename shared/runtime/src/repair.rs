@@ -157,7 +157,8 @@ fn requests(entry: &Entry) -> Result<Vec<(PluginType, Value)>> {
         return Err(unknown("the cache does not have its configuration: libcni before 0.8 wrote it".into()));
     }
     let network = entry.network().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
-    let prev = entry.result().map_err(|e| unknown(format!("its cached result: {e}")))?;
+    let prev = entry.result_in(network.version);
+    let prev = prev.map_err(|e| unknown(format!("its cached result: {e}")))?;
     if network.name != entry.network {
         return Err(unknown(format!("its cached configuration is of another network, {}", network.name)));
     }

@@ -3,11 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use cni::{AddResult, Attachment};
+use cni::Attachment;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use crate::cache::write_result;
 use crate::conf::{Network, PluginConf};
 use crate::{Attach, Result};
 
@@ -15,7 +14,8 @@ use crate::{Attach, Result};
 #[derive(Debug, Default)]
 pub(crate) struct Extras<'a> {
     pub(crate) attach: Option<&'a Attach>,
-    pub(crate) prev: Option<&'a AddResult>,
+    /// In the network's version.
+    pub(crate) prev: Option<&'a Value>,
     pub(crate) valid: Option<&'a [Attachment]>,
 }
 
@@ -42,7 +42,7 @@ impl Extras<'_> {
         let mut keys = vec![("name", to_raw_value(network.name.as_str())?)];
         keys.push(("cniVersion", to_raw_value(&network.version)?));
         if let Some(prev) = self.prev {
-            keys.push(("prevResult", to_raw_value(&write_result(prev, network.version)?)?));
+            keys.push(("prevResult", to_raw_value(prev)?));
         }
         let arguments =
             self.attach.map(|attach| runtime_config(plugin, attach)).filter(|map| !map.is_empty());
@@ -75,8 +75,6 @@ fn is_runtimes(key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use cni::Version;
-
     use super::*;
 
     fn network(plugin: &str) -> Network {
@@ -117,15 +115,6 @@ mod tests {
         let without = Attach::new("c", "eth0").unwrap();
         let sent = request(&network(plugin), &Extras { attach: Some(&without), ..Extras::default() });
         assert!(sent.get("runtimeConfig").is_none());
-    }
-
-    #[test]
-    fn the_previous_result_is_written_in_the_networks_own_version() {
-        let network = network(r#"{"type": "t"}"#);
-        let prev = json!({"ips": [{"address": "10.0.0.2/24", "version": "4"}]});
-        let prev = AddResult::from_json(&prev, Version::V0_4_0).unwrap();
-        let sent = request(&network, &Extras { prev: Some(&prev), ..Extras::default() });
-        assert_eq!(sent["prevResult"], json!({"cniVersion": "1.0.0", "ips": [{"address": "10.0.0.2/24"}]}));
     }
 
     #[test]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cni::{AddResult, Attachment, Code, Command, PluginType, Version, json};
+use serde_json::Value;
 
-use crate::cache::read_result;
 use crate::error::Failures;
 use crate::lock::Lock;
 use crate::request::Extras;
-use crate::{Attach, Cache, Entry, Error, Exec, Invocation, Network, PluginConf, Processes, Result};
+use crate::{Attach, Cache, Error, Exec, Invocation, Network, PluginConf, Processes, Result, result};
 
 /// What is needed to run plugins: where they are, how they are run, and where results are kept.
 ///
@@ -69,15 +69,15 @@ impl Runtime {
     /// The failure of the first plugin that failed; code 5 if the result cannot be kept.
     pub fn add(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
         let _lock = Lock::shared(self.cache.dir())?;
-        let mut result: Option<AddResult> = None;
+        let mut last: Option<Value> = None;
         for plugin in &network.plugins {
-            let extras = Extras { attach: Some(attach), prev: result.as_ref(), valid: None };
+            let extras = Extras { attach: Some(attach), prev: last.as_ref(), valid: None };
             let out = self.call(Command::Add, network, plugin, &extras)?;
-            result = Some(self.read_result(network, plugin, &out)?);
+            last = Some(printed(network, plugin, &out)?);
         }
-        let result = result.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
-        self.cache.keep(network, attach, &result)?;
-        Ok(result)
+        let last = last.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
+        self.cache.keep(network, attach, &last)?;
+        Ok(result::read(&last, network.version)?)
     }
 
     /// ADD, and DEL if that fails. An attachment that was there before is left alone.
@@ -113,7 +113,7 @@ impl Runtime {
         let Some(entry) = self.cache.load(&network.name, &attach.attachment)? else {
             return Err(self.unknown(network, &attach.attachment).into());
         };
-        let prev = entry.result()?;
+        let prev = entry.result_in(network.version)?;
         let attach = attach.clone().completed_from(Some(&entry.attach));
         let extras = Extras { attach: Some(&attach), prev: Some(&prev), valid: None };
         network
@@ -148,8 +148,8 @@ impl Runtime {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
         // DEL has the result since 0.4.0.
-        let prev =
-            entry.filter(|_| network.version >= Version::V0_4_0).and_then(|entry: Entry| entry.result().ok());
+        let prev = entry.filter(|_| network.version >= Version::V0_4_0);
+        let prev = prev.and_then(|entry| entry.result_in(network.version).ok());
         let extras = Extras { attach: Some(&attach), prev: prev.as_ref(), valid: None };
         let mut failures = Failures::default();
         for plugin in network.plugins.iter().rev() {
@@ -209,14 +209,13 @@ impl Runtime {
         let dirs: Vec<_> = self.path.iter().map(|dir| dir.as_os_str()).collect();
         dirs.join(":".as_ref())
     }
+}
 
-    fn read_result(&self, network: &Network, plugin: &PluginConf, out: &[u8]) -> Result<AddResult> {
-        let parsed = json::parse(out, "its result").and_then(|value| read_result(&value, network.version));
-        parsed.map_err(|e| {
-            let error = e.detail(cni::exec::excerpt(out));
-            Error::of_plugin(&plugin.kind, Command::Add, error)
-        })
-    }
+/// The result that a plugin printed, in the network's version.
+fn printed(network: &Network, plugin: &PluginConf, out: &[u8]) -> Result<Value> {
+    let read = json::parse(out, "its result");
+    let read = read.and_then(|value| result::in_version(&value, network.version, network.version));
+    read.map_err(|e| Error::of_plugin(&plugin.kind, Command::Add, e.detail(cni::exec::excerpt(out))))
 }
 
 /// The variables that name the attachment. Without one they are empty: this process may have some of its own.

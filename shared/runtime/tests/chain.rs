@@ -171,6 +171,34 @@ fn a_result_of_any_version_or_of_none_is_understood() {
 }
 
 #[test]
+fn a_plugin_finds_in_del_and_check_what_only_it_understands_of_its_result() {
+    let stage = Stage::new();
+    let interface =
+        r#""interfaces": [{"name": "veth1", "mac": "", "pciID": "101", "socketPath": "3", "own": 1}]"#;
+    let says = format!("[ $CNI_COMMAND != ADD ] || echo '{{\"cniVersion\": \"1.1.0\", {interface}}}'");
+    stage.plugin("first", &says);
+    let runtime = stage.runtime();
+    let network = network("1.0.0", r#"{"type": "first"}"#);
+    let result = runtime.add(&network, &attach("c")).unwrap();
+    assert_eq!(result.interfaces[0].pci_id.as_deref(), Some("101"));
+    runtime.check(&network, &attach("c")).unwrap();
+    runtime.del(&network, &attach("c")).unwrap();
+    for call in &stage.log()[1..] {
+        let told: Value =
+            serde_json::from_str(&format!(r#"{{"cniVersion": "1.0.0", {interface}}}"#)).unwrap();
+        assert_eq!(call.request["prevResult"], told, "{}", call.command);
+    }
+}
+
+#[test]
+fn a_result_of_another_form_is_written_anew() {
+    let stage = stage();
+    stage.runtime().add(&network("0.4.0", TWO), &attach("c")).unwrap();
+    let told = json!({"cniVersion": "0.4.0", "ips": [{"address": "10.0.0.2/24", "version": "4"}]});
+    assert_eq!(stage.log()[1].request["prevResult"], told);
+}
+
+#[test]
 fn gc_removes_stale_attachments_of_its_network_and_tells_the_plugins_which_are_valid() {
     let stage = stage();
     let runtime = stage.runtime();

@@ -5,7 +5,6 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cni::AddResult;
 use runtime::{Attach, Cache, Exec, Invocation, Network, Output, Runtime};
 use serde_json::Value;
 
@@ -52,8 +51,7 @@ impl Chain {
 
     /// A scenario may hand over a result of its own.
     fn keep(&self, attach: &Attach, result: &Value) {
-        let result = AddResult::from_json(result, self.network.version).expect("a result");
-        cache().keep(&self.network, attach, &result).expect("keep a result");
+        cache().keep(&self.network, attach, result).expect("keep a result");
     }
 
     /// What came of each plugin in a run.
