@@ -139,7 +139,7 @@ impl<'a> View<'a> {
             table.row([
                 (interface.name.clone(), Style::Name),
                 (state.to_owned(), style),
-                (link.and_then(|link| link.kind.clone()).unwrap_or_default(), Style::Plain),
+                (link.and_then(Link::kind_name).unwrap_or_default().to_owned(), Style::Plain),
                 (mac.unwrap_or_default(), Style::Plain),
                 (mtu.map(|mtu| mtu.to_string()).unwrap_or_default(), Style::Plain),
                 (if interface.sandbox.is_some() { "container" } else { "host" }.to_owned(), Style::Plain),
@@ -177,7 +177,7 @@ impl<'a> View<'a> {
                 "name": interface.name,
                 "sandbox": interface.sandbox,
                 "state": self.state(interface).0,
-                "kind": link.and_then(|link| link.kind.clone()),
+                "kind": link.and_then(Link::kind_name),
                 "mac": link.and_then(|link| link.mac).map(|mac| mac.to_string()),
                 "mtu": link.map(|link| link.mtu),
             })

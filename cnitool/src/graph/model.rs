@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use cni::{AddResult, Interface as Reported};
-use netlink::Link;
+use netlink::{Link, LinkKind};
 use runtime::Entry;
 use serde_json::{Value, json};
 
@@ -125,7 +125,7 @@ impl Graph {
         });
         self.trunks.push(Trunk {
             name: name.to_owned(),
-            kind: link.map_or("without a bridge".to_owned(), |link| link.kind.clone().unwrap_or_default()),
+            kind: link.map_or("without a bridge", |link| link.kind_name().unwrap_or_default()).to_owned(),
             state: link.map_or("up", |link| if link.index == 0 { "gone" } else { state(link) }),
             addresses: addresses.unwrap_or_default(),
         });
@@ -146,7 +146,8 @@ fn sort<'a>(result: &'a AddResult, host: &Live) -> (Option<Link>, Option<&'a Rep
     }
     match on_host[..] {
         [shared, .., end] => {
-            let gone = Link { name: shared.name.clone(), kind: Some("bridge".to_owned()), ..Link::default() };
+            let kind = Some(LinkKind::Bridge { vlan_filtering: false });
+            let gone = Link { name: shared.name.clone(), kind, ..Link::default() };
             (Some(gone), Some(end))
         }
         _ => (None, end),

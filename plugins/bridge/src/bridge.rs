@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use cni::{AddResult, Code, Error, Result};
 use iface::Namespace;
-use netlink::{Link, LinkChange, Mac};
+use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
 
 use crate::conf::{Conf, Mtu};
 
@@ -30,15 +30,15 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         Some(link) => link,
         None => create(host, conf, mtu)?,
     };
-    if !bridge.is("bridge") {
-        let kind = bridge.kind.as_deref().unwrap_or("physical or loopback");
+    let Some(LinkKind::Bridge { vlan_filtering }) = bridge.kind else {
+        let kind = bridge.kind_name().unwrap_or("physical or loopback");
         return Err(Error::config(format!(
             "bridge {}: there is a link of that name, of kind {kind}",
             conf.bridge
         ))
         .detail("give the bridge another name, or delete the link"));
-    }
-    if conf.vlans.is_some() && bridge.vlan_filtering != Some(true) {
+    };
+    if conf.vlans.is_some() && !vlan_filtering {
         host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
     }
     let promisc = conf.promisc && !bridge.promisc;
@@ -76,13 +76,8 @@ fn addr_assign_type(link: &Link) -> Option<String> {
 
 fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     let vlan_filtering = conf.vlans.is_some();
-    let made = host.nl.create_bridge(&netlink::Bridge {
-        name: &conf.bridge,
-        mac: random_mac(),
-        mtu,
-        vlan_filtering,
-    });
-    let bridge = match made {
+    let new = NewLink::new(&conf.bridge, LinkKind::Bridge { vlan_filtering });
+    let bridge = match host.nl.create_link(&NewLink { mac: Some(random_mac()), mtu, up: true, ..new }) {
         Ok(link) => link,
         // Another plugin was faster.
         Err(e) if e.is_exists() => host.link(&conf.bridge)?,
@@ -122,7 +117,7 @@ pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
     // The MTU of a bridge follows its ports'.
     let bridge = iface::verify::interface(host, &cni::Interface { mtu: None, ..expected.clone() })?;
     if !bridge.is("bridge") {
-        let kind = bridge.kind.as_deref().unwrap_or("none");
+        let kind = bridge.kind_name().unwrap_or("none");
         return Err(iface::verify::differs(&bridge, "kind", "bridge", kind));
     }
     if conf.promisc && !bridge.promisc {

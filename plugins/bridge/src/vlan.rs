@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cni::{AsWritten, Error, IfName, Result};
 use iface::{Namespace, veth};
-use netlink::{Link, Peer, Veth};
+use netlink::{Link, LinkKind, NewLink, Peer};
 use system::lock::Lock;
 
 use crate::conf::{self, Vlans};
@@ -40,12 +40,12 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
         None => {
             let peer = Peer { name: &name, mac: None, netns: None };
             let port = format!("veth{:011x}", veth::fnv1a([name.as_str()]) & 0xfff_ffff_ffff);
-            host.nl.create_veth(&Veth {
-                name: &port,
+            host.nl.create_link(&NewLink {
                 mtu: Some(bridge.mtu),
                 master: Some(bridge.index),
-                group: None,
-                peer,
+                up: true,
+                peer: Some(peer),
+                ..NewLink::new(&port, LinkKind::Veth)
             })?;
             host.link(&name)?
         }

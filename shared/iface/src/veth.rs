@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use cni::{Attachment, Code, Error, NetworkName, Result, Undo};
-use netlink::{Link, LinkChange, Mac, Peer};
+use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, Peer};
 
 use crate::Namespace;
 
@@ -49,10 +49,15 @@ pub fn create(
     undo: &mut Undo,
 ) -> Result<Veth> {
     let name = host_name(network, at);
-    let peer = Peer { name: &at.ifname, mac: spec.mac, netns: Some(sandbox.as_fd()) };
-    let group = Some(group(network));
-    let pair = netlink::Veth { name: &name, mtu: spec.mtu, master: spec.master, group, peer };
-    let link = host.nl.create_veth(&pair).map_err(|e| match e {
+    let pair = NewLink {
+        mtu: spec.mtu,
+        master: spec.master,
+        group: Some(group(network)),
+        up: true,
+        peer: Some(Peer { name: &at.ifname, mac: spec.mac, netns: Some(sandbox.as_fd()) }),
+        ..NewLink::new(&name, LinkKind::Veth)
+    };
+    let link = host.nl.create_link(&pair).map_err(|e| match e {
         e if e.is_exists() => taken(sandbox, at, &name),
         e if e.is_unanswered() => withdraw(host, &name, e.into()),
         e => e.into(),

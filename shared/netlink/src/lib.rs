@@ -30,7 +30,7 @@ use std::rc::Rc;
 pub use address::Address;
 pub use bridge::{BridgeVlan, PortChange};
 pub use error::{Error, RequestError};
-pub use link::{Bridge, Link, LinkChange, OperState, Peer, Veth};
+pub use link::{Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target};
 pub use mac::Mac;
 pub use neigh::Neighbour;
 pub use route::{Route, RouteFilter};

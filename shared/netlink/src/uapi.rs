@@ -101,7 +101,13 @@ pub const IFLA_INFO_DATA: u16 = 2;
 pub const IFLA_INFO_SLAVE_KIND: u16 = 4;
 pub const IFLA_INFO_SLAVE_DATA: u16 = 5;
 pub const IFLA_BR_VLAN_FILTERING: u16 = 7;
-pub const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
+pub const IFLA_MACVLAN_MODE: u16 = 1;
+pub const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;
+pub const MACVLAN_MODE_PRIVATE: u32 = 1;
+pub const MACVLAN_MODE_VEPA: u32 = 2;
+pub const MACVLAN_MODE_BRIDGE: u32 = 4;
+pub const MACVLAN_MODE_PASSTHRU: u32 = 8;
+pub const MACVLAN_MODE_SOURCE: u32 = 16;
 pub const IFLA_BRPORT_MODE: u16 = 4;
 pub const IFLA_BRPORT_ISOLATED: u16 = 33;
 

@@ -94,15 +94,15 @@ mod tests {
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
-    use crate::{LinkChange, Mac, Peer, Veth};
+    use crate::{LinkChange, LinkKind, Mac, NewLink, Peer};
 
     fn in_new_namespace(test: impl FnOnce(&Netlink, &Link) + Send + 'static) {
         let thread = thread::spawn(|| {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
             let nl = Netlink::open().unwrap();
             let peer = Peer { name: "b", mac: None, netns: None };
-            let veth =
-                nl.create_veth(&Veth { name: "a", mtu: None, master: None, group: None, peer }).unwrap();
+            let new = NewLink { up: true, peer: Some(peer), ..NewLink::new("a", LinkKind::Veth) };
+            let veth = nl.create_link(&new).unwrap();
             test(&nl, &veth);
         });
         thread.join().unwrap();

@@ -6,12 +6,13 @@ mod common;
 use std::slice;
 
 use common::{Lab, lab, pair, sh, skip};
-use netlink::{Bridge, BridgeVlan, Link, LinkChange, Mac, PortChange};
+use netlink::{BridgeVlan, Link, LinkChange, LinkKind, Mac, NewLink, PortChange};
 
 const MAC: Mac = Mac::local([1, 2, 3, 4, 5]);
 
 fn bridge(lab: &Lab, vlan_filtering: bool) -> netlink::Result<Link> {
-    lab.host.create_bridge(&Bridge { name: "br0", mac: MAC, mtu: Some(1400), vlan_filtering })
+    let new = NewLink::new("br0", LinkKind::Bridge { vlan_filtering });
+    lab.host.create_link(&NewLink { mac: Some(MAC), mtu: Some(1400), up: true, ..new })
 }
 
 fn port(lab: &Lab, bridge: &Link) -> Link {
@@ -114,9 +115,10 @@ fn an_older_bridge_learns_to_look_at_vlan_tags() {
         match lab.host.enable_vlan_filtering(&made) {
             Err(e) if e.is_unsupported() => skip("the kernel has no VLAN filtering on bridges"),
             other => {
-                assert_eq!(made.vlan_filtering, Some(false));
+                assert_eq!(made.kind, Some(LinkKind::Bridge { vlan_filtering: false }));
                 other.unwrap();
-                assert_eq!(lab.host.link("br0").unwrap().unwrap().vlan_filtering, Some(true));
+                let now = lab.host.link("br0").unwrap().unwrap().kind;
+                assert_eq!(now, Some(LinkKind::Bridge { vlan_filtering: true }));
             }
         }
     });

@@ -4,7 +4,7 @@
 
 use netlink::uapi::RTM_F_CLONED;
 use netlink::wire::{Frames, MessageRef};
-use netlink::{Address, BridgeVlan, Link, Mac, Neighbour, OperState, Route, Rule};
+use netlink::{Address, BridgeVlan, Link, LinkKind, Mac, Neighbour, OperState, Route, Rule};
 use nix::errno::Errno;
 
 macro_rules! captured {
@@ -29,8 +29,8 @@ fn a_veth_that_is_a_port() {
     // ip link set dev eth0 netns ...
     let link = Link::parse(captured!("link_veth_port").payload).unwrap();
     assert_eq!(
-        (link.name.as_str(), link.alias.as_str(), link.kind.as_deref()),
-        ("veth0", "hello", Some("veth"))
+        (link.name.as_str(), link.alias.as_str(), link.kind),
+        ("veth0", "hello", Some(LinkKind::Veth))
     );
     assert_eq!((link.up, link.mtu, link.tx_queue_len, link.promiscuity), (true, 1500, 1000, 1));
     assert_eq!((link.hairpin, link.isolated), (Some(true), Some(true)));
@@ -44,14 +44,14 @@ fn a_bridge_without_vlans() {
     // in a kernel without CONFIG_BRIDGE_VLAN_FILTERING
     let link = Link::parse(captured!("link_bridge").payload).unwrap();
     assert_eq!((link.mac, link.up, link.state), (Some(MAC), false, OperState::Down));
-    assert_eq!((link.vlan_filtering, link.vlan_default_pvid, link.hairpin), (Some(false), None, None));
+    assert_eq!((link.kind, link.hairpin), (Some(LinkKind::Bridge { vlan_filtering: false }), None));
 }
 
 #[test]
 fn a_bridge_with_vlans() {
     // As above in Linux 6.1, and: ip link set dev br0 up type bridge vlan_filtering 1
     let link = Link::parse(captured!("link_bridge_vlan_filtering").payload).unwrap();
-    assert_eq!((link.vlan_filtering, link.vlan_default_pvid), (Some(true), Some(1)));
+    assert_eq!(link.kind, Some(LinkKind::Bridge { vlan_filtering: true }));
 }
 
 #[test]

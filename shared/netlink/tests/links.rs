@@ -3,10 +3,13 @@
 
 mod common;
 
-use common::{lab, pair, sh};
-use netlink::{Bridge, LinkChange, Mac, OperState};
+use std::os::fd::AsFd;
+
+use common::{Lab, bridge, lab, pair, sh};
+use netlink::{LinkChange, LinkKind, Mac, MacvlanMode, NewLink, OperState, Target};
 
 const MAC: Mac = Mac::local([1, 2, 3, 4, 5]);
+const MACVLAN: LinkKind = LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadcast_queue: None };
 
 #[test]
 fn a_missing_link_is_none_and_deleting_it_is_fine() {
@@ -98,10 +101,7 @@ fn the_peer_of_a_veth_is_told_with_its_namespace() {
 #[test]
 fn ports_are_those_of_one_bridge() {
     lab(|lab| {
-        let bridge = |name| {
-            lab.host.create_bridge(&Bridge { name, mac: MAC, mtu: None, vlan_filtering: false }).unwrap()
-        };
-        let (one, two) = (bridge("br1"), bridge("br2"));
+        let (one, two) = (bridge(&lab.host, "br1", MAC), bridge(&lab.host, "br2", MAC));
         let (port, other) = pair(&lab.host, "a", "b");
         for (link, master) in [(&port, &one), (&other, &two)] {
             let join = LinkChange { master: Some(master.index), ..LinkChange::NONE };
@@ -123,5 +123,63 @@ fn two_hundred_links_are_all_listed() {
             pair(&lab.host, &format!("a{number}"), &format!("b{number}"));
         }
         assert_eq!(lab.host.links().unwrap().len(), 201);
+    });
+}
+
+fn target(lab: &Lab) -> Target<'_> {
+    Target { netns: lab.container.as_fd(), nl: &lab.inside }
+}
+
+#[test]
+fn a_link_born_in_another_namespace_is_not_mistaken_for_one_of_that_name_here() {
+    lab(|lab| {
+        let (parent, _) = pair(&lab.host, "eth0", "peer");
+        let new = |name| NewLink {
+            parent: Some(parent.index),
+            mac: Some(MAC),
+            target: Some(target(lab)),
+            ..NewLink::new(name, MACVLAN)
+        };
+        let child = lab.host.create_link(&new("child")).unwrap();
+        assert_eq!((child.mac, child.up, lab.host.link("child").unwrap()), (Some(MAC), false, None));
+        assert_eq!(lab.inside.link_by_index(child.index).unwrap(), Some(child));
+        match lab.host.create_link(&new("eth0")) {
+            // Before Linux 6.15.
+            Err(e) if e.is_exists() => assert_eq!(lab.inside.link("eth0").unwrap(), None),
+            made => assert_eq!(Some(made.unwrap()), lab.inside.link("eth0").unwrap()),
+        }
+        assert_eq!(lab.host.link("eth0").unwrap().unwrap().mac, parent.mac);
+    });
+}
+
+#[test]
+fn a_macvlan_has_the_mode_and_the_queue_that_it_was_made_with() {
+    lab(|lab| {
+        let (parent, _) = pair(&lab.host, "up", "peer");
+        let modes = [MacvlanMode::Private, MacvlanMode::Vepa, MacvlanMode::Bridge, MacvlanMode::Passthru];
+        for mode in modes {
+            let kind = LinkKind::Macvlan { mode, broadcast_queue: Some(2000) };
+            let new = NewLink { parent: Some(parent.index), ..NewLink::new("child", kind.clone()) };
+            let child = lab.host.create_link(&new).unwrap();
+            assert_eq!((child.kind, child.peer), (Some(kind), Some(parent.index)));
+            let shown = sh("ip -d link show child");
+            assert!(shown.contains(&format!("macvlan mode {mode} bcqueuelen 2000")), "{shown}");
+            sh("ip link del child");
+        }
+        sh("ip link add link up name child type macvlan mode source");
+        let child = lab.host.link("child").unwrap().unwrap();
+        let LinkKind::Macvlan { mode, .. } = child.kind.unwrap() else { panic!("no macvlan") };
+        assert_eq!(mode, MacvlanMode::Source);
+    });
+}
+
+#[test]
+fn a_refused_link_names_its_kind_and_its_name() {
+    lab(|lab| {
+        let error = lab.host.create_link(&NewLink::new("x", LinkKind::Other("nosuch".into()))).unwrap_err();
+        assert!(error.is_unsupported());
+        assert!(error.to_string().starts_with("create nosuch x: Operation not supported"), "{error}");
+        let error = lab.host.create_link(&NewLink { parent: Some(4242), ..NewLink::new("x", MACVLAN) });
+        assert!(error.unwrap_err().is_missing());
     });
 }

@@ -6,10 +6,12 @@ use std::thread;
 use std::time::Duration;
 
 use netlink::{
-    Bridge, BridgeVlan, LinkChange, Mac, Netlink, OperState, Peer, PortChange, Route, RouteFilter, Veth,
+    BridgeVlan, LinkChange, LinkKind, Mac, Netlink, NewLink, OperState, Peer, PortChange, Route, RouteFilter,
 };
 use netns::NetNs;
 use nix::sched::{CloneFlags, unshare};
+
+const BRIDGE: LinkKind = LinkKind::Bridge { vlan_filtering: false };
 
 /// Runs a test in two namespaces of its own: the thread's, and another one.
 fn in_two_namespaces(test: impl FnOnce(Netlink, NetNs, Netlink) + Send + 'static) {
@@ -29,16 +31,16 @@ fn a_veth_is_born_with_its_peer_in_the_other_namespace_and_becomes_a_bridge_port
     in_two_namespaces(|host, container, inside| {
         let mac = Mac::local([1, 2, 3, 4, 5]);
         let bridge =
-            host.create_bridge(&Bridge { name: "br0", mac, mtu: None, vlan_filtering: false }).unwrap();
+            host.create_link(&NewLink { mac: Some(mac), up: true, ..NewLink::new("br0", BRIDGE) }).unwrap();
         assert_eq!((bridge.mac, bridge.is("bridge"), bridge.up), (Some(mac), true, true));
         let peer = Peer { name: "eth0", mac: Some(Mac::local([9; 5])), netns: Some(container.as_fd()) };
         let veth = host
-            .create_veth(&Veth {
-                name: "veth0",
+            .create_link(&NewLink {
                 mtu: Some(1400),
                 master: Some(bridge.index),
-                group: None,
-                peer,
+                up: true,
+                peer: Some(peer),
+                ..NewLink::new("veth0", LinkKind::Veth)
             })
             .unwrap();
         assert_eq!((veth.master, veth.mtu, veth.up), (Some(bridge.index), 1400, true));
@@ -85,15 +87,10 @@ fn a_veth_is_born_with_its_peer_in_the_other_namespace_and_becomes_a_bridge_port
 #[test]
 fn a_refusal_names_the_operation_the_object_and_the_kernels_reason() {
     in_two_namespaces(|host, _, _| {
-        let veth = |name| Veth {
-            name,
-            mtu: None,
-            master: None,
-            group: None,
-            peer: Peer { name: "p", mac: None, netns: None },
-        };
-        host.create_veth(&veth("a")).unwrap();
-        let error = host.create_veth(&veth("a")).unwrap_err();
+        let peer = Peer { name: "p", mac: None, netns: None };
+        let veth = NewLink { peer: Some(peer), ..NewLink::new("a", LinkKind::Veth) };
+        host.create_link(&veth).unwrap();
+        let error = host.create_link(&veth).unwrap_err();
         assert!(error.is_exists());
         assert_eq!(error.to_string(), "create veth a with peer p: File exists");
         let lo = host.link("lo").unwrap().unwrap();

@@ -1,10 +1,9 @@
 //! Changing and deleting links.
 
-use super::{Link, header, put_optional};
+use super::{Link, LinkKind, header, put_optional};
 use crate::uapi::{
-    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_FILTERING, IFLA_GROUP,
-    IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
-    IFLA_TXQLEN, RTM_DELLINK, RTM_NEWLINK,
+    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME,
+    IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_TXQLEN, RTM_DELLINK, RTM_NEWLINK,
 };
 use crate::wire::Message;
 use crate::{Mac, Netlink, Result, error};
@@ -119,8 +118,7 @@ impl Netlink {
     pub fn enable_vlan_filtering(&self, bridge: &Link) -> Result<()> {
         let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, bridge.index, 0, 0));
         message.nest(IFLA_LINKINFO, |m| {
-            m.put_str(IFLA_INFO_KIND, "bridge");
-            m.nest(IFLA_INFO_DATA, |m| m.put_u8(IFLA_BR_VLAN_FILTERING, 1));
+            LinkKind::Bridge { vlan_filtering: true }.write(m, |_| {});
         });
         let outcome = self.socket.request(message, |_, _| {});
         outcome.map_err(|r| r.during("enable VLAN filtering of bridge", &bridge.name))

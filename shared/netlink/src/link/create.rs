@@ -1,29 +1,107 @@
-//! Making links: each in one request, with all that it is to have.
+//! Making links: each in one request, where it belongs and with all that it is to have.
 
+use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::{Link, header, put_optional};
+use nix::errno::Errno;
+
+use super::{Link, LinkKind, header, put_optional};
+use crate::error::RequestError;
 use crate::uapi::{
-    AF_UNSPEC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_FILTERING, IFLA_GROUP, IFLA_IFNAME, IFLA_INFO_DATA,
-    IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD, NLM_F_CREATE, NLM_F_ECHO,
-    NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
+    AF_UNSPEC, IFF_UP, IFLA_ADDRESS, IFLA_GROUP, IFLA_IFNAME, IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER,
+    IFLA_MTU, IFLA_NET_NS_FD, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
 };
 use crate::wire::Message;
-use crate::{Mac, Netlink, Result, error};
+use crate::{Error, Mac, Netlink, Result};
 
-/// A veth pair to make: this end in the socket's namespace, the peer where it says.
-#[derive(Clone, Copy, Debug)]
-pub struct Veth<'a> {
-    /// This end's name.
+/// A link to make.
+#[derive(Clone, Debug)]
+pub struct NewLink<'a> {
+    /// Its name.
     pub name: &'a str,
-    /// For both ends, in bytes. None: 1500.
+    /// What it is.
+    pub kind: LinkKind,
+    /// The index, in the socket's namespace, of the link that it is stacked on.
+    pub parent: Option<u32>,
+    /// Its hardware address. None: the kernel chooses.
+    pub mac: Option<Mac>,
+    /// Bytes; for both ends of a veth pair. None: the kernel's default, or the parent's.
     pub mtu: Option<u32>,
-    /// The index of the bridge that this end becomes a port of.
+    /// The index of the bridge that it becomes a port of.
     pub master: Option<u32>,
-    /// The number of the group that this end is one of. None: 0, of no group in particular.
+    /// The number of the group that it is one of. None: 0, of no group in particular.
     pub group: Option<u32>,
-    /// The other end.
-    pub peer: Peer<'a>,
+    /// Made up. Else it is down.
+    pub up: bool,
+    /// Where it is made. None: in the socket's namespace.
+    pub target: Option<Target<'a>>,
+    /// A veth's other end.
+    pub peer: Option<Peer<'a>>,
+}
+
+impl<'a> NewLink<'a> {
+    /// A link of which nothing else is asked.
+    pub const fn new(name: &'a str, kind: LinkKind) -> Self {
+        Self {
+            name,
+            kind,
+            parent: None,
+            mac: None,
+            mtu: None,
+            master: None,
+            group: None,
+            up: false,
+            target: None,
+            peer: None,
+        }
+    }
+
+    fn message(&self) -> Message {
+        // The kernel sends the echo to the socket in the link's namespace that has the same number by chance.
+        let echo = if self.target.is_none() { NLM_F_ECHO } else { 0 };
+        let flags = if self.up { IFF_UP } else { 0 };
+        let request = NLM_F_CREATE | NLM_F_EXCL | echo;
+        let mut message = Message::new(RTM_NEWLINK, request, &header(AF_UNSPEC, 0, flags, flags));
+        message.put_str(IFLA_IFNAME, self.name);
+        put_mac(&mut message, self.mac);
+        put_netns(&mut message, self.target.map(|target| target.netns));
+        let numbers = [
+            (IFLA_MTU, self.mtu),
+            (IFLA_LINK, self.parent),
+            (IFLA_MASTER, self.master),
+            (IFLA_GROUP, self.group),
+        ];
+        for (kind, number) in numbers {
+            put_optional(&mut message, kind, number);
+        }
+        message.nest(IFLA_LINKINFO, |m| {
+            self.kind.write(m, |m| {
+                if let Some(peer) = &self.peer {
+                    m.nest(VETH_INFO_PEER, |m| peer.write(m, self.mtu));
+                }
+            });
+        });
+        message
+    }
+}
+
+impl fmt::Display for NewLink<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind.name(), self.name)?;
+        match &self.peer {
+            Some(peer) => write!(f, " with peer {}", peer.name),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Another namespace than the socket's.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The namespace.
+    pub netns: BorrowedFd<'a>,
+    /// A socket in it, to look up what was made there.
+    pub nl: &'a Netlink,
 }
 
 /// The other end of a veth pair. It is made down: the kernel cannot make it up.
@@ -37,85 +115,45 @@ pub struct Peer<'a> {
     pub netns: Option<BorrowedFd<'a>>,
 }
 
-/// A bridge to make.
-#[derive(Clone, Copy, Debug)]
-pub struct Bridge<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Its hardware address. A bridge without one takes the lowest of its ports', and changes with them.
-    pub mac: Mac,
-    /// Bytes. None: 1500, and later the lowest of its ports'.
-    pub mtu: Option<u32>,
-    /// Whether it looks at VLAN tags.
-    pub vlan_filtering: bool,
+impl Peer<'_> {
+    fn write(&self, message: &mut Message, mtu: Option<u32>) {
+        message.raw(&header(AF_UNSPEC, 0, 0, 0));
+        message.put_str(IFLA_IFNAME, self.name);
+        put_optional(message, IFLA_MTU, mtu);
+        put_mac(message, self.mac);
+        put_netns(message, self.netns);
+    }
 }
 
 impl Netlink {
-    /// Makes a veth pair in one request, this end up, and returns this end. The peer is born where it belongs:
-    /// to move it there later would take fifty times as long.
+    /// Makes a link in one request, and returns it. It is born where it belongs: to move it there later would take fifty
+    /// times as long.
     ///
-    /// # Errors
-    /// If either name is taken, or the kernel refuses.
-    pub fn create_veth(&self, veth: &Veth<'_>) -> Result<Link> {
-        let mut message = creation(veth.name, IFF_UP, veth.mtu);
-        if let Some(master) = veth.master {
-            message.put_u32(IFLA_MASTER, master);
-        }
-        put_optional(&mut message, IFLA_GROUP, veth.group);
-        let Peer { name, mac, netns } = veth.peer;
-        message.nest(IFLA_LINKINFO, |m| {
-            m.put_str(IFLA_INFO_KIND, "veth");
-            m.nest(IFLA_INFO_DATA, |m| {
-                m.nest(VETH_INFO_PEER, |m| {
-                    m.raw(&header(AF_UNSPEC, 0, 0, 0));
-                    m.put_str(IFLA_IFNAME, name);
-                    put_optional(m, IFLA_MTU, veth.mtu);
-                    if let Some(mac) = mac {
-                        m.put(IFLA_ADDRESS, &mac.bytes());
-                    }
-                    if let Some(fd) = netns {
-                        m.put_u32(IFLA_NET_NS_FD, fd.as_raw_fd().cast_unsigned());
-                    }
-                });
-            });
-        });
-        let made =
-            self.create(message, "create veth", veth.name, &format!("{} with peer {name}", veth.name))?;
-        // It becomes a port after the kernel has told of its making, yet within the request.
-        Ok(Link { master: veth.master, group: veth.group.unwrap_or_default(), ..made })
-    }
-
-    /// Makes a bridge, up, and returns it.
+    /// Before Linux 6.15 a link of that name in the socket's own namespace is in the way of one in another namespace.
     ///
     /// # Errors
     /// If the name is taken, or the kernel refuses.
-    pub fn create_bridge(&self, bridge: &Bridge<'_>) -> Result<Link> {
-        let mut message = creation(bridge.name, IFF_UP, bridge.mtu);
-        message.put(IFLA_ADDRESS, &bridge.mac.bytes());
-        message.nest(IFLA_LINKINFO, |m| {
-            m.put_str(IFLA_INFO_KIND, "bridge");
-            if bridge.vlan_filtering {
-                m.nest(IFLA_INFO_DATA, |m| m.put_u8(IFLA_BR_VLAN_FILTERING, 1));
-            }
-        });
-        self.create(message, "create bridge", bridge.name, bridge.name)
-    }
-
-    fn create(&self, message: Message, operation: &'static str, name: &str, subject: &str) -> Result<Link> {
-        let mut link = None;
-        let outcome = self.socket.request(message, |_, payload| link = Link::parse(payload));
-        outcome.map_err(|r| r.during(operation, subject))?;
-        // Kernels before 6.2 do not honour NLM_F_ECHO for links.
-        let link = link.map_or_else(|| self.link(name), |link| Ok(Some(link)));
-        link.map_err(error::Error::unanswered)?
-            .ok_or_else(|| error::RequestError::from(nix::errno::Errno::ENODEV).during(operation, subject))
+    pub fn create_link(&self, new: &NewLink<'_>) -> Result<Link> {
+        let mut echoed = None;
+        let outcome = self.socket.request(new.message(), |_, payload| echoed = Link::parse(payload));
+        outcome.map_err(|r| r.during("create", new))?;
+        let made = match echoed {
+            Some(link) => Some(link),
+            // Kernels before 6.2 do not honour NLM_F_ECHO for links.
+            None => new.target.map_or(self, |target| target.nl).link(new.name).map_err(Error::unanswered)?,
+        };
+        let made = made.ok_or_else(|| RequestError::from(Errno::ENODEV).during("create", new))?;
+        // It becomes a port after the kernel has told of its making, yet within the request.
+        Ok(Link { master: new.master.or(made.master), ..made })
     }
 }
 
-fn creation(name: &str, flags: u32, mtu: Option<u32>) -> Message {
-    let create = NLM_F_CREATE | NLM_F_EXCL | NLM_F_ECHO;
-    let mut message = Message::new(RTM_NEWLINK, create, &header(AF_UNSPEC, 0, flags, flags));
-    message.put_str(IFLA_IFNAME, name);
-    put_optional(&mut message, IFLA_MTU, mtu);
-    message
+fn put_mac(message: &mut Message, mac: Option<Mac>) {
+    if let Some(mac) = mac {
+        message.put(IFLA_ADDRESS, &mac.bytes());
+    }
+}
+
+fn put_netns(message: &mut Message, netns: Option<BorrowedFd<'_>>) {
+    put_optional(message, IFLA_NET_NS_FD, netns.map(|fd| fd.as_raw_fd().cast_unsigned()));
 }

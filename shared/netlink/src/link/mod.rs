@@ -2,19 +2,20 @@
 
 mod change;
 mod create;
+mod kind;
 
 use crate::uapi::{
     AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALLMULTI, IFLA_ALT_IFNAME,
-    IFLA_BR_VLAN_DEFAULT_PVID, IFLA_BR_VLAN_FILTERING, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_EXT_MASK,
-    IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
-    IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE,
-    IFLA_PROMISCUITY, IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
+    IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_EXT_MASK, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME,
+    IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER,
+    IFLA_MTU, IFLA_OPERSTATE, IFLA_PROMISCUITY, IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
 };
-use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u16, read_u32};
+use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u32};
 use crate::{Mac, Netlink, Result};
 
 pub use change::LinkChange;
-pub use create::{Bridge, Peer, Veth};
+pub use create::{NewLink, Peer, Target};
+pub use kind::{LinkKind, MacvlanMode};
 
 /// `struct ifinfomsg`.
 pub(crate) const HEADER: usize = 16;
@@ -51,18 +52,14 @@ pub struct Link {
     pub alias: String,
     /// The number of the group that it is in (`ip link set group`); 0 for none in particular.
     pub group: u32,
-    /// `veth`, `bridge`, ...; none for a physical one and loopback.
-    pub kind: Option<String>,
+    /// What it is. None: a physical one, or loopback.
+    pub kind: Option<LinkKind>,
     /// The index of the bridge (or bond, VRF) that it is a port of.
     pub master: Option<u32>,
     /// The index of its peer (veth) or of what it is stacked on.
     pub peer: Option<u32>,
     /// The namespace of `peer` if it is another one: an id that only this namespace knows.
     pub peer_netns_id: Option<i32>,
-    /// A bridge's: whether it looks at VLAN tags.
-    pub vlan_filtering: Option<bool>,
-    /// A bridge's: the VLAN that new ports are put into; 0 for none.
-    pub vlan_default_pvid: Option<u16>,
     /// A bridge port's: frames may leave through the port that they came from.
     pub hairpin: Option<bool>,
     /// A bridge port's: isolated ports cannot reach each other.
@@ -72,7 +69,12 @@ pub struct Link {
 impl Link {
     /// Whether it is of a kind, such as `bridge`.
     pub fn is(&self, kind: &str) -> bool {
-        self.kind.as_deref() == Some(kind)
+        self.kind_name() == Some(kind)
+    }
+
+    /// The name of its kind. None: a physical one, or loopback.
+    pub fn kind_name(&self) -> Option<&str> {
+        self.kind.as_ref().map(LinkKind::name)
     }
 
     /// Decodes the payload of an RTM_NEWLINK or RTM_DELLINK. None for one that tells no name: every link has one.
@@ -111,11 +113,7 @@ impl Link {
     }
 
     fn take_info(&mut self, info: Attributes<'_>) {
-        self.kind = info.get(IFLA_INFO_KIND).and_then(read_str).map(str::to_owned);
-        if let (true, Some(data)) = (self.is("bridge"), info.get(IFLA_INFO_DATA).map(Attributes::of)) {
-            self.vlan_filtering = data.get(IFLA_BR_VLAN_FILTERING).and_then(read_u8).map(|on| on != 0);
-            self.vlan_default_pvid = data.get(IFLA_BR_VLAN_DEFAULT_PVID).and_then(read_u16);
-        }
+        self.kind = LinkKind::read(info);
         let master_kind = info.get(IFLA_INFO_SLAVE_KIND).and_then(read_str);
         if let (Some("bridge"), Some(port)) =
             (master_kind, info.get(IFLA_INFO_SLAVE_DATA).map(Attributes::of))

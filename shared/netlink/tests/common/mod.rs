@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::thread;
 
-use netlink::{Link, Netlink, Peer, Veth};
+use netlink::{Link, LinkKind, Mac, Netlink, NewLink, Peer};
 use netns::NetNs;
 use nix::sched::{CloneFlags, unshare};
 
@@ -45,10 +45,17 @@ pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
     }
 }
 
+/// A bridge, up.
+pub fn bridge(nl: &Netlink, name: &str, mac: Mac) -> Link {
+    let kind = LinkKind::Bridge { vlan_filtering: false };
+    nl.create_link(&NewLink { mac: Some(mac), up: true, ..NewLink::new(name, kind) }).unwrap()
+}
+
 /// A veth pair within one namespace: the first end is up.
 pub fn pair(nl: &Netlink, name: &str, peer: &str) -> (Link, Link) {
-    let peer_end = Peer { name: peer, mac: None, netns: None };
-    let made = nl.create_veth(&Veth { name, mtu: None, master: None, group: None, peer: peer_end }).unwrap();
+    let peer_end = Some(Peer { name: peer, mac: None, netns: None });
+    let made =
+        nl.create_link(&NewLink { up: true, peer: peer_end, ..NewLink::new(name, LinkKind::Veth) }).unwrap();
     (made, nl.link(peer).unwrap().unwrap())
 }
 

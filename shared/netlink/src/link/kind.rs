@@ -1,0 +1,131 @@
+//! Kinds of links, and what only the links of a kind have.
+
+use std::fmt;
+
+use crate::uapi::{
+    IFLA_BR_VLAN_FILTERING, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_MACVLAN_BC_QUEUE_LEN, IFLA_MACVLAN_MODE,
+    MACVLAN_MODE_BRIDGE, MACVLAN_MODE_PASSTHRU, MACVLAN_MODE_PRIVATE, MACVLAN_MODE_SOURCE, MACVLAN_MODE_VEPA,
+};
+use crate::wire::{Attributes, Message, read_str, read_u8, read_u32};
+
+/// What a link is, both to make one and as read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A switch.
+    Bridge {
+        /// Whether it looks at VLAN tags.
+        vlan_filtering: bool,
+    },
+    /// It leads nowhere.
+    Dummy,
+    /// Another hardware address of its parent.
+    Macvlan {
+        /// Whom it can talk to.
+        mode: MacvlanMode,
+        /// How many broadcast and multicast packets may wait. None: the kernel's default, 1000, or, when read, a
+        /// kernel before 5.11, which has no such setting.
+        broadcast_queue: Option<u32>,
+    },
+    /// One end of a pair.
+    Veth,
+    /// Any other kind, by its name in the kernel.
+    Other(String),
+}
+
+impl LinkKind {
+    /// The name in the kernel, as `ip link add type` takes it.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Bridge { .. } => "bridge",
+            Self::Dummy => "dummy",
+            Self::Macvlan { .. } => "macvlan",
+            Self::Veth => "veth",
+            Self::Other(name) => name,
+        }
+    }
+
+    /// Reads what is in an IFLA_LINKINFO. None for a physical link and loopback, which have no kind.
+    pub(super) fn read(info: Attributes<'_>) -> Option<Self> {
+        let name = info.get(IFLA_INFO_KIND).and_then(read_str)?;
+        let data = Attributes::of(info.get(IFLA_INFO_DATA).unwrap_or_default());
+        let known = match name {
+            // A kernel without CONFIG_BRIDGE_VLAN_FILTERING does not tell.
+            "bridge" => Some(Self::Bridge {
+                vlan_filtering: data.get(IFLA_BR_VLAN_FILTERING).and_then(read_u8).is_some_and(|on| on != 0),
+            }),
+            "dummy" => Some(Self::Dummy),
+            "macvlan" => {
+                data.get(IFLA_MACVLAN_MODE).and_then(read_u32).and_then(MacvlanMode::of).map(|mode| {
+                    let broadcast_queue = data.get(IFLA_MACVLAN_BC_QUEUE_LEN).and_then(read_u32);
+                    Self::Macvlan { mode, broadcast_queue }
+                })
+            }
+            "veth" => Some(Self::Veth),
+            _ => None,
+        };
+        Some(known.unwrap_or_else(|| Self::Other(name.to_owned())))
+    }
+
+    /// Writes the name and, with `more`, what the kind has besides.
+    pub(super) fn write(&self, message: &mut Message, more: impl FnOnce(&mut Message)) {
+        message.put_str(IFLA_INFO_KIND, self.name());
+        message.nest(IFLA_INFO_DATA, |m| {
+            match self {
+                // Not every kernel knows the attribute.
+                Self::Bridge { vlan_filtering: true } => m.put_u8(IFLA_BR_VLAN_FILTERING, 1),
+                Self::Macvlan { mode, broadcast_queue } => {
+                    m.put_u32(IFLA_MACVLAN_MODE, mode.number());
+                    super::put_optional(m, IFLA_MACVLAN_BC_QUEUE_LEN, *broadcast_queue);
+                }
+                Self::Bridge { .. } | Self::Dummy | Self::Veth | Self::Other(_) => {}
+            }
+            more(m);
+        });
+    }
+}
+
+/// Whom the macvlans of a parent can talk to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MacvlanMode {
+    /// Not to each other.
+    Private,
+    /// To each other by way of a switch outside that reflects their frames (IEEE 802.1Qbg).
+    Vepa,
+    /// To each other.
+    Bridge,
+    /// One alone has the parent, and its hardware address.
+    Passthru,
+    /// Only to those hardware addresses that it is told.
+    Source,
+}
+
+impl MacvlanMode {
+    const ALL: [Self; 5] = [Self::Private, Self::Vepa, Self::Bridge, Self::Passthru, Self::Source];
+
+    fn of(number: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.number() == number)
+    }
+
+    const fn number(self) -> u32 {
+        match self {
+            Self::Private => MACVLAN_MODE_PRIVATE,
+            Self::Vepa => MACVLAN_MODE_VEPA,
+            Self::Bridge => MACVLAN_MODE_BRIDGE,
+            Self::Passthru => MACVLAN_MODE_PASSTHRU,
+            Self::Source => MACVLAN_MODE_SOURCE,
+        }
+    }
+}
+
+/// As `ip link` writes it.
+impl fmt::Display for MacvlanMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Private => "private",
+            Self::Vepa => "vepa",
+            Self::Bridge => "bridge",
+            Self::Passthru => "passthru",
+            Self::Source => "source",
+        })
+    }
+}
