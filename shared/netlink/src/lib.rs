@@ -1,5 +1,4 @@
-//! Blocking netlink over one socket a namespace: links, addresses, routes, rules, neighbours, bridge
-//! VLANs.
+//! Blocking netlink over one socket a namespace: links, addresses, routes, neighbours, bridge VLANs.
 //!
 //! [`Netlink`] is rtnetlink(7), opened inside a namespace and bound to it from then on. [`Socket`] and [`wire`] are the
 //! layer below, which nf_tables and conntrack speak too. Requests are written attribute by attribute, with the
@@ -17,7 +16,6 @@ mod link;
 mod mac;
 mod neigh;
 mod route;
-mod rule;
 mod socket;
 mod status;
 pub mod uapi;
@@ -32,9 +30,7 @@ pub use bridge::{BridgeVlan, PortChange};
 pub use error::{Error, RequestError};
 pub use link::{Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target};
 pub use mac::Mac;
-pub use neigh::Neighbour;
 pub use route::{Route, RouteFilter};
-pub use rule::Rule;
 pub use socket::{Protocol, Socket};
 
 /// What an operation on a kernel object comes to.

@@ -7,14 +7,13 @@ use nix::errno::Errno;
 
 use crate::address::family;
 use crate::uapi::{
-    AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE,
-    RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL, RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS,
-    RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTAX_ADVMSS, RTAX_MTU,
-    RTM_DELROUTE, RTM_F_CLONED, RTM_GETROUTE, RTM_NEWROUTE, RTN_LOCAL, RTN_UNICAST, RTNH_F_ONLINK,
-    RTPROT_BOOT, RTPROT_UNSPEC,
+    AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_EXCL, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL,
+    RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC,
+    RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTAX_ADVMSS, RTAX_MTU, RTM_F_CLONED, RTM_GETROUTE, RTM_NEWROUTE,
+    RTN_LOCAL, RTN_UNICAST, RTPROT_BOOT,
 };
 use crate::wire::{Attributes, Message, read_ip, read_u16, read_u32};
-use crate::{Link, Netlink, Result, error};
+use crate::{Link, Netlink, Result};
 
 /// `struct rtmsg`.
 const HEADER: usize = 12;
@@ -46,8 +45,6 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// The source address to prefer.
     pub source: Option<IpAddr>,
-    /// The gateway is on the link, even if no address of the link says so.
-    pub onlink: bool,
 }
 
 impl Route {
@@ -63,7 +60,6 @@ impl Route {
             mtu: None,
             advmss: None,
             source: None,
-            onlink: false,
         }
     }
 
@@ -96,20 +92,16 @@ impl Route {
             mtu: metric(RTAX_MTU),
             advmss: metric(RTAX_ADVMSS),
             source: attributes.get(RTA_PREFSRC).and_then(read_ip),
-            onlink: flags & RTNH_F_ONLINK != 0,
         })
     }
 
-    fn message(&self, kind: u16, flags: u16) -> Message {
-        let scope = match (kind, self.scope, self.gateway, self.dst) {
-            (_, Some(scope), ..) => scope,
-            (RTM_DELROUTE, None, ..) => RT_SCOPE_NOWHERE,
-            (_, None, None, IpNetwork::V4(_)) => RT_SCOPE_LINK,
+    fn message(&self) -> Message {
+        let scope = match (self.scope, self.gateway, self.dst) {
+            (Some(scope), ..) => scope,
+            (None, None, IpNetwork::V4(_)) => RT_SCOPE_LINK,
             _ => RT_SCOPE_UNIVERSE,
         };
-        // To delete, whoever made it.
-        let protocol = if kind == RTM_DELROUTE { RTPROT_UNSPEC } else { RTPROT_BOOT };
-        let mut message = Message::new(kind, flags, &self.header(scope, protocol));
+        let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE, &self.header(scope));
         if self.dst.prefix() > 0 {
             message.put_ip(RTA_DST, self.dst.network());
         }
@@ -137,12 +129,10 @@ impl Route {
         message
     }
 
-    fn header(&self, scope: u8, protocol: u8) -> [u8; HEADER] {
-        let flags = if self.onlink { RTNH_F_ONLINK } else { 0 }.to_ne_bytes();
+    fn header(&self, scope: u8) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..2].copy_from_slice(&[family(self.dst.ip()), self.dst.prefix()]);
-        bytes[4..8].copy_from_slice(&[RT_TABLE_UNSPEC, protocol, scope, RTN_UNICAST]);
-        bytes[8..].copy_from_slice(&flags);
+        bytes[4..8].copy_from_slice(&[RT_TABLE_UNSPEC, RTPROT_BOOT, scope, RTN_UNICAST]);
         bytes
     }
 }
@@ -275,26 +265,8 @@ impl Netlink {
     /// # Errors
     /// If exactly this one is there, its gateway cannot be reached, or the kernel refuses.
     pub fn add_route(&self, route: &Route) -> Result<()> {
-        let outcome = self.socket.request(route.message(RTM_NEWROUTE, NLM_F_CREATE), |_, _| {});
+        let outcome = self.socket.request(route.message(), |_, _| {});
         outcome.map_err(|r| r.during("add route", Named(route)))
-    }
-
-    /// Adds a route, in the place of one to the same destination with the same metric if there is one.
-    ///
-    /// # Errors
-    /// If its gateway cannot be reached, or the kernel refuses.
-    pub fn replace_route(&self, route: &Route) -> Result<()> {
-        let message = route.message(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE);
-        self.socket.request(message, |_, _| {}).map_err(|r| r.during("replace route", Named(route)))
-    }
-
-    /// Deletes a route. That it is gone already is fine.
-    ///
-    /// # Errors
-    /// If the kernel refuses.
-    pub fn delete_route(&self, route: &Route) -> Result<()> {
-        let outcome = self.socket.request(route.message(RTM_DELROUTE, 0), |_, _| {});
-        error::missing_is_fine(outcome.map_err(|r| r.during("delete route", Named(route))))
     }
 }
 

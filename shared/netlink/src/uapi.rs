@@ -10,7 +10,6 @@ pub const NLM_F_REQUEST: u16 = 0x1;
 pub const NLM_F_ACK: u16 = 0x4;
 pub const NLM_F_ECHO: u16 = 0x8;
 pub const NLM_F_DUMP_INTR: u16 = 0x10;
-pub const NLM_F_REPLACE: u16 = 0x100;
 pub const NLM_F_EXCL: u16 = 0x200;
 pub const NLM_F_CREATE: u16 = 0x400;
 pub const NLM_F_APPEND: u16 = 0x800;
@@ -35,14 +34,8 @@ pub const RTM_NEWADDR: u16 = 20;
 pub const RTM_DELADDR: u16 = 21;
 pub const RTM_GETADDR: u16 = 22;
 pub const RTM_NEWROUTE: u16 = 24;
-pub const RTM_DELROUTE: u16 = 25;
 pub const RTM_GETROUTE: u16 = 26;
-pub const RTM_NEWNEIGH: u16 = 28;
 pub const RTM_DELNEIGH: u16 = 29;
-pub const RTM_GETNEIGH: u16 = 30;
-pub const RTM_NEWRULE: u16 = 32;
-pub const RTM_DELRULE: u16 = 33;
-pub const RTM_GETRULE: u16 = 34;
 pub const RTNLGRP_LINK: u32 = 1;
 pub const RTNLGRP_IPV4_IFADDR: u32 = 5;
 pub const RTNLGRP_IPV6_IFADDR: u32 = 9;
@@ -62,14 +55,11 @@ pub const RTAX_ADVMSS: u16 = 8;
 pub const RT_TABLE_UNSPEC: u8 = 0;
 pub const RT_TABLE_MAIN: u32 = 254;
 pub const RT_TABLE_LOCAL: u32 = 255;
-pub const RTPROT_UNSPEC: u8 = 0;
 pub const RTPROT_BOOT: u8 = 3;
 pub const RTN_UNICAST: u8 = 1;
 pub const RTN_LOCAL: u8 = 2;
 pub const RT_SCOPE_UNIVERSE: u8 = 0;
 pub const RT_SCOPE_LINK: u8 = 253;
-pub const RT_SCOPE_NOWHERE: u8 = 255;
-pub const RTNH_F_ONLINK: u32 = 4;
 pub const RTM_F_CLONED: u32 = 0x200;
 
 // if.h
@@ -92,10 +82,8 @@ pub const IFLA_AF_SPEC: u16 = 26;
 pub const IFLA_GROUP: u16 = 27;
 pub const IFLA_NET_NS_FD: u16 = 28;
 pub const IFLA_EXT_MASK: u16 = 29;
-pub const IFLA_PROMISCUITY: u16 = 30;
 pub const IFLA_LINK_NETNSID: u16 = 37;
 pub const IFLA_ALT_IFNAME: u16 = 53;
-pub const IFLA_ALLMULTI: u16 = 61;
 pub const IFLA_INFO_KIND: u16 = 1;
 pub const IFLA_INFO_DATA: u16 = 2;
 pub const IFLA_INFO_SLAVE_KIND: u16 = 4;
@@ -133,20 +121,8 @@ pub const IFA_F_NODAD: u32 = 0x02;
 pub const IFA_F_DADFAILED: u32 = 0x08;
 pub const IFA_F_TENTATIVE: u32 = 0x40;
 
-// fib_rules.h
-pub const FRA_DST: u16 = 1;
-pub const FRA_SRC: u16 = 2;
-pub const FRA_IIFNAME: u16 = 3;
-pub const FRA_PRIORITY: u16 = 6;
-pub const FRA_FWMARK: u16 = 10;
-pub const FRA_TABLE: u16 = 15;
-pub const FR_ACT_TO_TBL: u8 = 1;
-
 // neighbour.h
 pub const NDA_DST: u16 = 1;
-pub const NDA_LLADDR: u16 = 2;
-pub const NDA_IFINDEX: u16 = 8;
-pub const NUD_PERMANENT: u16 = 0x80;
 
 // socket.h
 pub const AF_UNSPEC: u8 = 0;

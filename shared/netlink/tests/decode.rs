@@ -4,7 +4,7 @@
 
 use netlink::uapi::RTM_F_CLONED;
 use netlink::wire::{Frames, MessageRef};
-use netlink::{Address, BridgeVlan, Link, LinkKind, Mac, Neighbour, OperState, Route, Rule};
+use netlink::{Address, BridgeVlan, Link, LinkKind, Mac, OperState, Route};
 use nix::errno::Errno;
 
 macro_rules! captured {
@@ -32,7 +32,7 @@ fn a_veth_that_is_a_port() {
         (link.name.as_str(), link.alias.as_str(), link.kind),
         ("veth0", "hello", Some(LinkKind::Veth))
     );
-    assert_eq!((link.up, link.mtu, link.tx_queue_len, link.promiscuity), (true, 1500, 1000, 1));
+    assert_eq!((link.up, link.mtu, link.tx_queue_len), (true, 1500, 1000));
     assert_eq!((link.hairpin, link.isolated), (Some(true), Some(true)));
     assert_eq!((link.master, link.peer_netns_id), (Some(2), Some(0)));
     assert!(link.peer.is_some() && link.mac.is_some());
@@ -113,25 +113,6 @@ fn what_the_kernel_has_learnt_of_a_path_is_no_route() {
     let mut payload = captured!("route_v6").payload.to_vec();
     payload[8..12].copy_from_slice(&RTM_F_CLONED.to_ne_bytes());
     assert_eq!(Route::parse(&payload), None);
-}
-
-#[test]
-fn a_rule_with_everything() {
-    // ip rule add from 192.0.2.7 fwmark 7 iif br0 lookup 1000 priority 100
-    let rule = Rule::parse(captured!("rule").payload).unwrap();
-    assert_eq!(rule.to_string(), "from 192.0.2.7/32 fwmark 0x7 iif br0 lookup 1000");
-    assert_eq!((rule.priority, rule.ipv6), (Some(100), false));
-}
-
-#[test]
-fn a_permanent_neighbour() {
-    // ip neigh add 10.1.2.1 lladdr 02:00:00:00:00:09 dev br0
-    let neighbour = Neighbour::parse(captured!("neighbour").payload).unwrap();
-    assert_eq!(
-        (neighbour.ip, neighbour.mac),
-        ("10.1.2.1".parse().unwrap(), Some(Mac::local([0, 0, 0, 0, 9])))
-    );
-    assert_eq!(neighbour.state, netlink::uapi::NUD_PERMANENT);
 }
 
 #[test]

@@ -5,10 +5,10 @@ mod create;
 mod kind;
 
 use crate::uapi::{
-    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALLMULTI, IFLA_ALT_IFNAME,
-    IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_EXT_MASK, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME,
-    IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER,
-    IFLA_MTU, IFLA_OPERSTATE, IFLA_PROMISCUITY, IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
+    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALT_IFNAME, IFLA_BRPORT_ISOLATED,
+    IFLA_BRPORT_MODE, IFLA_EXT_MASK, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_SLAVE_DATA,
+    IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE,
+    IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
 };
 use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u32};
 use crate::{Mac, Netlink, Result};
@@ -38,12 +38,8 @@ pub struct Link {
     pub up: bool,
     /// Promiscuous by request (IFF_PROMISC).
     pub promisc: bool,
-    /// How many ask for promiscuity, the kernel's own parts included.
-    pub promiscuity: u32,
     /// Receives all multicast by request (IFF_ALLMULTI).
     pub allmulti: bool,
-    /// How many ask for all multicast. None: a kernel before 6.0 does not tell.
-    pub allmulticity: Option<u32>,
     /// The transmit queue's length, in packets.
     pub tx_queue_len: u32,
     /// Whether it can carry packets now.
@@ -100,8 +96,6 @@ impl Link {
             IFLA_GROUP => self.group = read_u32(value).unwrap_or_default(),
             IFLA_ADDRESS => self.mac = Mac::read(value),
             IFLA_MTU => self.mtu = read_u32(value).unwrap_or_default(),
-            IFLA_PROMISCUITY => self.promiscuity = read_u32(value).unwrap_or_default(),
-            IFLA_ALLMULTI => self.allmulticity = read_u32(value),
             IFLA_TXQLEN => self.tx_queue_len = read_u32(value).unwrap_or_default(),
             IFLA_OPERSTATE => self.state = OperState::of(read_u8(value).unwrap_or_default()),
             IFLA_MASTER => self.master = read_u32(value),
