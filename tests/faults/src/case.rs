@@ -28,7 +28,7 @@ pub struct Case {
 
 impl Case {
     /// The value of strace's `-e`.
-    pub(super) fn injection(&self) -> String {
+    pub(crate) fn injection(&self) -> String {
         let Syscall { name, nth } = &self.at;
         match self.fault {
             Fault::Error(errno) => format!("inject={name}:error={errno}:when={nth}"),
@@ -37,7 +37,7 @@ impl Case {
     }
 
     /// Whether a run's trace shows that it happened.
-    pub(super) fn happened_in(&self, trace: &str) -> bool {
+    pub(crate) fn happened_in(&self, trace: &str) -> bool {
         match self.fault {
             Fault::Error(_) => trace.contains("(INJECTED)"),
             Fault::Signal(_) => trace.contains("+++ killed by SIG"),

@@ -7,12 +7,14 @@ use std::path::{Path, PathBuf};
 use nix::mount::{MsFlags, mount};
 use nix::sys::statvfs::{Statvfs, statvfs};
 
-use super::harm::{Harm, Lift};
+use crate::env_fault::{EnvFault, Lift};
+use crate::target::COMMANDS;
+
 use lab::Lab;
 
 /// The disk that all plugins keep their things on.
-pub(super) const DISK: &str = "/var/lib/cni";
-/// More blocks, or inodes, than any verb needs.
+pub(crate) const DISK: &str = "/var/lib/cni";
+/// More blocks, or inodes, than any command needs.
 const ENOUGH: u64 = 8;
 /// Where a file of all of ext4's free blocks, and files of all of its inodes are put.
 const BALLAST: &str = "/var/lib/cni/.ballast";
@@ -24,47 +26,56 @@ enum Room {
     Inodes(u64),
 }
 
-/// One disk for all that plugins keep, in memory.
-pub(super) fn tmpfs(lab: &Lab) {
-    share(lab);
+/// A file system for all that a plugin keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Disk {
+    Memory,
+    /// ext4, of 4 MB.
+    Ext4,
 }
 
-/// One disk for all that plugins keep, of 4 MB with ext4 on it.
-pub(super) fn ext4(lab: &Lab) {
-    lab.host().sh(&format!(
-        "truncate -s 4M /run/lab/plugins/disk
-         mkfs.ext4 -q -b 1024 -N 128 -m 0 /run/lab/plugins/disk
-         mount -o loop /run/lab/plugins/disk {DISK}"
-    ));
-    share(lab);
-}
-
-/// tuning's folder is on it, too.
-fn share(lab: &Lab) {
-    lab.host().sh(&format!("mkdir -p {DISK}/run /run/cni; mount --bind {DISK}/run /run/cni"));
+impl Disk {
+    /// Has a directory on it, too.
+    pub(crate) fn mount(self, lab: &Lab, directory: &str) {
+        let image = Lab::plugin_dir().join("disk").display().to_string();
+        let disk = match self {
+            Self::Memory => String::new(),
+            Self::Ext4 => format!(
+                "truncate -s 4M {image}
+                 mkfs.ext4 -q -b 1024 -N 128 -m 0 {image}
+                 mount -o loop {image} {DISK}"
+            ),
+        };
+        lab.host().sh(&disk);
+        if !directory.starts_with(DISK) {
+            // The plugin makes its own directory, in one that is on the disk.
+            let above = Path::new(directory).parent().expect("a directory").display();
+            lab.host().sh(&format!("mkdir -p {DISK}{above} {above}; mount --bind {DISK}{above} {above}"));
+        }
+    }
 }
 
 /// Every number of free blocks, and of free inodes, up to where there are enough.
-pub(super) fn full(file_system: &str, culprit: &str) -> Vec<Harm> {
+pub(crate) fn full(disk: Disk, culprit: &str) -> Vec<EnvFault> {
     let rooms = (0..=ENOUGH).flat_map(|n| [Room::Blocks(n), Room::Inodes(n)]);
-    let harm = |room| {
-        let label = format!("full disk, {file_system}");
+    let fault = |room| {
+        let label = if disk == Disk::Memory { "full disk, tmpfs" } else { "full disk, ext4" };
         let enough = matches!(room, Room::Blocks(ENOUGH) | Room::Inodes(ENOUGH));
-        Harm {
-            inflict: Box::new(move || fill(room)),
+        EnvFault {
+            inflict: Box::new(move |_| fill(room)),
             culprit: Some(culprit.to_owned()),
             // To remove takes no room, and neither does to look.
-            spares: if enough { &["ADD", "DEL", "CHECK", "GC", "STATUS"] } else { &["DEL", "CHECK", "GC"] },
-            ..Harm::new(&label, format!("{room:?} free"))
+            spares: if enough { &COMMANDS } else { &["DEL", "CHECK", "GC"] },
+            ..EnvFault::new(label, format!("{room:?} free"))
         }
     };
-    rooms.map(harm).collect()
+    rooms.map(fault).collect()
 }
 
 /// A disk that was made read-only, as the kernel does with one that fails.
-pub(super) fn read_only(culprit: &str) -> Harm {
-    Harm {
-        inflict: Box::new(|| {
+pub(crate) fn read_only(culprit: &str) -> EnvFault {
+    EnvFault {
+        inflict: Box::new(|_| {
             remount(DISK, MsFlags::MS_RDONLY, None);
             Box::new(|| {
                 remount(DISK, MsFlags::empty(), None);
@@ -72,14 +83,14 @@ pub(super) fn read_only(culprit: &str) -> Harm {
             })
         }),
         culprit: Some(culprit.to_owned()),
-        ..Harm::new("read-only disk", String::new())
+        ..EnvFault::new("read-only disk", String::new())
     }
 }
 
 /// /proc or /sys as in a container that is not privileged.
-pub(super) fn read_only_kernel(at: &'static str) -> Harm {
-    Harm {
-        inflict: Box::new(move || {
+pub(crate) fn read_only_kernel(at: &'static str) -> EnvFault {
+    EnvFault {
+        inflict: Box::new(move |_| {
             remount(at, MsFlags::MS_BIND | MsFlags::MS_RDONLY, None);
             Box::new(move || {
                 remount(at, MsFlags::MS_BIND, None);
@@ -89,7 +100,7 @@ pub(super) fn read_only_kernel(at: &'static str) -> Harm {
         culprit: Some(at.to_owned()),
         // What an ADD has set goes with its interface.
         spares: &["DEL", "CHECK", "GC", "STATUS"],
-        ..Harm::new("read-only /proc, /sys", at.to_owned())
+        ..EnvFault::new("read-only /proc, /sys", at.to_owned())
     }
 }
 
@@ -128,7 +139,7 @@ fn fill_tmpfs(disk: &Statvfs, room: Room) {
 }
 
 fn fill_ext4(room: Room) {
-    fs::create_dir(BALLAST).expect("a folder for ballast");
+    fs::create_dir(BALLAST).expect("a directory for ballast");
     let path = |n: u64| PathBuf::from(BALLAST).join(n.to_string());
     match room {
         Room::Blocks(n) => {
@@ -148,6 +159,6 @@ fn fill_ext4(room: Room) {
 }
 
 fn sync() {
-    let folder = File::open(DISK).expect("open the disk");
-    nix::unistd::syncfs(&folder).expect("write the disk's journal");
+    let directory = File::open(DISK).expect("open the disk");
+    nix::unistd::syncfs(&directory).expect("write the disk's journal");
 }

@@ -3,27 +3,33 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failure of the lab is a failure of the test")]
 
 mod case;
+mod cnitool;
+mod content;
 mod disk;
 mod disturber;
-mod harm;
+mod env_fault;
+mod fixture;
+mod hits;
 pub mod interleave;
-mod judge;
 mod limit;
-mod manager;
 mod place;
 mod pool;
 mod race;
-mod scene;
-mod stands;
-mod subject;
-mod talk;
+mod target;
+mod targets;
+mod traffic;
+mod trial;
+mod verify;
 
-pub use case::{Case, Fault, Syscall, faults, kills, own_calls};
+pub use case::{Case, Fault, Syscall};
+pub use disk::Disk;
 pub use disturber::Cause;
-pub use harm::{Harm, HarmRow, Harms, Stand};
-pub use judge::{Remedy, Verdict, fault, kill};
-pub use pool::{Count, Kind, Outcomes, Plan, VERBS};
+pub use env_fault::{EnvFault, Lift};
+pub use fixture::Fixture;
+pub use hits::{Kind, Plan, Row};
+pub use place::Place;
+pub use pool::{Count, Outcomes};
 pub use race::{Finish, Length, Race};
-pub use scene::Scene;
-pub use stands::{disks, limits, places};
-pub use subject::{Beside, Subject};
+pub use target::{Beside, COMMANDS, Capabilities, Hit, Keeps, Target};
+pub use trial::{EnvRow, EnvSweep, Trial, disks, limits, places};
+pub use verify::{Cleanup, Verdict};

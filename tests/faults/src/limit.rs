@@ -2,10 +2,11 @@
 
 use std::fs;
 
-use super::harm::Harm;
-use super::manager::TOOL;
-use lab::PATH;
-use lab::{Call, Lab, under_test};
+use lab::{Call, PATH, under_test};
+
+use crate::cnitool::TOOL;
+use crate::env_fault::EnvFault;
+use crate::target::COMMANDS;
 
 /// Programs that the plugins start, with their own limits: what is tried is the plugin.
 const TOOLS: &str = "/run/lab/plugins/tools";
@@ -13,9 +14,9 @@ const TOOLS: &str = "/run/lab/plugins/tools";
 /// What is promised to be enough.
 const ENOUGH_KB: u64 = 16 << 10;
 
-/// Puts tools in front of the iptables tools that take the limits away again.
-pub(super) fn ready(_: &Lab) {
-    fs::create_dir_all(TOOLS).expect("create a folder of tools");
+/// Puts tools in front of the iptables tools that lift the limits.
+pub(crate) fn prepare() {
+    fs::create_dir_all(TOOLS).expect("create a directory of tools");
     let names = ["iptables", "ip6tables"].iter().flat_map(|family| {
         ["-save", "-restore", "-legacy-save", "-legacy-restore", "-nft-save", "-nft-restore"]
             .map(|kind| format!("{family}{kind}"))
@@ -32,32 +33,32 @@ pub(super) fn ready(_: &Lab) {
 
 /// Memory, from what is promised to be enough down to where no plugin starts. cnitool is no plugin: what it needs at
 /// least, with the plugins that it starts, comes first. Go sets more addresses aside than any of these limits.
-pub(super) fn memory(plugin: bool) -> Vec<Harm> {
+pub(crate) fn memory(plugin: bool) -> Vec<EnvFault> {
     let kilobytes: &[u64] = match (under_test().reference, plugin) {
         (true, _) => &[],
         (false, true) => &[ENOUGH_KB, 8192, 6144, 5120, 4608, 4096, 3584, 3328, 3072, 2816, 2560, 2048, 1024],
         (false, false) => &[ENOUGH_KB, 8192],
     };
-    let harm = |kb: &u64| Harm {
-        spares: if *kb == ENOUGH_KB { &["ADD", "DEL", "CHECK", "GC", "STATUS"] } else { &[] },
+    let fault = |kb: &u64| EnvFault {
+        spares: if *kb == ENOUGH_KB { &COMMANDS } else { &[] },
         ..limit("memory", "as", kb << 10)
     };
-    kilobytes.iter().map(harm).collect()
+    kilobytes.iter().map(fault).collect()
 }
 
 /// Descriptors: 0, 1 and 2 are given.
-pub(super) fn descriptors() -> Vec<Harm> {
+pub(crate) fn descriptors() -> Vec<EnvFault> {
     (3..=20).map(|count| limit("descriptors", "nofile", count)).collect()
 }
 
 /// Bytes that a file may have: the kernel sends SIGXFSZ to who writes more.
-pub(super) fn file_size() -> Vec<Harm> {
+pub(crate) fn file_size() -> Vec<EnvFault> {
     // To remove and to look writes hints only.
     let spares = &["DEL", "CHECK", "GC", "STATUS"];
-    [0, 1, 10, 100, 600].map(|bytes| Harm { spares, ..limit("file size", "fsize", bytes) }).into()
+    [0, 1, 10, 100, 600].map(|bytes| EnvFault { spares, ..limit("file size", "fsize", bytes) }).into()
 }
 
-fn limit(label: &str, name: &str, value: u64) -> Harm {
+fn limit(label: &str, name: &str, value: u64) -> EnvFault {
     // The soft limit: who is started may raise it again.
     let argv = ["prlimit".to_owned(), format!("--{name}={value}:")];
     let vary = move |call: Call| {
@@ -65,5 +66,5 @@ fn limit(label: &str, name: &str, value: u64) -> Harm {
         // The script is not what is tried.
         if call.plugin() == TOOL { call.env("UNDER", &argv.join(" ")) } else { call.under(&argv) }
     };
-    Harm { vary: Box::new(vary), ..Harm::new(label, format!("{name}={value}")) }
+    EnvFault { vary: Box::new(vary), ..EnvFault::new(label, format!("{name}={value}")) }
 }

@@ -7,7 +7,7 @@ use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 use faults::interleave::{Explored, Scenario, explore, replay};
-use faults::{Finish, Harms, Kind, Length, Outcomes, Plan, Race, Subject, VERBS, disks, limits, places};
+use faults::{COMMANDS, EnvSweep, Finish, Kind, Length, Outcomes, Plan, Race, Target, disks, limits, places};
 use lab::under_test;
 
 const USAGE: &str =
@@ -65,9 +65,9 @@ fn main() -> ExitCode {
 
 /// Faults and kills.
 fn hits(options: &Options, workers: usize) -> ExitCode {
-    let subjects = Subject::all().into_iter();
-    let subjects = subjects.filter(|subject| subject.name.contains(&options.only) && subject.is_there());
-    let plan = Plan { subjects: subjects.collect(), every: options.every, workers };
+    let mut targets = Target::all();
+    targets.retain(|target| target.name.contains(&options.only));
+    let plan = Plan { targets, every: Some(options.every), workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
     kills(&plan, &outcomes);
@@ -76,16 +76,15 @@ fn hits(options: &Options, workers: usize) -> ExitCode {
 
 /// Disks, files, limits.
 fn disk(options: &Options, workers: usize) -> ExitCode {
-    let stands = [disks(), places(), limits()].into_iter().flatten();
-    let stands =
-        stands.filter(|stand| stand.subject.name.contains(&options.only) && stand.subject.is_there());
-    let harms = Harms { stands: stands.collect(), every: options.every, workers };
-    let outcomes = harms.run(|finding| eprintln!("{finding}\n"));
+    let trials = [disks(), places(), limits()].into_iter().flatten();
+    let trials = trials.filter(|trial| trial.target.name.contains(&options.only)).collect();
+    let sweep = EnvSweep { trials, every: options.every, workers };
+    let outcomes = sweep.run(|finding| eprintln!("{finding}\n"));
     println!(
-        "| plugin | harm | tried | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
+        "| plugin | what is wrong | tried | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
     );
-    for ((stand, label), count) in &outcomes.counts {
-        let name = harms.stands[*stand].subject.name;
+    for ((trial, label), count) in &outcomes.counts {
+        let name = sweep.trials[*trial].target.name;
         let (tried, succeeded) = (count.tried, count.succeeded);
         let (kept, after) = (count.clean_at_once, count.clean_after);
         println!("| {name} | {label} | {tried} | {succeeded} | {kept} | {after} |");
@@ -119,22 +118,24 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
 
 fn faults(plan: &Plan, outcomes: &Outcomes) {
     println!(
-        "| plugin | verb | faults | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
+        "| plugin | command | faults | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
     );
-    for ((_, subject, verb), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Fault) {
-        let name = plan.subjects[*subject].name;
+    for ((_, target, command), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Fault)
+    {
+        let name = plan.targets[*target].name;
         let (tried, succeeded) = (count.tried, count.succeeded);
         let (kept, after) = (count.clean_at_once, count.clean_after);
-        println!("| {name} | {} | {tried} | {succeeded} | {kept} | {after} |", VERBS[*verb]);
+        println!("| {name} | {} | {tried} | {succeeded} | {kept} | {after} |", COMMANDS[*command]);
     }
 }
 
 fn kills(plan: &Plan, outcomes: &Outcomes) {
-    println!("\n| plugin | verb | kills | no torn lease | clean after DEL or GC |\n|---|---|--:|--:|--:|");
-    for ((_, subject, verb), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Kill) {
-        let name = plan.subjects[*subject].name;
+    println!("\n| plugin | command | kills | no torn lease | clean after DEL or GC |\n|---|---|--:|--:|--:|");
+    for ((_, target, command), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Kill)
+    {
+        let name = plan.targets[*target].name;
         let (tried, whole, after) = (count.tried, count.clean_at_once, count.clean_after);
-        println!("| {name} | {} | {tried} | {whole} | {after} |", VERBS[*verb]);
+        println!("| {name} | {} | {tried} | {whole} | {after} |", COMMANDS[*command]);
     }
 }
 

@@ -6,22 +6,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::case::{Case, faults, kills};
-use super::judge::{self, Remedy, Verdict};
-use super::manager;
-use super::scene::Scene;
-use super::subject::Subject;
-use lab::under_test;
-
-/// What is done to a plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    Fault,
-    Kill,
-}
-
-/// One line of the figures: subject and verb, by their place in the plan.
-pub type Row = (Kind, usize, usize);
+use crate::fixture::Fixture;
+use crate::hits::Row;
+use crate::verify::Verdict;
 
 /// How many of a row came out how.
 #[derive(Clone, Copy, Debug, Default)]
@@ -30,17 +17,8 @@ pub struct Count {
     pub succeeded: u32,
     /// Nothing was wrong right after the run.
     pub clean_at_once: u32,
-    /// Nothing was wrong after the remedy.
+    /// Nothing was wrong after the cleanup.
     pub clean_after: u32,
-}
-
-/// What is to be swept.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    pub subjects: Vec<Subject>,
-    /// Only each `every`-th case.
-    pub every: usize,
-    pub workers: usize,
 }
 
 /// What came of a plan.
@@ -61,50 +39,21 @@ impl<R> Outcomes<R> {
 }
 
 /// One case, for any worker.
-pub(super) trait Job: Sync {
+pub(crate) trait Job: Sync {
     /// The line of the figures that it counts in.
     type Row: Ord + Send;
     fn row(&self) -> Self::Row;
-    /// Jobs with the same number share a scene.
+    /// Jobs with the same number share a fixture.
     fn place(&self) -> usize;
-    fn scene(&self) -> Scene;
+    fn fixture(&self) -> Fixture;
     /// None: its place was not reached.
-    fn judge(&self, scene: &Scene) -> Option<Verdict>;
+    fn verify(&self, fixture: &Fixture) -> Option<Verdict>;
     /// To whom what is done, for a finding.
     fn title(&self) -> String;
 }
 
-#[derive(Clone, Debug)]
-struct Hit<'a> {
-    row: Row,
-    subject: &'a Subject,
-    case: Case,
-    remedy: Remedy,
-}
-
-/// The verbs of the protocol that change or look at something.
-pub const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
-
-/// The reference has no GC and no STATUS (docs/reference-quirks.md#gc, #status).
-pub(super) fn verbs() -> &'static [&'static str] {
-    if under_test().reference { &VERBS[..3] } else { &VERBS }
-}
-
-impl Plan {
-    /// Runs all cases. `report` is told of each finding as it comes.
-    pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes {
-        let all = self.subjects.iter().enumerate().flat_map(|(index, subject)| {
-            // A lab belongs to its thread.
-            let jobs = thread::scope(|scope| scope.spawn(|| jobs_of(index, subject)).join());
-            jobs.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        });
-        let jobs: Vec<Hit<'_>> = all.step_by(self.every).collect();
-        run(self.workers, &jobs, report)
-    }
-}
-
 /// Has workers do all jobs.
-pub(super) fn run<J: Job>(workers: usize, jobs: &[J], report: impl Fn(&str) + Sync) -> Outcomes<J::Row> {
+pub(crate) fn run<J: Job>(workers: usize, jobs: &[J], report: impl Fn(&str) + Sync) -> Outcomes<J::Row> {
     let outcomes = Mutex::new(Outcomes { counts: BTreeMap::new(), findings: Vec::new() });
     let next = AtomicUsize::new(0);
     thread::scope(|scope| {
@@ -121,22 +70,22 @@ fn work<J: Job>(
     outcomes: &Mutex<Outcomes<J::Row>>,
     report: &(impl Fn(&str) + Sync),
 ) {
-    let mut scene: Option<(usize, Scene)> = None;
+    let mut fixture: Option<(usize, Fixture)> = None;
     while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-        if scene.as_ref().is_none_or(|(of, _)| *of != job.place()) {
+        if fixture.as_ref().is_none_or(|(of, _)| *of != job.place()) {
             // The old lab is left before a new one is entered.
-            drop(scene.take());
-            scene = Some((job.place(), job.scene()));
+            drop(fixture.take());
+            fixture = Some((job.place(), job.fixture()));
         }
-        let Some((_, lab)) = &scene else { continue };
-        let verdict = catch_unwind(AssertUnwindSafe(|| job.judge(lab))).unwrap_or_else(|panic| {
+        let Some((_, lab)) = &fixture else { continue };
+        let verdict = catch_unwind(AssertUnwindSafe(|| job.verify(lab))).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map_or("panic", String::as_str).to_owned();
-            Some(Verdict { at_once: Some(text.clone()), after_remedy: Some(text), ..Verdict::default() })
+            Some(Verdict { at_once: Some(text.clone()), after_cleanup: Some(text), ..Verdict::default() })
         });
         let Some(verdict) = verdict else {
             // Not reached, but run.
-            if lab.is_worn() {
-                drop(scene.take());
+            if lab.is_dirty() {
+                drop(fixture.take());
             }
             continue;
         };
@@ -144,65 +93,13 @@ fn work<J: Job>(
             let line = format!("{}: {fault}", job.title());
             report(&line);
             // What is left must not be found again.
-            drop(scene.take());
+            drop(fixture.take());
             outcomes.lock().expect("no worker panics").findings.push(line);
         }
-        if verdict.worn {
-            drop(scene.take());
+        if verdict.dirty {
+            drop(fixture.take());
         }
         outcomes.lock().expect("no worker panics").counts.entry(job.row()).or_default().note(&verdict);
-    }
-}
-
-fn jobs_of(index: usize, subject: &Subject) -> Vec<Hit<'_>> {
-    let scene = Scene::new(subject);
-    let mut jobs = Vec::new();
-    for (place, verb) in verbs().iter().enumerate().filter(|(_, verb)| manager::speaks(subject, verb)) {
-        let calls = scene.calls_of(verb);
-        let job = |kind, remedy| move |case| Hit { row: (kind, index, place), subject, case, remedy };
-        if !subject.tools.is_empty() {
-            // A tool that is killed is a fault of the plugin that started it. Its own start is among its calls: each seventh will do.
-            let hits = faults(&calls).into_iter().chain(kills(&calls)).step_by(7);
-            jobs.extend(hits.map(job(Kind::Fault, Remedy::Del)));
-            continue;
-        }
-        jobs.extend(faults(&calls).into_iter().map(job(Kind::Fault, Remedy::Del)));
-        if ["ADD", "DEL", "GC"].contains(verb) {
-            let has_gc = !under_test().reference && manager::speaks(subject, "GC");
-            let remedies = if has_gc { &[Remedy::Del, Remedy::Gc][..] } else { &[Remedy::Del] };
-            for remedy in remedies {
-                jobs.extend(kills(&calls).into_iter().map(job(Kind::Kill, *remedy)));
-            }
-        }
-    }
-    jobs
-}
-
-impl Job for Hit<'_> {
-    type Row = Row;
-
-    fn row(&self) -> Row {
-        self.row
-    }
-
-    fn place(&self) -> usize {
-        self.row.1
-    }
-
-    fn scene(&self) -> Scene {
-        Scene::new(self.subject)
-    }
-
-    fn judge(&self, scene: &Scene) -> Option<Verdict> {
-        let (kind, _, verb) = self.row;
-        match kind {
-            Kind::Fault => judge::fault(scene, VERBS[verb], &self.case),
-            Kind::Kill => judge::kill(scene, VERBS[verb], &self.case, self.remedy),
-        }
-    }
-
-    fn title(&self) -> String {
-        format!("{} {}: {}, then {:?}", self.subject.name, VERBS[self.row.2], self.case, self.remedy)
     }
 }
 
@@ -211,6 +108,6 @@ impl Count {
         self.tried += 1;
         self.succeeded += u32::from(verdict.succeeded);
         self.clean_at_once += u32::from(verdict.at_once.is_none());
-        self.clean_after += u32::from(verdict.after_remedy.is_none());
+        self.clean_after += u32::from(verdict.after_cleanup.is_none());
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::disturber::{Cause, LEASES, disturb};
+use crate::disturber::{Cause, LEASES, disturb};
 use lab::{Call, Container, Lab, Outcome};
 
 /// How many at once, and where.

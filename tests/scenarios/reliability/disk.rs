@@ -4,15 +4,15 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 
-use faults::{Harms, Stand, disks, places};
+use faults::{EnvSweep, Trial, disks, places};
 use lab::{Lab, beyond_reference, needs};
 use serde_json::json;
 
 use crate::common::{STORE, dual_stack, host_local};
 
 /// Of some hundred cases a number that takes seconds.
-fn sweep(stands: Vec<Stand>, every: usize) {
-    Harms { stands, every, workers: 2 }.run(|_| {}).assert_clean();
+fn sweep(trials: Vec<Trial>, every: usize) {
+    EnvSweep { trials, every, workers: 2 }.run(|_| {}).assert_clean();
 }
 
 #[test]

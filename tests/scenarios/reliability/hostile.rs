@@ -1,8 +1,10 @@
 //! Input that was made to do harm, given to the real executables.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 
+use faults::Target;
 use lab::{Call, Lab, beyond_reference};
 use serde_json::{Value, json};
 
@@ -12,7 +14,10 @@ use crate::common::dual_stack;
 /// All the memory that a plugin may have, in the words of prlimit(1): 64 MB.
 const MEMORY: [&str; 2] = ["prlimit", "--as=67108864"];
 
-const PLUGINS: [&str; 5] = ["bridge", "loopback", "host-local", "portmap", "tuning"];
+/// The names of all plugins.
+fn plugins() -> BTreeSet<String> {
+    Target::plugins().iter().map(|target| target.plugin().to_owned()).collect()
+}
 
 /// Documents, each with the word that an error has for it.
 fn bulky() -> Vec<(&'static str, String)> {
@@ -45,7 +50,7 @@ fn a_document_that_would_take_much_memory_or_time_gets_an_error() {
     let pod = lab.container("pod");
     let documents = bulky();
     let before = lab.snapshot();
-    for plugin in PLUGINS {
+    for plugin in &plugins() {
         let call = lab.plugin(plugin).on(&pod).under(&MEMORY.map(str::to_owned));
         for (culprit, document) in &documents {
             let call = call.clone().stdin(document.as_str());
@@ -133,7 +138,7 @@ fn a_name_that_reaches_outside_of_its_place_is_refused_by_every_plugin_and_comma
     let pod = lab.container("pod");
     let long = "x".repeat(300);
     let before = lab.snapshot();
-    for plugin in PLUGINS {
+    for plugin in &plugins() {
         let call = lab.plugin(plugin).config(json!({"prevResult": {}, "ipam": {"type": plugin}})).on(&pod);
         for name in REACHING.into_iter().chain(["-a", "*", long.as_str()]) {
             let call = call.clone().config(json!({"name": name}));

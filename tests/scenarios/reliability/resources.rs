@@ -1,8 +1,8 @@
 //! Descriptors, memory and readers that run out.
 
-use faults::{Count, Harms, limits};
-use lab::{Call, Lab, beyond_reference};
-use serde_json::{Value, json};
+use faults::{Beside, Count, EnvSweep, Fixture, Target, limits};
+use lab::{Lab, beyond_reference};
+use serde_json::json;
 
 use crate::common::dual_stack;
 
@@ -34,34 +34,15 @@ fn an_add_with_few_descriptors_works_or_leaves_nothing() {
 #[test]
 fn a_result_that_nobody_reads_is_undone() {
     beyond_reference!("nothing-left");
-    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
-    let portmap = |backend| json!({"backend": backend, "runtimeConfig": {"portMappings": ports}});
-    for (plugin, keys, chained) in [
-        ("bridge", json!({"ipMasq": true, "macspoofchk": true}), false),
-        ("host-local", json!({}), false),
-        ("loopback", json!({}), false),
-        ("tuning", json!({"mtu": 1400, "sysctl": {"net.core.somaxconn": "500"}}), true),
-        ("portmap", portmap("nftables"), true),
-        ("portmap", portmap("iptables"), true),
-    ] {
-        let lab = Lab::new();
-        let pod = lab.container("pod");
-        let call = |name| lab.plugin(name).config(dual_stack()).on(&pod);
-        let prev = if chained { call("bridge").add().ok_result() } else { Value::Null };
-        nobody_reads(&lab, &call(plugin).config(keys).config(json!({"prevResult": prev})));
-    }
-}
-
-fn nobody_reads(lab: &Lab, call: &Call) {
-    call.add().ok_result();
-    call.del().ok();
-    let before = lab.snapshot();
     let pipe = "mkfifo /run/lab/plugins/pipe; exec 3<>/run/lab/plugins/pipe >/run/lab/plugins/pipe 3<&-";
-    for stdout in [pipe, "exec >/dev/full"] {
-        let script = format!("{stdout}; exec \"$0\"");
-        let run = call.clone().under(&["sh".into(), "-c".into(), script]).add();
-        assert_eq!(run.exit, Some(1), "{}: {stdout}", call.plugin());
-        lab.snapshot().assert_same(&before);
+    for target in Target::plugins() {
+        let fixture = Fixture::new(&target);
+        for stdout in [pipe, "exec >/dev/full"] {
+            let script = format!("{stdout}; exec \"$0\"");
+            let call = fixture.call("ADD", None).under(&["sh".into(), "-c".into(), script]);
+            assert_eq!(call.add().exit, Some(1), "{}: {stdout}", target.name);
+            assert_eq!(fixture.changes(), "", "{}: {stdout}", target.name);
+        }
     }
 }
 
@@ -69,7 +50,7 @@ fn nobody_reads(lab: &Lab, call: &Call) {
 #[test]
 fn limits_of_a_process_end_in_success_or_leave_nothing() {
     beyond_reference!("nothing-left");
-    Harms { stands: limits(), every: 61, workers: 2 }.run(|_| {}).assert_clean();
+    EnvSweep { trials: limits(), every: 61, workers: 2 }.run(|_| {}).assert_clean();
 }
 
 /// In both firewall backends. The iptables tools, which need more, have limits of their own.
@@ -101,11 +82,12 @@ fn a_write_past_the_limit_of_a_file_is_a_failure_as_any_other() {
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
 }
 
-/// How many cases of one harm were tried, and how many succeeded. Whatever came of them, nothing was left.
+/// How many cases of one fault were tried, and how many succeeded. Whatever came of them, nothing was left.
 fn every_plugin_with(what: &str) -> [u32; 2] {
-    let mut stands = limits();
-    stands.iter_mut().for_each(|stand| stand.harms.retain(|harm| harm.what == what));
-    let outcomes = Harms { stands, every: 1, workers: 2 }.run(|_| {});
+    let mut trials = limits();
+    trials.retain(|trial| trial.target.beside == Beside::Others);
+    trials.iter_mut().for_each(|trial| trial.faults.retain(|fault| fault.what == what));
+    let outcomes = EnvSweep { trials, every: 1, workers: 2 }.run(|_| {});
     assert!(outcomes.findings.is_empty(), "{}", outcomes.findings.join("\n"));
     let sum = |of: fn(&Count) -> u32| outcomes.counts.values().map(of).sum();
     [sum(|count| count.tried), sum(|count| count.succeeded)]

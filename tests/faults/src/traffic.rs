@@ -14,14 +14,14 @@ const FAR: [&str; 2] = ["198.51.100.2", "2001:db8:51::2"];
 const TRIES: usize = 5;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Who talks with containers: somebody on the host, and a machine far away.
+/// Who exchanges datagrams with containers: somebody on the host, and a machine far away.
 #[derive(Debug)]
-pub struct Talk {
+pub struct Traffic {
     client: UdpSocket,
     far: UdpSocket,
 }
 
-impl Talk {
+impl Traffic {
     pub fn new(lab: &Lab) -> Self {
         let far = lab.machine("far").run(|| UdpSocket::bind("[::]:7"));
         let client = UdpSocket::bind("[::]:4000");

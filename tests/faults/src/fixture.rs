@@ -1,0 +1,247 @@
+//! A lab in which a plugin can be hit again and again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, under_test};
+use serde_json::{Value, json};
+
+use crate::case::{Case, Syscall, own_calls};
+use crate::target::{Beside, Hit, IFNAME, Target};
+use crate::targets::HOST_PORT;
+use crate::traffic::Traffic;
+
+/// A machine where all that attachments share is there already: one attachment stays all the time, and one has come
+/// and gone. What a sweep finds changed is of the attachment that was hit.
+#[derive(Debug)]
+pub struct Fixture {
+    lab: Lab,
+    stays: Container,
+    victim: Container,
+    call: Call,
+    hit: Hit,
+    /// The ADD of the attachment that stays, if that claims again what the victim has.
+    claims_again: Option<Call>,
+    /// None: no connection of a container goes through what the plugin sets up.
+    traffic: Option<Traffic>,
+    /// The reference's CHECK refuses what some of its own ADDs made: it tells nothing then.
+    check_tells: bool,
+    before: Snapshot,
+}
+
+impl Fixture {
+    pub fn new(target: &Target) -> Self {
+        Self::on(target, |_| {})
+    }
+
+    /// The same on a machine that is made ready first.
+    pub fn on(target: &Target, prepare: impl FnOnce(&Lab)) -> Self {
+        let lab = Lab::new();
+        prepare(&lab);
+        target.prepare(&lab);
+        let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
+        // The reference leaves connections in any case: they would hide what else it leaves.
+        let traffic = (target.translates && !under_test().reference).then(|| Traffic::new(&lab));
+        let beside = target.of_the_one_beside().call(&stays);
+        let result = beside.add().ok_result();
+        if let Some(traffic) = &traffic {
+            // Its connections outlast any sweep.
+            lab.host().sh("sysctl -qw net.netfilter.nf_conntrack_udp_timeout=86400");
+            traffic.from(&stays, &result).expect("a container that nothing happened to");
+            traffic.to_host_port(HOST_PORT + 1);
+        }
+        let call = target.call(&victim);
+        let check_tells = come_and_go(&call);
+        install_hooks(&lab, target.hit);
+        let before = lab.snapshot();
+        let claims_again = (target.beside == Beside::Newer).then_some(beside);
+        let fixture =
+            Self { lab, stays, victim, call, hit: target.hit, claims_again, traffic, check_tells, before };
+        fixture.assert_that_connections_tell();
+        fixture
+    }
+
+    pub fn lab(&self) -> &Lab {
+        &self.lab
+    }
+
+    /// The plugin's own calls in a run that nothing happens to.
+    pub fn calls_of(&self, command: &str) -> Vec<Syscall> {
+        let prev = self.prepare(command);
+        self.run(command, prev.as_ref(), Some("trace=all"));
+        let calls = own_calls(&self.trace(), matches!(self.hit, Hit::Tools(_)));
+        self.del().ok();
+        calls
+    }
+
+    /// Brings about what a command needs: an attachment, for all but ADD and STATUS.
+    pub fn prepare(&self, command: &str) -> Option<Value> {
+        let result = (!["ADD", "STATUS"].contains(&command)).then(|| self.call.add().ok_result())?;
+        if let Some(beside) = &self.claims_again {
+            beside.add().ok_result();
+        }
+        self.reaches_others(&result).expect("a container that nothing happened to");
+        Some(result)
+    }
+
+    /// The container sends to others, and somebody to its host port. Why it does not reach them, if so.
+    fn reaches_others(&self, result: &Value) -> Result<(), String> {
+        self.is_called();
+        self.traffic.as_ref().map_or(Ok(()), |traffic| traffic.from(&self.victim, result))
+    }
+
+    /// Somebody sends to the host port.
+    pub fn is_called(&self) {
+        if let Some(traffic) = &self.traffic {
+            traffic.to_host_port(HOST_PORT);
+        }
+    }
+
+    /// The state that is compared has the connections in it that came by a host port.
+    fn assert_that_connections_tell(&self) {
+        if self.traffic.is_some() && self.call.plugin() == "portmap" {
+            self.prepare("DEL");
+            assert!(self.changes().contains("host: connections\n  + udp from"), "{}", self.changes());
+            self.del().ok();
+        }
+    }
+
+    /// Runs a command with a fault. None: its place was not reached.
+    pub fn hit(&self, command: &str, prev: Option<&Value>, case: &Case) -> Option<Outcome> {
+        let run = self.run(command, prev, Some(&case.injection()));
+        case.happened_in(&self.trace()).then_some(run)
+    }
+
+    pub fn add(&self) -> Outcome {
+        self.call.add()
+    }
+
+    pub fn del(&self) -> Outcome {
+        self.call.del()
+    }
+
+    /// Why CHECK does not agree with an ADD, if it does not, or what the container cannot do.
+    pub fn check_objects(&self, result: &Value) -> Option<String> {
+        let check = self.run("CHECK", Some(result), None);
+        if self.check_tells && !check.succeeded() {
+            return Some(format!("CHECK disagrees: {}", check.stdout));
+        }
+        self.reaches_others(result).err()
+    }
+
+    /// A GC to which the victim is unknown.
+    pub fn gc(&self) -> Outcome {
+        self.run("GC", None, None)
+    }
+
+    /// What differs from before the attachment.
+    pub fn changes(&self) -> String {
+        self.lab.snapshot().since(&self.before)
+    }
+
+    /// The same, but for what is in the container's namespace: that is gone when GC is called.
+    pub fn changes_of_the_host(&self) -> String {
+        let mut of_the_host = true;
+        let changes = self.changes();
+        let lines = changes.split_inclusive('\n').filter(|line| {
+            if !line.starts_with(' ') {
+                of_the_host = !line.starts_with(&format!("{}:", self.victim.id));
+            }
+            of_the_host
+        });
+        lines.collect()
+    }
+
+    /// Whether the container is not as before.
+    pub fn is_dirty(&self) -> bool {
+        !self.changes().is_empty()
+    }
+
+    /// Leases that name nobody.
+    pub fn torn_leases(&self) -> Vec<String> {
+        let files = fs::read_dir("/var/lib/cni/networks/net").into_iter().flatten().flatten();
+        let torn = files.filter(|file| {
+            let name = file.file_name().into_string().unwrap_or_default();
+            let whole =
+                || fs::read_to_string(file.path()).is_ok_and(|text| text.contains(&format!("\r\n{IFNAME}")));
+            name.parse::<std::net::IpAddr>().is_ok() && !whole()
+        });
+        torn.map(|file| file.path().display().to_string()).collect()
+    }
+
+    /// The call of a command: to vary, and to run.
+    pub fn call(&self, command: &str, prev: Option<&Value>) -> Call {
+        let call = self.call.clone();
+        match command {
+            "CHECK" => call.config(json!({"prevResult": prev})),
+            "GC" => {
+                let valid = json!([{"containerID": self.stays.id, "ifname": IFNAME}]);
+                call.config(json!({"cni.dev/valid-attachments": valid}))
+            }
+            _ => call,
+        }
+    }
+
+    fn run(&self, command: &str, prev: Option<&Value>, trace: Option<&str>) -> Outcome {
+        let mut call = self.call(command, prev);
+        let Some(trace) = trace else { return call.run(command) };
+        fs::write(log(), "").expect("empty the trace");
+        call = match self.hit {
+            Hit::Plugin => call.under(&strace(trace)),
+            Hit::Runtime => call.env("UNDER", &strace(trace).join(" ")),
+            Hit::Delegate(_) | Hit::Tools(_) => {
+                let path = format!("{}:{PATH}", Lab::plugin_dir().display());
+                call.env("SWEEP", trace).env("SWEEP_COMMAND", command).env("PATH", &path)
+            }
+        };
+        call.run(command)
+    }
+
+    fn trace(&self) -> String {
+        String::from_utf8_lossy(&fs::read(log()).expect("read the trace")).into_owned()
+    }
+}
+
+/// ADD and DEL, and whether CHECK agrees in between.
+fn come_and_go(call: &Call) -> bool {
+    let result = call.add().ok_result();
+    let agrees = call.check(&result).succeeded();
+    assert!(agrees || under_test().reference, "CHECK disagrees with an ADD that nothing happened to");
+    call.clone().config(json!({"prevResult": result})).del().ok();
+    agrees
+}
+
+/// Puts what is hit behind a script, where a plugin starts it.
+fn install_hooks(lab: &Lab, hit: Hit) {
+    match hit {
+        Hit::Plugin | Hit::Runtime => {}
+        Hit::Delegate(name) => lab.fake_plugin(name, &hook(&under_test().dir.join(name), &[])),
+        Hit::Tools(names) => {
+            for name in names {
+                // Whichever of them is started, and as often as it is.
+                lab.fake_plugin(name, &hook(&Path::new("/usr/sbin").join(name), &["-f", "-A"]));
+            }
+        }
+    }
+}
+
+fn log() -> PathBuf {
+    Lab::plugin_dir().join(".trace")
+}
+
+/// strace of the plugin alone: its delegate is a subject of its own. The reference has threads, which strace knows
+/// as children.
+fn strace(expression: &str) -> Vec<String> {
+    let log = log().display().to_string();
+    let mut argv = vec!["strace", "-q", "-s", "8", "-o", &log, "-e", expression];
+    argv.extend(under_test().reference.then_some("-f"));
+    argv.iter().map(ToString::to_string).collect()
+}
+
+/// Stands where a delegate or a tool is looked for, and has it hit in the command that is asked for: not in a roll-back by another.
+fn hook(real: &Path, options: &[&str]) -> String {
+    let mut argv = strace("\"$SWEEP\"");
+    argv.extend(options.iter().map(ToString::to_string));
+    let (strace, real) = (argv.join(" "), real.display());
+    format!("[ \"$CNI_COMMAND\" != \"$SWEEP_COMMAND\" ] || exec {strace} {real} \"$@\"\nexec {real} \"$@\"")
+}

@@ -1,0 +1,104 @@
+//! A plugin hit at each of its system calls.
+
+use std::panic::resume_unwind;
+use std::thread;
+
+use crate::case::{Case, faults, kills};
+use crate::fixture::Fixture;
+use crate::pool::{self, Job, Outcomes};
+use crate::target::{COMMANDS, Hit, Target};
+use crate::verify::{self, Cleanup, Verdict};
+
+/// What is done to a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Fault,
+    Kill,
+}
+
+/// One line of the figures: target and command, by their place in the plan.
+pub type Row = (Kind, usize, usize);
+
+/// What is to be swept.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub targets: Vec<Target>,
+    /// Only each `every`-th case. None: each target's own share, which takes seconds.
+    pub every: Option<usize>,
+    pub workers: usize,
+}
+
+/// One case, at one command of one target.
+#[derive(Clone, Debug)]
+struct Attempt<'a> {
+    row: Row,
+    target: &'a Target,
+    case: Case,
+    cleanup: Cleanup,
+}
+
+impl Plan {
+    /// Runs all cases. `report` is told of each finding as it comes.
+    pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes {
+        let all = self.targets.iter().enumerate().flat_map(|(index, target)| {
+            // A lab belongs to its thread.
+            let attempts = thread::scope(|scope| scope.spawn(|| attempts(index, target)).join());
+            let attempts = attempts.unwrap_or_else(|panic| resume_unwind(panic));
+            attempts.into_iter().step_by(self.every.unwrap_or(target.sample))
+        });
+        pool::run(self.workers, &all.collect::<Vec<_>>(), report)
+    }
+}
+
+fn attempts(index: usize, target: &Target) -> Vec<Attempt<'_>> {
+    let fixture = Fixture::new(target);
+    let cleanups: Vec<_> = target.commands().filter_map(Cleanup::by).collect();
+    let mut all = Vec::new();
+    for command in target.commands() {
+        let calls = fixture.calls_of(command);
+        let place = COMMANDS.iter().position(|one| *one == command).expect("a command");
+        let attempt =
+            |kind, cleanup| move |case| Attempt { row: (kind, index, place), target, case, cleanup };
+        if matches!(target.hit, Hit::Tools(_)) {
+            // A tool that is killed is a fault of the plugin that started it. Its own start is among its calls: each seventh will do.
+            let cases = faults(&calls).into_iter().chain(kills(&calls)).step_by(7);
+            all.extend(cases.map(attempt(Kind::Fault, Cleanup::Del)));
+            continue;
+        }
+        all.extend(faults(&calls).into_iter().map(attempt(Kind::Fault, Cleanup::Del)));
+        if ["ADD", "DEL", "GC"].contains(&command) {
+            for cleanup in &cleanups {
+                all.extend(kills(&calls).into_iter().map(attempt(Kind::Kill, *cleanup)));
+            }
+        }
+    }
+    all
+}
+
+impl Job for Attempt<'_> {
+    type Row = Row;
+
+    fn row(&self) -> Row {
+        self.row
+    }
+
+    fn place(&self) -> usize {
+        self.row.1
+    }
+
+    fn fixture(&self) -> Fixture {
+        Fixture::new(self.target)
+    }
+
+    fn verify(&self, fixture: &Fixture) -> Option<Verdict> {
+        let (kind, _, command) = self.row;
+        match kind {
+            Kind::Fault => verify::fault(fixture, COMMANDS[command], &self.case),
+            Kind::Kill => verify::kill(fixture, COMMANDS[command], &self.case, self.cleanup),
+        }
+    }
+
+    fn title(&self) -> String {
+        format!("{} {}: {}, then {:?}", self.target.name, COMMANDS[self.row.2], self.case, self.cleanup)
+    }
+}

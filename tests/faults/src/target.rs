@@ -1,0 +1,204 @@
+//! What is made to fail: a network, and the part of it that is hit.
+
+use lab::{Call, Container, Feature, Lab, under_test};
+use serde_json::{Value, json};
+
+use crate::cnitool;
+use crate::place::Place;
+
+/// The interface that is attached.
+pub const IFNAME: &str = "eth0";
+
+/// A plugin as all sweeps need to know it. Those are written down in `targets.rs`.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub name: &'static str,
+    /// The network's plugins, up to the one that is hit.
+    pub network: Vec<Value>,
+    pub hit: Hit,
+    /// What the host has before, in lines for `sh`.
+    pub host: &'static str,
+    /// What the kernel must be able to do.
+    pub needs: &'static [Feature],
+    /// What installs the rules of what is hit, if it has any.
+    pub backend: Option<&'static str>,
+    /// Whether connections are led elsewhere by what is hit, or seen under another address.
+    pub translates: bool,
+    /// The iptables tools are those of before nf_tables.
+    pub legacy: bool,
+    /// What the attachment that stays all the time claims.
+    pub beside: Beside,
+    /// What it keeps on disk.
+    pub keeps: Option<Keeps>,
+    /// What each command needs of capabilities, with these keys in the configuration of what is hit (null: without that key).
+    pub capabilities: Vec<(Value, [Capabilities; COMMANDS.len()])>,
+    /// `make test` tries one case in so many. Prime: no two cases of a call's errors are always left out together.
+    pub sample: usize,
+}
+
+/// The protocol's commands that change or look at something, in the order of [`Target::capabilities`].
+pub const COMMANDS: [&str; 5] = ["ADD", "DEL", "CHECK", "GC", "STATUS"];
+
+/// Names as setpriv(1) has them.
+pub type Capabilities = &'static [&'static str];
+
+/// What of a network is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hit {
+    /// Its last plugin.
+    Plugin,
+    /// The plugin that its last plugin delegates to.
+    Delegate(&'static str),
+    /// Programs that its last plugin starts.
+    Tools(&'static [&'static str]),
+    /// cnitool, which runs all of its plugins.
+    Runtime,
+}
+
+/// The host ports of the attachment that stays, beside those of the one that is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// Other ones.
+    Others,
+    /// The same, claimed before: it waits while the other one is there.
+    Older,
+    /// The same, claimed again after the other one's ADD, which waits from then on.
+    Newer,
+}
+
+/// Where a plugin keeps something, and the files that it reads and writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Keeps {
+    pub directory: &'static str,
+    pub files: &'static [Place],
+}
+
+impl Default for Target {
+    fn default() -> Self {
+        Self {
+            name: "",
+            network: Vec::new(),
+            hit: Hit::Plugin,
+            host: "",
+            needs: &[],
+            backend: None,
+            translates: false,
+            legacy: false,
+            beside: Beside::Others,
+            keeps: None,
+            capabilities: Vec::new(),
+            sample: 61,
+        }
+    }
+}
+
+impl Target {
+    /// All that can be hit here: the executables are there, and the kernel can do what they need.
+    pub fn all() -> Vec<Self> {
+        let mut all = crate::targets::all();
+        all.retain(|target| target.is_installed() && target.lacks().is_none());
+        all
+    }
+
+    /// Those where the last plugin itself is hit, and nobody else claims what it has.
+    pub fn plugins() -> Vec<Self> {
+        let mut all = Self::all();
+        all.retain(|target| target.hit == Hit::Plugin && target.beside == Beside::Others);
+        all
+    }
+
+    /// Whether what is hit is not what is called.
+    pub fn is_started_by_a_plugin(&self) -> bool {
+        matches!(self.hit, Hit::Delegate(_) | Hit::Tools(_))
+    }
+
+    /// What the kernel cannot do of what this needs.
+    pub fn lacks(&self) -> Option<Feature> {
+        self.needs.iter().copied().find(|feature| !feature.is_there())
+    }
+
+    /// cnitool is ours, whoever is under test, and the reference that is tested knows iptables only.
+    fn is_installed(&self) -> bool {
+        match (under_test().reference, self.hit) {
+            (true, Hit::Runtime) => false,
+            (true, _) if self.backend == Some("nftables") => false,
+            _ => under_test().dir.join(self.plugin()).exists(),
+        }
+    }
+
+    /// The name of the network's last plugin.
+    pub fn plugin(&self) -> &str {
+        self.network.last().and_then(|plugin| plugin["type"].as_str()).expect("a network with a plugin")
+    }
+
+    /// Whether cnitool is called.
+    pub fn is_runtime(&self) -> bool {
+        self.hit == Hit::Runtime
+    }
+
+    /// The commands that can be tried. The reference has no GC and no STATUS (docs/reference-quirks.md#gc, #status), and
+    /// cnitool's GC looks for containers that are gone, which those of the sweeps are not.
+    pub fn commands(&self) -> impl Iterator<Item = &'static str> + use<> {
+        let (count, runtime) = (if under_test().reference { 3 } else { COMMANDS.len() }, self.is_runtime());
+        COMMANDS.into_iter().take(count).filter(move |command| !runtime || *command != "GC")
+    }
+
+    /// Brings about what the network needs of the host.
+    pub fn prepare(&self, lab: &Lab) {
+        if self.legacy {
+            lab.host().sh("mount --bind /usr/sbin/xtables-legacy-multi /usr/sbin/xtables-nft-multi");
+        }
+        lab.host().sh(self.host);
+        if self.is_runtime() {
+            cnitool::install(lab, &self.network);
+        }
+    }
+
+    /// The call of what is hit, chained to the plugins before it, whose ADDs are run.
+    pub fn call(&self, container: &Container) -> Call {
+        let runtime = [json!({"type": cnitool::TOOL})];
+        let plugins = if self.is_runtime() { &runtime[..] } else { &self.network };
+        let (last, earlier) = plugins.split_last().expect("a network with a plugin");
+        let mut prev = Value::Null;
+        for plugin in earlier {
+            prev = call(plugin, container).config(json!({"prevResult": prev})).add().ok_result();
+        }
+        call(last, container).config(json!({"prevResult": prev}))
+    }
+
+    /// The same with keys in the configuration of the last plugin; null removes one.
+    pub fn with(&self, keys: &Value) -> Self {
+        let mut other = self.clone();
+        let plugin =
+            other.network.last_mut().and_then(Value::as_object_mut).expect("a network with a plugin");
+        for (key, value) in keys.as_object().expect("keys of a configuration") {
+            plugin.insert(key.clone(), value.clone());
+        }
+        plugin.retain(|_, value| !value.is_null());
+        other
+    }
+
+    /// The same for the attachment beside it: its host ports are the next ones, unless both claim the same.
+    pub fn of_the_one_beside(&self) -> Self {
+        let mut other = self.clone();
+        if self.beside != Beside::Others {
+            return other;
+        }
+        let mappings = other.network.iter_mut().filter_map(|plugin| {
+            plugin.pointer_mut("/runtimeConfig/portMappings").and_then(Value::as_array_mut)
+        });
+        for mapping in mappings.flatten() {
+            mapping["hostPort"] = json!(mapping["hostPort"].as_u64().map(|port| port + 1));
+        }
+        other
+    }
+}
+
+/// The call of a plugin, which finds its delegates among the lab's own first.
+fn call(plugin: &Value, container: &Container) -> Call {
+    let name = plugin["type"].as_str().expect("a plugin's type");
+    let version = if under_test().reference { "1.0.0" } else { "1.1.0" };
+    let path = format!("{}:{}", Lab::plugin_dir().display(), under_test().dir.display());
+    let call = Call::new(name).config(plugin.clone()).version(version).env("CNI_PATH", &path);
+    call.on(container).ifname(IFNAME)
+}

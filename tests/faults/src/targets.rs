@@ -1,0 +1,261 @@
+//! The plugins that all sweeps try. A new one joins them by an entry here.
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, administrators, directory, of_a_tool, own};
+use crate::target::{Beside, Capabilities, Hit, Keeps, Target};
+
+/// The UDP port of the host that portmap leads to the container.
+pub const HOST_PORT: u16 = 5353;
+
+const NONE: Capabilities = &[];
+const NET: Capabilities = &["net_admin"];
+const SYS: Capabilities = &["sys_admin"];
+const BOTH: Capabilities = &["net_admin", "sys_admin"];
+
+pub fn all() -> Vec<Target> {
+    let rules = ["nftables", "iptables"].map(|backend| vec![guarded(backend), portmap(backend)]);
+    let claims = ["nftables", "iptables"].map(claimed);
+    [
+        vec![loopback(), bridge_alone(), host_local()],
+        rules.concat(),
+        vec![tuning()],
+        claims.concat(),
+        tools(),
+        vec![delegate(), runtime()],
+    ]
+    .concat()
+}
+
+fn loopback() -> Target {
+    Target {
+        name: "loopback",
+        network: vec![json!({"type": "loopback"})],
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
+        sample: 29,
+        ..Target::default()
+    }
+}
+
+fn bridge_alone() -> Target {
+    let needs = [BOTH, NET, SYS, NET, BOTH];
+    Target {
+        name: "bridge",
+        network: vec![bridge(json!({}))],
+        // The rest is host-local's own.
+        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        capabilities: vec![(json!({"isDefaultGateway": false}), needs), (json!({}), needs)],
+        ..Target::default()
+    }
+}
+
+fn host_local() -> Target {
+    let ipam = json!({
+        "type": "host-local", "resolvConf": "/etc/cni/resolv.conf", "resetOnReboot": true,
+        "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1:2::/64"}]],
+    });
+    Target {
+        name: "host-local",
+        network: vec![json!({"type": "host-local", "ipam": ipam})],
+        host: "echo 'nameserver 9.9.9.9' >/etc/cni/resolv.conf",
+        keeps: Some(Keeps { directory: STORE, files: HOST_LOCAL }),
+        capabilities: vec![(json!({}), [NONE; 5])],
+        ..Target::default()
+    }
+}
+
+fn tuning() -> Target {
+    let tuning = json!({
+        "type": "tuning", "mtu": 1400, "mac": "02:00:00:00:00:77", "promisc": true, "allmulti": true,
+        "sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"},
+    });
+    let sysctls = json!({"mtu": null, "mac": null, "promisc": null, "allmulti": null});
+    Target {
+        name: "tuning",
+        network: vec![bridge(json!({})), tuning],
+        host: "mkdir -p /etc/cni/tuning; echo '^net\\.' >/etc/cni/tuning/allowlist.conf",
+        keeps: Some(Keeps { directory: "/run/cni/tuning", files: TUNING }),
+        capabilities: vec![
+            (sysctls, [SYS, NONE, SYS, NONE, NONE]),
+            (json!({"sysctl": null}), [BOTH, BOTH, SYS, NONE, NONE]),
+        ],
+        sample: 29,
+        ..Target::default()
+    }
+}
+
+fn guarded(backend: &'static str) -> Target {
+    let masquerade = json!({"ipMasq": true, "ipMasqBackend": backend, "hairpinMode": true});
+    let without = |key: &str| json!({key: null});
+    let needs = [BOTH, NET, BOTH, NET, BOTH];
+    let iptables = backend == "iptables";
+    Target {
+        name: if iptables {
+            "bridge, ipMasq, macspoofchk, iptables"
+        } else {
+            "bridge, ipMasq, macspoofchk, nftables"
+        },
+        network: vec![bridge(merged(masquerade, json!({"macspoofchk": true})))],
+        backend: Some(backend),
+        translates: true,
+        capabilities: vec![(without("macspoofchk"), needs), (without("ipMasq"), needs)],
+        sample: if iptables { 151 } else { 101 },
+        ..Target::default()
+    }
+}
+
+fn portmap(backend: &'static str) -> Target {
+    let mappings = json!([
+        {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+        {"hostPort": HOST_PORT, "containerPort": 53, "protocol": "udp"},
+    ]);
+    let portmap = json!({
+        "type": "portmap", "backend": backend, "snat": true, "capabilities": {"portMappings": true},
+        "runtimeConfig": {"portMappings": mappings},
+    });
+    let iptables = backend == "iptables";
+    Target {
+        name: if iptables { "portmap, iptables" } else { "portmap, nftables" },
+        network: vec![bridge(json!({})), portmap],
+        backend: Some(backend),
+        translates: true,
+        capabilities: vec![(json!({}), [NET, NET, NET, NET, if iptables { NONE } else { NET }])],
+        sample: if iptables { 151 } else { 101 },
+        ..Target::default()
+    }
+}
+
+/// Host ports that two attachments claim: when the one that is hit is gone, they lead to the one that stays. No datagrams: they
+/// would be the one's or the other's, as it comes.
+fn claimed(backend: &'static str) -> [Target; 2] {
+    let of = |beside, name| Target {
+        name,
+        translates: false,
+        beside,
+        capabilities: Vec::new(),
+        sample: 251,
+        ..portmap(backend)
+    };
+    match backend {
+        "nftables" => [
+            of(Beside::Older, "portmap, a port that an older attachment claims, nftables"),
+            of(Beside::Newer, "portmap, a port that a newer attachment claims, nftables"),
+        ],
+        _ => [
+            of(Beside::Older, "portmap, a port that an older attachment claims, iptables"),
+            of(Beside::Newer, "portmap, a port that a newer attachment claims, iptables"),
+        ],
+    }
+}
+
+/// What plugins start, in the place of the plugins.
+fn tools() -> Vec<Target> {
+    let of = |name, tools, plugin| Target {
+        name,
+        hit: Hit::Tools(tools),
+        capabilities: Vec::new(),
+        sample: 31,
+        ..plugin
+    };
+    vec![
+        // In the family that comes second, while the first one's rules are there already.
+        of("ip6tables-restore under bridge", &["ip6tables-restore"], guarded("iptables")),
+        of("iptables-restore under portmap", &["iptables-restore"], portmap("iptables")),
+        Target {
+            legacy: true,
+            ..of("iptables-legacy-restore under portmap", LEGACY_TOOLS, portmap("iptables"))
+        },
+    ]
+}
+
+const LEGACY_TOOLS: &[&str] =
+    &["iptables-restore", "ip6tables-restore", "iptables-legacy-restore", "ip6tables-legacy-restore"];
+
+fn delegate() -> Target {
+    Target {
+        name: "host-local under bridge",
+        hit: Hit::Delegate("host-local"),
+        keeps: None,
+        capabilities: Vec::new(),
+        ..bridge_alone()
+    }
+}
+
+/// A MAC address that tuning sets is not the one that bridge guards.
+fn runtime() -> Target {
+    let mut tuning = tuning().network.remove(1);
+    tuning["mac"].take();
+    tuning["dataDir"] = json!("/var/lib/cni/tuning");
+    Target {
+        name: "cnitool",
+        network: [guarded("nftables").network, vec![tuning]].concat(),
+        hit: Hit::Runtime,
+        keeps: Some(Keeps { directory: "/var/lib/cni", files: CNITOOL }),
+        sample: 23,
+        ..Target::default()
+    }
+}
+
+/// The iptables tools that take a lock on a file.
+pub fn with_legacy_tools() -> Target {
+    Target {
+        name: "bridge, ipMasq, iptables-legacy",
+        legacy: true,
+        keeps: Some(Keeps { directory: STORE, files: XTABLES }),
+        ..guarded("iptables")
+    }
+}
+
+fn bridge(keys: Value) -> Value {
+    let bridge = json!({
+        "type": "bridge", "bridge": "br0", "isDefaultGateway": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1:2::/64"}]]},
+    });
+    merged(bridge, keys)
+}
+
+fn merged(mut to: Value, keys: Value) -> Value {
+    if let (Value::Object(to), Value::Object(keys)) = (&mut to, keys) {
+        to.extend(keys);
+    }
+    to
+}
+
+const STORE: &str = "/var/lib/cni/networks";
+
+const HOST_LOCAL: &[Place] = &[
+    directory("dataDir", STORE),
+    directory("the network's directory", "/var/lib/cni/networks/net"),
+    own("lock", "/var/lib/cni/networks/net/lock"),
+    own(".lock", "/var/lib/cni/networks/net/.lock"),
+    own(".index", "/var/lib/cni/networks/net/.index"),
+    own(".new", "/var/lib/cni/networks/net/.new"),
+    own(".boot_id", "/var/lib/cni/networks/net/.boot_id"),
+    own("last_reserved_ip.0", "/var/lib/cni/networks/net/last_reserved_ip.0"),
+    own("the next lease", "/var/lib/cni/networks/net/10.1.2.100")
+        .listed()
+        .prepare("echo -n 10.1.2.99 >/var/lib/cni/networks/net/last_reserved_ip.0"),
+    own(
+        "the attachment's lease",
+        "/var/lib/cni/networks/net/$(cat /var/lib/cni/networks/net/last_reserved_ip.0)",
+    )
+    .listed(),
+    administrators("resolvConf", "/etc/cni/resolv.conf"),
+];
+
+const TUNING: &[Place] = &[
+    directory("dataDir", "/run/cni/tuning"),
+    own("the backup", "/run/cni/tuning/victim_eth0.json"),
+    own("the new backup", "/run/cni/tuning/.new.net~victim_eth0.json"),
+    administrators("the allowlist", "/etc/cni/tuning/allowlist.conf"),
+];
+
+const CNITOOL: &[Place] = &[
+    directory("the results", "/var/lib/cni/results"),
+    own("results.lock", "/var/lib/cni/results.lock"),
+    own("the result", "/var/lib/cni/results/net-victim-eth0"),
+    administrators("the network's file", "/etc/cni/net.d/net.conflist").listed(),
+    administrators("another network's file", "/etc/cni/net.d/00-other.conflist").listed(),
+];
+
+const XTABLES: &[Place] = &[of_a_tool("/run/xtables.lock")];

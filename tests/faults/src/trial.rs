@@ -1,0 +1,123 @@
+//! Plugins in environments that something is wrong with.
+
+use lab::{Feature, Lab, under_test};
+
+use crate::disk::{self, Disk};
+use crate::env_fault::EnvFault;
+use crate::fixture::Fixture;
+use crate::limit;
+use crate::place::hostile;
+use crate::pool::{self, Job, Outcomes};
+use crate::target::{Keeps, Target};
+use crate::targets::with_legacy_tools;
+use crate::verify::{self, Verdict};
+
+/// A plugin on a disk, and what goes wrong there.
+#[derive(Debug)]
+pub struct Trial {
+    pub target: Target,
+    pub disk: Disk,
+    pub faults: Vec<EnvFault>,
+}
+
+/// Those who keep something on disk.
+fn keepers() -> impl Iterator<Item = (Target, Keeps)> {
+    Target::all().into_iter().filter_map(|target| target.keeps.map(|keeps| (target, keeps)))
+}
+
+/// Full and read-only disks.
+pub fn disks() -> Vec<Trial> {
+    let ext4 = Feature::Ext4.is_there().then_some(Disk::Ext4);
+    let on = |disk: Disk| {
+        keepers().map(move |(target, Keeps { directory, .. })| {
+            let mut faults = disk::full(disk, directory);
+            faults.push(disk::read_only(directory));
+            Trial { target, disk, faults }
+        })
+    };
+    [Some(Disk::Memory), ext4].into_iter().flatten().flat_map(on).collect()
+}
+
+/// Something else where a file should be.
+pub fn places() -> Vec<Trial> {
+    let legacy = with_legacy_tools();
+    let legacy = legacy.keeps.map(|keeps| (legacy, keeps));
+    let trial =
+        |(target, keeps): (Target, Keeps)| Trial { target, disk: Disk::Memory, faults: hostile(keeps.files) };
+    keepers().chain(legacy).map(trial).collect()
+}
+
+/// Limits of a process, and a kernel that lets nothing be set.
+pub fn limits() -> Vec<Trial> {
+    let mut all = Target::all();
+    all.retain(|target| !target.is_started_by_a_plugin());
+    let trial = |target: Target| {
+        let kernel = ["/proc", "/sys"].map(disk::read_only_kernel).into();
+        let memory = limit::memory(!target.is_runtime());
+        let faults = [memory, limit::descriptors(), limit::file_size(), kernel].into_iter().flatten();
+        Trial { faults: faults.collect(), target, disk: Disk::Memory }
+    };
+    all.into_iter().map(trial).collect()
+}
+
+/// All faults at all commands.
+#[derive(Debug)]
+pub struct EnvSweep {
+    pub trials: Vec<Trial>,
+    /// Only each `every`-th case.
+    pub every: usize,
+    pub workers: usize,
+}
+
+/// A trial, by its place in the sweep, and the label of the fault.
+pub type EnvRow = (usize, String);
+
+struct Case<'a> {
+    place: usize,
+    trial: &'a Trial,
+    command: &'static str,
+    fault: &'a EnvFault,
+}
+
+impl EnvSweep {
+    /// Runs all cases. `report` is told of each finding as it comes.
+    pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes<EnvRow> {
+        let trials = self.trials.iter().enumerate();
+        let all = trials.flat_map(|(place, trial)| {
+            trial.target.commands().flat_map(move |command| {
+                trial.faults.iter().map(move |fault| Case { place, trial, command, fault })
+            })
+        });
+        let jobs: Vec<_> = all.step_by(self.every).collect();
+        pool::run(self.workers, &jobs, report)
+    }
+}
+
+impl Job for Case<'_> {
+    type Row = EnvRow;
+
+    fn row(&self) -> EnvRow {
+        (self.place, self.fault.label.clone())
+    }
+
+    fn place(&self) -> usize {
+        self.place
+    }
+
+    fn fixture(&self) -> Fixture {
+        let Trial { target, disk, .. } = self.trial;
+        Fixture::on(target, |lab: &Lab| {
+            disk.mount(lab, target.keeps.map_or(disk::DISK, |keeps| keeps.directory));
+            limit::prepare();
+        })
+    }
+
+    fn verify(&self, fixture: &Fixture) -> Option<Verdict> {
+        Some(verify::env_fault(fixture, self.command, self.fault))
+    }
+
+    fn title(&self) -> String {
+        let whose = if under_test().reference { "the reference's " } else { "" };
+        format!("{whose}{} {}: {:?}", self.trial.target.name, self.command, self.fault)
+    }
+}

@@ -1,0 +1,168 @@
+//! Whether a plugin kept its promise after a fault or a kill.
+
+use lab::{Call, Outcome, under_test};
+
+use crate::case::Case;
+use crate::env_fault::EnvFault;
+use crate::fixture::Fixture;
+
+/// What came of one case.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// The run succeeded in spite of the fault.
+    pub succeeded: bool,
+    /// What is wrong right after the run: nothing of it may be for a fault, all for a kill.
+    pub at_once: Option<String>,
+    /// What is wrong after DEL (or GC, where that was tried).
+    pub after_cleanup: Option<String>,
+    /// The container is not as before, and need not be: GC cannot restore an interface, for it knows no namespace.
+    pub dirty: bool,
+}
+
+impl Verdict {
+    /// What an operator would complain about.
+    pub fn fault(&self) -> Option<&str> {
+        self.at_once.as_deref().or(self.after_cleanup.as_deref())
+    }
+}
+
+/// What cleans up after a kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cleanup {
+    Del,
+    Gc,
+}
+
+impl Cleanup {
+    /// The one that a command is.
+    pub(crate) fn by(command: &str) -> Option<Self> {
+        match command {
+            "DEL" => Some(Self::Del),
+            "GC" => Some(Self::Gc),
+            _ => None,
+        }
+    }
+}
+
+/// A command with a fault: it succeeds and is right, or fails with one error object and leaves nothing. None: not reached.
+pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
+    let prev = fixture.prepare(command);
+    let attached = if command == "CHECK" { fixture.changes() } else { String::new() };
+    let Some(run) = fixture.hit(command, prev.as_ref(), case) else {
+        fixture.del().ok();
+        return None;
+    };
+    let at_once = objection(fixture, command, &run, &attached);
+    let after_cleanup = match (command, run.succeeded()) {
+        // It has been the cleanup itself.
+        ("GC", true) => None,
+        ("GC", false) => cleanup(fixture, Cleanup::Gc, true),
+        _ => cleanup(fixture, Cleanup::Del, false),
+    };
+    Some(Verdict {
+        succeeded: run.succeeded(),
+        at_once,
+        after_cleanup,
+        dirty: command == "GC" && fixture.is_dirty(),
+    })
+}
+
+/// What is wrong with what a command answered, and with what it left. `attached` is what CHECK may not change.
+fn objection(fixture: &Fixture, command: &str, run: &Outcome, attached: &str) -> Option<String> {
+    let succeeded = run.succeeded();
+    let at_once = match command {
+        _ if !succeeded && run.judged().is_err() => Some(format!("no proper error: {run:?}")),
+        "ADD" if succeeded => fixture.check_objects(&run.ok_result()),
+        // A failed removal has the right to leave what it could not remove.
+        "DEL" | "GC" if !succeeded => None,
+        "GC" => left(&fixture.changes_of_the_host()),
+        "CHECK" => (fixture.changes() != attached).then(|| "CHECK changed the state".to_owned()),
+        _ => left(&fixture.changes()),
+    };
+    at_once.map(|what| if succeeded { what } else { format!("{what}{}", run.stdout) })
+}
+
+/// A command on a machine that something is wrong with: as for a fault, and what was wrong is told.
+pub fn env_fault(fixture: &Fixture, command: &str, fault: &EnvFault) -> Verdict {
+    let prev = fixture.prepare(command);
+    let attached = if command == "CHECK" { fixture.changes() } else { String::new() };
+    let call = (fault.vary)(fixture.call(command, prev.as_ref()));
+    let lift = (fault.inflict)(fixture.lab());
+    let run = call.run(command);
+    let touched = lift();
+    let (succeeded, begun) = (run.succeeded(), run.succeeded() || begins(&call, &run));
+    let hidden = fault.hides && ["DEL", "GC"].contains(&command);
+    let objection = || match begun {
+        false => (command == "ADD").then(|| left(&fixture.changes())).flatten(),
+        true if succeeded && hidden => None,
+        true => objection(fixture, command, &run, &attached),
+    };
+    let at_once = touched.or_else(objection).or_else(|| complaint(command, &run, fault).filter(|_| begun));
+    let after_cleanup = match (command, succeeded) {
+        ("GC", true) if !hidden => None,
+        ("GC", _) => cleanup(fixture, Cleanup::Gc, true),
+        ("ADD", false) => cleanup(fixture, Cleanup::Del, false).or_else(|| attaches_again(fixture)),
+        _ => cleanup(fixture, Cleanup::Del, false),
+    };
+    Verdict { succeeded, at_once, after_cleanup, dirty: command == "GC" && fixture.is_dirty() }
+}
+
+/// Whether a process that said nothing came as far as to the plugin's own code: VERSION does nothing else.
+fn begins(call: &Call, run: &Outcome) -> bool {
+    !run.stdout.is_empty() || call.run("VERSION").succeeded()
+}
+
+/// What is missing in an answer.
+fn complaint(command: &str, run: &Outcome, fault: &EnvFault) -> Option<String> {
+    if run.succeeded() || under_test().reference {
+        return None;
+    }
+    if fault.spares.contains(&command) {
+        return Some(format!("it need not have failed: {}", run.stdout));
+    }
+    let culprit = fault.culprit.as_ref()?;
+    (!run.stdout.contains(culprit)).then(|| format!("no word of {culprit}: {}", run.stdout))
+}
+
+/// A command that is killed: what is left is whole, the cleanup removes it, and an ADD finds nothing in its way.
+pub fn kill(fixture: &Fixture, command: &str, case: &Case, with: Cleanup) -> Option<Verdict> {
+    let prev = fixture.prepare(command);
+    let Some(_) = fixture.hit(command, prev.as_ref(), case) else {
+        fixture.del().ok();
+        return None;
+    };
+    // Whatever came of it: who is outside does not know.
+    fixture.is_called();
+    let torn = fixture.torn_leases();
+    let at_once = (!torn.is_empty()).then(|| format!("torn: {torn:?}"));
+    let of_gc = command == "GC" || with == Cleanup::Gc;
+    let cleaned = cleanup(fixture, with, of_gc);
+    let dirty = of_gc && fixture.is_dirty();
+    let after_cleanup = cleaned.or_else(|| if dirty { None } else { attaches_again(fixture) });
+    Some(Verdict { succeeded: false, at_once, after_cleanup, dirty })
+}
+
+/// Cleans up, and looks whether it did: `of_gc` means that the container is gone, and with it what is in its namespace.
+fn cleanup(fixture: &Fixture, with: Cleanup, of_gc: bool) -> Option<String> {
+    let run = if with == Cleanup::Gc { fixture.gc() } else { fixture.del() };
+    if !run.succeeded() || !run.stdout.trim().is_empty() {
+        return Some(format!("{} failed: {}", run.what, run.stdout));
+    }
+    left(&if of_gc { fixture.changes_of_the_host() } else { fixture.changes() })
+}
+
+fn attaches_again(fixture: &Fixture) -> Option<String> {
+    let run = fixture.add();
+    if !run.succeeded() {
+        return Some(format!("the next ADD failed: {}", run.stdout));
+    }
+    if let Some(objection) = fixture.check_objects(&run.ok_result()) {
+        return Some(format!("after the next ADD, {objection}"));
+    }
+    let del = fixture.del();
+    (!del.succeeded()).then(|| format!("the DEL of the next ADD failed: {}", del.stdout))
+}
+
+fn left(changes: &str) -> Option<String> {
+    (!changes.is_empty()).then(|| format!("left:\n{changes}"))
+}
