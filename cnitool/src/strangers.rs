@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use cni::Attachment;
-use iface::veth;
+use iface::{ownership, veth};
 use netlink::{Address, Link, Netlink};
 use netns::NetNs;
 use runtime::{Network, Result};
@@ -60,9 +60,10 @@ impl Stranger {
 pub fn of(network: &Network, valid: &[Attachment]) -> Result<Vec<Stranger>> {
     let host = Netlink::open().map_err(cni::Error::from)?;
     let links = host.links().map_err(cni::Error::from)?;
+    let stale = veth::stale(&network.name, valid);
     let mut strangers: Vec<Stranger> = links
         .iter()
-        .filter(|link| link.is("veth") && veth::is_stale(link, &network.name, valid))
+        .filter(|link| link.is("veth") && stale.contains(link))
         .map(|link| stranger(network, link, &host))
         .collect();
     let leases = leases(network, valid);
@@ -75,7 +76,7 @@ pub fn of(network: &Network, valid: &[Attachment]) -> Result<Vec<Stranger>> {
 }
 
 fn stranger(network: &Network, link: &Link, host: &Netlink) -> Stranger {
-    let (container, ifname) = veth::owner(link, &network.name).unwrap_or_default();
+    let (container, ifname) = ownership::owner(link, &network.name).unwrap_or_default();
     // A pair outlives its container's namespace for a moment.
     let gone = matches!(beyond(host, link), Some(Ok(None)));
     Stranger {

@@ -6,23 +6,7 @@ use cni::{AddResult, Code, Error, Result};
 use iface::Namespace;
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
 
-use crate::conf::{Conf, Mtu};
-
-impl Mtu {
-    /// In bytes. None: the kernel's default.
-    pub fn resolve(self, host: &Namespace) -> Result<Option<u32>> {
-        match self {
-            Self::Kernel => Ok(None),
-            Self::Bytes(bytes) => Ok(Some(bytes)),
-            Self::DefaultRoute => {
-                let link = host.nl.default_route()?.and_then(|route| route.link);
-                let link = link.map(|index| host.nl.link_by_index(index)).transpose()?.flatten();
-                // A host without a default route reaches nothing that a larger packet could not.
-                Ok(link.map(|link| link.mtu))
-            }
-        }
-    }
-}
+use crate::conf::Conf;
 
 /// Finds the bridge, or makes it, and sees that it does what the configuration needs.
 pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
@@ -116,10 +100,7 @@ pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
         expected.ok_or_else(|| Error::config(format!("prevResult does not list bridge {}", conf.bridge)))?;
     // The MTU of a bridge follows its ports'.
     let bridge = iface::verify::interface(host, &cni::Interface { mtu: None, ..expected.clone() })?;
-    if !bridge.is("bridge") {
-        let kind = bridge.kind_name().unwrap_or("none");
-        return Err(iface::verify::differs(&bridge, "kind", "bridge", kind));
-    }
+    iface::verify::of_kind(&bridge, "bridge")?;
     if conf.promisc && !bridge.promisc {
         return Err(iface::verify::differs(&bridge, "promiscuous mode", "on", "off"));
     }

@@ -2,10 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use cni::{AsWritten, CniArgs, Error, IfName, Result};
+use cni::{AsWritten, Error, IfName, Result};
 use firewall::MasqueradeConf;
-use iface::unicast_mac;
-use netlink::Mac;
+use iface::InterfaceConf;
+use iface::conf::VethMtu;
 use serde::Deserialize;
 
 /// The bridge's name if the configuration gives none.
@@ -17,9 +17,6 @@ const DEFAULT_NATIVE_VLAN: u16 = 1;
 /// VLAN ids that a frame can carry: 0 and 4095 are reserved (IEEE 802.1Q-2018, table 9-2).
 const VLAN_IDS: RangeInclusive<i64> = 1..=4094;
 
-/// What a veth and a bridge take, in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` in the kernel's if_ether.h).
-const MTUS: RangeInclusive<u32> = 68..=65535;
-
 /// The configuration as ADD reads it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -28,21 +25,16 @@ struct RawConf {
     is_gateway: bool,
     is_default_gateway: bool,
     force_address: bool,
-    mtu: u32,
-    mtu_from_default_route: bool,
     hairpin_mode: bool,
     promisc_mode: bool,
     vlan: i64,
     vlan_trunk: Vec<RawTrunk>,
     preserve_default_vlan: bool,
     macspoofchk: bool,
-    enabledad: bool,
     disable_container_interface: bool,
     port_isolation: bool,
     allow_uplink_port: bool,
     ipam: RawIpam,
-    args: RawArgs,
-    runtime_config: RawMac,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -59,18 +51,6 @@ struct RawTrunk {
 #[serde(default)]
 struct RawIpam {
     r#type: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawArgs {
-    cni: RawMac,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RawMac {
-    mac: String,
 }
 
 /// The bridge's name, for DEL and GC: none if it cannot be the name of an interface.
@@ -100,15 +80,15 @@ pub struct Conf {
     /// Another address of the bridge that is in the way gives way.
     pub force_address: bool,
     /// For the bridge (when it is made) and the veth.
-    pub mtu: Mtu,
+    pub mtu: VethMtu,
     /// Frames may leave through the port they came from.
     pub hairpin: bool,
     /// The bridge takes all frames.
     pub promisc: bool,
     /// What the port does with VLANs. None: the bridge need not know of VLANs.
     pub vlans: Option<Vlans>,
-    /// The container's IPv6 addresses are tested for duplicates first (RFC 4862, section 5.4).
-    pub enable_dad: bool,
+    /// What the container's interface is to be.
+    pub interface: InterfaceConf,
     /// The container's end is left down.
     pub container_down: bool,
     /// Isolated ports cannot reach each other.
@@ -119,18 +99,6 @@ pub struct Conf {
     pub masquerade: MasqueradeConf,
     /// Frames with another source address than the container's are dropped.
     pub spoof_check: bool,
-    mac: Option<Mac>,
-}
-
-/// How large a packet may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mtu {
-    /// As the kernel makes them: 1500 bytes.
-    Kernel,
-    /// Bytes.
-    Bytes(u32),
-    /// That of the link that the host's default route leaves by.
-    DefaultRoute,
 }
 
 /// VLANs of a port.
@@ -146,20 +114,6 @@ pub struct Vlans {
     pub keep_default: bool,
 }
 
-impl Conf {
-    /// The container's MAC: of the configuration, else of `CNI_ARGS`, else the kernel chooses.
-    ///
-    /// # Errors
-    /// Code 7 for what cannot be an interface's MAC.
-    pub fn mac(&self, args: &CniArgs) -> Result<Option<Mac>> {
-        match (self.mac, args.mac()) {
-            (Some(mac), _) => Ok(Some(mac)),
-            (None, Some(text)) => unicast_mac("CNI_ARGS: MAC", text).map(Some),
-            (None, None) => Ok(None),
-        }
-    }
-}
-
 impl TryFrom<AsWritten> for Conf {
     type Error = Error;
 
@@ -167,24 +121,21 @@ impl TryFrom<AsWritten> for Conf {
         let raw: RawConf = document.decode()?;
         refuse_contradictions(&raw)?;
         let bridge = raw.bridge.as_deref().unwrap_or(DEFAULT_BRIDGE);
-        let macs = [("args.cni.mac", &raw.args.cni.mac), ("runtimeConfig.mac", &raw.runtime_config.mac)];
-        let mac = macs.iter().rfind(|(_, text)| !text.is_empty());
         Ok(Self {
             bridge: IfName::parse(bridge).map_err(|e| Error::config(format!("bridge {e}")))?,
             is_gateway: raw.is_gateway || raw.is_default_gateway,
             is_default_gateway: raw.is_default_gateway,
             force_address: raw.force_address,
-            mtu: mtu(&raw)?,
+            mtu: VethMtu::read(&document)?,
             hairpin: raw.hairpin_mode,
             promisc: raw.promisc_mode,
             vlans: vlans(&raw)?,
-            enable_dad: raw.enabledad,
+            interface: InterfaceConf::read_without_mac(&document)?,
             container_down: raw.disable_container_interface,
             isolated: raw.port_isolation,
             allow_uplink: raw.allow_uplink_port,
             masquerade: MasqueradeConf::read(&document)?,
             spoof_check: raw.macspoofchk,
-            mac: mac.map(|(key, text)| unicast_mac(key, text)).transpose()?,
         })
     }
 }
@@ -199,20 +150,6 @@ fn refuse_contradictions(raw: &RawConf) -> Result<()> {
             .detail("an interface that stays down has no use for an address"));
     }
     Ok(())
-}
-
-fn mtu(raw: &RawConf) -> Result<Mtu> {
-    match (raw.mtu, raw.mtu_from_default_route) {
-        (0, false) => Ok(Mtu::Kernel),
-        (0, true) => Ok(Mtu::DefaultRoute),
-        (bytes, false) if MTUS.contains(&bytes) => Ok(Mtu::Bytes(bytes)),
-        (bytes, false) => Err(Error::config(format!(
-            "mtu {bytes} is out of range, {} to {} bytes",
-            MTUS.start(),
-            MTUS.end()
-        ))),
-        (_, true) => Err(Error::config("mtu and mtuFromDefaultRoute exclude each other")),
-    }
 }
 
 fn vlans(raw: &RawConf) -> Result<Option<Vlans>> {

@@ -3,8 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
 use cni::{AsWritten, CniArgs, json};
+use iface::conf::VethMtu;
 
-use crate::conf::{self, Conf, Mtu};
+use crate::conf::{self, Conf};
 
 /// The configuration: what is accepted is within the kernel's bounds, and DEL sees the same bridge and VLAN as ADD.
 pub fn configuration(input: &[u8]) {
@@ -13,7 +14,7 @@ pub fn configuration(input: &[u8]) {
     let (bridge, vlan) = (conf::bridge(&raw), conf::vlan(&raw));
     let Ok(conf) = Conf::try_from(raw) else { return };
     assert_eq!(bridge.as_ref(), Some(&conf.bridge));
-    assert!(!matches!(conf.mtu, Mtu::Bytes(bytes) if !(68..=65535).contains(&bytes)));
+    assert!(!matches!(conf.mtu, VethMtu::Bytes(bytes) if !(68..=65535).contains(&bytes)));
     assert!(conf.is_gateway || !conf.is_default_gateway);
     if let Some(vlans) = &conf.vlans {
         let ids = vlans.tagged.iter().flat_map(|ids| [*ids.start(), *ids.end()]).chain([vlans.native]);
@@ -23,7 +24,7 @@ pub fn configuration(input: &[u8]) {
     }
     let args = CniArgs::from_iter([("MAC".to_owned(), "02:00:00:00:00:07".to_owned())]);
     for args in [args, CniArgs::default()] {
-        let mac = conf.mac(&args).unwrap();
+        let mac = conf.interface.mac(&args).unwrap();
         assert!(mac.is_none_or(|mac| !mac.is_multicast() && !mac.is_zero()));
     }
 }

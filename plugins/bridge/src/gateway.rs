@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni::{AddResult, Error, IpConfig, Result, Route};
-use iface::Namespace;
+use iface::{Namespace, forwarding};
 use ipnetwork::IpNetwork;
 use netlink::Link;
 
@@ -13,57 +13,50 @@ use crate::vlan;
 /// rtnetlink(7): addresses of narrower scope are not in the way of a gateway's.
 const GLOBAL: u8 = 0;
 
-/// Fills in what the IPAM plugin left open: gateways, and default routes through them.
-pub fn complete(result: &mut AddResult, position: usize, conf: &Conf) -> Result<()> {
+/// Fills in what the IPAM plugin left open: gateways, and default routes through them, unless an earlier plugin of the chain has made
+/// one.
+pub fn complete(leases: &mut AddResult, prev: Option<&AddResult>, conf: &Conf) -> Result<()> {
     if !conf.is_gateway {
         return Ok(());
     }
-    for ip in result.ips.iter_mut().filter(|ip| ip.interface == Some(position) && ip.gateway.is_none()) {
+    for ip in leases.ips.iter_mut().filter(|ip| ip.gateway.is_none()) {
         ip.gateway = Some(first_of(ip.address)?);
     }
     if conf.is_default_gateway {
-        for ip in own(result, position) {
+        for ip in &leases.ips {
             let anywhere = default_destination(ip.address.is_ipv4())?;
-            if !result.routes.iter().any(|route| route.dst == anywhere) {
-                result.routes.push(Route { gw: ip.gateway, ..Route::to(anywhere) });
+            let earlier = prev.into_iter().flat_map(|prev| &prev.routes);
+            if !leases.routes.iter().chain(earlier).any(|route| route.dst == anywhere) {
+                leases.routes.push(Route { gw: ip.gateway, ..Route::to(anywhere) });
             }
         }
     }
     Ok(())
 }
 
-/// Gives the gateways' addresses to the host, on the bridge or, for a VLAN, on the bridge's port for it, and lets the
-/// host forward.
-pub fn assign(
-    host: &Namespace,
-    bridge: &Link,
-    result: &mut AddResult,
-    position: usize,
-    conf: &Conf,
-) -> Result<()> {
-    if !conf.is_gateway {
-        return Ok(());
+/// Gives the gateways' addresses to the host, on the bridge or, for a VLAN, on the bridge's port for it, which is returned, and lets
+/// the host forward.
+pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) -> Result<Option<Link>> {
+    if !conf.is_gateway || leases.ips.is_empty() {
+        return Ok(None);
     }
-    let wanted: Vec<IpNetwork> = own(result, position)
-        .iter()
-        .filter_map(|ip| IpNetwork::new(ip.gateway?, ip.address.prefix()).ok())
-        .collect();
-    match conf.vlans.as_ref().filter(|vlans| vlans.access) {
+    let own = |ip: &IpConfig| IpNetwork::new(ip.gateway?, ip.address.prefix()).ok();
+    let wanted: Vec<IpNetwork> = leases.ips.iter().filter_map(own).collect();
+    let vlan_gateway = match conf.vlans.as_ref().filter(|vlans| vlans.access) {
         Some(vlans) => {
             // Held until the addresses are there: the last user's DEL looks at the same things.
             let _lock = vlan::lock()?;
             let gateway = vlan::ensure_gateway(host, bridge, vlans.native)?;
-            result.interfaces.push(host.report(&gateway));
             ensure_addresses(host, &gateway, &wanted, conf)?;
+            Some(gateway)
         }
-        None => ensure_addresses(host, bridge, &wanted, conf)?,
-    }
-    for (v4, key) in [(true, "ipv4/ip_forward"), (false, "ipv6/conf/all/forwarding")] {
-        if wanted.iter().any(|net| net.is_ipv4() == v4) && host.sysctl(key)? != "1" {
-            host.set_sysctl(key, "1")?;
+        None => {
+            ensure_addresses(host, bridge, &wanted, conf)?;
+            None
         }
-    }
-    Ok(())
+    };
+    forwarding::enable(host, &wanted)?;
+    Ok(vlan_gateway)
 }
 
 /// The link that the host sees the containers through: of a VLAN its gateway, if it has one.
@@ -71,10 +64,6 @@ pub fn seen_through(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link
     let vlan = conf.vlans.as_ref().filter(|vlans| vlans.access);
     let gateway = vlan.map(|vlans| vlan::gateway(host, bridge, vlans.native)).transpose()?;
     Ok(gateway.flatten().unwrap_or_else(|| bridge.clone()))
-}
-
-fn own(result: &AddResult, position: usize) -> Vec<IpConfig> {
-    result.ips.iter().filter(|ip| ip.interface == Some(position)).cloned().collect()
 }
 
 fn first_of(net: IpNetwork) -> Result<IpAddr> {

@@ -12,7 +12,8 @@ mod vlan;
 use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Status, Undo};
 use conf::Conf;
 use firewall::{Owner, Removal};
-use iface::{Namespace, announce, apply, remove, verify, veth};
+use iface::attach::{self, Attach};
+use iface::{Namespace, announce, remove, verify, veth};
 use port::Port;
 
 /// The plugin.
@@ -31,7 +32,7 @@ impl Plugin for Bridge {
         let host = Namespace::host()?;
         let sandbox = Namespace::open(&call.netns)?;
         let mtu = conf.mtu.resolve(&host)?;
-        let mac = conf.mac(&call.args)?;
+        let mac = conf.interface.mac(&call.args)?;
         let adopted = port::of_chain(&host, call)?;
         if adopted.is_none() {
             veth::refuse_taken_name(&sandbox, &call.attachment)?;
@@ -48,52 +49,42 @@ impl Plugin for Bridge {
         };
         port::configure(&host, &port.host, conf)?;
 
-        let (mut result, position) = report(call, &host, &bridge, &sandbox, &port);
         let owner = Owner::new(&call.net.name, &call.attachment);
-        if !port.adopted {
-            let ends = (&result.interfaces[position - 1], &result.interfaces[position]);
-            rules::check_sources(conf, &owner, ends, undo)?;
-        }
-        if let Some(ipam) = &call.net.ipam {
-            let container = port.container.as_ref().ok_or_else(nothing_to_address)?;
-            result.put_first(ipam.add(undo)?, position);
-            gateway::complete(&mut result, position, conf)?;
-            apply::addresses_and_routes(&sandbox, container, &result, position, conf.enable_dad)?;
-            gateway::assign(&host, &bridge, &mut result, position, conf)?;
-            conf.masquerade.install(&owner, rules::addresses(&result, position), undo)?;
-        } else if let Some(container) = port.container.as_ref().filter(|_| !conf.container_down) {
-            sandbox.nl.set_up(container)?;
+        rules::check_sources(conf, &owner, &port, undo)?;
+        let leases = configure(call, &host, &sandbox, &port, undo)?;
+        let vlan_gateway = gateway::assign(&host, &bridge, &leases, conf)?;
+        let ends = port.report(&host, &sandbox, call);
+        let made = [host.report(&bridge)].into_iter().chain(ends);
+        let result = attach::report(call, made.chain(vlan_gateway.map(|link| host.report(&link))), leases);
+
+        let addressed = port.container.as_ref().filter(|_| call.net.ipam.is_some());
+        if addressed.is_some() {
+            conf.masquerade.install(&owner, rules::addresses(&result, &call.attachment), undo)?;
         }
         if !conf.container_down {
             port.wait_until_up(&host, &sandbox)?;
         }
-        if let Some(container) = port.container.as_ref().filter(|_| call.net.ipam.is_some()) {
+        if let Some(container) = addressed {
             announce::forget(&host, &gateway::seen_through(&host, &bridge, conf)?, &result)?;
             announce::addresses(&sandbox, container)?;
         }
         bridge::warn_without_netfilter(&host, conf);
-        if !call.net.dns.is_empty() {
-            result.dns = call.net.dns.clone();
-        }
         Ok(result)
     }
 
     fn del(call: &Del<AsWritten>) -> Result<()> {
-        let mut failures = Failures::new();
-        // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
-        let (removal, owner) = (Removal::start(), Owner::new(&call.net.name, &call.attachment));
-        failures.note(removal.remove(&owner, &rules::KINDS));
-        if let Some(host) = failures.note(Namespace::host()) {
-            failures.note(port::release_adopted(&host, call));
-            failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
-            failures.note(removal.remove_repaired(&owner));
-            failures.note(vlan::remove_unused_gateway(&host, &call.conf));
-        }
-        // Last, so that nobody else gets the address while the container still answers to it.
-        if let Some(ipam) = &call.net.ipam {
-            failures.note(ipam.del());
-        }
-        failures.into_result()
+        let owner = Owner::new(&call.net.name, &call.attachment);
+        remove::with_leases(&call.net, |failures| {
+            // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
+            let removal = Removal::start();
+            failures.note(removal.remove(&owner, &rules::KINDS));
+            if let Some(host) = failures.note(Namespace::host()) {
+                failures.note(port::release_adopted(&host, call));
+                failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
+                failures.note(removal.remove_repaired(&owner));
+                failures.note(vlan::remove_unused_gateway(&host, &call.conf));
+            }
+        })
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
@@ -101,9 +92,8 @@ impl Plugin for Bridge {
         let sandbox = Namespace::open(&call.netns)?;
         let bridge = bridge::verify(&host, &call.conf, &call.prev_result)?;
         if let Some(container) = port::verify(&host, &bridge, &sandbox, call)? {
-            let position = verify::position(&call.prev_result, &call.attachment)?;
             verify::addresses_and_routes(&sandbox, &container, &call.prev_result)?;
-            rules::verify(call, position)?;
+            rules::verify(call)?;
         }
         match &call.net.ipam {
             Some(ipam) => ipam.check(),
@@ -139,28 +129,25 @@ impl Plugin for Bridge {
     }
 }
 
-/// What the plugins before this one made, the bridge, the port, and the container's end, with the position of the latter.
-fn report(
+/// Gives the container's interface what is leased for it, which is returned.
+fn configure(
     call: &Add<Conf>,
     host: &Namespace,
-    bridge: &netlink::Link,
     sandbox: &Namespace,
     port: &Port,
-) -> (AddResult, usize) {
-    let mut result = call.net.prev_result.clone().unwrap_or_default();
-    result.forget_unlisted_interfaces();
-    result.interfaces.push(host.report(bridge));
-    if port.adopted {
-        let listed = result.container_interface(&call.attachment.ifname);
-        let unlisted = port.container.as_ref().filter(|_| listed.is_none());
-        result.interfaces.extend(unlisted.map(|link| sandbox.report(link)));
-        let position = listed.unwrap_or(result.interfaces.len() - 1);
-        return (result, position);
+    undo: &mut Undo,
+) -> Result<AddResult> {
+    let conf = &call.conf;
+    let Some(link) = &port.container else {
+        return if call.net.ipam.is_some() { Err(nothing_to_address()) } else { Ok(AddResult::default()) };
+    };
+    let eth = Attach { net: &call.net, conf: &conf.interface, sandbox, link };
+    let mut leases = eth.lease_when(|| port.wait_until_up(host, sandbox), undo)?;
+    gateway::complete(&mut leases, call.net.prev_result.as_ref(), conf)?;
+    if !conf.container_down {
+        eth.configure(&leases)?;
     }
-    result.interfaces.push(host.report(&port.host));
-    result.interfaces.extend(port.container.as_ref().map(|link| sandbox.report(link)));
-    let position = result.interfaces.len() - 1;
-    (result, position)
+    Ok(leases)
 }
 
 fn nothing_to_address() -> Error {

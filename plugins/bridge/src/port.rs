@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, Failures, Result, Undo};
+use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, Failures, Interface, Result, Undo};
 use iface::{Namespace, verify as shared, veth};
 use netlink::{BridgeVlan, Link, LinkChange, OperState, PortChange, RouteFilter};
 
@@ -22,6 +22,16 @@ pub struct Port {
 }
 
 impl Port {
+    /// The interfaces that the result does not list yet.
+    pub fn report(&self, host: &Namespace, sandbox: &Namespace, call: &Add<Conf>) -> Vec<Interface> {
+        let ifname = &call.attachment.ifname;
+        let listed =
+            call.net.prev_result.as_ref().and_then(|prev| prev.container_interface(ifname)).is_some();
+        let end = (!self.adopted).then(|| host.report(&self.host));
+        let container = self.container.as_ref().filter(|_| !(self.adopted && listed));
+        end.into_iter().chain(container.map(|link| sandbox.report(link))).collect()
+    }
+
     /// Waits until both ends can carry packets, and the bridge forwards them: the kernel tells each end's namespace apart.
     pub fn wait_until_up(&self, host: &Namespace, sandbox: &Namespace) -> Result<()> {
         // What leads to a virtual machine carries nothing before that is started.

@@ -1,42 +1,42 @@
 //! The firewall's part: masquerade and spoof check.
 
-use cni::{AddResult, Check, IfName, Result, Status, Undo};
+use cni::{AddResult, Attachment, Check, IfName, Result, Status, Undo};
 use firewall::{Backend, Firewall, Kind, Owner, Rules, SpoofCheck};
+use iface::verify;
 use ipnetwork::IpNetwork;
+use netlink::Mac;
 
 use crate::conf::Conf;
+use crate::port::Port;
 
 /// What ADD may have installed.
 pub const KINDS: [Kind; 2] = [Kind::Masquerade, Kind::SpoofCheck];
 
 /// Lets the container send only with its own hardware address, if the configuration says so.
-pub fn check_sources(conf: &Conf, owner: &Owner, interfaces: Ends<'_>, undo: &mut Undo) -> Result<()> {
-    match spoof_check(conf, interfaces) {
-        Some(rules) => Firewall::open(None)?.install(owner, &rules, undo),
-        None => Ok(()),
+pub fn check_sources(conf: &Conf, owner: &Owner, port: &Port, undo: &mut Undo) -> Result<()> {
+    let mac = port.container.as_ref().and_then(|container| container.mac);
+    match mac.and_then(|mac| spoof_check(conf, &port.host.name, mac)) {
+        // An earlier plugin's interfaces are taken as they are.
+        Some(rules) if !port.adopted => Firewall::open(None)?.install(owner, &rules, undo),
+        _ => Ok(()),
     }
 }
 
-/// The host's and the container's end of the pair, as the result reports them.
-pub type Ends<'a> = (&'a cni::Interface, &'a cni::Interface);
-
-fn spoof_check(conf: &Conf, (host, container): Ends<'_>) -> Option<Rules> {
-    let port = IfName::parse(&host.name).ok()?;
-    let mac = container.mac.as_deref()?.parse().ok()?;
+fn spoof_check(conf: &Conf, port: &str, mac: Mac) -> Option<Rules> {
+    let port = IfName::parse(port).ok()?;
     conf.spoof_check.then_some(Rules::SpoofCheck(SpoofCheck { port, mac }))
 }
 
-/// The addresses of one of the result's interfaces: all if the result does not say whose they are.
-pub fn addresses(result: &AddResult, position: usize) -> impl Iterator<Item = IpNetwork> {
-    let own = result.ips.iter().filter(move |ip| ip.interface.is_none_or(|i| i == position));
-    own.map(|ip| ip.address)
+/// The addresses of the attachment's interface.
+pub fn addresses<'a>(result: &'a AddResult, at: &'a Attachment) -> impl Iterator<Item = IpNetwork> {
+    result.ips_of(&at.ifname).map(|ip| ip.address)
 }
 
 /// The rules are as ADD installed them.
-pub fn verify(call: &Check<Conf>, position: usize) -> Result<()> {
+pub fn verify(call: &Check<Conf>) -> Result<()> {
     let owner = Owner::new(&call.net.name, &call.attachment);
-    call.conf.masquerade.check(&owner, addresses(&call.prev_result, position))?;
-    match installed_spoof_check(call, position) {
+    call.conf.masquerade.check(&owner, addresses(&call.prev_result, &call.attachment))?;
+    match installed_spoof_check(call) {
         Some(rules) => Firewall::open(None)?.check(&owner, &rules),
         None => Ok(()),
     }
@@ -45,21 +45,21 @@ pub fn verify(call: &Check<Conf>, position: usize) -> Result<()> {
 /// Installs what is missing of them. Whether anything was.
 pub fn repair(call: &Check<Conf>, undo: &mut Undo) -> Result<bool> {
     let owner = Owner::new(&call.net.name, &call.attachment);
-    // A result of before 0.3.0 lists no interfaces: all addresses are the container's.
-    let position = call.prev_result.container_interface(&call.attachment.ifname).unwrap_or_default();
-    let mut repaired = call.conf.masquerade.repair(&owner, addresses(&call.prev_result, position), undo)?;
-    if let Some(rules) = installed_spoof_check(call, position) {
+    let addresses = addresses(&call.prev_result, &call.attachment);
+    let mut repaired = call.conf.masquerade.repair(&owner, addresses, undo)?;
+    if let Some(rules) = installed_spoof_check(call) {
         repaired |= Firewall::open(None)?.repair(&owner, &rules, false, undo)?;
     }
     Ok(repaired)
 }
 
 /// The spoof check that ADD has installed.
-fn installed_spoof_check(call: &Check<Conf>, position: usize) -> Option<Rules> {
+fn installed_spoof_check(call: &Check<Conf>) -> Option<Rules> {
     let host_name = iface::veth::host_name(&call.net.name, &call.attachment);
     let made = |name: &str| name == host_name || is_of_the_reference(name);
     let host = call.prev_result.host_interfaces().find(|i| made(&i.name))?;
-    spoof_check(&call.conf, (host, call.prev_result.interfaces.get(position)?))
+    let container = verify::listed(&call.prev_result, &call.attachment).ok()?;
+    spoof_check(&call.conf, &host.name, container.mac.as_deref()?.parse().ok()?)
 }
 
 /// Whether the reference may have made the host's end of a veth: it calls it so. What an earlier plugin made and this one took as

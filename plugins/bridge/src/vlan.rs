@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::{Namespace, veth};
+use iface::{Namespace, ownership};
 use netlink::{Link, LinkKind, NewLink, Peer};
 use system::lock::Lock;
 
@@ -39,7 +39,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
         Some(link) => link,
         None => {
             let peer = Peer { name: &name, mac: None, netns: None };
-            let port = format!("veth{:011x}", veth::fnv1a([name.as_str()]) & 0xfff_ffff_ffff);
+            let port = ownership::hashed_name("veth", [name.as_str()]);
             host.nl.create_link(&NewLink {
                 mtu: Some(bridge.mtu),
                 master: Some(bridge.index),

@@ -33,6 +33,11 @@ impl Ipam {
         Self { kind, own_command, path, stdin, version }
     }
 
+    /// Whether the plugin asks a server over the interface itself: that must be up before its ADD, and there until its DEL.
+    pub fn needs_link(&self) -> bool {
+        self.kind == "dhcp"
+    }
+
     /// Gets addresses. They are given back by `undo`, and at once if the plugin fails half-way.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use cni::{AddResult, Code, Error, IpConfig, Result};
 use ipnetwork::IpNetwork;
 use netlink::Link;
 
-use crate::Namespace;
+use crate::{InterfaceConf, Namespace};
 
 /// Duplicate address detection sends RetransTimer times DupAddrDetectTransmits, one second by default, after a random
 /// delay of up to one (RFC 4862, section 5.4).
@@ -16,62 +16,86 @@ const DUPLICATE_DETECTION: Duration = Duration::from_secs(10);
 /// The scope of a route through a gateway, see rtnetlink(7).
 const GLOBAL: u8 = 0;
 
-/// Gives a link the addresses of the result that are for it (`position` in its list of interfaces), sets it up, and
-/// adds the routes. With `test_for_duplicates`, waits until the IPv6 addresses can be used.
+/// Gives a link the leased addresses and sets it up. With `enabledad`, waits until the IPv6 addresses can be used.
+/// `subnet_routes`: the kernel adds a route to each address's subnet.
 ///
 /// Nothing is taken back on failure: it all goes with the link.
 ///
 /// # Errors
 /// What the kernel refuses, named.
-pub fn addresses_and_routes(
+pub(crate) fn addresses(
     sandbox: &Namespace,
     link: &Link,
-    result: &AddResult,
-    position: usize,
-    test_for_duplicates: bool,
+    conf: &InterfaceConf,
+    leases: &AddResult,
+    subnet_routes: bool,
 ) -> Result<()> {
-    let own: Vec<&IpConfig> = result.ips.iter().filter(|ip| ip.interface == Some(position)).collect();
-    let v6 = own.iter().any(|ip| ip.address.is_ipv6());
-    set_ways(sandbox, link, v6, test_for_duplicates)?;
-    for ip in &own {
-        add_address(sandbox, link, ip.address, test_for_duplicates)?;
+    let v6 = leases.addresses().any(|address| address.is_ipv6());
+    if !leases.ips.is_empty() || conf.accept_ra.is_some() {
+        prepare(sandbox, link, conf, v6)?;
+    }
+    for address in leases.addresses() {
+        add_address(sandbox, link, address, conf.enable_dad, subnet_routes)?;
     }
     sandbox.nl.set_up(link)?;
-    if test_for_duplicates && v6 {
+    if conf.enable_dad && v6 {
         sandbox.nl.wait_for_addresses(link, DUPLICATE_DETECTION)?;
-    }
-    for route in &result.routes {
-        add_route(sandbox, link, route, &own)?;
     }
     Ok(())
 }
 
-/// How the link treats its addresses: they are announced when they are ready, IPv6 ones stay while the link is down, and
-/// are tested for duplicates or not. That is for the link's own addresses (fe80::...) too: they would not be usable
+/// Adds the leased routes.
+///
+/// # Errors
+/// What the kernel refuses, named.
+pub(crate) fn routes(sandbox: &Namespace, link: &Link, leases: &AddResult) -> Result<()> {
+    let own: Vec<&IpConfig> = leases.ips.iter().collect();
+    leases.routes.iter().try_for_each(|route| add_route(sandbox, link, route, &own))
+}
+
+/// Says how the link is to treat addresses, before it is up: they are announced when they are ready, IPv6 ones stay while the link
+/// is down, and are tested for duplicates or not. That is for the link's own addresses (fe80::...) too: they would not be usable
 /// for a second or two.
-fn set_ways(sandbox: &Namespace, link: &Link, v6: bool, test_for_duplicates: bool) -> Result<()> {
-    let test = if test_for_duplicates { "1" } else { "0" };
+///
+/// # Errors
+/// If the namespace cannot be entered.
+pub(crate) fn prepare(sandbox: &Namespace, link: &Link, conf: &InterfaceConf, v6: bool) -> Result<()> {
+    let digit = |on| if on { "1" } else { "0" };
+    let accept_ra = conf.accept_ra.map(digit);
     let wanted = [
-        ("ipv4", "arp_notify", "1", true),
-        ("ipv6", "ndisc_notify", "1", true),
-        ("ipv6", "accept_dad", test, true),
-        ("ipv6", "enhanced_dad", test, test_for_duplicates),
-        ("ipv6", "keep_addr_on_down", "1", v6),
+        ("ipv4", "arp_notify", Some("1")),
+        ("ipv6", "ndisc_notify", Some("1")),
+        ("ipv6", "accept_dad", Some(digit(conf.enable_dad))),
+        ("ipv6", "enhanced_dad", Some("1").filter(|_| conf.enable_dad)),
+        ("ipv6", "keep_addr_on_down", Some("1").filter(|_| v6)),
+        ("ipv6", "accept_ra", accept_ra),
+        ("ipv6", "autoconf", accept_ra),
     ];
-    let wanted = wanted.iter().filter(|way| way.3);
-    let pairs: Vec<_> =
-        wanted.map(|(ip, key, value, _)| (format!("{ip}/conf/{}/{key}", link.name), *value)).collect();
+    let wanted = wanted.iter().filter_map(|(family, key, value)| {
+        value.map(|value| (format!("{family}/conf/{}/{key}", link.name), value))
+    });
+    let pairs: Vec<_> = wanted.collect();
     let pairs: Vec<_> = pairs.iter().map(|(key, value)| (key.as_str(), *value)).collect();
     sandbox.try_sysctls(&pairs)
 }
 
-fn add_address(sandbox: &Namespace, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {
-    let added = sandbox.nl.add_address(link, net, test_for_duplicates);
+fn add_address(
+    sandbox: &Namespace,
+    link: &Link,
+    net: IpNetwork,
+    test_for_duplicates: bool,
+    subnet_route: bool,
+) -> Result<()> {
+    let add = || match subnet_route {
+        true => sandbox.nl.add_address(link, net, test_for_duplicates),
+        false => sandbox.nl.add_address_without_route(link, net, test_for_duplicates),
+    };
+    let added = add();
     if added.is_ok() || net.is_ipv4() {
         return Ok(added?);
     }
     match enable_ipv6(sandbox, link) {
-        Ok(true) => Ok(sandbox.nl.add_address(link, net, test_for_duplicates)?),
+        Ok(true) => Ok(add()?),
         Err(e) if e.code() == Code::UnsupportedField as u32 => added.map_err(|e| {
             Error::from(e).detail("this kernel has no IPv6 (ipv6.disable=1?): leave IPv6 ranges out")
         }),

@@ -1,17 +1,23 @@
 //! Steps that several interface plugins share.
 //!
-//! A recipe opens two [`Namespace`]s, the host's and the container's, makes its interface ([`veth`]), gives it what the
-//! IPAM plugin leased ([`apply`]), and tells the neighbours ([`announce`]). CHECK is [`verify`], DEL is [`remove`].
+//! A recipe opens two [`Namespace`]s, the host's and the container's, reads the keys that all of them have
+//! ([`InterfaceConf`]), makes its interface ([`veth`]), and attaches it ([`attach`]): addresses are leased, configured and, where a
+//! neighbour may remember another owner, announced ([`announce`]). CHECK is [`verify`], DEL and GC are [`remove`], which finds
+//! links by their [`ownership`].
 
 #![warn(missing_docs)]
 
 pub mod announce;
-pub mod apply;
-mod mac;
+mod apply;
+pub mod attach;
+pub mod conf;
+pub mod forwarding;
+pub mod host_end;
 mod namespace;
+pub mod ownership;
 pub mod remove;
 pub mod verify;
 pub mod veth;
 
-pub use mac::unicast_mac;
+pub use conf::{InterfaceConf, unicast_mac};
 pub use namespace::Namespace;

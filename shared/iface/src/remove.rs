@@ -1,10 +1,41 @@
 //! DEL and GC: the container's interface goes, and all that hangs on it.
+//!
+//! A DEL may follow an ADD that failed because CNI_IFNAME was taken: only a link of the plugin's own kind is ever removed.
 
 use std::path::PathBuf;
 
-use cni::{Attachment, Failures, Gc, NetworkName, Result};
+use cni::{Attachment, Failures, Gc, IfName, NetConf, NetworkName, Result};
+use netlink::Link;
 
-use crate::{Namespace, veth};
+use crate::{Namespace, host_end, ownership, veth};
+
+/// DEL: removes links and what belongs to them, and gives the leases back. Neither keeps the other from its end.
+///
+/// The leases go last, so that nobody else gets an address while the container still answers to it; but first if they can be given
+/// back only over the link.
+///
+/// # Errors
+/// All that could not be removed.
+pub fn with_leases(net: &NetConf, links: impl FnOnce(&mut Failures)) -> Result<()> {
+    let mut failures = Failures::new();
+    let (before, after) = match &net.ipam {
+        Some(ipam) if ipam.needs_link() => (Some(ipam), None),
+        ipam => (None, ipam.as_ref()),
+    };
+    failures.note(before.map_or(Ok(()), cni::Ipam::del));
+    links(&mut failures);
+    failures.note(after.map_or(Ok(()), cni::Ipam::del));
+    failures.into_result()
+}
+
+/// Deletes a link in the container, if it is of a kind. That there is no such link, or no container any more, is fine.
+///
+/// # Errors
+/// If the kernel refuses.
+pub fn link(netns: Option<&PathBuf>, name: &IfName, kind: &str) -> Result<()> {
+    let Some(sandbox) = Namespace::open_if_present(netns)? else { return Ok(()) };
+    delete(&sandbox, sandbox.nl.link(name)?.filter(|link| link.is(kind)))
+}
 
 /// Deletes the attachment's veth pair, by either end: by the host's, if a plugin of this suite made it, even when the
 /// container's namespace is gone; else by the container's.
@@ -12,26 +43,30 @@ use crate::{Namespace, veth};
 /// # Errors
 /// If the kernel refuses. That there is nothing is fine.
 pub fn veth(host: &Namespace, network: &NetworkName, at: &Attachment, netns: Option<&PathBuf>) -> Result<()> {
-    if let Some(link) = host.nl.link(&veth::host_name(network, at))?.filter(|link| link.is("veth")) {
-        return Ok(host.nl.delete_link(&link)?);
+    let own = host.nl.link(&veth::host_name(network, at))?.filter(|link| link.is("veth"));
+    if own.is_some() {
+        return delete(host, own);
     }
     let Some(sandbox) = Namespace::open_if_present(netns)? else { return Ok(()) };
-    match sandbox.nl.link(&at.ifname)? {
-        Some(link) => Ok(sandbox.nl.delete_link(&link)?),
-        None => Ok(()),
-    }
+    let Some(link) = sandbox.nl.link(&at.ifname)?.filter(|link| link.is("veth")) else { return Ok(()) };
+    // One of this suite is found by its name: this one is another network's.
+    let foreign = host_end::find(host, &sandbox, &link)?.is_some_and(|end| ownership::is_owned(&end));
+    delete(&sandbox, Some(link).filter(|_| !foreign))
 }
 
-/// Deletes the veth pairs of the network whose attachments are not valid any more.
+/// Deletes the veth pairs of the network whose attachments are not valid any more (GC).
 ///
 /// # Errors
 /// All that could not be deleted.
 pub fn stale_veths<R>(host: &Namespace, call: &Gc<R>) -> Result<()> {
     let mut failures = Failures::new();
-    for link in host.nl.links()? {
-        if link.is("veth") && veth::is_stale(&link, &call.net.name, &call.valid) {
-            failures.note(host.nl.delete_link(&link));
-        }
+    let stale = veth::stale(&call.net.name, &call.valid);
+    for link in host.nl.links()?.iter().filter(|link| link.is("veth") && stale.contains(link)) {
+        failures.note(host.nl.delete_link(link));
     }
     failures.into_result()
+}
+
+fn delete(namespace: &Namespace, link: Option<Link>) -> Result<()> {
+    link.map_or(Ok(()), |link| Ok(namespace.nl.delete_link(&link)?))
 }

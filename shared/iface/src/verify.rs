@@ -1,12 +1,52 @@
 //! CHECK: is what a result says still so?
 
-use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Undo};
+use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Route, Undo};
 use netlink::{Link, RouteFilter};
 
 use crate::{Namespace, apply};
 
 /// The main table, which a route without a table is in.
 const MAIN_TABLE: u32 = 254;
+
+/// The container's interface is there as ADD left it: in the result, of its kind, up, with its hardware address, MTU, addresses and
+/// routes.
+///
+/// # Errors
+/// What is different; code 7 if the result does not have the interface.
+pub fn container<C>(sandbox: &Namespace, call: &Check<C>, kind: &str) -> Result<Link> {
+    let link = interface(sandbox, listed(&call.prev_result, &call.attachment)?)?;
+    of_kind(&link, kind)?;
+    up(&link)?;
+    addresses_and_routes(sandbox, &link, &call.prev_result)?;
+    Ok(link)
+}
+
+/// The attachment's interface in the container, as the result of ADD lists it.
+///
+/// # Errors
+/// Code 7 if the result does not have it.
+pub fn listed<'a>(prev: &'a AddResult, at: &Attachment) -> Result<&'a Interface> {
+    Ok(&prev.interfaces[position(prev, at)?])
+}
+
+/// A link is of the kind that ADD made.
+///
+/// # Errors
+/// If it is of another one.
+pub fn of_kind(link: &Link, kind: &str) -> Result<()> {
+    if link.is(kind) {
+        return Ok(());
+    }
+    Err(differs(link, "kind", kind, link.kind_name().unwrap_or("none")))
+}
+
+/// A link is up.
+///
+/// # Errors
+/// If it is down.
+pub fn up(link: &Link) -> Result<()> {
+    if link.up { Ok(()) } else { Err(differs(link, "state", "up", "down")) }
+}
 
 /// The position, in the result of ADD, of the attachment's interface in the container.
 ///
@@ -45,12 +85,27 @@ pub fn addresses_and_routes(sandbox: &Namespace, link: &Link, prev: &AddResult) 
     }
     let routes = sandbox.nl.routes(RouteFilter { link: Some(link.index), table: None })?;
     for wanted in &prev.routes {
-        let wanted = apply::kernel_route(link, wanted, &own);
-        if !routes.iter().any(|route| fulfils(route, &wanted)) {
+        let own = apply::kernel_route(link, wanted, &own);
+        if !routes.iter().any(|route| fulfils(route, &own)) && !is_on_another(sandbox, link, prev, wanted)? {
             return Err(missing(&format!("route to {}", wanted.dst), link));
         }
     }
     Ok(())
+}
+
+/// Whether a route of the result is there by another interface of the container: the chain may have made several, and does not say
+/// whose a route is.
+fn is_on_another(sandbox: &Namespace, link: &Link, prev: &AddResult, wanted: &Route) -> Result<bool> {
+    for other in prev.interfaces.iter().filter(|i| i.sandbox.is_some() && i.name != link.name) {
+        let Some(other) = sandbox.nl.link(&other.name)? else { continue };
+        let own: Vec<_> = prev.ips_of(&other.name).collect();
+        let wanted = apply::kernel_route(&other, wanted, &own);
+        let routes = sandbox.nl.routes(RouteFilter { link: Some(other.index), table: None })?;
+        if routes.iter().any(|route| fulfils(route, &wanted)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Does something for an attachment as long as it is there: the container's interface, with the hardware address and

@@ -5,13 +5,10 @@ use std::os::fd::AsFd;
 use cni::{Attachment, Code, Error, NetworkName, Result, Undo};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, Peer};
 
-use crate::Namespace;
+use crate::{Namespace, ownership};
 
-/// What an alias of ours begins with.
-const ALIAS: &str = "cni";
-
-/// The longest alias, in bytes (IFALIASZ less its NUL).
-const ALIAS_MAX: usize = 255;
+/// What the name of the host's end begins with.
+const LETTERS: &str = "veth";
 
 /// What a plugin decides about its pair.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,8 +32,7 @@ pub struct Veth {
 
 /// Makes a pair, each end where it belongs.
 ///
-/// The host's end is named after the attachment ([`host_name`]), so that DEL finds it when the container's namespace is
-/// gone, and bears an alias that says whose it is, so that GC and people find it.
+/// The host's end bears the attachment's name and alias ([`ownership`]).
 ///
 /// # Errors
 /// Code 4 if the container has an interface of that name.
@@ -52,7 +48,7 @@ pub fn create(
     let pair = NewLink {
         mtu: spec.mtu,
         master: spec.master,
-        group: Some(group(network)),
+        group: Some(ownership::group(network)),
         up: true,
         peer: Some(Peer { name: &at.ifname, mac: spec.mac, netns: Some(sandbox.as_fd()) }),
         ..NewLink::new(&name, LinkKind::Veth)
@@ -64,7 +60,7 @@ pub fn create(
     })?;
     let (nl, made) = (host.nl.clone(), link.clone());
     undo.push(move || nl.delete_link(&made));
-    if let Some(alias) = alias(network, at) {
+    if let Some(alias) = ownership::alias(network, at) {
         let named = LinkChange { alias: Some(&alias), group: Some(0), ..LinkChange::NONE };
         host.nl.change_link(&link, &named)?;
     }
@@ -78,12 +74,6 @@ fn withdraw(host: &Namespace, name: &str, error: Error) -> Error {
         Ok(()) => error,
         Err(left) => error.detail(format!("roll back: {left}")),
     }
-}
-
-/// The group that a pair of a network is in from its making until it has its alias, which no link can be made with:
-/// whoever is killed in between leaves one that GC finds. Those whose alias would be too long stay in it.
-fn group(network: &NetworkName) -> u32 {
-    (fnv1a([network.as_str()]) as u32) | 1
 }
 
 /// To be asked before the first effect of an ADD that makes an interface.
@@ -109,82 +99,12 @@ fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Error {
     })
 }
 
-/// The name of an attachment's end in the host: `veth` and 44 bits of a hash.
+/// The name of an attachment's end in the host.
 pub fn host_name(network: &NetworkName, at: &Attachment) -> String {
-    let hash = fnv1a([network.as_str(), at.container.as_str(), at.ifname.as_str()]);
-    format!("veth{:011x}", hash & 0xfff_ffff_ffff)
+    ownership::name(LETTERS, network, at)
 }
 
-/// FNV-1a of strings, each closed by a byte that no UTF-8 has. Stable for ever: names on running hosts depend on it.
-pub fn fnv1a<'a>(parts: impl IntoIterator<Item = &'a str>) -> u64 {
-    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
-    const PRIME: u64 = 0x0000_0100_0000_01b3;
-    let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([0xff]));
-    bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
-}
-
-/// None for names so long that the kernel would not take it.
-fn alias(network: &NetworkName, at: &Attachment) -> Option<String> {
-    Some(format!("{ALIAS} {network} {} {}", at.container, at.ifname)).filter(|alias| alias.len() <= ALIAS_MAX)
-}
-
-/// Whether a link is of an attachment of a network that is not among the valid ones.
-pub fn is_stale(link: &Link, network: &NetworkName, valid: &[Attachment]) -> bool {
-    match owner(link, network) {
-        Some((container, ifname)) => {
-            !valid.iter().any(|at| at.container.as_str() == container && at.ifname.as_str() == ifname)
-        }
-        None if !link.alias.is_empty() || link.group != group(network) => false,
-        None => valid.iter().all(|at| host_name(network, at) != link.name),
-    }
-}
-
-/// The attachment of a network that a link belongs to by its alias: container id and interface name.
-pub fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a str)> {
-    let (container, ifname) = link
-        .alias
-        .strip_prefix(ALIAS)?
-        .strip_prefix(' ')?
-        .strip_prefix(network.as_str())?
-        .strip_prefix(' ')?
-        .split_once(' ')?;
-    Some((container, ifname))
-}
-
-#[cfg(test)]
-mod tests {
-    use cni::{ContainerId, IfName};
-
-    use super::*;
-
-    fn at(container: &str, ifname: &str) -> Attachment {
-        Attachment {
-            container: ContainerId::parse(container).unwrap(),
-            ifname: IfName::parse(ifname).unwrap(),
-        }
-    }
-
-    #[test]
-    fn a_host_name_fits_is_stable_and_tells_attachments_apart() {
-        let [a, b] = ["net", "net2"].map(|n| NetworkName::parse(n).unwrap());
-        let name = host_name(&a, &at("c", "eth0"));
-        assert_eq!(name, "veth3a087267863");
-        assert_eq!(name.len(), 15);
-        for other in [
-            host_name(&b, &at("c", "eth0")),
-            host_name(&a, &at("c", "eth1")),
-            host_name(&a, &at("ce", "th0")),
-        ] {
-            assert_ne!(name, other);
-        }
-    }
-
-    #[test]
-    fn an_alias_says_whose_a_link_is_and_only_to_its_network() {
-        let [net, network] = ["net", "network"].map(|n| NetworkName::parse(n).unwrap());
-        let link = Link { alias: alias(&net, &at("c", "eth0")).unwrap(), ..Link::default() };
-        assert_eq!(owner(&link, &net), Some(("c", "eth0")));
-        assert_eq!(owner(&link, &network), None);
-        assert_eq!(owner(&Link { alias: "mine".into(), ..Link::default() }, &net), None);
-    }
+/// The pairs of a network whose attachments are not valid any more, by their ends in the host.
+pub fn stale<'a>(network: &'a NetworkName, valid: &'a [Attachment]) -> ownership::Stale<'a> {
+    ownership::Stale::new(network, valid, LETTERS)
 }

@@ -9,9 +9,9 @@ use nix::errno::Errno;
 use crate::error::RequestError;
 use crate::link::Link;
 use crate::uapi::{
-    AF_INET, AF_INET6, AF_UNSPEC, IFA_ADDRESS, IFA_BROADCAST, IFA_F_DADFAILED, IFA_F_NODAD, IFA_F_TENTATIVE,
-    IFA_FLAGS, IFA_LOCAL, IFA_TARGET_NETNSID, NLM_F_CREATE, NLM_F_EXCL, RTM_DELADDR, RTM_GETADDR,
-    RTM_NEWADDR,
+    AF_INET, AF_INET6, AF_UNSPEC, IFA_ADDRESS, IFA_BROADCAST, IFA_F_DADFAILED, IFA_F_NODAD,
+    IFA_F_NOPREFIXROUTE, IFA_F_TENTATIVE, IFA_FLAGS, IFA_LOCAL, IFA_TARGET_NETNSID, NLM_F_CREATE, NLM_F_EXCL,
+    RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR,
 };
 use crate::wire::{Attributes, Message, read_ip, read_u32};
 use crate::{Netlink, Result, error};
@@ -115,11 +115,37 @@ impl Netlink {
     /// # Errors
     /// If the link has it already, or the kernel refuses.
     pub fn add_address(&self, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {
+        self.add_flagged_address(link, net, test_for_duplicates, 0)
+    }
+
+    /// As [`Netlink::add_address`], without a route to the address's subnet by the link.
+    ///
+    /// # Errors
+    /// As [`Netlink::add_address`].
+    pub fn add_address_without_route(
+        &self,
+        link: &Link,
+        net: IpNetwork,
+        test_for_duplicates: bool,
+    ) -> Result<()> {
+        self.add_flagged_address(link, net, test_for_duplicates, IFA_F_NOPREFIXROUTE)
+    }
+
+    fn add_flagged_address(
+        &self,
+        link: &Link,
+        net: IpNetwork,
+        test_for_duplicates: bool,
+        mut flags: u32,
+    ) -> Result<()> {
         let mut message = request(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, link, net);
         match net {
             IpNetwork::V4(v4) if v4.prefix() < 31 => message.put_ip(IFA_BROADCAST, v4.broadcast().into()),
-            IpNetwork::V6(_) if !test_for_duplicates => message.put_u32(IFA_FLAGS, IFA_F_NODAD),
+            IpNetwork::V6(_) if !test_for_duplicates => flags |= IFA_F_NODAD,
             _ => {}
+        }
+        if flags != 0 {
+            message.put_u32(IFA_FLAGS, flags);
         }
         let outcome = self.socket.request(message, |_, _| {});
         outcome.map_err(|r| r.during("add address", format_args!("{net} to {}", link.name)))

@@ -15,6 +15,7 @@ pub mod fuzz;
 mod link;
 mod mac;
 mod neigh;
+mod netns_id;
 mod route;
 mod socket;
 mod status;

@@ -36,6 +36,7 @@ pub const RTM_GETADDR: u16 = 22;
 pub const RTM_NEWROUTE: u16 = 24;
 pub const RTM_GETROUTE: u16 = 26;
 pub const RTM_DELNEIGH: u16 = 29;
+pub const RTM_GETNSID: u16 = 90;
 pub const RTNLGRP_LINK: u32 = 1;
 pub const RTNLGRP_IPV4_IFADDR: u32 = 5;
 pub const RTNLGRP_IPV6_IFADDR: u32 = 9;
@@ -120,6 +121,11 @@ pub const IFA_TARGET_NETNSID: u16 = 10;
 pub const IFA_F_NODAD: u32 = 0x02;
 pub const IFA_F_DADFAILED: u32 = 0x08;
 pub const IFA_F_TENTATIVE: u32 = 0x40;
+pub const IFA_F_NOPREFIXROUTE: u32 = 0x200;
+
+// net_namespace.h
+pub const NETNSA_NSID: u16 = 1;
+pub const NETNSA_FD: u16 = 3;
 
 // neighbour.h
 pub const NDA_DST: u16 = 1;

@@ -1,0 +1,88 @@
+//! ADD's part that does not depend on the interface's kind: from a link to an attachment.
+//!
+//! It has two halves. [`Attach::lease`] asks for addresses; [`Attach::configure`] gives them to the link. In between a plugin
+//! may complete what was leased, such as gateways. [`report`] says what was made.
+
+use cni::{Add, AddResult, Interface, NetConf, Result, Undo};
+use netlink::Link;
+
+use crate::{InterfaceConf, Namespace, apply};
+
+/// The container's interface on its way to an attachment. It was made down, and all that is done to it goes with it: nothing
+/// here but the lease is told to [`Undo`].
+#[derive(Clone, Copy, Debug)]
+pub struct Attach<'a> {
+    /// What every configuration says.
+    pub net: &'a NetConf,
+    /// What the configuration says about the interface.
+    pub conf: &'a InterfaceConf,
+    /// The container's namespace.
+    pub sandbox: &'a Namespace,
+    /// The interface.
+    pub link: &'a Link,
+}
+
+impl Attach<'_> {
+    /// Asks the IPAM plugin for addresses, routes and DNS settings. Without one there are none: the interface is for layer 2.
+    ///
+    /// A plugin that asks over the link itself gets it up.
+    ///
+    /// # Errors
+    /// As [`cni::Ipam::add`].
+    pub fn lease(&self, undo: &mut Undo) -> Result<AddResult> {
+        self.lease_when(|| Ok(()), undo)
+    }
+
+    /// As [`Attach::lease`]. A plugin that asks over the link is started when `ready` has seen that packets pass there.
+    ///
+    /// # Errors
+    /// As [`Attach::lease`], and what `ready` says.
+    pub fn lease_when(&self, ready: impl FnOnce() -> Result<()>, undo: &mut Undo) -> Result<AddResult> {
+        let Some(ipam) = &self.net.ipam else { return Ok(AddResult::default()) };
+        if ipam.needs_link() {
+            apply::prepare(self.sandbox, self.link, self.conf, true)?;
+            self.sandbox.nl.set_up(self.link)?;
+            ready()?;
+        }
+        ipam.add(undo)
+    }
+
+    /// Gives the link its addresses, sets it up, and adds the routes.
+    ///
+    /// # Errors
+    /// What the kernel refuses, named.
+    pub fn configure(&self, leases: &AddResult) -> Result<()> {
+        self.set_up(leases, true)?;
+        self.add_routes(leases)
+    }
+
+    /// As [`Attach::configure`], without the leased routes. `subnet_routes`: the kernel adds a route to each address's subnet.
+    ///
+    /// # Errors
+    /// As [`Attach::configure`].
+    pub fn set_up(&self, leases: &AddResult, subnet_routes: bool) -> Result<()> {
+        apply::addresses(self.sandbox, self.link, self.conf, leases, subnet_routes)
+    }
+
+    /// Adds the leased routes.
+    ///
+    /// # Errors
+    /// As [`Attach::configure`].
+    pub fn add_routes(&self, leases: &AddResult) -> Result<()> {
+        apply::routes(self.sandbox, self.link, leases)
+    }
+}
+
+/// What the chain has made by now: what the plugins before this one did, the interfaces that it made, and what was leased for the
+/// container's one of them.
+pub fn report<C>(call: &Add<C>, made: impl IntoIterator<Item = Interface>, leases: AddResult) -> AddResult {
+    let mut result = call.net.prev_result.clone().unwrap_or_default();
+    result.forget_unlisted_interfaces();
+    result.interfaces.extend(made);
+    let known = [&call.net.dns, &leases.dns, &result.dns];
+    let dns = known.into_iter().find(|dns| !dns.is_empty()).cloned().unwrap_or_default();
+    if let Some(position) = result.container_interface(&call.attachment.ifname) {
+        result.put_first(leases, position);
+    }
+    AddResult { dns, ..result }
+}

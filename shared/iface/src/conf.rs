@@ -1,0 +1,251 @@
+//! Keys that the plugins which make an interface share. No I/O.
+//!
+//! A plugin's `Conf` has an [`InterfaceConf`], read from the document as written beside the plugin's own keys.
+
+use std::ops::RangeInclusive;
+
+use cni::{AsWritten, CniArgs, Error, Result};
+use netlink::{Link, Mac};
+use serde::Deserialize;
+
+use crate::Namespace;
+
+/// What an interface takes, in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` of linux/if_ether.h).
+const MTUS: RangeInclusive<u32> = 68..=65535;
+
+/// The keys as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawInterface {
+    enabledad: bool,
+    accept_ra: Option<bool>,
+    args: RawArgs,
+    runtime_config: RawMac,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawArgs {
+    cni: RawMac,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawMac {
+    mac: String,
+}
+
+/// What a configuration says about the container's interface, of whatever kind it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceConf {
+    /// `enabledad`: IPv6 addresses are tested for duplicates first (RFC 4862, section 5.4).
+    pub enable_dad: bool,
+    /// `acceptRa`: the interface configures itself by what routers advertise. None: the kernel's default.
+    pub accept_ra: Option<bool>,
+    /// `mac`: what the configuration file says gives way to what is asked for one attachment.
+    file_mac: Option<Mac>,
+    /// `args.cni.mac`, or `runtimeConfig.mac`, which counts more.
+    asked_mac: Option<Mac>,
+}
+
+impl InterfaceConf {
+    /// Takes the keys out of a plugin's configuration.
+    ///
+    /// # Errors
+    /// Code 6 for a key of the wrong type, 7 for a value that no interface can have.
+    pub fn read(document: &AsWritten) -> Result<Self> {
+        let raw: RawMac = document.decode()?;
+        let file_mac = (!raw.mac.is_empty()).then(|| unicast_mac("mac", &raw.mac)).transpose()?;
+        Ok(Self { file_mac, ..Self::read_without_mac(document)? })
+    }
+
+    /// As [`InterfaceConf::read`], for a plugin that does not have the key `mac`.
+    ///
+    /// # Errors
+    /// As [`InterfaceConf::read`].
+    pub fn read_without_mac(document: &AsWritten) -> Result<Self> {
+        let raw: RawInterface = document.decode()?;
+        let macs = [("runtimeConfig.mac", &raw.runtime_config.mac), ("args.cni.mac", &raw.args.cni.mac)];
+        let asked = macs.into_iter().find(|(_, text)| !text.is_empty());
+        Ok(Self {
+            enable_dad: raw.enabledad,
+            accept_ra: raw.accept_ra,
+            file_mac: None,
+            asked_mac: asked.map(|(key, text)| unicast_mac(key, text)).transpose()?,
+        })
+    }
+
+    /// The interface's hardware address: of `runtimeConfig`, else `args.cni`, else `CNI_ARGS`, else the key `mac`. None: the
+    /// kernel chooses.
+    ///
+    /// # Errors
+    /// Code 7 for what cannot be an interface's address.
+    pub fn mac(&self, args: &CniArgs) -> Result<Option<Mac>> {
+        match (self.asked_mac, args.mac()) {
+            (Some(mac), _) => Ok(Some(mac)),
+            (None, Some(text)) => unicast_mac("CNI_ARGS: MAC", text).map(Some),
+            (None, None) => Ok(self.file_mac),
+        }
+    }
+}
+
+/// The MTU of a veth pair, which has no other link below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VethMtu {
+    /// As the kernel makes them: 1500 bytes.
+    Kernel,
+    /// `mtu`, in bytes.
+    Bytes(u32),
+    /// `mtuFromDefaultRoute`: that of the link that the host's default route leaves by.
+    DefaultRoute,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawVethMtu {
+    mtu_from_default_route: bool,
+}
+
+impl VethMtu {
+    /// Takes the keys out of a plugin's configuration.
+    ///
+    /// # Errors
+    /// Code 6 for a key of the wrong type, 7 for a value out of range, and for both keys at once.
+    pub fn read(document: &AsWritten) -> Result<Self> {
+        let raw: RawVethMtu = document.decode()?;
+        match (mtu(document)?, raw.mtu_from_default_route) {
+            (None, false) => Ok(Self::Kernel),
+            (None, true) => Ok(Self::DefaultRoute),
+            (Some(bytes), false) => Ok(Self::Bytes(bytes)),
+            (Some(_), true) => Err(Error::config("mtu and mtuFromDefaultRoute exclude each other")),
+        }
+    }
+
+    /// In bytes. None: the kernel's default.
+    ///
+    /// # Errors
+    /// If the kernel does not tell the host's default route.
+    pub fn resolve(self, host: &Namespace) -> Result<Option<u32>> {
+        match self {
+            Self::Kernel => Ok(None),
+            Self::Bytes(bytes) => Ok(Some(bytes)),
+            // A host without a default route reaches nothing that a larger packet could not.
+            Self::DefaultRoute => Ok(uplink(host)?.map(|link| link.mtu)),
+        }
+    }
+}
+
+/// The link that the host's default route leaves by.
+fn uplink(host: &Namespace) -> Result<Option<Link>> {
+    let index = host.nl.default_route()?.and_then(|route| route.link);
+    Ok(index.map(|index| host.nl.link_by_index(index)).transpose()?.flatten())
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawMtu {
+    mtu: u32,
+}
+
+/// The key `mtu`, in bytes. None: it is left out, or 0.
+///
+/// # Errors
+/// Code 6 if it is of the wrong type, 7 if no interface can have it.
+pub fn mtu(document: &AsWritten) -> Result<Option<u32>> {
+    match document.decode::<RawMtu>()?.mtu {
+        0 => Ok(None),
+        bytes if MTUS.contains(&bytes) => Ok(Some(bytes)),
+        bytes => Err(Error::config(format!(
+            "mtu {bytes} is out of range, {} to {} bytes",
+            MTUS.start(),
+            MTUS.end()
+        ))),
+    }
+}
+
+/// Reads the hardware address that an interface is to have; `key` is where it was written.
+///
+/// # Errors
+/// Code 7, naming the key, for what is no address, a group's, or all zero.
+pub fn unicast_mac(key: &str, text: &str) -> Result<Mac> {
+    let mac: Mac = text.parse().map_err(|e| Error::config(format!("{key}: {e}")))?;
+    if mac.is_multicast() || mac.is_zero() {
+        return Err(Error::config(format!("{key}: {mac} cannot be an interface's address"))
+            .detail("the lowest bit of the first byte marks a group of receivers; clear it"));
+    }
+    Ok(mac)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RUNTIME: &str = r#""runtimeConfig": {"mac": "02:00:00:00:00:04"}"#;
+    const ARGS_CNI: &str = r#""args": {"cni": {"mac": "02:00:00:00:00:03"}}"#;
+    const FILE: &str = r#""mac": "02:00:00:00:00:01""#;
+
+    fn document(members: &[&str]) -> AsWritten {
+        let text = format!("{{{}}}", members.join(", "));
+        cni::json::parse(text.as_bytes(), "it").unwrap().into()
+    }
+
+    #[test]
+    fn what_is_asked_for_one_attachment_counts_more_than_what_the_file_says() {
+        let asked = CniArgs::parse("MAC=02:00:00:00:00:02").unwrap();
+        let nothing = CniArgs::default();
+        for (members, args, last_byte) in [
+            (&[RUNTIME, ARGS_CNI, FILE][..], &asked, Some(4)),
+            (&[ARGS_CNI, FILE], &asked, Some(3)),
+            (&[FILE], &asked, Some(2)),
+            (&[FILE], &nothing, Some(1)),
+            (&[r#""mac": """#], &nothing, None),
+            (&[], &nothing, None),
+        ] {
+            let mac = InterfaceConf::read(&document(members)).unwrap().mac(args).unwrap();
+            assert_eq!(mac.map(|mac| mac.bytes()[5]), last_byte, "{members:?} {args}");
+        }
+        let without = InterfaceConf::read_without_mac(&document(&[FILE])).unwrap();
+        assert_eq!(without.mac(&nothing).unwrap(), None);
+    }
+
+    #[test]
+    fn a_value_that_no_interface_can_have_is_refused_with_its_key() {
+        for (member, code, culprit) in [
+            (r#""mac": "01:00:00:00:00:01""#, 7, "mac"),
+            (r#""mac": "00:00:00:00:00:00""#, 7, "mac"),
+            (r#""args": {"cni": {"mac": "eth0"}}"#, 7, "args.cni.mac"),
+            (r#""runtimeConfig": {"mac": "02:00"}"#, 7, "runtimeConfig.mac"),
+            (r#""enabledad": 1"#, 6, "enabledad"),
+            (r#""acceptRa": "no""#, 6, "acceptRa"),
+        ] {
+            let error = InterfaceConf::read(&document(&[member])).unwrap_err();
+            assert_eq!(error.code(), code, "{member}: {error}");
+            assert!(error.msg().contains(culprit), "{member}: {error}");
+        }
+        let group = CniArgs::parse("MAC=ff:ff:ff:ff:ff:ff").unwrap();
+        assert_eq!(InterfaceConf::default().mac(&group).unwrap_err().code(), 7);
+    }
+
+    #[test]
+    fn an_mtu_is_given_or_taken_from_the_default_route() {
+        for (members, wanted) in [
+            (&[][..], VethMtu::Kernel),
+            (&[r#""mtu": 0"#], VethMtu::Kernel),
+            (&[r#""mtu": 9000"#], VethMtu::Bytes(9000)),
+            (&[r#""mtuFromDefaultRoute": true"#], VethMtu::DefaultRoute),
+        ] {
+            assert_eq!(VethMtu::read(&document(members)).unwrap(), wanted, "{members:?}");
+        }
+        for (members, code) in [
+            (&[r#""mtu": 1400"#, r#""mtuFromDefaultRoute": true"#][..], 7),
+            (&[r#""mtu": 67"#], 7),
+            (&[r#""mtu": 65536"#], 7),
+            (&[r#""mtu": "1500""#], 6),
+            (&[r#""mtuFromDefaultRoute": 1"#], 6),
+        ] {
+            let error = VethMtu::read(&document(members)).unwrap_err();
+            assert_eq!(error.code(), code, "{error}");
+            assert!(error.msg().starts_with("mtu"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Whose a link in the host's namespace is.
+//!
+//! It bears a name that is made of its attachment, so that DEL finds it when the container's namespace is gone, and an alias that says
+//! the attachment in words, so that GC and people find it.
+
+use std::cell::OnceCell;
+use std::collections::HashSet;
+
+use cni::{Attachment, NetworkName};
+use netlink::Link;
+
+/// What an alias of ours begins with.
+const ALIAS: &str = "cni";
+
+/// The longest alias, in bytes (IFALIASZ less its NUL).
+const ALIAS_MAX: usize = 255;
+
+/// The name of an attachment's link: four letters and 44 bits of a hash.
+pub fn name(letters: &str, network: &NetworkName, at: &Attachment) -> String {
+    hashed_name(letters, [network.as_str(), at.container.as_str(), at.ifname.as_str()])
+}
+
+/// A name of four letters and 44 bits of a hash of strings.
+pub fn hashed_name<'a>(letters: &str, parts: impl IntoIterator<Item = &'a str>) -> String {
+    format!("{letters}{:011x}", fnv1a(parts) & 0xfff_ffff_ffff)
+}
+
+/// FNV-1a of strings, each closed by a byte that no UTF-8 has. Stable for ever: names on running hosts depend on it.
+fn fnv1a<'a>(parts: impl IntoIterator<Item = &'a str>) -> u64 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+    let bytes = parts.into_iter().flat_map(|part| part.bytes().chain([0xff]));
+    bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
+/// The alias of an attachment's link. None for names so long that the kernel would not take it.
+pub fn alias(network: &NetworkName, at: &Attachment) -> Option<String> {
+    Some(format!("{ALIAS} {network} {} {}", at.container, at.ifname)).filter(|alias| alias.len() <= ALIAS_MAX)
+}
+
+/// The group that a link of a network is in from its making until it has its alias, which no link can be made with:
+/// whoever is killed in between leaves one that GC finds. Those whose alias would be too long stay in it.
+pub fn group(network: &NetworkName) -> u32 {
+    (fnv1a([network.as_str()]) as u32) | 1
+}
+
+/// The attachment of a network that a link belongs to by its alias: container id and interface name.
+pub fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a str)> {
+    let rest = link.alias.strip_prefix(ALIAS)?.strip_prefix(' ')?;
+    rest.strip_prefix(network.as_str())?.strip_prefix(' ')?.split_once(' ')
+}
+
+/// Whether a link belongs to an attachment by its alias, of whatever network.
+pub fn is_owned(link: &Link) -> bool {
+    link.alias.strip_prefix(ALIAS).is_some_and(|rest| rest.starts_with(' '))
+}
+
+/// The links of a network whose attachments are not valid any more.
+#[derive(Debug)]
+pub struct Stale<'a> {
+    network: &'a NetworkName,
+    valid: &'a [Attachment],
+    /// Container ids and interface names.
+    attachments: HashSet<(&'a str, &'a str)>,
+    letters: &'static str,
+    /// Of the valid attachments' links. Only links without an alias are looked up in it.
+    names: OnceCell<HashSet<String>>,
+}
+
+impl<'a> Stale<'a> {
+    /// Of the links whose names begin with these letters.
+    pub fn new(network: &'a NetworkName, valid: &'a [Attachment], letters: &'static str) -> Self {
+        let attachments = valid.iter().map(|at| (at.container.as_str(), at.ifname.as_str())).collect();
+        Self { network, valid, attachments, letters, names: OnceCell::new() }
+    }
+
+    /// Whether a link is one.
+    pub fn contains(&self, link: &Link) -> bool {
+        match owner(link, self.network) {
+            Some(attachment) => !self.attachments.contains(&attachment),
+            None if !link.alias.is_empty() || link.group != group(self.network) => false,
+            None => !self.valid_names().contains(&link.name),
+        }
+    }
+
+    fn valid_names(&self) -> &HashSet<String> {
+        let names = || self.valid.iter().map(|at| name(self.letters, self.network, at)).collect();
+        self.names.get_or_init(names)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::{ContainerId, IfName};
+
+    use super::*;
+
+    fn at(container: &str, ifname: &str) -> Attachment {
+        Attachment {
+            container: ContainerId::parse(container).unwrap(),
+            ifname: IfName::parse(ifname).unwrap(),
+        }
+    }
+
+    fn network(name: &str) -> NetworkName {
+        NetworkName::parse(name).unwrap()
+    }
+
+    fn link(name: &str, alias: &str, group: u32) -> Link {
+        Link { name: name.into(), alias: alias.into(), group, ..Link::default() }
+    }
+
+    #[test]
+    fn a_name_fits_is_stable_and_tells_attachments_apart() {
+        let [a, b] = ["net", "net2"].map(network);
+        let one = name("veth", &a, &at("c", "eth0"));
+        assert_eq!(one, "veth3a087267863");
+        assert_eq!(one.len(), 15);
+        for (network, at) in [(&b, at("c", "eth0")), (&a, at("c", "eth1")), (&a, at("ce", "th0"))] {
+            assert_ne!(name("veth", network, &at), one);
+        }
+    }
+
+    #[test]
+    fn an_alias_says_whose_a_link_is_and_only_to_its_network() {
+        let [net, longer] = ["net", "network"].map(network);
+        let ours = link("veth0", &alias(&net, &at("c", "eth0")).unwrap(), 0);
+        assert_eq!(owner(&ours, &net), Some(("c", "eth0")));
+        assert_eq!(owner(&ours, &longer), None);
+        assert!(is_owned(&ours));
+        for of_people in ["mine", "cnitool", ""] {
+            let theirs = link("veth0", of_people, 0);
+            assert_eq!(owner(&theirs, &net), None);
+            assert!(!is_owned(&theirs));
+        }
+        assert_eq!(alias(&net, &at(&"c".repeat(250), "eth0")), None);
+    }
+
+    #[test]
+    fn a_link_is_stale_by_its_alias_or_by_the_group_that_it_was_made_in() {
+        let (net, valid) = (network("net"), [at("kept", "eth0")]);
+        let stale = Stale::new(&net, &valid, "veth");
+        let kept_name = name("veth", &net, &valid[0]);
+        let unfinished = group(&net);
+        for (name, alias, group, wanted) in [
+            ("veth1", "cni net gone eth0", 0, true),
+            ("veth1", "cni net kept eth1", 0, true),
+            ("veth1", "cni net kept eth0", 0, false),
+            ("veth1", "cni other gone eth0", 0, false),
+            ("veth1", "", 0, false),
+            ("veth1", "", unfinished, true),
+            ("veth1", "mine", unfinished, false),
+            (&kept_name, "", unfinished, false),
+        ] {
+            assert_eq!(stale.contains(&link(name, alias, group)), wanted, "{name} {alias:?} {group}");
+        }
+    }
+}

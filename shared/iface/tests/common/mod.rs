@@ -1,0 +1,89 @@
+//! A host and a container for a test.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread;
+
+use cni::{Attachment, ContainerId, IfName, IpConfig, NetConf, NetworkName, Undo, Version};
+use iface::{Namespace, veth};
+use nix::sched::{CloneFlags, unshare};
+
+/// Two namespaces that end with the test: the one its thread is in, and a container's.
+pub struct Lab {
+    pub host: Namespace,
+    pub sandbox: Namespace,
+}
+
+impl Lab {
+    /// A path to the container's namespace.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.sandbox.as_fd().as_raw_fd()).into()
+    }
+
+    /// Makes the attachment's veth pair.
+    pub fn veth(&self, network: &NetworkName, at: &Attachment) -> veth::Veth {
+        let mut undo = Undo::new();
+        let spec = veth::Spec::default();
+        let made = veth::create(&self.host, &self.sandbox, network, at, spec, &mut undo).unwrap();
+        undo.commit();
+        made
+    }
+}
+
+/// Runs a test in a thread and namespaces of its own.
+pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
+    let thread = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
+        let sandbox = Namespace::open(&own_path()).unwrap();
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        test(&Lab { host: Namespace::host().unwrap(), sandbox });
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// A container's namespace more.
+pub fn another_sandbox() -> Namespace {
+    let made = thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        netns::NetNs::open(&own_path()).unwrap()
+    });
+    let fd = made.join().unwrap();
+    Namespace::open(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()).as_ref()).unwrap()
+}
+
+fn own_path() -> PathBuf {
+    format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid()).into()
+}
+
+pub fn network(name: &str) -> NetworkName {
+    NetworkName::parse(name).unwrap()
+}
+
+pub fn at(container: &str, ifname: &str) -> Attachment {
+    Attachment { container: ContainerId::parse(container).unwrap(), ifname: IfName::parse(ifname).unwrap() }
+}
+
+/// A network without IPAM.
+pub fn layer_2(name: &str) -> NetConf {
+    let name = network(name);
+    NetConf { name, version: Version::LATEST, dns: cni::Dns::default(), prev_result: None, ipam: None }
+}
+
+/// A leased address.
+pub fn leased(address: &str, gateway: Option<&str>) -> IpConfig {
+    let gateway = gateway.map(|gateway| gateway.parse().unwrap());
+    IpConfig { address: address.parse().unwrap(), gateway, interface: None }
+}
+
+/// Runs `ip` in the namespace of the test's thread, and returns what it prints.
+pub fn sh(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let output = Command::new(words.next().unwrap()).args(words).output().expect("iproute2 is installed");
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}

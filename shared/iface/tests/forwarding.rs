@@ -1,0 +1,23 @@
+//! The host as a router.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::lab;
+use iface::forwarding;
+
+#[test]
+fn the_host_forwards_the_families_of_the_addresses_and_no_other() {
+    for (address, v4, v6) in [("10.0.0.1/24", "1", "0"), ("fd00::1/64", "0", "1")] {
+        lab(move |lab| {
+            for (key, off) in [("ipv4/ip_forward", "0"), ("ipv6/conf/all/forwarding", "0")] {
+                lab.host.set_sysctl(key, off).unwrap();
+            }
+            let addresses = [address.parse().unwrap()];
+            forwarding::enable(&lab.host, &addresses).unwrap();
+            forwarding::enable(&lab.host, &addresses).unwrap();
+            assert_eq!(lab.host.sysctl("ipv4/ip_forward").unwrap(), v4, "{address}");
+            assert_eq!(lab.host.sysctl("ipv6/conf/all/forwarding").unwrap(), v6, "{address}");
+        });
+    }
+}

@@ -1,0 +1,108 @@
+//! What a DEL and a GC take away, and what they leave.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use std::os::fd::AsFd;
+
+use common::{another_sandbox, at, lab, layer_2, network, sh};
+use iface::{host_end, remove};
+use netlink::{LinkKind, NewLink, Peer};
+
+#[test]
+fn a_veth_goes_by_its_name_in_the_host_also_without_the_container() {
+    lab(|lab| {
+        let (net, at) = (network("net"), at("c", "eth0"));
+        lab.veth(&net, &at);
+        remove::veth(&lab.host, &net, &at, None).unwrap();
+        assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
+        remove::veth(&lab.host, &net, &at, None).unwrap();
+    });
+}
+
+#[test]
+fn a_veth_that_another_plugin_made_goes_by_its_end_in_the_container() {
+    lab(|lab| {
+        let made = lab.veth(&network("net"), &at("c", "eth0"));
+        // As the reference leaves it.
+        sh(&format!("ip link set {} alias mine", made.host.name));
+        remove::veth(&lab.host, &network("other"), &at("c", "eth0"), Some(&lab.path())).unwrap();
+        assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
+    });
+}
+
+#[test]
+fn a_veth_of_another_network_stays_where_its_name_was_taken() {
+    lab(|lab| {
+        lab.veth(&network("first"), &at("c", "eth0"));
+        remove::veth(&lab.host, &network("second"), &at("c", "eth0"), Some(&lab.path())).unwrap();
+        assert!(lab.sandbox.nl.link("eth0").unwrap().is_some());
+    });
+}
+
+#[test]
+fn only_a_link_of_the_plugins_own_kind_goes() {
+    lab(|lab| {
+        let (net, at) = (network("net"), at("c", "eth0"));
+        lab.veth(&net, &at);
+        let path = lab.path();
+        remove::link(Some(&path), &at.ifname, "macvlan").unwrap();
+        assert!(lab.sandbox.nl.link("eth0").unwrap().is_some());
+        remove::link(Some(&path), &at.ifname, "veth").unwrap();
+        assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
+        remove::link(Some(&path), &at.ifname, "veth").unwrap();
+        remove::link(None, &at.ifname, "veth").unwrap();
+        remove::link(Some(&"/run/netns/gone".into()), &at.ifname, "veth").unwrap();
+    });
+}
+
+#[test]
+fn a_bridge_in_the_place_of_a_veth_stays() {
+    lab(|lab| {
+        let (net, at) = (network("net"), at("c", "eth0"));
+        sh(&format!("ip link add {} type bridge", iface::veth::host_name(&net, &at)));
+        remove::veth(&lab.host, &net, &at, Some(&lab.path())).unwrap();
+        assert_eq!(lab.host.nl.links().unwrap().iter().filter(|link| link.is("bridge")).count(), 1);
+    });
+}
+
+#[test]
+fn a_gc_takes_the_pairs_of_its_network_that_nobody_has_any_more() {
+    lab(|lab| {
+        let (net, other) = (layer_2("net"), network("other"));
+        let (kept, gone) = (at("c", "eth0"), at("c", "eth1"));
+        lab.veth(&net.name, &kept);
+        lab.veth(&net.name, &gone);
+        lab.veth(&other, &at("c", "eth2"));
+        let call = cni::Gc { valid: [kept].into_iter().collect(), net, conf: () };
+        remove::stale_veths(&lab.host, &call).unwrap();
+        let left = ["eth0", "eth1", "eth2"].map(|name| lab.sandbox.nl.link(name).unwrap().is_some());
+        assert_eq!(left, [true, false, true]);
+    });
+}
+
+#[test]
+fn the_hosts_end_of_a_veth_is_found_among_links_of_the_same_number() {
+    lab(|lab| {
+        let one = lab.veth(&network("net"), &at("one", "eth0"));
+        let third = another_sandbox();
+        let second = common::Lab { host: lab.host.clone(), sandbox: third };
+        let two = second.veth(&network("net"), &at("two", "eth0"));
+        // Each namespace counts for itself.
+        assert_eq!(one.container.index, two.container.index);
+        for (sandbox, made) in [(&lab.sandbox, &one), (&second.sandbox, &two)] {
+            let container = sandbox.link("eth0").unwrap();
+            let found = host_end::find(&lab.host, sandbox, &container).unwrap();
+            assert_eq!(found.map(|link| link.name).as_deref(), Some(made.host.name.as_str()));
+        }
+        let between = NewLink {
+            peer: Some(Peer { name: "eth9", mac: None, netns: Some(lab.sandbox.as_fd()) }),
+            ..NewLink::new("inner", LinkKind::Veth)
+        };
+        second.sandbox.nl.create_link(&between).unwrap();
+        let elsewhere = lab.sandbox.link("eth9").unwrap();
+        assert_eq!(host_end::find(&lab.host, &lab.sandbox, &elsewhere).unwrap(), None);
+        let lo = lab.sandbox.link("lo").unwrap();
+        assert_eq!(host_end::find(&lab.host, &lab.sandbox, &lo).unwrap(), None);
+    });
+}

@@ -1,0 +1,84 @@
+//! What a CHECK finds different.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use cni::{AddResult, Check, Route};
+use common::{Lab, at, lab, layer_2, leased, sh};
+use iface::attach::Attach;
+use iface::{InterfaceConf, verify};
+use netlink::LinkChange;
+
+/// An attachment as ADD leaves it.
+fn attached(lab: &Lab) -> Check<()> {
+    let (net, attachment) = (layer_2("net"), at("c", "eth0"));
+    let link = lab.veth(&net.name, &attachment).container;
+    let mut prev_result = AddResult {
+        interfaces: vec![lab.sandbox.report(&link)],
+        ips: vec![leased("10.1.0.2/24", Some("10.1.0.1"))],
+        routes: vec![Route::to("10.9.0.0/16".parse().unwrap())],
+        ..AddResult::default()
+    };
+    let conf = InterfaceConf::default();
+    Attach { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link }.configure(&prev_result).unwrap();
+    prev_result.ips[0].interface = Some(0);
+    Check { attachment, netns: lab.path(), args: cni::CniArgs::default(), prev_result, net, conf: () }
+}
+
+#[test]
+fn what_add_left_is_as_it_was() {
+    lab(|lab| {
+        let call = attached(lab);
+        assert_eq!(verify::container(&lab.sandbox, &call, "veth").unwrap().name, "eth0");
+        assert!(verify::container(&lab.sandbox, &call, "macvlan").unwrap_err().msg().contains("kind"));
+    });
+}
+
+#[test]
+fn what_has_changed_is_named() {
+    let changes: [(&str, fn(&Lab)); 5] = [
+        ("state", |lab| change(lab, LinkChange { up: Some(false), ..LinkChange::NONE })),
+        ("MTU", |lab| change(lab, LinkChange { mtu: Some(1400), ..LinkChange::NONE })),
+        ("MAC", |lab| {
+            change(lab, LinkChange { mac: Some("02:00:00:00:00:07".parse().unwrap()), ..LinkChange::NONE })
+        }),
+        ("address 10.1.0.2/24", |lab| {
+            let link = lab.sandbox.link("eth0").unwrap();
+            lab.sandbox.nl.delete_address(&link, "10.1.0.2/24".parse().unwrap()).unwrap();
+        }),
+        ("route to 10.9.0.0/16", |lab| {
+            sh(&format!("nsenter --net={} ip route del 10.9.0.0/16", lab.path().display()));
+        }),
+    ];
+    for (what, harm) in changes {
+        lab(move |lab| {
+            let call = attached(lab);
+            harm(lab);
+            let error = verify::container(&lab.sandbox, &call, "veth").unwrap_err();
+            assert!(error.msg().contains(what), "{what}: {error}");
+        });
+    }
+}
+
+#[test]
+fn a_route_of_another_interface_of_the_container_is_not_missed_here() {
+    lab(|lab| {
+        let mut call = attached(lab);
+        let other = lab.veth(&call.net.name, &at("c", "eth1")).container;
+        lab.sandbox.nl.set_up(&other).unwrap();
+        let dst = "10.20.0.0/16".parse().unwrap();
+        lab.sandbox
+            .nl
+            .add_route(&netlink::Route { link: Some(other.index), ..netlink::Route::to(dst) })
+            .unwrap();
+        call.prev_result.interfaces.push(lab.sandbox.report(&other));
+        call.prev_result.routes.push(Route::to(dst));
+        verify::container(&lab.sandbox, &call, "veth").unwrap();
+        call.prev_result.interfaces.pop();
+        assert!(verify::container(&lab.sandbox, &call, "veth").is_err());
+    });
+}
+
+fn change(lab: &Lab, change: LinkChange<'_>) {
+    lab.sandbox.nl.change_link(&lab.sandbox.link("eth0").unwrap(), &change).unwrap();
+}
