@@ -9,6 +9,6 @@ bench:    ; scripts/bench
 sweep:    ; scripts/sweep $(if $(EVERY),--figures --every $(EVERY))
 fuzz:     ; scripts/fuzz
 lint:     ; scripts/lint
-install:  ; scripts/install "$(DESTDIR)"
-dist:     ; scripts/dist
+install:  ; SPLIT=$(SPLIT) scripts/install "$(DESTDIR)"
+dist:     ; SPLIT=$(SPLIT) scripts/dist
 clean:    ; rm -rf bin dist && cargo clean

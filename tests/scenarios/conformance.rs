@@ -26,7 +26,7 @@ fn tests_below(folder: &Path, names: &mut BTreeSet<String>) {
 fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_one() {
     let repository = lab::repository();
     let mut names = BTreeSet::new();
-    for folder in ["cnitool", "ipam", "meta", "plugins", "shared", "tests"] {
+    for folder in ["cnitool", "ferrule", "ipam", "meta", "plugins", "shared", "tests"] {
         tests_below(&repository.join(folder), &mut names);
     }
     let page = fs::read_to_string(repository.join("docs/conformance.md")).unwrap();

@@ -19,6 +19,7 @@ mod executable;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod json;
+pub mod multicall;
 mod name;
 mod plugin;
 pub mod repair;

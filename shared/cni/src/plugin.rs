@@ -90,7 +90,7 @@ fn forward(net: &NetConf, verb: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
 
 /// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.
 pub fn main<P: Plugin>() -> ExitCode {
-    if env::var_os("CNI_COMMAND").is_none_or(|c| c.is_empty()) {
+    if !is_called() {
         if linger::held() {
             return ExitCode::SUCCESS;
         }
@@ -107,6 +107,11 @@ pub fn main<P: Plugin>() -> ExitCode {
     answer::<P>(|name| env::var_os(name), read_stdin, &print)
 }
 
+/// Whether a runtime calls, and not someone at a terminal.
+pub(crate) fn is_called() -> bool {
+    env::var_os("CNI_COMMAND").is_some_and(|command| !command.is_empty())
+}
+
 /// Serves one call: `variable` gives the value of a `CNI_*` variable, `read` what is on stdin.
 pub(crate) fn answer<P: Plugin>(
     variable: impl Fn(&str) -> Option<OsString>,
@@ -118,7 +123,7 @@ pub(crate) fn answer<P: Plugin>(
     failed(&error, version, print)
 }
 
-fn failed(error: &Error, version: Version, print: &impl Fn(&str) -> Result<()>) -> ExitCode {
+pub(crate) fn failed(error: &Error, version: Version, print: &impl Fn(&str) -> Result<()>) -> ExitCode {
     // If even this cannot be printed, the exit code says it.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
@@ -281,7 +286,7 @@ fn read_stdin() -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn print(json: &str) -> Result<()> {
+pub(crate) fn print(json: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(format!("{json}\n").as_bytes()).and_then(|()| stdout.flush());
     written.map_err(|e| Error::io("write to stdout", &e))

@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::{OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -23,6 +24,8 @@ const TIME: Duration = Duration::from_millis(100);
 /// Where no process can be started they are closed here, which is as good but takes longer.
 pub fn leave(one: OwnedFd, other: Option<OwnedFd>) {
     let mut process = Command::new("/proc/self/exe");
+    // An executable of many plugins is told by this name which one it is.
+    process.arg0(env::args_os().next().unwrap_or_default());
     process.arg(ARGUMENT).env_clear().stdin(one).stderr(Stdio::null());
     process.stdout(other.map_or_else(Stdio::null, Stdio::from));
     // Nobody waits for it: it outlives this process, and its parent is the host's init or a subreaper then.

@@ -1,0 +1,61 @@
+//! All plugins in one executable: it is the plugin by whose name it is called.
+
+use std::env;
+use std::process::ExitCode;
+
+use cni::multicall::{self, Entry};
+
+/// A new plugin is one line here, and one in Cargo.toml.
+const PLUGINS: &[Entry] = &[
+    Entry::of::<bridge::Bridge>(),
+    Entry::of::<host_local::HostLocal>(),
+    Entry::of::<loopback::Loopback>(),
+    Entry::of::<portmap::Portmap>(),
+    Entry::of::<tuning::Tuning>(),
+];
+
+#[global_allocator]
+static HEAP: heap::Arena = heap::Arena::new();
+
+fn main() -> ExitCode {
+    multicall::main(PLUGINS).unwrap_or_else(by_its_own_name)
+}
+
+/// Someone started it by hand.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "someone looks at the terminal")]
+fn by_its_own_name() -> ExitCode {
+    let argument = env::args_os().nth(1);
+    match argument.as_ref().map(|argument| argument.to_string_lossy()).as_deref() {
+        None | Some("--help" | "-h") => print!("{}", help()),
+        Some("--version" | "-V") => println!("ferrule {}", env!("CARGO_PKG_VERSION")),
+        Some("--list") => PLUGINS.iter().for_each(|plugin| println!("{}", plugin.name())),
+        Some(other) => {
+            eprintln!("ferrule: unknown argument {other:?}; ferrule --help tells how it is used");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn help() -> String {
+    let names: Vec<&str> = PLUGINS.iter().map(Entry::name).collect();
+    format!(
+        "ferrule {version}: CNI plugins in one executable
+
+It is the plugin by whose name it is called. Link it in the directory of the plugins, once for each plugin:
+
+  ln ferrule bridge
+
+A longer name that ends in -bridge, such as buildkit-cni-bridge, is the plugin bridge too.
+
+Plugins: {names}
+
+Options:
+  --list     print the plugins' names, one on each line
+  --version  print the version
+  --help     print this text
+",
+        version = env!("CARGO_PKG_VERSION"),
+        names = names.join(", ")
+    )
+}
