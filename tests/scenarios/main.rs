@@ -16,6 +16,7 @@ mod hosts;
 mod legacy_iptables;
 mod loopback;
 mod mistyped;
+mod multicall;
 mod old_kernels;
 mod portmap;
 mod reliability;

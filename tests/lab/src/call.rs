@@ -46,7 +46,8 @@ impl Call {
         call.in_dir(&under_test().dir)
     }
 
-    fn in_dir(mut self, dir: &Path) -> Self {
+    /// The executable of another directory, which delegates are looked for in as well.
+    pub fn in_dir(mut self, dir: &Path) -> Self {
         self.dir = dir.to_owned();
         self.env("CNI_PATH", &format!("{}:{}", dir.display(), Lab::plugin_dir().display()))
     }
@@ -70,6 +71,12 @@ impl Call {
 
     pub fn version(self, version: &str) -> Self {
         self.config(json!({"cniVersion": version}))
+    }
+
+    /// The executable by another name: the configuration's type stays.
+    pub fn called(mut self, name: &str) -> Self {
+        self.plugin = name.to_owned();
+        self
     }
 
     /// Text for stdin in place of the configuration.

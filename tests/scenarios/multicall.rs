@@ -1,0 +1,171 @@
+//! ferrule, all plugins in one executable: by the name of a plugin it is that plugin, and `make install` gives it these names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use lab::{Call, Lab, Outcome, ours, repository};
+use serde_json::json;
+
+use crate::common::dual_stack;
+
+/// The directory of ferrule and its links.
+fn together() -> PathBuf {
+    let multi = ours().join("multi");
+    if multi.exists() { multi } else { ours() }
+}
+
+/// The plugins' names, as ferrule lists them.
+fn plugins() -> Vec<String> {
+    let listed = Command::new(together().join("ferrule")).arg("--list").output().unwrap();
+    let names: Vec<String> = String::from_utf8(listed.stdout).unwrap().lines().map(str::to_owned).collect();
+    assert!(names.len() >= 5, "{names:?}");
+    names
+}
+
+/// What a start as someone at a terminal comes to.
+fn by_hand(file: &Path, name: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } =
+        Command::new(file).arg0(name).args(arguments).env_clear().output().unwrap();
+    (status.code(), String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap())
+}
+
+/// All that a caller sees of a plugin that can do little: its delegates are nowhere.
+fn answers(call: &Call) -> Vec<(Option<i32>, String, String)> {
+    let commands =
+        ["VERSION", "ADD", "CHECK", "DEL", "GC", "STATUS", "TURN"].map(|command| call.run(command));
+    let by_hand = call.clone().without("CNI_COMMAND").run_as_is();
+    commands
+        .into_iter()
+        .chain([by_hand])
+        .map(|Outcome { exit, stdout, stderr, .. }| (exit, stdout, stderr))
+        .collect()
+}
+
+#[test]
+fn by_a_plugins_name_it_answers_as_the_plugin_alone() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for plugin in plugins() {
+        let conf =
+            json!({"cniVersion": "1.1.0", "ipam": {"type": "none"}, "prevResult": {"cniVersion": "1.1.0"}});
+        let call =
+            |dir| lab.plugin(&plugin).in_dir(dir).config(conf.clone()).on(&pod).env("CNI_PATH", "/nowhere");
+        assert_eq!(answers(&call(&together())), answers(&call(&ours())), "{plugin}");
+    }
+}
+
+#[test]
+fn a_longer_name_and_a_symbolic_link_are_the_plugin_too() {
+    let lab = Lab::new();
+    for plugin in plugins() {
+        let expected = lab.plugin(&plugin).in_dir(&together()).run("VERSION").ok_result();
+        for name in [format!("buildkit-cni-{plugin}"), format!("the-{plugin}")] {
+            symlink(together().join("ferrule"), Lab::plugin_dir().join(&name)).unwrap();
+            let answer =
+                lab.plugin(&plugin).in_dir(&Lab::plugin_dir()).called(&name).run("VERSION").ok_result();
+            assert_eq!(answer, expected, "{name}");
+        }
+        let about = by_hand(&together().join("ferrule"), &format!("/elsewhere/{plugin}"), &[]).2;
+        assert!(about.starts_with(&format!("CNI {plugin} plugin v")), "{about}");
+    }
+}
+
+#[test]
+fn by_its_own_name_it_tells_how_it_is_used() {
+    let ferrule = together().join("ferrule");
+    let (exit, help, _) = by_hand(&ferrule, "ferrule", &[]);
+    assert_eq!((exit, by_hand(&ferrule, "ferrule", &["--help"]).1), (Some(0), help.clone()));
+    assert!(help.contains("ln ferrule bridge"), "{help}");
+    assert!(plugins().iter().all(|plugin| help.contains(plugin.as_str())), "{help}");
+    let (exit, _, said) = by_hand(&ferrule, "ferrule", &["bridge"]);
+    assert!(exit == Some(2) && said.contains("unknown argument \"bridge\""), "{exit:?} {said}");
+}
+
+#[test]
+fn a_runtime_that_calls_it_by_no_plugins_name_gets_an_error_that_tells_the_names() {
+    let lab = Lab::new();
+    let call = lab.plugin("ferrule").in_dir(&together()).on(&lab.container("pod"));
+    for command in ["ADD", "DEL", "VERSION"] {
+        let error = call.run(command).refused(7, "\"ferrule\"");
+        assert!(error.details.contains("bridge, host-local"), "{error:?}");
+    }
+}
+
+/// What its DEL leaves to a process that nobody waits for: that process is started from /proc/self/exe, and must know itself.
+#[test]
+fn the_process_that_holds_descriptors_is_the_same_plugin() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let trace = lab.dir().join("trace");
+    let strace =
+        ["strace", "-f", "-v", "-s", "200", "-e", "trace=execve,exit_group", "-o"].map(str::to_owned);
+    let under: Vec<String> = strace.into_iter().chain([trace.display().to_string()]).collect();
+    let mapped = json!({
+        "capabilities": {"portMappings": true},
+        "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]},
+        "prevResult": {
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
+            "ips": [{"address": "10.1.2.3/24", "interface": 0}],
+        },
+    });
+    let call = lab.plugin("portmap").in_dir(&together()).config(mapped).on(&pod);
+    call.add().ok_result();
+    call.under(&under).del().ok();
+    let trace = fs::read_to_string(trace).unwrap();
+    let held =
+        trace.lines().find(|line| line.contains("hold-descriptors")).unwrap_or_else(|| panic!("{trace}"));
+    assert!(held.contains("/portmap\", \"hold-descriptors\"]"), "{held}");
+    let process = held.split(' ').next().unwrap();
+    let ended = trace.lines().any(|line| line.starts_with(process) && line.contains("exit_group(0)"));
+    assert!(ended, "{trace}");
+}
+
+/// Installs below a directory of the lab's; each file's name below it, and its inode.
+fn installed(below: &Path, split: &str) -> BTreeMap<String, u64> {
+    let script = repository().join("scripts/install");
+    let run = Command::new(script).arg(below).env("SPLIT", split).output().unwrap();
+    assert!(run.status.success(), "{run:?}");
+    let bin = below.join("opt/cni/bin");
+    let entries = fs::read_dir(&bin).unwrap().map(|entry| entry.unwrap());
+    entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.metadata().unwrap().ino())).collect()
+}
+
+#[test]
+fn it_is_installed_once_under_every_plugins_name_over_what_is_there_and_runs() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let bin = lab.dir().join("root/opt/cni/bin");
+    fs::create_dir_all(&bin).unwrap();
+    fs::write(bin.join("other"), "another's").unwrap();
+    // One that runs, and so could not be written to.
+    lab.host().sh(&format!("cp /bin/sleep {}", bin.join("bridge").display()));
+    let mut running = Command::new(bin.join("bridge")).arg("600").spawn().unwrap();
+
+    let install = |split| installed(&lab.dir().join("root"), split);
+    let first = install("");
+    let expected: BTreeSet<String> =
+        plugins().into_iter().chain(["ferrule", "other"].map(str::to_owned)).collect();
+    assert_eq!(first.keys().cloned().collect::<BTreeSet<_>>(), expected);
+    assert!(plugins().iter().all(|plugin| first[plugin] == first["ferrule"]), "{first:?}");
+    assert_eq!(running.try_wait().unwrap(), None);
+    running.kill().unwrap();
+    running.wait().unwrap();
+
+    let call = lab.plugin("bridge").in_dir(&bin).config(dual_stack()).on(&pod);
+    call.add().ok_result();
+    let again = install("");
+    assert!(again["bridge"] == again["ferrule"] && again["bridge"] != first["bridge"], "{again:?}");
+    let split = install("1");
+    assert!(!split.contains_key("ferrule"), "{split:?}");
+    assert!(split["bridge"] != split["host-local"], "{split:?}");
+    call.del().ok();
+    for file in ["root/opt/cni/bin/bridge", "root/usr/local/bin/cnitool"] {
+        let mode = fs::metadata(lab.dir().join(file)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o755, "{file}");
+    }
+}
