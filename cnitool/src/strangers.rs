@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use cni::Attachment;
+use cni::Attachments;
 use iface::{ownership, veth};
 use netlink::{Address, Link, Netlink};
 use netns::NetNs;
@@ -40,10 +40,12 @@ impl Stranger {
         json!({"kind": kind, "name": name, "containerID": container, "ifname": ifname, "alive": alive})
     }
 
-    /// Whether it is an attachment's.
-    pub fn is_of(&self, at: &Attachment) -> bool {
-        at.container.as_str() == self.container
-            && (self.ifname.is_empty() || at.ifname.as_str() == self.ifname)
+    /// Whether it is of one of these.
+    pub fn is_among(&self, attachments: &Attachments) -> bool {
+        match self.ifname.as_str() {
+            "" => attachments.has_container(&self.container),
+            ifname => attachments.contains(&self.container, ifname),
+        }
     }
 
     /// In words.
@@ -57,7 +59,7 @@ impl Stranger {
 ///
 /// # Errors
 /// If the kernel does not tell the host's links.
-pub fn of(network: &Network, valid: &[Attachment]) -> Result<Vec<Stranger>> {
+pub fn of(network: &Network, valid: &Attachments) -> Result<Vec<Stranger>> {
     let host = Netlink::open().map_err(cni::Error::from)?;
     let links = host.links().map_err(cni::Error::from)?;
     let stale = veth::stale(&network.name, valid);
@@ -153,11 +155,11 @@ fn addresses_at(path: &Path) -> Option<Vec<Address>> {
 
 /// How many addresses of the network are leased by host-local.
 pub fn leased(network: &Network) -> usize {
-    leases(network, &[]).len()
+    leases(network, &Attachments::default()).len()
 }
 
 /// The leases of the network that are not of valid attachments.
-fn leases(network: &Network, valid: &[Attachment]) -> Vec<(IpAddr, Stranger)> {
+fn leases(network: &Network, valid: &Attachments) -> Vec<(IpAddr, Stranger)> {
     let mut found = Vec::new();
     for dir in data_dirs(network) {
         let files = fs::read_dir(dir.join(network.name.as_str())).into_iter().flatten().flatten();
@@ -165,7 +167,7 @@ fn leases(network: &Network, valid: &[Attachment]) -> Vec<(IpAddr, Stranger)> {
             let ip = path.file_name().and_then(|name| name.to_str()?.parse::<IpAddr>().ok());
             let Some((ip, (container, ifname))) = ip.zip(lease(&path)) else { continue };
             let lease = Stranger { kind: "lease", name: ip.to_string(), container, ifname, alive: true };
-            if !valid.iter().any(|at| lease.is_of(at)) {
+            if !lease.is_among(valid) {
                 found.push((ip, lease));
             }
         }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni::{Attachment, Code, Command};
-use runtime::{Cache, GcPlan, Network, Result, Valid};
+use cni::{Attachment, Attachments, Code, Command};
+use runtime::{Cache, Entry, GcPlan, Network, Result, Valid};
 use serde_json::{Value, json};
 
 use crate::cli::GcOptions;
@@ -58,11 +58,10 @@ pub fn run(network: &str, options: &GcOptions, settings: &Settings, ui: &Ui) -> 
 fn settled(network: &Network, plan: &GcPlan) -> Result<Vec<Stranger>> {
     let deadline = Instant::now() + PATIENCE;
     let known = plan.stale.iter().chain(&plan.stale_elsewhere);
-    let gone: Vec<_> =
-        known.filter(|entry| !entry.is_alive()).map(|entry| &entry.attach.attachment).collect();
+    let gone = attachments(known.filter(|entry| !entry.is_alive()));
     loop {
         let found = strangers(network, plan)?;
-        let is_going = |one: &Stranger| one.alive && gone.iter().any(|at| one.is_of(at));
+        let is_going = |one: &Stranger| one.alive && one.is_among(&gone);
         if !found.iter().any(is_going) || Instant::now() > deadline {
             return Ok(found);
         }
@@ -74,9 +73,14 @@ fn settled(network: &Network, plan: &GcPlan) -> Result<Vec<Stranger>> {
 fn strangers(network: &Network, plan: &GcPlan) -> Result<Vec<Stranger>> {
     let mut strangers = strangers::of(network, &plan.valid)?;
     if network.version < Command::Gc.since() || plan.unsure.is_some() {
-        strangers.retain(|stranger| plan.stale.iter().any(|entry| stranger.is_of(&entry.attach.attachment)));
+        let known = attachments(&plan.stale);
+        strangers.retain(|stranger| stranger.is_among(&known));
     }
     Ok(strangers)
+}
+
+fn attachments<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Attachments {
+    entries.into_iter().map(|entry| entry.attach.attachment.clone()).collect()
 }
 
 /// Whoever is alive, and is not to be removed on purpose, is in the way.
@@ -88,11 +92,9 @@ fn refuse_live(
     settings: &Settings,
 ) -> Result<()> {
     let own = if all { settings.runtime.results().list()? } else { Vec::new() };
-    let is_meant = |stranger: &Stranger| {
-        own.iter().any(|entry| entry.network == network.name && stranger.is_of(&entry.attach.attachment))
-    };
+    let own = attachments(own.iter().filter(|entry| entry.network == network.name));
     let live: Vec<String> =
-        strangers.iter().filter(|one| one.alive && !is_meant(one)).map(Stranger::text).collect();
+        strangers.iter().filter(|one| one.alive && !one.is_among(&own)).map(Stranger::text).collect();
     if live.is_empty() {
         return Ok(());
     }

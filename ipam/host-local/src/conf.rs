@@ -1,41 +1,34 @@
-//! The configuration, as written and as checked.
+//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). DEL and GC look at [`likely_data_dir`] only: whatever
+//! else is wrong with it, leases are released. No I/O.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use cni::addr::{self, parse_cidr, parse_ip};
-use cni::{Error, Result, ResultExt, Route, Version, json};
+use cni::{AsWritten, Error, Result, ResultExt, Route, Version, json};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Deserializer, de::Error as _};
-use serde_json::Value;
 
 use crate::range::{Range, RangeSet, Spec};
 
 /// Where the reference keeps leases.
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
-/// The configuration as written. Only [`RawConf::likely_data_dir`] is looked at by DEL and GC: whatever else is wrong with
-/// it, leases are released.
-#[derive(Debug, Deserialize)]
-pub struct RawConf(Value);
+/// `ipam.dataDir`, the directory of the networks' directories of leases.
+///
+/// # Errors
+/// Code 6 if it is no text, 7 if it cannot be a path.
+pub fn data_dir(written: &AsWritten) -> Result<PathBuf> {
+    let dir = written.member("ipam").and_then(|ipam| json::member(ipam, "dataDir"));
+    json::directory(dir, "ipam.dataDir", DATA_DIR)
+}
 
-impl RawConf {
-    /// `ipam.dataDir`, the directory of the networks' directories of leases.
-    ///
-    /// # Errors
-    /// Code 6 if it is no text, 7 if it cannot be a path.
-    pub fn data_dir(&self) -> Result<PathBuf> {
-        let dir = json::member(&self.0, "ipam").and_then(|ipam| json::member(ipam, "dataDir"));
-        json::directory(dir, "ipam.dataDir", DATA_DIR)
-    }
-
-    /// The same for DEL and GC, which do what they can: what is no directory is told on the log, and the default taken.
-    pub fn likely_data_dir(&self) -> PathBuf {
-        self.data_dir().unwrap_or_else(|e| {
-            cni::warn(&format!("{}; leases are looked for in {DATA_DIR}", e.msg()));
-            DATA_DIR.into()
-        })
-    }
+/// The same for DEL and GC, which do what they can: what is no directory is told on the log, and the default taken.
+pub fn likely_data_dir(written: &AsWritten) -> PathBuf {
+    data_dir(written).unwrap_or_else(|e| {
+        cni::warn(&format!("{}; leases are looked for in {DATA_DIR}", e.msg()));
+        DATA_DIR.into()
+    })
 }
 
 /// The configuration as checked.
@@ -73,15 +66,15 @@ impl Conf {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Written {
-    ipam: WrittenIpam,
+struct RawConf {
+    ipam: RawIpam,
     runtime_config: RuntimeConfig,
     args: Args,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct WrittenIpam {
+struct RawIpam {
     // The old form: one range.
     subnet: Option<Cidr>,
     #[serde(with = "addr::optional_ip")]
@@ -91,7 +84,7 @@ struct WrittenIpam {
     #[serde(with = "addr::optional_ip")]
     gateway: Option<IpAddr>,
 
-    ranges: Vec<Vec<WrittenRange>>,
+    ranges: Vec<Vec<RawRange>>,
     exclude: Vec<Block>,
     routes: Vec<Route>,
     resolv_conf: Option<PathBuf>,
@@ -101,7 +94,7 @@ struct WrittenIpam {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct WrittenRange {
+struct RawRange {
     subnet: Cidr,
     #[serde(default, with = "addr::optional_ip")]
     range_start: Option<IpAddr>,
@@ -116,7 +109,7 @@ struct WrittenRange {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RuntimeConfig {
-    ip_ranges: Vec<Vec<WrittenRange>>,
+    ip_ranges: Vec<Vec<RawRange>>,
     ips: Vec<Host>,
 }
 
@@ -158,15 +151,15 @@ impl<'de> Deserialize<'de> for Block {
     }
 }
 
-impl WrittenIpam {
-    fn old_form(&mut self) -> Option<Vec<WrittenRange>> {
+impl RawIpam {
+    fn old_form(&mut self) -> Option<Vec<RawRange>> {
         let &mut Self { range_start, range_end, gateway, .. } = self;
         let subnet = self.subnet.take()?;
-        Some(vec![WrittenRange { subnet, range_start, range_end, gateway, exclude: Vec::new() }])
+        Some(vec![RawRange { subnet, range_start, range_end, gateway, exclude: Vec::new() }])
     }
 }
 
-impl WrittenRange {
+impl RawRange {
     fn check(self, exclude: &[Block]) -> Result<Range, String> {
         let exclude = self.exclude.iter().chain(exclude).map(|block| block.0).collect();
         let (subnet, gateway) = (self.subnet.0, self.gateway);
@@ -174,12 +167,12 @@ impl WrittenRange {
     }
 }
 
-impl TryFrom<RawConf> for Conf {
+impl TryFrom<AsWritten> for Conf {
     type Error = Error;
 
-    fn try_from(raw: RawConf) -> Result<Self> {
-        let data_dir = raw.data_dir()?;
-        let Written { mut ipam, runtime_config, args } = json::decode(&raw.0)?;
+    fn try_from(written: AsWritten) -> Result<Self> {
+        let data_dir = data_dir(&written)?;
+        let RawConf { mut ipam, runtime_config, args } = written.decode()?;
         let labelled = |key: &'static str| move |(n, set)| (format!("{key}[{n}]"), set);
         let runtime =
             runtime_config.ip_ranges.into_iter().enumerate().map(labelled("runtimeConfig.ipRanges"));
@@ -214,7 +207,7 @@ fn check_gateways(sets: &[RangeSet], routes: &[Route]) -> Result<()> {
 }
 
 /// Checks range sets, each with the key that it was written under.
-fn range_sets(written: Vec<(String, Vec<WrittenRange>)>, exclude: &[Block]) -> Result<Vec<RangeSet>> {
+fn range_sets(written: Vec<(String, Vec<RawRange>)>, exclude: &[Block]) -> Result<Vec<RangeSet>> {
     if written.is_empty() {
         return Err(Error::config("no ranges of addresses are given")
             .detail("give ipam.ranges, a list of lists of objects with a subnet"));
@@ -235,12 +228,12 @@ fn range_sets(written: Vec<(String, Vec<WrittenRange>)>, exclude: &[Block]) -> R
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn conf(document: Value) -> Result<Conf> {
-        Conf::try_from(RawConf(document))
+        Conf::try_from(AsWritten::from(document))
     }
 
     fn shown(conf: &Conf) -> Vec<String> {
@@ -360,8 +353,9 @@ mod tests {
 
     #[test]
     fn a_configuration_that_add_refuses_still_says_where_the_leases_are() {
-        let raw = RawConf(json!({ "ipam": { "DATADIR": "/x", "ranges": "nonsense" } }));
-        assert_eq!(raw.data_dir().unwrap(), PathBuf::from("/x"));
-        assert_eq!(RawConf(json!({})).data_dir().unwrap(), PathBuf::from(DATA_DIR));
+        let dir = |document: Value| data_dir(&AsWritten::from(document)).unwrap();
+        let refused = json!({ "ipam": { "DATADIR": "/x", "ranges": "nonsense" } });
+        assert_eq!(dir(refused), PathBuf::from("/x"));
+        assert_eq!(dir(json!({})), PathBuf::from(DATA_DIR));
     }
 }

@@ -7,10 +7,10 @@ use std::fs;
 use std::net::IpAddr;
 use std::path::Path;
 
-use cni::{Attachment, ContainerId, IfName, NetworkName, Result, Version, json};
+use cni::{AsWritten, Attachment, ContainerId, IfName, NetworkName, Result, Version, json};
 
 use crate::allocator::{self, Leases};
-use crate::conf::{Conf, RawConf};
+use crate::conf::{self, Conf};
 use crate::range::RangeSet;
 use crate::resolv;
 use crate::store::{self, Store};
@@ -19,9 +19,9 @@ use crate::store::{self, Store};
 /// sets share one, and what is asked for is given from where it belongs.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
-    let Ok(raw) = json::decode::<RawConf>(&document) else { return };
-    let data_dir = raw.data_dir();
-    let Ok(conf) = Conf::try_from(raw) else { return };
+    let written = AsWritten::from(document);
+    let data_dir = conf::data_dir(&written);
+    let Ok(conf) = Conf::try_from(written) else { return };
     assert_eq!(data_dir.unwrap(), conf.data_dir);
     let mut given = HashSet::new();
     for set in &conf.sets {
@@ -119,8 +119,7 @@ fn is_lease(name: &str) -> bool {
 
 fn sets() -> Vec<RangeSet> {
     let document = br#"{"ipam": {"subnet": "10.0.0.0/28"}}"#;
-    let raw: RawConf = json::decode(&json::parse(document, "it").unwrap()).unwrap();
-    Conf::try_from(raw).unwrap().sets
+    Conf::try_from(AsWritten::from(json::parse(document, "it").unwrap())).unwrap().sets
 }
 
 #[test]

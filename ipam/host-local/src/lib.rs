@@ -8,17 +8,16 @@ mod range;
 mod resolv;
 mod store;
 
-use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{
-    Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Result, Status,
-    Undo,
+    Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Result, Role,
+    Status, Undo,
 };
 use ipnetwork::IpNetwork;
 
-use conf::{Conf, RawConf};
+use conf::Conf;
 use range::{Range, RangeSet};
 use store::{Lease, Store};
 
@@ -29,8 +28,7 @@ pub struct HostLocal;
 impl Plugin for HostLocal {
     const NAME: &'static str = "host-local";
     const READS_ARGS: bool = true;
-    const NEEDS_NETNS: bool = false;
-    type Raw = RawConf;
+    const ROLE: Role = Role::Ipam;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
@@ -60,8 +58,8 @@ impl Plugin for HostLocal {
         Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
     }
 
-    fn del(call: &Del<RawConf>) -> Result<()> {
-        release(&call.conf.likely_data_dir(), &call.net.name, &call.attachment, |_| true)
+    fn del(call: &Del) -> Result<()> {
+        release(&conf::likely_data_dir(&call.conf), &call.net.name, &call.attachment, |_| true)
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
@@ -91,16 +89,13 @@ impl Plugin for HostLocal {
         Err(Error::new(Code::Internal, what).detail(format!("leases are kept in {}", dir.display())))
     }
 
-    fn gc(call: &Gc<RawConf>) -> Result<()> {
-        let Some(mut store) = Store::open(&call.conf.likely_data_dir(), &call.net.name)? else {
+    fn gc(call: &Gc) -> Result<()> {
+        let Some(mut store) = Store::open(&conf::likely_data_dir(&call.conf), &call.net.name)? else {
             return Ok(());
         };
-        let attached: HashSet<(&str, &str)> =
-            call.valid.iter().map(|at| (at.container.as_str(), at.ifname.as_str())).collect();
-        let containers: HashSet<&str> = call.valid.iter().map(|at| at.container.as_str()).collect();
         let failures = store.retain(|_, owner| match &owner.ifname {
-            Some(ifname) => attached.contains(&(owner.container.as_str(), ifname.as_str())),
-            None => containers.contains(owner.container.as_str()),
+            Some(ifname) => call.valid.contains(&owner.container, ifname),
+            None => call.valid.has_container(&owner.container),
         })?;
         failures.into_result()
     }

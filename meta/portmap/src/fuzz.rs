@@ -18,7 +18,7 @@ const RESULT: &[u8] =
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let (ifname, usual) = (IfName::parse("eth0").unwrap(), json::parse(RESULT, "it").unwrap());
-    let raw: AsWritten = json::decode(&document).unwrap();
+    let raw = AsWritten::from(document.clone());
     let Ok(conf) = Conf::try_from(raw) else { return };
     for result in [json::member(&document, "prevResult").unwrap_or(&usual), &usual] {
         let Ok(result) = AddResult::from_json(result, Version::LATEST) else { continue };

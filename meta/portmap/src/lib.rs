@@ -5,7 +5,7 @@ mod conf;
 pub mod fuzz;
 mod localnet;
 
-use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Status, Undo};
+use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use firewall::{Firewall, Kind, Owner, Removal, Rules};
 use iface::verify;
@@ -16,10 +16,8 @@ pub struct Portmap;
 
 impl Plugin for Portmap {
     const NAME: &'static str = "portmap";
-    const CHAINED: bool = true;
-    const NEEDS_NETNS: bool = false;
+    const ROLE: Role = Role::Chained;
     const REPAIRS: bool = true;
-    type Raw = AsWritten;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
@@ -37,7 +35,7 @@ impl Plugin for Portmap {
         Ok(result)
     }
 
-    fn del(call: &Del<AsWritten>) -> Result<()> {
+    fn del(call: &Del) -> Result<()> {
         let prev = call.net.prev_result.as_ref();
         let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
         let owner = Owner::new(&call.net.name, &call.attachment);
@@ -71,7 +69,7 @@ impl Plugin for Portmap {
         })
     }
 
-    fn gc(call: &Gc<AsWritten>) -> Result<()> {
+    fn gc(call: &Gc) -> Result<()> {
         let mut failures = Failures::new();
         failures.note(localnet::withdraw_stale(&call.net.name, &call.valid));
         let removal = Removal::start();

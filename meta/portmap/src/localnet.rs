@@ -3,11 +3,12 @@
 
 mod users;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use cni::{Attachment, Code, Error, Failures, NetworkName, Result, Undo};
+use cni::{Attachments, Code, Error, Failures, NetworkName, Result, Undo};
 use firewall::{HostPorts, Owner, SourceNat};
 use iface::Namespace;
 use netlink::Link;
@@ -48,10 +49,10 @@ pub fn withdraw(owner: &Owner) -> Result<()> {
 ///
 /// # Errors
 /// What could not be given back.
-pub fn withdraw_stale(network: &NetworkName, valid: &[Attachment]) -> Result<()> {
+pub fn withdraw_stale(network: &NetworkName, valid: &Attachments) -> Result<()> {
     let prefix = firewall::network_prefix(network);
-    let valid: Vec<String> = valid.iter().map(|at| Owner::new(network, at).label()).collect();
-    give_back(|users| users.retain(&|label| label.starts_with(&prefix) && !valid.iter().any(|v| v == label)))
+    let valid: BTreeSet<String> = valid.iter().map(|at| Owner::new(network, at).label()).collect();
+    give_back(|users| users.retain(&|label| label.starts_with(&prefix) && !valid.contains(label)))
 }
 
 /// How long to wait for others, each of which takes some microseconds.

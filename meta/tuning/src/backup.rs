@@ -210,7 +210,7 @@ fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
 ///
 /// # Errors
 /// Code 5: what could not be removed, or the directory not be read.
-pub fn remove_stale<R>(dir: &Path, call: &Gc<R>) -> Result<()> {
+pub fn remove_stale(dir: &Path, call: &Gc) -> Result<()> {
     let failed = |e: &io::Error| Error::io(format!("list the backups in {}", dir.display()), e);
     let Some(entries) = missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
         return Ok(());

@@ -19,7 +19,7 @@ use crate::conf::{self, Conf};
 pub fn configuration(input: &[u8]) {
     let end = input.windows(2).position(|two| two == b"\n\n").unwrap_or(input.len());
     let Ok(document) = json::parse(&input[..end], "it") else { return };
-    let raw: AsWritten = json::decode(&document).unwrap();
+    let raw = AsWritten::from(document.clone());
     let data_dir = conf::data_dir(&raw);
     let Ok(conf) = Conf::try_from(raw) else { return };
     assert!(data_dir.unwrap() == conf.data_dir && conf.data_dir.is_absolute());
@@ -80,7 +80,8 @@ pub fn backups(scratch: &Path, input: &[u8]) {
         prev_result: None,
         ipam: None,
     };
-    backup::remove_stale(&dir, &Gc { valid: vec![at], net, conf: () }).unwrap();
+    backup::remove_stale(&dir, &Gc { valid: [at].into_iter().collect(), net, conf: AsWritten::default() })
+        .unwrap();
     assert!(file.exists());
     assert!(
         foreign.iter().all(|name| dir.join(name).exists() || name.starts_with(".new.net~")),

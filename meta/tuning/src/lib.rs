@@ -9,8 +9,7 @@ pub mod fuzz;
 mod sysctl;
 
 use cni::{
-    Add, AddResult, AsWritten, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Status,
-    Undo,
+    Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Role, Status, Undo,
 };
 use iface::Namespace;
 
@@ -24,21 +23,19 @@ pub struct Tuning;
 
 impl Plugin for Tuning {
     const NAME: &'static str = "tuning";
-    const CHAINED: bool = true;
+    const ROLE: Role = Role::Chained;
     const READS_ARGS: bool = true;
     const UNREPEATED: &'static [&'static [&'static str]] = &[&["sysctl"], &["args", "cni", "sysctl"]];
-    type Raw = AsWritten;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
-        let conf = &call.conf;
+        let (conf, sandbox) = (&call.conf, Namespace::open(&call.netns)?);
         allowlist::permit(&conf.sysctls)?;
         sysctl::refuse_same(&conf.sysctls, &call.attachment.ifname)?;
         let wanted = conf.attributes(&call.args)?;
         let mut result = call.net.prev_result.clone().unwrap_or_default();
         report(&wanted, &mut result, &call.attachment.ifname);
 
-        let sandbox = Namespace::open(&call.netns)?;
         for sysctl in &conf.sysctls {
             sysctl.set(&sandbox, &call.attachment.ifname, undo)?;
         }
@@ -54,7 +51,7 @@ impl Plugin for Tuning {
         Ok(result)
     }
 
-    fn del(call: &Del<AsWritten>) -> Result<()> {
+    fn del(call: &Del) -> Result<()> {
         let backup = Backup::new(&data_dir_or_default(&call.conf), &call.net.name, &call.attachment);
         let (mut failures, mut again) = (Failures::new(), false);
         if let Some(saved) = backup.load()?
@@ -84,7 +81,7 @@ impl Plugin for Tuning {
         call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.attachment.ifname))
     }
 
-    fn gc(call: &Gc<AsWritten>) -> Result<()> {
+    fn gc(call: &Gc) -> Result<()> {
         backup::remove_stale(&data_dir_or_default(&call.conf), call)
     }
 

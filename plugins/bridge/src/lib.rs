@@ -9,7 +9,7 @@ mod port;
 mod rules;
 mod vlan;
 
-use cni::{Add, AddResult, AsWritten, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Status, Undo};
+use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use firewall::{Owner, Removal};
 use iface::attach::{self, Attach};
@@ -22,9 +22,9 @@ pub struct Bridge;
 
 impl Plugin for Bridge {
     const NAME: &'static str = "bridge";
+    const ROLE: Role = Role::Interface;
     const READS_ARGS: bool = true;
     const REPAIRS: bool = true;
-    type Raw = AsWritten;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
@@ -72,7 +72,7 @@ impl Plugin for Bridge {
         Ok(result)
     }
 
-    fn del(call: &Del<AsWritten>) -> Result<()> {
+    fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         remove::with_leases(&call.net, |failures| {
             // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
@@ -105,7 +105,7 @@ impl Plugin for Bridge {
         verify::while_attached(&call.check, |undo| rules::repair(&call.check, undo))
     }
 
-    fn gc(call: &Gc<AsWritten>) -> Result<()> {
+    fn gc(call: &Gc) -> Result<()> {
         let mut failures = Failures::new();
         let removal = Removal::start();
         failures.note(removal.retain(&call.net.name, &rules::KINDS, &call.valid));

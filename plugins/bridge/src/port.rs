@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, Failures, Interface, Result, Undo};
+use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Interface, Result, Undo};
 use iface::{Namespace, verify as shared, veth};
 use netlink::{BridgeVlan, Link, LinkChange, OperState, PortChange, RouteFilter};
 
@@ -201,7 +201,7 @@ fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&
 }
 
 /// Takes ports that earlier plugins of the chain made off the bridge again. They are listed by the result of ADD.
-pub fn release_adopted(host: &Namespace, call: &Del<AsWritten>) -> Result<()> {
+pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
     let (Some(prev), Some(name)) = (&call.net.prev_result, conf::bridge(&call.conf)) else { return Ok(()) };
     let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
     let mut failures = Failures::new();

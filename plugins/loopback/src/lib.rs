@@ -1,9 +1,8 @@
 //! The loopback interface of a container: every namespace is born with it, and it is born down.
 
-use cni::{Add, AddResult, Check, Code, Del, Error, IpConfig, Plugin, Result, Status, Undo};
+use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, IpConfig, Plugin, Result, Role, Status, Undo};
 use iface::Namespace;
 use netlink::{Link, LinkChange};
-use serde::Deserialize;
 
 /// Its name in every namespace. CNI_IFNAME is not looked at: runtimes give `lo` or `eth0`.
 const LOOPBACK: &str = "lo";
@@ -14,16 +13,13 @@ const DOWN: LinkChange<'static> = LinkChange { up: Some(false), ..LinkChange::NO
 #[derive(Debug)]
 pub struct Loopback;
 
-/// There is nothing to configure.
-#[derive(Debug, Deserialize)]
-pub struct Conf {}
-
 impl Plugin for Loopback {
     const NAME: &'static str = "loopback";
-    type Raw = Conf;
-    type Conf = Conf;
+    const ROLE: Role = Role::Interface;
+    /// There is nothing to configure.
+    type Conf = AsWritten;
 
-    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+    fn add(call: &Add<AsWritten>, undo: &mut Undo) -> Result<AddResult> {
         let sandbox = Namespace::open(&call.netns)?;
         let lo = sandbox.link(LOOPBACK)?;
         if !lo.up {
@@ -38,12 +34,12 @@ impl Plugin for Loopback {
         }
     }
 
-    fn del(call: &Del<Conf>) -> Result<()> {
+    fn del(call: &Del) -> Result<()> {
         let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
         Ok(sandbox.nl.change_link(&sandbox.link(LOOPBACK)?, &DOWN)?)
     }
 
-    fn check(call: &Check<Conf>) -> Result<()> {
+    fn check(call: &Check<AsWritten>) -> Result<()> {
         let sandbox = Namespace::open(&call.netns)?;
         let lo = sandbox.link(LOOPBACK)?;
         if !lo.up {
@@ -58,7 +54,7 @@ impl Plugin for Loopback {
         Ok(())
     }
 
-    fn status(_: &Status<Conf>) -> Result<()> {
+    fn status(_: &Status<AsWritten>) -> Result<()> {
         Namespace::host()?.permits_attachments()
     }
 }

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    AddResult, CniArgs, Code, ContainerId, Dns, Error, IfName, Ipam, NetworkName, Result, ResultExt, Version,
-    json,
+    AddResult, AsWritten, Attachments, CniArgs, Code, ContainerId, Dns, Error, IfName, Ipam, NetworkName,
+    Result, ResultExt, Role, Version, json,
 };
 
 /// One interface of one container: what ADD makes and DEL removes. Within a network it is unique
@@ -36,7 +36,7 @@ pub struct NetConf {
     pub dns: Dns,
     /// The result of the plugin before this one in the chain.
     pub prev_result: Option<AddResult>,
-    /// The address plugin to delegate to.
+    /// The IPAM plugin to delegate to, of a plugin that makes interfaces ([`Role::Interface`]).
     pub ipam: Option<Ipam>,
 }
 
@@ -45,7 +45,7 @@ pub struct NetConf {
 pub struct Add<C> {
     /// The attachment.
     pub attachment: Attachment,
-    /// The container's namespace. It exists, if the plugin needs it, and is not the plugin's own.
+    /// The container's namespace. It is not the plugin's own; for a plugin that makes interfaces it exists.
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
@@ -57,7 +57,7 @@ pub struct Add<C> {
 
 /// DEL: remove all that an ADD may have made. The configuration is as written: ADD might refuse it.
 #[derive(Debug)]
-pub struct Del<R> {
+pub struct Del {
     /// The attachment.
     pub attachment: Attachment,
     /// The container's namespace, if there still is one.
@@ -65,7 +65,7 @@ pub struct Del<R> {
     /// What every configuration says.
     pub net: NetConf,
     /// What this plugin's configuration says, as written.
-    pub conf: R,
+    pub conf: AsWritten,
 }
 
 /// CHECK: is the attachment as the ADD left it?
@@ -73,7 +73,7 @@ pub struct Del<R> {
 pub struct Check<C> {
     /// The attachment.
     pub attachment: Attachment,
-    /// The container's namespace. It exists, if the plugin needs it, and is not the plugin's own.
+    /// The container's namespace. It is not the plugin's own; for a plugin that makes interfaces it exists.
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
@@ -87,20 +87,13 @@ pub struct Check<C> {
 
 /// GC: remove all of this network that belongs to none of the valid attachments.
 #[derive(Debug)]
-pub struct Gc<R> {
+pub struct Gc {
     /// The attachments to keep. A GC without this list does nothing, and never reaches a plugin.
-    pub valid: Vec<Attachment>,
+    pub valid: Attachments,
     /// What every configuration says.
     pub net: NetConf,
     /// What this plugin's configuration says, as written.
-    pub conf: R,
-}
-
-impl<R> Gc<R> {
-    /// Whether an attachment is to be kept.
-    pub fn is_valid(&self, container: &str, ifname: &str) -> bool {
-        self.valid.iter().any(|at| at.container.as_str() == container && at.ifname.as_str() == ifname)
-    }
+    pub conf: AsWritten,
 }
 
 /// STATUS: could an ADD be served now?
@@ -400,7 +393,7 @@ struct RawAttachment {
 
 /// The configuration on stdin.
 pub(crate) struct Document {
-    json: Value,
+    json: Rc<Value>,
     bytes: Rc<[u8]>,
     pub(crate) version: Version,
 }
@@ -420,7 +413,7 @@ impl Document {
             Some(Value::String(text)) => Version::parse(text)?,
             Some(_) => return Err(Error::new(Code::Decoding, "cniVersion: expected a string")),
         };
-        Ok(Self { json, bytes: bytes.into(), version })
+        Ok(Self { json: Rc::new(json), bytes: bytes.into(), version })
     }
 
     /// What every configuration says. `prev` is a `prevResult` that was read already. DEL and GC need the name only: where
@@ -428,7 +421,7 @@ impl Document {
     ///
     /// # Errors
     /// Code 6 or 7, naming the key.
-    pub(crate) fn net(&self, env: &Environment, prev: Option<AddResult>) -> Result<NetConf> {
+    pub(crate) fn net(&self, role: Role, env: &Environment, prev: Option<AddResult>) -> Result<NetConf> {
         let raw = if matches!(env.command, Command::Del | Command::Gc) {
             let name = json::decode::<RawName>(&self.json)?.name;
             let r#type = json::lenient(&self.json, &["ipam", "type"]).unwrap_or_default();
@@ -441,6 +434,7 @@ impl Document {
         let ipam = (!raw.ipam.r#type.is_empty()).then(|| {
             Ipam::new(raw.ipam.r#type, env.command, env.path.clone(), Rc::clone(&self.bytes), self.version)
         });
+        let ipam = ipam.filter(|_| role == Role::Interface);
         Ok(NetConf { name, version: self.version, dns: raw.dns, prev_result: prev, ipam })
     }
 
@@ -480,15 +474,15 @@ impl Document {
     }
 
     /// What this plugin's configuration says.
-    pub(crate) fn raw<'de, R: Deserialize<'de>>(&'de self) -> Result<R> {
-        json::decode(&self.json)
+    pub(crate) fn as_written(&self) -> AsWritten {
+        Rc::clone(&self.json).into()
     }
 
     /// The attachments that GC is to keep. libcni sends the same list under two keys.
     ///
     /// # Errors
     /// Code 6 or 7: with a list that is not understood nothing may be removed.
-    pub(crate) fn valid_attachments(&self) -> Result<Option<Vec<Attachment>>> {
+    pub(crate) fn valid_attachments(&self) -> Result<Option<Attachments>> {
         let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
         let Some((key, list)) = keys.into_iter().find_map(|k| Some((k, json::member(&self.json, k)?))) else {
             return Ok(None);
@@ -499,7 +493,7 @@ impl Document {
             let ifname = IfName::parse(&raw.ifname).map_err(|e| format!("ifname {e}"))?;
             Ok(Attachment { container, ifname })
         };
-        let list: Result<Vec<_>, String> = list.into_iter().map(parse).collect();
+        let list: Result<Attachments, String> = list.into_iter().map(parse).collect();
         list.map(Some).map_err(|e| Error::config(format!("{key}: {e}")))
     }
 }
@@ -617,9 +611,15 @@ mod tests {
     fn the_list_of_valid_attachments_may_be_absent_empty_or_under_either_key() {
         let list = |json: Value| document(&json).unwrap().valid_attachments();
         assert_eq!(list(serde_json::json!({})).unwrap(), None);
-        assert_eq!(list(serde_json::json!({ "cni.dev/valid-attachments": [] })).unwrap(), Some(vec![]));
+        assert_eq!(
+            list(serde_json::json!({ "cni.dev/valid-attachments": [] })).unwrap(),
+            Some(Attachments::default())
+        );
         let one = serde_json::json!([{ "containerID": "c", "ifname": "eth0" }]);
-        assert_eq!(list(serde_json::json!({ "cni.dev/attachments": one })).unwrap().unwrap().len(), 1);
+        assert_eq!(
+            list(serde_json::json!({ "cni.dev/attachments": one })).unwrap().unwrap().iter().count(),
+            1
+        );
         let bad = serde_json::json!([{ "containerID": "../c", "ifname": "eth0" }]);
         assert_eq!(list(serde_json::json!({ "cni.dev/attachments": bad })).unwrap_err().code(), 7);
     }

@@ -14,8 +14,9 @@ use serde_json::Value;
 
 use crate::plugin::answer;
 use crate::{
-    Add, AddResult, Attachment, Check, CniArgs, Code, Command, ContainerId, Del, Error, Gc, IfName, IpConfig,
-    NetConf, NetworkName, Plugin, PluginType, Result, Status, Undo, Version, addr, json,
+    Add, AddResult, AsWritten, Attachment, Check, CniArgs, Code, Command, ContainerId, Del, Error, Gc,
+    IfName, IpConfig, NetConf, NetworkName, Plugin, PluginType, Result, Role, Status, Undo, Version, addr,
+    json,
 };
 
 const COMMANDS: [Command; 6] =
@@ -102,13 +103,11 @@ struct Idle<const CHAINED: bool>;
 
 impl<const CHAINED: bool> Plugin for Idle<CHAINED> {
     const NAME: &'static str = "idle";
-    const CHAINED: bool = CHAINED;
+    const ROLE: Role = if CHAINED { Role::Chained } else { Role::Interface };
     const READS_ARGS: bool = !CHAINED;
-    const NEEDS_NETNS: bool = CHAINED;
-    type Raw = Value;
-    type Conf = Value;
+    type Conf = AsWritten;
 
-    fn add(call: &Add<Value>, undo: &mut Undo) -> Result<AddResult> {
+    fn add(call: &Add<AsWritten>, undo: &mut Undo) -> Result<AddResult> {
         ADDED.set(ADDED.get() + 1);
         undo.push(|| {
             ADDED.set(ADDED.get() - 1);
@@ -117,31 +116,31 @@ impl<const CHAINED: bool> Plugin for Idle<CHAINED> {
         attachment(&call.attachment);
         network(&call.net);
         call.args.ip()?;
-        assert!(!CHAINED || call.net.prev_result.is_some() && call.netns.exists());
+        assert!(if CHAINED { call.net.prev_result.is_some() } else { call.netns.exists() });
         Ok(call.net.prev_result.clone().unwrap_or_default())
     }
 
-    fn del(call: &Del<Value>) -> Result<()> {
+    fn del(call: &Del) -> Result<()> {
         attachment(&call.attachment);
         network(&call.net);
         Ok(())
     }
 
-    fn check(call: &Check<Value>) -> Result<()> {
+    fn check(call: &Check<AsWritten>) -> Result<()> {
         attachment(&call.attachment);
         network(&call.net);
         assert_eq!(call.net.prev_result.as_ref(), Some(&call.prev_result));
         call.args.ip().map(drop)
     }
 
-    fn gc(call: &Gc<Value>) -> Result<()> {
+    fn gc(call: &Gc) -> Result<()> {
         network(&call.net);
         call.valid.iter().for_each(attachment);
-        assert!(call.valid.iter().all(|at| call.is_valid(&at.container, &at.ifname)));
+        assert!(call.valid.iter().all(|at| call.valid.contains(&at.container, &at.ifname)));
         Ok(())
     }
 
-    fn status(call: &Status<Value>) -> Result<()> {
+    fn status(call: &Status<AsWritten>) -> Result<()> {
         network(&call.net);
         Ok(())
     }

@@ -10,6 +10,7 @@
 
 pub mod addr;
 pub mod args;
+mod attachments;
 pub mod call;
 mod convert;
 mod delegate;
@@ -29,13 +30,14 @@ mod version;
 mod written;
 
 pub use args::CniArgs;
+pub use attachments::Attachments;
 pub use call::{Add, Attachment, Check, Command, Del, Gc, NetConf, Repair, Status};
 pub use delegate::Ipam;
 pub use error::{Code, Error, Failures, Result, ResultExt};
 #[doc(hidden)]
 pub use heap;
 pub use name::{ContainerId, IfName, NetworkName, PluginType};
-pub use plugin::{Plugin, main, warn};
+pub use plugin::{Plugin, Role, main, warn};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use undo::Undo;
 pub use version::{REFERENCE_RELEASE, Version};

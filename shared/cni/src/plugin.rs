@@ -8,33 +8,51 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use serde::de::DeserializeOwned;
 use system::{linger, size_limit};
 
 use crate::call::{Document, Environment};
 use crate::{
-    Add, AddResult, Check, Code, Command, Del, Error, Gc, NetConf, REFERENCE_RELEASE, Repair, Result,
-    ResultExt, Status, Undo, Version, json, repair,
+    Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, NetConf, REFERENCE_RELEASE, Repair,
+    Result, ResultExt, Status, Undo, Version, json, repair,
 };
+
+/// What a plugin is for. It says what a call needs, and where GC and STATUS go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It makes an interface in the container. ADD and CHECK need a namespace that is there; addresses come from an IPAM
+    /// plugin, to which GC and STATUS are forwarded.
+    Interface,
+    /// It gives addresses. Whoever calls it may have no namespace at all; the IPAM plugin of its configuration is itself.
+    Ipam,
+    /// It works on what an earlier plugin of the chain made: ADD needs that one's result. It may need no namespace, and
+    /// if it does, opens it before all else.
+    Chained,
+}
+
+impl Role {
+    fn needs_prev(self) -> bool {
+        self == Self::Chained
+    }
+
+    fn needs_netns(self) -> bool {
+        self == Self::Interface
+    }
+}
 
 /// A CNI plugin.
 pub trait Plugin {
     /// The executable's name.
     const NAME: &'static str;
-    /// Whether the plugin works on what an earlier one of the chain made, and ADD needs its result.
-    const CHAINED: bool = false;
+    /// What it is for.
+    const ROLE: Role;
     /// Whether the plugin reads `CNI_ARGS`, and so refuses what is malformed and keys that nobody knows.
     const READS_ARGS: bool = false;
     /// Objects of the configuration, by their keys from the outermost on, whose members must not be given twice. In
     /// others the last one counts.
     const UNREPEATED: &'static [&'static [&'static str]] = &[];
-    /// Whether the plugin works in the container's namespace, and so ADD and CHECK need one that is there. An address
-    /// plugin does not: what calls it may have no namespace at all.
-    const NEEDS_NETNS: bool = true;
-    /// The configuration as written: DEL and GC see only this.
-    type Raw: DeserializeOwned;
-    /// The configuration as checked. No I/O: what depends on the host is a step of `add`.
-    type Conf: TryFrom<Self::Raw, Error: Into<Error>>;
+    /// The configuration as checked, for ADD, CHECK and STATUS; DEL and GC see it as written only. No I/O: what depends
+    /// on the host is a step of `add`.
+    type Conf: TryFrom<AsWritten, Error: Into<Error>>;
 
     /// Makes the attachment. Each step that creates something tells `undo` how to take it back.
     ///
@@ -46,7 +64,7 @@ pub trait Plugin {
     ///
     /// # Errors
     /// What could not be removed.
-    fn del(call: &Del<Self::Raw>) -> Result<()>;
+    fn del(call: &Del) -> Result<()>;
 
     /// Is the attachment as ADD left it?
     ///
@@ -59,7 +77,7 @@ pub trait Plugin {
     ///
     /// # Errors
     /// What could not be removed.
-    fn gc(call: &Gc<Self::Raw>) -> Result<()> {
+    fn gc(call: &Gc) -> Result<()> {
         forward(&call.net, crate::Ipam::gc)
     }
 
@@ -189,17 +207,17 @@ fn serve<P: Plugin>(
 
 fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) -> Result<()>) -> Result<()> {
     let prev = document.prev()?;
-    if P::CHAINED && prev.is_none() {
+    if P::ROLE.needs_prev() && prev.is_none() {
         return Err(missing_prev(P::NAME, "it must not be the first plugin of its list"));
     }
-    let net = document.net(env, prev)?;
+    let net = document.net(P::ROLE, env, prev)?;
     if P::READS_ARGS {
         env.args.refuse_unknown()?;
     }
     let conf = conf::<P>(document)?;
     let call = Add {
         attachment: attachment(env)?,
-        netns: env.netns(P::NEEDS_NETNS)?,
+        netns: env.netns(P::ROLE.needs_netns())?,
         args: env.args.clone(),
         net,
         conf,
@@ -220,20 +238,24 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) 
 
 fn del<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     // A prevResult helps, but a DEL does not depend on it.
-    let net = document.net(env, document.prev().unwrap_or_default())?;
-    let call =
-        Del { attachment: attachment(env)?, netns: env.netns_if_present()?, net, conf: document.raw()? };
+    let net = document.net(P::ROLE, env, document.prev().unwrap_or_default())?;
+    let call = Del {
+        attachment: attachment(env)?,
+        netns: env.netns_if_present()?,
+        net,
+        conf: document.as_written(),
+    };
     guarded(|| P::del(&call))
 }
 
 fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let prev =
         document.prev()?.ok_or_else(|| missing_prev(P::NAME, "CHECK compares with what ADD returned"))?;
-    let net = document.net(env, Some(prev.clone()))?;
+    let net = document.net(P::ROLE, env, Some(prev.clone()))?;
     let conf = conf::<P>(document)?;
     let call = Check {
         attachment: attachment(env)?,
-        netns: env.netns(P::NEEDS_NETNS)?,
+        netns: env.netns(P::ROLE.needs_netns())?,
         args: env.args.clone(),
         prev_result: prev,
         net,
@@ -243,22 +265,22 @@ fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
 }
 
 fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
-    let net = document.net(env, None)?;
+    let net = document.net(P::ROLE, env, None)?;
     // Absent is not empty: without the list nothing may be taken for stale.
     let Some(valid) = document.valid_attachments()? else { return Ok(()) };
-    let call = Gc { valid, net, conf: document.raw()? };
+    let call = Gc { valid, net, conf: document.as_written() };
     guarded(|| P::gc(&call))
 }
 
 fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
-    let net = document.net(env, None)?;
+    let net = document.net(P::ROLE, env, None)?;
     let call = Status { net, conf: conf::<P>(document)? };
     guarded(|| P::status(&call))
 }
 
 pub(crate) fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
     document.refuse_repeated(P::UNREPEATED)?;
-    P::Conf::try_from(document.raw::<P::Raw>()?).map_err(Into::into)
+    P::Conf::try_from(document.as_written()).map_err(Into::into)
 }
 
 pub(crate) fn attachment(env: &Environment) -> Result<crate::Attachment> {
@@ -304,3 +326,6 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
     let text = payload.downcast_ref::<&str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("panic")
 }
+
+#[cfg(test)]
+mod tests;

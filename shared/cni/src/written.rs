@@ -1,14 +1,16 @@
 //! A configuration that nobody has looked into yet.
 
+use std::rc::Rc;
+
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{Result, json};
 
-/// A configuration as written. DEL and GC take out of it the single keys that they need: what else is wrong with it cannot
+/// A plugin's configuration as written. DEL and GC take out of it the single keys that they need: what else is wrong with it cannot
 /// keep them from their work. ADD, CHECK and STATUS decode all of it.
-#[derive(Clone, Debug, Deserialize)]
-pub struct AsWritten(Value);
+#[derive(Clone, Debug, Default)]
+pub struct AsWritten(Rc<Value>);
 
 impl AsWritten {
     /// All of it.
@@ -32,6 +34,12 @@ impl AsWritten {
 
 impl From<Value> for AsWritten {
     fn from(json: Value) -> Self {
+        Self(Rc::new(json))
+    }
+}
+
+impl From<Rc<Value>> for AsWritten {
+    fn from(json: Rc<Value>) -> Self {
         Self(json)
     }
 }

@@ -6,7 +6,7 @@
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-use cni::{Attachment, NetworkName};
+use cni::{Attachment, Attachments, NetworkName};
 use netlink::Link;
 
 /// What an alias of ours begins with.
@@ -59,9 +59,7 @@ pub fn is_owned(link: &Link) -> bool {
 #[derive(Debug)]
 pub struct Stale<'a> {
     network: &'a NetworkName,
-    valid: &'a [Attachment],
-    /// Container ids and interface names.
-    attachments: HashSet<(&'a str, &'a str)>,
+    valid: &'a Attachments,
     letters: &'static str,
     /// Of the valid attachments' links. Only links without an alias are looked up in it.
     names: OnceCell<HashSet<String>>,
@@ -69,15 +67,14 @@ pub struct Stale<'a> {
 
 impl<'a> Stale<'a> {
     /// Of the links whose names begin with these letters.
-    pub fn new(network: &'a NetworkName, valid: &'a [Attachment], letters: &'static str) -> Self {
-        let attachments = valid.iter().map(|at| (at.container.as_str(), at.ifname.as_str())).collect();
-        Self { network, valid, attachments, letters, names: OnceCell::new() }
+    pub fn new(network: &'a NetworkName, valid: &'a Attachments, letters: &'static str) -> Self {
+        Self { network, valid, letters, names: OnceCell::new() }
     }
 
     /// Whether a link is one.
     pub fn contains(&self, link: &Link) -> bool {
         match owner(link, self.network) {
-            Some(attachment) => !self.attachments.contains(&attachment),
+            Some((container, ifname)) => !self.valid.contains(container, ifname),
             None if !link.alias.is_empty() || link.group != group(self.network) => false,
             None => !self.valid_names().contains(&link.name),
         }
@@ -138,9 +135,10 @@ mod tests {
 
     #[test]
     fn a_link_is_stale_by_its_alias_or_by_the_group_that_it_was_made_in() {
-        let (net, valid) = (network("net"), [at("kept", "eth0")]);
+        let (net, kept) = (network("net"), at("kept", "eth0"));
+        let valid = [kept.clone()].into_iter().collect();
         let stale = Stale::new(&net, &valid, "veth");
-        let kept_name = name("veth", &net, &valid[0]);
+        let kept_name = name("veth", &net, &kept);
         let unfinished = group(&net);
         for (name, alias, group, wanted) in [
             ("veth1", "cni net gone eth0", 0, true),

@@ -58,7 +58,7 @@ pub fn veth(host: &Namespace, network: &NetworkName, at: &Attachment, netns: Opt
 ///
 /// # Errors
 /// All that could not be deleted.
-pub fn stale_veths<R>(host: &Namespace, call: &Gc<R>) -> Result<()> {
+pub fn stale_veths(host: &Namespace, call: &Gc) -> Result<()> {
     let mut failures = Failures::new();
     let stale = veth::stale(&call.net.name, &call.valid);
     for link in host.nl.links()?.iter().filter(|link| link.is("veth") && stale.contains(link)) {

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use cni::{Attachment, Code, Error, NetworkName, Result, Undo};
+use cni::{Attachment, Attachments, Code, Error, NetworkName, Result, Undo};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, Peer};
 
 use crate::{Namespace, ownership};
@@ -105,6 +105,6 @@ pub fn host_name(network: &NetworkName, at: &Attachment) -> String {
 }
 
 /// The pairs of a network whose attachments are not valid any more, by their ends in the host.
-pub fn stale<'a>(network: &'a NetworkName, valid: &'a [Attachment]) -> ownership::Stale<'a> {
+pub fn stale<'a>(network: &'a NetworkName, valid: &'a Attachments) -> ownership::Stale<'a> {
     ownership::Stale::new(network, valid, LETTERS)
 }

@@ -6,7 +6,7 @@
 use std::fs;
 use std::path::Path;
 
-use cni::NetworkName;
+use cni::{Attachments, NetworkName};
 use serde_json::{Map, Value};
 
 use crate::conf::Raw;
@@ -46,7 +46,8 @@ fn judge(network: &Network) {
     for plugin in &network.plugins {
         assert_eq!(Path::new("/bin").join(plugin.kind.as_str()).parent(), Some(Path::new("/bin")));
         let prev = Value::Object(Map::new());
-        let extras = Extras { attach: Some(&attach), prev: Some(&prev), valid: Some(&[]) };
+        let extras =
+            Extras { attach: Some(&attach), prev: Some(&prev), valid: Some(&Attachments::default()) };
         let request = extras.request(network, plugin).unwrap();
         assert!(request.len() < network.bytes().len() + 1024);
         // Values are passed on as they are written: a number may be one that nobody can read.

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cni::{Attachment, Code, Command};
+use cni::{Attachment, Attachments, Code, Command};
 
 use crate::error::Failures;
 use crate::lock::Lock;
@@ -25,7 +25,7 @@ pub enum Valid<'a> {
 #[non_exhaustive]
 pub struct GcPlan {
     /// The attachments that stay.
-    pub valid: Vec<Attachment>,
+    pub valid: Attachments,
     /// The attachments in the runtime's own cache that get their DEL.
     pub stale: Vec<Entry>,
     /// Those of other caches whose namespaces are gone: what plugins made for them goes with their GC.
@@ -53,24 +53,25 @@ impl Runtime {
         let (known, unsure) = self.cache.of_network(&network.name)?;
         let others = match valid {
             Valid::Only(valid) => {
-                let stale =
-                    known.into_iter().filter(|entry| !valid.contains(&entry.attach.attachment)).collect();
-                return Ok(GcPlan { valid: valid.to_vec(), stale, ..GcPlan::default() });
+                let valid: Attachments = valid.iter().cloned().collect();
+                let stale = known.into_iter().filter(|entry| !is_among(&valid, entry)).collect();
+                return Ok(GcPlan { valid, stale, ..GcPlan::default() });
             }
             Valid::Alive(others) => others,
         };
         let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
         let mut plan = GcPlan { stale, unsure, ..GcPlan::default() };
-        plan.valid.extend(alive.into_iter().map(|entry| entry.attach.attachment));
+        let mut valid: Vec<Attachment> = alive.into_iter().map(|entry| entry.attach.attachment).collect();
         for cache in others.iter().filter(|cache| cache.dir() != self.cache.dir()) {
             let (known, unsure) = cache.of_network(&network.name)?;
             let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
-            plan.valid.extend(alive.into_iter().map(|entry| entry.attach.attachment));
+            valid.extend(alive.into_iter().map(|entry| entry.attach.attachment));
             plan.stale_elsewhere.extend(stale);
             plan.unsure = plan.unsure.or(unsure);
         }
         // What another cache has alive under the same names is not ours to remove.
-        plan.stale.retain(|entry| !plan.valid.contains(&entry.attach.attachment));
+        plan.valid = valid.into_iter().collect();
+        plan.stale.retain(|entry| !is_among(&plan.valid, entry));
         Ok(plan)
     }
 
@@ -111,6 +112,11 @@ impl Runtime {
         }
         failures.into_result()
     }
+}
+
+fn is_among(valid: &Attachments, entry: &Entry) -> bool {
+    let Attachment { container, ifname } = &entry.attach.attachment;
+    valid.contains(container, ifname)
 }
 
 impl Entry {

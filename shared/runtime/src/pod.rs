@@ -1,6 +1,6 @@
 //! Pods: a namespace that is attached to several networks at once, as the network managers of CRI-O and Podman do it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -205,6 +205,7 @@ impl Pods {
         alive: &[ContainerId],
     ) -> Result<()> {
         let known = self.runtime.results().list()?;
+        let alive: BTreeSet<&ContainerId> = alive.iter().collect();
         let mut failures = Failures::default();
         for network in networks {
             let of_network = known.iter().filter(|entry| entry.network == network.name);

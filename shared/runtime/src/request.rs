@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cni::Attachment;
+use cni::{Attachment, Attachments};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ pub(crate) struct Extras<'a> {
     pub(crate) attach: Option<&'a Attach>,
     /// In the network's version.
     pub(crate) prev: Option<&'a Value>,
-    pub(crate) valid: Option<&'a [Attachment]>,
+    pub(crate) valid: Option<&'a Attachments>,
 }
 
 impl Extras<'_> {
@@ -121,7 +121,7 @@ mod tests {
     fn valid_attachments_are_sent_under_both_names_and_never_taken_from_the_configuration() {
         let network = network(r#"{"type": "t", "cni.dev/valid-attachments": []}"#);
         assert!(request(&network, &Extras::default()).get("cni.dev/valid-attachments").is_none());
-        let at = [Attach::new("c", "eth0").unwrap().attachment];
+        let at = [Attach::new("c", "eth0").unwrap().attachment].into_iter().collect();
         let sent = request(&network, &Extras { valid: Some(&at), ..Extras::default() });
         let list = json!([{"containerID": "c", "ifname": "eth0"}]);
         assert_eq!((&sent["cni.dev/valid-attachments"], &sent["cni.dev/attachments"]), (&list, &list));
