@@ -112,11 +112,9 @@ impl Report<'_> {
 
     fn capabilities(&mut self, node: &Node, plugin: &Plugin) {
         let Some(declared) = node.get("capabilities") else { return };
-        let ipam = node
-            .get("ipam")
-            .and_then(|ipam| ipam.get("type"))
-            .and_then(Node::as_str)
-            .and_then(schema::plugin);
+        let ipam = node.get("ipam").and_then(|ipam| ipam.get("type")).and_then(Node::as_str);
+        // What somebody else's IPAM plugin takes is not known.
+        let Some(ipam) = ipam.map_or(Some(None), |name| schema::plugin(name).map(Some)) else { return };
         let delegate = ipam.map(|ipam| ipam.capabilities).unwrap_or_default();
         let Tree::Object(members) = &declared.value else { return };
         let known = || plugin.capabilities.iter().chain(delegate).copied();

@@ -83,7 +83,8 @@ impl Subject {
             Self::Network => json!({"keys": keys}),
             Self::Plugin(plugin) => json!({
                 "plugin": plugin.name, "role": plugin.role.name(), "about": plugin.about,
-                "capabilities": plugin.capabilities, "keys": keys,
+                "keys": keys, "capabilities": plugin.capabilities,
+                "args": plugin.args.iter().map(key_json).collect::<Vec<_>>(),
             }),
         }
     }
@@ -103,12 +104,19 @@ impl Subject {
         if !keys.is_empty() {
             text += &format!("\n{}", key_table(&keys).render(ui, ""));
         }
-        if let Self::Plugin(plugin) = self
-            && !plugin.capabilities.is_empty()
-        {
-            text += &format!("\nCapability arguments: {}\n", plugin.capabilities.join(", "));
+        if let Self::Plugin(plugin) = self {
+            text += &line("Capability arguments", plugin.capabilities.iter().copied());
+            text += &line("Keys of args.cni", plugin.args.iter().map(|key| key.name));
         }
         text
+    }
+}
+
+/// A list in a line of its own. None if there is nothing to list.
+fn line(title: &str, names: impl Iterator<Item = &'static str>) -> String {
+    match names.collect::<Vec<_>>()[..] {
+        [] => String::new(),
+        ref names => format!("\n{title}: {}\n", names.join(", ")),
     }
 }
 

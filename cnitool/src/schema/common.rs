@@ -2,6 +2,21 @@
 
 use super::types::{Key, Type, key};
 
+/// What a link takes, in bytes; 0 for the default.
+pub const MTU: Type = Type::Number(0, 65535);
+
+/// What the kernel takes in 32 bits.
+pub const U32: Type = Type::Number(0, 4_294_967_295);
+
+/// The key `mac`, in a network's configuration or in `args.cni`.
+pub const MAC: Key = key(
+    "mac",
+    Type::Mac,
+    "chosen by the kernel",
+    "MAC address of the container's interface. What is asked for one container goes before it: runtimeConfig.mac, \
+     then args.cni.mac, then MAC of CNI_ARGS.",
+);
+
 /// Bits, or bits in a second.
 const BITS: Type = Type::Number(0, i64::MAX);
 
@@ -17,10 +32,10 @@ pub const DNS: &[Key] = &[
 pub const ROUTE: &[Key] = &[
     key("dst", Type::Cidr, "", "Destination."),
     key("gw", Type::Ip, "the subnet's gateway", "Next hop."),
-    key("mtu", Type::Number(0, 65535), "the link's", "MTU of the path, in bytes."),
-    key("advmss", Type::Number(0, 65535), "what the MTU allows", "MSS to advertise, in bytes."),
-    key("priority", Type::Number(0, 4_294_967_295), "the kernel's", "Metric; the lowest wins."),
-    key("table", Type::Number(0, 4_294_967_295), "254 (main)", "Routing table."),
+    key("mtu", U32, "the link's", "MTU of the path, in bytes."),
+    key("advmss", U32, "what the MTU allows", "MSS to advertise, in bytes."),
+    key("priority", U32, "the kernel's", "Metric; the lowest wins."),
+    key("table", U32, "254 (main)", "Routing table."),
     key("scope", Type::Number(0, 255), "by the gateway", "Scope: 0 global, 253 link, 254 host."),
 ];
 

@@ -1,28 +1,11 @@
 //! Plugins that make an interface.
 
+use super::common::{MAC, MTU, U32};
+use super::link::{
+    ACCEPT_RA, BROADCAST_QUEUE, ENABLE_DAD, IP_MASQ, IP_MASQ_BACKEND, IP_MASQ_FAMILY, LINK_IN_CONTAINER,
+    MASTER, MASTERS_MTU, MTU_FROM_DEFAULT_ROUTE, VETH_MTU,
+};
 use super::types::{Key, Plugin, Role, Type, key};
-
-/// What a link takes, in bytes; 0 for the kernel's default.
-const MTU: Type = Type::Number(0, 65535);
-const BACKENDS: Type = Type::OneOf(&["iptables", "nftables"]);
-const IP_MASQ: Key = key(
-    "ipMasq",
-    Type::Bool,
-    "false",
-    "Hide the container behind the host's address for traffic that leaves the network.",
-);
-const IP_MASQ_BACKEND: Key = key(
-    "ipMasqBackend",
-    BACKENDS,
-    "nftables where the kernel has it, else iptables",
-    "Firewall that ipMasq uses.",
-);
-const LINK_IN_CONTAINER: Key = key(
-    "linkInContainer",
-    Type::Bool,
-    "false",
-    "The master is an interface of the container, not of the host.",
-);
 
 pub const PLUGINS: &[Plugin] = &[
     Plugin {
@@ -30,6 +13,7 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Interface,
         about: "Sets the container's loopback interface up.",
         keys: &[],
+        args: &[],
         capabilities: &[],
     },
     Plugin {
@@ -37,59 +21,64 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Interface,
         about: "Attaches the container to a bridge of the host with a veth pair.",
         keys: BRIDGE,
-        capabilities: &["mac", "ips", "ipRanges"],
+        args: &[MAC],
+        capabilities: &["mac"],
     },
     Plugin {
         name: "ptp",
         role: Role::Interface,
-        about: "Connects the container with the host by a veth pair, without a bridge.",
+        about: "Connects the container with the host by a veth pair, without a bridge: the host routes to it.",
         keys: &[
             IP_MASQ,
             IP_MASQ_BACKEND,
-            key("mtu", MTU, "0 (the kernel's)", "MTU of the veth pair, in bytes."),
+            IP_MASQ_FAMILY,
+            VETH_MTU,
+            MTU_FROM_DEFAULT_ROUTE,
+            MAC,
+            ENABLE_DAD,
+            ACCEPT_RA,
         ],
-        capabilities: &["ips", "ipRanges"],
+        args: &[MAC],
+        capabilities: &["mac"],
     },
     Plugin {
         name: "macvlan",
         role: Role::Interface,
         about: "Gives the container an interface with a MAC of its own on an interface of the host.",
         keys: MACVLAN,
-        capabilities: &["mac", "ips", "ipRanges"],
+        args: &[MAC],
+        capabilities: &["mac"],
     },
     Plugin {
         name: "ipvlan",
         role: Role::Interface,
         about: "Gives the container an interface that shares the MAC of an interface of the host.",
         keys: &[
-            key(
-                "master",
-                Type::IfName,
-                "that of the default route, or of the previous result",
-                "Interface below.",
-            ),
+            MASTER,
             key(
                 "mode",
                 Type::OneOf(&["l2", "l3", "l3s"]),
                 "l2",
                 "Layer that the container's interface works on.",
             ),
-            key("mtu", MTU, "that of the master", "MTU, in bytes; no more than the master's."),
+            MASTERS_MTU,
             LINK_IN_CONTAINER,
         ],
-        capabilities: &["ips", "ipRanges"],
+        args: &[],
+        capabilities: &[],
     },
     Plugin {
         name: "vlan",
         role: Role::Interface,
         about: "Gives the container a VLAN of an interface of the host.",
         keys: &[
-            key("master", Type::IfName, "", "Interface below."),
+            key("master", Type::IfName, "", "Interface that carries the VLAN."),
             key("vlanId", Type::Number(0, 4094), "", "Id of the VLAN."),
-            key("mtu", MTU, "that of the master", "MTU, in bytes; no more than the master's."),
+            MASTERS_MTU,
             LINK_IN_CONTAINER,
         ],
-        capabilities: &["ips", "ipRanges"],
+        args: &[],
+        capabilities: &[],
     },
     Plugin {
         name: "host-device",
@@ -101,29 +90,37 @@ pub const PLUGINS: &[Plugin] = &[
             key("kernelpath", Type::Path, "none", "Path of the device in the kernel, below /sys/devices."),
             key("pciBusID", Type::Text, "none", "PCI address of the device, such as 0000:00:1f.6."),
         ],
-        capabilities: &["deviceID", "ips", "ipRanges"],
+        args: &[],
+        capabilities: &["deviceID"],
     },
     Plugin {
         name: "dummy",
         role: Role::Interface,
-        about: "Gives the container an interface that leads nowhere.",
-        keys: &[],
-        capabilities: &["ips", "ipRanges"],
+        about: "Gives the container an interface that leads nowhere, to hold addresses.",
+        keys: &[
+            key("mtu", MTU, "0 (the kernel's: 1500)", "MTU of the interface, in bytes: 68 to 65535."),
+            MAC,
+            ENABLE_DAD,
+            ACCEPT_RA,
+        ],
+        args: &[MAC],
+        capabilities: &["mac"],
     },
     Plugin {
         name: "tap",
         role: Role::Interface,
         about: "Gives the container a tap device, as virtual machines use them.",
         keys: &[
-            key("multiQueue", Type::Bool, "false", "Several queues."),
-            key("mtu", MTU, "0 (the kernel's)", "MTU, in bytes."),
-            key("mac", Type::Mac, "made by the kernel", "MAC address."),
-            key("owner", Type::Number(0, 4_294_967_295), "root", "User id that may open the device."),
-            key("group", Type::Number(0, 4_294_967_295), "none", "Group id that may open the device."),
+            key("multiQueue", Type::Bool, "false", "The device has several queues."),
+            key("mtu", MTU, "0 (the kernel's: 1500)", "MTU of the device, in bytes."),
+            MAC,
+            key("owner", U32, "root", "User id that may open the device."),
+            key("group", U32, "none", "Group id that may open the device."),
             key("selinuxContext", Type::Text, "none", "SELinux context of the device."),
             key("bridge", Type::IfName, "none", "Bridge in the container that the device becomes a port of."),
         ],
-        capabilities: &["mac", "ips", "ipRanges"],
+        args: &[MAC],
+        capabilities: &["mac"],
     },
 ];
 
@@ -139,14 +136,14 @@ const BRIDGE: &[Key] = &[
     key("forceAddress", Type::Bool, "false", "An address of the bridge that is in the way is replaced."),
     IP_MASQ,
     IP_MASQ_BACKEND,
-    key("ipMasqFamily", Type::OneOf(&["ipv4", "ipv6"]), "both", "Family that ipMasq is limited to."),
-    key("mtu", MTU, "0 (the kernel's)", "MTU of the bridge when it is made, and of the veth pair, in bytes."),
+    IP_MASQ_FAMILY,
     key(
-        "mtuFromDefaultRoute",
-        Type::Bool,
-        "false",
-        "Take the MTU of the link that the host's default route leaves by.",
+        "mtu",
+        MTU,
+        "0 (the kernel's: 1500)",
+        "MTU of the veth pair, and of the bridge if it is made now, in bytes: 68 to 65535.",
     ),
+    MTU_FROM_DEFAULT_ROUTE,
     key("hairpinMode", Type::Bool, "false", "Frames may leave through the port that they came from."),
     key("promiscMode", Type::Bool, "false", "The bridge takes all frames."),
     key("vlan", Type::Number(0, 4094), "0 (none)", "VLAN that the container's port belongs to."),
@@ -158,12 +155,13 @@ const BRIDGE: &[Key] = &[
     ),
     key("preserveDefaultVlan", Type::Bool, "false", "The VLAN that the bridge puts new ports into stays."),
     key("macspoofchk", Type::Bool, "false", "Frames from another MAC than the container's are dropped."),
-    key("enabledad", Type::Bool, "false", "The container's IPv6 addresses are tested for duplicates first."),
+    ENABLE_DAD,
+    ACCEPT_RA,
     key(
         "disableContainerInterface",
         Type::Bool,
         "false",
-        "The container's interface is left down; without ipam.",
+        "The container's interface is left down. Not together with ipam.",
     ),
     key("portIsolation", Type::Bool, "false", "Isolated ports of the bridge cannot reach each other."),
     key(
@@ -181,20 +179,18 @@ const TRUNK: &[Key] = &[
 ];
 
 const MACVLAN: &[Key] = &[
-    key("master", Type::IfName, "that of the default route", "Interface below."),
+    MASTER,
     key(
         "mode",
         Type::OneOf(&["bridge", "private", "vepa", "passthru"]),
         "bridge",
-        "Whether containers on the same master reach each other, and how.",
+        "How containers on the same master reach each other: bridge directly, vepa by way of the switch beyond the \
+         master, private not at all. passthru gives the master to this one container, with the master's MAC.",
     ),
-    key("mtu", MTU, "that of the master", "MTU, in bytes; no more than the master's."),
-    key("mac", Type::Mac, "made by the kernel", "MAC address."),
+    MASTERS_MTU,
+    MAC,
     LINK_IN_CONTAINER,
-    key(
-        "bcqueuelen",
-        Type::Number(0, 4_294_967_295),
-        "1000",
-        "Length of the queue for broadcasts, in packets.",
-    ),
+    BROADCAST_QUEUE,
+    ENABLE_DAD,
+    ACCEPT_RA,
 ];

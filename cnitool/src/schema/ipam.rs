@@ -1,6 +1,6 @@
 //! Plugins that give addresses. Their keys stand in another plugin's `ipam`.
 
-use super::common::{DNS, RANGE, ROUTE};
+use super::common::{DNS, RANGE, ROUTE, U32};
 use super::types::{Key, Plugin, Role, Type, key};
 
 pub const PLUGINS: &[Plugin] = &[
@@ -9,6 +9,7 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Ipam,
         about: "Gives addresses from ranges, and keeps the leases in files of this host.",
         keys: HOST_LOCAL,
+        args: IPS,
         capabilities: &["ips", "ipRanges"],
     },
     Plugin {
@@ -25,6 +26,7 @@ pub const PLUGINS: &[Plugin] = &[
             key("routes", Type::List(&Type::Object(ROUTE)), "none", "Routes for the container."),
             key("dns", Type::Object(DNS), "none", "Settings for the container's resolver."),
         ],
+        args: IPS,
         capabilities: &["ips"],
     },
     Plugin {
@@ -45,11 +47,15 @@ pub const PLUGINS: &[Plugin] = &[
                 "none",
                 "Options that the server must answer.",
             ),
-            key("priority", Type::Number(0, 4_294_967_295), "the kernel's", "Metric of the routes."),
+            key("priority", U32, "the kernel's", "Metric of the routes."),
         ],
+        args: &[],
         capabilities: &[],
     },
 ];
+
+const IPS: &[Key] =
+    &[key("ips", Type::List(&Type::IpOrCidr), "none", "Addresses that the container is to get.")];
 
 const HOST_LOCAL: &[Key] = &[
     key(

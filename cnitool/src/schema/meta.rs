@@ -1,6 +1,6 @@
 //! Plugins that work on what an earlier one made.
 
-use super::common::BANDWIDTH;
+use super::common::{BANDWIDTH, U32};
 use super::types::{Key, Plugin, Role, Type, key};
 
 pub const PLUGINS: &[Plugin] = &[
@@ -9,6 +9,7 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Chained,
         about: "Forwards ports of the host to the container.",
         keys: PORTMAP,
+        args: &[],
         capabilities: &["portMappings"],
     },
     Plugin {
@@ -16,6 +17,7 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Chained,
         about: "Changes sysctls of the container and settings of its interface.",
         keys: TUNING,
+        args: TUNING_ARGS,
         capabilities: &["mac"],
     },
     Plugin {
@@ -48,6 +50,7 @@ pub const PLUGINS: &[Plugin] = &[
                 "Who may open a connection to the container.",
             ),
         ],
+        args: &[],
         capabilities: &[],
     },
     Plugin {
@@ -55,6 +58,7 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Chained,
         about: "Limits the container's traffic. A rate needs its burst.",
         keys: BANDWIDTH,
+        args: &[],
         capabilities: &["bandwidth"],
     },
     Plugin {
@@ -76,6 +80,7 @@ pub const PLUGINS: &[Plugin] = &[
                 "Subnet routes of the main table prefer the interface's address.",
             ),
         ],
+        args: &[],
         capabilities: &[],
     },
     Plugin {
@@ -84,8 +89,9 @@ pub const PLUGINS: &[Plugin] = &[
         about: "Puts the interface into a VRF of the container.",
         keys: &[
             key("vrfname", Type::IfName, "", "Name of the VRF; it is made if it is not there."),
-            key("table", Type::Number(0, 4_294_967_295), "a free one", "Routing table of the VRF."),
+            key("table", U32, "a free one", "Routing table of the VRF."),
         ],
+        args: &[],
         capabilities: &[],
     },
 ];
@@ -116,16 +122,25 @@ const PORTMAP: &[Key] = &[
 ];
 
 const TUNING: &[Key] = &[
-    key(
-        "sysctl",
-        Type::Map(&Type::Text),
-        "none",
-        "Sysctls below net/, such as {\"net.core.somaxconn\": \"500\"}; IFNAME stands for the interface.",
-    ),
-    key("mac", Type::Mac, "as it is", "MAC address of the interface."),
-    key("promisc", Type::Bool, "as it is", "The interface takes all frames."),
-    key("mtu", Type::Number(0, 65535), "as it is", "MTU of the interface, in bytes."),
-    key("allmulti", Type::Bool, "as it is", "The interface takes all multicast."),
-    key("txQLen", Type::Number(0, 4_294_967_295), "as it is", "Length of the transmit queue, in packets."),
+    SYSCTL,
+    TUNING_MAC,
+    PROMISC,
+    TUNING_MTU,
+    ALLMULTI,
+    TX_QLEN,
     key("dataDir", Type::Path, "/run/cni/tuning", "Directory in which the old values are kept until DEL."),
 ];
+
+const TUNING_ARGS: &[Key] = &[SYSCTL, TUNING_MAC, PROMISC, TUNING_MTU, ALLMULTI, TX_QLEN];
+
+const SYSCTL: Key = key(
+    "sysctl",
+    Type::Map(&Type::Text),
+    "none",
+    "Sysctls below net/, such as {\"net.core.somaxconn\": \"500\"}; IFNAME stands for the interface.",
+);
+const TUNING_MAC: Key = key("mac", Type::Mac, "as it is", "MAC address of the interface.");
+const PROMISC: Key = key("promisc", Type::Bool, "as it is", "The interface takes all frames.");
+const TUNING_MTU: Key = key("mtu", U32, "as it is", "MTU of the interface, in bytes.");
+const ALLMULTI: Key = key("allmulti", Type::Bool, "as it is", "The interface takes all multicast.");
+const TX_QLEN: Key = key("txQLen", U32, "as it is", "Length of the transmit queue, in packets.");

@@ -2,8 +2,11 @@
 //! `validate`, `explain` and the pages in docs/.
 
 mod common;
+#[cfg(test)]
+mod drift;
 mod interface;
 mod ipam;
+mod link;
 mod meta;
 mod nearest;
 mod network;

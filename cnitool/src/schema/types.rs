@@ -11,7 +11,9 @@ pub struct Plugin {
     pub about: &'static str,
     /// The keys that it reads, but for those that every plugin has ([`super::PLUGIN`]).
     pub keys: &'static [Key],
-    /// The capability arguments that it takes.
+    /// The keys of `args.cni` that it reads.
+    pub args: &'static [Key],
+    /// The capability arguments that it takes, but for those of its IPAM plugin.
     pub capabilities: &'static [&'static str],
 }
 
@@ -37,7 +39,7 @@ impl Role {
 }
 
 /// A key of a configuration.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Key {
     pub name: &'static str,
     pub takes: Type,

@@ -248,6 +248,8 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Mistake> {
         let at = self.at;
+        #[cfg(feature = "keys")]
+        crate::keys::note(&at.to_string(), fields);
         match self.value {
             Value::Object(object) => self.map(object, fields, visitor).map_err(|e| e.located(at)),
             // A struct is never written as an array, though serde would take it.

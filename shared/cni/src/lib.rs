@@ -20,6 +20,8 @@ mod executable;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod json;
+#[cfg(feature = "keys")]
+pub mod keys;
 pub mod multicall;
 mod name;
 mod plugin;

@@ -1,0 +1,214 @@
+//! What is written here about a plugin is what the plugin reads: no key more, none less, and each of the type that it
+//! says. A new plugin joins by a line.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use cni::{Plugin, Result, json, keys};
+use serde_json::{Value, json};
+
+use super::network::CAPABILITIES;
+use super::{Key, PLUGIN, Role, Type, find, plugin};
+
+#[test]
+fn the_keys_of_bridge_are_those_that_it_reads() {
+    Case::of::<bridge::Bridge>(json!({})).run();
+}
+
+#[test]
+fn the_keys_of_host_local_are_those_that_it_reads() {
+    Case::of::<host_local::HostLocal>(json!({"ipam": {"subnet": "10.7.0.0/24"}})).run();
+}
+
+#[test]
+fn the_keys_of_loopback_are_those_that_it_reads() {
+    Case::of::<loopback::Loopback>(json!({})).run();
+}
+
+#[test]
+fn the_keys_of_portmap_are_those_that_it_reads() {
+    Case::of::<portmap::Portmap>(json!({})).run();
+}
+
+#[test]
+fn the_keys_of_tuning_are_those_that_it_reads() {
+    Case::of::<tuning::Tuning>(json!({})).run();
+}
+
+/// A plugin, and a configuration that it takes.
+struct Case {
+    plugin: &'static super::Plugin,
+    base: Value,
+    check: fn(&Value) -> Result<()>,
+}
+
+impl Case {
+    fn of<P: Plugin>(base: Value) -> Self {
+        let check = |document: &Value| {
+            P::Conf::try_from(json::decode::<P::Raw>(document)?).map(drop).map_err(Into::into)
+        };
+        Self { plugin: plugin(P::NAME).unwrap(), base, check }
+    }
+
+    fn run(&self) {
+        let mut faults = String::new();
+        let mut read = keys::looked_for(|| (self.check)(&self.base).unwrap());
+        for (path, takes) in self.known() {
+            let document = self.with(&path, &example(takes));
+            read.extend(keys::looked_for(|| drop((self.check)(&document))));
+            wrong(takes).iter().for_each(|value| self.refuses(&path, value, &mut faults));
+            right(takes).iter().for_each(|value| self.takes(&path, value, &mut faults));
+        }
+        let known = self.known().into_iter().map(|(path, _)| path.replace("[]", ""));
+        let known: BTreeSet<String> = known.chain(commons()).collect();
+        for path in read.difference(&known) {
+            writeln!(faults, "{path} is read, and is not described").unwrap();
+        }
+        assert!(faults.is_empty(), "{}:\n{faults}", self.plugin.name);
+    }
+
+    /// The error must name the key: another mistake would prove nothing.
+    fn refuses(&self, path: &str, value: &Value, faults: &mut String) {
+        let name = path.rsplit(['.', ']']).next().unwrap();
+        match (self.check)(&self.with(path, value)) {
+            Ok(()) => writeln!(faults, "{path}: {value} does not fit, and is taken").unwrap(),
+            Err(e) if e.msg().contains(name) => {}
+            Err(e) => writeln!(faults, "{path}: {value} does not fit, and the error is: {e}").unwrap(),
+        }
+    }
+
+    fn takes(&self, path: &str, value: &Value, faults: &mut String) {
+        if let Err(e) = (self.check)(&self.with(path, value)) {
+            writeln!(faults, "{path}: {value} fits, and is refused: {e}").unwrap();
+        }
+    }
+
+    /// The paths of the plugin's own keys, of all objects, with what they take; `[]` stands for the element of a list.
+    fn known(&self) -> Vec<(String, Type)> {
+        let place = if self.plugin.role == Role::Ipam { "ipam." } else { "" };
+        let mut known = vec![];
+        walk(self.plugin.keys, place, &mut known);
+        walk(self.plugin.args, "args.cni.", &mut known);
+        let capabilities = self.plugin.capabilities.iter();
+        let capabilities: Vec<Key> = capabilities.map(|name| *find(CAPABILITIES, name).unwrap()).collect();
+        walk(&capabilities, "runtimeConfig.", &mut known);
+        known
+    }
+
+    /// The base with a value at a path. An object that the key is in has as many others of its keys as may stand together.
+    fn with(&self, path: &str, value: &Value) -> Value {
+        let mut document = self.base.clone();
+        let known = self.known();
+        let outer = known.iter().find(|(outer, _)| path.starts_with(&format!("{outer}[]")));
+        if let Some((outer, takes)) = outer {
+            put(&mut document, outer, &example(*takes));
+            if (self.check)(&document).is_err() {
+                put(&mut document, outer, &required(*takes));
+            }
+        }
+        put(&mut document, path, value);
+        document
+    }
+}
+
+fn walk(keys: &[Key], place: &str, known: &mut Vec<(String, Type)>) {
+    for key in keys {
+        let path = format!("{place}{}", key.name);
+        known.push((path.clone(), key.takes));
+        walk(key.takes.keys(), &format!("{path}{}.", lists(key.takes)), known);
+    }
+}
+
+fn lists(takes: Type) -> String {
+    match takes {
+        Type::List(inner) => format!("[]{}", lists(*inner)),
+        _ => String::new(),
+    }
+}
+
+/// Keys that all plugins have, and the objects that others stand in.
+fn commons() -> impl Iterator<Item = String> {
+    let objects = ["args.cni", "ipam.type"].map(str::to_owned);
+    PLUGIN.iter().map(|key| key.name.to_owned()).chain(objects)
+}
+
+/// Sets a value; `[]` is the first element of a list.
+fn put(place: &mut Value, path: &str, value: &Value) {
+    let (step, below) = path.split_once('.').map_or((path, None), |(step, below)| (step, Some(below)));
+    let key = step.trim_end_matches("[]");
+    let mut place = &mut place[key];
+    for _ in 0..step.matches("[]").count() {
+        if place.get(0).is_none() {
+            *place = json!([null]);
+        }
+        place = &mut place[0];
+    }
+    match below {
+        None => *place = value.clone(),
+        Some(below) => put(place, below, value),
+    }
+}
+
+/// A value that fits; of an object all keys.
+fn example(takes: Type) -> Value {
+    match takes {
+        Type::Bool | Type::BoolOrText => json!(true),
+        Type::Number(low, _) => json!(low),
+        Type::OneOf(words) => json!(words[0]),
+        Type::Ip | Type::IpOrCidr => json!("10.9.0.1"),
+        Type::Cidr => json!("10.9.0.0/24"),
+        Type::Mac => json!("02:00:00:00:00:07"),
+        Type::IfName => json!("eth7"),
+        Type::Path => json!("/some/where"),
+        Type::Version => json!("1.1.0"),
+        Type::List(inner) => json!([example(*inner)]),
+        Type::Object(keys) => object(keys.iter()),
+        Type::Map(inner) => json!({"name": example(*inner)}),
+        Type::Text | Type::Ipam | Type::Any => json!("word"),
+    }
+}
+
+/// The same; of an object only the keys that are required.
+fn required(takes: Type) -> Value {
+    match takes {
+        Type::List(inner) => json!([required(*inner)]),
+        Type::Object(keys) => object(keys.iter().filter(|key| key.is_required())),
+        other => example(other),
+    }
+}
+
+fn object<'a>(keys: impl Iterator<Item = &'a Key>) -> Value {
+    let value = |key: &Key| match key.takes {
+        // The end of a range that may begin anywhere.
+        Type::Number(_, high) if key.name.starts_with("max") => json!(high),
+        takes => example(takes),
+    };
+    keys.map(|key| (key.name.to_owned(), value(key))).collect()
+}
+
+/// Values of another type, and those just beyond the bounds.
+fn wrong(takes: Type) -> Vec<Value> {
+    let mut wrong = vec![match takes {
+        Type::Text | Type::Version | Type::OneOf(_) | Type::Ip | Type::Cidr => json!(5),
+        Type::IpOrCidr | Type::Mac | Type::IfName | Type::Path => json!(5),
+        _ => json!("word"),
+    }];
+    match takes {
+        Type::Number(low, high) => wrong.extend([json!(low - 1), json!(high.saturating_add(1))]),
+        Type::OneOf(_) | Type::Ip | Type::Cidr | Type::IpOrCidr | Type::Mac => wrong.push(json!("word")),
+        Type::IfName => wrong.push(json!("a/b")),
+        _ => {}
+    }
+    wrong
+}
+
+/// Values that fit whatever the rest says.
+fn right(takes: Type) -> Vec<Value> {
+    match takes {
+        Type::Bool => vec![json!(true), json!(false)],
+        Type::Number(low, high) => vec![json!(low), json!(high)],
+        Type::OneOf(words) => words.iter().map(|word| json!(word)).collect(),
+        Type::Mac | Type::IfName | Type::Path => vec![example(takes)],
+        _ => vec![],
+    }
+}
