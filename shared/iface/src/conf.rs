@@ -5,10 +5,11 @@
 use std::ops::RangeInclusive;
 
 use cni::{AsWritten, CniArgs, Error, Result};
-use netlink::{Link, Mac};
+use netlink::Mac;
 use serde::Deserialize;
 
 use crate::Namespace;
+use crate::parent::default_uplink;
 
 /// What an interface takes, in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` of linux/if_ether.h).
 const MTUS: RangeInclusive<u32> = 68..=65535;
@@ -130,15 +131,9 @@ impl VethMtu {
             Self::Kernel => Ok(None),
             Self::Bytes(bytes) => Ok(Some(bytes)),
             // A host without a default route reaches nothing that a larger packet could not.
-            Self::DefaultRoute => Ok(uplink(host)?.map(|link| link.mtu)),
+            Self::DefaultRoute => Ok(default_uplink(host)?.map(|link| link.mtu)),
         }
     }
-}
-
-/// The link that the host's default route leaves by.
-fn uplink(host: &Namespace) -> Result<Option<Link>> {
-    let index = host.nl.default_route()?.and_then(|route| route.link);
-    Ok(index.map(|index| host.nl.link_by_index(index)).transpose()?.flatten())
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -10,11 +10,13 @@
 pub mod announce;
 mod apply;
 pub mod attach;
+pub mod child;
 pub mod conf;
 pub mod forwarding;
 pub mod host_end;
 mod namespace;
 pub mod ownership;
+pub mod parent;
 pub mod remove;
 pub mod verify;
 pub mod veth;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use cni::{Code, Error, Result, ResultExt};
-use netlink::{Link, Netlink};
+use netlink::{Link, Netlink, Target};
 use netns::NetNs;
 use nix::libc;
 
@@ -54,6 +54,11 @@ impl Namespace {
     pub fn open_if_present(path: Option<&PathBuf>) -> Result<Option<Self>> {
         let Some(path) = path else { return Ok(None) };
         NetNs::open_if_present(path)?.map(|ns| Self::of(ns, path)).transpose()
+    }
+
+    /// Where a link is to be made that a socket elsewhere asks for.
+    pub(crate) fn target(&self) -> Target<'_> {
+        Target { netns: self.as_fd(), nl: &self.nl }
     }
 
     /// The link of a name.

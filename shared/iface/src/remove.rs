@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use cni::{Attachment, Failures, Gc, IfName, NetConf, NetworkName, Result};
+use cni::{Attachment, Del, Failures, Gc, NetConf, NetworkName, Result};
 use netlink::Link;
 
 use crate::{Namespace, host_end, ownership, veth};
@@ -28,13 +28,17 @@ pub fn with_leases(net: &NetConf, links: impl FnOnce(&mut Failures)) -> Result<(
     failures.into_result()
 }
 
-/// Deletes a link in the container, if it is of a kind. That there is no such link, or no container any more, is fine.
+/// Deletes the attachment's interface in the container, if it is of a kind and not another network's. That there is no such
+/// link, or no container any more, is fine.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn link(netns: Option<&PathBuf>, name: &IfName, kind: &str) -> Result<()> {
-    let Some(sandbox) = Namespace::open_if_present(netns)? else { return Ok(()) };
-    delete(&sandbox, sandbox.nl.link(name)?.filter(|link| link.is(kind)))
+pub fn child(call: &Del, kind: &str) -> Result<()> {
+    let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
+    let (network, at) = (&call.net.name, &call.attachment);
+    // One without an alias of this suite may be the reference's.
+    let own = |link: &Link| !ownership::is_owned(link) || ownership::owner(link, network).is_some();
+    delete(&sandbox, sandbox.nl.link(&at.ifname)?.filter(|link| link.is(kind) && own(link)))
 }
 
 /// Deletes the attachment's veth pair, by either end: by the host's, if a plugin of this suite made it, even when the

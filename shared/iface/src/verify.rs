@@ -14,7 +14,21 @@ const MAIN_TABLE: u32 = 254;
 /// # Errors
 /// What is different; code 7 if the result does not have the interface.
 pub fn container<C>(sandbox: &Namespace, call: &Check<C>, kind: &str) -> Result<Link> {
-    let link = interface(sandbox, listed(&call.prev_result, &call.attachment)?)?;
+    as_listed(sandbox, call, kind, u32::MAX)
+}
+
+/// As [`container`], for an interface on a parent: a parent's MTU that has been lowered since lowers its children's.
+///
+/// # Errors
+/// As [`container`].
+pub fn child<C>(sandbox: &Namespace, call: &Check<C>, kind: &str, parent: &Link) -> Result<Link> {
+    as_listed(sandbox, call, kind, parent.mtu)
+}
+
+fn as_listed<C>(sandbox: &Namespace, call: &Check<C>, kind: &str, most: u32) -> Result<Link> {
+    let listed = listed(&call.prev_result, &call.attachment)?;
+    let mtu = listed.mtu.map(|mtu| mtu.min(most));
+    let link = interface(sandbox, &Interface { mtu, ..listed.clone() })?;
     of_kind(&link, kind)?;
     up(&link)?;
     addresses_and_routes(sandbox, &link, &call.prev_result)?;

@@ -4,8 +4,10 @@
 mod common;
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
-use common::{another_sandbox, at, lab, layer_2, network, sh};
+use cni::Del;
+use common::{add, another_sandbox, at, lab, layer_2, network, sh};
 use iface::{host_end, remove};
 use netlink::{LinkKind, NewLink, Peer};
 
@@ -40,19 +42,39 @@ fn a_veth_of_another_network_stays_where_its_name_was_taken() {
     });
 }
 
+/// The DEL of `eth0`.
+fn del(network: &str, netns: Option<&PathBuf>) -> Del {
+    Del {
+        attachment: at("c", "eth0"),
+        netns: netns.cloned(),
+        net: layer_2(network),
+        conf: cni::AsWritten::default(),
+    }
+}
+
 #[test]
 fn only_a_link_of_the_plugins_own_kind_goes() {
     lab(|lab| {
-        let (net, at) = (network("net"), at("c", "eth0"));
-        lab.veth(&net, &at);
+        lab.veth(&network("net"), &at("c", "eth0"));
         let path = lab.path();
-        remove::link(Some(&path), &at.ifname, "macvlan").unwrap();
+        remove::child(&del("net", Some(&path)), "macvlan").unwrap();
         assert!(lab.sandbox.nl.link("eth0").unwrap().is_some());
-        remove::link(Some(&path), &at.ifname, "veth").unwrap();
+        remove::child(&del("net", Some(&path)), "veth").unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
-        remove::link(Some(&path), &at.ifname, "veth").unwrap();
-        remove::link(None, &at.ifname, "veth").unwrap();
-        remove::link(Some(&"/run/netns/gone".into()), &at.ifname, "veth").unwrap();
+        for netns in [Some(path), None, Some("/run/netns/gone".into())] {
+            remove::child(&del("net", netns.as_ref()), "veth").unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_link_that_another_network_made_stays_where_its_name_was_taken() {
+    lab(|lab| {
+        lab.macvlan(&add("first", "eth0"));
+        remove::child(&del("second", Some(&lab.path())), "macvlan").unwrap();
+        assert!(lab.sandbox.nl.link("eth0").unwrap().is_some());
+        remove::child(&del("first", Some(&lab.path())), "macvlan").unwrap();
+        assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
     });
 }
 

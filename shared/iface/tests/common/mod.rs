@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::thread;
 
-use cni::{Attachment, ContainerId, IfName, IpConfig, NetConf, NetworkName, Undo, Version};
+use cni::{Add, Attachment, CniArgs, ContainerId, IfName, IpConfig, NetConf, NetworkName, Undo, Version};
+use iface::child::{self, Spec};
+use iface::parent::Parent;
 use iface::{Namespace, veth};
+use netlink::{Link, LinkKind, MacvlanMode, NewLink, Peer};
 use nix::sched::{CloneFlags, unshare};
 
 /// Two namespaces that end with the test: the one its thread is in, and a container's.
@@ -31,7 +34,32 @@ impl Lab {
         undo.commit();
         made
     }
+
+    /// A link of the host, up, that children can be on.
+    pub fn master(&self, name: &str) -> Link {
+        let peer = Some(Peer { name: "far", mac: None, netns: None });
+        self.host.nl.create_link(&NewLink { up: true, peer, ..NewLink::new(name, LinkKind::Veth) }).unwrap()
+    }
+
+    /// What a link of the host is to its children.
+    pub fn parent(&self, name: &str) -> Parent {
+        Parent { link: self.host.link(name).unwrap(), namespace: self.host.clone(), in_container: false }
+    }
+
+    /// Makes the attachment's macvlan, on a link of its own.
+    pub fn macvlan(&self, call: &Add<()>) -> Link {
+        let mut undo = Undo::new();
+        self.master("up");
+        let parent = self.parent("up");
+        let spec = Spec { kind: MACVLAN, parent: Some(&parent), mac: None, mtu: None };
+        let made = child::create(&self.sandbox, call, &spec, &mut undo).unwrap();
+        undo.commit();
+        made
+    }
 }
+
+/// As `ip link add type macvlan mode bridge` makes it.
+pub const MACVLAN: LinkKind = LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadcast_queue: None };
 
 /// Runs a test in a thread and namespaces of its own.
 pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
@@ -72,6 +100,12 @@ pub fn at(container: &str, ifname: &str) -> Attachment {
 pub fn layer_2(name: &str) -> NetConf {
     let name = network(name);
     NetConf { name, version: Version::LATEST, dns: cni::Dns::default(), prev_result: None, ipam: None }
+}
+
+/// An ADD of a network without IPAM.
+pub fn add(network: &str, ifname: &str) -> Add<()> {
+    let (attachment, net) = (at("c", ifname), layer_2(network));
+    Add { attachment, netns: PathBuf::new(), args: CniArgs::default(), net, conf: () }
 }
 
 /// A leased address.

@@ -1,0 +1,102 @@
+//! A container's interface that is one link, made where it belongs: a macvlan on its parent, a dummy on none.
+
+use cni::{Add, Code, Error, Failures, Result, Undo};
+use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
+use nix::errno::Errno;
+
+use crate::parent::Parent;
+use crate::{Namespace, ownership, veth};
+
+/// What the name of an unfinished link begins with.
+const TEMPORARY: &str = "tmp-";
+
+/// What a plugin decides about its link.
+#[derive(Clone, Debug)]
+pub struct Spec<'a> {
+    /// What it is.
+    pub kind: LinkKind,
+    /// What it is stacked on.
+    pub parent: Option<&'a Parent>,
+    /// Its hardware address. None: the kernel chooses.
+    pub mac: Option<Mac>,
+    /// Bytes. None: the parent's, or the kernel's default.
+    pub mtu: Option<u32>,
+}
+
+/// Makes the link, down, with the attachment's alias ([`ownership`]). This is an ADD's first effect.
+///
+/// # Errors
+/// Code 4 if the container has an interface of that name; else what the kernel refuses, explained.
+pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut Undo) -> Result<Link> {
+    let (network, at) = (&call.net.name, &call.attachment);
+    let names = [at.ifname.to_string(), ownership::name(TEMPORARY, network, at)];
+    let made = match make(sandbox, &names[0], spec) {
+        Err(e) if e.is_exists() => {
+            veth::refuse_taken_name(sandbox, at)?;
+            make_elsewhere(sandbox, &names[1], spec)
+        }
+        other => other,
+    };
+    let link = made.map_err(|e| match e.is_unanswered() {
+        true => withdraw(sandbox, &names, &spec.kind, e.into()),
+        false => explained(spec, e),
+    })?;
+    let (nl, made) = (sandbox.nl.clone(), link.clone());
+    undo.push(move || nl.delete_link(&made));
+    let alias = ownership::alias(network, at);
+    let name = Some(names[0].as_str()).filter(|name| *name != link.name);
+    sandbox.nl.change_link(&link, &LinkChange { name, alias: alias.as_deref(), ..LinkChange::NONE })?;
+    Ok(Link { name: at.ifname.to_string(), alias: alias.unwrap_or_default(), ..link })
+}
+
+/// Before Linux 6.15 the name is looked up in the parent's namespace too, where it may well be taken: `eth0`. So the link is born
+/// under another name.
+fn make_elsewhere(sandbox: &Namespace, temporary: &str, spec: &Spec<'_>) -> netlink::Result<Link> {
+    // An ADD that was killed before it gave the link its name has left it.
+    if let Some(left) = sandbox.nl.link(temporary)? {
+        sandbox.nl.delete_link(&left)?;
+    }
+    make(sandbox, temporary, spec)
+}
+
+fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>) -> netlink::Result<Link> {
+    // The kernel looks for the parent in the socket's namespace.
+    let home = spec.parent.map_or(sandbox, |parent| &parent.namespace);
+    home.nl.create_link(&NewLink {
+        parent: spec.parent.map(|parent| parent.link.index),
+        mac: spec.mac,
+        mtu: spec.mtu,
+        target: spec.parent.filter(|parent| !parent.in_container).map(|_| sandbox.target()),
+        ..NewLink::new(name, spec.kind.clone())
+    })
+}
+
+/// Deletes a link that may have been made: the kernel's answer was lost.
+fn withdraw(sandbox: &Namespace, names: &[String], kind: &LinkKind, error: Error) -> Error {
+    let mut left = Failures::new();
+    for name in names {
+        let made = left.note(sandbox.nl.link(name)).flatten();
+        if let Some(made) = made.filter(|link| link.is(kind.name()) && link.alias.is_empty()) {
+            left.note(sandbox.nl.delete_link(&made));
+        }
+    }
+    match left.into_result() {
+        Ok(()) => error,
+        Err(left) => error.detail(format!("roll back: {left}")),
+    }
+}
+
+fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
+    let kind = spec.kind.name();
+    match (cause.errno(), spec.parent.map(|parent| &parent.link.name)) {
+        (Some(Errno::EOPNOTSUPP), _) => Error::from(cause)
+            .detail(format!("this kernel has no links of kind {kind}: load its module (modprobe {kind})")),
+        (Some(Errno::EBUSY), Some(master)) => Error::from(cause).with_code(Code::InvalidConfig).detail(format!(
+            "its master {master} is a port of a bridge or a bond, or has interfaces of another kind on it"
+        )),
+        (Some(Errno::EINVAL), Some(master)) => Error::from(cause).with_code(Code::InvalidConfig).detail(format!(
+            "its master {master} is no Ethernet link, or an interface in mode passthru is on it, which must be the only one"
+        )),
+        _ => cause.into(),
+    }
+}

@@ -1,0 +1,154 @@
+//! The link that a container's interface is stacked on: the `master` of a macvlan.
+
+use cni::{AddResult, AsWritten, Attachment, Error, IfName, Interface, Result};
+use netlink::Link;
+use serde::Deserialize;
+
+use crate::Namespace;
+use crate::verify::differs;
+
+/// The keys as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawParent {
+    master: String,
+    link_in_container: bool,
+}
+
+/// What a configuration says about the parent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParentConf {
+    /// `master`: its name. None: the earlier plugin's interface, or the one that the default route leaves by.
+    pub name: Option<IfName>,
+    /// `linkInContainer`: it is in the container's namespace, not in the host's.
+    pub in_container: bool,
+}
+
+impl ParentConf {
+    /// Takes the keys out of a plugin's configuration.
+    ///
+    /// # Errors
+    /// Code 6 for a key of the wrong type, 7 for a name that no link can have.
+    pub fn read(document: &AsWritten) -> Result<Self> {
+        let raw: RawParent = document.decode()?;
+        let name = Some(raw.master).filter(|name| !name.is_empty());
+        let name = name.map(|name| IfName::parse(&name).map_err(|e| Error::config(format!("master {e}"))));
+        Ok(Self { name: name.transpose()?, in_container: raw.link_in_container })
+    }
+
+    /// Finds the parent for an ADD.
+    ///
+    /// # Errors
+    /// Code 7 if there is none, or if the earlier plugins made several that it could be.
+    pub fn find(&self, host: &Namespace, sandbox: &Namespace, prev: Option<&AddResult>) -> Result<Parent> {
+        let namespace = if self.in_container { sandbox } else { host };
+        let made = |prev| self.of_chain(prev).transpose();
+        let link = match (&self.name, prev.and_then(made).transpose()?) {
+            (Some(name), _) => named(namespace, name, "master")?,
+            (None, Some(interface)) => named(namespace, &interface.name, "prevResult: interface")?,
+            (None, None) => default_uplink(namespace)?.ok_or_else(|| without_default_route(namespace))?,
+        };
+        if !link.up {
+            cni::warn(&format!("master {} is down: no packet passes before it is up", link.name));
+        }
+        Ok(Parent { link, namespace: namespace.clone(), in_container: self.in_container })
+    }
+
+    /// Looks for a parent in the host, without an attachment: for STATUS, which knows no container.
+    ///
+    /// # Errors
+    /// As [`ParentConf::find`].
+    pub fn look(&self, host: &Namespace) -> Result<()> {
+        match &self.name {
+            _ if self.in_container => Ok(()),
+            Some(name) => named(host, name, "master").map(drop),
+            None => default_uplink(host)?.map(drop).ok_or_else(|| without_default_route(host)),
+        }
+    }
+
+    /// CHECK: the attachment's interface is on the parent that the configuration names, which is returned.
+    ///
+    /// # Errors
+    /// What is missing or different.
+    pub fn verify(&self, host: &Namespace, sandbox: &Namespace, at: &Attachment) -> Result<Link> {
+        let child = sandbox.link(&at.ifname).map_err(|e| {
+            e.detail("the kernel deletes it together with its master: has that been deleted, or made anew?")
+        })?;
+        let namespace = if self.in_container { sandbox } else { host };
+        let Some(name) = &self.name else {
+            let parent = child.peer.map(|index| namespace.nl.link_by_index(index)).transpose()?.flatten();
+            return parent.ok_or_else(|| differs(&child, "master", "a link", "none"));
+        };
+        let parent = named(namespace, name, "master")?;
+        // The kernel puts the child of a macvlan on what that one is on.
+        let bearer = if parent.is("macvlan") { parent.peer } else { Some(parent.index) };
+        if child.peer == bearer { Ok(parent) } else { Err(differs(&child, "master", name, "another link")) }
+    }
+
+    /// The interface that the earlier plugins of the chain made where the parent is to be: of several the one with addresses.
+    fn of_chain<'a>(&self, prev: &'a AddResult) -> Result<Option<&'a Interface>> {
+        let made: Vec<&Interface> =
+            prev.interfaces.iter().filter(|i| i.sandbox.is_some() == self.in_container).collect();
+        let has_address = |interface: &&&Interface| {
+            prev.ips.iter().any(|ip| ip.interface.and_then(|i| prev.interfaces.get(i)) == Some(**interface))
+        };
+        let addressed: Vec<&Interface> = made.iter().filter(has_address).copied().collect();
+        match (&made[..], &addressed[..]) {
+            ([], _) => Ok(None),
+            ([only], _) | (_, [only]) => Ok(Some(only)),
+            _ => {
+                let names: Vec<&str> = made.iter().map(|interface| interface.name.as_str()).collect();
+                Err(Error::config(format!("master is missing, and prevResult lists {}", names.join(", ")))
+                    .detail("say with the key master which of them it is"))
+            }
+        }
+    }
+}
+
+/// A link that children are stacked on.
+#[derive(Clone, Debug)]
+pub struct Parent {
+    /// The link.
+    pub link: Link,
+    /// Where it is.
+    pub namespace: Namespace,
+    /// That is the container's namespace.
+    pub in_container: bool,
+}
+
+impl Parent {
+    /// The MTU of a child. None: the parent's.
+    ///
+    /// # Errors
+    /// Code 7 if it is more than the parent's.
+    pub fn mtu(&self, wanted: Option<u32>) -> Result<Option<u32>> {
+        let Link { name, mtu: most, .. } = &self.link;
+        match wanted {
+            Some(mtu) if mtu > *most => {
+                Err(Error::config(format!("mtu {mtu} is more than {most}, the MTU of its master {name}")))
+            }
+            wanted => Ok(wanted),
+        }
+    }
+}
+
+fn named(namespace: &Namespace, name: &str, key: &str) -> Result<Link> {
+    namespace
+        .nl
+        .link(name)?
+        .ok_or_else(|| Error::config(format!("{key} {name}: there is no such link in {namespace}")))
+}
+
+/// The link that the default route of a namespace leaves by, if it has one.
+///
+/// # Errors
+/// If the kernel refuses to tell.
+pub fn default_uplink(namespace: &Namespace) -> Result<Option<Link>> {
+    let index = namespace.nl.default_route()?.and_then(|route| route.link);
+    Ok(index.map(|index| namespace.nl.link_by_index(index)).transpose()?.flatten())
+}
+
+fn without_default_route(namespace: &Namespace) -> Error {
+    Error::config(format!("master is missing, and {namespace} has no default route"))
+        .detail("without the key master it is the link that the default route leaves by")
+}
