@@ -113,8 +113,8 @@ fn identity(attach: &Attach, network: &Network) -> Value {
 fn summary(attach: &Attach, network: &Network, result: &AddResult, ui: &Ui) -> String {
     let title = format!("{} {} on network {}\n", ui.styled(Style::Good, "✓"), named(attach), network.name);
     let mut table = Table::new(["INTERFACE", "MAC", "MTU", "ADDRESSES", "GATEWAY"]);
-    for (index, interface) in result.interfaces.iter().enumerate() {
-        let ips: Vec<_> = result.ips.iter().filter(|ip| ip.interface == Some(index)).collect();
+    for interface in &result.interfaces {
+        let ips: Vec<_> = result.ips.iter().filter(|ip| result.interface_of(ip) == Some(interface)).collect();
         let addresses: Vec<String> = ips.iter().map(|ip| ip.address.to_string()).collect();
         let gateways: Vec<String> = ips.iter().filter_map(|ip| ip.gateway).map(|ip| ip.to_string()).collect();
         table.row([

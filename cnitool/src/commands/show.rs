@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use cni::{AddResult, Interface};
+use cni::{AddResult, Interface, IpConfig};
 use firewall::{Firewall, Owner};
-use ipnetwork::IpNetwork;
 use netlink::{Link, Route};
 use runtime::{Entry, Error, Result};
 use serde_json::{Value, json};
@@ -82,13 +81,13 @@ impl<'a> View<'a> {
     }
 
     /// Whether an address of the result is still set. One without an interface that is listed is the container's.
-    fn has_address(&self, index: Option<usize>, net: IpNetwork) -> bool {
+    fn has_address(&self, ip: &IpConfig) -> bool {
         let own = self.container.as_ref();
-        let found = match index.and_then(|i| self.result.interfaces.get(i)) {
+        let found = match self.result.interface_of(ip) {
             Some(interface) => self.live(interface).zip(self.link(interface)),
             None => own.and_then(|live| Some((live, live.link(&self.entry.attach.attachment.ifname)?))),
         };
-        found.is_some_and(|(live, link)| live.addresses_of(link).any(|address| address.net == net))
+        found.is_some_and(|(live, link)| live.addresses_of(link).any(|address| address.net == ip.address))
     }
 
     fn has_route(&self, route: &cni::Route) -> bool {
@@ -152,7 +151,7 @@ impl<'a> View<'a> {
     fn addresses(&self) -> Table {
         let mut table = Table::new(["ADDRESS", "STATE", "GATEWAY"]);
         for ip in &self.result.ips {
-            let (state, style) = there(self.has_address(ip.interface, ip.address));
+            let (state, style) = there(self.has_address(ip));
             let gateway = ip.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
             table.row([(ip.address.to_string(), Style::Plain), (state, style), (gateway, Style::Plain)]);
         }
@@ -191,7 +190,7 @@ impl<'a> View<'a> {
             "result": self.entry.result,
             "interfaces": self.result.interfaces.iter().map(interface).collect::<Vec<_>>(),
             "addresses": self.result.ips.iter().map(|ip| json!({
-                "address": ip.address.to_string(), "there": self.has_address(ip.interface, ip.address),
+                "address": ip.address.to_string(), "there": self.has_address(ip),
             })).collect::<Vec<_>>(),
             "routes": self.result.routes.iter().map(|route| json!({
                 "dst": route.dst.to_string(), "gw": route.gw, "there": self.has_route(route),

@@ -128,7 +128,7 @@ fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
 fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
     let range = set.range_of(ip)?;
     let address = IpNetwork::new(ip, range.subnet.prefix()).ok()?;
-    Some(IpConfig { address, gateway: Some(range.gateway), interface: None })
+    Some(IpConfig::new(address, Some(range.gateway)))
 }
 
 /// Releases those leases of an attachment that are meant. Where there are none all is well.

@@ -219,21 +219,11 @@ mod tests {
     }
 
     fn result(interfaces: &[(&str, &str)], ips: &[(&str, Option<usize>)]) -> AddResult {
-        let interface = |(name, sandbox): &(&str, &str)| cni::Interface {
-            name: (*name).to_owned(),
-            sandbox: (!sandbox.is_empty()).then(|| (*sandbox).to_owned()),
-            ..cni::Interface::default()
-        };
-        let ip = |(address, interface): &(&str, Option<usize>)| cni::IpConfig {
-            address: address.parse().unwrap(),
-            gateway: None,
-            interface: *interface,
-        };
-        AddResult {
-            interfaces: interfaces.iter().map(interface).collect(),
-            ips: ips.iter().map(ip).collect(),
-            ..AddResult::default()
-        }
+        let interface = |(name, sandbox): &(&str, &str)| json!({"name": name, "sandbox": sandbox});
+        let ip = |(address, interface): &(&str, Option<usize>)| json!({"address": address, "interface": interface});
+        let (interfaces, ips) = (interfaces.iter().map(interface), ips.iter().map(ip));
+        let result = json!({"interfaces": interfaces.collect::<Vec<_>>(), "ips": ips.collect::<Vec<_>>()});
+        AddResult::from_json(&result, cni::Version::LATEST).unwrap()
     }
 
     fn eth0() -> IfName {

@@ -9,7 +9,8 @@ pub mod fuzz;
 mod sysctl;
 
 use cni::{
-    Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Plugin, Result, ResultExt, Role, Status, Undo,
+    Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Interface, Plugin, Result, ResultExt, Role,
+    Status, Undo,
 };
 use iface::Namespace;
 
@@ -93,9 +94,9 @@ impl Plugin for Tuning {
 /// Tells the new attributes in the result, if it lists the interface. Many a plugin lists the host's end only, and some
 /// do not say that the interface is in the container.
 fn report(wanted: &[Attribute], result: &mut AddResult, ifname: &IfName) {
-    let named = || result.interfaces.iter().position(|i| i.name == **ifname);
-    let Some(position) = result.container_interface(ifname).or_else(named) else { return };
-    let interface = &mut result.interfaces[position];
+    let in_container = result.container_interface(ifname).is_some();
+    let is_it = |one: &&mut Interface| one.name == **ifname && (one.sandbox.is_some() || !in_container);
+    let Some(interface) = result.interfaces.iter_mut().find(is_it) else { return };
     for attribute in wanted {
         match attribute {
             Attribute::Mac(mac) => interface.mac = Some(mac.to_string()),

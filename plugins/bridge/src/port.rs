@@ -159,8 +159,7 @@ pub fn verify(
     call: &Check<Conf>,
 ) -> Result<Option<Link>> {
     let container = call.prev_result.container_interface(&call.attachment.ifname);
-    let container =
-        container.map(|i| shared::interface(sandbox, &call.prev_result.interfaces[i])).transpose()?;
+    let container = container.map(|listed| shared::interface(sandbox, listed)).transpose()?;
     if let Some(down) = container.as_ref().filter(|link| !link.up && !call.conf.container_down) {
         return Err(shared::differs(down, "state", "up", "down"));
     }

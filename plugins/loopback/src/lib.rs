@@ -61,9 +61,10 @@ impl Plugin for Loopback {
 
 /// The interface with the loopback addresses that the kernel gave it: ::1 is missing where IPv6 is off.
 fn report(sandbox: &Namespace, lo: &Link) -> Result<AddResult> {
-    let mut result = AddResult { interfaces: vec![sandbox.report(lo)], ..AddResult::default() };
-    for address in sandbox.nl.addresses(Some(lo))?.iter().filter(|a| a.net.ip().is_loopback()) {
-        result.ips.push(IpConfig { address: address.net, gateway: None, interface: Some(0) });
-    }
+    let addresses = sandbox.nl.addresses(Some(lo))?;
+    let own = addresses.iter().filter(|address| address.net.ip().is_loopback());
+    let ips = own.map(|address| IpConfig::new(address.net, None)).collect();
+    let mut result = AddResult::default();
+    result.put_first(AddResult { ips, ..AddResult::default() }, &sandbox.report(lo));
     Ok(result)
 }

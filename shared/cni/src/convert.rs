@@ -114,10 +114,11 @@ impl Lists {
 
 impl From<Lists> for AddResult {
     fn from(lists: Lists) -> Self {
+        // One that is not listed is none, lest it become another's when interfaces are added.
+        let listed = |i: i64| usize::try_from(i).ok().filter(|i| *i < lists.interfaces.len());
         let ip = |ip: Ip| IpConfig {
-            address: ip.address,
-            gateway: ip.gateway,
-            interface: ip.interface.and_then(|i| usize::try_from(i).ok()),
+            interface: ip.interface.and_then(listed),
+            ..IpConfig::new(ip.address, ip.gateway)
         };
         let ips = lists.ips.into_iter().map(ip).collect();
         Self { interfaces: lists.interfaces, ips, routes: lists.routes, dns: lists.dns }
@@ -163,9 +164,12 @@ impl From<Pair> for AddResult {
     fn from(pair: Pair) -> Self {
         let mut this = Self { dns: pair.dns, ..Self::default() };
         for single in [pair.ip4, pair.ip6].into_iter().flatten() {
-            this.ips.push(IpConfig { address: single.ip, gateway: single.gateway, interface: None });
+            this.ips.push(IpConfig::new(single.ip, single.gateway));
             this.routes.extend(single.routes);
         }
         this
     }
 }
+
+#[cfg(test)]
+mod tests;

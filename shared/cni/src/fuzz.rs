@@ -153,8 +153,9 @@ fn network(net: &NetConf) {
     }
     if let Some(prev) = &net.prev_result {
         assert!(prev.host_interfaces().count() <= prev.interfaces.len());
-        let named = |ip: &IpConfig| ip.interface.is_some_and(|i| i < prev.interfaces.len());
-        assert!(prev.ips_of("").all(|ip| !named(ip)) || prev.interfaces.iter().any(|i| i.name.is_empty()));
+        assert!(prev.ips.iter().all(|ip| ip.interface.is_some() == prev.interface_of(ip).is_some()));
+        let is_nameless = |ip: &IpConfig| prev.interface_of(ip).is_none_or(|i| i.name.is_empty());
+        assert!(prev.ips_of("").all(is_nameless));
     }
 }
 

@@ -22,9 +22,14 @@ pub struct AddResult {
 }
 
 impl AddResult {
-    /// Takes over what an IPAM plugin gave, for the interface at a position: addresses and routes, before those of
-    /// earlier plugins of the chain, and DNS settings. Many a caller looks at the first address only.
-    pub fn put_first(&mut self, leases: AddResult, interface: usize) {
+    /// Takes over what an IPAM plugin gave, for an interface, which is added if it is not listed: addresses and routes,
+    /// before those of earlier plugins of the chain, and DNS settings. Many a caller looks at the first address only.
+    pub fn put_first(&mut self, leases: AddResult, interface: &Interface) {
+        let listed = self.interfaces.iter().position(|one| one.is(interface));
+        let interface = listed.unwrap_or_else(|| {
+            self.interfaces.push(interface.clone());
+            self.interfaces.len() - 1
+        });
         let own = leases.ips.into_iter().map(|ip| IpConfig { interface: Some(interface), ..ip });
         self.ips.splice(0..0, own);
         self.routes.splice(0..0, leases.routes);
@@ -36,25 +41,21 @@ impl AddResult {
         self.ips.iter().map(|ip| ip.address)
     }
 
-    /// The position of the interface of that name in the container.
-    pub fn container_interface(&self, name: &str) -> Option<usize> {
-        self.interfaces.iter().position(|i| i.is_in_container(name))
+    /// The interface of that name in the container.
+    pub fn container_interface(&self, name: &str) -> Option<&Interface> {
+        self.interfaces.iter().find(|interface| interface.is_in_container(name))
+    }
+
+    /// The interface that has an address of this result. None: its plugin does not say it.
+    pub fn interface_of(&self, ip: &IpConfig) -> Option<&Interface> {
+        self.interfaces.get(ip.interface?)
     }
 
     /// The addresses of the container's interface of that name. Many a plugin names none, or one that it does not list:
     /// such an address is the container's.
     pub fn ips_of(&self, name: &str) -> impl Iterator<Item = &IpConfig> {
-        self.ips.iter().filter(move |ip| match ip.interface.and_then(|i| self.interfaces.get(i)) {
-            Some(interface) => interface.is_in_container(name),
-            None => true,
-        })
-    }
-
-    /// To be asked before interfaces are added: an address that names one which is not listed names none, lest it become
-    /// another's.
-    pub fn forget_unlisted_interfaces(&mut self) {
-        let count = self.interfaces.len();
-        self.ips.iter_mut().for_each(|ip| ip.interface = ip.interface.filter(|i| *i < count));
+        let is_own = |interface: &Interface| interface.is_in_container(name);
+        self.ips.iter().filter(move |ip| self.interface_of(ip).is_none_or(is_own))
     }
 
     /// The interfaces that are in the host's namespace.
@@ -73,7 +74,7 @@ pub struct Interface {
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub mac: Option<String>,
     /// Its MTU in bytes. Since 1.1.0.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_zero")]
     pub mtu: Option<u32>,
     /// The path of the namespace it is in. None: the host's, or its plugin does not say it.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
@@ -87,30 +88,48 @@ pub struct Interface {
 }
 
 impl Interface {
+    /// Whether both are the same one: no namespace has two of a name.
+    fn is(&self, other: &Self) -> bool {
+        (&self.name, &self.sandbox) == (&other.name, &other.sandbox)
+    }
+
     /// Whether it is the container's interface of that name.
     pub fn is_in_container(&self, name: &str) -> bool {
         self.name == name && self.sandbox.is_some()
     }
 }
 
-/// Plugins in Go write an empty string for what they leave out.
+/// Plugins in Go write what they leave out as an empty string, or zero.
 fn unless_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
 
+fn unless_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    Ok(Option::<u32>::deserialize(deserializer)?.filter(|number| *number != 0))
+}
+
+fn without_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
+}
+
 /// An address.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpConfig {
     /// The address with its prefix length.
-    #[serde(with = "addr::cidr")]
     pub address: IpNetwork,
     /// The subnet's gateway.
-    #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
-    /// The position in [`AddResult::interfaces`] of the interface that has the address. It may be past their end: what
-    /// other plugins say is handed on as it is. See [`AddResult::ips_of`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interface: Option<usize>,
+    /// The position in [`AddResult::interfaces`] of the interface that has the address; one that is listed. See
+    /// [`AddResult::interface_of`].
+    pub(crate) interface: Option<usize>,
+}
+
+impl IpConfig {
+    /// An address that no interface has yet.
+    pub fn new(address: IpNetwork, gateway: Option<IpAddr>) -> Self {
+        Self { address, gateway, interface: None }
+    }
 }
 
 /// A route in the container.
@@ -123,10 +142,10 @@ pub struct Route {
     #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
     /// The path's MTU in bytes. Since 1.1.0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "unless_zero")]
     pub mtu: Option<u32>,
     /// The MSS to advertise, in bytes. Since 1.1.0.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "unless_zero")]
     pub advmss: Option<u32>,
     /// The metric; the lowest wins. Since 1.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,16 +170,16 @@ impl Route {
 #[serde(default)]
 pub struct Dns {
     /// Name servers, by preference.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "without_empty")]
     pub nameservers: Vec<String>,
     /// The local domain.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
     /// Domains to search for short names.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "without_empty")]
     pub search: Vec<String>,
     /// Options, see resolv.conf(5).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "without_empty")]
     pub options: Vec<String>,
 }
 

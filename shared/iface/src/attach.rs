@@ -77,12 +77,11 @@ impl Attach<'_> {
 /// container's one of them.
 pub fn report<C>(call: &Add<C>, made: impl IntoIterator<Item = Interface>, leases: AddResult) -> AddResult {
     let mut result = call.net.prev_result.clone().unwrap_or_default();
-    result.forget_unlisted_interfaces();
     result.interfaces.extend(made);
     let known = [&call.net.dns, &leases.dns, &result.dns];
     let dns = known.into_iter().find(|dns| !dns.is_empty()).cloned().unwrap_or_default();
-    if let Some(position) = result.container_interface(&call.attachment.ifname) {
-        result.put_first(leases, position);
+    if let Some(container) = result.container_interface(&call.attachment.ifname).cloned() {
+        result.put_first(leases, &container);
     }
     AddResult { dns, ..result }
 }

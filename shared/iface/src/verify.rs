@@ -40,7 +40,8 @@ fn as_listed<C>(sandbox: &Namespace, call: &Check<C>, kind: &str, most: u32) -> 
 /// # Errors
 /// Code 7 if the result does not have it.
 pub fn listed<'a>(prev: &'a AddResult, at: &Attachment) -> Result<&'a Interface> {
-    Ok(&prev.interfaces[position(prev, at)?])
+    prev.container_interface(&at.ifname)
+        .ok_or_else(|| Error::config(format!("prevResult has no interface {} in a sandbox", at.ifname)))
 }
 
 /// A link is of the kind that ADD made.
@@ -62,15 +63,6 @@ pub fn up(link: &Link) -> Result<()> {
     if link.up { Ok(()) } else { Err(differs(link, "state", "up", "down")) }
 }
 
-/// The position, in the result of ADD, of the attachment's interface in the container.
-///
-/// # Errors
-/// Code 7 if the result does not have it.
-pub fn position(prev: &AddResult, at: &Attachment) -> Result<usize> {
-    prev.container_interface(&at.ifname)
-        .ok_or_else(|| Error::config(format!("prevResult has no interface {} in a sandbox", at.ifname)))
-}
-
 /// An interface of the result is there, with the hardware address and MTU that the result says.
 ///
 /// # Errors
@@ -78,10 +70,10 @@ pub fn position(prev: &AddResult, at: &Attachment) -> Result<usize> {
 pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     let link = namespace.link(&expected.name)?;
     let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
-    if let Some(wanted) = expected.mac.as_deref().filter(|m| !m.is_empty() && !m.eq_ignore_ascii_case(&mac)) {
+    if let Some(wanted) = expected.mac.as_deref().filter(|m| !m.eq_ignore_ascii_case(&mac)) {
         return Err(differs(&link, "MAC", wanted, &mac));
     }
-    if let Some(wanted) = expected.mtu.filter(|mtu| *mtu != 0 && *mtu != link.mtu) {
+    if let Some(wanted) = expected.mtu.filter(|mtu| *mtu != link.mtu) {
         return Err(differs(&link, "MTU", &wanted.to_string(), &link.mtu.to_string()));
     }
     Ok(link)
@@ -149,7 +141,7 @@ fn attached(sandbox: &Namespace, prev: &AddResult, at: &Attachment) -> Result<()
         return gone(format!("there is no interface {} any more", at.ifname));
     };
     let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
-    let wanted = prev.container_interface(&at.ifname).and_then(|i| prev.interfaces[i].mac.as_deref());
+    let wanted = prev.container_interface(&at.ifname).and_then(|interface| interface.mac.as_deref());
     if wanted.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&mac)) {
         return gone(format!("interface {} has another MAC, {mac},", at.ifname));
     }

@@ -13,15 +13,15 @@ use netlink::LinkChange;
 fn attached(lab: &Lab) -> Check<()> {
     let (net, attachment) = (layer_2("net"), at("c", "eth0"));
     let link = lab.veth(&net.name, &attachment).container;
-    let mut prev_result = AddResult {
-        interfaces: vec![lab.sandbox.report(&link)],
+    let leases = AddResult {
         ips: vec![leased("10.1.0.2/24", Some("10.1.0.1"))],
         routes: vec![Route::to("10.9.0.0/16".parse().unwrap())],
         ..AddResult::default()
     };
     let conf = InterfaceConf::default();
-    Attach { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link }.configure(&prev_result).unwrap();
-    prev_result.ips[0].interface = Some(0);
+    Attach { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link }.configure(&leases).unwrap();
+    let mut prev_result = AddResult::default();
+    prev_result.put_first(leases, &lab.sandbox.report(&link));
     Check { attachment, netns: lab.path(), args: cni::CniArgs::default(), prev_result, net, conf: () }
 }
 

@@ -111,7 +111,7 @@ pub fn add(network: &str, ifname: &str) -> Add<()> {
 /// A leased address.
 pub fn leased(address: &str, gateway: Option<&str>) -> IpConfig {
     let gateway = gateway.map(|gateway| gateway.parse().unwrap());
-    IpConfig { address: address.parse().unwrap(), gateway, interface: None }
+    IpConfig::new(address.parse().unwrap(), gateway)
 }
 
 /// Runs `ip` in the namespace of the test's thread, and returns what it prints.

@@ -1,8 +1,6 @@
 //! A result through every pair of versions: what the older one can say survives, the rest is left out.
 
-#![expect(clippy::unwrap_used, reason = "tests")]
-
-use cni::{AddResult, Dns, Interface, IpConfig, Route, Version};
+use crate::{AddResult, Dns, Interface, IpConfig, Route, Version};
 use serde_json::{Value, json};
 
 /// A result that uses every field of every version.
@@ -113,14 +111,24 @@ fn the_address_family_is_written_before_1_0_0_only() {
 fn a_result_as_go_programs_write_it_is_read() {
     let json = json!({
         "CNIVersion": "0.4.0",
-        "interfaces": [{ "name": "eth0", "mac": "", "sandbox": "/run/netns/a" }],
+        "interfaces": [
+            { "name": "eth0", "mac": "", "sandbox": "/run/netns/a", "mtu": 0 },
+            { "name": "cali1", "sandbox": "", "socketPath": "", "pciID": "" },
+        ],
         "ips": [{ "version": "4", "interface": 0, "address": "10.0.0.2/24", "gateway": "" }, { "address": "::ffff:10.0.0.3/120", "interface": -1 }],
-        "routes": null,
-        "dns": {},
+        "routes": [{ "dst": "10.9.0.0/16", "gw": "", "mtu": 0, "advmss": 0 }],
+        "dns": { "nameservers": [""], "domain": "", "search": null },
     });
     let result = AddResult::from_json(&json, Version::V0_3_1).unwrap();
     assert_eq!(result.ips[0].gateway, None);
-    assert_eq!(result.interfaces[0].mac, None);
+    let named = |name: &str, sandbox: Option<&str>| Interface {
+        name: name.to_owned(),
+        sandbox: sandbox.map(str::to_owned),
+        ..Interface::default()
+    };
+    assert_eq!(result.interfaces, [named("eth0", Some("/run/netns/a")), named("cali1", None)]);
+    assert_eq!(result.routes, [Route::to("10.9.0.0/16".parse().unwrap())]);
+    assert!(result.dns.is_empty());
     assert_eq!((result.ips[1].address.to_string().as_str(), result.ips[1].interface), ("10.0.0.3/24", None));
 }
 
