@@ -1,12 +1,14 @@
-//! GC of what many containers left that nobody detached.
+//! GC: of what many containers left that nobody detached, and beside many that are there.
 
 use serde_json::{Value, json};
 
 use crate::machine::Prepare;
+use crate::networks::bridged;
 use crate::process::{How, Spent, run};
+use crate::rounds::in_parallel;
 
 /// What was attached through portmap alone: two ports of both families for each container.
-pub fn collection(containers: u16) -> Box<Prepare> {
+pub fn of_stale_mappings(containers: u16) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let pod = lab.container("pod");
         let call = side.plugin(lab, "portmap").version("1.1.0").on(&pod);
@@ -18,6 +20,32 @@ pub fn collection(containers: u16) -> Box<Prepare> {
             }
             let gc = call.clone().config(json!({"cni.dev/valid-attachments": []}));
             spent.then(run(&gc, "GC", how).0);
+            vec![spent]
+        })
+    })
+}
+
+/// How many ports the kernel lets a bridge have, less one.
+const PORTS: u16 = 1_000;
+
+/// Attachments that all are there yet: links, rules and leases, none of which may go.
+pub fn of_valid_attachments(count: u16) -> Box<Prepare> {
+    Box::new(move |lab, side| {
+        let pod = lab.container("pod");
+        let bridge = side.network(lab, &bridged(side, 0)).remove(0).version("1.1.0").on(&pod);
+        let bridge = bridge.config(json!({"isDefaultGateway": null, "ipMasq": true}));
+        let numbers: Vec<_> = (0..count).collect();
+        let add = |n: &u16| {
+            let call =
+                bridge.clone().ifname(&format!("e{n}")).config(json!({"bridge": format!("br{}", n / PORTS)}));
+            run(&call, "ADD", How::Timed).0
+        };
+        let mut failures = in_parallel(&numbers, 4, add).failures;
+        let valid = numbers.iter().map(|n| json!({"containerID": "pod", "ifname": format!("e{n}")}));
+        let gc = bridge.config(json!({"cni.dev/valid-attachments": valid.collect::<Value>()}));
+        Box::new(move |how| {
+            let mut spent = run(&gc, "GC", how).0;
+            spent.failures.append(&mut failures);
             vec![spent]
         })
     })

@@ -14,35 +14,42 @@ mod process;
 mod repairs;
 mod report;
 mod rounds;
+mod scenario;
 mod scenarios;
 mod side;
 mod trace;
 mod unrest;
 
-use std::env;
+use std::path::Path;
 use std::process::ExitCode;
+use std::{env, fs};
 
 use report::{Report, Row};
-use scenarios::Scenario;
+use scenario::{Measured, Scenario};
 
-const USAGE: &str = "usage: scripts/bench [--runs N] [--filter TEXT]
-  --runs N       how often the quick ones are run on each side (100); slow ones less often
-  --filter TEXT  only what has TEXT in its name; the table goes to the terminal only";
+const USAGE: &str = "usage: scripts/bench [--runs N] [--filter TEXT] [--baseline DIRECTORY]
+  --runs N              how often the quick ones are run on each side (100); slow ones less often
+  --filter TEXT         only what has TEXT in its name
+  --baseline DIRECTORY  compare with the executables there, of another time, in place of the reference
+With --filter or --baseline the table goes to the terminal only.";
 
 /// What the user asks for.
 struct Options {
     runs: u32,
     filter: Option<String>,
+    baseline: Option<&'static Path>,
 }
 
 impl Options {
     /// None: they make no sense, or help is wanted.
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let mut options = Self { runs: 100, filter: None };
+        let mut options = Self { runs: 100, filter: None, baseline: None };
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--runs" => options.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
                 "--filter" => options.filter = Some(words.next()?.to_lowercase()),
+                // It is needed as long as this runs.
+                "--baseline" => options.baseline = Some(Box::leak(directory(&words.next()?)?)),
                 _ => return None,
             }
         }
@@ -54,47 +61,43 @@ impl Options {
     }
 }
 
+fn directory(path: &str) -> Option<Box<Path>> {
+    let found = fs::canonicalize(path).inspect_err(|e| eprintln!("{path}: {e}")).ok()?;
+    Some(found.into_boxed_path())
+}
+
 fn main() -> ExitCode {
     let Some(options) = Options::parse(env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::FAILURE;
     };
-    let mut report = Report::default();
+    let mut report = Report::new(options.baseline);
     for scenario in scenarios::all().into_iter().filter(|scenario| options.want(scenario.name)) {
-        measure(&scenario, options.runs, &mut report);
+        measure(&scenario, &options, &mut report);
     }
     let text = report.to_string();
     println!("\n{text}");
-    if options.filter.is_none() {
+    if options.filter.is_none() && options.baseline.is_none() {
         let page = lab::repository().join("docs/benchmarks.md");
         report::insert(&page, &text).expect("write docs/benchmarks.md");
     }
     ExitCode::SUCCESS
 }
 
-fn measure(scenario: &Scenario, runs: u32, report: &mut Report) {
-    if let Some(missing) = scenario.missing() {
+fn measure(scenario: &Scenario, options: &Options, report: &mut Report) {
+    if let Some(missing) = scenario.missing(options.baseline) {
         report.leave_out(scenario.name, &missing);
         return;
     }
     eprintln!("measuring {}", scenario.name);
-    let measured = scenario.measure(runs);
-    for (side, phases) in &measured {
-        for (phase, name) in phases.iter().zip(scenario.phases) {
-            report.note_failures(&format!("{}, {name}, {side}", scenario.name), phase);
-        }
-    }
-    let (others, ours): (Vec<_>, Vec<_>) = measured.into_iter().partition(|(side, _)| side.is_reference());
-    let reference = others.into_iter().next().map(|(_, phases)| phases);
-    for (side, phases) in ours {
-        for (n, (phase, name)) in phases.into_iter().zip(scenario.phases).enumerate() {
-            report.rows.push(Row {
-                what: format!("{}{}", scenario.name, side.remark()),
-                phase: name,
-                unit: scenario.unit,
-                ours: phase,
-                reference: reference.as_ref().map(|phases| phases[n].clone()),
-            });
+    for Measured { ours: side, rival: other, phases } in scenario.measure(options.runs, options.baseline) {
+        for ((ours, rival), phase) in phases.into_iter().zip(scenario.phases) {
+            report.note_failures(&format!("{}, {phase}, {side}", scenario.name), &ours);
+            if let (Some(rival), Some(other)) = (&rival, other) {
+                report.note_failures(&format!("{}, {phase}, {other}", scenario.name), rival);
+            }
+            let what = format!("{}{}", scenario.name, side.remark());
+            report.rows.push(Row { what, phase, unit: scenario.unit, ours, rival });
         }
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::process::{How, Spent};
 use crate::rounds::attach;
-use crate::side::Side;
+use crate::side::{Backend, Side};
 
 /// The mapping that traffic is sent through.
 pub const HOST_PORT: u16 = 8080;
@@ -35,6 +35,29 @@ pub fn store(_: Side, _: usize) -> Value {
 
 pub fn bridged(_: Side, _: usize) -> Value {
     list(&[json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()})])
+}
+
+/// Its own veth, and the containers' addresses behind the host's.
+pub fn point_to_point(side: Side, _: usize) -> Value {
+    let mut ptp = json!({"type": "ptp", "ipMasq": true, "ipam": host_local()});
+    if side.backend == Backend::Iptables {
+        ptp["ipMasqBackend"] = "iptables".into();
+    }
+    list(&[ptp])
+}
+
+pub fn on_macvlan(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "macvlan", "master": "master", "ipam": host_local()})])
+}
+
+pub fn on_dummy(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "dummy", "ipam": host_local()})])
+}
+
+/// A link for macvlan.
+pub fn with_master(lab: &Lab, _: Side) -> Spent {
+    lab.host().sh("ip link add master type veth peer name wire; ip link set master up; ip link set wire up");
+    Spent::default()
 }
 
 /// What nodes with the bridge plugin have: a sysctl, and two mapped ports for each container.
@@ -68,7 +91,7 @@ fn mapped(side: Side, ports: &[(u16, u16)]) -> Value {
         "ipMasq": true, "hairpinMode": true, "ipam": host_local()});
     let mut portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": ports}});
     // The default is what is measured otherwise.
-    if side == Side::OursIptables {
+    if side.backend == Backend::Iptables {
         bridge["ipMasqBackend"] = "iptables".into();
         portmap["backend"] = "iptables".into();
     }

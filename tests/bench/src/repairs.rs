@@ -14,7 +14,7 @@ use crate::side::Side;
 pub fn repairs(containers: u16) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let mut failures = attach(lab, side, containers);
-        let (tool, host) = (lab.cnitool(), lab.host().clone());
+        let (tool, host) = (side.cnitool(lab), lab.host().clone());
         Box::new(move |_| {
             host.sh("nft flush ruleset");
             let mut flushed = repair(&tool, "repaired", containers);
@@ -40,7 +40,7 @@ fn attach(lab: &Lab, side: Side, containers: u16) -> Vec<String> {
         lab.container(&name);
         let port = |host: u16, container: u16| json!({"hostPort": host, "containerPort": container, "protocol": "tcp"});
         let ports = json!({"portMappings": [port(10_000 + 2 * n, 80), port(10_001 + 2 * n, 81)]});
-        let added = lab.cnitool().env("CAP_ARGS", &ports.to_string()).run(&format!("add bench {name}"));
+        let added = side.cnitool(lab).env("CAP_ARGS", &ports.to_string()).run(&format!("add bench {name}"));
         failures.extend((!added.succeeded()).then_some(added.stderr));
     }
     failures

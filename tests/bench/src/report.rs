@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Cost, Spent};
-use crate::side::Side;
+use crate::side::{Backend, Side};
 
 /// Between these, docs/benchmarks.md is written anew.
 const BEGIN: &str = "<!-- begin: written by make bench -->\n";
@@ -18,8 +18,8 @@ const END: &str = "<!-- end -->";
 /// All rounds of a phase.
 #[derive(Clone, Debug, Default)]
 pub struct Phase {
-    /// Of the rounds in which nothing failed.
-    times: Vec<Duration>,
+    /// None: something failed in that round.
+    times: Vec<Option<Duration>>,
     costs: Vec<Cost>,
     failures: Vec<String>,
 }
@@ -40,14 +40,16 @@ pub struct Row {
     pub phase: &'static str,
     pub unit: Unit,
     pub ours: Phase,
-    pub reference: Option<Phase>,
+    /// The reference, or ours from another time.
+    pub rival: Option<Phase>,
 }
 
 /// All that is told.
-#[derive(Default)]
 pub struct Report {
     pub rows: Vec<Row>,
     notes: Vec<String>,
+    /// What ours is compared with in place of the reference.
+    baseline: Option<&'static Path>,
 }
 
 impl Phase {
@@ -56,9 +58,7 @@ impl Phase {
     }
 
     pub fn time(&mut self, spent: Spent) {
-        if spent.failures.is_empty() {
-            self.times.push(spent.took);
-        }
+        self.times.push(spent.failures.is_empty().then_some(spent.took));
         self.failures.extend(spent.failures);
     }
 
@@ -68,7 +68,16 @@ impl Phase {
     }
 
     fn median(&self) -> Option<Duration> {
-        middle(self.times.clone())
+        middle(self.times.iter().flatten().copied().collect())
+    }
+
+    /// How many times longer it took than another, round for round: what else the machine did then fell on both.
+    fn quotient(&self, other: &Self) -> Option<f64> {
+        let rounds = self.times.iter().zip(&other.times);
+        let both = rounds.filter_map(|(this, other)| Some((*this)?.as_secs_f64() / (*other)?.as_secs_f64()));
+        let mut all: Vec<_> = both.collect();
+        all.sort_unstable_by(f64::total_cmp);
+        all.get(all.len() / 2).copied()
     }
 
     fn of_cost(&self, part: impl Fn(&Cost) -> u64) -> Option<u64> {
@@ -97,14 +106,13 @@ impl Unit {
 }
 
 impl Row {
-    fn cells(&self) -> [String; 8] {
-        let reference = self.reference.as_ref();
-        let medians = (self.ours.median(), reference.and_then(Phase::median));
+    fn cells(&self, compare: Compare) -> [String; 8] {
+        let rival = self.rival.as_ref();
         let show = |phase: &Phase| phase.median().map_or("fails".to_owned(), |time| self.unit.show(time));
         let pair = |part: fn(&Cost) -> u64, show: fn(u64) -> String| {
             let Some(ours) = self.ours.of_cost(part).map(show) else { return String::new() };
-            match reference.and_then(|reference| reference.of_cost(part)).map(show) {
-                Some(reference) => format!("{ours} / {reference}"),
+            match rival.and_then(|rival| rival.of_cost(part)).map(show) {
+                Some(rival) => format!("{ours} / {rival}"),
                 None => ours,
             }
         };
@@ -112,8 +120,8 @@ impl Row {
             self.what.clone(),
             self.phase.to_owned(),
             show(&self.ours),
-            reference.map(show).unwrap_or_default(),
-            if let (Some(ours), Some(reference)) = medians { ratio(reference, ours) } else { String::new() },
+            rival.map(show).unwrap_or_default(),
+            compare(self).unwrap_or_default(),
             pair(|cost| cost.system_calls, |n| n.to_string()),
             pair(|cost| cost.programs, |n| n.to_string()),
             pair(|cost| cost.peak, |kib| megabytes(kib * 1024)),
@@ -121,8 +129,17 @@ impl Row {
     }
 }
 
-fn ratio(one: Duration, other: Duration) -> String {
-    format!("{:.1}×", one.as_secs_f64() / other.as_secs_f64())
+/// What a row says of ours and its rival.
+type Compare = fn(&Row) -> Option<String>;
+
+fn faster(row: &Row) -> Option<String> {
+    let (ours, rival) = (row.ours.median()?, row.rival.as_ref()?.median()?);
+    Some(format!("{:.1}×", rival.as_secs_f64() / ours.as_secs_f64()))
+}
+
+fn change(row: &Row) -> Option<String> {
+    let quotient = row.ours.quotient(row.rival.as_ref()?)?;
+    Some(format!("{:+.1} %", (quotient - 1.0) * 100.0))
 }
 
 fn megabytes(bytes: u64) -> String {
@@ -132,6 +149,10 @@ fn megabytes(bytes: u64) -> String {
 }
 
 impl Report {
+    pub fn new(baseline: Option<&'static Path>) -> Self {
+        Self { rows: Vec::new(), notes: Vec::new(), baseline }
+    }
+
     pub fn leave_out(&mut self, what: &str, why: &str) {
         self.notes.push(format!("Left out: {what} ({why})."));
     }
@@ -140,7 +161,11 @@ impl Report {
         if let Some(first) = phase.failures.first() {
             let count = phase.failures.len();
             let text = first.split_whitespace().collect::<Vec<_>>().join(" ");
-            self.notes.push(format!("{what}: {count} runs failed, the first one with `{text}`."));
+            let note = format!("{what}: {count} runs failed, the first one with `{text}`.");
+            // The reference stands beside ours by each backend.
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
         }
     }
 }
@@ -148,15 +173,25 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", machine())?;
-        writeln!(f, "{}\n", reference())?;
-        let head = ["", "", "ours", "reference", "faster", "system calls", "programs started", "peak memory"];
-        let rows: Vec<_> = self.rows.iter().map(Row::cells).collect();
+        let rival = match self.baseline {
+            None => Side::reference(),
+            Some(directory) => Side::baseline(directory, Backend::Default),
+        };
+        let (compared, compare): (_, Compare) = if self.baseline.is_none() {
+            writeln!(f, "{}\n", reference())?;
+            ("faster", faster)
+        } else {
+            ("time", change)
+        };
+        let rival_name = &rival.to_string();
+        let head = ["", "", "ours", rival_name, compared, "system calls", "programs started", "peak memory"];
+        let rows: Vec<_> = self.rows.iter().map(|row| row.cells(compare)).collect();
         write_table(f, &head.map(str::to_owned), &rows)?;
         for note in &self.notes {
             write!(f, "\n{note}\n")?;
         }
         writeln!(f)?;
-        write_table(f, &["executable", "ours", "reference"].map(str::to_owned), &sizes())
+        write_table(f, &["executable", "ours", rival_name].map(str::to_owned), &sizes(rival))
     }
 }
 
@@ -180,13 +215,10 @@ fn reference() -> String {
     )
 }
 
-fn sizes() -> Vec<[String; 3]> {
-    let mut plugins: Vec<_> = fs::read_dir(Side::Ours.folder())
-        .map(|dir| dir.flatten().filter_map(|file| file.file_name().into_string().ok()).collect())
-        .unwrap_or_default();
-    plugins.sort_unstable();
+fn sizes(rival: Side) -> Vec<[String; 3]> {
+    let ours = Side::ours(Backend::Default);
     let size = |side: Side, plugin: &str| side.size(plugin).map(megabytes).unwrap_or_default();
-    plugins.iter().map(|p| [p.clone(), size(Side::Ours, p), size(Side::Reference, p)]).collect()
+    ours.plugins().into_iter().map(|p| [p.clone(), size(ours, &p), size(rival, &p)]).collect()
 }
 
 fn write_table<const N: usize>(

@@ -75,7 +75,7 @@ pub fn crowd_in_unrest(conflist: Conflist, containers: usize, workers: usize) ->
     })
 }
 
-fn in_parallel<T: Sync>(all: &[T], workers: usize, work: impl Fn(&T) -> Spent + Sync) -> Spent {
+pub fn in_parallel<T: Sync>(all: &[T], workers: usize, work: impl Fn(&T) -> Spent + Sync) -> Spent {
     let next = AtomicUsize::new(0);
     let worker = || {
         let mut sum = Spent::default();

@@ -1,48 +1,31 @@
 //! The table's rows.
 
-use std::thread;
+use lab::Feature;
 
-use crate::blast::{BYTES, blast};
-use crate::collection::collection;
+use crate::blast::blast;
+use crate::collection::{of_stale_mappings, of_valid_attachments};
 use crate::floor::with_deletion;
-use crate::machine::{Machine, Prepare};
 use crate::networks::{
-    bridged, dual_stack, kubernetes, loopback, nothing, ports, stocked, store, with_hundreds_of_mappings,
+    bridged, dual_stack, kubernetes, loopback, nothing, on_dummy, on_macvlan, point_to_point, ports, stocked,
+    store, with_hundreds_of_mappings, with_master,
 };
-use crate::process::{How, Spent};
 use crate::repairs::repairs;
-use crate::report::{Phase, Unit};
 use crate::rounds::{chain, crowd, crowd_in_unrest, version};
-use crate::side::Side::{self, Ours, OursIptables, Reference};
-
-/// What is compared, and how.
-pub struct Scenario {
-    pub name: &'static str,
-    /// The names of a round's parts.
-    pub phases: &'static [&'static str],
-    pub unit: Unit,
-    /// What has to be installed for it.
-    plugins: &'static [&'static str],
-    sides: &'static [Side],
-    /// It is run a share-th of the times asked for: slow ones need not be run often.
-    share: u32,
-    /// But so often at least, if so many are asked for.
-    least: u32,
-    /// How often it is run again under the tracer.
-    traces: u32,
-    prepare: Box<Prepare>,
-}
+use crate::scenario::Scenario;
 
 const LOOPBACK: &[&str] = &["loopback"];
 const STORE: &[&str] = &["host-local"];
 const BRIDGE: &[&str] = &["bridge", "host-local"];
+const PTP: &[&str] = &["ptp", "host-local"];
+const MACVLAN: &[&str] = &["macvlan", "host-local"];
+const DUMMY: &[&str] = &["dummy", "host-local"];
 const PORTMAP: &[&str] = &["bridge", "host-local", "portmap"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
 /// All of them, in the table's order. The reference would need minutes to install 5 000 mappings, so it is left out
 /// where these are there.
 pub fn all() -> Vec<Scenario> {
-    [single(), storms(), host_ports()].into_iter().flatten().collect()
+    [single(), interfaces(), storms(), host_ports(), collections()].into_iter().flatten().collect()
 }
 
 fn single() -> Vec<Scenario> {
@@ -103,6 +86,30 @@ fn storms() -> Vec<Scenario> {
     ]
 }
 
+/// Interface plugins beside bridge, each with host-local.
+fn interfaces() -> Vec<Scenario> {
+    vec![
+        Scenario::new("ptp + host-local, ipMasq", PTP, chain(point_to_point, nothing, None))
+            .by_backends()
+            .rarely(4),
+        Scenario::new("macvlan + host-local", MACVLAN, chain(on_macvlan, with_master, None))
+            .needs(&[Feature::Macvlan]),
+        Scenario::new("dummy + host-local", DUMMY, chain(on_dummy, nothing, None)).needs(&[Feature::Dummy]),
+    ]
+}
+
+/// GC.
+fn collections() -> Vec<Scenario> {
+    let of = |name, plugins, prepare| {
+        Scenario::new(name, plugins, prepare).of(&["GC"]).without_reference().untraced().rarely(20)
+    };
+    vec![
+        of("portmap, 1 000 stale attachments", PORTMAP, of_stale_mappings(1_000)),
+        of("bridge + host-local, ipMasq, 1 000 valid attachments", BRIDGE, of_valid_attachments(1_000)),
+        of("bridge + host-local, ipMasq, 10 000 valid attachments", BRIDGE, of_valid_attachments(10_000)),
+    ]
+}
+
 fn host_ports() -> Vec<Scenario> {
     vec![
         Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap")))
@@ -113,16 +120,12 @@ fn host_ports() -> Vec<Scenario> {
             PORTMAP,
             chain(ports, with_hundreds_of_mappings::<50>, Some("portmap")),
         )
-        .by(&[Ours, OursIptables])
+        .without_reference()
+        .by_backends()
         .rarely(4),
-        Scenario::new("portmap, 1 000 stale attachments", PORTMAP, collection(1_000))
-            .of(&["GC"])
-            .by(&[Ours])
-            .untraced()
-            .rarely(20),
         Scenario::new("cnitool repair, 1 000 attachments, dual stack", PORTMAP, repairs(1_000))
             .of(&["after a flush", "nothing is missing"])
-            .by(&[Ours])
+            .without_reference()
             .untraced()
             .rarely(20),
         Scenario::new("a mapped port", PORTMAP, blast(ports, nothing)).throughput().by_backends(),
@@ -132,81 +135,7 @@ fn host_ports() -> Vec<Scenario> {
             blast(ports, with_hundreds_of_mappings::<50>),
         )
         .throughput()
-        .by(&[Ours, OursIptables]),
+        .without_reference()
+        .by_backends(),
     ]
-}
-
-impl Scenario {
-    fn new(name: &'static str, plugins: &'static [&'static str], prepare: Box<Prepare>) -> Self {
-        Self {
-            name,
-            phases: &["ADD", "DEL"],
-            unit: Unit::Milliseconds,
-            plugins,
-            sides: &[Ours, Reference],
-            share: 1,
-            least: 3,
-            traces: 3,
-            prepare,
-        }
-    }
-
-    fn of(self, phases: &'static [&'static str]) -> Self {
-        Self { phases, ..self }
-    }
-
-    fn by(self, sides: &'static [Side]) -> Self {
-        Self { sides, ..self }
-    }
-
-    fn by_backends(self) -> Self {
-        self.by(&[Ours, OursIptables, Reference])
-    }
-
-    fn rarely(self, share: u32) -> Self {
-        Self { share, ..self }
-    }
-
-    fn untraced(self) -> Self {
-        Self { traces: 0, ..self }
-    }
-
-    /// Many containers at once. The reference takes a minute for them.
-    fn stormy(self) -> Self {
-        Self { least: 1, ..self }.of(&["all ADD", "all DEL"]).by_backends().untraced().rarely(20)
-    }
-
-    fn throughput(self) -> Self {
-        Self { unit: Unit::Throughput { bytes: BYTES }, ..self }.of(&["TCP"]).untraced().rarely(10)
-    }
-
-    /// Why it cannot be run, if it cannot.
-    pub fn missing(&self) -> Option<String> {
-        let missing = |side: Side| self.plugins.iter().find(move |plugin| side.size(plugin).is_none());
-        self.sides.iter().find_map(|side| {
-            let plugin = missing(*side)?;
-            Some(format!("there is no {plugin} of {side} yet"))
-        })
-    }
-
-    /// All sides in turns, so that whatever else the machine does falls on all of them. The first round is for free:
-    /// it makes what all attachments share.
-    pub fn measure(&self, runs: u32) -> Vec<(Side, Vec<Phase>)> {
-        thread::scope(|scope| {
-            let machines: Vec<_> =
-                self.sides.iter().map(|side| Machine::start(scope, *side, &self.prepare)).collect();
-            let mut measured: Vec<_> =
-                self.sides.iter().map(|side| (*side, vec![Phase::default(); self.phases.len()])).collect();
-            let mut turn = |how, keep: fn(&mut Phase, Spent)| {
-                for (machine, (_, phases)) in machines.iter().zip(&mut measured) {
-                    let round = machine.round(how).into_iter();
-                    phases.iter_mut().zip(round).for_each(|(phase, spent)| keep(phase, spent));
-                }
-            };
-            turn(How::Timed, Phase::warm_up);
-            (0..(runs / self.share).max(runs.min(self.least))).for_each(|_| turn(How::Timed, Phase::time));
-            (0..self.traces).for_each(|_| turn(How::Traced, Phase::cost));
-            measured
-        })
-    }
 }

@@ -4,43 +4,66 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use lab::{Call, Lab, REFERENCE, under_test};
+use lab::{Call, Lab, REFERENCE, Tool, under_test};
 use serde_json::{Value, json};
 
 /// One of the contestants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    Ours,
-    /// Ours, told to use the iptables backend.
-    OursIptables,
-    /// Debian's, which has no other backend than iptables.
-    Reference,
+pub struct Side {
+    name: &'static str,
+    /// Where its executables are.
+    directory: &'static Path,
+    pub backend: Backend,
+}
+
+/// Of the firewall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// The one that a plugin takes by itself: nftables, and iptables of the reference, which has no other.
+    Default,
+    Iptables,
 }
 
 impl Side {
-    pub fn is_reference(self) -> bool {
-        self == Self::Reference
+    pub fn ours(backend: Backend) -> Self {
+        Self { name: "ours", directory: &under_test().dir, backend }
+    }
+
+    /// Debian's.
+    pub fn reference() -> Self {
+        Self { name: "reference", directory: Path::new(REFERENCE), backend: Backend::Default }
+    }
+
+    /// Executables of ours from another time.
+    pub fn baseline(directory: &'static Path, backend: Backend) -> Self {
+        Self { name: "before", directory, backend }
     }
 
     /// What a row says of it behind its name.
     pub fn remark(self) -> &'static str {
-        if self == Self::OursIptables { ", ours with iptables" } else { "" }
+        if self.backend == Backend::Iptables { ", ours with iptables" } else { "" }
     }
 
-    /// Where its plugins are installed.
-    pub fn folder(self) -> &'static Path {
-        if self.is_reference() { Path::new(REFERENCE) } else { &under_test().dir }
+    /// The names of its executables.
+    pub fn plugins(self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory).into_iter().flatten().flatten();
+        let mut files: Vec<_> = entries.filter(|entry| entry.path().is_file()).collect();
+        files.sort_unstable_by_key(fs::DirEntry::file_name);
+        files.into_iter().filter_map(|file| file.file_name().into_string().ok()).collect()
     }
 
-    /// Of a plugin's executable, in bytes. None: not installed.
+    /// Of an executable, in bytes. None: not installed.
     pub fn size(self, plugin: &str) -> Option<u64> {
-        fs::metadata(self.folder().join(plugin)).ok().map(|file| file.len())
+        fs::metadata(self.directory.join(plugin)).ok().map(|file| file.len())
     }
 
     /// A call to one of its plugins.
     pub fn plugin(self, lab: &Lab, name: &str) -> Call {
-        let call = lab.plugin(name);
-        if self.is_reference() { call.by_the_reference() } else { call }
+        lab.plugin(name).in_dir(self.directory)
+    }
+
+    pub fn cnitool(self, lab: &Lab) -> Tool {
+        lab.cnitool().in_dir(self.directory)
     }
 
     /// The calls to its plugins for a network, first to last, as far as they are the same for all containers.
@@ -56,10 +79,7 @@ impl Side {
 
 impl fmt::Display for Side {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ours => "ours",
-            Self::OursIptables => "ours with iptables",
-            Self::Reference => "reference",
-        })
+        let backend = if self.backend == Backend::Iptables { " with iptables" } else { "" };
+        write!(f, "{}{backend}", self.name)
     }
 }

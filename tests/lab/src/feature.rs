@@ -14,6 +14,7 @@ pub enum Feature {
     BridgeVlanFiltering,
     Dummy,
     Ext4,
+    Macvlan,
     Tap,
     Vlan,
     Nftables,
@@ -35,6 +36,9 @@ impl Feature {
             Self::Ext4 => {
                 "image=$(mktemp); trap 'rm $image' EXIT; truncate -s 4M $image; mkfs.ext4 -q $image; \
                  unshare -m mount -o loop $image /mnt"
+            }
+            Self::Macvlan => {
+                "ip link add name a0 type veth peer name a1 && ip link add link a0 name m0 type macvlan mode bridge"
             }
             Self::Tap => "ip tuntap add dev tap0 mode tap",
             Self::Vlan => {
@@ -87,6 +91,7 @@ impl fmt::Display for Feature {
             Self::BridgeVlanFiltering => "VLAN filtering on bridges",
             Self::Dummy => "dummy interfaces",
             Self::Ext4 => "ext4 on loop devices",
+            Self::Macvlan => "macvlan interfaces",
             Self::Tap => "tap interfaces",
             Self::Vlan => "VLAN interfaces",
             Self::Nftables => "nftables",

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
@@ -13,15 +14,24 @@ use crate::{Lab, Outcome, under_test};
 /// A shell's environment to run cnitool in. The configuration directory is the lab's own /etc/cni/net.d.
 #[derive(Clone, Debug)]
 pub struct Tool {
+    dir: PathBuf,
     env: BTreeMap<String, String>,
     under: Vec<String>,
 }
 
 impl Tool {
     pub(crate) fn new() -> Self {
-        let cni_path = format!("{}:{}", under_test().dir.display(), Lab::plugin_dir().display());
-        let env = [("PATH", PATH), ("CNI_PATH", &cni_path)];
-        Self { env: env.map(|(key, value)| (key.to_owned(), value.to_owned())).into(), under: Vec::new() }
+        let env = BTreeMap::from([("PATH".to_owned(), PATH.to_owned())]);
+        Self { dir: ours(), env, under: Vec::new() }.with_plugins_in(&under_test().dir)
+    }
+
+    fn with_plugins_in(self, dir: &Path) -> Self {
+        self.env("CNI_PATH", &format!("{}:{}", dir.display(), Lab::plugin_dir().display()))
+    }
+
+    /// The executable of another directory, and the plugins there.
+    pub fn in_dir(self, dir: &Path) -> Self {
+        Self { dir: dir.to_owned(), ..self }.with_plugins_in(dir)
     }
 
     pub fn env(mut self, key: &str, value: &str) -> Self {
@@ -52,7 +62,7 @@ impl Tool {
     }
 
     fn command(&self, line: &str) -> Command {
-        let cnitool = ours().join("cnitool");
+        let cnitool = self.dir.join("cnitool");
         let mut argv = self.under.iter().map(OsStr::new).chain([cnitool.as_os_str()]);
         let mut command = Command::new(argv.next().expect("a program"));
         command.args(argv).args(line.split_whitespace()).env_clear().envs(&self.env).stdin(Stdio::null());
