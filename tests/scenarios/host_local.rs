@@ -111,7 +111,7 @@ fn a_gateway_that_no_container_reaches_is_worth_a_warning_unless_a_route_needs_i
     ipam(&lab, "b", &conf).add().ok_result();
     beyond_reference!("gateway-outside");
     let words =
-        "host-local: warning: gateway 10.9.0.1 is not in subnet 10.0.0.0/24: no container reaches it\n";
+        "host-local: warning: gateway 10.9.0.1 is not in subnet 10.0.0.0/24, so containers cannot reach it\n";
     assert_eq!(added.stderr, words);
     conf["routes"] = json!([{"dst": "10.8.0.0/16"}]);
     ipam(&lab, "c", &conf).add().refused(7, "10.9.0.1");

@@ -60,7 +60,7 @@ fn set_of(sets: &[RangeSet], ip: IpAddr) -> Result<Option<usize>> {
             .detail(format!("the subnet is {}", range.subnet))
     } else {
         Error::config(unavailable(ip, &sets[index]))
-            .detail(format!("it is excluded, or reserved in {}", range.subnet))
+            .detail(format!("the address is excluded, or subnet {} reserves it", range.subnet))
     };
     Err(error.context(failed_for(index)))
 }
@@ -83,12 +83,12 @@ fn not_all(ips: &[IpAddr]) -> Error {
 
 fn all_outside(ips: &[IpAddr], sets: &[RangeSet]) -> Error {
     let all: Vec<String> = sets.iter().map(ToString::to_string).collect();
-    not_all(ips).detail(format!("no range has them; the ranges are {}", all.join("; ")))
+    not_all(ips).detail(format!("none of the ranges contains them: {}", all.join("; ")))
 }
 
 fn both_asked(one: IpAddr, other: IpAddr, set: &RangeSet) -> Error {
     not_all(&[other]).detail(format!(
-        "{one} and {other} are of the same range set {set}; an attachment gets one address of each range set"
+        "{one} and {other} are in the same range set {set}; an attachment gets one address from each range set"
     ))
 }
 
@@ -134,7 +134,7 @@ fn next_free(set: &RangeSet, last: Option<IpAddr>, leases: &impl Leases) -> Resu
 /// The error of a range set without a free address.
 pub fn exhausted(set: &RangeSet) -> Error {
     Error::new(Code::Internal, format!("no IP addresses available in range set: {set}")).detail(format!(
-        "all {} are leased; widen the range, or release what no container has",
+        "all {} addresses are leased; widen the range, or release the leases of containers that are gone",
         set.capacity()
     ))
 }

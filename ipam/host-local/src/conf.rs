@@ -26,7 +26,7 @@ pub fn data_dir(written: &AsWritten) -> Result<PathBuf> {
 /// The same for DEL and GC, which do what they can: what is no directory is told on the log, and the default taken.
 pub fn likely_data_dir(written: &AsWritten) -> PathBuf {
     data_dir(written).unwrap_or_else(|e| {
-        cni::warn(&format!("{}; leases are looked for in {DATA_DIR}", e.msg()));
+        cni::warn(&format!("{}; the default directory {DATA_DIR} is used instead", e.msg()));
         DATA_DIR.into()
     })
 }
@@ -199,8 +199,11 @@ fn check_gateways(sets: &[RangeSet], routes: &[Route]) -> Result<()> {
     for Range { subnet, gateway, .. } in sets.iter().flat_map(RangeSet::without_gateway) {
         let needs = |route: &&Route| route.gw.is_none() && route.dst.is_ipv4() == subnet.is_ipv4();
         if let Some(Route { dst, .. }) = routes.iter().find(needs) {
-            return Err(Error::config(format!("gateway {gateway} is not in subnet {subnet}"))
-                .detail(format!("the route to {dst} needs it; give that a gw of its own")));
+            return Err(Error::config(format!("gateway {gateway} is not in subnet {subnet}")).detail(
+                format!(
+                    "the route to {dst} has no gw, so it needs the gateway of the range; set gw of that route"
+                ),
+            ));
         }
     }
     Ok(())
@@ -209,8 +212,8 @@ fn check_gateways(sets: &[RangeSet], routes: &[Route]) -> Result<()> {
 /// Checks range sets, each with the key that it was written under.
 fn range_sets(written: Vec<(String, Vec<RawRange>)>, exclude: &[Block]) -> Result<Vec<RangeSet>> {
     if written.is_empty() {
-        return Err(Error::config("no ranges of addresses are given")
-            .detail("give ipam.ranges, a list of lists of objects with a subnet"));
+        return Err(Error::config("ipam.ranges is missing or empty")
+            .detail("set ipam.ranges to a list of range sets, such as [[{\"subnet\": \"10.1.0.0/16\"}]]"));
     }
     let mut sets: Vec<(String, RangeSet)> = Vec::new();
     for (label, ranges) in written {
@@ -300,8 +303,8 @@ mod tests {
     fn a_mistake_is_named_with_its_place() {
         let ranges = |ranges: Value| json!({ "ipam": { "ranges": ranges } });
         let cases = [
-            (json!({ "ipam": {} }), 7, "no ranges of addresses"),
-            (ranges(json!([])), 7, "no ranges of addresses"),
+            (json!({ "ipam": {} }), 7, "ipam.ranges is missing"),
+            (ranges(json!([])), 7, "ipam.ranges is missing"),
             (ranges(json!([[]])), 7, "ipam.ranges[0]: the range set is empty"),
             (ranges(json!([[{}]])), 6, "ipam.ranges[0][0]: missing field `subnet`"),
             (ranges(json!([[{ "subnet": "10.0.0.0" }]])), 6, "ipam.ranges[0][0].subnet: \"10.0.0.0\""),

@@ -37,7 +37,7 @@ impl Plugin for HostLocal {
         let dns = conf.resolv_conf.as_deref().map(resolv::read).transpose()?.unwrap_or_default();
         let asked = call.args.ip()?;
         for Range { subnet, gateway, .. } in conf.sets.iter().flat_map(RangeSet::without_gateway) {
-            cni::warn(&format!("gateway {gateway} is not in subnet {subnet}: no container reaches it"));
+            cni::warn(&format!("gateway {gateway} is not in subnet {subnet}, so containers cannot reach it"));
         }
         let wanted = allocator::requests(&conf.sets, &[asked.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
 
@@ -86,7 +86,7 @@ impl Plugin for HostLocal {
             return Ok(());
         };
         let dir = call.conf.data_dir.join(call.net.name.as_str());
-        Err(Error::new(Code::Internal, what).detail(format!("leases are kept in {}", dir.display())))
+        Err(Error::new(Code::Internal, what).detail(format!("the leases are in {}", dir.display())))
     }
 
     fn gc(call: &Gc) -> Result<()> {

@@ -216,7 +216,7 @@ impl Store {
         });
         outcome.map_err(|error| {
             let left = written.iter().filter_map(|lease| self.release(lease).err());
-            left.fold(error, |e, left| e.detail(format!("roll back: {left}")))
+            left.fold(error, |e, left| e.detail(format!("the rollback failed too: {left}")))
         })
     }
 
@@ -232,8 +232,9 @@ impl Store {
                 return Ok(());
             }
         }
-        let text = format!("address {} was leased meanwhile to {}", lease.ip, self.holder(lease.ip));
-        Err(Error::new(Code::TryAgainLater, text).detail("another process did it without the lock"))
+        let text = format!("address {} has meanwhile been leased to {}", lease.ip, self.holder(lease.ip));
+        Err(Error::new(Code::TryAgainLater, text)
+            .detail("another process wrote that lease without holding the lock"))
     }
 
     /// Releases a lease that was found or written under this lock.
@@ -253,7 +254,7 @@ impl Store {
     /// # Errors
     /// Code 5: what failed on which file.
     pub fn reset_after_reboot(&mut self) -> Result<()> {
-        let this_boot = boot::id().map_err(|e| Error::io("read the id of this boot", &e))?;
+        let this_boot = boot::id().map_err(|e| Error::io("read the kernel's boot id", &e))?;
         let path = self.dir.path(BOOT);
         match self.dir.content(BOOT, LONGEST_MARK) {
             Ok(mark) if mark == this_boot => return Ok(()),
@@ -301,9 +302,9 @@ impl Leases for Store {
         let path = path.display();
         match self.dir.read(ip) {
             Ok(Content::Lease(owner)) => format!("{owner} ({path})"),
-            Ok(Content::Torn) => format!("nobody ({path} is empty)"),
-            Ok(Content::NotAFile) => format!("what is no regular file ({path})"),
-            Err(e) => format!("someone ({path}: {e})"),
+            Ok(Content::Torn) => format!("an unknown owner: {path} is empty"),
+            Ok(Content::NotAFile) => format!("an unknown owner: {path} is not a regular file"),
+            Err(e) => format!("an unknown owner: {path} cannot be read: {e}"),
         }
     }
 }

@@ -142,7 +142,7 @@ impl TryFrom<AsWritten> for Conf {
 fn mark(raw: &RawConf) -> Result<Mark> {
     match (raw.mark_masq_bit, &raw.external_set_mark_chain) {
         (Some(_), Some(_)) => Err(Error::config("markMasqBit and externalSetMarkChain exclude each other")
-            .detail("the chain decides how connections are marked")),
+            .detail("the chain decides how connections are marked; remove one of the two keys")),
         (Some(bit), None) => Mark::bit(bit).map_err(|e| Error::config(format!("markMasqBit {e}"))),
         (None, Some(chain)) => ChainName::parse(chain)
             .map(Mark::Chain)
@@ -189,7 +189,7 @@ fn host_ip(text: &str) -> Result<Option<IpAddr>, String> {
     }
     let ip = addr::parse_ip(text).map_err(|e| format!("hostIP {e}"))?;
     if ip.is_multicast() {
-        return Err(format!("hostIP {ip} is a group's address, not this host's"));
+        return Err(format!("hostIP {ip} is a multicast address; it must be an address of this host"));
     }
     Ok(Some(ip))
 }

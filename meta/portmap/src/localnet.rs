@@ -76,7 +76,7 @@ fn admit_v4(host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Re
     let owned = owner.clone();
     undo.push(move || withdraw(&owned));
     if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &now) {
-        cni::warn(&format!("{key} will stay set when no host port needs it any more: {e}"));
+        cni::warn(&format!("{key} stays set after the last host port that needs it is gone: {e}"));
     }
     if now == "1" { Ok(()) } else { host.set_sysctl(&key, "1") }
 }
@@ -101,7 +101,7 @@ type Unused = Vec<(String, String)>;
 /// Writes the value of before where nobody needs another one any more.
 fn give_back(leave: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
     let users = Users::of_host();
-    let failed = |e| Error::io("look who needs route_localnet", &e);
+    let failed = |e| Error::io("find out which attachments need route_localnet", &e);
     if !users.are_known().map_err(failed)? {
         return Ok(());
     }

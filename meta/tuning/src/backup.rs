@@ -342,7 +342,7 @@ mod tests {
         fs::write(dir.path().join("outside"), r#"{"mtu": 9000}"#).unwrap();
         std::os::unix::fs::symlink(dir.path().join("outside"), backup.path()).unwrap();
         let refused = backup.load().unwrap_err();
-        assert!(refused.msg().contains("c_eth0.json: it is no regular file"), "{refused}");
+        assert!(refused.msg().contains("c_eth0.json: it is not a regular file"), "{refused}");
         backup.remove().unwrap();
         assert_eq!(backup.load().unwrap(), None);
     }

@@ -25,7 +25,7 @@ pub fn data_dir(raw: &AsWritten) -> Result<PathBuf> {
 /// The same for DEL and GC, which look where ADD puts things by default if it is not said.
 pub fn data_dir_or_default(raw: &AsWritten) -> PathBuf {
     data_dir(raw).unwrap_or_else(|error| {
-        cni::warn(&format!("{}; {DATA_DIR} is looked into", error.msg()));
+        cni::warn(&format!("{}; the default directory {DATA_DIR} is used instead", error.msg()));
         DATA_DIR.into()
     })
 }
@@ -141,7 +141,8 @@ fn read_sysctls(place: &str, written: BTreeMap<String, String>) -> Result<BTreeM
         let key = Key::parse(&key).map_err(|e| Error::config(format!("{place}: {key:?} = {value:?} {e}")))?;
         let sysctl = Sysctl { key, value };
         if sysctl.value.chars().any(|c| c.is_control() && c != '\t') {
-            let text = format!("{place}: {sysctl} has a line end or another control character in its value");
+            let text =
+                format!("{place}: {sysctl} has a line break or another control character in its value");
             return Err(Error::config(text));
         }
         if let Some(other) = all.insert(sysctl.key.segments().to_vec(), sysctl.clone()) {

@@ -25,14 +25,14 @@ impl Key {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut segments = text.split(['.', '/']);
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err("has white space in it".into());
+            return Err("contains white space".into());
         }
         if segments.next() != Some("net") {
             return Err("is not below net/, the only part of /proc/sys that may be set".into());
         }
         let segments: Vec<String> = segments.map(str::to_owned).collect();
         if segments.is_empty() || segments.iter().any(String::is_empty) {
-            return Err("is no path below net/: a part of it is empty".into());
+            return Err("is not a path below net/: a part of it is empty".into());
         }
         Ok(Self { written: text.to_owned(), segments })
     }

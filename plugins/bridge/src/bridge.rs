@@ -17,7 +17,7 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     let Some(LinkKind::Bridge { vlan_filtering }) = bridge.kind else {
         let kind = bridge.kind_name().unwrap_or("physical or loopback");
         return Err(Error::config(format!(
-            "bridge {}: there is a link of that name, of kind {kind}",
+            "bridge {}: a link of that name exists already, and its kind is {kind}",
             conf.bridge
         ))
         .detail("give the bridge another name, or delete the link"));
@@ -78,7 +78,7 @@ fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
 
 fn without_vlans(cause: netlink::Error) -> Error {
     let unsupported = cause.is_unsupported();
-    let error = Error::from(cause).context("vlan, vlanTrunk");
+    let error = Error::from(cause).context("configure vlan or vlanTrunk");
     if !unsupported {
         return error;
     }

@@ -143,11 +143,11 @@ impl TryFrom<AsWritten> for Conf {
 fn refuse_contradictions(raw: &RawConf) -> Result<()> {
     if raw.hairpin_mode && raw.promisc_mode {
         return Err(Error::config("hairpinMode and promiscMode exclude each other")
-            .detail("a promiscuous bridge gets the reflected frames too, and would answer twice"));
+            .detail("with both, the bridge would get the reflected frames too, and answer twice"));
     }
     if raw.disable_container_interface && !raw.ipam.r#type.is_empty() {
         return Err(Error::config("disableContainerInterface and ipam exclude each other")
-            .detail("an interface that stays down has no use for an address"));
+            .detail("an interface that stays down has no use for an address; remove one of the two keys"));
     }
     Ok(())
 }

@@ -74,7 +74,7 @@ fn first_of(net: IpNetwork) -> Result<IpAddr> {
     if net.contains(first) && first != net.ip() {
         return Ok(first);
     }
-    Err(Error::config(format!("isGateway: {net} has no room for a gateway beside the container")))
+    Err(Error::config(format!("isGateway: {net} has no second address for the gateway")))
 }
 
 fn default_destination(v4: bool) -> Result<IpNetwork> {
@@ -92,7 +92,7 @@ fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &
                     "bridge {} has address {other} already, not {net}",
                     link.name
                 ))
-                .detail("another network uses the bridge; forceAddress replaces the address"));
+                .detail("another network may use this bridge; choose another, or set forceAddress"));
             }
             host.nl.delete_address(link, other)?;
         }

@@ -151,6 +151,7 @@ fn configure(
 }
 
 fn nothing_to_address() -> Error {
-    Error::config("ipam: the container has no interface that could get an address")
-        .detail("the host-side interface of prevResult became the bridge's port; its container's side is not an interface")
+    Error::config("ipam: the container has no interface that could get an address").detail(
+        "the host-side interface of prevResult became the bridge's port; remove ipam from the configuration",
+    )
 }

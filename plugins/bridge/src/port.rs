@@ -56,15 +56,18 @@ pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
     let Some(interface) = last else { return Ok(None) };
     let link = host.nl.link(&interface.name)?.ok_or_else(|| {
         Error::config(format!("prevResult: the host has no interface {}", interface.name))
-            .detail("the bridge takes the host-side interface of an earlier plugin as its port")
+            .detail("an earlier plugin made that interface, which should become the bridge's port")
     })?;
     match uplink(host, &link)?.filter(|_| !call.conf.allow_uplink) {
         None => Ok(Some(link)),
         Some(why) => {
             let bridge = &call.conf.bridge;
-            let text =
-                format!("prevResult: interface {} {why}: it is no port for bridge {bridge}", link.name);
-            Err(Error::config(text).detail("the host may lose its network by it; allowUplinkPort allows it"))
+            let text = format!(
+                "prevResult: interface {} {why}, so it is not made a port of bridge {bridge}",
+                link.name
+            );
+            Err(Error::config(text)
+                .detail("the host could lose its own network; set allowUplinkPort to allow this"))
         }
     }
 }
@@ -90,7 +93,7 @@ pub fn adopt(
     if let Some(other) = link.master.filter(|master| *master != bridge.index) {
         return Err(Error::new(
             Code::Internal,
-            format!("link {} is a port of link number {other} already", link.name),
+            format!("link {} is already a port of another bridge, link number {other}", link.name),
         ));
     }
     if link.master.is_none() {
@@ -165,7 +168,7 @@ pub fn verify(
     }
     let port = find(host, bridge, call, container.as_ref())?;
     if port.master != Some(bridge.index) {
-        return Err(shared::differs(&port, "bridge", &bridge.name, "another one or none"));
+        return Err(shared::differs(&port, "bridge", &bridge.name, "another one, or none"));
     }
     for (mode, wanted, is) in
         [("hairpin mode", call.conf.hairpin, port.hairpin), ("isolation", call.conf.isolated, port.isolated)]
@@ -177,7 +180,12 @@ pub fn verify(
     if let Some(vlans) = &call.conf.vlans {
         let is = host.nl.vlans_of(&port)?;
         if !is.contains(&BridgeVlan::native(vlans.native)) {
-            return Err(shared::differs(&port, "native VLAN", &vlans.native.to_string(), "not that"));
+            return Err(shared::differs(
+                &port,
+                "native VLAN",
+                &vlans.native.to_string(),
+                "another one, or none",
+            ));
         }
     }
     Ok(container)

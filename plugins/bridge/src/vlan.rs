@@ -53,8 +53,11 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
     // Also if it was there: whoever made it may have been killed before this.
     let port = gateway.peer.map(|index| host.nl.link_by_index(index)).transpose()?.flatten();
     let port = port.filter(|port| port.master == Some(bridge.index)).ok_or_else(|| {
-        Error::config(format!("link {name} exists, but does not lead to bridge {}", bridge.name))
-            .detail("the gateway of a VLAN needs that name; rename or delete the link")
+        Error::config(format!(
+            "link {name} exists already, but it is not the gateway's interface on bridge {}",
+            bridge.name
+        ))
+        .detail("the gateway of the VLAN needs this name; rename or delete the link")
     })?;
     port::set_vlans(
         host,

@@ -33,7 +33,9 @@ pub fn parse_cidr(text: &str) -> Result<IpNetwork, String> {
         .ok_or_else(|| format!("{text:?} has no valid prefix length"))?;
     let ip = written.to_canonical();
     if ip.is_ipv4() != written.is_ipv4() {
-        prefix = prefix.checked_sub(96).ok_or_else(|| format!("{text:?} maps more than an IPv4 address"))?;
+        prefix = prefix.checked_sub(96).ok_or_else(|| {
+            format!("{text:?} is an IPv4-mapped IPv6 network that is larger than the IPv4 part")
+        })?;
     }
     IpNetwork::new(ip, prefix).map_err(|_| format!("{text:?}: the prefix length is out of range"))
 }

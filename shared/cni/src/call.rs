@@ -300,7 +300,7 @@ impl Environment {
                 Code::UnknownContainer,
                 format!("CNI_NETNS {} does not exist", path.display()),
             )
-            .detail("the container is gone, or its namespace was not made yet")),
+            .detail("the container is gone, or its namespace has not been created yet")),
             Ok(Seen::SomethingElse) => {
                 Err(invalid(&[format!("CNI_NETNS {} is not a network namespace", path.display())]))
             }
@@ -359,7 +359,7 @@ fn own(path: &Path) -> Error {
         Code::InvalidNetns,
         format!("CNI_NETNS {} is the plugin's own network namespace", path.display()),
     )
-    .detail("set CNI_NETNS_OVERRIDE=1 if this is meant")
+    .detail("set CNI_NETNS_OVERRIDE=1 if this is intended")
 }
 
 /// The members that every configuration may have.

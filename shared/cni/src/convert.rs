@@ -41,7 +41,7 @@ impl AddResult {
             return Err(Error::config(format!(
                 "is of CNI version {said}, but the configuration is {version}"
             ))
-            .detail("the runtime must hand a result over in the configuration's own version"));
+            .detail("the runtime must pass the result in the version of the configuration"));
         }
         if said < Version::V0_3_0 {
             Ok(json::decode::<Pair>(value)?.into())

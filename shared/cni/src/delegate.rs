@@ -52,7 +52,7 @@ impl Ipam {
             }
             Err(error) => Err(match self.find().and_then(|_| this.del()) {
                 Err(rollback) if rollback.code() != error.code() => {
-                    error.detail(format!("its DEL failed too: {rollback}"))
+                    error.detail(format!("the DEL that should take the ADD back failed too: {rollback}"))
                 }
                 _ => error,
             }),
@@ -96,7 +96,7 @@ impl Ipam {
             json::parse(out, "its result").and_then(|value| AddResult::from_json(&value, self.version));
         let leases = parsed.map_err(|e| self.named(e).detail(excerpt(out)))?;
         if leases.ips.is_empty() {
-            return Err(self.named(Error::new(Code::Decoding, "its result has no address")));
+            return Err(self.named(Error::new(Code::Decoding, "its result contains no address")));
         }
         Ok(leases)
     }

@@ -169,7 +169,7 @@ impl<E: StdError + 'static> From<E> for Error {
 fn of_lock(error: &LockError) -> Error {
     match error {
         LockError::Held { path, .. } => Error::new(Code::TryAgainLater, error.to_string())
-            .detail(format!("`fuser -v {}` shows which processes do", path.display())),
+            .detail(format!("`fuser -v {}` shows which processes hold it", path.display())),
         LockError::Io { path, error } => Error::io(format!("lock {}", path.display()), error),
     }
 }
@@ -261,7 +261,10 @@ mod tests {
     fn a_lock_that_others_hold_is_transient_and_names_its_file() {
         let (path, time) = ("/run/ferrule/x.lock".into(), std::time::Duration::from_secs(10));
         let held = Error::from(LockError::Held { path, time });
-        assert_eq!((held.code(), held.msg()), (11, "lock /run/ferrule/x.lock: others have held it for 10s"));
+        assert_eq!(
+            (held.code(), held.msg()),
+            (11, "lock /run/ferrule/x.lock: other processes have held it for 10s")
+        );
         assert!(held.details().contains("fuser -v /run/ferrule/x.lock"), "{held}");
         let error = io::Error::from_raw_os_error(24);
         let failed = Error::from(LockError::Io { path: "/run/ferrule/x.lock".into(), error });

@@ -66,7 +66,7 @@ pub fn error_object(out: &[u8]) -> Option<Error> {
         #[serde(default)]
         details: String,
     }
-    let value = json::parse(out, "its error").ok()?;
+    let value = json::parse(out, "its error object").ok()?;
     let Wire { code, msg, details } = json::decode(&value).ok()?;
     Some(Error::foreign(code, msg, details))
 }

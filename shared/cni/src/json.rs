@@ -87,7 +87,7 @@ pub fn decode<'de, T: de::Deserialize<'de>>(value: &'de Value) -> Result<T> {
 /// for those who must do what they can: DEL and GC.
 pub fn lenient<'de, T: de::Deserialize<'de>>(document: &'de Value, keys: &[&str]) -> Option<T> {
     let part = keys.iter().try_fold(document, |object, key| member(object, key))?;
-    let wrong = |error: Error| warn(&format!("{}: {}; it is passed over", keys.join("."), error.msg()));
+    let wrong = |error: Error| warn(&format!("{}: {}; this key is ignored", keys.join("."), error.msg()));
     decode(part).map_err(wrong).ok()
 }
 

@@ -208,7 +208,7 @@ fn serve<P: Plugin>(
 fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) -> Result<()>) -> Result<()> {
     let prev = document.prev()?;
     if P::ROLE.needs_prev() && prev.is_none() {
-        return Err(missing_prev(P::NAME, "it must not be the first plugin of its list"));
+        return Err(missing_prev(P::NAME, "it cannot be the first plugin in the list"));
     }
     let net = document.net(P::ROLE, env, prev)?;
     if P::READS_ARGS {
@@ -230,9 +230,10 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) 
             undo.commit();
             Ok(())
         }
-        Err(error) => {
-            Err(undo.unwind().into_iter().fold(error, |e, left| e.detail(format!("roll back: {left}"))))
-        }
+        Err(error) => Err(undo
+            .unwind()
+            .into_iter()
+            .fold(error, |e, left| e.detail(format!("the rollback failed too: {left}")))),
     }
 }
 
@@ -249,8 +250,9 @@ fn del<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
 }
 
 fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
-    let prev =
-        document.prev()?.ok_or_else(|| missing_prev(P::NAME, "CHECK compares with what ADD returned"))?;
+    let prev = document
+        .prev()?
+        .ok_or_else(|| missing_prev(P::NAME, "CHECK compares the current state with the result of ADD"))?;
     let net = document.net(P::ROLE, env, Some(prev.clone()))?;
     let conf = conf::<P>(document)?;
     let call = Check {
@@ -284,7 +286,9 @@ pub(crate) fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
 }
 
 pub(crate) fn attachment(env: &Environment) -> Result<crate::Attachment> {
-    env.attachment.clone().ok_or_else(|| Error::new(Code::InvalidEnvironment, "the attachment is not named"))
+    env.attachment
+        .clone()
+        .ok_or_else(|| Error::new(Code::InvalidEnvironment, "CNI_CONTAINERID or CNI_IFNAME is missing"))
 }
 
 pub(crate) fn missing_prev(plugin: &str, why: &str) -> Error {
@@ -318,7 +322,7 @@ pub(crate) fn print(json: &str) -> Result<()> {
 pub(crate) fn guarded<T>(verb: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(|payload| {
         Err(Error::new(Code::Internal, format!("internal error: {}", panic_text(payload.as_ref())))
-            .detail("this is a bug in the plugin; please report it with the line on stderr"))
+            .detail("this is a bug in the plugin; please report it together with what it printed on stderr"))
     })
 }
 

@@ -77,7 +77,7 @@ fn repair<P: Plugin>(item: &Item, anew: bool) -> Result<bool> {
     };
     let env = Environment::of(Command::Repair, variable, P::READS_ARGS)?;
     let document = Document::parse(serde_json::to_vec(&item.config)?)?;
-    let prev = document.prev()?.ok_or_else(|| missing_prev(P::NAME, "it says what was attached"))?;
+    let prev = document.prev()?.ok_or_else(|| missing_prev(P::NAME, "it tells what was attached"))?;
     let net = document.net(P::ROLE, &env, Some(prev.clone()))?;
     let conf = conf::<P>(&document)?;
     // A rule must not lead to whoever gets the address next: also a plugin that can do without needs the namespace here.

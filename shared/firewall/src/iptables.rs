@@ -50,8 +50,8 @@ impl Tools {
         let find = |verb: &str| {
             let name = format!("{prefix}{variant}-{verb}");
             tool::find(&name).ok_or_else(|| {
-                Error::new(Code::Io, format!("there is no {name}"))
-                    .detail("install the package iptables, or use the nftables backend")
+                Error::new(Code::Io, format!("{name} is not installed"))
+                    .detail("install the package iptables, or set the backend to nftables")
             })
         };
         Ok(Self { restore: find("restore")?, save: find("save")? })
@@ -176,8 +176,8 @@ pub(crate) fn has_legacy_nat(v4: bool) -> bool {
 fn warn_without_tools(v4: bool) {
     let tool = if v4 { "iptables" } else { "ip6tables" };
     cni::warn(&format!(
-        "there may be rules of {tool}-legacy, but no {tool} that could remove them: install the package iptables, and \
-         have the runtime collect garbage (GC)"
+        "there may be rules of {tool}-legacy, but {tool} is not installed, so they cannot be removed: \
+         install the package iptables, and have the runtime collect garbage (GC)"
     ));
 }
 
@@ -215,7 +215,7 @@ fn apply(tools: &Tools, removal: &Removal, kind: Kind, forget: ForgetAll<'_>) ->
 fn lock() -> Result<Option<Lock>> {
     let lock = Lock::acquire(LOCK, PATIENCE)?;
     if let Some(lock) = &lock {
-        lock.pass_on().context(|| "pass on a lock")?;
+        lock.pass_on().context(|| "pass a lock on to child processes")?;
     }
     Ok(lock)
 }

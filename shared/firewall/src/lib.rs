@@ -187,7 +187,9 @@ impl Firewall {
             return Ok(());
         }
         for port in own? {
-            cni::warn(&format!("a host port of {owner} waits until a newer attachment is gone: {port}"));
+            cni::warn(&format!(
+                "a newer attachment has taken a host port of {owner}; its DEL gives the port back: {port}"
+            ));
         }
         Ok(())
     }
@@ -210,7 +212,7 @@ impl Firewall {
         let here = self.backend();
         match rules.backend() {
             Some(wanted) if wanted != here => Err(Error::config(format!(
-                "the conditions or marks are {wanted}' own, but the backend is {here}"
+                "the conditions or marks work with {wanted} only, but the backend is {here}"
             ))),
             _ => Ok(()),
         }
@@ -223,7 +225,8 @@ impl Firewall {
             Through::Iptables(_) => Socket::open(NetlinkProtocol::Netfilter)
                 .and_then(|socket| conntrack::forget_mapped(&socket, &forwards)),
         };
-        Ok(forgotten.map_err(|r| r.during("forget", "UDP flows to the mapped ports"))?)
+        Ok(forgotten
+            .map_err(|r| r.during("delete", "the UDP connection tracking entries of the mapped ports"))?)
     }
 }
 
@@ -240,7 +243,7 @@ impl Through {
 /// Installs by iptables what the kernel lacks something for in nf_tables.
 fn fall_back(owner: &Owner, rules: &Rules, lack: &Error) -> Result<()> {
     let iptables = Iptables::open().map_err(|e| lack.clone().with_code(Code::Internal).detail(e.msg()))?;
-    cni::warn(&format!("iptables installs the {} instead: {lack}", rules.kind()));
+    cni::warn(&format!("nftables cannot install the {}, so iptables does: {lack}", rules.kind()));
     iptables.install(owner, rules)
 }
 
@@ -253,7 +256,7 @@ fn open_nft() -> Result<Nft> {
     nft.map_err(|e| match e {
         e if Nft::is_missing(&e) => Error::from(e)
             .with_code(Code::UnsupportedField)
-            .detail("load the kernel module nf_tables, or use the iptables backend"),
+            .detail("load the kernel module nf_tables, or set the backend to iptables"),
         e => e.into(),
     })
 }

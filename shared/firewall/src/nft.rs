@@ -153,10 +153,7 @@ impl Nft {
         let view = View::new(&self.socket, kind.table(), 1);
         let found = installed(&view, owner, kind).map_err(failed)?;
         if found.records != records {
-            return Err(drift(
-                owner,
-                format!("the records of its {kind} are not those of the configuration"),
-            ));
+            return Err(drift(owner, format!("the {kind} rules are not those of the configuration")));
         }
         let mut waiting = Vec::new();
         for record in &records {
@@ -169,11 +166,14 @@ impl Nft {
                     Some(other) => {
                         return Err(drift(
                             owner,
-                            format!("an element of {} belongs to {other}", element.set.name),
+                            format!("an element of set {} belongs to {other}", element.set.name),
                         ));
                     }
                     None => {
-                        return Err(drift(owner, format!("an element of {} is missing", element.set.name)));
+                        return Err(drift(
+                            owner,
+                            format!("an element of set {} is missing", element.set.name),
+                        ));
                     }
                 }
             }

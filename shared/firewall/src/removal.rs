@@ -146,8 +146,10 @@ impl Removal {
         // What fails for lack of memory may succeed a moment later.
         if let Err(refusal) = attempt().or_else(|_| attempt()) {
             let whose = addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
-            let error = refusal.during("forget the UDP flows to", whose);
-            cni::warn(&format!("{error}: who sends to its host ports by UDP may go on reaching for it"));
+            let error = refusal.during("delete the UDP connection tracking entries of", whose);
+            cni::warn(&format!(
+                "{error}; UDP clients of its host ports may keep sending to the removed container for some minutes"
+            ));
         }
     }
 }

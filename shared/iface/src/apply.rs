@@ -97,7 +97,8 @@ fn add_address(
     match enable_ipv6(sandbox, link) {
         Ok(true) => Ok(add()?),
         Err(e) if e.code() == Code::UnsupportedField as u32 => added.map_err(|e| {
-            Error::from(e).detail("this kernel has no IPv6 (ipv6.disable=1?): leave IPv6 ranges out")
+            Error::from(e)
+                .detail("this kernel has no IPv6 (ipv6.disable=1?); remove IPv6 from the configuration")
         }),
         other => Ok(other.map(|_| added)??),
     }
@@ -123,7 +124,8 @@ fn add_route(sandbox: &Namespace, link: &Link, wanted: &cni::Route, own: &[&IpCo
         Ok(()) => Ok(()),
         // Listed twice, or the address brought it along.
         Err(e) if e.is_exists() => Ok(()),
-        Err(e) if via_link => Err(Error::from(e).detail("the gateway is in none of the interface's subnets")),
+        Err(e) if via_link => Err(Error::from(e)
+            .detail("the gateway is in none of the interface's subnets, so it cannot be reached")),
         Err(e) => Err(e.into()),
     }
 }

@@ -166,7 +166,7 @@ pub fn unicast_mac(key: &str, text: &str) -> Result<Mac> {
     let mac: Mac = text.parse().map_err(|e| Error::config(format!("{key}: {e}")))?;
     if mac.is_multicast() || mac.is_zero() {
         return Err(Error::config(format!("{key}: {mac} cannot be an interface's address"))
-            .detail("the lowest bit of the first byte marks a group of receivers; clear it"));
+            .detail("this is a multicast address; clear the lowest bit of its first byte"));
     }
     Ok(mac)
 }

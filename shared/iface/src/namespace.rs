@@ -149,8 +149,8 @@ impl Namespace {
         let (refused, causes): (Vec<_>, Vec<_>) =
             self.enter(|| pairs.iter().filter_map(refused).collect::<Vec<_>>())?.into_iter().unzip();
         if let Some(cause) = causes.first() {
-            let what = format!("set, below /proc/sys/net of {self}, {}", refused.join(", "));
-            cni::warn(&format!("done without: {}", Error::io(what, cause).msg()));
+            let what = format!("set, below /proc/sys/net in {self}, {}", refused.join(", "));
+            cni::warn(&format!("a setting is left as it is: {}", Error::io(what, cause).msg()));
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ fn sysctl_error(operation: String, cause: &io::Error) -> Error {
     match cause.kind() {
         io::ErrorKind::NotFound => error.with_code(Code::UnsupportedField),
         io::ErrorKind::InvalidInput => error.with_code(Code::InvalidConfig),
-        io::ErrorKind::PermissionDenied => error.detail("it takes CAP_NET_ADMIN"),
+        io::ErrorKind::PermissionDenied => error.detail("this requires CAP_NET_ADMIN"),
         _ => error,
     }
 }

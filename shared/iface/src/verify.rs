@@ -129,25 +129,26 @@ pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Res
             undo.commit();
             outcome
         }
-        Err(gone) => {
-            Err(undo.unwind().into_iter().fold(gone, |e, left| e.detail(format!("roll back: {left}"))))
-        }
+        Err(gone) => Err(undo
+            .unwind()
+            .into_iter()
+            .fold(gone, |e, left| e.detail(format!("the rollback failed too: {left}")))),
     }
 }
 
 fn attached(sandbox: &Namespace, prev: &AddResult, at: &Attachment) -> Result<()> {
     let gone = |what: String| Err(Error::new(Code::UnknownContainer, format!("{what} in {sandbox}")));
     let Some(link) = sandbox.nl.link(&at.ifname)? else {
-        return gone(format!("there is no interface {} any more", at.ifname));
+        return gone(format!("interface {} no longer exists", at.ifname));
     };
     let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
     let wanted = prev.container_interface(&at.ifname).and_then(|interface| interface.mac.as_deref());
     if wanted.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&mac)) {
-        return gone(format!("interface {} has another MAC, {mac},", at.ifname));
+        return gone(format!("interface {} has a different MAC address, {mac},", at.ifname));
     }
     let addresses = sandbox.nl.addresses(Some(&link))?;
     match prev.ips_of(&at.ifname).find(|ip| !addresses.iter().any(|a| a.net == ip.address)) {
-        Some(lost) => gone(format!("interface {} has no address {} any more", at.ifname, lost.address)),
+        Some(lost) => gone(format!("interface {} no longer has address {}", at.ifname, lost.address)),
         None => Ok(()),
     }
 }
@@ -170,5 +171,5 @@ pub fn differs(link: &Link, property: &str, wanted: &str, found: &str) -> Error 
 
 fn missing(what: &str, link: &Link) -> Error {
     Error::new(Code::Internal, format!("link {}: {what} is missing", link.name))
-        .detail("something removed it after ADD; to delete and add the attachment repairs it")
+        .detail("something removed it after ADD; DEL and ADD of the attachment bring it back")
 }

@@ -72,7 +72,7 @@ fn withdraw(host: &Namespace, name: &str, error: Error) -> Error {
     let made = host.nl.link(name).map(|link| link.filter(|link| link.alias.is_empty()));
     match made.and_then(|link| link.map_or(Ok(()), |link| host.nl.delete_link(&link))) {
         Ok(()) => error,
-        Err(left) => error.detail(format!("roll back: {left}")),
+        Err(left) => error.detail(format!("the rollback failed too: {left}")),
     }
 }
 
@@ -87,15 +87,16 @@ pub fn refuse_taken_name(sandbox: &Namespace, at: &Attachment) -> Result<()> {
             Code::InvalidEnvironment,
             format!("CNI_IFNAME {} is taken in {sandbox}", at.ifname),
         )
-        .detail("an earlier ADD was not followed by its DEL, or another plugin made it")),
+        .detail("an earlier ADD was not followed by its DEL, or another plugin created the interface")),
     }
 }
 
 /// Whose name is taken.
 fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Error {
     refuse_taken_name(sandbox, at).err().unwrap_or_else(|| {
-        Error::new(Code::Internal, format!("link {host_name} exists in the host's namespace already"))
-            .detail(format!("it is left of an earlier ADD of container {}; a DEL removes it", at.container))
+        Error::new(Code::Internal, format!("link {host_name} exists in the host's namespace already")).detail(
+            format!("an earlier ADD of container {} left it behind; its DEL removes it", at.container),
+        )
     })
 }
 

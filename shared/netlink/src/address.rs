@@ -105,7 +105,7 @@ impl Netlink {
         // Old kernels pass the number over, and list this namespace's own.
         let found: Option<Vec<Address>> = found.into_iter().collect();
         let unknown =
-            || RequestError::own(ErrorKind::Unsupported, "the kernel tells this namespace's own only");
+            || RequestError::own(ErrorKind::Unsupported, "the kernel lists only those of its own namespace");
         found.map(Some).ok_or_else(|| unknown().during("list addresses in namespace", netns_id))
     }
 

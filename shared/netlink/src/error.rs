@@ -118,7 +118,7 @@ impl Display for Error {
         match (&self.kernel_text, self.errno()) {
             (Some(text), _) => write!(f, " ({text})"),
             (None, Some(Errno::EPERM)) => f.write_str(
-                " (it takes CAP_NET_ADMIN in the user namespace that the network namespace belongs to)",
+                " (requires CAP_NET_ADMIN in the user namespace that the network namespace belongs to)",
             ),
             (None, _) => Ok(()),
         }

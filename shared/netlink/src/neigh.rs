@@ -24,7 +24,7 @@ impl Netlink {
         message.put_ip(NDA_DST, ip);
         let outcome = self.socket.request(message, |_, _| {});
         error::missing_is_fine(
-            outcome.map_err(|r| r.during("forget neighbour", format_args!("{ip} on {}", link.name))),
+            outcome.map_err(|r| r.during("delete neighbour", format_args!("{ip} on {}", link.name))),
         )
     }
 }

@@ -45,7 +45,7 @@ const TRIES: u32 = 16;
 /// if `/proc/net/ip_tables_names` (or `ip6_tables_names`) has it.
 ///
 /// # Errors
-/// The kernel's refusal: it takes CAP_NET_ADMIN.
+/// The kernel's refusal: the request requires CAP_NET_ADMIN.
 pub fn user_chains(v4: bool, table: &str) -> Result<Vec<String>, RequestError> {
     let (family, level) =
         if v4 { (AddressFamily::Inet, libc::SOL_IP) } else { (AddressFamily::Inet6, libc::SOL_IPV6) };
@@ -69,7 +69,7 @@ pub fn user_chains(v4: bool, table: &str) -> Result<Vec<String>, RequestError> {
             }
         }
     }
-    Err(RequestError::own(ErrorKind::WouldBlock, "the table changed again and again"))
+    Err(RequestError::own(ErrorKind::WouldBlock, "the table kept changing while it was read"))
 }
 
 #[allow(unsafe_code)]

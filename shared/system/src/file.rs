@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 /// Reads a file of an administrator's, who may have made it a link.
 ///
 /// # Errors
-/// What the file system says, or that it is no regular file or has more than `limit` bytes.
+/// What the file system says, or that it is not a regular file or has more than `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_all(regular(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path))?, limit)
 }
@@ -29,7 +29,7 @@ pub fn read_own(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// Opens a file that only the program itself writes. No link is followed, and nothing is waited for.
 ///
 /// # Errors
-/// What the file system says, or that it is no regular file.
+/// What the file system says, or that it is not a regular file.
 pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     regular(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path))
 }
@@ -70,7 +70,7 @@ pub fn read_all(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
-        let text = format!("it is larger than {limit} bytes; move it out of the way, and look who wrote it");
+        let text = format!("it is larger than {limit} bytes; find out who wrote it, and move it away");
         return Err(io::Error::new(ErrorKind::FileTooLarge, text));
     }
     Ok(bytes)
@@ -81,7 +81,7 @@ struct Irregular;
 
 impl std::fmt::Display for Irregular {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("it is no regular file; move it out of the way, and look who made it")
+        f.write_str("it is not a regular file; find out who created it, and move it away")
     }
 }
 

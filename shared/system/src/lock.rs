@@ -94,7 +94,7 @@ impl fmt::Display for LockError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Held { path, time } => {
-                write!(f, "lock {}: others have held it for {time:?}", path.display())
+                write!(f, "lock {}: other processes have held it for {time:?}", path.display())
             }
             Self::Io { path, error } => write!(f, "lock {}: {error}", path.display()),
         }

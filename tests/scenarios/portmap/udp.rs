@@ -123,7 +123,10 @@ fn a_del_that_may_not_look_at_connections_removes_the_rules_and_says_so() {
         for error in ["EPERM", "ENOBUFS", "EOPNOTSUPP"] {
             let outcome = del_without_conntrack(&call, lab, error);
             outcome.ok();
-            assert!(outcome.stderr.contains("warning: forget the UDP flows to"), "{outcome:?}");
+            assert!(
+                outcome.stderr.contains("warning: delete the UDP connection tracking entries of"),
+                "{outcome:?}"
+            );
             assert_eq!(lab.host().ruleset(), before, "{error}");
         }
     });

@@ -88,7 +88,7 @@ impl Directory {
     /// Opens a file in it. No link is followed.
     ///
     /// # Errors
-    /// What the file system says, or that it is no regular file.
+    /// What the file system says, or that it is not a regular file.
     pub fn file(&self, name: &str, flags: OFlag) -> io::Result<File> {
         file::open_in(&self.open, name, flags)
     }
@@ -96,7 +96,7 @@ impl Directory {
     /// All that a file has.
     ///
     /// # Errors
-    /// What the file system says, or that it is no regular file or has more than `limit` bytes.
+    /// What the file system says, or that it is not a regular file or has more than `limit` bytes.
     pub fn content(&self, name: &str, limit: u64) -> io::Result<Vec<u8>> {
         file::read_all(self.file(name, OFlag::O_RDONLY)?, limit)
     }

@@ -49,9 +49,9 @@ fn writable(dir: &Path) -> Result<()> {
     let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let refuse = |why: &str| Err(Error::new(Code::Io, format!("{why}: {}", there.display())));
     let fs: Statvfs = statvfs(there)
-        .map_err(|e| Error::io(format!("look at the file system of {}", there.display()), &e.into()))?;
+        .map_err(|e| Error::io(format!("examine the file system of {}", there.display()), &e.into()))?;
     if !there.is_dir() {
-        return refuse("the place for leases is not a directory");
+        return refuse("the path for leases is not a directory");
     }
     if fs.flags().contains(FsFlags::ST_RDONLY) {
         return refuse("the file system for leases is read-only");

@@ -59,7 +59,7 @@ pub(super) fn read(words: &[String]) -> Result<Vec<String>, String> {
     while let Some(word) = words.next() {
         check(word)?;
         if word == "--comment" {
-            check(words.next().ok_or("a comment has no text")?)?;
+            check(words.next().ok_or("the text of a comment is missing")?)?;
             continue;
         }
         if matches!(word, "-m" | "--match") {
@@ -73,7 +73,7 @@ pub(super) fn read(words: &[String]) -> Result<Vec<String>, String> {
         read.push(quoted(word));
     }
     match read.last().map(String::as_str) {
-        Some("!") => Err("the last condition is not complete".into()),
+        Some("!") => Err("the last condition is incomplete".into()),
         _ => Ok(read),
     }
 }
@@ -90,7 +90,7 @@ fn check(word: &str) -> Result<(), String> {
         Some(_) => name.len() > 2 && !REFUSED.iter().any(|refused| refused.starts_with(name)),
         None => SHORT.contains(&word),
     };
-    if allowed { Ok(()) } else { Err(format!("{word:?} is not an option that matches")) }
+    if allowed { Ok(()) } else { Err(format!("{word:?} is not a match option of iptables")) }
 }
 
 /// The name is part of that of a library which iptables loads.
@@ -166,7 +166,7 @@ mod tests {
             ("-m -j", "-m"),
             ("--comment", "comment"),
             ("--comment -j ACCEPT", "-j"),
-            ("-s 1.2.3.4 !", "not complete"),
+            ("-s 1.2.3.4 !", "incomplete"),
         ] {
             let error = read(&words(bad)).unwrap_err();
             assert!(error.contains(culprit), "{bad}: {error}");

@@ -102,7 +102,7 @@ pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
     }
     let choices = matches.iter().filter(|m| !m.negated).map(|m| m.operands.len());
     if choices.fold(1, usize::saturating_mul) > ALTERNATIVES_MAX {
-        return Err(format!("there are too many alternatives, at most {ALTERNATIVES_MAX} are allowed"));
+        return Err(format!("there are too many alternatives: at most {ALTERNATIVES_MAX} are allowed"));
     }
     Ok(matches)
 }
@@ -116,7 +116,7 @@ fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part,
     let protocol = first.parse().ok();
     match (first, second) {
         ("ip" | "ip6", "saddr" | "daddr") if (first == "ip") != v4 => {
-            Err(format!("\"{first} {second}\" never holds in this family"))
+            Err(format!("\"{first} {second}\" can never be true in this address family"))
         }
         ("ip" | "ip6", "saddr") => Ok(Part::Saddr(v4)),
         ("ip" | "ip6", "daddr") => Ok(Part::Daddr(v4)),
@@ -131,7 +131,7 @@ fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part,
         (_, "sport") if protocol.is_some() || first == "th" => Ok(Part::Sport(protocol)),
         (_, "dport") if protocol.is_some() || first == "th" => Ok(Part::Dport(protocol)),
         _ => Err(format!(
-            "\"{first} {second}\" is not understood; there are ip/ip6 saddr/daddr, tcp/udp/sctp/th sport/dport, \
+            "\"{first} {second}\" is not supported; supported are ip/ip6 saddr/daddr, tcp/udp/sctp/th sport/dport, \
              iifname, meta l4proto/mark/day/hour, ct state/mark, limit rate, comment"
         )),
     }
@@ -149,11 +149,11 @@ fn operands(words: &mut Words<'_>, part: Part) -> Result<Vec<Operand>, String> {
     }
     let mut operands = Vec::new();
     loop {
-        operands.push(operand(words.next().ok_or("a set is not closed")?, part)?);
+        operands.push(operand(words.next().ok_or("the closing brace of a set is missing")?, part)?);
         match words.next() {
             Some("}") => return Ok(operands),
             Some(",") => {}
-            _ => return Err("a set is not closed".into()),
+            _ => return Err("the closing brace of a set is missing".into()),
         }
     }
 }
@@ -259,16 +259,16 @@ mod tests {
             ("ip saddr 192.0.2.1; flush ruleset", "192.0.2.1;"),
             ("accept", "accept"),
             ("ip saddr", "no value"),
-            ("ip saddr { 192.0.2.1", "not closed"),
+            ("ip saddr { 192.0.2.1", "closing brace"),
             ("ip saddr fd00::1", "fd00::1"),
-            ("ip6 saddr fd00::1", "never holds"),
+            ("ip6 saddr fd00::1", "can never be true"),
             ("tcp dport 70000", "70000"),
             ("tcp dport 9-1", "9-1"),
             ("iifname a/b", "a/b"),
             ("jump evil", "jump"),
             ("ip saddr @set", "@set"),
             ("ct state old", "old"),
-            ("ct state { new", "not closed"),
+            ("ct state { new", "closing brace"),
             ("ct helper ftp", "helper"),
             ("limit rate 0/second", "0/second"),
             ("limit rate 1/fortnight", "1/fortnight"),
@@ -276,8 +276,8 @@ mod tests {
             ("meta day 7", "7"),
             ("meta hour 17:00-08:00", "17:00-08:00"),
             ("meta hour 24:00-25:00", "24:00"),
-            ("comment \"without end", "not closed"),
-            ("comment", "no text"),
+            ("comment \"without end", "closing quote"),
+            ("comment", "text of a comment is missing"),
             ("comment \"x\" drop", "drop"),
         ] {
             let error = parse(bad, true).unwrap_err();

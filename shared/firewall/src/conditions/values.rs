@@ -28,7 +28,7 @@ pub(super) fn states(words: &mut Words<'_>) -> Result<Operand, String> {
         }
     }
     if in_braces && words.next() != Some("}") {
-        return Err("a set is not closed".into());
+        return Err("the closing brace of a set is missing".into());
     }
     Ok(Operand::States(mask))
 }
@@ -75,12 +75,12 @@ fn seconds(text: &str) -> Option<u32> {
 
 /// What does not match, and is left out: `"some words"`.
 pub(super) fn skip_comment(words: &mut Words<'_>) -> Result<(), String> {
-    let first = words.next().ok_or("a comment has no text")?;
+    let first = words.next().ok_or("the text of a comment is missing")?;
     let Some(rest) = first.strip_prefix('"') else { return Ok(()) };
     if rest.ends_with('"') || words.any(|word| word.ends_with('"')) {
         return Ok(());
     }
-    Err("a comment is not closed".into())
+    Err("the closing quote of a comment is missing".into())
 }
 
 fn named<T: Copy>(names: &[(&str, T)], wanted: &str) -> Option<T> {

@@ -64,8 +64,8 @@ fn unfinished(name: &str, limit: Duration, stopped: &Stopped) -> Error {
     let error = match &stopped.why {
         IoStop::System(_, e) => Error::io(format!("run {name}"), e),
         IoStop::Late | IoStop::Endless => {
-            Error::new(Code::TryAgainLater, format!("{name} did not end within {limit:?}"))
-                .detail("it was stopped; another process may hold the lock of the iptables tools")
+            Error::new(Code::TryAgainLater, format!("{name} did not finish within {limit:?}"))
+                .detail("it was killed; `fuser -v /run/xtables.lock` shows who holds the lock of iptables")
         }
     };
     error.detail(stopped.remains.as_ref().map(Remains::to_string).unwrap_or_default())
@@ -75,7 +75,7 @@ fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {
     let lines: Vec<&str> = errors.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let error = Error::new(Code::Internal, format!("{name} failed ({status})")).detail(lines.join("; "));
     if ["Permission denied", "not permitted"].iter().any(|words| errors.contains(words)) {
-        return error.detail("it takes CAP_NET_ADMIN; iptables-legacy takes CAP_NET_RAW, too");
+        return error.detail("this requires CAP_NET_ADMIN; iptables-legacy requires CAP_NET_RAW as well");
     }
     error
 }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_tool_that_hangs_is_stopped_at_the_deadline() {
         let error = run(Command::new("sleep").arg("600"), "", Duration::from_millis(50)).unwrap_err();
-        assert!(is_hung(&error) && error.msg().contains("sleep did not end within 50ms"), "{error}");
+        assert!(is_hung(&error) && error.msg().contains("sleep did not finish within 50ms"), "{error}");
     }
 
     #[test]

@@ -67,9 +67,10 @@ pub(super) fn plain(refusal: RequestError) -> (String, RequestError) {
 
 pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: RequestError) -> Error {
     if matches!(refusal.errno(), Some(Errno::ERESTART | Errno::EAGAIN)) {
-        let text = format!("{verb} the rules of {subject}: others changed the ruleset at every try");
+        let text =
+            format!("{verb} the rules of {subject}: other programs changed the ruleset during each attempt");
         return Error::new(Code::TryAgainLater, text).detail(format!(
-            "`nft monitor` shows who does; it was tried for {} seconds",
+            "`nft monitor` shows which programs; the plugin tried for {} seconds",
             PATIENCE.as_secs()
         ));
     }
@@ -77,7 +78,7 @@ pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: Re
     let error =
         Error::from(refusal.during("nf_tables:", step)).context(format!("{verb} the rules of {subject}"));
     if lacking {
-        error.detail("the kernel may lack a module, such as nft_fib, nft_nat or nft_masq")
+        error.detail("a kernel module may be missing, such as nft_fib, nft_nat or nft_masq")
     } else {
         error
     }

@@ -163,7 +163,7 @@ impl Socket {
                 return Ok(found);
             }
         }
-        Err(RequestError::own(ErrorKind::WouldBlock, "what was to be listed changed again and again"))
+        Err(RequestError::own(ErrorKind::WouldBlock, "the list kept changing while it was read"))
     }
 
     /// As [`Socket::dump`], but once, and only until there is enough. The rest of the answer is read, and thrown away,

@@ -109,7 +109,7 @@ fn a_result_behind_a_link_is_not_read() {
     let path = cache.file(&network().name, &of_libcni().attachment);
     std::os::unix::fs::symlink(&outside, &path).unwrap();
     let refused = cache.load(&network().name, &of_libcni().attachment).unwrap_err();
-    assert!(refused.to_string().contains("it is no regular file"), "{refused}");
+    assert!(refused.to_string().contains("it is not a regular file"), "{refused}");
     assert!(cache.list().unwrap().is_empty());
 }
 

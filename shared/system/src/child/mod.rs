@@ -80,9 +80,9 @@ pub enum Remains {
 impl fmt::Display for Remains {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotKilled(e) => write!(f, "it could not be stopped: {e}"),
-            Self::NotEnded(pid) => write!(f, "process {pid} does not end though it was killed"),
-            Self::NotWaitedFor(e) => write!(f, "it could not be waited for: {e}"),
+            Self::NotKilled(e) => write!(f, "it could not be killed: {e}"),
+            Self::NotEnded(pid) => write!(f, "process {pid} still runs though it was killed"),
+            Self::NotWaitedFor(e) => write!(f, "its exit status could not be read: {e}"),
         }
     }
 }
@@ -111,7 +111,7 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
     }
     match child.wait() {
         Ok(status) => Ok(Outcome { status, out: io.out, log: io.log }),
-        Err(e) => Err(Stopped { why: IoStop::System("wait for its end", e), log: io.log, remains: None }),
+        Err(e) => Err(Stopped { why: IoStop::System("wait for it to exit", e), log: io.log, remains: None }),
     }
 }
 
