@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use cni::{Plugin, Result, json, keys};
+use cni::{AsWritten, Plugin, Result, keys};
 use serde_json::{Value, json};
 
 use super::network::CAPABILITIES;
@@ -45,7 +45,7 @@ struct Case {
 impl Case {
     fn of<P: Plugin>(base: Value) -> Self {
         let check = |document: &Value| {
-            P::Conf::try_from(json::decode::<P::Raw>(document)?).map(drop).map_err(Into::into)
+            P::Conf::try_from(AsWritten::from(document.clone())).map(drop).map_err(Into::into)
         };
         Self { plugin: plugin(P::NAME).unwrap(), base, check }
     }
