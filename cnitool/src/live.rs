@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use netlink::{Address, Link, Netlink, OperState, Route, RouteFilter};
+use netlink::{Address, Link, LinkKind, Netlink, OperState, Route, RouteFilter};
 use netns::NetNs;
 
 /// A namespace, looked at once.
@@ -34,6 +34,13 @@ impl Live {
         self.links.iter().find(|other| Some(other.index) == link.master)
     }
 
+    /// The link that one of this namespace is stacked on, such as a macvlan's master: in this namespace, or in the host's.
+    pub fn parent<'a>(&'a self, link: &Link, host: &'a Self) -> Option<&'a Link> {
+        let stacked = ["macvlan", "macvtap", "ipvlan", "vlan"].iter().any(|kind| link.is(kind));
+        let there = if link.peer_netns_id.is_some() { host } else { self };
+        there.links.iter().find(|other| stacked && Some(other.index) == link.peer)
+    }
+
     /// The addresses of a link that packets can come from beyond it.
     pub fn addresses_of(&self, link: &Link) -> impl Iterator<Item = &Address> {
         self.addresses.iter().filter(|address| address.index == link.index)
@@ -57,5 +64,13 @@ pub fn state(link: &Link) -> &'static str {
         (true, OperState::Down) => "no carrier",
         (true, OperState::Dormant) => "dormant",
         (true, OperState::Other) => "other",
+    }
+}
+
+/// The kind, as `ip link` names it, with a macvlan's mode. None for a physical link and loopback.
+pub fn kind(link: &Link) -> Option<String> {
+    match link.kind.as_ref()? {
+        LinkKind::Macvlan { mode, .. } => Some(format!("macvlan {mode}")),
+        kind => Some(kind.name().to_owned()),
     }
 }

@@ -2,8 +2,10 @@
 //! container is alive is asked of the kernel, since no cache may know.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cni::Attachments;
@@ -104,7 +106,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// Looks where the host's veths lead to, and into all namespaces that are mounted.
+    /// Looks where the host's veths lead to, and into all namespaces that are mounted or have a process.
     fn look(host: &Netlink, links: &[Link]) -> Self {
         let mut this = Self::default();
         let mut seen = BTreeSet::new();
@@ -115,11 +117,12 @@ impl Elsewhere {
                 None => {}
             }
         }
-        for path in mounted() {
-            match addresses_at(&path) {
-                Some(addresses) => this.take(&addresses),
-                // Another mount may hide it: then it is seen by its veth, if it has one.
-                None => continue,
+        let mut seen = BTreeSet::new();
+        for path in mounted().into_iter().chain(of_processes()) {
+            let Ok(inode) = path.metadata() else { continue };
+            if seen.insert((inode.dev(), inode.ino())) {
+                // Another mount may hide it: then it is seen by its veth or its processes, if it has any.
+                this.take(&addresses_at(&path).unwrap_or_default());
             }
         }
         this
@@ -142,6 +145,13 @@ fn mounted() -> Vec<PathBuf> {
         source.starts_with("nsfs ").then(|| mount.split(' ').nth(4).map(PathBuf::from))?
     };
     mounts.lines().filter_map(path).collect()
+}
+
+/// The namespaces of the processes that are seen in /proc.
+fn of_processes() -> impl Iterator<Item = PathBuf> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_number = |name: &OsString| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    processes.filter(move |one| is_number(&one.file_name())).map(|one| one.path().join("ns/net"))
 }
 
 /// None for what is no network namespace, or this process's own.

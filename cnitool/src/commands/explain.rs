@@ -140,10 +140,15 @@ fn key_table(keys: &[&Key]) -> Table {
     for key in keys {
         let default =
             if key.is_required() { ("required", Style::Warning) } else { (key.default, Style::Dim) };
-        let (name, about) = (key.name.to_owned(), key.about.to_owned());
+        let (name, about) = (key.name.to_owned(), first_sentence(key.about));
         table.row([(name, Style::Name), (default.0.to_owned(), default.1), (about, Style::Plain)]);
     }
     table
+}
+
+/// What fits into a line; a key that is asked for by itself is told in full.
+fn first_sentence(text: &str) -> String {
+    text.split_once(". ").map_or(text.to_owned(), |(first, _)| format!("{first}."))
 }
 
 fn key_json(key: &Key) -> Value {

@@ -8,7 +8,7 @@ use netlink::{Link, Route};
 use runtime::{Entry, Error, Result};
 use serde_json::{Value, json};
 
-use crate::live::{Live, state};
+use crate::live::{Live, kind, state};
 use crate::ports::mapped_ports;
 use crate::settings::Settings;
 use crate::table::Table;
@@ -72,6 +72,12 @@ impl<'a> View<'a> {
         if interface.sandbox.is_some() { self.container.as_ref() } else { self.host }
     }
 
+    /// What an interface is a port of, or stacked on.
+    fn below(&self, interface: &Interface) -> Option<&Link> {
+        let (live, link) = self.live(interface).zip(self.link(interface))?;
+        live.master(link).or_else(|| live.parent(link, self.host?))
+    }
+
     fn state(&self, interface: &Interface) -> (&'static str, Style) {
         match self.link(interface).map(state) {
             Some("up") => ("up", Style::Good),
@@ -126,23 +132,22 @@ impl<'a> View<'a> {
     }
 
     fn interfaces(&self) -> Table {
-        let mut table = Table::new(["INTERFACE", "STATE", "KIND", "MAC", "MTU", "IN", "PORT OF"]);
+        let mut table = Table::new(["INTERFACE", "STATE", "KIND", "MAC", "MTU", "IN", "ON"]);
         for interface in &self.result.interfaces {
             let link = self.link(interface);
             let (state, style) = self.state(interface);
             let mtu = link.map(|link| link.mtu).or(interface.mtu);
             let mac =
                 link.and_then(|link| link.mac).map(|mac| mac.to_string()).or_else(|| interface.mac.clone());
-            let master =
-                link.and_then(|link| self.host?.master(link)).filter(|_| interface.sandbox.is_none());
+            let below = self.below(interface).map(|link| link.name.clone());
             table.row([
                 (interface.name.clone(), Style::Name),
                 (state.to_owned(), style),
-                (link.and_then(Link::kind_name).unwrap_or_default().to_owned(), Style::Plain),
+                (link.and_then(kind).unwrap_or_default(), Style::Plain),
                 (mac.unwrap_or_default(), Style::Plain),
                 (mtu.map(|mtu| mtu.to_string()).unwrap_or_default(), Style::Plain),
                 (if interface.sandbox.is_some() { "container" } else { "host" }.to_owned(), Style::Plain),
-                (master.map(|link| link.name.clone()).unwrap_or_default(), Style::Plain),
+                (below.unwrap_or_default(), Style::Plain),
             ]);
         }
         table
@@ -177,6 +182,7 @@ impl<'a> View<'a> {
                 "sandbox": interface.sandbox,
                 "state": self.state(interface).0,
                 "kind": link.and_then(Link::kind_name),
+                "on": self.below(interface).map(|link| link.name.as_str()),
                 "mac": link.and_then(|link| link.mac).map(|mac| mac.to_string()),
                 "mtu": link.map(|link| link.mtu),
             })

@@ -28,7 +28,7 @@ pub fn dot(graph: &Graph) -> String {
         let label = [container.id.clone(), container.netns.clone()];
         text += &format!("  subgraph cluster_{c} {{\n    label={};\n", quoted(&label));
         for (i, interface) in container.interfaces.iter().enumerate() {
-            let title = format!("{} {} ({})", interface.name, interface.state, interface.network);
+            let title = format!("{} {} ({})", interface.title(), interface.state, interface.network);
             let label = [&[title], &interface.addresses[..], &interface.ports[..]].concat();
             text += &format!("    if{c}_{i} [label={}];\n", quoted(&label));
         }

@@ -6,6 +6,7 @@ mod svg;
 #[cfg(test)]
 mod tests;
 mod text;
+mod trunk;
 
 pub use dot::dot;
 pub use model::Graph;

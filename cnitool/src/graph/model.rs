@@ -2,30 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use cni::{AddResult, Interface as Reported};
-use netlink::{Link, LinkKind};
 use runtime::Entry;
 use serde_json::{Value, json};
 
-use crate::live::{Live, state};
+use super::trunk::{self, Trunk};
+use crate::live::{Live, kind, state};
 use crate::ports::mapped_ports;
 
 /// Everything in the picture.
 #[derive(Debug, Default, PartialEq)]
 pub struct Graph {
-    /// What host ends hang on: bridges, or the host itself.
+    /// What interfaces hang on: bridges, masters of macvlans, or the host itself.
     pub trunks: Vec<Trunk>,
     /// Container namespaces.
     pub containers: Vec<Container>,
-}
-
-/// A bridge of the host, or another thing that several attachments share.
-#[derive(Debug, PartialEq)]
-pub struct Trunk {
-    pub name: String,
-    pub kind: String,
-    pub state: &'static str,
-    pub addresses: Vec<String>,
 }
 
 /// A namespace with its interfaces.
@@ -41,12 +31,14 @@ pub struct Container {
 #[derive(Debug, PartialEq)]
 pub struct Interface {
     pub name: String,
+    /// What it is, if it is no veth: `macvlan private`.
+    pub kind: Option<String>,
     pub network: String,
     pub state: &'static str,
     pub addresses: Vec<String>,
     /// `hostIP:hostPort/protocol → containerPort`
     pub ports: Vec<String>,
-    /// The interface's other end.
+    /// The other end of a veth, on the host.
     pub host_end: Option<String>,
     /// Position in [`Graph::trunks`].
     pub trunk: usize,
@@ -81,7 +73,7 @@ impl Graph {
             |t: &Trunk| json!({"name": t.name, "kind": t.kind, "state": t.state, "addresses": t.addresses});
         let interface = |i: &Interface| {
             json!({
-                "name": i.name, "network": i.network, "state": i.state, "addresses": i.addresses, "ports": i.ports,
+                "name": i.name, "kind": i.kind, "network": i.network, "state": i.state, "addresses": i.addresses, "ports": i.ports,
                 "hostEnd": i.host_end, "trunk": self.trunks[i.trunk].name,
             })
         };
@@ -97,59 +89,35 @@ impl Graph {
 
     fn interface(&mut self, entry: &Entry, host: &Live, inside: Option<&Live>) -> Interface {
         let result = entry.result().unwrap_or_default();
-        let name = entry.attach.attachment.ifname.as_str();
-        let (shared, host_end) = sort(&result, host);
-        let trunk = match shared {
-            Some(link) => self.trunk(&link.name, Some(&link), host),
-            None => self.trunk("host", None, host),
-        };
-        let addresses = result.ips_of(name);
+        let at = &entry.attach.attachment;
+        let link = inside.and_then(|live| live.link(&at.ifname));
+        let (trunk, host_end) = trunk::of(&result, host, inside.zip(link), &at.container);
         Interface {
-            name: name.to_owned(),
+            name: at.ifname.to_string(),
+            kind: link.and_then(kind).filter(|kind| kind != "veth"),
             network: entry.network.to_string(),
-            state: inside.and_then(|live| live.link(name)).map_or("gone", state),
-            addresses: addresses.map(|ip| ip.address.to_string()).collect(),
+            state: link.map_or("gone", state),
+            addresses: result.ips_of(&at.ifname).map(|ip| ip.address.to_string()).collect(),
             ports: mapped_ports(entry),
-            host_end: host_end.map(|interface| interface.name.clone()),
-            trunk,
+            host_end,
+            trunk: self.add(trunk),
         }
     }
 
-    /// The position of a trunk, which is added when it is seen first.
-    fn trunk(&mut self, name: &str, link: Option<&Link>, host: &Live) -> usize {
-        if let Some(found) = self.trunks.iter().position(|trunk| trunk.name == name) {
-            return found;
-        }
-        let addresses = link.map(|link| {
-            host.addresses_of(link).filter(|a| a.scope == 0).map(|a| a.net.to_string()).collect()
-        });
-        self.trunks.push(Trunk {
-            name: name.to_owned(),
-            kind: link.map_or("without a bridge", |link| link.kind_name().unwrap_or_default()).to_owned(),
-            state: link.map_or("up", |link| if link.index == 0 { "gone" } else { state(link) }),
-            addresses: addresses.unwrap_or_default(),
-        });
-        self.trunks.len() - 1
+    /// The position of a trunk, which may be there already.
+    fn add(&mut self, trunk: Trunk) -> usize {
+        let found = self.trunks.iter().position(|other| other.name == trunk.name);
+        found.unwrap_or_else(|| {
+            self.trunks.push(trunk);
+            self.trunks.len() - 1
+        })
     }
 }
 
-/// Of a result's interfaces on the host: the bridge that is shared, and the host end that is a port of it. What the
-/// kernel does not know any more is told by the order that plugins report them in: the bridge first.
-fn sort<'a>(result: &'a AddResult, host: &Live) -> (Option<Link>, Option<&'a Reported>) {
-    let on_host: Vec<&Reported> = result.host_interfaces().collect();
-    let is_bridge = |name: &str| host.link(name).is_some_and(|link| link.is("bridge"));
-    let end = on_host.iter().rfind(|i| !is_bridge(&i.name)).copied();
-    let master = end.and_then(|end| host.master(host.link(&end.name)?));
-    let reported = on_host.iter().find_map(|i| host.link(&i.name).filter(|link| link.is("bridge")));
-    if let Some(link) = master.or(reported) {
-        return (Some(link.clone()), end);
-    }
-    match on_host[..] {
-        [shared, .., end] => {
-            let kind = Some(LinkKind::Bridge { vlan_filtering: false });
-            let gone = Link { name: shared.name.clone(), kind, ..Link::default() };
-            (Some(gone), Some(end))
-        }
-        _ => (None, end),
+impl Interface {
+    /// Its name, and what it is.
+    pub fn title(&self) -> String {
+        let kind = self.kind.as_ref().map(|kind| format!(" ({kind})"));
+        format!("{}{}", self.name, kind.unwrap_or_default())
     }
 }

@@ -1,6 +1,7 @@
 //! For browsers: three columns, from the host's bridges over host ends to namespaces. Lengths are in pixels.
 
-use super::model::{Container, Graph, Interface, Trunk};
+use super::model::{Container, Graph, Interface};
+use super::trunk::Trunk;
 
 /// The width of a character of the font that is asked for.
 const CHARACTER: usize = 8;
@@ -151,7 +152,7 @@ fn trunk_lines(trunk: &Trunk) -> Vec<Line> {
 }
 
 fn interface_lines(interface: &Interface) -> Vec<Line> {
-    let mut lines = vec![(format!("{} {}", interface.name, interface.state), class(interface.state))];
+    let mut lines = vec![(format!("{} {}", interface.title(), interface.state), class(interface.state))];
     lines.push((interface.network.clone(), "dim"));
     lines.extend(interface.addresses.iter().map(|address| (address.clone(), "")));
     lines.extend(interface.ports.iter().map(|port| (port.clone(), "port")));

@@ -1,5 +1,10 @@
-use super::model::{Container, Graph, Interface, Trunk};
+use cni::AddResult;
+use netlink::{Link, LinkKind, MacvlanMode};
+
+use super::model::{Container, Graph, Interface};
+use super::trunk::{self, Trunk};
 use super::{dot, svg, text};
+use crate::live::{Live, kind};
 
 /// Two pods on a bridge, one of them with a second interface that has no bridge; a gone one.
 fn graph() -> Graph {
@@ -11,6 +16,7 @@ fn graph() -> Graph {
     };
     let interface = |name: &str, host_end: Option<&str>, trunk| Interface {
         name: name.into(),
+        kind: None,
         network: "pods".into(),
         state: "up",
         addresses: vec!["10.0.0.2/24".into()],
@@ -79,4 +85,30 @@ fn the_svg_escapes_names_and_nothing_in_a_column_overlaps() {
             assert!(number(first, "y") + number(first, "height") < number(second, "y"), "{first}\n{second}");
         }
     }
+}
+
+/// Of a link in a container, what it hangs on: the name, and the kind.
+fn hangs_on(link: Link, host: &[Link]) -> (String, String) {
+    let (host, inside) = (Live { links: host.to_vec(), ..Live::default() }, Live::default());
+    let (trunk, end) = trunk::of(&AddResult::default(), &host, Some((&inside, &link)), "web");
+    assert_eq!(end, None);
+    (trunk.name, trunk.kind)
+}
+
+#[test]
+fn a_macvlan_hangs_on_its_master_and_a_dummy_on_nothing() {
+    let mode = MacvlanMode::Private;
+    let macvlan = Link {
+        name: "eth0".into(),
+        kind: Some(LinkKind::Macvlan { mode, broadcast_queue: None }),
+        peer: Some(7),
+        peer_netns_id: Some(0),
+        ..Link::default()
+    };
+    let master = Link { name: "lan0".into(), index: 7, ..Link::default() };
+    assert_eq!(kind(&macvlan).as_deref(), Some("macvlan private"));
+    assert_eq!(hangs_on(macvlan.clone(), &[master]), ("lan0".into(), "device".into()));
+    assert_eq!(hangs_on(macvlan, &[]), ("host".into(), "without a bridge".into()), "its master is gone");
+    let dummy = Link { kind: Some(LinkKind::Dummy), ..Link::default() };
+    assert_eq!(hangs_on(dummy, &[]), ("nowhere".into(), String::new()));
 }

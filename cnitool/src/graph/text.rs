@@ -10,9 +10,13 @@ pub fn text(graph: &Graph, ui: &Ui) -> String {
     }
     let mut text = String::new();
     for (index, trunk) in graph.trunks.iter().enumerate() {
-        let about = format!("{} {}", trunk.kind, trunk.addresses.join(" "));
         let state = ui.styled(style(trunk.state), trunk.state);
-        text += &format!("{} {state} {}\n", ui.styled(Style::Bold, &trunk.name), about.trim());
+        let words =
+            [ui.styled(Style::Bold, &trunk.name), state, trunk.kind.clone(), trunk.addresses.join(" ")];
+        text += &format!(
+            "{}\n",
+            words.iter().filter(|word| !word.is_empty()).cloned().collect::<Vec<_>>().join(" ")
+        );
         let branches = graph.containers.iter().flat_map(|c| c.interfaces.iter().map(move |i| (c, i)));
         let branches: Vec<_> = branches.filter(|(_, interface)| interface.trunk == index).collect();
         for (i, (container, interface)) in branches.iter().enumerate() {
@@ -26,7 +30,7 @@ fn branch(container: &Container, interface: &Interface, last: bool, ui: &Ui) -> 
     let (knee, stem) = if last { ("└─", "  ") } else { ("├─", "│ ") };
     let host_end = interface.host_end.as_ref().map(|end| format!(" {end} ──")).unwrap_or_default();
     let state = ui.styled(style(interface.state), interface.state);
-    let name = ui.styled(Style::Name, &interface.name);
+    let name = ui.styled(Style::Name, &interface.title());
     let addresses = interface.addresses.join(" ");
     let gone = if container.alive { String::new() } else { ui.styled(Style::Bad, " (gone)") };
     let place = format!("{}{gone}, network {}", container.id, interface.network);

@@ -13,8 +13,8 @@ pub const MAC: Key = key(
     "mac",
     Type::Mac,
     "chosen by the kernel",
-    "MAC address of the container's interface. What is asked for one container goes before it: runtimeConfig.mac, \
-     then args.cni.mac, then MAC of CNI_ARGS.",
+    "MAC address of the container's interface. If several are given: runtimeConfig.mac counts most, then \
+     args.cni.mac, then MAC of CNI_ARGS, then this key.",
 );
 
 /// Bits, or bits in a second.

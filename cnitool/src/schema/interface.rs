@@ -184,8 +184,8 @@ const MACVLAN: &[Key] = &[
         "mode",
         Type::OneOf(&["bridge", "private", "vepa", "passthru"]),
         "bridge",
-        "How containers on the same master reach each other: bridge directly, vepa by way of the switch beyond the \
-         master, private not at all. passthru gives the master to this one container, with the master's MAC.",
+        "How containers on the same master reach each other. bridge: directly. vepa: by way of the switch that the \
+         master is plugged into. private: not at all. passthru: one container has the master alone, and its MAC.",
     ),
     MASTERS_MTU,
     MAC,

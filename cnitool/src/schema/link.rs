@@ -33,8 +33,9 @@ pub const MTU_FROM_DEFAULT_ROUTE: Key = key(
 pub const MASTER: Key = key(
     "master",
     Type::IfName,
-    "in a chain an interface of the result so far, else that of the host's default route",
-    "Interface that the container's one is made on.",
+    "found: see there",
+    "Interface that the container's one is made on. If it is left out: in a chain an interface of the result so far, \
+     else the one that the host's default route leads through.",
 );
 
 pub const MASTERS_MTU: Key = key(
@@ -55,7 +56,8 @@ pub const BROADCAST_QUEUE: Key = key(
     "bcqueuelen",
     U32,
     "0 (the kernel's: 1000)",
-    "How many broadcast and multicast packets may wait on the master, for all of its containers. Linux 5.11 or newer.",
+    "How many broadcast and multicast packets may wait on the master. It is shared by all containers on it, and needs \
+     Linux 5.11.",
 );
 
 pub const ENABLE_DAD: Key = key(
