@@ -89,9 +89,8 @@ impl ParentConf {
     fn of_chain<'a>(&self, prev: &'a AddResult) -> Result<Option<&'a Interface>> {
         let made: Vec<&Interface> =
             prev.interfaces.iter().filter(|i| i.sandbox.is_some() == self.in_container).collect();
-        let has_address = |interface: &&&Interface| {
-            prev.ips.iter().any(|ip| ip.interface.and_then(|i| prev.interfaces.get(i)) == Some(**interface))
-        };
+        let has_address =
+            |interface: &&&Interface| prev.ips.iter().any(|ip| prev.interface_of(ip) == Some(**interface));
         let addressed: Vec<&Interface> = made.iter().filter(has_address).copied().collect();
         match (&made[..], &addressed[..]) {
             ([], _) => Ok(None),

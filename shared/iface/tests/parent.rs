@@ -83,7 +83,8 @@ fn in_a_chain_it_is_what_an_earlier_plugin_made() {
         let mut several = result(vec![interface("made0", None), interface("made1", None)]);
         let error = find(lab, "{}", Some(&several)).unwrap_err();
         assert_eq!((error.code(), error.msg()), (7, "master is missing, and prevResult lists made0, made1"));
-        several.ips = vec![cni::IpConfig { interface: Some(1), ..leased("10.1.0.2/24", None) }];
+        let leases = AddResult { ips: vec![leased("10.1.0.2/24", None)], ..AddResult::default() };
+        several.put_first(leases, &interface("made1", None));
         assert_eq!(found(lab, "{}", Some(&several)).0, "made1");
         let error = find(lab, "{}", Some(&result(vec![interface("gone", None)]))).unwrap_err();
         assert!(error.msg().starts_with("prevResult: interface gone: there is no such link"), "{error}");
