@@ -1,16 +1,17 @@
 //! ferrule, all plugins in one executable: by the name of a plugin it is that plugin, and `make install` gives it these names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use lab::{Call, Lab, Outcome, ours, repository};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::common::dual_stack;
+use crate::common::{dual_stack, host_local, leases};
 
 /// The directory of ferrule and its links.
 fn together() -> PathBuf {
@@ -168,4 +169,100 @@ fn it_is_installed_once_under_every_plugins_name_over_what_is_there_and_runs() {
         let mode = fs::metadata(lab.dir().join(file)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o755, "{file}");
     }
+}
+
+/// bridge and host-local of ferrule. `separate`: host-local as a process of its own.
+fn delegating(lab: &Lab, separate: bool, pod: &str, ipam: Value) -> Call {
+    let conf = json!({"cniVersion": "1.1.0", "bridge": "br0", "isGateway": true, "ipam": ipam});
+    lab.plugin("bridge").in_dir(&together()).config(conf).separate(separate).on(&lab.container(pod))
+}
+
+/// What can be told of an answer before and after: the kernel makes MAC addresses at random.
+fn told(outcome: &Outcome) -> (Option<i32>, Value, String) {
+    let mut answer: Value = serde_json::from_str(&outcome.stdout).unwrap_or_default();
+    for interface in answer["interfaces"].as_array_mut().into_iter().flatten() {
+        interface.as_object_mut().unwrap().remove("mac");
+    }
+    (outcome.exit, answer, outcome.stderr.clone())
+}
+
+/// A range with one address, its gateway elsewhere (host-local warns of that).
+fn one_address() -> Value {
+    let range = json!({"subnet": "10.1.2.0/24", "rangeStart": "10.1.2.7", "rangeEnd": "10.1.2.7", "gateway": "10.9.9.9"});
+    json!({"type": "host-local", "ranges": [[range]]})
+}
+
+/// The answers to a container's life, and to what host-local refuses.
+fn life(separate: bool) -> Vec<(Option<i32>, Value, String)> {
+    let lab = Lab::new();
+    let call = delegating(&lab, separate, "pod", one_address());
+    let added = call.add();
+    let result = added.ok_result();
+    assert_eq!(leases(), ["10.1.2.7"]);
+    let other = |pod, ipam| delegating(&lab, separate, pod, ipam);
+    let mut outcomes = vec![
+        added,
+        call.check(&result),
+        other("late", one_address()).add(),
+        other("wrong", json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/33"}]]})).add(),
+        other("asking", one_address()).args("IP=10.1.3.3").add(),
+        call.status(),
+        call.gc(&[("pod", "eth0")]),
+    ];
+    assert_eq!(leases(), ["10.1.2.7"], "it is the pod's still");
+    outcomes.push(call.del());
+    assert!(leases().is_empty());
+    outcomes.push(call.check(&result));
+    outcomes.iter().map(told).collect()
+}
+
+#[test]
+fn host_local_answers_within_bridges_process_as_it_does_in_its_own() {
+    let within = life(false);
+    assert_eq!(within, life(true));
+    let exits: Vec<_> = within.iter().map(|(exit, ..)| exit.unwrap()).collect();
+    assert_eq!(exits, [0, 0, 1, 1, 1, 0, 0, 0, 1], "{within:#?}");
+    assert!(within[0].2.starts_with("host-local: warning: gateway 10.9.9.9"), "{:?}", within[0].2);
+}
+
+#[test]
+fn an_add_that_fails_later_gives_the_address_back_both_ways() {
+    for separate in [false, true] {
+        let lab = Lab::new();
+        let call = delegating(&lab, separate, "pod", host_local(&[&["10.1.2.0/24"]]));
+        let before = lab.snapshot();
+        // Nobody gets the result.
+        let mut process = call.clone().env("CNI_COMMAND", "ADD").process();
+        let stdout = File::options().write(true).open("/dev/full").unwrap();
+        let mut child = process.stdout(stdout).stderr(Stdio::null()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(&call.input()).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(1));
+        assert!(leases().is_empty(), "separate: {separate}");
+        let left = lab.snapshot().since(&before);
+        assert!(!left.contains("veth"), "{left}");
+    }
+}
+
+/// The programs that an ADD with host-local starts, itself included.
+fn started(lab: &Lab, call: &Call) -> Vec<String> {
+    let trace = lab.dir().join("trace");
+    let strace = ["strace", "-f", "-e", "trace=execve", "-o"].map(str::to_owned);
+    let under: Vec<String> = strace.into_iter().chain([trace.display().to_string()]).collect();
+    call.clone().under(&under).add().ok_result();
+    let text = fs::read_to_string(trace).unwrap();
+    let programs = text.lines().filter_map(|line| line.split_once("execve(\"")?.1.split_once('"'));
+    programs.map(|(program, _)| program.rsplit('/').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_process_is_started_for_host_local_only_if_it_is_another_file_or_asked_for() {
+    let lab = Lab::new();
+    let ipam = || host_local(&[&["10.1.2.0/24"]]);
+    assert_eq!(started(&lab, &delegating(&lab, false, "one", ipam())), ["bridge"]);
+    assert_eq!(started(&lab, &delegating(&lab, true, "two", ipam())), ["bridge", "host-local"]);
+    // A copy, as an update would leave it beside a bridge that still runs.
+    lab.host().sh(&format!("cp {} {}", together().join("host-local").display(), Lab::plugin_dir().display()));
+    let copied =
+        delegating(&lab, false, "three", ipam()).env("CNI_PATH", Lab::plugin_dir().to_str().unwrap());
+    assert_eq!(started(&lab, &copied), ["bridge", "host-local"]);
 }

@@ -431,9 +431,8 @@ impl Document {
         };
         let name =
             NetworkName::parse(&raw.name).map_err(|e| Error::config(format!("the network's name {e}")))?;
-        let ipam = (!raw.ipam.r#type.is_empty()).then(|| {
-            Ipam::new(raw.ipam.r#type, env.command, env.path.clone(), Rc::clone(&self.bytes), self.version)
-        });
+        let ipam = (!raw.ipam.r#type.is_empty())
+            .then(|| Ipam::new(raw.ipam.r#type, env.path.clone(), Rc::clone(&self.bytes), self.version));
         let ipam = ipam.filter(|_| role == Role::Interface);
         Ok(NetConf { name, version: self.version, dns: raw.dns, prev_result: prev, ipam })
     }

@@ -1,56 +1,64 @@
 //! Delegation: another plugin does a part of the work (SPEC.md, section 4).
 
-use std::path::PathBuf;
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 use std::rc::Rc;
 
-use system::child::{self, Limits, Outcome};
+use system::child::{self, Limits, Outcome, Stopped};
 
 use crate::exec::{self, error_object, excerpt, failure};
-use crate::{AddResult, Code, Command, Error, PluginType, Result, ResultExt, Undo, Version, json};
+use crate::{AddResult, Code, Command, Error, PluginType, Result, ResultExt, Undo, Version, json, multicall};
 
 /// The runtime's deadline ends whoever waits.
-const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, group: false };
+pub(crate) const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, group: false };
 
-/// The IPAM plugin that the configuration names. It gets this plugin's own environment and stdin, byte for byte.
-#[derive(Clone, Debug)]
-pub struct Ipam {
+/// Another plugin, and the configuration that it gets on stdin. It gets this plugin's own environment.
+///
+/// It is started, unless it is a part of this very executable ([`multicall`]).
+#[derive(Clone)]
+pub struct Delegate {
     kind: String,
-    own_command: Command,
+    role: Role,
     path: Vec<PathBuf>,
     stdin: Rc<[u8]>,
     version: Version,
 }
 
-impl Ipam {
-    pub(crate) fn new(
-        kind: String,
-        own_command: Command,
-        path: Vec<PathBuf>,
-        stdin: Rc<[u8]>,
-        version: Version,
-    ) -> Self {
-        Self { kind, own_command, path, stdin, version }
+/// What errors call it.
+#[derive(Clone, Copy, Debug)]
+struct Role {
+    name: &'static str,
+    key: &'static str,
+}
+
+impl Delegate {
+    /// A plugin of a type, found in the directories of `CNI_PATH`, with the bytes of a configuration in a version.
+    pub fn new(kind: String, path: Vec<PathBuf>, stdin: Rc<[u8]>, version: Version) -> Self {
+        Self { kind, role: Role { name: "plugin", key: "delegate" }, path, stdin, version }
     }
 
-    /// Whether the plugin asks a server over the interface itself: that must be up before its ADD, and there until its DEL.
-    pub fn needs_link(&self) -> bool {
-        self.kind == "dhcp"
-    }
-
-    /// Gets addresses. They are given back by `undo`, and at once if the plugin fails half-way.
+    /// Has it make an attachment. That is taken back by `undo`, and at once if the plugin fails half-way.
     ///
     /// # Errors
-    /// The plugin's own error, with its code; 7 if there is no such plugin; 6 for what is no result or has no address.
+    /// The plugin's own error, with its code; 7 if there is no such plugin; 6 for what is no result.
     pub fn add(&self, undo: &mut Undo) -> Result<AddResult> {
-        let leases = self.run(Command::Add).and_then(|out| self.parse_leases(&out));
+        self.add_if(undo, |_| Ok(()))
+    }
+
+    fn add_if(&self, undo: &mut Undo, suits: impl FnOnce(&AddResult) -> Result<()>) -> Result<AddResult> {
+        let result = self.run(Command::Add).and_then(|out| self.parse(&out)).and_then(|result| {
+            suits(&result).map_err(|e| self.named(e))?;
+            Ok(result)
+        });
         let this = self.clone();
-        match leases {
-            Ok(leases) => {
-                undo.push(move || this.del());
-                Ok(leases)
+        match result {
+            Ok(result) => {
+                undo.push(move || this.call(Command::Del));
+                Ok(result)
             }
-            Err(error) => Err(match self.find().and_then(|_| this.del()) {
+            Err(error) => Err(match self.find().and_then(|_| this.call(Command::Del)) {
                 Err(rollback) if rollback.code() != error.code() => {
                     error.detail(format!("the DEL that should take the ADD back failed too: {rollback}"))
                 }
@@ -59,55 +67,28 @@ impl Ipam {
         }
     }
 
-    /// Gives addresses back.
+    /// Has it serve a command that has no result.
     ///
     /// # Errors
-    /// As [`Ipam::add`].
-    pub fn del(&self) -> Result<()> {
-        self.run(Command::Del).map(drop)
+    /// As [`Delegate::add`].
+    pub fn call(&self, command: Command) -> Result<()> {
+        self.run(command).map(drop)
     }
 
-    /// Are the addresses still leased?
-    ///
-    /// # Errors
-    /// As [`Ipam::add`].
-    pub fn check(&self) -> Result<()> {
-        self.run(Command::Check).map(drop)
-    }
-
-    /// Forwards a GC.
-    ///
-    /// # Errors
-    /// As [`Ipam::add`].
-    pub fn gc(&self) -> Result<()> {
-        self.run(Command::Gc).map(drop)
-    }
-
-    /// Forwards a STATUS.
-    ///
-    /// # Errors
-    /// As [`Ipam::add`].
-    pub fn status(&self) -> Result<()> {
-        self.run(Command::Status).map(drop)
-    }
-
-    fn parse_leases(&self, out: &[u8]) -> Result<AddResult> {
+    fn parse(&self, out: &[u8]) -> Result<AddResult> {
         let parsed =
             json::parse(out, "its result").and_then(|value| AddResult::from_json(&value, self.version));
-        let leases = parsed.map_err(|e| self.named(e).detail(excerpt(out)))?;
-        if leases.ips.is_empty() {
-            return Err(self.named(Error::new(Code::Decoding, "its result contains no address")));
-        }
-        Ok(leases)
+        parsed.map_err(|e| self.named(e).detail(excerpt(out)))
     }
 
     fn run(&self, command: Command) -> Result<Vec<u8>> {
-        let mut process = Process::new(self.find()?);
-        if command != self.own_command {
-            process.env("CNI_COMMAND", command.as_str());
-        }
-        let Outcome { status, out, .. } = child::run(&mut process, &self.stdin, LIMITS)
-            .map_err(|stopped| self.named(exec::unfinished(&stopped, command, LIMITS)))?;
+        let file = self.find()?;
+        let ended = match multicall::here(&file) {
+            Some(plugin) => plugin.run(command, &self.stdin),
+            None => start(&file, command, &self.stdin),
+        };
+        let Outcome { status, out, .. } =
+            ended.map_err(|stopped| self.named(exec::unfinished(&stopped, command, LIMITS)))?;
         if status.success() {
             return Ok(out);
         }
@@ -115,12 +96,93 @@ impl Ipam {
         Err(error_object(&out).unwrap_or_else(|| self.named(failure(command, status, &out))))
     }
 
-    pub(crate) fn find(&self) -> Result<PathBuf> {
-        let name = PluginType::parse(&self.kind).map_err(|e| Error::config(format!("ipam.type {e}")))?;
-        exec::find(&name, &self.path).context(|| "ipam.type")
+    fn find(&self) -> Result<PathBuf> {
+        let key = self.role.key;
+        let name = PluginType::parse(&self.kind).map_err(|e| Error::config(format!("{key}.type {e}")))?;
+        exec::find(&name, &self.path).context(|| format!("{key}.type"))
     }
 
     fn named(&self, error: Error) -> Error {
-        error.context(format_args!("IPAM plugin {}", self.kind))
+        error.context(format_args!("{} {}", self.role.name, self.kind))
+    }
+}
+
+/// The configuration may be large, and have secrets.
+impl fmt::Debug for Delegate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Delegate({} {})", self.role.name, self.kind)
+    }
+}
+
+fn start(file: &Path, command: Command, stdin: &[u8]) -> Result<Outcome, Stopped> {
+    let mut process = Process::new(file);
+    // The copy of an environment is worth sparing.
+    if env::var_os("CNI_COMMAND").is_none_or(|own| own != command.as_str()) {
+        process.env("CNI_COMMAND", command.as_str());
+    }
+    child::run(&mut process, stdin, LIMITS)
+}
+
+/// The IPAM plugin that the configuration names. It gets this plugin's own stdin, byte for byte.
+#[derive(Clone, Debug)]
+pub struct Ipam(Delegate);
+
+impl Ipam {
+    pub(crate) fn new(kind: String, path: Vec<PathBuf>, stdin: Rc<[u8]>, version: Version) -> Self {
+        let role = Role { name: "IPAM plugin", key: "ipam" };
+        Self(Delegate { role, ..Delegate::new(kind, path, stdin, version) })
+    }
+
+    /// Whether the plugin asks a server over the interface itself: that must be up before its ADD, and there until its DEL.
+    pub fn needs_link(&self) -> bool {
+        self.0.kind == "dhcp"
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn find(&self) -> Result<PathBuf> {
+        self.0.find()
+    }
+
+    /// Gets addresses. They are given back by `undo`, and at once if the plugin fails half-way.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`]; 6 for a result without an address.
+    pub fn add(&self, undo: &mut Undo) -> Result<AddResult> {
+        self.0.add_if(undo, |leases| match leases.ips.as_slice() {
+            [] => Err(Error::new(Code::Decoding, "its result contains no address")),
+            _ => Ok(()),
+        })
+    }
+
+    /// Gives addresses back.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub fn del(&self) -> Result<()> {
+        self.0.call(Command::Del)
+    }
+
+    /// Are the addresses still leased?
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub fn check(&self) -> Result<()> {
+        self.0.call(Command::Check)
+    }
+
+    /// Forwards a GC.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub fn gc(&self) -> Result<()> {
+        self.0.call(Command::Gc)
+    }
+
+    /// Forwards a STATUS.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub fn status(&self) -> Result<()> {
+        self.0.call(Command::Status)
     }
 }

@@ -34,7 +34,7 @@ mod written;
 pub use args::CniArgs;
 pub use attachments::Attachments;
 pub use call::{Add, Attachment, Check, Command, Del, Gc, NetConf, Repair, Status};
-pub use delegate::Ipam;
+pub use delegate::{Delegate, Ipam};
 pub use error::{Code, Error, Failures, Result, ResultExt};
 #[doc(hidden)]
 pub use heap;

@@ -1,35 +1,105 @@
 //! Many plugins in one executable, which is the plugin by whose name it is called.
+//!
+//! A plugin that it delegates to, if that is a part of the same executable, is called within the same process: to start it
+//! would take longer than its work. It gets what the process would have got, and its answer takes the same way.
 
+use std::cell::RefCell;
 use std::env;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
+use std::sync::OnceLock;
 
+use system::child::{IoStop, Outcome, Stopped};
+
+use crate::delegate::LIMITS;
 use crate::plugin::{self, Plugin};
-use crate::{Error, Version};
+use crate::{Command, Error, Result, Version};
 
 /// A plugin of an executable that has many.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     name: &'static str,
     main: fn() -> ExitCode,
+    called: Called,
 }
+
+/// [`plugin::called`].
+type Called = fn(
+    &dyn Fn(&str) -> Option<OsString>,
+    &dyn Fn() -> Result<Vec<u8>>,
+    &dyn Fn(&str) -> Result<()>,
+) -> ExitCode;
+
+/// The plugins of this executable. Empty: it is one plugin.
+static PLUGINS: OnceLock<&[Entry]> = OnceLock::new();
+
+/// With this variable set each plugin is a process of its own. Tests try both ways.
+const SEPARATE: &str = "FERRULE_SEPARATE_DELEGATES";
+
+/// The exit status of a process that panics, as waitpid(2) tells it.
+const PANICKED: i32 = 101 << 8;
+const FAILED: i32 = 1 << 8;
 
 impl Entry {
     /// The entry of a plugin.
     pub const fn of<P: Plugin>() -> Self {
-        Self { name: P::NAME, main: plugin::main::<P> }
+        Self { name: P::NAME, main: plugin::main::<P>, called: plugin::called::<P> }
     }
 
     /// The plugin's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
+
+    /// Has the plugin serve a command within this process, with its environment.
+    ///
+    /// # Errors
+    /// If it printed more than a process may.
+    pub(crate) fn run(&self, command: Command, stdin: &[u8]) -> Result<Outcome, Stopped> {
+        self.run_with(&|name| env::var_os(name), command, stdin)
+    }
+
+    fn run_with(
+        &self,
+        own: &dyn Fn(&str) -> Option<OsString>,
+        command: Command,
+        stdin: &[u8],
+    ) -> Result<Outcome, Stopped> {
+        let printed = RefCell::new(Vec::new());
+        let variable = |name: &str| match name {
+            "CNI_COMMAND" => Some(command.as_str().into()),
+            other => own(other),
+        };
+        let print = |json: &str| {
+            printed.borrow_mut().extend_from_slice(format!("{json}\n").as_bytes());
+            Ok(())
+        };
+        let serve = || {
+            let _served = plugin::serving(self.name);
+            (self.called)(&variable, &|| Ok(stdin.to_vec()), &print)
+        };
+        let status = match catch_unwind(AssertUnwindSafe(serve)) {
+            Ok(ExitCode::SUCCESS) => 0,
+            Ok(_) => FAILED,
+            Err(_) => PANICKED,
+        };
+        let out = printed.into_inner();
+        if out.len() as u64 > LIMITS.bytes {
+            return Err(Stopped { why: IoStop::Endless, log: Vec::new(), remains: None });
+        }
+        Ok(Outcome { status: ExitStatus::from_raw(status), out, log: Vec::new() })
+    }
 }
 
 /// Serves one call as the plugin by whose name the executable was called: the whole `main` of a plugin. None: the name is no
 /// plugin's, and no runtime asks for one.
-pub fn main(plugins: &[Entry]) -> Option<ExitCode> {
+pub fn main(plugins: &'static [Entry]) -> Option<ExitCode> {
+    PLUGINS.get_or_init(|| plugins);
     let path = env::args_os().next().unwrap_or_default();
     let file = Path::new(&path).file_name().unwrap_or_default();
     match find(plugins, file) {
@@ -55,37 +125,21 @@ fn nobody(plugins: &[Entry], file: &OsStr) -> Error {
     .detail(format!("it is the plugin by whose name it is called; it has {}", names.join(", ")))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const fn entry(name: &'static str) -> Entry {
-        Entry { name, main: || ExitCode::SUCCESS }
+/// The plugin that a file is, if the file is this very executable.
+pub(crate) fn here(file: &Path) -> Option<&'static Entry> {
+    let plugins = PLUGINS.get()?;
+    if env::var_os(SEPARATE).is_some_and(|separate| !separate.is_empty()) {
+        return None;
     }
-
-    const PLUGINS: [Entry; 3] = [entry("vlan"), entry("macvlan"), entry("host-local")];
-
-    fn found(file: &str) -> Option<&'static str> {
-        find(&PLUGINS, OsStr::new(file)).map(Entry::name)
-    }
-
-    #[test]
-    fn a_file_is_the_plugin_whose_name_it_has_or_ends_in() {
-        for (file, plugin) in [
-            ("vlan", "vlan"),
-            ("macvlan", "macvlan"),
-            ("buildkit-cni-vlan", "vlan"),
-            ("buildkit-cni-host-local", "host-local"),
-            ("-vlan", "vlan"),
-        ] {
-            assert_eq!(found(file), Some(plugin), "{file}");
-        }
-    }
-
-    #[test]
-    fn a_file_of_any_other_name_is_no_plugin() {
-        for file in ["", "ferrule", "exe", "ipvlan", "vlan.new", "vlan-", "local", "VLAN"] {
-            assert_eq!(found(file), None, "{file}");
-        }
-    }
+    // One that delegates to itself does so without end: as processes it can be stopped.
+    within(plugins, file).filter(|plugin| !plugin::is_served(plugin.name))
 }
+
+fn within<'a>(plugins: &'a [Entry], file: &Path) -> Option<&'a Entry> {
+    let inode = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let plugin = find(plugins, file.file_name()?)?;
+    (inode(file)? == inode(Path::new("/proc/self/exe"))?).then_some(plugin)
+}
+
+#[cfg(test)]
+mod tests;

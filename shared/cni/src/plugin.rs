@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use system::{linger, size_limit};
 
@@ -116,13 +116,22 @@ pub fn main<P: Plugin>() -> ExitCode {
             about::<P>();
             return ExitCode::SUCCESS;
         }
-        SERVED.get_or_init(|| P::NAME);
+        let _served = serving(P::NAME);
         let answered = read_stdin().and_then(|request| print(&repair::answer::<P>(&request)?));
         return answered.map_or_else(|e| failed(&e, Version::LATEST, &print), |()| ExitCode::SUCCESS);
     }
-    SERVED.get_or_init(|| P::NAME);
+    let _served = serving(P::NAME);
     size_limit::outlive();
-    answer::<P>(|name| env::var_os(name), read_stdin, &print)
+    called::<P>(&|name| env::var_os(name), &read_stdin, &print)
+}
+
+/// [`answer`], compiled once for a plugin: its own `main` and whoever delegates to it within one executable share it.
+pub(crate) fn called<P: Plugin>(
+    variable: &dyn Fn(&str) -> Option<OsString>,
+    read: &dyn Fn() -> Result<Vec<u8>>,
+    print: &dyn Fn(&str) -> Result<()>,
+) -> ExitCode {
+    answer::<P>(variable, read, &print)
 }
 
 /// Whether a runtime calls, and not someone at a terminal.
@@ -147,13 +156,35 @@ pub(crate) fn failed(error: &Error, version: Version, print: &impl Fn(&str) -> R
     ExitCode::FAILURE
 }
 
-/// The plugin that [`main`] serves, for the log.
-static SERVED: OnceLock<&str> = OnceLock::new();
+/// The plugins that this process serves, for the log: the last one was delegated to by the one before it.
+static SERVED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
+
+fn served() -> MutexGuard<'static, Vec<&'static str>> {
+    SERVED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until the value is dropped, this plugin is served.
+pub(crate) fn serving(plugin: &'static str) -> impl Drop {
+    struct Serving;
+    impl Drop for Serving {
+        fn drop(&mut self) {
+            served().pop();
+        }
+    }
+    served().push(plugin);
+    Serving
+}
+
+/// Whether the plugin is served already: what it delegates would come back to it.
+pub(crate) fn is_served(plugin: &str) -> bool {
+    served().contains(&plugin)
+}
 
 /// Writes a line to the log, which for a plugin is stderr: something works less well than the configuration wants.
 #[expect(clippy::print_stderr, reason = "the log of a plugin")]
 pub fn warn(text: &str) {
-    eprintln!("{}: warning: {text}", SERVED.get().unwrap_or(&"cni"));
+    let plugin = served().last().copied().unwrap_or("cni");
+    eprintln!("{plugin}: warning: {text}");
 }
 
 #[expect(clippy::print_stderr, reason = "someone started the plugin by hand and looks at the terminal")]

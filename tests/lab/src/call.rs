@@ -19,6 +19,9 @@ use crate::{Container, Lab, Outcome, under_test};
 /// A plugin that takes longer hangs: none waits so long for anything, and no machine is so slow.
 const DEADLINE: Duration = Duration::from_secs(120);
 
+/// With it set, ferrule starts a process for a plugin that it delegates to, though it has that plugin itself. It reaches the plugins.
+const SEPARATE: &str = "FERRULE_SEPARATE_DELEGATES";
+
 /// What a plugin is to be called with. It is a value: clone it, vary it, run it as often as needed.
 #[derive(Clone, Debug)]
 pub struct Call {
@@ -34,7 +37,8 @@ impl Call {
     pub fn new(plugin: &str) -> Self {
         let config = json!({"cniVersion": "1.0.0", "name": "net", "type": plugin});
         let env = [("PATH", PATH), ("CNI_IFNAME", "eth0")];
-        let env = env.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let mut env: BTreeMap<_, _> = env.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        env.extend(std::env::var(SEPARATE).map(|separate| (SEPARATE.to_owned(), separate)));
         let call = Self {
             dir: PathBuf::new(),
             plugin: plugin.to_owned(),
@@ -108,6 +112,11 @@ impl Call {
     pub fn or_env(mut self, key: &str, value: &str) -> Self {
         self.env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
         self
+    }
+
+    /// Whether ferrule starts a process for a plugin that it delegates to, though it has that plugin itself.
+    pub fn separate(self, separate: bool) -> Self {
+        self.env(SEPARATE, if separate { "1" } else { "" })
     }
 
     pub fn without(mut self, key: &str) -> Self {
