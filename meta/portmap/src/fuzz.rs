@@ -31,7 +31,7 @@ pub fn configuration(input: &[u8]) {
             matches!(&ports.mark, Mark::Bit(0..=31))
                 || matches!(&ports.mark, Mark::Chain(name) if is_word(name.as_str()))
         );
-        let needed = Rules::HostPorts(ports).backend();
+        let needed = ports.backend();
         assert!(needed.is_none_or(|needed| conf.backend == Some(needed)));
     }
 }

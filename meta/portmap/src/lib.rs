@@ -7,7 +7,7 @@ mod localnet;
 
 use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
-use firewall::{Firewall, Kind, Owner, Removal, Rules};
+use firewall::{Firewall, HostPorts, Owner, Removal};
 use iface::verify;
 
 /// The plugin.
@@ -25,7 +25,7 @@ impl Plugin for Portmap {
         if let Some(ports) = call.conf.host_ports(&result, &call.attachment.ifname)? {
             let owner = Owner::new(&call.net.name, &call.attachment);
             call.conf.unreached(&ports.addresses).iter().for_each(|text| cni::warn(text));
-            Firewall::open(call.conf.backend)?.install(&owner, &Rules::HostPorts(ports.clone()), undo)?;
+            Firewall::open(call.conf.backend)?.install(&owner, &ports, undo)?;
             // Only now that the rules are there which keep the host's loopback addresses from others.
             localnet::admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
@@ -43,7 +43,7 @@ impl Plugin for Portmap {
         // First: the rules keep others from the host's loopback addresses.
         failures.note(localnet::withdraw(&owner));
         let removal = Removal::start().knowing(addresses.iter().map(|address| address.ip()));
-        failures.note(removal.remove(&owner, &[Kind::HostPorts]));
+        failures.note(removal.remove(&owner, &[HostPorts::KIND]));
         removal.leave();
         failures.into_result()
     }
@@ -51,7 +51,7 @@ impl Plugin for Portmap {
     fn check(call: &Check<Conf>) -> Result<()> {
         match call.conf.host_ports(&call.prev_result, &call.attachment.ifname)? {
             Some(ports) => Firewall::open(call.conf.backend)?
-                .check(&Owner::new(&call.net.name, &call.attachment), &Rules::HostPorts(ports)),
+                .check(&Owner::new(&call.net.name, &call.attachment), &ports),
             None => Ok(()),
         }
     }
@@ -62,8 +62,7 @@ impl Plugin for Portmap {
         };
         verify::while_attached(call, |undo| {
             let owner = Owner::new(&call.net.name, &call.attachment);
-            let rules = Rules::HostPorts(ports.clone());
-            let repaired = Firewall::open(call.conf.backend)?.repair(&owner, &rules, *anew, undo)?;
+            let repaired = Firewall::open(call.conf.backend)?.repair(&owner, &ports, *anew, undo)?;
             localnet::admit(&ports, &owner, undo)?;
             Ok(repaired)
         })
@@ -73,12 +72,12 @@ impl Plugin for Portmap {
         let mut failures = Failures::new();
         failures.note(localnet::withdraw_stale(&call.net.name, &call.valid));
         let removal = Removal::start();
-        failures.note(removal.retain(&call.net.name, &[Kind::HostPorts], &call.valid));
+        failures.note(removal.retain(&call.net.name, &[HostPorts::KIND], &call.valid));
         removal.leave();
         failures.into_result()
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        Firewall::available(call.conf.backend, Kind::HostPorts)
+        Firewall::available(call.conf.backend, HostPorts::KIND)
     }
 }

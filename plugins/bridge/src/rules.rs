@@ -1,7 +1,7 @@
 //! The firewall's part: masquerade and spoof check.
 
 use cni::{AddResult, Attachment, Check, IfName, Result, Status, Undo};
-use firewall::{Backend, Firewall, Kind, Owner, Rules, SpoofCheck};
+use firewall::{Backend, Firewall, Kind, Masquerade, Owner, SpoofCheck};
 use iface::verify;
 use ipnetwork::IpNetwork;
 use netlink::Mac;
@@ -10,7 +10,7 @@ use crate::conf::Conf;
 use crate::port::Port;
 
 /// What ADD may have installed.
-pub const KINDS: [Kind; 2] = [Kind::Masquerade, Kind::SpoofCheck];
+pub const KINDS: [Kind; 2] = [Masquerade::KIND, SpoofCheck::KIND];
 
 /// Lets the container send only with its own hardware address, if the configuration says so.
 pub fn check_sources(conf: &Conf, owner: &Owner, port: &Port, undo: &mut Undo) -> Result<()> {
@@ -22,9 +22,9 @@ pub fn check_sources(conf: &Conf, owner: &Owner, port: &Port, undo: &mut Undo) -
     }
 }
 
-fn spoof_check(conf: &Conf, port: &str, mac: Mac) -> Option<Rules> {
+fn spoof_check(conf: &Conf, port: &str, mac: Mac) -> Option<SpoofCheck> {
     let port = IfName::parse(port).ok()?;
-    conf.spoof_check.then_some(Rules::SpoofCheck(SpoofCheck { port, mac }))
+    conf.spoof_check.then_some(SpoofCheck { port, mac })
 }
 
 /// The addresses of the attachment's interface.
@@ -54,7 +54,7 @@ pub fn repair(call: &Check<Conf>, undo: &mut Undo) -> Result<bool> {
 }
 
 /// The spoof check that ADD has installed.
-fn installed_spoof_check(call: &Check<Conf>) -> Option<Rules> {
+fn installed_spoof_check(call: &Check<Conf>) -> Option<SpoofCheck> {
     let host_name = iface::veth::host_name(&call.net.name, &call.attachment);
     let made = |name: &str| name == host_name || is_of_the_reference(name);
     let host = call.prev_result.host_interfaces().find(|i| made(&i.name))?;
@@ -72,7 +72,7 @@ fn is_of_the_reference(name: &str) -> bool {
 /// The firewall that the configuration needs is there.
 pub fn available(call: &Status<Conf>) -> Result<()> {
     if call.conf.spoof_check {
-        Firewall::available(Some(Backend::Nftables), Kind::SpoofCheck)?;
+        Firewall::available(Some(Backend::Nftables), SpoofCheck::KIND)?;
     }
     call.conf.masquerade.available()
 }

@@ -6,7 +6,7 @@
 use cni::{Attachment, ContainerId, IfName, NetworkName};
 use ipnetwork::IpNetwork;
 
-use crate::rules::Forward;
+use crate::kinds::Forward;
 use crate::{ChainName, Conditions, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
 use crate::{iptables, nft};
 
@@ -38,11 +38,11 @@ pub fn rules(input: &[u8]) {
     let addresses: Vec<IpNetwork> =
         values("address").filter_map(|text| cni::addr::parse_cidr(text).ok()).collect();
     let source_nat = [SourceNat::None, SourceNat::Hairpin, SourceNat::All][wanted.len() % 3];
-    let masquerade = Rules::Masquerade(Masquerade { addresses: addresses.clone() });
-    let ports = Rules::HostPorts(HostPorts { addresses, mappings, source_nat, mark, conditions });
-    for rules in [masquerade, ports] {
-        iptables::fuzz::rules(&owner, &rules, saved);
-        nft::fuzz::rules(&owner, &rules);
+    let masquerade = Masquerade { addresses: addresses.clone() };
+    let ports = HostPorts { addresses, mappings, source_nat, mark, conditions };
+    for rules in [&masquerade as &dyn Rules, &ports] {
+        iptables::fuzz::rules(&owner, rules, saved);
+        nft::fuzz::rules(&owner, rules);
     }
 }
 

@@ -8,8 +8,13 @@ use netlink::wire::{Attributes, read_str};
 use netlink::{Protocol, Socket};
 use nix::errno::Errno;
 
-use crate::iptables::has_legacy_nat;
-use crate::nft::{Nft, TABLE, uapi};
+use crate::iptables::legacy::has_table;
+use crate::nft::Nft;
+use crate::ruleset::layout::INET;
+use crate::ruleset::uapi;
+
+/// The name of our tables.
+const TABLE: &str = INET.name;
 
 /// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
 const GROUP: u32 = 7;
@@ -55,7 +60,7 @@ impl Losses {
 
     /// Whether this namespace has rules of iptables' legacy variant, which sends no events.
     pub fn may_be_silent() -> bool {
-        has_legacy_nat(true) || has_legacy_nat(false)
+        has_table(true, "nat") || has_table(false, "nat")
     }
 }
 
@@ -95,7 +100,7 @@ mod tests {
     use netlink::wire::Message;
 
     use super::*;
-    use crate::nft::uapi::*;
+    use crate::ruleset::uapi::*;
 
     fn event(kind: u16, names: &[(u16, &str)]) -> bool {
         let mut message = Message::new(NFNL_SUBSYS_NFTABLES << 8 | kind, 0, &[NFPROTO_IPV4, 0, 0, 0]);

@@ -1,17 +1,16 @@
 //! The removal of rules, whichever backend installed them.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
 use netlink::{Protocol, Socket};
 
-use crate::conntrack;
+use crate::conntrack::{self, Targets};
 use crate::iptables;
-use crate::leftovers::Whose;
+use crate::kind::Kind;
 use crate::nft::Nft;
 use crate::owner::Owner;
-use crate::rules::Kind;
+use crate::selector::{Selector, Stale};
 
 /// The removal of rules, whichever backend installed them: ours, or the reference's.
 ///
@@ -23,45 +22,34 @@ pub struct Removal {
     settled: Result<()>,
     /// None: the kernel has no nf_tables.
     nft: netlink::Result<Option<Nft>>,
-    known: Addresses,
+    /// The addresses of the container, as far as the caller knows them.
+    known: Vec<IpAddr>,
 }
-
-/// Addresses of containers.
-pub(crate) type Addresses = BTreeSet<IpAddr>;
-
-/// Forgets the UDP flows that led to addresses.
-pub(crate) type Forget<'a> = &'a dyn Fn(&Addresses);
-
-/// The same, and those that led to the addresses that the caller of the removal knows, if the rules named none.
-pub(crate) type ForgetAll<'a> = &'a dyn Fn(&Addresses, bool);
 
 impl Removal {
     /// Begins, when the tools of plugins that were killed have ended. On a host without nf_tables there are only the legacy tables of iptables to look at.
     pub fn start() -> Self {
-        let settled = iptables::settle();
+        let settled = iptables::tools::settle();
         let nft = match Nft::open().map_err(|r| r.during("open", "nf_tables")) {
             Err(e) if Nft::is_missing(&e) => Ok(None),
             opened => opened.map(Some),
         };
-        Self { settled, nft, known: Addresses::new() }
+        Self { settled, nft, known: Vec::new() }
     }
 
     /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
-    /// rules of the reference do not tell whose UDP flows are to be forgotten.
+    /// rules of the reference do not tell whose UDP flows are to be flushed.
     #[must_use]
     pub fn knowing(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { known: addresses.into_iter().collect(), ..self }
     }
 
-    /// Removes an attachment's rules of these kinds, and ends the UDP flows that came by them.
+    /// Removes an attachment's rules of these kinds, and flushes the UDP flows that came by them.
     ///
     /// # Errors
     /// What was refused; the rest is removed. That there are none is fine.
     pub fn remove(&self, owner: &Owner, kinds: &[Kind]) -> Result<()> {
-        let whose = Whose::Of(owner);
-        let of_kind =
-            |&kind: &Kind| self.of_kind(&whose, kind, |nft, forget| nft.remove(owner, kind, forget));
-        all(kinds.iter().map(of_kind))
+        self.remove_kinds(&Selector::Of(owner), kinds)
     }
 
     /// Removes what a repair has installed since [`Removal::remove`], of whatever kind. To be asked when the attachment's link
@@ -73,7 +61,7 @@ impl Removal {
     pub fn remove_repaired(&self, owner: &Owner) -> Result<()> {
         let mut failures = Failures::new();
         if let Ok(Some(nft)) = &self.nft {
-            for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
+            for kind in Kind::ALL {
                 if failures.note(nft.has(owner, kind)) == Some(true) {
                     // What this one has seen is no longer so.
                     failures.note(Self::start().remove(owner, &[kind]));
@@ -94,11 +82,7 @@ impl Removal {
         valid: impl IntoIterator<Item = &'a Attachment>,
     ) -> Result<()> {
         let valid: Vec<Owner> = valid.into_iter().map(|attachment| Owner::new(network, attachment)).collect();
-        let whose = Whose::Stale { network, valid: &valid };
-        let of_kind = |&kind: &Kind| {
-            self.of_kind(&whose, kind, |nft, forget| nft.retain(network, kind, &valid, forget))
-        };
-        all(kinds.iter().map(of_kind))
+        self.remove_kinds(&Selector::Stale(Stale::new(network, &valid)), kinds)
     }
 
     /// Ends, and leaves the wait to a process that nobody waits for: for a plugin that deletes no links.
@@ -108,57 +92,49 @@ impl Removal {
         }
     }
 
-    fn of_kind(
-        &self,
-        whose: &Whose<'_>,
-        kind: Kind,
-        own: impl FnOnce(&Nft, Forget<'_>) -> Result<()>,
-    ) -> Result<()> {
+    fn remove_kinds(&self, selector: &Selector<'_>, kinds: &[Kind]) -> Result<()> {
         let mut failures = Failures::new();
-        let forget = |addresses: &Addresses| self.forget(addresses);
-        // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
-        let forget_all = |addresses: &Addresses, unnamed: bool| {
-            let known = self.known.iter().filter(|_| unnamed);
-            self.forget(&addresses.iter().chain(known).copied().collect());
-        };
+        for kind in kinds {
+            failures.note(self.remove_kind(selector, *kind));
+        }
+        failures.into_result()
+    }
+
+    fn remove_kind(&self, selector: &Selector<'_>, kind: Kind) -> Result<()> {
+        let mut failures = Failures::new();
+        let flush = |targets: &Targets| self.flush(targets);
         failures.note(self.settled.clone());
         if let Ok(Some(nft)) = &self.nft {
-            failures.note(own(nft, &forget));
-            failures.note(nft.remove_foreign(whose, kind, &forget_all));
+            failures.note(nft.remove(selector, kind, &flush));
+            failures.note(nft.remove_foreign(selector, kind, &flush));
         }
         // There may be rules behind it.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
-        failures.note(iptables::remove_legacy(whose, kind, &forget_all));
+        failures.note(iptables::legacy::remove(selector, kind, &flush));
         failures.into_result()
     }
 
     /// The container is gone, or its ports are: UDP flows that led to it go with them. It is no reason to keep rules that they
     /// cannot be looked for: they end when nobody sends any more.
-    fn forget(&self, addresses: &Addresses) {
+    fn flush(&self, targets: &Targets) {
+        // Only with rules that were there: the address of a DEL that comes again may be somebody else's by now.
+        let known = self.known.iter().filter(|_| targets.are_unnamed);
+        let addresses: Vec<&IpAddr> = targets.addresses.iter().chain(known).collect();
         if addresses.is_empty() {
             return;
         }
+        let flush = |socket: &Socket| conntrack::flush_containers(socket, addresses.iter().copied());
         let attempt = || match &self.nft {
-            Ok(Some(nft)) => conntrack::forget_containers(nft.socket(), addresses),
-            _ => Socket::open(Protocol::Netfilter)
-                .and_then(|socket| conntrack::forget_containers(&socket, addresses)),
+            Ok(Some(nft)) => flush(nft.socket()),
+            _ => Socket::open(Protocol::Netfilter).and_then(|socket| flush(&socket)),
         };
         // What fails for lack of memory may succeed a moment later.
         if let Err(refusal) = attempt().or_else(|_| attempt()) {
-            let whose = addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(", ");
+            let whose = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
             let error = refusal.during("delete the UDP connection tracking entries of", whose);
             cni::warn(&format!(
                 "{error}; UDP clients of its host ports may keep sending to the removed container for some minutes"
             ));
         }
     }
-}
-
-/// All are tried, and what was refused is told together.
-fn all(outcomes: impl Iterator<Item = Result<()>>) -> Result<()> {
-    let mut failures = Failures::new();
-    for outcome in outcomes {
-        failures.note(outcome);
-    }
-    failures.into_result()
 }

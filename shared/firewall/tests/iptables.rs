@@ -8,7 +8,7 @@ use std::process::Command;
 
 use cni::NetworkName;
 use common::*;
-use firewall::{Backend, Conditions, Firewall, Kind, Mark, Removal, Rules, SourceNat};
+use firewall::{Backend, Conditions, Firewall, HostPorts, Mark, Masquerade, Removal, SourceNat};
 use netns::NetNs;
 
 fn iptables() -> Firewall {
@@ -32,7 +32,7 @@ fn masquerade_is_a_chain_for_an_attachment() {
     install(&iptables(), &owner, &rules);
     golden("iptables-masquerade", &saved());
     iptables().check(&owner, &rules).unwrap();
-    Removal::start().remove(&owner, &[Kind::Masquerade]).unwrap();
+    Removal::start().remove(&owner, &[Masquerade::KIND]).unwrap();
     assert_eq!(saved(), "");
 }
 
@@ -40,11 +40,11 @@ fn masquerade_is_a_chain_for_an_attachment() {
 fn host_ports_are_a_chain_for_an_attachment() {
     lab();
     let mappings = &["tcp 8080 80", "udp 192.0.2.1 53 53", "sctp 7 7"];
-    let (owner, rules) = (owner("cbr0", "c1"), Rules::HostPorts(host_ports(ADDRESSES, mappings)));
+    let (owner, rules) = (owner("cbr0", "c1"), host_ports(ADDRESSES, mappings));
     install(&iptables(), &owner, &rules);
     golden("iptables-hostports", &saved());
     iptables().check(&owner, &rules).unwrap();
-    Removal::start().remove(&owner, &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner, &[HostPorts::KIND]).unwrap();
     assert_eq!(saved(), "");
 }
 
@@ -57,18 +57,18 @@ fn a_foreign_mark_chain_conditions_and_everybody_masqueraded() {
     rules.conditions = Conditions::parse(&words, &[]).unwrap();
     rules.mark = Mark::Chain(firewall::ChainName::parse("KUBE-MARK-MASQ").unwrap());
     rules.source_nat = SourceNat::All;
-    let (owner, rules) = (owner("cbr0", "c1"), Rules::HostPorts(rules));
+    let owner = owner("cbr0", "c1");
     install(&iptables(), &owner, &rules);
     golden("iptables-special", &saved());
     iptables().check(&owner, &rules).unwrap();
-    Removal::start().remove(&owner, &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner, &[HostPorts::KIND]).unwrap();
     assert_eq!(saved(), ":KUBE-MARK-MASQ - [0:0]\n");
 }
 
 #[test]
 fn what_is_flushed_is_repaired_and_what_is_there_is_not_doubled() {
     lab();
-    let rules = |address: &str| Rules::HostPorts(host_ports(&[address], &["tcp 8080 80"]));
+    let rules = |address: &str| host_ports(&[address], &["tcp 8080 80"]);
     install(&iptables(), &owner("cbr0", "c1"), &rules("10.1.0.5/24"));
     let once = saved();
     install(&iptables(), &owner("cbr0", "c1"), &rules("10.1.0.5/24"));
@@ -82,7 +82,7 @@ fn what_is_flushed_is_repaired_and_what_is_there_is_not_doubled() {
 #[test]
 fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
     lab();
-    let ports = |n: usize| Rules::HostPorts(host_ports(&[&format!("10.1.0.{}/24", n + 5)], &["tcp 8080 80"]));
+    let ports = |n: usize| host_ports(&[&format!("10.1.0.{}/24", n + 5)], &["tcp 8080 80"]);
     for (n, name) in ["first", "second", "third"].iter().enumerate() {
         install(&iptables(), &owner("cbr0", name), &ports(n));
     }
@@ -90,7 +90,7 @@ fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
         iptables().check(&owner("cbr0", name), &ports(n)).unwrap();
     }
     for (goes, then) in [("second", "third"), ("third", "first")] {
-        Removal::start().remove(&owner("cbr0", goes), &[Kind::HostPorts]).unwrap();
+        Removal::start().remove(&owner("cbr0", goes), &[HostPorts::KIND]).unwrap();
         let first =
             saved().lines().find(|line| line.starts_with("-A FERRULE-HOSTPORTS ")).unwrap().to_owned();
         assert!(first.contains(&format!("\"cbr0/{then}/eth0\"")), "without {goes}: {first}");
@@ -101,15 +101,15 @@ fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
 #[test]
 fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
     let network = NetworkName::parse("cbr0").unwrap();
-    let ports = |last: u8| Rules::HostPorts(host_ports(&[&format!("10.1.0.{last}/24")], &["udp 53 53"]));
+    let ports = |last: u8| host_ports(&[&format!("10.1.0.{last}/24")], &["udp 53 53"]);
     for by_gc in [true, false] {
         lab();
         install(&iptables(), &owner("cbr0", "goes"), &ports(5));
         run("iptables -t nat -F FERRULE-HOSTPORTS");
         if by_gc {
-            Removal::start().retain(&network, &[Kind::HostPorts], &[]).unwrap();
+            Removal::start().retain(&network, &[HostPorts::KIND], &[]).unwrap();
         } else {
-            Removal::start().remove(&owner("cbr0", "goes"), &[Kind::HostPorts]).unwrap();
+            Removal::start().remove(&owner("cbr0", "goes"), &[HostPorts::KIND]).unwrap();
         }
         assert_eq!(saved(), "", "by gc: {by_gc}");
     }
@@ -118,13 +118,13 @@ fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
 #[test]
 fn gc_removes_what_is_not_valid_on_its_network_only() {
     lab();
-    let rules = |last: u8| Rules::HostPorts(host_ports(&[&format!("10.1.0.{last}/24")], &["tcp 8080 80"]));
+    let rules = |last: u8| host_ports(&[&format!("10.1.0.{last}/24")], &["tcp 8080 80"]);
     for (network, container, last) in [("cbr0", "c1", 5), ("cbr0", "c2", 6), ("other", "c3", 7)] {
         install(&iptables(), &owner(network, container), &rules(last));
         install(&iptables(), &owner(network, container), &masquerade(&[&format!("10.1.0.{last}/24")]));
     }
     let network = NetworkName::parse("cbr0").unwrap();
-    for kind in [Kind::HostPorts, Kind::Masquerade] {
+    for kind in [HostPorts::KIND, Masquerade::KIND] {
         Removal::start().retain(&network, &[kind], &[attachment("c1")]).unwrap();
     }
     iptables().check(&owner("cbr0", "c1"), &rules(5)).unwrap();
@@ -144,7 +144,7 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
                     let address = format!("10.1.0.{}/24", i + 2);
                     let ports = host_ports(&[&address], &[&format!("tcp {} 80", 8000 + i)]);
                     let owner = owner("cbr0", &format!("c{i}"));
-                    install(&iptables(), &owner, &Rules::HostPorts(ports));
+                    install(&iptables(), &owner, &ports);
                     install(&iptables(), &owner, &masquerade(&[&address]));
                 };
                 namespace.enter(add).unwrap();
@@ -153,7 +153,7 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
     });
     assert_eq!(saved().matches("ferrule: to this host").count(), 2, "{}", saved());
     let network = NetworkName::parse("cbr0").unwrap();
-    for kind in [Kind::HostPorts, Kind::Masquerade] {
+    for kind in [HostPorts::KIND, Masquerade::KIND] {
         Removal::start().retain(&network, &[kind], &[]).unwrap();
     }
     assert_eq!(saved(), "");
@@ -190,7 +190,7 @@ fn what_the_reference_left_is_removed_by_del_and_by_gc() {
         let script = script.replace("CHAIN-DN", &format!("CNI-DN-{}", &hash[..21]));
         restore(&script);
         assert!(saved().contains("10.1.0.5"));
-        for kind in [Kind::Masquerade, Kind::HostPorts] {
+        for kind in [Masquerade::KIND, HostPorts::KIND] {
             if by_gc {
                 let network = NetworkName::parse("cbr0").unwrap();
                 Removal::start().retain(&network, &[kind], &[attachment("c2")]).unwrap();
@@ -218,7 +218,7 @@ fn what_the_tool_refuses_is_told_in_its_words_and_changes_nothing() {
     let words: Vec<String> = "-m addrtype --src-type NOSUCH".split(' ').map(str::to_owned).collect();
     rules.conditions = Conditions::parse(&words, &[]).unwrap();
     let mut undo = cni::Undo::new();
-    let error = iptables().install(&owner("cbr0", "c1"), &Rules::HostPorts(rules), &mut undo).unwrap_err();
+    let error = iptables().install(&owner("cbr0", "c1"), &rules, &mut undo).unwrap_err();
     assert!(error.msg().contains("iptables rules of cbr0/c1/eth0"), "{error}");
     assert!(error.details().contains("NOSUCH"), "{error}");
     undo.unwind();

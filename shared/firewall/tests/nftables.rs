@@ -7,9 +7,11 @@ mod common;
 use std::process::Command;
 use std::time::Instant;
 
-use cni::{IfName, NetworkName};
+use cni::{Attachment, ContainerId, IfName, NetworkName};
 use common::*;
-use firewall::{Backend, Conditions, Firewall, Kind, Mark, Removal, Rules, SpoofCheck};
+use firewall::{
+    Backend, Conditions, Firewall, HostPorts, Kind, Mark, Masquerade, Owner, Removal, SpoofCheck,
+};
 use netlink::wire::{Attributes, Message, read_be32};
 use netlink::{Protocol, Socket};
 use netns::NetNs;
@@ -24,7 +26,7 @@ fn masquerade_is_two_elements_and_a_record_for_an_address() {
     install(&nftables(), &owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24", "fd00::5/64"]));
     golden("nft-masquerade", &in_order(&ruleset()));
     nftables().check(&owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24", "fd00::5/64"])).unwrap();
-    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::Masquerade]).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[Masquerade::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -36,7 +38,7 @@ fn nft(change: &str) {
 #[test]
 fn what_an_attachment_has_is_told_in_lines() {
     lab();
-    let ports = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]));
+    let ports = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
     install(&nftables(), &owner("cbr0", "c1"), &masquerade(&["10.1.0.5/24"]));
     install(&nftables(), &owner("cbr0", "c1"), &ports);
     let lines = nftables().describe(&owner("cbr0", "c1")).unwrap();
@@ -47,15 +49,14 @@ fn what_an_attachment_has_is_told_in_lines() {
 #[test]
 fn host_ports_are_elements_of_maps() {
     lab();
-    let rules =
-        Rules::HostPorts(host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]));
+    let rules = host_ports(&["10.1.0.5/24", "fd00::5/64"], &["tcp 8080 80", "udp 192.0.2.1 53 53"]);
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     golden("nft-hostports", &in_order(&ruleset()));
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     let network = NetworkName::parse("cbr0").unwrap();
-    Removal::start().retain(&network, &[Kind::HostPorts], &[attachment("c1")]).unwrap();
+    Removal::start().retain(&network, &[HostPorts::KIND], &[attachment("c1")]).unwrap();
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
-    Removal::start().retain(&network, &[Kind::HostPorts], &[]).unwrap();
+    Removal::start().retain(&network, &[HostPorts::KIND], &[]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -73,10 +74,10 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
                     for _ in 0..3 {
                         let ports = host_ports(&[&address], &[&format!("tcp {} 80", 8000 + i)]);
                         install(&nftables(), &owner, &masquerade(&[&address]));
-                        install(&nftables(), &owner, &Rules::HostPorts(ports));
+                        install(&nftables(), &owner, &ports);
                         let removal = Removal::start();
-                        removal.remove(&owner, &[Kind::Masquerade]).unwrap();
-                        removal.remove(&owner, &[Kind::HostPorts]).unwrap();
+                        removal.remove(&owner, &[Masquerade::KIND]).unwrap();
+                        removal.remove(&owner, &[HostPorts::KIND]).unwrap();
                     }
                 })
             });
@@ -85,8 +86,8 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
     assert_eq!(ruleset(), "");
 }
 
-fn port_8080(address: &str) -> Rules {
-    Rules::HostPorts(host_ports(&[address], &["tcp 8080 80"]))
+fn port_8080(address: &str) -> HostPorts {
+    host_ports(&[address], &["tcp 8080 80"])
 }
 
 /// Who has port 8080, and where it leads to.
@@ -104,9 +105,9 @@ fn a_newer_mapping_takes_the_port_and_the_older_ones_removal_leaves_it() {
     install(&nftables(), &owner("cbr0", "new"), &port_8080("10.1.0.6/24"));
     nftables().check(&owner("cbr0", "old"), &port_8080("10.1.0.5/24")).unwrap();
     assert_eq!(holder(), "new : 10.1.0.6 . 80");
-    Removal::start().remove(&owner("cbr0", "old"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "old"), &[HostPorts::KIND]).unwrap();
     nftables().check(&owner("cbr0", "new"), &port_8080("10.1.0.6/24")).unwrap();
-    Removal::start().remove(&owner("cbr0", "new"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "new"), &[HostPorts::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -123,12 +124,33 @@ fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
         ("fourth", "second : 10.1.0.6 . 80"),
         ("second", "first : 10.1.0.5 . 80"),
     ] {
-        Removal::start().remove(&owner("cbr0", goes), &[Kind::HostPorts]).unwrap();
+        Removal::start().remove(&owner("cbr0", goes), &[HostPorts::KIND]).unwrap();
         assert_eq!(holder(), then, "without {goes}");
     }
     nftables().check(&owner("cbr0", "first"), &ports(0)).unwrap();
     assert!(!ruleset().contains("waiting"), "{}", ruleset());
-    Removal::start().remove(&owner("cbr0", "first"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "first"), &[HostPorts::KIND]).unwrap();
+    assert_eq!(ruleset(), "");
+}
+
+/// nft(8) does not read comments of more than 127 bytes.
+#[test]
+fn a_port_returns_to_attachments_with_the_longest_names_too() {
+    lab();
+    let named = |id: char| {
+        let container = ContainerId::parse(&id.to_string().repeat(64)).unwrap();
+        let attachment = Attachment { container, ifname: IfName::parse("fifteen-letters").unwrap() };
+        Owner::new(&NetworkName::parse("a-network-of-thirty-two-letters-").unwrap(), &attachment)
+    };
+    let (older, newer) = (named('a'), named('b'));
+    install(&nftables(), &older, &port_8080("10.1.0.5/24"));
+    install(&nftables(), &newer, &port_8080("10.1.0.6/24"));
+    nftables().check(&older, &port_8080("10.1.0.5/24")).unwrap();
+    assert!(ruleset().contains("comment \"waiting "), "{}", ruleset());
+    Removal::start().remove(&newer, &[HostPorts::KIND]).unwrap();
+    nftables().check(&older, &port_8080("10.1.0.5/24")).unwrap();
+    assert!(ruleset().contains(&format!("{}\" : 10.1.0.5 . 80", older.label())), "{}", ruleset());
+    Removal::start().remove(&older, &[HostPorts::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -139,11 +161,11 @@ fn an_add_repeated_by_one_that_waits_has_the_port_again_and_gives_back_what_it_n
     install(&nftables(), &owner("cbr0", "two"), &port_8080("10.1.0.6/24"));
     install(&nftables(), &owner("cbr0", "one"), &port_8080("10.1.0.5/24"));
     assert_eq!(holder(), "one : 10.1.0.5 . 80");
-    let other = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 9090 80"]));
+    let other = host_ports(&["10.1.0.5/24"], &["tcp 9090 80"]);
     install(&nftables(), &owner("cbr0", "one"), &other);
     assert_eq!(holder(), "two : 10.1.0.6 . 80");
-    Removal::start().remove(&owner("cbr0", "two"), &[Kind::HostPorts]).unwrap();
-    Removal::start().remove(&owner("cbr0", "one"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "two"), &[HostPorts::KIND]).unwrap();
+    Removal::start().remove(&owner("cbr0", "one"), &[HostPorts::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -157,9 +179,9 @@ fn a_collection_returns_ports_to_what_is_valid_only() {
         for (n, name) in ["first", "second", "third"].iter().enumerate() {
             install(&nftables(), &owner("cbr0", name), &port_8080(&format!("10.1.0.{}/24", n + 5)));
         }
-        Removal::start().retain(&network, &[Kind::HostPorts], &[attachment(valid)]).unwrap();
+        Removal::start().retain(&network, &[HostPorts::KIND], &[attachment(valid)]).unwrap();
         assert_eq!(holder(), then);
-        Removal::start().remove(&owner("cbr0", valid), &[Kind::HostPorts]).unwrap();
+        Removal::start().remove(&owner("cbr0", valid), &[HostPorts::KIND]).unwrap();
         assert_eq!(ruleset(), "");
     }
 }
@@ -175,19 +197,19 @@ fn rules_without_claims_are_removed_as_they_are() {
     let key = claim.trim().trim_start_matches("elements = {").split(" comment").next().unwrap();
     nft(&format!("delete element inet ferrule attachments {{ {key} }}"));
     assert!(nftables().check(&owner("cbr0", "old"), &port_8080("10.1.0.5/24")).is_err());
-    Removal::start().remove(&owner("cbr0", "new"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "new"), &[HostPorts::KIND]).unwrap();
     assert_eq!(holder(), "");
-    Removal::start().remove(&owner("cbr0", "old"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "old"), &[HostPorts::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
 #[test]
 fn an_address_used_again_belongs_to_the_newer_container() {
     lab();
-    let ports = || Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]));
+    let ports = || host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
     install(&nftables(), &owner("cbr0", "old"), &ports());
     install(&nftables(), &owner("cbr0", "new"), &ports());
-    Removal::start().remove(&owner("cbr0", "old"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "old"), &[HostPorts::KIND]).unwrap();
     nftables().check(&owner("cbr0", "new"), &ports()).unwrap();
 }
 
@@ -195,12 +217,12 @@ fn an_address_used_again_belongs_to_the_newer_container() {
 fn an_add_repeated_without_a_del_replaces_what_was_there() {
     lab();
     let owner = owner("cbr0", "c1");
-    install(&nftables(), &owner, &Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 1 80", "tcp 2 80"])));
-    let newer = Rules::HostPorts(host_ports(&["10.1.0.9/16"], &["tcp 2 80"]));
+    install(&nftables(), &owner, &host_ports(&["10.1.0.5/24"], &["tcp 1 80", "tcp 2 80"]));
+    let newer = host_ports(&["10.1.0.9/16"], &["tcp 2 80"]);
     install(&nftables(), &owner, &newer);
     nftables().check(&owner, &newer).unwrap();
     assert!(!ruleset().contains("10.1.0.5"), "{}", ruleset());
-    Removal::start().remove(&owner, &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner, &[HostPorts::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -208,19 +230,11 @@ fn an_add_repeated_without_a_del_replaces_what_was_there() {
 fn a_flushed_table_is_repaired_by_the_next_add() {
     lab();
     for flush in ["flush ruleset", "flush table inet ferrule", "flush chain inet ferrule hairpin"] {
-        install(
-            &nftables(),
-            &owner("cbr0", "c1"),
-            &Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 1 80"])),
-        );
+        install(&nftables(), &owner("cbr0", "c1"), &host_ports(&["10.1.0.5/24"], &["tcp 1 80"]));
         let whole =
             run("nft -s list chain inet ferrule hairpin") + &run("nft -s list chain inet ferrule hostports");
         run(&format!("nft {flush}"));
-        install(
-            &nftables(),
-            &owner("cbr0", "c2"),
-            &Rules::HostPorts(host_ports(&["10.1.0.6/24"], &["tcp 2 80"])),
-        );
+        install(&nftables(), &owner("cbr0", "c2"), &host_ports(&["10.1.0.6/24"], &["tcp 2 80"]));
         let repaired =
             run("nft -s list chain inet ferrule hairpin") + &run("nft -s list chain inet ferrule hostports");
         assert_eq!(repaired, whole, "{flush}");
@@ -241,36 +255,33 @@ fn conditions_and_marks_of_their_own_are_rules_of_their_own() {
     )
     .unwrap();
     rules.mark = Mark::bit(20).unwrap();
-    let rules = Rules::HostPorts(rules);
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     golden("nft-conditions", &run("nft list chain inet ferrule hostports"));
-    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[HostPorts::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
 #[test]
 fn frames_with_a_foreign_source_are_dropped_at_the_port() {
     lab();
-    let rules = Rules::SpoofCheck(SpoofCheck {
-        port: IfName::parse("veth0123").unwrap(),
-        mac: "0a:58:0a:01:00:05".parse().unwrap(),
-    });
+    let rules =
+        SpoofCheck { port: IfName::parse("veth0123").unwrap(), mac: "0a:58:0a:01:00:05".parse().unwrap() };
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     golden("nft-spoofcheck", &in_order(&ruleset()));
-    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::SpoofCheck]).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[SpoofCheck::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
 #[test]
 fn a_port_mapped_twice_leads_to_the_last_one_and_is_removed_once() {
     lab();
-    let rules = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &["tcp 8080 80", "tcp 8080 81"]));
+    let rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80", "tcp 8080 81"]);
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     assert!(ruleset().contains("10.1.0.5 . 81"));
     install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
-    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[HostPorts::KIND]).unwrap();
     assert!(!ruleset().contains("10.1.0.5"));
 }
 
@@ -279,11 +290,11 @@ fn thousands_of_ports_of_one_container_are_one_transaction() {
     lab();
     let mappings: Vec<String> = (1..=5000).map(|port| format!("tcp {port} {port}")).collect();
     let mappings: Vec<&str> = mappings.iter().map(String::as_str).collect();
-    let rules = Rules::HostPorts(host_ports(&["10.1.0.5/24", "fd00::5/64"], &mappings));
+    let rules = host_ports(&["10.1.0.5/24", "fd00::5/64"], &mappings);
     install(&nftables(), &owner("cbr0", "c1"), &rules);
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     install(&nftables(), &owner("cbr0", "c2"), &masquerade(&["10.1.0.6/24"]));
-    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[HostPorts::KIND]).unwrap();
     assert!(!ruleset().contains("10.1.0.5"));
 }
 
@@ -323,14 +334,14 @@ fn what_the_references_nftables_backends_left_is_removed() {
     std::fs::write(&file, rules).unwrap();
     run(&format!("nft -f {}", file.display()));
     std::fs::remove_file(&file).unwrap();
-    for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
+    for kind in Kind::ALL {
         Removal::start().remove(&owner("cbr0", "c1"), &[kind]).unwrap();
     }
     let left = ruleset();
     assert!(!left.contains("c1") && !left.contains("10.1.0.5"), "{left}");
     assert_eq!(left.matches("10.1.0.6").count(), 2, "others' stay: {left}");
     let network = NetworkName::parse("cbr0").unwrap();
-    Removal::start().retain(&network, &[Kind::Masquerade], &[attachment("c3")]).unwrap();
+    Removal::start().retain(&network, &[Masquerade::KIND], &[attachment("c3")]).unwrap();
     assert!(!ruleset().contains("saddr 10.1.0.6"), "{}", ruleset());
 }
 
@@ -339,17 +350,17 @@ fn hundreds_that_are_stale_go_in_one_transaction() {
     lab();
     let ports = |n: u32| {
         let address = format!("10.1.{}.{}/16", n / 200, n % 200 + 2);
-        Rules::HostPorts(host_ports(&[&address], &[&format!("tcp {} 80", 1000 + n)]))
+        host_ports(&[&address], &[&format!("tcp {} 80", 1000 + n)])
     };
     for n in 0..300 {
         install(&nftables(), &owner("cbr0", &format!("c{n}")), &ports(n));
     }
     let before = generation();
     let network = NetworkName::parse("cbr0").unwrap();
-    Removal::start().retain(&network, &[Kind::HostPorts], &[attachment("c7")]).unwrap();
+    Removal::start().retain(&network, &[HostPorts::KIND], &[attachment("c7")]).unwrap();
     assert_eq!(generation(), before + 1);
     nftables().check(&owner("cbr0", "c7"), &ports(7)).unwrap();
-    Removal::start().retain(&network, &[Kind::HostPorts], &[]).unwrap();
+    Removal::start().retain(&network, &[HostPorts::KIND], &[]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -372,7 +383,7 @@ fn the_cost_of_a_change_does_not_grow() {
     let firewall = nftables();
     let ports = |i: u32| {
         let address = format!("10.1.{}.{}/16", i / 200, i % 200 + 2);
-        Rules::HostPorts(host_ports(&[&address], &[&format!("tcp {} 80", 1000 + i)]))
+        host_ports(&[&address], &[&format!("tcp {} 80", 1000 + i)])
     };
     let once = |i: u32| {
         let start = Instant::now();
@@ -380,7 +391,7 @@ fn the_cost_of_a_change_does_not_grow() {
         let added = start.elapsed();
         let start = Instant::now();
         let removal = Removal::start();
-        removal.remove(&owner("cbr0", &format!("c{i}")), &[Kind::HostPorts]).unwrap();
+        removal.remove(&owner("cbr0", &format!("c{i}")), &[HostPorts::KIND]).unwrap();
         let removed = start.elapsed();
         drop(removal);
         (added, removed, start.elapsed())
@@ -401,7 +412,7 @@ fn the_cost_of_a_change_does_not_grow() {
 #[test]
 fn status_asks_the_kernel_for_all_that_rules_need_and_leaves_nothing_behind() {
     lab();
-    for kind in [Kind::Masquerade, Kind::HostPorts, Kind::SpoofCheck] {
+    for kind in Kind::ALL {
         for choice in [None, Some(Backend::Nftables)] {
             Firewall::available(choice, kind).unwrap();
         }
@@ -416,7 +427,7 @@ fn conditions_are_in_the_ruleset_as_nft_reads_them() {
         meta hour 08:00-17:30 comment \"in the office\" meta l4proto tcp";
     let mut rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
     rules.conditions = Conditions::parse(&[condition.to_owned()], &[]).unwrap();
-    let (owner, rules) = (owner("cbr0", "c1"), Rules::HostPorts(rules));
+    let owner = owner("cbr0", "c1");
     install(&nftables(), &owner, &rules);
     // nft shows hours in the time of where it runs.
     let shown = run("env TZ=UTC nft list chain inet ferrule hostports");
@@ -428,7 +439,7 @@ fn conditions_are_in_the_ruleset_as_nft_reads_them() {
         assert!(rule.contains(text), "{rule}");
     }
     nftables().check(&owner, &rules).unwrap();
-    Removal::start().remove(&owner, &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner, &[HostPorts::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -438,15 +449,15 @@ fn thousands_of_ports_that_two_attachments_claim_change_hands_and_return() {
     lab();
     let mappings: Vec<String> = (1..=2000).map(|port| format!("tcp {port} {port}")).collect();
     let mappings: Vec<&str> = mappings.iter().map(String::as_str).collect();
-    let rules = |address: &str| Rules::HostPorts(host_ports(&[address], &mappings));
+    let rules = |address: &str| host_ports(&[address], &mappings);
     install(&nftables(), &owner("cbr0", "one"), &rules("10.1.0.5/24"));
     install(&nftables(), &owner("cbr0", "two"), &rules("10.1.0.6/24"));
     let lead_to = |address: &str| ruleset().matches(&format!(" : {address} . ")).count();
     assert_eq!((lead_to("10.1.0.5"), lead_to("10.1.0.6")), (0, 2000));
-    Removal::start().remove(&owner("cbr0", "two"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "two"), &[HostPorts::KIND]).unwrap();
     assert_eq!((lead_to("10.1.0.5"), lead_to("10.1.0.6")), (2000, 0));
     nftables().check(&owner("cbr0", "one"), &rules("10.1.0.5/24")).unwrap();
-    Removal::start().remove(&owner("cbr0", "one"), &[Kind::HostPorts]).unwrap();
+    Removal::start().remove(&owner("cbr0", "one"), &[HostPorts::KIND]).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -456,7 +467,7 @@ fn more_records_than_there_are_numbers_for_them_are_refused() {
     let mappings: Vec<String> = (1..=65533_u32).map(|port| format!("tcp {port} {port}")).collect();
     let mappings: Vec<&str> = mappings.iter().map(String::as_str).collect();
     // Two more records are for the sources of connections that get the host's address.
-    let rules = Rules::HostPorts(host_ports(&["10.1.0.5/24"], &mappings));
+    let rules = host_ports(&["10.1.0.5/24"], &mappings);
     let error = nftables().install(&owner("cbr0", "c1"), &rules, &mut cni::Undo::new()).unwrap_err();
     assert_eq!(error.code(), 7);
     assert!(error.msg().contains("65535 records of one attachment are too many"), "{error}");

@@ -8,7 +8,7 @@ use std::net::{IpAddr, TcpListener, UdpSocket};
 
 use cni::IfName;
 use common::*;
-use firewall::{Backend, Conditions, Firewall, Kind, Removal, Rules, SourceNat, SpoofCheck};
+use firewall::{Backend, Conditions, Firewall, Removal, SourceNat, SpoofCheck};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -30,7 +30,7 @@ const ADDRESSES: &[&str] = &["10.1.0.5/24", "fd00:1::5/64"];
 #[test]
 fn a_host_port_leads_to_the_container_from_everywhere() {
     with_both(|lab, firewall| {
-        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
+        install(firewall, &owner("cbr0", "c1"), &host_ports(ADDRESSES, &["tcp 8080 80"]));
         let servers = ["10.1.0.5:80", "[fd00:1::5]:80"].map(|at| server(&lab.pod, at));
         for (server, host, client, pod_sees, gateway) in [
             (&servers[0], "192.0.2.1:8080", "192.0.2.9", "10.1.0.1:8080", "10.1.0.1"),
@@ -56,7 +56,7 @@ fn a_host_port_leads_to_the_container_from_everywhere() {
 #[test]
 fn a_host_port_is_reached_by_the_hosts_ipv6_loopback() {
     with_both(|lab, firewall| {
-        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
+        install(firewall, &owner("cbr0", "c1"), &host_ports(ADDRESSES, &["tcp 8080 80"]));
         let server = server(&lab.pod, "[fd00:1::5]:80");
         // The answer comes in by the bridge for ::1, which is routed by its interface: there must be a route
         // for this one, as IPv4 needs route_localnet. ip6_rcv() drops what comes from outside for ::1; with
@@ -75,11 +75,11 @@ fn source_nat_is_for_nobody_or_for_all_if_so_asked() {
     with_both(|lab, firewall| {
         let mut rules = host_ports(ADDRESSES, &["tcp 8080 80"]);
         rules.source_nat = SourceNat::All;
-        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(rules.clone()));
+        install(firewall, &owner("cbr0", "c1"), &rules);
         let server = server(&lab.pod, "10.1.0.5:80");
         assert_eq!(seen_source(&server, || lab.client.open(|| connect("192.0.2.1:8080"))), ip("10.1.0.1"));
         rules.source_nat = SourceNat::None;
-        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(rules));
+        install(firewall, &owner("cbr0", "c1"), &rules);
         assert_eq!(seen_source(&server, || lab.client.open(|| connect("192.0.2.1:8080"))), ip("192.0.2.9"));
         assert!(is_unreachable("127.0.0.1:8080"));
     });
@@ -88,7 +88,7 @@ fn source_nat_is_for_nobody_or_for_all_if_so_asked() {
 #[test]
 fn traffic_to_others_is_not_taken() {
     with_both(|lab, firewall| {
-        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
+        install(firewall, &owner("cbr0", "c1"), &host_ports(ADDRESSES, &["tcp 8080 80"]));
         let elsewhere = server(&lab.client, "192.0.2.9:8080");
         assert_eq!(seen_source(&elsewhere, || lab.pod2.open(|| connect("192.0.2.9:8080"))), ip("10.1.0.6"));
     });
@@ -134,7 +134,7 @@ fn loopback_addresses_are_not_reached_from_outside() {
         lab.client.run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
         run("sysctl -qw net.ipv4.conf.all.route_localnet=1");
         lab.client.open(|| connect("127.0.0.1:7000")).expect("without the guard it is reached");
-        install(firewall, &owner("cbr0", "c1"), &Rules::HostPorts(host_ports(ADDRESSES, &["tcp 8080 80"])));
+        install(firewall, &owner("cbr0", "c1"), &host_ports(ADDRESSES, &["tcp 8080 80"]));
         assert!(lab.client.open(|| Ok(is_unreachable("127.0.0.1:7000"))).unwrap());
         drop(local);
     });
@@ -143,7 +143,7 @@ fn loopback_addresses_are_not_reached_from_outside() {
 #[test]
 fn a_udp_flow_to_an_older_container_finds_the_new_one() {
     with_both(|lab, firewall| {
-        let ports = |address: &str| Rules::HostPorts(host_ports(&[address], &["udp 5353 53"]));
+        let ports = |address: &str| host_ports(&[address], &["udp 5353 53"]);
         let [old, new] = [(&lab.pod, "10.1.0.5:53"), (&lab.pod2, "10.1.0.6:53")]
             .map(|(machine, at)| machine.open(|| UdpSocket::bind(at)).unwrap());
         let client = lab.client.open(|| UdpSocket::bind("192.0.2.9:4000")).unwrap();
@@ -168,12 +168,8 @@ fn conditions_hold_for_their_own_mappings_only() {
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
         let mut rules = host_ports(ADDRESSES, &["tcp 8080 80"]);
         rules.conditions = Conditions::parse(&words, &[]).unwrap();
-        install(&firewall, &owner("a", "c1"), &Rules::HostPorts(rules));
-        install(
-            &firewall,
-            &owner("b", "c2"),
-            &Rules::HostPorts(host_ports(&["10.1.0.6/24"], &["tcp 8081 80"])),
-        );
+        install(&firewall, &owner("a", "c1"), &rules);
+        install(&firewall, &owner("b", "c2"), &host_ports(&["10.1.0.6/24"], &["tcp 8081 80"]));
         let _servers = (server(&lab.pod, "10.1.0.5:80"), server(&lab.pod2, "10.1.0.6:80"));
         let reaches = |to: &str| lab.client.open(|| connect(to)).is_ok();
         assert!(reaches("192.0.2.1:8081"), "from 192.0.2.9, {backend}");
@@ -192,12 +188,12 @@ fn frames_with_a_foreign_source_do_not_pass_the_bridge() {
     let lab = Lab::new();
     let firewall = Firewall::open(None).unwrap();
     let rules = SpoofCheck { port: IfName::parse("pod").unwrap(), mac: "02:00:00:00:00:05".parse().unwrap() };
-    install(&firewall, &owner("cbr0", "c1"), &Rules::SpoofCheck(rules));
+    install(&firewall, &owner("cbr0", "c1"), &rules);
     let server = server(&lab.pod2, "10.1.0.6:80");
     lab.pod.open(|| connect("10.1.0.6:80")).expect("as itself");
     lab.pod.run("ip link set eth0 address 02:00:00:00:00:66");
     assert!(lab.pod.open(|| Ok(is_unreachable("10.1.0.6:80"))).unwrap(), "as somebody else");
-    Removal::start().remove(&owner("cbr0", "c1"), &[Kind::SpoofCheck]).unwrap();
+    Removal::start().remove(&owner("cbr0", "c1"), &[SpoofCheck::KIND]).unwrap();
     seen_source(&server, || lab.pod.open(|| connect("10.1.0.6:80")));
 }
 

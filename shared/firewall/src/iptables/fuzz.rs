@@ -1,17 +1,17 @@
 //! Scripts for iptables-restore of hostile rules.
 
-use super::saved::Removal;
-use super::script::Script;
-use crate::leftovers::Whose;
+use super::deletion::Deletion;
+use super::script;
+use crate::kind::Rules;
 use crate::owner::Owner;
-use crate::rules::Rules;
+use crate::selector::{Selector, Stale};
 
 /// The most lines of a script beside the rules themselves: tables, and chains to be made.
 const FRAME: usize = 8;
 
 /// Every line is an order of ours, with one target, and there are no more of them than rules.
-pub(crate) fn rules(owner: &Owner, rules: &Rules, saved: &str) {
-    for script in [true, false].into_iter().filter_map(|v4| Script::of(owner, rules, v4)) {
+pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
+    for script in [true, false].into_iter().filter_map(|v4| script(owner, rules, v4)) {
         let count = script.shared.len() + script.lines.len();
         for (text, listed) in [(script.addition(), ""), (script.check(), ""), (script.repair(""), "")] {
             assert!(text.lines().count() <= count + FRAME, "{text}");
@@ -19,12 +19,12 @@ pub(crate) fn rules(owner: &Owner, rules: &Rules, saved: &str) {
         }
         script.repair(saved).lines().for_each(|line| order(line, saved));
     }
+    let Some(facts) = rules.kind().iptables() else { return };
     let (network, valid) = (owner.network(), [owner.clone()]);
-    for whose in
-        [Whose::Of(owner), Whose::Stale { network, valid: &[] }, Whose::Stale { network, valid: &valid }]
-    {
-        let removal = Removal::of(saved, &whose, rules.kind());
-        removal.whole().lines().for_each(|line| order(line, saved));
+    let stale = |valid| Selector::Stale(Stale::new(network, valid));
+    for selector in [Selector::Of(owner), stale(&[]), stale(&valid)] {
+        let deletion = Deletion::of(saved, &selector, rules.kind(), facts);
+        deletion.whole().lines().for_each(|line| order(line, saved));
     }
 }
 

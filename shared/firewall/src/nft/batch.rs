@@ -3,11 +3,11 @@
 use netlink::wire::Message;
 use netlink::{RequestError, Socket};
 
-use super::element::Element;
-use super::expr::Expressions;
-use super::layout::{Chain, Rule, Table};
-use super::set::Set;
-use super::uapi::*;
+use crate::ruleset::element::Element;
+use crate::ruleset::expr::Expressions;
+use crate::ruleset::layout::{Chain, Rule, Table};
+use crate::ruleset::set::Set;
+use crate::ruleset::uapi::*;
 
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;

@@ -9,44 +9,64 @@ use std::collections::BTreeMap;
 use netlink::RequestError;
 
 use super::batch::Batch;
-use super::element::Element;
-use super::installed::{Installed, Place, unique};
+use super::installed::{Installed, unique};
+use super::slot::{Slot, label};
 use super::view::View;
 use crate::owner::digest;
-use crate::rules::Kind;
+use crate::ruleset::element::Element;
 
-/// As text, which an operator reads as the comment of an element of `attachments`.
-fn text(claim: &Place) -> String {
-    format!("waiting {} {}", claim.label, claim.digest)
+/// The longest comment that nft(8) reads back, in bytes (`NFTNL_UDATA_COMMENT_MAXLEN` of libnftnl, without the NUL).
+const COMMENT_MAX: usize = 127;
+
+/// As text, which an operator reads as the comment of an element of `attachments`. A long label is left out: the records have
+/// it, too.
+fn text(claim: &Slot) -> String {
+    let Slot { label, digest } = claim;
+    let text = format!("waiting {label} {digest}");
+    if text.len() <= COMMENT_MAX { text } else { format!("waiting {digest}") }
 }
 
-fn parse(text: &str) -> Option<Place> {
-    let (label, digest) = text.strip_prefix("waiting ")?.split_once(' ')?;
+/// The label, if it is told, and the digest.
+fn parse(text: &str) -> Option<(Option<&str>, &str)> {
+    let rest = text.strip_prefix("waiting ")?;
+    let (label, digest) = rest.split_once(' ').map_or((None, rest), |(label, digest)| (Some(label), digest));
     let is_digest = digest.len() == 15 && digest.bytes().all(|b| b.is_ascii_alphanumeric());
-    is_digest.then(|| Place { label: label.to_owned(), digest: digest.to_owned() })
+    is_digest.then_some((label, digest))
+}
+
+/// Reads a claim. None: it is none, or its records are gone.
+fn read(view: &View<'_>, text: &str) -> Result<Option<Slot>, RequestError> {
+    let Some((told, digest)) = parse(text) else { return Ok(None) };
+    let slot = |label: &str| Slot { label: label.to_owned(), digest: digest.to_owned() };
+    if let Some(told) = told {
+        return Ok(Some(slot(told)));
+    }
+    let title = view.comment_of(&Element::record(digest, 0))?;
+    Ok(title.and_then(|title| label(view.kind, &title).map(slot)))
 }
 
 /// Those that wait for the port of one element of a map, the newest last.
 #[derive(Debug)]
 pub(super) struct Queue {
-    place: String,
+    digest: String,
+    /// How many elements of the set of records it has.
+    recorded: usize,
     /// What was read.
-    places: usize,
-    before: Vec<Place>,
-    waiting: Vec<Place>,
+    before: Vec<Slot>,
+    waiting: Vec<Slot>,
 }
 
 impl Queue {
     /// Reads who waits for a port: nobody, for an element that is no port.
     pub(super) fn read(view: &View<'_>, element: &Element) -> Result<Self, RequestError> {
         let key: String = element.key.iter().map(|byte| format!("{byte:02x}")).collect();
-        let place = digest(&["claims", &element.set.name, &key]);
-        let mut this = Self { place, places: 0, before: Vec::new(), waiting: Vec::new() };
-        if element.set.is_of_host_ports() {
+        let digest = digest(&["claims", &element.set.name, &key]);
+        let mut this = Self { digest, recorded: 0, before: Vec::new(), waiting: Vec::new() };
+        if element.set.is_claimed {
             for index in 0..=u16::MAX {
-                let Some(comment) = view.comment_of(&Element::record(&this.place, index))? else { break };
-                this.places += 1;
-                this.before.extend(parse(&comment));
+                let Some(comment) = view.comment_of(&Element::record(&this.digest, index))? else { break };
+                this.recorded += 1;
+                this.before.extend(read(view, &comment)?);
             }
         }
         this.waiting.clone_from(&this.before);
@@ -55,7 +75,7 @@ impl Queue {
 
     /// Whether nobody waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.places == 0
+        self.recorded == 0
     }
 
     /// Whether an attachment waits.
@@ -64,7 +84,7 @@ impl Queue {
     }
 
     /// Lets an attachment wait before all others.
-    pub(super) fn extend(&mut self, claim: Option<Place>) {
+    pub(super) fn extend(&mut self, claim: Option<Slot>) {
         if let Some(claim) = claim {
             self.remove(&claim.label);
             self.waiting.push(claim);
@@ -73,7 +93,12 @@ impl Queue {
 
     /// An attachment waits no longer.
     pub(super) fn remove(&mut self, label: &str) {
-        self.waiting.retain(|claim| claim.label != label);
+        self.retain(|waiting| waiting != label);
+    }
+
+    /// Only those with such labels wait on.
+    pub(super) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
+        self.waiting.retain(|claim| is_kept(&claim.label));
     }
 
     /// The newest one whose records still ask for the port, with the element that it gets.
@@ -82,7 +107,7 @@ impl Queue {
         view: &View<'_>,
         element: &Element,
         asked: &mut Asked,
-    ) -> Result<Option<(Place, Element)>, RequestError> {
+    ) -> Result<Option<(Slot, Element)>, RequestError> {
         while let Some(claim) = self.waiting.pop() {
             if let Some(own) = asked.by(view, &claim, element)? {
                 return Ok(Some((claim, own)));
@@ -96,12 +121,12 @@ impl Queue {
         if self.waiting == self.before {
             return 0;
         }
-        let record = |index: usize| Element::record(&self.place, index as u16);
-        (0..self.places).for_each(|index| batch.delete_element(view.table, &record(index)));
+        let record = |index: usize| Element::record(&self.digest, index as u16);
+        (0..self.recorded).for_each(|index| batch.delete_element(view.table, &record(index)));
         for (index, claim) in self.waiting.iter().enumerate() {
             batch.add_element(view.table, &record(index), &text(claim));
         }
-        self.places.saturating_sub(self.waiting.len())
+        self.recorded.saturating_sub(self.waiting.len())
     }
 }
 
@@ -118,12 +143,12 @@ impl Asked {
     fn by(
         &mut self,
         view: &View<'_>,
-        claim: &Place,
+        claim: &Slot,
         element: &Element,
     ) -> Result<Option<Element>, RequestError> {
         let key = |element: &Element| (element.set.name.clone(), element.key.clone());
         if !self.0.contains_key(&claim.digest) {
-            let found = Installed::read(view, Kind::HostPorts, claim.clone())?;
+            let found = Installed::read(view, claim.clone())?;
             let all = unique(&found.records).into_iter().map(|element| (key(&element), element));
             self.0.insert(claim.digest.clone(), all.collect());
         }
@@ -137,9 +162,16 @@ mod tests {
 
     #[test]
     fn a_claim_says_whose_it_is_and_where_its_records_are() {
-        let claim = Place { label: "pods/8f3c/eth0".into(), digest: "tk26nfok9ad5144".into() };
-        assert_eq!(text(&claim), "waiting pods/8f3c/eth0 tk26nfok9ad5144");
-        assert_eq!(parse(&text(&claim)), Some(claim));
+        let digest = "tk26nfok9ad5144";
+        for (label, wanted) in [
+            ("pods/8f3c/eth0".to_owned(), "waiting pods/8f3c/eth0 tk26nfok9ad5144"),
+            (format!("{}/{}/{}", "n".repeat(32), "f".repeat(64), "e".repeat(15)), "waiting tk26nfok9ad5144"),
+        ] {
+            let claim = Slot { label: label.clone(), digest: digest.into() };
+            assert_eq!(text(&claim), wanted);
+            let told = Some(&*label).filter(|_| wanted.contains('/'));
+            assert_eq!(parse(wanted), Some((told, digest)));
+        }
         for other in [
             "",
             "waiting",
@@ -150,5 +182,12 @@ mod tests {
         ] {
             assert_eq!(parse(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn the_longest_label_of_a_claim_that_tells_it_is_read_back_by_nft() {
+        let claim = |length| Slot { label: "l".repeat(length), digest: "tk26nfok9ad5144".into() };
+        assert_eq!(text(&claim(103)).len(), COMMENT_MAX);
+        assert!(text(&claim(104)).len() < COMMENT_MAX);
     }
 }

@@ -1,26 +1,27 @@
 //! Messages to nf_tables of hostile rules.
 
 use super::batch::Batch;
-use super::element::Record;
-use super::install::{mark_of, own_rules};
-use super::layout::Layout;
+use super::install::layout_of;
+use crate::kind::Rules;
 use crate::owner::Owner;
-use crate::rules::Rules;
 
 /// The most rules that one mapping may become.
 const ALTERNATIVES: usize = 64;
 
+/// The longest comment that nft(8) reads back.
+const COMMENT_MAX: usize = 127;
+
 /// A record is told and read back, and no more rules are made than the conditions have alternatives.
-pub(crate) fn rules(owner: &Owner, rules: &Rules) {
-    let (records, table) = (Record::all(rules), rules.kind().table());
-    let mut batch = Batch::new(None);
+pub(crate) fn rules(owner: &Owner, rules: &dyn Rules) {
+    let (kind, records, label) = (rules.kind(), rules.records(), owner.label());
+    let (table, mut batch) = (kind.table(), Batch::new(None));
     for record in &records {
-        assert_eq!(record.to_string().parse().as_ref(), Ok(record));
-        record.elements().iter().for_each(|element| batch.add_element(table, element, &owner.label()));
+        assert_eq!((kind.nftables().parse)(&record.text).as_ref(), Some(record));
+        assert!(record.text.len() <= COMMENT_MAX);
+        record.elements.iter().for_each(|element| batch.add_element(table, element, &label));
     }
-    let layout = Layout::of(rules.kind(), &records, mark_of(rules));
-    let own = own_rules(owner, rules);
-    assert!(own.len() <= ALTERNATIVES * records.len());
-    layout.rules.iter().chain(&own).for_each(|rule| batch.add_rule(table, rule));
-    assert!(owner.label().len() < 128);
+    let conditional = rules.conditional_rules(&label);
+    assert!(conditional.len() <= ALTERNATIVES * records.len());
+    layout_of(rules).rules.iter().chain(&conditional).for_each(|rule| batch.add_rule(table, rule));
+    assert!(format!("{kind} {label}").len() <= COMMENT_MAX);
 }

@@ -7,32 +7,39 @@ use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
 use super::claims::Queue;
-use super::element::{Element, Record};
-use super::installed::{Installed, Place, put_deletion, unique};
-use super::layout::{self, Layout, Table};
+use super::deletion::put_deletion;
+use super::installed::{Installed, unique};
 use super::retry::{Attempt, plain};
-use super::set::Set;
+use super::slot::Slot;
 use super::view::View;
-use super::{own, probe, query};
+use super::{probe, query};
+use crate::kind::Rules;
 use crate::owner::Owner;
-use crate::rules::{Mark, Rules};
+use crate::ruleset::element::Element;
+use crate::ruleset::layout::{self, Layout, Table};
+use crate::ruleset::record::Record;
+use crate::ruleset::set::Set;
 
 /// The installation of an attachment's rules, which may take several tries.
 pub(super) struct Change<'a> {
     socket: &'a Socket,
-    owner: &'a Owner,
-    rules: &'a Rules,
+    rules: &'a dyn Rules,
     records: &'a [Record],
     layout: Layout,
-    label: String,
+    slot: Slot,
     /// Whether the last try began with what all attachments share.
     lays_out: Cell<bool>,
 }
 
 impl<'a> Change<'a> {
-    pub(super) fn new(socket: &'a Socket, owner: &'a Owner, rules: &'a Rules, records: &'a [Record]) -> Self {
-        let layout = Layout::of(rules.kind(), records, mark_of(rules));
-        Self { socket, owner, rules, records, layout, label: owner.label(), lays_out: Cell::new(false) }
+    pub(super) fn new(
+        socket: &'a Socket,
+        owner: &'a Owner,
+        rules: &'a dyn Rules,
+        records: &'a [Record],
+    ) -> Self {
+        let slot = Slot::of(owner, rules.kind());
+        Self { socket, rules, records, layout: layout_of(rules), slot, lays_out: Cell::new(false) }
     }
 
     /// Adds all that is wanted. With `replace`, what others or an earlier ADD hold of it is deleted before.
@@ -64,25 +71,24 @@ impl<'a> Change<'a> {
     }
 
     fn put_additions(&self, batch: &mut Batch) {
-        let (kind, table) = (self.rules.kind(), self.rules.kind().table());
-        let digest = self.owner.digest(kind.as_str());
-        batch.add_element(table, &Element::record(&digest, 0), &format!("{kind} {}", self.label));
+        let (kind, Slot { label, digest }) = (self.rules.kind(), &self.slot);
+        let table = kind.table();
+        batch.add_element(table, &Element::record(digest, 0), &self.slot.title(kind));
         for (index, record) in (1..=u16::MAX).zip(self.records) {
-            batch.add_element(table, &Element::record(&digest, index), &record.to_string());
+            batch.add_element(table, &Element::record(digest, index), &record.text);
         }
         for element in unique(self.records) {
-            batch.add_element(table, &element, &self.label);
+            batch.add_element(table, &element, label);
         }
-        own_rules(self.owner, self.rules).iter().for_each(|rule| batch.add_rule(table, rule));
+        self.rules.conditional_rules(label).iter().for_each(|rule| batch.add_rule(table, rule));
     }
 
     /// Deletes what this attachment has already, and what others have under a key that it needs. Whoever has a host port that
     /// it needs waits for it from now on.
     fn put_replacement(&self, batch: &mut Batch) -> Result<(), RequestError> {
-        let (kind, table) = (self.rules.kind(), self.rules.kind().table());
-        let view = View::new(self.socket, table, 1);
-        let digest = self.owner.digest(kind.as_str());
-        let earlier = Installed::read(&view, kind, Place { label: self.label.clone(), digest })?;
+        let (kind, label) = (self.rules.kind(), &self.slot.label);
+        let (view, table) = (View::new(self.socket, kind, 1), kind.table());
+        let earlier = Installed::read(&view, self.slot.clone())?;
         let wanted = unique(self.records);
         let keys: BTreeSet<(&str, &[u8])> = wanted.iter().map(|w| (&*w.set.name, &*w.key)).collect();
         let again = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
@@ -94,25 +100,17 @@ impl<'a> Change<'a> {
             let Some(holder) = view.comment_of(element)? else { continue };
             batch.delete_element(table, element);
             let mut queue = Queue::read(&view, element)?;
-            queue.remove(&self.label);
-            if holder != self.label && element.set.is_of_host_ports() {
+            queue.remove(label);
+            if holder != *label && element.set.is_claimed {
                 if !claims.contains_key(&holder) {
-                    claims.insert(holder.clone(), self.claim_of(holder.clone())?);
+                    let slots = Slot::find(self.socket, kind, |label| label == holder)?;
+                    claims.insert(holder.clone(), slots.into_iter().next());
                 }
                 queue.extend(claims.get(&holder).cloned().flatten());
             }
             queue.put(&view, batch);
         }
         Ok(())
-    }
-
-    /// The claim of an attachment of which only the label is known. None: it has no records.
-    fn claim_of(&self, label: String) -> Result<Option<Place>, RequestError> {
-        let kind = self.rules.kind();
-        let (first, set) = (format!("{kind} {label}"), Set::attachments());
-        let all = query::elements(self.socket, kind.table(), &set.name)?;
-        let place = all.into_iter().find(|(_, comment)| *comment == first);
-        Ok(place.and_then(|(key, _)| Some(Place { digest: Element::digest_of(&key)?, label })))
     }
 }
 
@@ -134,35 +132,26 @@ pub(super) fn missing(socket: &Socket, table: Table, layout: &Layout) -> Result<
     Ok(missing)
 }
 
-/// The rules of an attachment that are its own.
-pub(super) fn own_rules(owner: &Owner, rules: &Rules) -> Vec<layout::Rule> {
-    match rules {
-        Rules::HostPorts(ports) if own::needed(ports) => own::rules(ports, &owner.label()),
-        _ => Vec::new(),
-    }
-}
-
-/// How the attachment's connections are marked.
-pub(super) fn mark_of(rules: &Rules) -> &Mark {
-    const DEFAULT: &Mark = &Mark::Bit(Mark::DEFAULT_BIT);
-    match rules {
-        Rules::HostPorts(ports) => &ports.mark,
-        _ => DEFAULT,
-    }
+/// All that must be there for an attachment's elements.
+pub(super) fn layout_of(rules: &dyn Rules) -> Layout {
+    let mut layout = (rules.kind().nftables().layout)();
+    layout.sets.push(Set::attachments());
+    rules.extend_layout(&mut layout);
+    layout
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nft::element::RECORDS_MAX;
+    use crate::Masquerade;
     use crate::owner::tests::owner;
-    use crate::rules::Masquerade;
+    use crate::ruleset::record::RECORDS_MAX;
 
     #[test]
     fn as_many_records_are_added_as_there_are_numbers_for_them() {
         let address = |n: usize| format!("10.{}.{}.{}/8", n >> 16, n >> 8 & 0xff, n & 0xff).parse().unwrap();
-        let rules = Rules::Masquerade(Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() });
-        let (socket, records) = (Socket::open(netlink::Protocol::Netfilter).unwrap(), Record::all(&rules));
+        let rules = Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() };
+        let (socket, records) = (Socket::open(netlink::Protocol::Netfilter).unwrap(), rules.records());
         let (owner, mut batch) = (owner("net", "c", "eth0"), Batch::new(None));
         Change::new(&socket, &owner, &rules, &records).put_additions(&mut batch);
         assert!(!batch.is_empty());

@@ -5,9 +5,9 @@ use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
 use super::batch::{comment, element_message, message};
-use super::element::Element;
-use super::layout::Table;
-use super::uapi::*;
+use crate::ruleset::element::Element;
+use crate::ruleset::layout::Table;
+use crate::ruleset::uapi::*;
 
 /// `struct nfgenmsg`.
 const HEADER: usize = 4;

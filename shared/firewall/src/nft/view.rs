@@ -5,18 +5,20 @@ use std::collections::BTreeMap;
 
 use netlink::{RequestError, Socket};
 
-use super::element::Element;
-use super::layout::Table;
 use super::query;
+use crate::kind::Kind;
+use crate::ruleset::element::Element;
+use crate::ruleset::layout::Table;
 
 /// From how many attachments on it costs less to list whole sets.
 const MANY: usize = 16;
 
 type Comments = BTreeMap<Vec<u8>, String>;
 
-/// What is in a table within one try of a transaction.
+/// What is in the table of a kind of rules, within one try of a transaction.
 pub(super) struct View<'a> {
     pub(super) socket: &'a Socket,
+    pub(super) kind: Kind,
     pub(super) table: Table,
     listed: RefCell<BTreeMap<String, Comments>>,
     lists: bool,
@@ -24,8 +26,8 @@ pub(super) struct View<'a> {
 
 impl<'a> View<'a> {
     /// For a look at the elements of so many attachments.
-    pub(super) fn new(socket: &'a Socket, table: Table, attachments: usize) -> Self {
-        Self { socket, table, listed: RefCell::default(), lists: attachments >= MANY }
+    pub(super) fn new(socket: &'a Socket, kind: Kind, attachments: usize) -> Self {
+        Self { socket, kind, table: kind.table(), listed: RefCell::default(), lists: attachments >= MANY }
     }
 
     /// The comment of an element: none if it is not there, empty if it has none.

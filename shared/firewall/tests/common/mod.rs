@@ -73,14 +73,14 @@ pub fn attachment(container: &str) -> Attachment {
     Attachment { container: ContainerId::parse(container).unwrap(), ifname: IfName::parse("eth0").unwrap() }
 }
 
-pub fn install(firewall: &Firewall, owner: &Owner, rules: &Rules) {
+pub fn install(firewall: &Firewall, owner: &Owner, rules: &dyn Rules) {
     let mut undo = Undo::new();
     firewall.install(owner, rules, &mut undo).unwrap();
     undo.commit();
 }
 
-pub fn masquerade(addresses: &[&str]) -> Rules {
-    Rules::Masquerade(Masquerade { addresses: addresses.iter().map(|a| a.parse().unwrap()).collect() })
+pub fn masquerade(addresses: &[&str]) -> Masquerade {
+    Masquerade { addresses: addresses.iter().map(|a| a.parse().unwrap()).collect() }
 }
 
 /// Mappings such as `tcp 8080 80` or `udp 192.0.2.1 53 53`.

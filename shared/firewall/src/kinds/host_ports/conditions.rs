@@ -2,12 +2,13 @@
 //! nft(8) or of iptables(8). They are checked, and never pasted as they are: no word can smuggle a second rule in.
 
 mod iptables;
+mod matches;
 mod nftables;
 mod values;
 
-pub(crate) use nftables::{Match, Operand, Part};
+pub(crate) use matches::{Match, Operand, Part};
 
-use crate::Backend;
+use crate::backend::Backend;
 
 /// Conditions, by family.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -57,7 +58,7 @@ impl Conditions {
     /// that must all be fulfilled.
     pub(crate) fn nftables(&self, v4: bool) -> Vec<Vec<(&Match, Vec<&Operand>)>> {
         match self.of(v4) {
-            Words::Nftables(matches) => nftables::alternatives(matches),
+            Words::Nftables(matches) => matches::alternatives(matches),
             _ => vec![Vec::new()],
         }
     }

@@ -1,18 +1,18 @@
-//! Host ports that are rules of their own: those with conditions, or with a mark of their own. They come
-//! before the maps, the newest first.
+//! Host ports that fit no map: those with conditions, or with another mark than usual. Each is a rule, which comes before the
+//! maps, the newest first.
 
 use std::net::IpAddr;
 
-use super::expr::{Expressions, Field, R0, octets};
-use super::layout::{HOSTPORTS, Rule};
-use super::uapi::*;
-use crate::conditions::{Match, Operand, Part};
-use crate::rules::{Forward, HostPorts, Mark};
-
-/// Whether the mappings do not fit the maps.
-pub(super) fn needed(rules: &HostPorts) -> bool {
-    rules.mark != Mark::default() || !rules.conditions.is_empty()
-}
+use super::conditions::{Match, Operand, Part};
+use super::forward::Forward;
+use super::mapping::HostPorts;
+use super::mark::Mark;
+use super::nftables::HOSTPORTS;
+use crate::ruleset::element::padded;
+use crate::ruleset::expr::{Expressions, R0, octets};
+use crate::ruleset::field::Field;
+use crate::ruleset::layout::Rule;
+use crate::ruleset::uapi::*;
 
 /// A rule for each mapping, and for each alternative that its conditions allow. Their comment is the owner's
 /// label.
@@ -87,11 +87,7 @@ fn matching(this: Expressions, condition: &Match, operand: &Operand) -> Expressi
         Operand::Ports(from, to) if from == to => this.compare(R0, compare, &from.to_be_bytes()),
         Operand::Ports(from, to) => this.range(R0, range, &from.to_be_bytes(), &to.to_be_bytes()),
         Operand::Protocol(protocol) => this.compare(R0, compare, &[protocol.number()]),
-        Operand::Interface(name) => {
-            let mut bytes = name.as_bytes().to_vec();
-            bytes.resize(16, 0);
-            this.compare(R0, compare, &bytes)
-        }
+        Operand::Interface(name) => this.compare(R0, compare, &padded(name)),
         Operand::Interfaces(prefix) => this.compare(R0, compare, prefix.as_bytes()),
         Operand::Mark(mark) => this.compare(R0, compare, &mark.to_ne_bytes()),
         Operand::Day(day) => this.compare(R0, compare, &[*day]),

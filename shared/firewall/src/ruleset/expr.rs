@@ -3,18 +3,21 @@
 //!
 //! Registers are the 16 of 32 bits; a wider value takes several in a row.
 
+mod actions;
+
 use std::net::IpAddr;
 
 use netlink::wire::Message;
 
+use super::field::Field;
 use super::uapi::*;
 
 /// The first register, which most rules need alone.
-pub(super) const R0: u32 = NFT_REG32_00;
+pub(crate) const R0: u32 = NFT_REG32_00;
 
 /// A rule's expressions. Written by each method in order.
 #[derive(Clone, Debug)]
-pub(super) struct Expressions(Vec<Expression>);
+pub struct Expressions(Vec<Expression>);
 
 #[derive(Clone, Debug)]
 struct Expression {
@@ -34,57 +37,18 @@ enum Value {
 }
 use Value::{Be32, Be64, Data, Text, Verdict};
 
-/// Where a field is in a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Field {
-    base: u32,
-    offset: u32,
-    length: u32,
-}
-
-impl Field {
-    /// `ether saddr`
-    pub(super) const ETHER_SADDR: Self = Self { base: NFT_PAYLOAD_LL_HEADER, offset: 6, length: 6 };
-    /// `th sport`
-    pub(super) const TH_SPORT: Self = Self { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 0, length: 2 };
-    /// `th dport`
-    pub(super) const TH_DPORT: Self = Self { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 2, length: 2 };
-
-    /// `ip saddr` or `ip6 saddr`
-    pub(super) fn saddr(v4: bool) -> Self {
-        let (offset, length) = if v4 { (12, 4) } else { (8, 16) };
-        Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
-    }
-
-    /// `ip daddr` or `ip6 daddr`
-    pub(super) fn daddr(v4: bool) -> Self {
-        let (offset, length) = if v4 { (16, 4) } else { (24, 16) };
-        Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
-    }
-
-    /// The field's first byte.
-    pub(super) fn first_byte(self) -> Self {
-        Self { length: 1, ..self }
-    }
-
-    /// How many registers the field takes.
-    pub(super) fn registers(self) -> u32 {
-        self.length.div_ceil(4)
-    }
-}
-
 impl Expressions {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(Vec::new())
     }
 
     /// Whether the packet is of a family (`meta nfproto`). Every rule on addresses begins with it.
-    pub(super) fn family(self, v4: bool) -> Self {
+    pub(crate) fn family(self, v4: bool) -> Self {
         let family = if v4 { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
         self.load_meta(NFT_META_NFPROTO, R0).compare(R0, NFT_CMP_EQ, &[family])
     }
 
-    pub(super) fn load(self, field: Field, register: u32) -> Self {
+    pub(crate) fn load(self, field: Field, register: u32) -> Self {
         self.push(
             "payload",
             [
@@ -96,17 +60,17 @@ impl Expressions {
         )
     }
 
-    pub(super) fn load_meta(self, key: u32, register: u32) -> Self {
+    pub(crate) fn load_meta(self, key: u32, register: u32) -> Self {
         self.push("meta", [(NFTA_META_DREG, Be32(register)), (NFTA_META_KEY, Be32(key))])
     }
 
-    pub(super) fn compare(self, register: u32, op: u32, value: &[u8]) -> Self {
+    pub(crate) fn compare(self, register: u32, op: u32, value: &[u8]) -> Self {
         let value = Data(value.to_vec());
         self.push("cmp", [(NFTA_CMP_SREG, Be32(register)), (NFTA_CMP_OP, Be32(op)), (NFTA_CMP_DATA, value)])
     }
 
     /// Whether a value is between two, both included.
-    pub(super) fn range(self, register: u32, op: u32, from: &[u8], to: &[u8]) -> Self {
+    pub(crate) fn range(self, register: u32, op: u32, from: &[u8], to: &[u8]) -> Self {
         self.push(
             "range",
             [
@@ -119,7 +83,7 @@ impl Expressions {
     }
 
     /// `register = (register & mask) ^ xor`
-    pub(super) fn bitwise(self, register: u32, mask: &[u8], xor: &[u8]) -> Self {
+    pub(crate) fn bitwise(self, register: u32, mask: &[u8], xor: &[u8]) -> Self {
         self.push(
             "bitwise",
             [
@@ -133,19 +97,19 @@ impl Expressions {
     }
 
     /// Clears all but a prefix of the address in a register.
-    pub(super) fn prefix(self, register: u32, mask: IpAddr) -> Self {
+    pub(crate) fn prefix(self, register: u32, mask: IpAddr) -> Self {
         let mask = octets(mask);
         let zero = vec![0; mask.len()];
         self.bitwise(register, &mask, &zero)
     }
 
     /// Whether a set has what is in a register and those after it.
-    pub(super) fn in_set(self, register: u32, set: &str) -> Self {
+    pub(crate) fn in_set(self, register: u32, set: &str) -> Self {
         self.push("lookup", [(NFTA_LOOKUP_SREG, Be32(register)), (NFTA_LOOKUP_SET, Text(set.into()))])
     }
 
     /// Whether a set does not have it.
-    pub(super) fn not_in_set(self, register: u32, set: &str) -> Self {
+    pub(crate) fn not_in_set(self, register: u32, set: &str) -> Self {
         self.push(
             "lookup",
             [
@@ -157,7 +121,7 @@ impl Expressions {
     }
 
     /// Replaces what is in a register and those after it by what a map says to it.
-    pub(super) fn map(self, register: u32, map: &str) -> Self {
+    pub(crate) fn map(self, register: u32, map: &str) -> Self {
         self.push(
             "lookup",
             [
@@ -169,7 +133,7 @@ impl Expressions {
     }
 
     /// Whether the packet is for one of this host's own addresses (`fib daddr type local`).
-    pub(super) fn addressed_here(self) -> Self {
+    pub(crate) fn addressed_here(self) -> Self {
         self.push(
             "fib",
             [
@@ -182,7 +146,7 @@ impl Expressions {
     }
 
     /// Whether the connection's destination was rewritten (`ct status dnat`).
-    pub(super) fn was_dnatted(self) -> Self {
+    pub(crate) fn was_dnatted(self) -> Self {
         self.load_ct(NFT_CT_STATUS, R0).bitwise(R0, &IPS_DST_NAT.to_ne_bytes(), &[0; 4]).compare(
             R0,
             NFT_CMP_NEQ,
@@ -192,27 +156,19 @@ impl Expressions {
 
     /// Whether a bit of the connection's mark is set. It is not the packet's: what others masquerade by that, kube-proxy
     /// and the reference among them, must not take our connections for theirs.
-    pub(super) fn marked(self, bit: u8) -> Self {
+    pub(crate) fn marked(self, bit: u8) -> Self {
         let bit = (1_u32 << bit).to_ne_bytes();
         self.load_ct(NFT_CT_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
     }
 
-    /// Sets a bit of the connection's mark, by way of a register.
-    pub(super) fn mark(self, bit: u8, register: u32) -> Self {
-        let bit = 1_u32 << bit;
-        self.load_ct(NFT_CT_MARK, register)
-            .bitwise(register, &(!bit).to_ne_bytes(), &bit.to_ne_bytes())
-            .push("ct", [(NFTA_CT_KEY, Be32(NFT_CT_MARK)), (NFTA_CT_SREG, Be32(register))])
-    }
-
     /// Whether the connection's state is one of those with these bits, or none of them.
-    pub(super) fn state(self, bits: u32, negated: bool) -> Self {
+    pub(crate) fn state(self, bits: u32, negated: bool) -> Self {
         let op = if negated { NFT_CMP_EQ } else { NFT_CMP_NEQ };
         self.load_ct(NFT_CT_STATE, R0).bitwise(R0, &bits.to_ne_bytes(), &[0; 4]).compare(R0, op, &[0; 4])
     }
 
     /// Whether packets come no faster than so many in a unit of seconds, and so many at once; or faster.
-    pub(super) fn limit(self, packets: u64, seconds: u64, burst: u32, over: bool) -> Self {
+    pub(crate) fn limit(self, packets: u64, seconds: u64, burst: u32, over: bool) -> Self {
         self.push(
             "limit",
             [
@@ -225,7 +181,7 @@ impl Expressions {
     }
 
     /// Turns a number of 32 bits into network order, in which ranges are compared.
-    pub(super) fn network_order(self, register: u32) -> Self {
+    pub(crate) fn network_order(self, register: u32) -> Self {
         self.push(
             "byteorder",
             [
@@ -238,47 +194,13 @@ impl Expressions {
         )
     }
 
-    pub(super) fn load_ct(self, key: u32, register: u32) -> Self {
+    pub(crate) fn load_ct(self, key: u32, register: u32) -> Self {
         self.push("ct", [(NFTA_CT_DREG, Be32(register)), (NFTA_CT_KEY, Be32(key))])
-    }
-
-    pub(super) fn immediate(self, register: u32, value: &[u8]) -> Self {
-        let data = [(NFTA_IMMEDIATE_DREG, Be32(register)), (NFTA_IMMEDIATE_DATA, Data(value.to_vec()))];
-        self.push("immediate", data)
-    }
-
-    /// Rewrites the destination to the address and port in two registers.
-    pub(super) fn dnat(self, v4: bool, address: u32, port: u32) -> Self {
-        let family = if v4 { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
-        self.push(
-            "nat",
-            [
-                (NFTA_NAT_TYPE, Be32(NFT_NAT_DNAT)),
-                (NFTA_NAT_FAMILY, Be32(family.into())),
-                (NFTA_NAT_REG_ADDR_MIN, Be32(address)),
-                (NFTA_NAT_REG_PROTO_MIN, Be32(port)),
-            ],
-        )
-    }
-
-    /// Rewrites the source to the address of the interface that the packet leaves by.
-    pub(super) fn masquerade(self) -> Self {
-        self.push("masq", [])
-    }
-
-    pub(super) fn verdict(self, code: i32) -> Self {
-        let verdict = Verdict(code, None);
-        self.push("immediate", [(NFTA_IMMEDIATE_DREG, Be32(NFT_REG_VERDICT)), (NFTA_IMMEDIATE_DATA, verdict)])
-    }
-
-    pub(super) fn jump(self, chain: &str) -> Self {
-        let verdict = Verdict(NFT_JUMP, Some(chain.to_owned()));
-        self.push("immediate", [(NFTA_IMMEDIATE_DREG, Be32(NFT_REG_VERDICT)), (NFTA_IMMEDIATE_DATA, verdict)])
     }
 
     /// What no kernel knows.
     #[cfg(test)]
-    pub(super) fn unknown(self) -> Self {
+    pub(crate) fn unknown(self) -> Self {
         self.push("nosuch", [])
     }
 
@@ -288,7 +210,7 @@ impl Expressions {
     }
 
     /// Writes them as the list of a rule.
-    pub(super) fn write(&self, message: &mut Message) {
+    pub(crate) fn write(&self, message: &mut Message) {
         message.nest(NFTA_RULE_EXPRESSIONS, |list| {
             for expression in &self.0 {
                 list.nest(NFTA_LIST_ELEM, |element| {
@@ -322,7 +244,7 @@ impl Expression {
 }
 
 /// An address as it is on the wire.
-pub(super) fn octets(ip: IpAddr) -> Vec<u8> {
+pub(crate) fn octets(ip: IpAddr) -> Vec<u8> {
     match ip {
         IpAddr::V4(ip) => ip.octets().to_vec(),
         IpAddr::V6(ip) => ip.octets().to_vec(),

@@ -4,7 +4,10 @@ use cni::{AsWritten, Error, Result, Undo};
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 
-use crate::{Backend, Firewall, Kind, Masquerade, Owner, Rules};
+use super::Masquerade;
+use crate::backend::Backend;
+use crate::firewall::Firewall;
+use crate::owner::Owner;
 
 /// The keys as written.
 #[derive(Debug, Default, Deserialize)]
@@ -18,7 +21,7 @@ struct RawMasquerade {
 /// Whether and how an attachment is masqueraded (the keys `ipMasq`, `ipMasqBackend`, `ipMasqFamily`).
 ///
 /// All commands take the attachment's addresses, each with its subnet's prefix length, and do nothing where none of them is
-/// to be masqueraded. The rules are removed by their [`Kind`], whatever the configuration says by then.
+/// to be masqueraded. The rules are removed by their [`crate::Kind`], whatever the configuration says by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MasqueradeConf {
     enabled: bool,
@@ -103,15 +106,15 @@ impl MasqueradeConf {
     /// # Errors
     /// Code 50 if not.
     pub fn available(&self) -> Result<()> {
-        if self.enabled { Firewall::available(self.backend, Kind::Masquerade) } else { Ok(()) }
+        if self.enabled { Firewall::available(self.backend, Masquerade::KIND) } else { Ok(()) }
     }
 
-    fn rules(&self, addresses: impl IntoIterator<Item = IpNetwork>) -> Option<Rules> {
+    fn rules(&self, addresses: impl IntoIterator<Item = IpNetwork>) -> Option<Masquerade> {
         let is_wanted = |address: &IpNetwork| {
             self.enabled && self.family.is_none_or(|family| address.is_ipv4() == (family == Family::V4))
         };
         let addresses: Vec<_> = addresses.into_iter().filter(is_wanted).collect();
-        (!addresses.is_empty()).then_some(Rules::Masquerade(Masquerade { addresses }))
+        (!addresses.is_empty()).then_some(Masquerade { addresses })
     }
 }
 
@@ -136,7 +139,7 @@ mod tests {
         ] {
             let rules = read(keys).unwrap().rules([v4, v6].map(|address| address.parse().unwrap()));
             let wanted = Masquerade { addresses: wanted.iter().map(|a| a.parse().unwrap()).collect() };
-            assert_eq!(rules, (!wanted.addresses.is_empty()).then_some(Rules::Masquerade(wanted)), "{keys}");
+            assert_eq!(rules, (!wanted.addresses.is_empty()).then_some(wanted), "{keys}");
         }
     }
 

@@ -1,6 +1,12 @@
 //! Values of nft's words that are more than one word, or have a form of their own.
 
-use super::nftables::{Operand, Words};
+use std::iter::Peekable;
+use std::str::SplitWhitespace;
+
+use super::matches::Operand;
+
+/// The words that are not read yet.
+pub(super) type Words<'a> = Peekable<SplitWhitespace<'a>>;
 
 /// Connection states, by their bits in the kernel (`NF_CT_STATE_BIT` of linux/netfilter/nf_conntrack_common.h).
 const STATES: [(&str, u32); 5] =

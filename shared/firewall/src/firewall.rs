@@ -1,0 +1,205 @@
+//! The installation of rules by one of the engines.
+
+use cni::{Code, Error, Result, ResultExt, Undo};
+use netlink::{Protocol, Socket};
+
+use crate::backend::Backend;
+use crate::iptables::Iptables;
+use crate::kind::{Kind, Rules};
+use crate::nft::Nft;
+use crate::owner::Owner;
+use crate::removal::Removal;
+use crate::{conntrack, reference};
+
+/// The firewall of the calling thread's namespace, through one backend.
+#[derive(Debug)]
+pub struct Firewall {
+    engine: Engine,
+    /// Whether the backend was asked for by name.
+    asked: bool,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Nftables(Nft),
+    Iptables(Iptables),
+}
+
+impl Firewall {
+    /// Opens the firewall through the backend that is asked for; else nftables if the kernel has it, else
+    /// iptables.
+    ///
+    /// # Errors
+    /// Code 2 if the backend that is asked for is not there, 999 if there is none at all.
+    pub fn open(choice: Option<Backend>) -> Result<Self> {
+        let iptables = || Iptables::open().map(Engine::Iptables);
+        let engine = match choice {
+            Some(Backend::Nftables) => nftables()?,
+            Some(Backend::Iptables) => iptables().code(Code::UnsupportedField)?,
+            None => match nftables() {
+                // Only then: rules by the other backend would be a surprise where nftables is just not permitted.
+                Err(without) if without.code() == Code::UnsupportedField as u32 => {
+                    iptables().map_err(|e| without.with_code(Code::Internal).detail(e.msg()))?
+                }
+                opened => opened?,
+            },
+        };
+        Ok(Self { engine, asked: choice.is_some() })
+    }
+
+    /// Whether rules of a kind could be installed now (STATUS). It costs some microseconds; a grace period until the first rules
+    /// were installed by nftables.
+    ///
+    /// # Errors
+    /// Code 50 if not.
+    pub fn available(choice: Option<Backend>, kind: Kind) -> Result<()> {
+        let firewall = Self::open(choice).code(Code::NotAvailable)?;
+        let Engine::Nftables(nft) = &firewall.engine else { return Ok(()) };
+        let lack = nft.lack(kind).map_err(|r| r.during("ask", "nf_tables"));
+        match lack.code(Code::NotAvailable)? {
+            Some(lack) if choice.is_some() => Err(Error::new(Code::NotAvailable, lack)),
+            Some(lack) => {
+                Iptables::open().map(drop).map_err(|e| e.with_code(Code::NotAvailable).detail(lack))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The backend that was chosen.
+    pub fn backend(&self) -> Backend {
+        match self.engine {
+            Engine::Nftables(_) => Backend::Nftables,
+            Engine::Iptables(_) => Backend::Iptables,
+        }
+    }
+
+    /// Installs an attachment's rules, in place of those of the same kind that it may have. A newer mapping
+    /// of a host port replaces an older attachment's, and UDP flows to it are flushed. The spoof check is
+    /// always nftables'.
+    ///
+    /// # Errors
+    /// Code 7 if the backend cannot do what the rules ask for; else what was refused. Nothing is changed
+    /// then.
+    pub fn install(&self, owner: &Owner, rules: &dyn Rules, undo: &mut Undo) -> Result<()> {
+        self.admit(rules)?;
+        let (owned, kind) = (owner.clone(), rules.kind());
+        // Before the change: iptables makes one for each family, and nftables' may be made though its answer was lost.
+        undo.push(move || Removal::start().remove(&owned, &[kind]));
+        match &self.engine {
+            Engine::Iptables(iptables) if kind.iptables().is_some() => iptables.install(owner, rules)?,
+            engine => match engine.nft(|nft| nft.install(owner, rules)) {
+                Err(e) if self.may_fall_back(kind) && e.code() == Code::UnsupportedField as u32 => {
+                    fall_back(owner, rules, &e)?;
+                }
+                installed => installed?,
+            },
+        }
+        self.flush(rules)
+    }
+
+    /// Installs an attachment's rules if they are not as they were installed; with `anew` in any case. Whether it did.
+    ///
+    /// # Errors
+    /// As [`Firewall::install`].
+    pub fn repair(&self, owner: &Owner, rules: &dyn Rules, anew: bool, undo: &mut Undo) -> Result<bool> {
+        if !anew && self.check(owner, rules).is_ok() {
+            return Ok(false);
+        }
+        self.install(owner, rules, undo).map(|()| true)
+    }
+
+    /// Whether an attachment's rules are as they were installed: by us, or by the reference. That a host port leads elsewhere for
+    /// now, because a newer attachment asked for it as well, is a line in the log.
+    ///
+    /// # Errors
+    /// Code 999, with what is missing.
+    pub fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<()> {
+        let own = match &self.engine {
+            Engine::Iptables(iptables) if rules.kind().iptables().is_some() => iptables.check(owner, rules),
+            engine => engine.nft(|nft| nft.check(owner, rules)),
+        };
+        let by_iptables = || Iptables::open().and_then(|iptables| iptables.check(owner, rules)).is_ok();
+        let is_elsewhere = own.is_err()
+            && (reference::has(owner, rules).unwrap_or(false)
+                || self.may_fall_back(rules.kind()) && by_iptables());
+        if is_elsewhere {
+            return Ok(());
+        }
+        for port in own? {
+            cni::warn(&format!(
+                "a newer attachment has taken a host port of {owner}; its DEL gives the port back: {port}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// What is installed of an attachment through nf_tables, for people: a line such as `map tcp 8080 to 10.1.0.5:80`
+    /// each.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn describe(&self, owner: &Owner) -> Result<Vec<String>> {
+        let all = self.engine.nft(|nft| Kind::ALL.iter().map(|kind| nft.describe(owner, *kind)).collect());
+        all.map(|lines: Vec<Vec<String>>| lines.concat())
+    }
+
+    /// Whether iptables may do what nftables cannot.
+    fn may_fall_back(&self, kind: Kind) -> bool {
+        !self.asked && kind.iptables().is_some() && self.backend() == Backend::Nftables
+    }
+
+    fn admit(&self, rules: &dyn Rules) -> Result<()> {
+        let here = self.backend();
+        match rules.backend() {
+            Some(wanted) if wanted != here => Err(Error::config(format!(
+                "the conditions or marks work with {wanted} only, but the backend is {here}"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Flushes the UDP flows to the ports that are newly mapped.
+    fn flush(&self, rules: &dyn Rules) -> Result<()> {
+        let ports = rules.mapped_udp_ports();
+        let flushed = match &self.engine {
+            _ if ports.is_empty() => Ok(()),
+            Engine::Nftables(nft) => conntrack::flush_mapped(nft.socket(), &ports),
+            Engine::Iptables(_) => {
+                Socket::open(Protocol::Netfilter).and_then(|socket| conntrack::flush_mapped(&socket, &ports))
+            }
+        };
+        Ok(flushed
+            .map_err(|r| r.during("delete", "the UDP connection tracking entries of the mapped ports"))?)
+    }
+}
+
+impl Engine {
+    /// Does something by nftables, whichever backend was chosen.
+    fn nft<T>(&self, task: impl FnOnce(&Nft) -> Result<T>) -> Result<T> {
+        match self {
+            Self::Nftables(nft) => task(nft),
+            Self::Iptables(_) => task(&open_nft()?),
+        }
+    }
+}
+
+/// Installs by iptables what the kernel lacks something for in nf_tables.
+fn fall_back(owner: &Owner, rules: &dyn Rules, lack: &Error) -> Result<()> {
+    let iptables = Iptables::open().map_err(|e| lack.clone().with_code(Code::Internal).detail(e.msg()))?;
+    cni::warn(&format!("nftables cannot install the {}, so iptables does: {lack}", rules.kind()));
+    iptables.install(owner, rules)
+}
+
+fn nftables() -> Result<Engine> {
+    open_nft().map(Engine::Nftables)
+}
+
+fn open_nft() -> Result<Nft> {
+    let nft = Nft::open().map_err(|r| r.during("open", "nf_tables"));
+    nft.map_err(|e| match e {
+        e if Nft::is_missing(&e) => Error::from(e)
+            .with_code(Code::UnsupportedField)
+            .detail("load the kernel module nf_tables, or set the backend to iptables"),
+        e => e.into(),
+    })
+}

@@ -1,0 +1,109 @@
+//! The legacy variant of iptables. What the variant for nf_tables has is read and removed over netlink.
+
+use std::fs;
+
+use cni::{Failures, Result, ResultExt};
+use netlink::xtables;
+
+use super::deletion::Deletion;
+use super::tools::{Tools, lock, retry};
+use super::{chains, saved};
+use crate::conntrack::Flush;
+use crate::kind::{InIptables, Kind, Rules};
+use crate::selector::Selector;
+
+/// Removes what is somebody's from a table, if the namespace has it.
+///
+/// # Errors
+/// What the tool says; the other family's rules are removed.
+pub(crate) fn remove(selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
+    let Some(facts) = kind.iptables() else { return Ok(()) };
+    let mut failures = Failures::new();
+    for v4 in [true, false] {
+        if !may_have_rules(v4, facts.table, selector, kind) {
+            continue;
+        }
+        let Ok(tools) = Tools::find_legacy(v4) else {
+            warn_without_tools(v4);
+            continue;
+        };
+        let removed = remove_by(&tools, selector, (kind, facts), flush);
+        failures.note(removed.context(|| "remove the rules of iptables-legacy"));
+    }
+    failures.into_result()
+}
+
+/// Whether the reference's rules of an attachment are there.
+///
+/// # Errors
+/// What the tool says.
+pub(crate) fn has_reference(selector: &Selector<'_>, rules: &dyn Rules) -> Result<bool> {
+    let kind = rules.kind();
+    let Some(InIptables { table, .. }) = kind.iptables() else { return Ok(false) };
+    if ![true, false].into_iter().any(|v4| may_have_rules(v4, table, selector, kind)) {
+        return Ok(false);
+    }
+    let save = |v4| {
+        let tools = Tools::find_legacy(v4)?;
+        if has_table(v4, table) { tools.save(&[table]) } else { Ok(String::new()) }
+    };
+    let saved = [save(true)?, save(false)?];
+    let targets = |v4: bool, chain: &str| Ok(saved::targets(&saved[usize::from(!v4)], table, chain));
+    crate::reference::chains::are_there(selector, rules, targets)
+}
+
+/// Whether a table has rules of somebody in this namespace. No program is started to know.
+fn may_have_rules(v4: bool, table: &str, selector: &Selector<'_>, kind: Kind) -> bool {
+    if !has_table(v4, table) {
+        return false;
+    }
+    let may_be_theirs = chains::may_be_of(selector, kind);
+    // What the kernel does not tell, the tool may.
+    xtables::user_chains(v4, table).map_or(true, |chains| chains.iter().any(|chain| may_be_theirs(chain)))
+}
+
+/// Whether a table is there in this namespace: the kernel makes it with its first use.
+pub(crate) fn has_table(v4: bool, table: &str) -> bool {
+    let names = if v4 { "ip_tables_names" } else { "ip6_tables_names" };
+    // There is no such file where the kernel does not have the legacy variant.
+    let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
+    names.lines().any(|name| name == table)
+}
+
+/// Whoever made the rules had the tools: they can be removed when these are back. The container must be able to go.
+fn warn_without_tools(v4: bool) {
+    let tool = if v4 { "iptables" } else { "ip6tables" };
+    cni::warn(&format!(
+        "there may be rules of {tool}-legacy, but {tool} is not installed, so they cannot be removed: \
+         install the package iptables, and have the runtime collect garbage (GC)"
+    ));
+}
+
+fn remove_by(
+    tools: &Tools,
+    selector: &Selector<'_>,
+    (kind, facts): (Kind, &InIptables),
+    flush: Flush<'_>,
+) -> Result<()> {
+    let _lock = lock()?;
+    retry(|| {
+        let mut saved = tools.save(&[facts.table])?;
+        if let Some(shared) = facts.shared.as_ref().filter(|shared| saved.contains(shared.entry)) {
+            saved += &tools.save(&shared.tables_beside(facts.table))?;
+        }
+        apply(tools, &Deletion::of(&saved, selector, kind, facts), kind, flush)
+    })
+}
+
+/// UDP flows are flushed when no packet can begin one again, but before the chains go that tell whose they are.
+fn apply(tools: &Tools, deletion: &Deletion, kind: Kind, flush: Flush<'_>) -> Result<()> {
+    if deletion.is_empty() {
+        return Ok(());
+    }
+    if !kind.redirects() || deletion.targets.is_empty() {
+        return tools.restore(&deletion.whole());
+    }
+    tools.restore(&deletion.cut())?;
+    flush(&deletion.targets);
+    tools.restore(&deletion.rest())
+}

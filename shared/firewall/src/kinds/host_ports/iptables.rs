@@ -1,0 +1,183 @@
+//! Host ports in iptables.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use super::forward::Forward;
+use super::mapping::HostPorts;
+use super::mark::Mark;
+use crate::iptables::saved::{self, chain_of, rules, target, word_after};
+use crate::iptables::script::{Script, comment};
+use crate::kind::{InIptables, Shared};
+
+const HOSTPORTS: &str = "FERRULE-HOSTPORTS";
+const HAIRPIN: &str = "FERRULE-HAIRPIN";
+
+/// The most ports that the match `multiport` takes.
+const MULTIPORT_MAX: usize = 15;
+
+pub(super) const FACTS: InIptables = InIptables {
+    table: "nat",
+    prefix: "FERRULE-HP-",
+    parents: &[HOSTPORTS, super::reference::DNAT, "CNI-HOSTPORT-SNAT"],
+    shared: Some(Shared {
+        entry: HOSTPORTS,
+        chains: &[HAIRPIN, HOSTPORTS],
+        hooks: &[("nat", "PREROUTING"), ("nat", "OUTPUT"), ("nat", "POSTROUTING"), ("mangle", "PREROUTING")],
+    }),
+};
+
+/// The rules of a family. Comments in the attachment's own chain name the container's addresses: whose connections are to be
+/// flushed with it.
+pub(super) fn write(ports: &HostPorts, script: &mut Script, label: &str, v4: bool) {
+    let forwards: Vec<Forward> = ports.forwards().filter(|f| f.to.is_ipv4() == v4).collect();
+    if forwards.is_empty() {
+        return;
+    }
+    share_host_ports(script, v4);
+    let mark = match &ports.mark {
+        Mark::Chain(chain) => chain.as_str().to_owned(),
+        Mark::Bit(bit) => {
+            share_mark(script, *bit);
+            let value = 1_u32 << bit;
+            format!("MARK --set-xmark {value:#x}/{value:#x}")
+        }
+    };
+    for forward in &forwards {
+        let port = destination(forward);
+        for (_, from) in ports.sources().filter(|(to, _)| *to == forward.to.ip()) {
+            let from = if from.prefix() == 0 { String::new() } else { format!("-s {from} ") };
+            script.own(format!("{port} {from}-j {mark}"));
+        }
+        script.own(format!("{port} {} -j DNAT --to-destination {}", comment(forward.to.ip()), forward.to));
+    }
+    let conditions = ports.conditions.iptables(v4);
+    for (protocol, ports) in by_protocol(&forwards) {
+        for ports in ports.chunks(MULTIPORT_MAX) {
+            let mut words = format!("-p {protocol} -m multiport --dports {}", ports.join(","));
+            conditions.iter().for_each(|word| words.extend([" ", word]));
+            let _ = write!(words, " {} -j {}", comment(label), script.chain);
+            script.insert(HOSTPORTS, words);
+        }
+    }
+}
+
+fn share_host_ports(script: &mut Script, v4: bool) {
+    if v4 {
+        // IPv6 drops these by itself. Not in the table raw: kernels may lack it.
+        for (name, matches) in [("from", "! -i lo -s 127.0.0.0/8"), ("to", "! -i lo -d 127.0.0.0/8")] {
+            script.share("mangle", "PREROUTING", &format!("martians {name} loopback"), matches, "DROP");
+        }
+    }
+    script.shared_chains.push(HOSTPORTS);
+    for chain in ["PREROUTING", "OUTPUT"] {
+        // Before what the reference has there: a mapping of its may be stale, and ours is newer.
+        script.share_first("nat", chain, "to this host", "-m addrtype --dst-type LOCAL", HOSTPORTS);
+    }
+}
+
+fn share_mark(script: &mut Script, bit: u8) {
+    let value = 1_u32 << bit;
+    script.shared_chains.push(HAIRPIN);
+    // Before the rules that masquerade what leaves a subnet: theirs may end the way of a packet.
+    script.share_first("nat", "POSTROUTING", "host ports", "", HAIRPIN);
+    let mark = format!("-m mark --mark {value:#x}/{value:#x}");
+    script.share("nat", HAIRPIN, &format!("mark bit {bit}"), &mark, "MASQUERADE");
+}
+
+/// What a packet to a mapped port matches.
+fn destination(forward: &Forward) -> String {
+    let Forward { protocol, host_ip, host_port, .. } = forward;
+    let ip = host_ip.map_or(String::new(), |ip: IpAddr| format!(" -d {ip}"));
+    format!("-p {protocol} -m {protocol} --dport {host_port}{ip}")
+}
+
+/// Each protocol with its ports, each once.
+fn by_protocol(forwards: &[Forward]) -> Vec<(&'static str, Vec<String>)> {
+    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
+    for forward in forwards {
+        let (name, port) = (forward.protocol.as_str(), forward.host_port.to_string());
+        match groups.iter_mut().find(|(group, _)| *group == name) {
+            Some((_, ports)) if ports.contains(&port) => {}
+            Some((_, ports)) => ports.push(port),
+            None => groups.push((name, vec![port])),
+        }
+    }
+    groups
+}
+
+/// The host ports that an attachment's chain is for, but that packets go elsewhere for before: to a newer chain that takes
+/// all packets to the same port, be it of all addresses. What has conditions takes some of them only.
+pub(super) fn waiting(saved: &str, chain: &str) -> Vec<String> {
+    let jumps = rules(saved, FACTS.table).filter(|rule| chain_of(rule) == HOSTPORTS);
+    let newer: Vec<&str> = jumps.take_while(|rule| target(rule) != chain).filter(|r| is_for_all(r)).collect();
+    let takes = |port: &Port<'_>, rule: &&&str| {
+        ports_of(saved, target(rule)).any(|other| {
+            other.number == port.number && (other.address.is_empty() || other.address == port.address)
+        })
+    };
+    let waiting = ports_of(saved, chain).filter_map(|port| {
+        let newer = newer.iter().find(|rule| takes(&port, rule))?;
+        Some(format!("{} has it now: {} {}", saved::comment(newer), port.number.0, port.number.1))
+    });
+    waiting.collect()
+}
+
+/// A port that a chain leads elsewhere.
+struct Port<'a> {
+    /// The protocol and the port.
+    number: (&'a str, &'a str),
+    /// Empty: all addresses of the host.
+    address: &'a str,
+}
+
+/// The ports that a chain leads elsewhere.
+fn ports_of<'a>(saved: &'a str, chain: &'a str) -> impl Iterator<Item = Port<'a>> {
+    let translated =
+        rules(saved, FACTS.table).filter(move |rule| chain_of(rule) == chain && target(rule) == "DNAT");
+    translated.map(|rule| Port {
+        number: (word_after(rule, " -p "), word_after(rule, " --dport ")),
+        address: word_after(rule, " -d "),
+    })
+}
+
+/// Whether a rule that leads to an attachment's chain has no conditions but protocol and ports.
+fn is_for_all(rule: &str) -> bool {
+    let (protocol, ports) = (word_after(rule, " -p "), word_after(rule, " --dports "));
+    let plain = format!("-A {HOSTPORTS} -p {protocol} -m multiport --dports {ports} -m comment --comment ");
+    let rest = rule.strip_prefix(&plain).and_then(|rest| rest.split_once(" -j "));
+    rest.is_some_and(|(comment, _)| !comment.trim_matches('"').contains(' '))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A host with attachments, the newest first: what leads to each one's chain, and what that has.
+    fn host(attachments: &[(&str, &str, &str)]) -> String {
+        let jump = |(name, conditions, _): &(&str, &str, &str)| {
+            format!(
+                "-A {HOSTPORTS}{conditions} -p tcp -m multiport --dports 80 -m comment --comment \"n/{name}/e\" -j {name}\n"
+            )
+        };
+        let own = |(name, _, address): &(&str, &str, &str)| {
+            format!("-A {name}{address} -p tcp -m tcp --dport 80 -m comment --comment x -j DNAT --to y\n")
+        };
+        let jumps: String = attachments.iter().map(jump).collect();
+        format!("*nat\n{jumps}{}COMMIT\n", attachments.iter().map(own).collect::<String>())
+    }
+
+    #[test]
+    fn a_port_waits_for_a_newer_one_that_takes_all_of_its_packets() {
+        let (one, other) = (" -d 192.0.2.1/32", " -d 192.0.2.2/32");
+        for (newer, older, waits) in
+            [("", "", true), ("", one, true), (one, one, true), (one, "", false), (one, other, false)]
+        {
+            let saved = host(&[("B", "", newer), ("A", "", older)]);
+            let wanted: &[&str] = if waits { &["n/B/e has it now: tcp 80"] } else { &[] };
+            assert_eq!(waiting(&saved, "A"), wanted, "{newer}, {older}");
+            assert!(waiting(&saved, "B").is_empty());
+        }
+        assert!(waiting(&host(&[("B", " -s 192.0.2.0/24", ""), ("A", "", "")]), "A").is_empty());
+    }
+}

@@ -1,0 +1,229 @@
+//! Host ports in nftables: elements of maps.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use super::forward::{Forward, Protocol};
+use super::mapping::HostPorts;
+use super::mark::Mark;
+use crate::kind::InNftables;
+use crate::networks::subnet;
+use crate::ruleset::element::{Element, concatenated};
+use crate::ruleset::expr::{Expressions, R0, octets};
+use crate::ruleset::field::Field;
+use crate::ruleset::layout::{Chain, INET, Layout, NAT_IN, NAT_OUT, Need, POSTROUTING, Rule, number};
+use crate::ruleset::record::Record;
+use crate::ruleset::set::{Set, Type};
+use crate::ruleset::uapi::*;
+
+/// Before conntrack: what would abuse `route_localnet`.
+const GUARD: Chain = Chain::first_filter("guard");
+const PREROUTING: Chain = Chain::nat("prerouting", NAT_IN);
+const OUTPUT: Chain = Chain::nat("output", NF_INET_LOCAL_OUT);
+const HAIRPIN: Chain = Chain::regular("hairpin");
+/// Where rules with conditions are, too.
+pub(super) const HOSTPORTS: Chain = Chain::regular("hostports");
+
+pub(super) const FACTS: InNftables = InNftables {
+    table: INET,
+    chain: HOSTPORTS.name,
+    layout,
+    parse,
+    needs: &[
+        Need { module: "nft_masq", hook: NAT_OUT, rule: || Expressions::new().masquerade() },
+        Need { module: "nft_fib_inet", hook: NAT_IN, rule: || Expressions::new().addressed_here() },
+        Need { module: "nft_nat", hook: NAT_IN, rule: redirection },
+    ],
+};
+
+fn redirection() -> Expressions {
+    let to = Expressions::new().family(true).immediate(R0, &[127, 0, 0, 1]).immediate(R0 + 1, &[0, 1]);
+    to.dnat(true, R0, R0 + 1)
+}
+
+fn layout() -> Layout {
+    let chains = vec![GUARD, PREROUTING, OUTPUT, HOSTPORTS, POSTROUTING, HAIRPIN];
+    let mut this = Layout { chains, ..Layout::default() };
+    for (name, field) in [("from", Field::saddr(true)), ("to", Field::daddr(true))] {
+        let martian = Expressions::new()
+            .family(true)
+            .load(field.first_byte(), R0)
+            .compare(R0, NFT_CMP_EQ, &[127])
+            .load_meta(NFT_META_IIF, R0)
+            .compare(R0, NFT_CMP_NEQ, &LOOPBACK_IFINDEX.to_ne_bytes())
+            .verdict(NF_DROP);
+        this.rules.push(Rule::new(GUARD, format!("martians {name} loopback"), martian));
+    }
+    for chain in [PREROUTING, OUTPUT] {
+        let rule = Expressions::new().addressed_here().jump(HOSTPORTS.name);
+        this.rules.push(Rule::new(chain, "to this host", rule));
+    }
+    for v4 in [true, false] {
+        add_map(&mut this, ports_of_one_address(v4), v4, Some(Field::daddr(v4)));
+    }
+    for v4 in [true, false] {
+        add_map(&mut this, ports(v4), v4, None);
+    }
+    let rule = Expressions::new().was_dnatted().jump(HAIRPIN.name);
+    this.rules.push(Rule::new(POSTROUTING, "host ports", rule));
+    this
+}
+
+/// Rule and map: what the map has is marked and rewritten.
+fn add_map(layout: &mut Layout, map: Set, v4: bool, address: Option<Field>) {
+    let mut key = Expressions::new().family(v4);
+    let mut register = R0;
+    if let Some(address) = address {
+        key = key.load(address, register);
+        register += address.registers();
+    }
+    let target_port = R0 + Field::daddr(v4).registers();
+    let rule = key
+        .load_meta(NFT_META_L4PROTO, register)
+        .load(Field::TH_DPORT, register + 1)
+        .map(R0, &map.name)
+        .mark(Mark::DEFAULT_BIT, target_port + 1)
+        .dnat(v4, R0, target_port);
+    let comment = if address.is_some() { "one address" } else { "any address" };
+    layout.add(map, Rule::new(HOSTPORTS, format!("{comment}, IPv{}", number(v4)), rule));
+}
+
+/// Rules and sets for the networks whose connections, known by their mark, get the host's address.
+pub(super) fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
+    let Mark::Bit(bit) = ports.mark else { return };
+    for (_, from) in ports.sources() {
+        let (v4, prefix) = (from.is_ipv4(), from.prefix());
+        let set = sources(v4, prefix);
+        if layout.sets.contains(&set) {
+            continue;
+        }
+        let saddr = R0 + Field::daddr(v4).registers();
+        let rule = Expressions::new()
+            .marked(bit)
+            .family(v4)
+            .load(Field::daddr(v4), R0)
+            .load(Field::saddr(v4), saddr)
+            .prefix(saddr, from.mask())
+            .in_set(R0, &set.name)
+            .masquerade();
+        let comment = format!("IPv{} /{prefix}, mark bit {bit}", number(v4));
+        layout.add(set, Rule::new(HAIRPIN, comment, rule));
+    }
+}
+
+/// Ports of all of the host's addresses.
+fn ports(v4: bool) -> Set {
+    let name = if v4 { "hostport4" } else { "hostport6" };
+    map(name, &[Type::INET_PROTO, Type::INET_SERVICE], v4)
+}
+
+/// Ports of one of the host's addresses.
+fn ports_of_one_address(v4: bool) -> Set {
+    let name = if v4 { "hostip4" } else { "hostip6" };
+    map(name, &[Type::ip_addr(v4), Type::INET_PROTO, Type::INET_SERVICE], v4)
+}
+
+fn map(name: &'static str, key: &[Type], v4: bool) -> Set {
+    Set { data: vec![Type::ip_addr(v4), Type::INET_SERVICE], is_claimed: true, ..Set::new(name, key) }
+}
+
+/// Each container with a network whose connections to it, through a host port, get the host's address.
+fn sources(v4: bool, prefix: u8) -> Set {
+    Set::of_networks("hairpin", v4, prefix)
+}
+
+pub(super) fn records(ports: &HostPorts) -> Vec<Record> {
+    let of_forward = if ports.are_conditional() { conditional } else { mapped };
+    let forwards = ports.forwards().map(of_forward);
+    forwards.chain(ports.sources().map(|(to, from)| hairpin(to, from))).collect()
+}
+
+/// A host port in the maps.
+fn mapped(forward: Forward) -> Record {
+    let v4 = forward.to.is_ipv4();
+    let (protocol, port) = ([forward.protocol.number()], forward.host_port.to_be_bytes());
+    let (set, key) = match forward.host_ip {
+        None => (ports(v4), concatenated(&[&protocol, &port])),
+        Some(ip) => (ports_of_one_address(v4), concatenated(&[&octets(ip), &protocol, &port])),
+    };
+    let data = concatenated(&[&octets(forward.to.ip()), &forward.to.port().to_be_bytes()]);
+    let record = Record::of(format!("map {forward}"), [Element { set, key, data }]);
+    Record { udp_target: udp_target(&forward), ..record }
+}
+
+/// A host port that is a rule with conditions.
+fn conditional(forward: Forward) -> Record {
+    let record = Record::of(format!("rule {forward}"), []);
+    Record { udp_target: udp_target(&forward), chain: Some(HOSTPORTS.name), ..record }
+}
+
+fn udp_target(forward: &Forward) -> Option<IpAddr> {
+    (forward.protocol == Protocol::Udp).then(|| forward.to.ip())
+}
+
+/// Connections to the container from a network get the host's address.
+fn hairpin(to: IpAddr, from: IpNetwork) -> Record {
+    let pair = [octets(to), octets(from.ip())].concat();
+    let element = Element::in_set(sources(from.is_ipv4(), from.prefix()), pair);
+    Record::of(format!("hairpin {to} from {from}"), [element])
+}
+
+fn parse(text: &str) -> Option<Record> {
+    let (word, rest) = text.split_once(' ')?;
+    match word {
+        "map" => rest.parse().ok().map(mapped),
+        "rule" => rest.parse().ok().map(conditional),
+        "hairpin" => {
+            let (to, from) = rest.split_once(" from ")?;
+            Some(hairpin(to.parse().ok()?, subnet(cni::addr::parse_cidr(from).ok()?)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_all_that_its_elements_are_made_of() {
+        for text in [
+            "map tcp 8080 to 10.1.0.5:80",
+            "map udp 192.0.2.1:53 to 10.1.0.5:53",
+            "map sctp [fd00:2::1]:7 to [fd00::5]:7",
+            "rule tcp 8080 to 10.1.0.5:80",
+            "hairpin 10.1.0.5 from 127.0.0.0/8",
+        ] {
+            let record = parse(text).unwrap_or_else(|| panic!("{text}"));
+            assert_eq!(record.text, text);
+            assert_eq!(record.elements.is_empty(), text.starts_with("rule"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_is_none() {
+        for text in [
+            "",
+            "hostports cbr0/c1/eth0",
+            "masquerade 10.1.0.5/24",
+            "map tcp 8080",
+            "map icmp 1 to 10.1.0.5:80",
+            "map tcp 70000 to 10.1.0.5:80",
+            "map tcp 192.0.2.1:1 to [fd00::5]:1",
+            "map tcp 1 to 10.1.0.5:80 and more",
+            "hairpin 10.1.0.5",
+        ] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn keys_are_as_the_kernel_concatenates_them() {
+        let element = |text: &str| parse(text).unwrap().elements.remove(0);
+        let map = element("map udp 192.0.2.1:53 to 10.1.0.5:5353");
+        assert_eq!(map.key, [192, 0, 2, 1, 17, 0, 0, 0, 0, 53, 0, 0]);
+        assert_eq!(map.data, [10, 1, 0, 5, 0x14, 0xe9, 0, 0]);
+        assert_eq!(element("hairpin 10.1.0.5 from 10.1.0.0/24").key, [10, 1, 0, 5, 10, 1, 0, 0]);
+    }
+}

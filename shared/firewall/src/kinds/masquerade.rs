@@ -1,0 +1,188 @@
+//! Masquerade: what a container sends to outside of its subnet leaves with the host's address.
+
+pub(super) mod conf;
+
+use ipnetwork::IpNetwork;
+use netlink::RequestError;
+
+use crate::iptables::script::{Script, comment};
+use crate::kind::{Facts, InIptables, InNftables, InReference, Kind, Rules};
+use crate::networks::{multicast, subnet};
+use crate::nft::reader::Reader;
+use crate::reference::names;
+use crate::ruleset::element::Element;
+use crate::ruleset::expr::{Expressions, R0, octets};
+use crate::ruleset::field::Field;
+use crate::ruleset::layout::{Chain, INET, Layout, NAT_OUT, Need, POSTROUTING, Rule, Table, number};
+use crate::ruleset::record::Record;
+use crate::ruleset::set::{Set, Type};
+use crate::ruleset::uapi::*;
+use crate::selector::Selector;
+
+const CHAIN: Chain = Chain::regular("masquerade");
+
+/// The reference's own table.
+const REFERENCE: Table = Table::new(NFPROTO_INET, "cni_plugins_masquerade");
+const REFERENCE_CHAIN: &str = "masq_checks";
+
+static FACTS: Facts = Facts {
+    name: "masquerade",
+    redirects: false,
+    nftables: InNftables {
+        table: INET,
+        chain: CHAIN.name,
+        layout,
+        parse,
+        needs: &[Need { module: "nft_masq", hook: NAT_OUT, rule: || Expressions::new().masquerade() }],
+    },
+    iptables: Some(InIptables {
+        table: "nat",
+        prefix: "FERRULE-MQ-",
+        parents: &["POSTROUTING"],
+        shared: None,
+    }),
+    reference: InReference {
+        prefixes: &["CNI-"],
+        ways: &[("POSTROUTING", None)],
+        rules: &[(REFERENCE, REFERENCE_CHAIN)],
+        has_rule: is_of_reference,
+        chains: |_| Vec::new(),
+    },
+};
+
+/// What the container sends to outside of its subnet leaves with the host's address (the key `ipMasq`).
+/// Multicast does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Masquerade {
+    /// The container's addresses, each with the subnet that it is at home in.
+    pub addresses: Vec<IpNetwork>,
+}
+
+impl Masquerade {
+    /// The kind of these rules.
+    pub const KIND: Kind = Kind::new(&FACTS);
+
+    fn of_family(&self, v4: bool) -> impl Iterator<Item = &IpNetwork> {
+        self.addresses.iter().filter(move |address| address.is_ipv4() == v4)
+    }
+}
+
+impl Rules for Masquerade {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn records(&self) -> Vec<Record> {
+        self.addresses.iter().copied().map(record).collect()
+    }
+
+    fn extend_layout(&self, layout: &mut Layout) {
+        for address in &self.addresses {
+            let (v4, prefix) = (address.is_ipv4(), address.prefix());
+            let set = subnets(v4, prefix);
+            if layout.sets.contains(&set) {
+                continue;
+            }
+            let daddr = R0 + Field::saddr(v4).registers();
+            let rule = source(v4)
+                .load(Field::daddr(v4), daddr)
+                .prefix(daddr, address.mask())
+                .in_set(R0, &set.name)
+                .verdict(NFT_RETURN);
+            let comment = format!("within the subnet, IPv{} /{prefix}", number(v4));
+            layout.add(set, Rule { first: true, ..Rule::new(CHAIN, comment, rule) });
+        }
+    }
+
+    fn write(&self, script: &mut Script, label: &str, v4: bool) {
+        for address in self.of_family(v4) {
+            let (ip, subnet, multicast) = (address.ip(), subnet(*address), multicast(v4));
+            script.own(format!("-s {ip} -d {subnet} {} -j RETURN", comment(ip)));
+            script.own(format!("-s {ip} ! -d {multicast} -j MASQUERADE"));
+            let entry = format!("-s {ip} {} -j {}", comment(label), script.chain);
+            script.append("POSTROUTING", entry);
+        }
+    }
+
+    fn count(&self, v4: bool) -> usize {
+        self.of_family(v4).count()
+    }
+
+    /// Of several addresses, some of its versions keep the last one only.
+    fn is_in_reference(&self, reader: &Reader<'_>, selector: &Selector<'_>) -> Result<bool, RequestError> {
+        let comments = reader.comments(REFERENCE, REFERENCE_CHAIN)?;
+        Ok(comments.iter().any(|comment| is_of_reference(selector, comment))
+            && reader.leads(REFERENCE, "postrouting", REFERENCE_CHAIN)?)
+    }
+}
+
+/// The containers whose traffic to the outside is masqueraded.
+fn containers(v4: bool) -> Set {
+    Set::new(if v4 { "masquerade4" } else { "masquerade6" }, &[Type::ip_addr(v4)])
+}
+
+/// What is not outside: each masqueraded container with the subnet that it is in.
+fn subnets(v4: bool, prefix: u8) -> Set {
+    Set::of_networks("subnet", v4, prefix)
+}
+
+fn source(v4: bool) -> Expressions {
+    Expressions::new().family(v4).load(Field::saddr(v4), R0)
+}
+
+fn layout() -> Layout {
+    let mut this = Layout { chains: vec![POSTROUTING, CHAIN], ..Layout::default() };
+    for v4 in [true, false] {
+        let set = containers(v4);
+        let rule = source(v4).in_set(R0, &set.name).jump(CHAIN.name);
+        this.add(set, Rule::new(POSTROUTING, format!("containers, IPv{}", number(v4)), rule));
+        let multicast = multicast(v4);
+        let rule = Expressions::new()
+            .family(v4)
+            .load(Field::daddr(v4), R0)
+            .prefix(R0, multicast.mask())
+            .compare(R0, NFT_CMP_NEQ, &octets(multicast.network()))
+            .masquerade();
+        this.rules.push(Rule::new(CHAIN, format!("to outside, IPv{}", number(v4)), rule));
+    }
+    this
+}
+
+fn record(address: IpNetwork) -> Record {
+    let (ip, prefix, v4) = (octets(address.ip()), address.prefix(), address.is_ipv4());
+    let pair = [&ip[..], &octets(address.network())].concat();
+    let elements = [Element::in_set(containers(v4), ip), Element::in_set(subnets(v4, prefix), pair)];
+    Record::of(format!("masquerade {address}"), elements)
+}
+
+fn parse(text: &str) -> Option<Record> {
+    cni::addr::parse_cidr(text.strip_prefix("masquerade ")?).ok().map(record)
+}
+
+/// Whether a rule of the reference's table is somebody's, by its comment: `NETWORK-INSTANCE, net: cbr0, ...`.
+fn is_of_reference(selector: &Selector<'_>, comment: &str) -> bool {
+    let Some((network, rest)) = comment.split_once('-') else { return false };
+    let found = rest.split(',').next().unwrap_or_default();
+    network == names::network(selector.network())
+        && match selector {
+            Selector::Of(owner) => found == names::instance(owner),
+            Selector::Stale(stale) => !stale.is_valid_instance(found),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_all_that_its_elements_are_made_of() {
+        for text in ["masquerade 10.1.0.5/24", "masquerade fd00::5/64"] {
+            let record = parse(text).unwrap();
+            assert_eq!(record.text, text);
+            assert_eq!(record.elements.len(), 2);
+        }
+        for other in ["", "masquerade", "masquerade cbr0/c1/eth0", "masquerade 10.1.0.5", "map 10.1.0.5/24"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The spoof check: frames that come from a bridge port with another source address than the container's are dropped.
+
+use cni::IfName;
+use netlink::{Mac, RequestError};
+
+use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
+use crate::nft::reader::Reader;
+use crate::ruleset::element::{Element, concatenated, padded};
+use crate::ruleset::expr::{Expressions, R0};
+use crate::ruleset::field::Field;
+use crate::ruleset::layout::{BRIDGE, Chain, Layout, Rule, Table};
+use crate::ruleset::record::Record;
+use crate::ruleset::set::{Set, Type};
+use crate::ruleset::uapi::*;
+use crate::selector::Selector;
+
+const PREROUTING: Chain = Chain::first_filter("prerouting");
+
+/// The reference's table, which it shares with others.
+const REFERENCE: Table = Table::new(NFPROTO_BRIDGE, "nat");
+
+static FACTS: Facts = Facts {
+    name: "spoofcheck",
+    redirects: false,
+    nftables: InNftables { table: BRIDGE, chain: PREROUTING.name, layout, parse, needs: &[] },
+    iptables: None,
+    reference: InReference {
+        prefixes: &[],
+        ways: &[],
+        rules: &[(REFERENCE, "PREROUTING")],
+        has_rule: |selector, comment| {
+            id(selector).is_some_and(|id| comment.strip_prefix("macspoofchk-") == Some(&id))
+        },
+        chains: |selector| {
+            reference_chains(selector).into_iter().flatten().map(|chain| (REFERENCE, chain)).collect()
+        },
+    },
+};
+
+/// Frames that come from a bridge port with another source address than the container's are dropped (the key
+/// `macspoofchk`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpoofCheck {
+    /// The bridge port: the host's end of the container's veth.
+    pub port: IfName,
+    /// The container's address.
+    pub mac: Mac,
+}
+
+impl SpoofCheck {
+    /// The kind of these rules.
+    pub const KIND: Kind = Kind::new(&FACTS);
+}
+
+impl Rules for SpoofCheck {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn records(&self) -> Vec<Record> {
+        vec![record(&self.port, self.mac)]
+    }
+
+    fn count(&self, _v4: bool) -> usize {
+        0
+    }
+
+    fn is_in_reference(&self, reader: &Reader<'_>, selector: &Selector<'_>) -> Result<bool, RequestError> {
+        let Some([interface, mac]) = reference_chains(selector) else { return Ok(false) };
+        Ok(reader.leads(REFERENCE, "PREROUTING", &interface)?
+            && reader.leads(REFERENCE, &interface, &mac)?
+            && !reader.comments(REFERENCE, &mac)?.is_empty())
+    }
+}
+
+/// The bridge ports that are watched.
+fn ports() -> Set {
+    Set::new("ports", &[Type::IFNAME])
+}
+
+/// The source address that each of them may use.
+fn macs() -> Set {
+    Set::new("macs", &[Type::IFNAME, Type::ETHER_ADDR])
+}
+
+fn layout() -> Layout {
+    let rule = Expressions::new()
+        .load_meta(NFT_META_IIFNAME, R0)
+        .in_set(R0, &ports().name)
+        .load_meta(NFT_META_IIFNAME, R0)
+        .load(Field::ETHER_SADDR, R0 + 4)
+        .not_in_set(R0, &macs().name)
+        .verdict(NF_DROP);
+    Layout {
+        chains: vec![PREROUTING],
+        sets: vec![ports(), macs()],
+        rules: vec![Rule::new(PREROUTING, "spoofed source", rule)],
+    }
+}
+
+fn record(port: &IfName, mac: Mac) -> Record {
+    let pair = concatenated(&[&padded(port), &mac.bytes()]);
+    let elements = [Element::in_set(ports(), padded(port)), Element::in_set(macs(), pair)];
+    Record::of(format!("port {port} {mac}"), elements)
+}
+
+fn parse(text: &str) -> Option<Record> {
+    let (port, mac) = text.strip_prefix("port ")?.split_once(' ')?;
+    Some(record(&IfName::parse(port).ok()?, mac.parse().ok()?))
+}
+
+/// How the reference names an attachment. It names no network: GC must leave these rules.
+fn id(selector: &Selector<'_>) -> Option<String> {
+    let Selector::Of(owner) = selector else { return None };
+    Some(format!("{}-{}", owner.container(), owner.ifname()))
+}
+
+/// The reference's chains of an interface, and of its address.
+fn reference_chains(selector: &Selector<'_>) -> Option<[String; 2]> {
+    let chain = format!("cni-br-iface-{}", id(selector)?);
+    Some([chain.clone(), format!("{chain}-mac")])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_all_that_its_elements_are_made_of() {
+        let text = "port eth0 02:00:00:00:00:05";
+        let record = parse(text).unwrap();
+        assert_eq!(record.text, text);
+        assert_eq!(record.elements[0].key, *b"eth0\0\0\0\0\0\0\0\0\0\0\0\0");
+        for other in [
+            "",
+            "port",
+            "port eth0",
+            "port a/b 02:00:00:00:00:05",
+            "port eth0 02",
+            "map eth0 02:00:00:00:00:05",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Networks with a meaning of their own.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
+
+/// All addresses of a family.
+pub(crate) const fn any(v4_family: bool) -> IpNetwork {
+    if v4_family { v4(Ipv4Addr::UNSPECIFIED, 0) } else { v6(Ipv6Addr::UNSPECIFIED, 0) }
+}
+
+/// A host's own addresses.
+pub(crate) const fn loopback(v4_family: bool) -> IpNetwork {
+    if v4_family { v4(Ipv4Addr::new(127, 0, 0, 0), 8) } else { v6(Ipv6Addr::LOCALHOST, 128) }
+}
+
+/// What is never masqueraded: containers may talk to those beside them by multicast.
+pub(crate) const fn multicast(v4_family: bool) -> IpNetwork {
+    if v4_family {
+        v4(Ipv4Addr::new(224, 0, 0, 0), 4)
+    } else {
+        v6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8)
+    }
+}
+
+/// The subnet that an address with a prefix length is in.
+pub(crate) fn subnet(address: IpNetwork) -> IpNetwork {
+    IpNetwork::new(address.network(), address.prefix()).unwrap_or(address)
+}
+
+const fn v4(ip: Ipv4Addr, prefix: u8) -> IpNetwork {
+    match Ipv4Network::new_checked(ip, prefix) {
+        Some(network) => IpNetwork::V4(network),
+        None => panic!("a prefix length out of range"),
+    }
+}
+
+const fn v6(ip: Ipv6Addr, prefix: u8) -> IpNetwork {
+    match Ipv6Network::new_checked(ip, prefix) {
+        Some(network) => IpNetwork::V6(network),
+        None => panic!("a prefix length out of range"),
+    }
+}

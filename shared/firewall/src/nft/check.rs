@@ -1,0 +1,91 @@
+//! Whether the ruleset is as it was left.
+
+use cni::{Code, Error, Result};
+use netlink::RequestError;
+
+use super::claims::Queue;
+use super::install::{layout_of, missing};
+use super::installed::Installed;
+use super::retry::failure;
+use super::slot::Slot;
+use super::view::View;
+use super::{Nft, query};
+use crate::kind::{Kind, Rules};
+use crate::owner::Owner;
+use crate::ruleset::element::Element;
+use crate::ruleset::record::Record;
+
+impl Nft {
+    /// Whether an attachment's rules are as they were installed. The host ports that wait are returned: a newer
+    /// attachment has them. A port with conditions is none of these: a newer rule before it takes only the packets that
+    /// fulfil its conditions, and the kernel does not tell which these are.
+    ///
+    /// # Errors
+    /// What is missing, or another attachment's.
+    pub(crate) fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<Vec<String>> {
+        let outcome = self.find_drift(owner, rules);
+        let found = outcome.map_err(|r| failure("check", owner, "read the ruleset", r))?;
+        found.map_err(|what| {
+            let text = format!("the nftables rules of {owner} are not as ADD left them: {what}");
+            Error::new(Code::Internal, text)
+        })
+    }
+
+    /// What waits; or the first difference.
+    fn find_drift(
+        &self,
+        owner: &Owner,
+        rules: &dyn Rules,
+    ) -> Result<Result<Vec<String>, String>, RequestError> {
+        let (kind, records) = (rules.kind(), rules.records());
+        if let Some(rule) = missing(&self.socket, kind.table(), &layout_of(rules))?.rules.first() {
+            return Ok(Err(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
+        }
+        let view = View::new(&self.socket, kind, 1);
+        let found = Installed::read(&view, Slot::of(owner, kind))?;
+        if found.records != records {
+            return Ok(Err(format!("the {kind} rules are not those of the configuration")));
+        }
+        let (label, mut waiting) = (&found.slot.label, Vec::new());
+        for (record, element) in records.iter().flat_map(|r| r.elements.iter().map(move |e| (r, e))) {
+            match holder(&view, element, label)? {
+                Ok(None) => {}
+                Ok(Some(other)) => waiting.push(format!("{other} has it now: {record}")),
+                Err(what) => return Ok(Err(format!("an element of set {} {what}", element.set.name))),
+            }
+        }
+        let wanted = rules.conditional_rules(label);
+        if let Some(rule) = wanted.first() {
+            let here = query::rules(&self.socket, kind.table(), rule.chain)?;
+            if here.iter().filter(|rule| rule.comment == *label).count() != wanted.len() {
+                return Ok(Err("a rule with its conditions is missing".into()));
+            }
+        }
+        Ok(Ok(waiting))
+    }
+
+    /// What is installed of an attachment, a line for each record.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(crate) fn describe(&self, owner: &Owner, kind: Kind) -> Result<Vec<String>> {
+        let view = View::new(&self.socket, kind, 1);
+        let found = Installed::read(&view, Slot::of(owner, kind));
+        let found = found.map_err(|r| failure("list", owner, "read the ruleset", r))?;
+        Ok(found.records.iter().map(Record::to_string).collect())
+    }
+}
+
+/// Which other attachment has an element that this one waits for. None: this one has it. An error: what is wrong.
+fn holder(
+    view: &View<'_>,
+    element: &Element,
+    label: &str,
+) -> Result<Result<Option<String>, String>, RequestError> {
+    Ok(match view.comment_of(element)? {
+        Some(holder) if holder == label => Ok(None),
+        Some(other) if Queue::read(view, element)?.has(label) => Ok(Some(other)),
+        Some(other) => Err(format!("belongs to {other}")),
+        None => Err("is missing".into()),
+    })
+}

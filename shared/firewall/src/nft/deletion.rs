@@ -1,0 +1,53 @@
+//! The deletion of what attachments have, and what becomes of the ports that others wait for.
+
+use std::collections::BTreeSet;
+
+use netlink::RequestError;
+
+use super::batch::Batch;
+use super::claims::{Asked, Queue};
+use super::installed::{Installed, unique};
+use super::query;
+use super::view::View;
+use crate::ruleset::element::Element;
+
+/// Puts the deletion of what still is theirs into a batch, all but the records, and hands host ports on to those that wait
+/// for them. `keep` says which elements are not to be looked at. How many claims that were recorded are so no longer.
+pub(super) fn put_deletion(
+    view: &View<'_>,
+    stale: &[Installed],
+    keep: impl Fn(&Element) -> bool,
+    batch: &mut Batch,
+) -> Result<usize, RequestError> {
+    let (mut gone, mut asked) = (0, Asked::default());
+    let labels: BTreeSet<&str> = stale.iter().map(|found| found.slot.label.as_str()).collect();
+    for element in unique(stale.iter().flat_map(|found| &found.records)) {
+        if keep(&element) {
+            continue;
+        }
+        let holder = view.comment_of(&element)?;
+        let is_theirs = holder.as_deref().is_some_and(|label| labels.contains(label));
+        if is_theirs {
+            batch.delete_element(view.table, &element);
+        }
+        let mut queue = Queue::read(view, &element)?;
+        if queue.is_empty() {
+            continue;
+        }
+        queue.retain(|waiting| !labels.contains(waiting));
+        let is_free = is_theirs || holder.is_none();
+        if let Some((next, element)) = if is_free { queue.pop(view, &element, &mut asked)? } else { None } {
+            batch.add_element(view.table, &element, &next.label);
+        }
+        gone += queue.put(view, batch);
+    }
+    let chains: BTreeSet<_> = stale.iter().flat_map(|found| &found.records).filter_map(|r| r.chain).collect();
+    for chain in chains {
+        for rule in query::rules(view.socket, view.table, chain)? {
+            if labels.contains(rule.comment.as_str()) {
+                batch.delete_rule(view.table, chain, rule.handle);
+            }
+        }
+    }
+    Ok(gone)
+}

@@ -1,0 +1,29 @@
+//! Rules of others, read.
+
+use netlink::{RequestError, Socket};
+
+use super::decode::jump;
+use super::query;
+use crate::ruleset::layout::Table;
+
+/// Reads the rules of others.
+#[derive(Debug)]
+pub struct Reader<'a>(pub(super) &'a Socket);
+
+impl Reader<'_> {
+    /// The comments of a chain's rules, empty where one has none.
+    pub(crate) fn comments(&self, table: Table, chain: &str) -> Result<Vec<String>, RequestError> {
+        Ok(query::rules(self.0, table, chain)?.into_iter().map(|rule| rule.comment).collect())
+    }
+
+    /// Whether a rule of a chain leads to another chain.
+    pub(crate) fn leads(&self, table: Table, from: &str, to: &str) -> Result<bool, RequestError> {
+        Ok(self.targets(table, from)?.iter().any(|target| target == to))
+    }
+
+    /// What each rule of a chain leads to; empty where it leads to none.
+    pub(crate) fn targets(&self, table: Table, chain: &str) -> Result<Vec<String>, RequestError> {
+        let rules = query::rules(self.0, table, chain)?;
+        Ok(rules.iter().map(|rule| jump(rule).unwrap_or_default()).collect())
+    }
+}

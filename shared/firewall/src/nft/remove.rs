@@ -1,0 +1,128 @@
+//! The removal of attachments' rules.
+
+use cni::Result;
+use netlink::{Protocol, RequestError, Socket};
+
+use super::batch::Batch;
+use super::deletion::put_deletion;
+use super::foreign::{self, Foreign, Wanted};
+use super::installed::Installed;
+use super::retry::{Attempt, plain, retry};
+use super::slot::Slot;
+use super::view::View;
+use super::{Nft, query};
+use crate::conntrack::{Flush, Targets};
+use crate::kind::Kind;
+use crate::ruleset::layout::Table;
+use crate::ruleset::set::Set;
+use crate::selector::Selector;
+
+impl Nft {
+    /// Removes somebody's rules of a kind in one transaction; in several where others change the ruleset so often
+    /// that there is no time for all at once. UDP flows are flushed when no packet can begin one again, but before the records
+    /// go: whoever is killed meanwhile leaves these to the next one.
+    ///
+    /// # Errors
+    /// The kernel's refusal. That there are none is fine.
+    pub(crate) fn remove(&self, selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
+        let mut limit = usize::MAX;
+        loop {
+            let (mut slots, mut more, mut targets) = (Vec::new(), false, Targets::default());
+            retry(selector, "remove", |_| {
+                let generation = query::generation(&self.socket).map_err(plain)?;
+                slots = self.find(selector, kind).map_err(plain)?;
+                more = slots.len() > limit;
+                slots.truncate(limit);
+                // For the next try, if this one is voided.
+                limit = slots.len().div_ceil(2).max(1);
+                let stale = self.read(kind, &slots).map_err(plain)?;
+                targets.addresses = stale.iter().flat_map(Installed::udp_targets).collect();
+                self.delete(kind, &stale, generation, targets.is_empty())
+            })?;
+            if !targets.is_empty() {
+                flush(&targets);
+                retry(selector, "remove", |_| {
+                    let generation = query::generation(&self.socket).map_err(plain)?;
+                    let stale = self.read(kind, &slots).map_err(plain)?;
+                    self.delete(kind, &stale, generation, true)
+                })?;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    fn find(&self, selector: &Selector<'_>, kind: Kind) -> Result<Vec<Slot>, RequestError> {
+        match selector {
+            Selector::Of(owner) => Ok(vec![Slot::of(owner, kind)]),
+            Selector::Stale(stale) => Slot::find(&self.socket, kind, |label| stale.has(label)),
+        }
+    }
+
+    fn read(&self, kind: Kind, slots: &[Slot]) -> Result<Vec<Installed>, RequestError> {
+        let view = View::new(&self.socket, kind, slots.len());
+        let mut found = Vec::new();
+        for slot in slots {
+            let installed = Installed::read(&view, slot.clone())?;
+            found.extend((installed.recorded > 0).then_some(installed));
+        }
+        Ok(found)
+    }
+
+    /// One transaction that deletes what attachments still hold, with or without their records; the table too, if nothing of
+    /// others is in it.
+    fn delete(&self, kind: Kind, stale: &[Installed], generation: u32, records: bool) -> Attempt {
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let (mut batch, table) = (Batch::new(Some(generation)), kind.table());
+        let view = View::new(&self.socket, kind, stale.len());
+        let mut gone = put_deletion(&view, stale, |_| false, &mut batch).map_err(plain)?;
+        if records {
+            stale.iter().for_each(|found| found.put_records(table, &mut batch));
+            gone += stale.iter().map(|found| found.recorded).sum::<usize>();
+            if self.count_up_to(table, gone + 1).map_err(plain)? == gone {
+                batch = Batch::new(Some(generation));
+                batch.delete_table(table);
+            }
+        }
+        self.has_deleted.set(true);
+        if batch.is_empty() { Ok(()) } else { batch.commit(&self.socket) }
+    }
+
+    /// How many records there are, or at least `enough`: not all are looked at. The answer's rest is left unread, so it has a
+    /// socket of its own; and that is kept, because closing one waits for whatever anybody has deleted.
+    fn count_up_to(&self, table: Table, enough: usize) -> Result<usize, RequestError> {
+        if self.counter.get().is_none() {
+            // A removal must not fail because descriptors ran out: all is read then.
+            if let Ok(socket) = Socket::open(Protocol::Netfilter) {
+                self.counter.set(socket).ok();
+            }
+        }
+        let set = &Set::attachments().name;
+        query::count_up_to(self.counter.get().unwrap_or(&self.socket), table, set, enough)
+    }
+
+    /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub(crate) fn remove_foreign(&self, selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
+        let subject = "other backends and the reference";
+        let has_flows = |foreign: &Foreign| kind.redirects() && !foreign.targets.is_empty();
+        let (nothing, mut foreign) = (Foreign::default(), Foreign::default());
+        retry(subject, "remove", |_| {
+            let wanted = Wanted { selector, kind, known: &nothing };
+            foreign = foreign::remove(&self.socket, wanted, has_flows)?;
+            self.has_deleted.set(self.has_deleted.get() || foreign.was_there);
+            Ok(())
+        })?;
+        if !has_flows(&foreign) {
+            return Ok(());
+        }
+        flush(&foreign.targets);
+        let rest = Wanted { selector, kind, known: &foreign };
+        retry(subject, "remove", |_| foreign::remove(&self.socket, rest, |_| false).map(drop))
+    }
+}

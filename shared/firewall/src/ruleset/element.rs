@@ -1,0 +1,44 @@
+//! What belongs to an attachment: elements of sets and maps.
+
+use super::set::Set;
+
+/// An element of a set, or of a map if it has data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Element {
+    pub(crate) set: Set,
+    pub(crate) key: Vec<u8>,
+    pub(crate) data: Vec<u8>,
+}
+
+impl Element {
+    pub(crate) fn in_set(set: Set, key: Vec<u8>) -> Self {
+        Self { set, key, data: Vec::new() }
+    }
+
+    /// The key of one of an attachment's records. 0 is for its label.
+    pub(crate) fn record(digest: &str, index: u16) -> Self {
+        Self::in_set(Set::attachments(), concatenated(&[&padded(digest), &index.to_be_bytes()]))
+    }
+
+    /// The digest in the key of a record.
+    pub(crate) fn digest_of(key: &[u8]) -> Option<String> {
+        netlink::wire::read_str(key.get(..16)?).map(str::to_owned)
+    }
+}
+
+/// A name as the kernel compares it: padded with NULs to IFNAMSIZ.
+pub(crate) fn padded(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.resize(16, 0);
+    bytes
+}
+
+/// Each part begins a new register of 4 bytes.
+pub(crate) fn concatenated(parts: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for part in parts {
+        bytes.extend_from_slice(part);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
+    bytes
+}

@@ -1,0 +1,42 @@
+//! Parts of packets.
+
+use super::uapi::*;
+
+/// Where a field is in a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub(super) base: u32,
+    pub(super) offset: u32,
+    pub(super) length: u32,
+}
+
+impl Field {
+    /// `ether saddr`
+    pub(crate) const ETHER_SADDR: Self = Self { base: NFT_PAYLOAD_LL_HEADER, offset: 6, length: 6 };
+    /// `th sport`
+    pub(crate) const TH_SPORT: Self = Self { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 0, length: 2 };
+    /// `th dport`
+    pub(crate) const TH_DPORT: Self = Self { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 2, length: 2 };
+
+    /// `ip saddr` or `ip6 saddr`
+    pub(crate) fn saddr(v4: bool) -> Self {
+        let (offset, length) = if v4 { (12, 4) } else { (8, 16) };
+        Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
+    }
+
+    /// `ip daddr` or `ip6 daddr`
+    pub(crate) fn daddr(v4: bool) -> Self {
+        let (offset, length) = if v4 { (16, 4) } else { (24, 16) };
+        Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
+    }
+
+    /// The field's first byte.
+    pub(crate) fn first_byte(self) -> Self {
+        Self { length: 1, ..self }
+    }
+
+    /// How many registers the field takes.
+    pub(crate) fn registers(self) -> u32 {
+        self.length.div_ceil(4)
+    }
+}

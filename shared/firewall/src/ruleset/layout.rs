@@ -1,0 +1,113 @@
+//! What is in the ruleset around the elements: tables, chains, sets and the rules that look into them.
+//!
+//! A packet meets the same few rules however many attachments there are: what belongs to an attachment are
+//! elements of sets and maps. Nothing here jumps by way of a map, because the kernel walks all of such a map,
+//! chain by chain, on every change.
+
+use super::expr::Expressions;
+use super::set::Set;
+use super::uapi::*;
+
+/// A table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Table {
+    pub(crate) family: u8,
+    pub(crate) name: &'static str,
+}
+
+impl Table {
+    pub(crate) const fn new(family: u8, name: &'static str) -> Self {
+        Self { family, name }
+    }
+}
+
+/// Our table for what is routed, of both families.
+pub(crate) const INET: Table = Table::new(NFPROTO_INET, "ferrule");
+/// Our table for what is bridged.
+pub(crate) const BRIDGE: Table = Table::new(NFPROTO_BRIDGE, "ferrule");
+
+/// A chain; a base chain if it has a hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chain {
+    pub(crate) name: &'static str,
+    pub(crate) hook: Option<Hook>,
+}
+
+/// Where a base chain is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hook {
+    pub(crate) kind: &'static str,
+    pub(crate) number: u32,
+    pub(crate) priority: i32,
+}
+
+impl Chain {
+    /// A chain that others jump to.
+    pub(crate) const fn regular(name: &'static str) -> Self {
+        Self { name, hook: None }
+    }
+
+    /// A chain in which packets are dropped as early as can be: before conntrack (`enum nf_ip_hook_priorities`), or at the
+    /// bridge family's lowest common priority.
+    pub(crate) const fn first_filter(name: &'static str) -> Self {
+        Self { name, hook: Some(Hook { kind: "filter", number: NF_INET_PRE_ROUTING, priority: -300 }) }
+    }
+
+    /// A chain in which addresses are translated.
+    pub(crate) const fn nat(name: &'static str, number: u32) -> Self {
+        let priority = if number == NAT_OUT { 100 } else { -100 };
+        Self { name, hook: Some(Hook { kind: "nat", number, priority }) }
+    }
+}
+
+/// Hooks that addresses are translated at: destinations, and sources.
+pub(crate) const NAT_IN: u32 = NF_INET_PRE_ROUTING;
+pub(crate) const NAT_OUT: u32 = NF_INET_POST_ROUTING;
+
+/// Where the addresses of sources are translated, by whatever kind of rules.
+pub(crate) const POSTROUTING: Chain = Chain::nat("postrouting", NAT_OUT);
+
+/// A rule that every packet may meet. It is known by its comment.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    pub(crate) chain: &'static str,
+    pub(crate) comment: String,
+    /// Whether it comes before the rules that the chain begins with.
+    pub(crate) first: bool,
+    pub(crate) expressions: Expressions,
+}
+
+impl Rule {
+    pub(crate) fn new(chain: Chain, comment: impl Into<String>, expressions: Expressions) -> Self {
+        Self { chain: chain.name, comment: comment.into(), first: false, expressions }
+    }
+}
+
+/// All that must be there before elements can be added.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    pub(crate) chains: Vec<Chain>,
+    pub(crate) sets: Vec<Set>,
+    pub(crate) rules: Vec<Rule>,
+}
+
+impl Layout {
+    /// A set, and the rule that looks into it.
+    pub(crate) fn add(&mut self, set: Set, rule: Rule) {
+        self.sets.push(set);
+        self.rules.push(rule);
+    }
+}
+
+/// A module of the kernel, and a rule that needs it.
+#[derive(Debug)]
+pub struct Need {
+    pub(crate) module: &'static str,
+    pub(crate) hook: u32,
+    pub(crate) rule: fn() -> Expressions,
+}
+
+/// A family's number, as comments have it.
+pub(crate) fn number(v4: bool) -> u8 {
+    if v4 { 4 } else { 6 }
+}

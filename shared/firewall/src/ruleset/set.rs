@@ -1,0 +1,64 @@
+//! Sets and maps.
+
+use std::borrow::Cow;
+
+/// The type of a value, by nft's numbers (`enum datatypes` of nftables), and its length in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Type(u32, u32);
+
+impl Type {
+    pub(crate) const ETHER_ADDR: Self = Self(9, 6);
+    pub(crate) const INET_PROTO: Self = Self(12, 1);
+    pub(crate) const INET_SERVICE: Self = Self(13, 2);
+    pub(crate) const IFNAME: Self = Self(41, 16);
+
+    /// An address of a family.
+    pub(crate) const fn ip_addr(v4: bool) -> Self {
+        if v4 { Self(7, 4) } else { Self(8, 16) }
+    }
+}
+
+/// A set; a map if it has data.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Set {
+    pub(crate) name: Cow<'static, str>,
+    pub(crate) key: Vec<Type>,
+    pub(crate) data: Vec<Type>,
+    /// Whether several attachments may claim a key: the newest has it, and the others wait for it.
+    pub(crate) is_claimed: bool,
+}
+
+impl Set {
+    pub(crate) fn new(name: impl Into<Cow<'static, str>>, key: &[Type]) -> Self {
+        Self { name: name.into(), key: key.into(), data: Vec::new(), is_claimed: false }
+    }
+
+    /// The name of a set of networks with one prefix length: each such length has a set of its own.
+    pub(crate) fn of_networks(name: &str, v4: bool, prefix: u8) -> Self {
+        let name = format!("{name}{}/{prefix}", if v4 { 4 } else { 6 });
+        Self::new(name, &[Type::ip_addr(v4), Type::ip_addr(v4)])
+    }
+
+    /// What each attachment has: the label of the owner, then its records one by one.
+    pub(crate) fn attachments() -> Self {
+        Self::new("attachments", &[Type::IFNAME, Type::INET_SERVICE])
+    }
+
+    /// nft's number for a concatenation: six bits a type.
+    pub(crate) fn type_number(types: &[Type]) -> u32 {
+        types.iter().fold(0, |number, Type(next, _)| number << 6 | next)
+    }
+
+    /// Each part of a concatenation begins a new register.
+    pub(crate) fn length(types: &[Type]) -> u32 {
+        match types {
+            [Type(_, length)] => *length,
+            _ => types.iter().map(|Type(_, length)| length.next_multiple_of(4)).sum(),
+        }
+    }
+
+    /// Whether the keys are in the host's byte order, which nft does not know by itself.
+    pub(crate) fn is_in_host_order(&self) -> bool {
+        self.key == [Type::IFNAME]
+    }
+}
