@@ -1,8 +1,8 @@
 //! The leases of a network, on disk as the reference keeps them: in the directory DATADIR/NETWORK one file per
 //! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) by whoever looks or changes, see [`lock`].
 //!
-//! - *A lease is whole or not there.* It is written to `.new` and renamed. A kill leaves at most a `.new`, which the
-//!   next one writes over. Nothing waits for the disk (fsync): after a loss of power the containers are
+//! - *A lease is whole or not there.* It is written under a temporary name, `.new.*`, and renamed. What a kill leaves is
+//!   removed by the next one that reads every lease. Nothing waits for the disk (fsync): after a loss of power the containers are
 //!   gone too, and what is left of their files is either whole, to be released by DEL or GC, or torn.
 //! - *No lease is written over*, whoever holds the lock: it is created only where no file is.
 //! - *A torn file is no lease.* The reference writes in place, so a kill leaves empty files of its making: they neither
@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
+use system::file::is_temporary;
 
 use crate::allocator::Leases;
 
@@ -24,7 +25,7 @@ mod lease;
 mod lock;
 mod status;
 
-use directory::{Content, Directory, NEW};
+use directory::{Content, Directory};
 use index::Index;
 pub use lease::{Lease, Owner};
 use lock::Lock;
@@ -154,9 +155,12 @@ impl Store {
     /// Code 5 if the directory cannot be read. The value: what went wrong with single files.
     pub fn retain(&mut self, mut keep: impl FnMut(IpAddr, &Owner) -> bool) -> Result<Trouble> {
         (self.index, self.changed) = (None, true);
-        let ips = self.dir.addresses()?;
+        let names = self.dir.names()?;
         let mut trouble = Trouble::default();
-        trouble.others.note(self.dir.remove(NEW));
+        for name in names.iter().filter(|name| is_temporary(name)) {
+            trouble.others.note(self.dir.remove(name));
+        }
+        let ips: Vec<IpAddr> = names.iter().filter_map(|name| lease::address(name)).collect();
         let mut index = Index::begin(&self.dir, ips.len()).ok();
         for ip in ips {
             let owner = match self.dir.read(ip) {

@@ -3,14 +3,14 @@
 //! The file is the reference's, with members that it passes over: each restores what the other saved.
 
 use std::collections::HashSet;
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use cni::{Attachment, Error, Failures, Gc, NetworkName, Result, Undo};
 use serde::{Deserialize, Serialize};
-use system::file;
+use system::file::{self, WholeFile, label_of};
 
 use crate::attribute::Attribute;
 
@@ -91,8 +91,8 @@ impl Saved {
 pub struct Backup {
     dir: PathBuf,
     name: String,
-    /// What is being written. It tells its network, so that GC knows whose it is after a kill.
-    new: String,
+    /// The label of what is being written. It tells the network, so that GC knows whose it is after a kill.
+    label: String,
 }
 
 impl Backup {
@@ -101,8 +101,8 @@ impl Backup {
     }
 
     fn named(dir: &Path, network: &NetworkName, name: String) -> Self {
-        let new = format!("{}{name}", new_prefix(network));
-        Self { dir: dir.to_owned(), name, new }
+        let label = format!("{}{name}", label_prefix(network));
+        Self { dir: dir.to_owned(), name, label }
     }
 
     /// Keeps what the interface was like.
@@ -137,16 +137,13 @@ impl Backup {
     pub fn remove(&self) -> Result<()> {
         let mut failures = Failures::new();
         failures.note(remove(&self.path()));
-        failures.note(remove(&self.new_path()));
+        let removed = missing_is_fine(file::remove_temporary(&self.dir, &self.label));
+        failures.note(removed.map_err(|e| Error::io(format!("remove files in {}", self.dir.display()), &e)));
         failures.into_result()
     }
 
     fn path(&self) -> PathBuf {
         self.dir.join(&self.name)
-    }
-
-    fn new_path(&self) -> PathBuf {
-        self.dir.join(&self.new)
     }
 
     fn read(&self) -> Result<Option<Vec<u8>>> {
@@ -155,14 +152,13 @@ impl Backup {
         read.map_err(|e| Error::io(format!("read backup {}", path.display()), &e))
     }
 
-    /// Under another name first: the file is whole or not there.
     fn write(&self, bytes: &[u8]) -> Result<()> {
-        let (new, path) = (self.new_path(), self.path());
-        let failed = |path: &Path, e| Error::io(format!("write backup {}", path.display()), &e);
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        let written = made.and_then(|()| write_new(&new, bytes)).map_err(|e| failed(&new, e));
-        let renamed = written.and_then(|()| fs::rename(&new, &path).map_err(|e| failed(&path, e)));
-        renamed.inspect_err(|_| drop(fs::remove_file(&new)))
+        let written = made.and_then(|()| {
+            let dir = &File::open(&self.dir)?;
+            WholeFile { dir, name: &self.name, label: &self.label }.replace(bytes)
+        });
+        written.map_err(|e| Error::io(format!("write backup {}", self.path().display()), &e))
     }
 }
 
@@ -177,13 +173,8 @@ fn remove(path: &Path) -> Result<()> {
 }
 
 /// No name of a network has a `~` in it.
-fn new_prefix(network: &NetworkName) -> String {
-    format!(".new.{network}~")
-}
-
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    missing_is_fine(fs::remove_file(path))?;
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+fn label_prefix(network: &NetworkName) -> String {
+    format!("{network}~")
 }
 
 fn parse(bytes: &[u8]) -> Option<Saved> {
@@ -216,11 +207,11 @@ pub fn remove_stale(dir: &Path, call: &Gc) -> Result<()> {
         return Ok(());
     };
     let valid: HashSet<String> = call.valid.iter().map(file_name).collect();
-    let (mut failures, unfinished) = (Failures::new(), new_prefix(&call.net.name));
+    let (mut failures, unfinished) = (Failures::new(), label_prefix(&call.net.name));
     for entry in entries {
         let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
-        if let Some(of) = name.strip_prefix(&unfinished) {
+        if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
             if !valid.contains(of) {
                 failures.note(remove(&dir.join(&name)));
             }

@@ -1,8 +1,8 @@
 //! Results of ADD, kept until DEL, in libcni's format (`cniCacheV1`) and place: either side finds the other's.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -10,15 +10,11 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use cni::{AddResult, Attachment, CniArgs, NetworkName, ResultExt, Version, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use system::file;
+use system::file::{self, WholeFile};
 
 use crate::{Attach, Network, Result, result};
 
 const KIND: &str = "cniCacheV1";
-/// What the names of files begin with that are not written to their end.
-const UNFINISHED: &str = ".new.";
-/// NAME_MAX of limits.h.
-const LONGEST_NAME: usize = 255;
 
 /// The directory of results: `DIR/results/NETWORK-CONTAINER-IFNAME`, one file for each attachment.
 #[derive(Clone, Debug)]
@@ -118,7 +114,7 @@ impl Cache {
 
     /// The file of an attachment.
     pub fn file(&self, network: &NetworkName, at: &Attachment) -> PathBuf {
-        self.results().join(format!("{network}-{}-{}", at.container, at.ifname))
+        self.results().join(file_name(network, at))
     }
 
     /// Keeps the result of an ADD, as its plugin wrote it. The file is there as a whole or not at all, for any reader.
@@ -138,9 +134,13 @@ impl Cache {
             result: result::in_version(result, network.version, network.version)?,
         };
         let text = serde_json::to_vec(&stored).map_err(cni::Error::from)?;
-        let file = self.file(&network.name, &attach.attachment);
-        let written = self.replace(&file, &text);
-        Ok(written.map_err(|e| cni::Error::io(format!("keep the result in {}", file.display()), &e))?)
+        let name = file_name(&network.name, &attach.attachment);
+        let kept = self.open_results().and_then(|dir| {
+            // A DEL finds what a kill has left by the label.
+            WholeFile { dir: &dir, name: &name, label: &name }.replace(&text)
+        });
+        let path = self.results().join(&name);
+        Ok(kept.map_err(|e| cni::Error::io(format!("keep the result in {}", path.display()), &e))?)
     }
 
     /// What is known of an attachment. None if there is no file.
@@ -173,16 +173,13 @@ impl Cache {
     /// # Errors
     /// Code 5 if its file cannot be removed.
     pub fn forget(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
-        let file = self.file(network, at);
-        for file in [unfinished(&file), file] {
-            match fs::remove_file(&file) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => {
-                    return Err(cni::Error::io(format!("remove {}", file.display()), &e).into());
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        let path = self.file(network, at);
+        let removed = match fs::remove_file(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            removed => removed,
+        };
+        let all = removed.and_then(|()| file::remove_temporary(&self.results(), &file_name(network, at)));
+        Ok(all.map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e))?)
     }
 
     /// All attachments, sorted by network, container and interface. Files that are torn or of another format are
@@ -256,14 +253,9 @@ impl Cache {
         self.dir.join("results")
     }
 
-    fn replace(&self, path: &Path, text: &[u8]) -> io::Result<()> {
-        let temporary = unfinished(path);
-        let create = || {
-            file::open_own(File::options().write(true).create(true).truncate(true).mode(0o600), &temporary)
-        };
-        let mut new = create().or_else(|_| self.make_results().and_then(|()| create()))?;
-        let renamed = new.write_all(text).and_then(|()| fs::rename(&temporary, path));
-        renamed.inspect_err(|_| drop(fs::remove_file(&temporary)))
+    fn open_results(&self) -> io::Result<File> {
+        let open = || File::open(self.results());
+        open().or_else(|_| self.make_results().and_then(|()| open()))
     }
 
     fn make_results(&self) -> io::Result<()> {
@@ -271,12 +263,9 @@ impl Cache {
     }
 }
 
-/// What a result is written to before it gets its name. One of each attachment, so that a DEL finds what a kill has left.
-fn unfinished(file: &Path) -> PathBuf {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    // Checked names are ASCII, and the end tells attachments apart.
-    let start = name.len().saturating_sub(LONGEST_NAME - UNFINISHED.len());
-    file.with_file_name(format!("{UNFINISHED}{}", name.get(start..).unwrap_or_default()))
+/// As libcni names it.
+fn file_name(network: &NetworkName, at: &Attachment) -> String {
+    format!("{network}-{}-{}", at.container, at.ifname)
 }
 
 /// libcni's earliest format (before 0.8): the result alone, in a file whose name tells the attachment.

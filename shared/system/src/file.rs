@@ -10,6 +10,10 @@ use nix::fcntl::{OFlag, openat};
 use nix::libc;
 use nix::sys::stat::Mode;
 
+mod whole;
+
+pub use whole::{WholeFile, is_temporary, label_of, remove_temporary};
+
 /// Reads a file of an administrator's, who may have made it a link.
 ///
 /// # Errors

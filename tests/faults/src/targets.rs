@@ -229,7 +229,6 @@ const HOST_LOCAL: &[Place] = &[
     own("lock", "/var/lib/cni/networks/net/lock"),
     own(".lock", "/var/lib/cni/networks/net/.lock"),
     own(".index", "/var/lib/cni/networks/net/.index"),
-    own(".new", "/var/lib/cni/networks/net/.new"),
     own(".boot_id", "/var/lib/cni/networks/net/.boot_id"),
     own("last_reserved_ip.0", "/var/lib/cni/networks/net/last_reserved_ip.0"),
     own("the next lease", "/var/lib/cni/networks/net/10.1.2.100")
@@ -246,7 +245,6 @@ const HOST_LOCAL: &[Place] = &[
 const TUNING: &[Place] = &[
     directory("dataDir", "/run/cni/tuning"),
     own("the backup", "/run/cni/tuning/victim_eth0.json"),
-    own("the new backup", "/run/cni/tuning/.new.net~victim_eth0.json"),
     administrators("the allowlist", "/etc/cni/tuning/allowlist.conf"),
 ];
 

@@ -13,17 +13,14 @@ use std::path::{Path, PathBuf};
 use cni::{Error, NetworkName, Result};
 use nix::dir::{Dir, Entry};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, renameat};
+use nix::fcntl::{AtFlags, OFlag};
 use nix::libc;
 use nix::sys::stat::{Mode, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use rustix::fs::{RenameFlags, renameat_with};
-use system::file;
+use system::file::{self, WholeFile};
 
 use super::lease::{self, Owner};
 
-/// What is being written. There is one at most, under the lock.
-pub const NEW: &str = ".new";
 /// More than a container's id and an interface's name can have.
 const LONGEST_LEASE: usize = 1024;
 
@@ -106,13 +103,21 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn addresses(&self) -> Result<Vec<IpAddr>> {
+        Ok(self.names()?.iter().filter_map(|name| lease::address(name)).collect())
+    }
+
+    /// The names of all files.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn names(&self) -> Result<Vec<String>> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let names = Dir::openat(&self.open, ".", flags, Mode::empty()).and_then(|mut dir| {
             let name = |entry: nix::Result<Entry>| Ok(entry?.file_name().to_string_lossy().into_owned());
             dir.iter().map(name).collect::<nix::Result<Vec<String>>>()
         });
         match names {
-            Ok(names) => Ok(names.iter().filter_map(|name| lease::address(name)).collect()),
+            Ok(names) => Ok(names),
             // So it is with a directory that was removed.
             Err(Errno::ENOENT) => Ok(Vec::new()),
             Err(e) => Err(Error::io(format!("list the leases in {}", self.path.display()), &e.into())),
@@ -165,8 +170,7 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
-        let renamed = self.write_new(content).and_then(|()| Ok(renameat(&self.open, NEW, &self.open, name)?));
-        renamed.map_err(|e| self.unwritten(name, &e))
+        self.whole(name).replace(content.as_bytes()).map_err(|e| self.unwritten(name, &e))
     }
 
     /// As [`Directory::write`], of a file that must not be there yet. False if it is: nothing was written then.
@@ -175,33 +179,15 @@ impl Directory {
     /// # Errors
     /// Code 5.
     pub fn write_once(&self, name: &str, content: &str) -> Result<bool> {
-        let renamed = self.write_new(content).and_then(|()| {
-            match renameat_with(&self.open, NEW, &self.open, name, RenameFlags::NOREPLACE) {
-                // The file system cannot: the lock has to do.
-                Err(rustix::io::Errno::INVAL) => Ok(renameat(&self.open, NEW, &self.open, name)?),
-                renamed => Ok(renamed?),
-            }
-        });
-        match renamed {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
-                self.unlink(NEW).ok();
-                Ok(false)
-            }
-            Err(e) => Err(self.unwritten(name, &e)),
-        }
+        self.whole(name).create(content.as_bytes()).map_err(|e| self.unwritten(name, &e))
     }
 
-    fn write_new(&self, content: &str) -> io::Result<()> {
-        let mut file = self.file(NEW, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC)?;
-        file.write_all(content.as_bytes())
+    fn whole<'a>(&'a self, name: &'a str) -> WholeFile<'a> {
+        WholeFile { dir: &self.open, name, label: name }
     }
 
-    /// What is left of it is written over by the next one.
     fn unwritten(&self, name: &str, e: &io::Error) -> Error {
-        self.unlink(NEW).ok();
-        let culprit = if file::is_irregular(e) { NEW } else { name };
-        Error::io(format!("write {}", self.path(culprit).display()), e)
+        Error::io(format!("write {}", self.path(name).display()), e)
     }
 
     /// Writes a file in place: a kill may leave a mixture.
@@ -213,7 +199,7 @@ impl Directory {
             file.write_all(content.as_bytes())?;
             file.set_len(content.len() as u64)
         });
-        written.map_err(|e| Error::io(format!("write {}", self.path(name).display()), &e))
+        written.map_err(|e| self.unwritten(name, &e))
     }
 
     /// Removes a file. False if it was not there.

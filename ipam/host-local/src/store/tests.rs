@@ -164,7 +164,7 @@ fn torn_files_take_no_address_and_are_removed() {
     for (name, torn) in [("10.0.0.3", ""), ("10.0.0.4", "\r\n"), ("fd00::3", "\0\0\0\0")] {
         lab.write(name, torn);
     }
-    lab.write(".new", "half a le");
+    lab.write(".new.7.0.10.0.0.2", "half a le");
     assert!(!lab.store().is_taken(ip("10.0.0.3")).unwrap());
     assert_eq!(lab.held("c"), ["10.0.0.2"]);
     assert_eq!(
@@ -507,7 +507,7 @@ fn run_killed(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
             store.reserve(&at(&container(c)), &[ip(&name(a))]).unwrap();
             free.insert(c);
         }
-        fs::write(lab.file(NEW), "half a le").unwrap();
+        fs::write(lab.file(".new.7.0.10.0.0.2"), "half a le").unwrap();
     }
     if let Step::KilledDel(c) = step {
         for lease in store.leases_of(&at(&container(c))).unwrap().0 {

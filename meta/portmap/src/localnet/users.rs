@@ -9,6 +9,8 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use system::file::WholeFile;
+
 /// The value that the setting had.
 const BEFORE: &str = "before";
 
@@ -38,12 +40,8 @@ impl Users {
     pub fn join(&self, link: &str, label: &str, now: &str) -> io::Result<()> {
         let dir = self.dir.join(link);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        let before = dir.join(BEFORE);
-        if !before.try_exists()? {
-            // Never half of it, whoever is killed when.
-            let new = dir.join("new");
-            fs::write(&new, now)?;
-            fs::rename(new, before)?;
+        if !dir.join(BEFORE).try_exists()? {
+            WholeFile { dir: &File::open(&dir)?, name: BEFORE, label: BEFORE }.replace(now.as_bytes())?;
         }
         File::create(dir.join(file_name(label))).map(drop)
     }

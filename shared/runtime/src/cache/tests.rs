@@ -127,7 +127,11 @@ fn what_a_kill_left_half_written_goes_with_the_attachment() {
         let network = network.unwrap();
         cache.keep(&network, &at.clone().into(), &json!({})).unwrap();
         let file = cache.file(&network.name, &at);
-        fs::rename(&file, unfinished(&file)).unwrap();
+        let label = file.file_name().unwrap().to_str().unwrap();
+        fs::remove_file(&file).unwrap();
+        let temporary = format!(".new.7.0.{}", &label[label.len().saturating_sub(230)..]);
+        fs::write(cache.results().join(temporary), "half").unwrap();
+
         assert!(cache.list().unwrap().is_empty());
         cache.forget(&network.name, &at).unwrap();
         assert_eq!(fs::read_dir(cache.results()).unwrap().count(), 0);
