@@ -1,5 +1,6 @@
 //! What the command line and the environment come to.
 
+use std::io::{IsTerminal, stdin};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
@@ -33,7 +34,12 @@ impl Settings {
             .filter(|dir| !dir.as_os_str().is_empty())
             .map(|dir| absolute(&dir))
             .collect();
-        let plugins = Processes { deadline: Duration::from_secs(common.timeout), ..Processes::default() };
+        let plugins = Processes {
+            deadline: Duration::from_secs(common.timeout),
+            // Ctrl-C ends the plugin that is running as well.
+            group: !stdin().is_terminal(),
+            ..Processes::default()
+        };
         let cache = common.cache_dir.as_ref().map_or_else(Cache::default, Cache::new);
         let mut runtime = Runtime::new(path.clone()).cache(cache);
         runtime = if common.verbose { runtime.exec(Traced(plugins)) } else { runtime.exec(plugins) };

@@ -19,25 +19,28 @@ pub enum Stderr {
     Capture,
 }
 
-/// Runs plugins as child processes, each in a process group of its own: one that hangs is killed with its children.
+/// Runs plugins as child processes. One that hangs is killed.
 #[derive(Clone, Debug)]
 pub struct Processes {
     /// How long a plugin may take. Default: 2 minutes, as a kubelet waits for its runtime.
     pub deadline: Duration,
     /// What the plugin's log goes to.
     pub stderr: Stderr,
+    /// Each plugin is in a process group of its own, and is killed with its children when it is late. Default: true. Without
+    /// that, Ctrl-C on this process's terminal ends the plugin too.
+    pub group: bool,
 }
 
 impl Default for Processes {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(120), stderr: Stderr::default() }
+        Self { deadline: Duration::from_secs(120), stderr: Stderr::default(), group: true }
     }
 }
 
 impl Exec for Processes {
     fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
         let time = invocation.deadline.unwrap_or(self.deadline);
-        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: true };
+        let limits = Limits { bytes: json::MAX_BYTES, time: Some(time), group: self.group };
         let outcome =
             child::run(&mut self.command(invocation), invocation.stdin, limits).map_err(|stopped| {
                 unfinished(&stopped, invocation.command, limits).detail(quote(&stopped.log))

@@ -150,3 +150,17 @@ fn the_environment_of_the_runtime_reaches_the_plugin_but_not_variables_of_anothe
     let expected = format!("{}|||{}/bin", std::env::var("PATH").unwrap(), stage.path().display());
     assert!(error.contains(&expected), "{error}");
 }
+
+#[test]
+fn a_plugin_can_be_of_the_group_of_processes_that_ctrl_c_on_the_terminal_ends() {
+    let group = |stat: &str| stat.rsplit(") ").next().unwrap().split(' ').nth(2).unwrap().to_owned();
+    let own = group(&fs::read_to_string("/proc/self/stat").unwrap());
+    for (has_own, same) in [(true, false), (false, true)] {
+        let stage = Stage::new();
+        let told = stage.path().join("stat");
+        stage.plugin("t", &format!("cat /proc/$$/stat >{}; echo '{{}}'", told.display()));
+        let plugins = Processes { stderr: Stderr::Capture, group: has_own, ..Processes::default() };
+        add(&stage, &stage.runtime().exec(plugins)).unwrap();
+        assert_eq!(group(&fs::read_to_string(told).unwrap()) == own, same);
+    }
+}
