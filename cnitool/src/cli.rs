@@ -7,8 +7,8 @@ use clap_complete::Shell;
 
 /// Drive CNI plugins by hand, as a container runtime would.
 ///
-/// A network is a file of the configuration directory (*.conflist, *.conf, *.json), found by the name in it. Results
-/// are kept where libcni keeps them, so attachments made by a runtime on this host are found too.
+/// A network is a file of the configuration directory (*.conflist, *.conf, *.json); NETWORK is the `name` in the file.
+/// Results are kept where libcni keeps them, so cnitool also finds the attachments that a runtime of this host made.
 #[derive(Debug, Parser)]
 #[command(name = "cnitool", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -18,11 +18,11 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed, or gc would have taken from live containers; 2 wrong \
-    usage; 3 the configuration is wrong or there is no such network or attachment; 11 try again later; 50 not available; \
-    51 not available, and running containers may suffer. `cnitool explain CODE` tells more.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed, or gc refused to remove what live containers use; \
+    2 wrong usage; 3 the configuration is wrong or there is no such network or attachment; 11 try again later; 50 status: \
+    no container can be attached now; 51 status: the same, and running containers may have no network. `cnitool explain CODE` tells more.";
 
-const GC_EXAMPLES: &str = "Examples:\n  cnitool gc pods --dry-run   what would be removed?\n  cnitool gc pods             \
+const GC_EXAMPLES: &str = "Examples:\n  cnitool gc pods --dry-run   list what would be removed\n  cnitool gc pods             \
     remove what is left of containers that are gone\n  cnitool gc pods --all       empty the network";
 
 const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `nft flush ruleset`\n  cnitool repair --all \
@@ -43,13 +43,13 @@ pub struct Common {
     #[arg(long, global = true, default_value_t = 120, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub timeout: u64,
-    /// How to print
+    /// How to print [default: tables; `add` prints JSON unless on a terminal]
     #[arg(short, long, global = true, value_enum, value_name = "FORM")]
     pub output: Option<Form>,
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub color: When,
-    /// Tell each run of a plugin, and how long it took
+    /// Print on stderr each run of a plugin, and how long it took
     #[arg(short, long, global = true)]
     pub verbose: bool,
 }
@@ -78,11 +78,11 @@ pub enum Command {
     Add {
         #[command(flatten)]
         target: Target,
-        /// Leave what a failed ADD has made, to look at it
+        /// If ADD fails, do not remove what was made so far
         #[arg(long)]
         keep: bool,
     },
-    /// Ask the plugins whether an attachment is as it was made
+    /// Ask the plugins whether an attachment is still as ADD made it
     Check {
         #[command(flatten)]
         target: ManyTargets,
@@ -92,16 +92,16 @@ pub enum Command {
         #[command(flatten)]
         target: ManyTargets,
     },
-    /// Remove what belongs to attachments whose namespaces are gone
+    /// Remove what is left of containers that are gone
     ///
-    /// Valid is what the caches of this host's runtimes know, if its namespace is there: /var/lib/cni and the
-    /// directories in it, beside --cache-dir. If links or leases of other containers that are alive would go, all are
-    /// named and nothing is removed.
+    /// An attachment stays if a cache of this host knows it and its network namespace exists. The caches are --cache-dir,
+    /// /var/lib/cni, and the directories in that. If gc would remove links or leases of live containers that no cache
+    /// knows, it lists them and removes nothing.
     #[command(after_help = GC_EXAMPLES)]
     Gc {
         /// The network's name
         network: String,
-        /// Taken for the sake of older scripts, and not used
+        /// Accepted from older scripts, and ignored
         #[arg(hide = true)]
         rest: Vec<String>,
         #[command(flatten)]
@@ -109,10 +109,10 @@ pub enum Command {
     },
     /// Bring back rules that somebody has flushed: masquerade, host ports, spoof check
     ///
-    /// Of every attachment in the caches of this host's runtimes (/var/lib/cni and the directories in it, beside
-    /// --cache-dir) whose namespace is there, plugins install what is missing, from the cached configuration and
-    /// result. Links, addresses and leases are not touched. What is whole stays as it is, and plugins that are not
-    /// Ferrule's are passed over.
+    /// For each attachment whose namespace exists, the plugins install the rules that are missing, from the configuration
+    /// and the result in the cache. The caches are --cache-dir, /var/lib/cni, and the directories in that. Rules that are
+    /// there stay as they are; links, addresses, routes and leases are not touched. Plugins that are not Ferrule's do not
+    /// know this command: they are skipped, with a warning.
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair {
         /// The network's name
@@ -121,24 +121,24 @@ pub enum Command {
         /// All networks
         #[arg(long)]
         all: bool,
-        /// Stay, and repair whenever rules are removed, until SIGTERM or SIGINT
+        /// Keep running, and repair whenever rules are removed; SIGTERM or SIGINT ends it
         #[arg(long)]
         watch: bool,
     },
-    /// Ask whether networks could attach a container now
+    /// Ask whether a container could be attached now
     Status {
         /// The network's name; all networks if left out
         network: Option<String>,
-        /// Taken for the sake of older scripts, and not used
+        /// Accepted from older scripts, and ignored
         #[arg(hide = true)]
         rest: Vec<String>,
     },
-    /// Tell the versions of the protocol that cnitool, plugins, or a network's plugins speak
+    /// Print the versions of the protocol that cnitool, a plugin, or the plugins of a network speak
     Version {
         /// Names of plugins or networks
         names: Vec<String>,
     },
-    /// Look for everything that is wrong with a configuration file
+    /// List everything that is wrong with a configuration file
     Validate {
         /// The file; - for stdin
         file: PathBuf,
@@ -149,12 +149,12 @@ pub enum Command {
         #[arg(value_enum)]
         what: Option<Listed>,
     },
-    /// Show attachments: the result, and what is there now
+    /// Show attachments: what ADD reported, and whether it is still there
     Show {
-        /// What to show: names of networks, interfaces, namespaces, or the begin of a container's id
+        /// Show only what all of these fit: a network, interface or namespace, or the start of a container's id
         words: Vec<String>,
     },
-    /// Draw namespaces, interfaces, bridges, addresses and mapped ports
+    /// Draw attachments: namespaces, interfaces, bridges and masters, addresses, mapped ports
     Graph {
         /// Only attachments of this network
         network: Option<String>,
@@ -167,7 +167,7 @@ pub enum Command {
     },
     /// Explain an error code, a plugin, or a key of a configuration (such as bridge.ipMasq)
     Explain {
-        /// CODE, PLUGIN or PLUGIN.KEY; lists the plugins if left out
+        /// CODE, PLUGIN, PLUGIN.KEY or network; lists the plugins if left out
         topic: Option<String>,
     },
     /// Print the completion script for a shell
@@ -185,7 +185,7 @@ pub struct Target {
     pub netns: String,
     #[command(flatten)]
     pub names: Names,
-    /// Taken for the sake of older scripts, and not used
+    /// Accepted from older scripts, and ignored
     #[arg(hide = true)]
     pub rest: Vec<String>,
 }
@@ -203,20 +203,20 @@ pub struct ManyTargets {
     pub all: bool,
     #[command(flatten)]
     pub names: Names,
-    /// Taken for the sake of older scripts, and not used
+    /// Accepted from older scripts, and ignored
     #[arg(hide = true)]
     pub rest: Vec<String>,
 }
 
 #[derive(Args, Debug)]
 pub struct GcOptions {
-    /// Remove all of the network's attachments in cnitool's own cache, too
+    /// Also remove attachments that are alive, if they are in cnitool's own cache (--cache-dir)
     #[arg(long)]
     pub all: bool,
-    /// Remove also what containers have that are alive and in none of the caches
+    /// Also remove links and leases of live containers that no cache knows
     #[arg(long)]
     pub force: bool,
-    /// Print what would be removed, and remove nothing
+    /// List what would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
 }

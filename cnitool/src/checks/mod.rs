@@ -19,7 +19,7 @@ impl Report<'_> {
         };
         let single = root.get("plugins").is_none() && root.get("type").is_some();
         if single && !self.is_list && root.get("name").is_none() {
-            let text = "no name: the plugin can only be a part of the network whose name its folder has";
+            let text = "name is missing: the plugin can only be a part of the network that its directory is named after";
             self.warning(root.at, text);
             return self.plugin(root, usize::MAX);
         }

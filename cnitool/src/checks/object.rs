@@ -81,7 +81,7 @@ impl Report<'_> {
         let Some(known) = self.kind(node, "type", |plugin| plugin.role == Role::Ipam) else { return };
         let own = [&Key { name: "type", takes: Type::Text, default: "none", about: "" }];
         let keys: Vec<&Key> = known.keys.iter().chain(own).collect();
-        self.keys(node, keys.iter().copied(), &format!("address plugin {}", known.name));
+        self.keys(node, keys.iter().copied(), &format!("IPAM plugin {}", known.name));
         if known.name == "host-local" && node.get("ranges").is_none() && node.get("subnet").is_none() {
             self.warning(
                 node.at,

@@ -92,7 +92,7 @@ fn a_plugin_in_the_wrong_place_is_told_where_it_belongs() {
         findings(source),
         [
             "2:18 warning: portmap works on what an earlier plugin made, and is the first of its list",
-            "2:39 error: host-local is an address plugin, for another plugin's ipam",
+            "2:39 error: host-local is an IPAM plugin, for another plugin's ipam",
             "2:90 error: portmap is a chained plugin, after an interface plugin",
         ]
     );
@@ -126,7 +126,7 @@ fn a_plugin_without_a_name_can_only_be_a_part_of_a_network() {
     assert_eq!(
         findings_of(source, false),
         [
-            "1:1 warning: no name: the plugin can only be a part of the network whose name its folder has",
+            "1:1 warning: name is missing: the plugin can only be a part of the network that its directory is named after",
             r#"1:21 warning: plugin portmap has no key "sant" did you mean "snat"?"#,
         ]
     );

@@ -54,7 +54,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A `.conf` of the folder NAME/ is a plugin's; whether it stands alone is not seen from the file.
+/// A `.conf` of the directory NAME/ is a plugin's; whether it stands alone is not seen from the file.
 fn is_list(file: &Path) -> bool {
     file.extension().is_none_or(|extension| extension == "conflist")
 }

@@ -74,10 +74,10 @@ const HOST_LOCAL: &[Key] = &[
         "dataDir",
         Type::Path,
         "/var/lib/cni/networks",
-        "Directory of leases; each network has a folder in it.",
+        "Directory of leases; each network has a directory of its own in it.",
     ),
     key("resolvConf", Type::Path, "none", "File that the container's resolver settings are taken from."),
-    key("resetOnReboot", Type::Bool, "false", "Leases of before the host's last start are given up."),
+    key("resetOnReboot", Type::Bool, "false", "Leases from before the last start of the host are released."),
     key("statusFailsWhenFull", Type::Bool, "false", "STATUS says 50 when a range set has no free address."),
 ];
 

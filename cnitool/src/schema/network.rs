@@ -29,9 +29,14 @@ pub const LIST: &[Key] = &[
         "loadOnlyInlinedPlugins",
         Type::BoolOrText,
         "false",
-        "Plugins from the folder beside the file that has the network's name are left out.",
+        "Only the plugins of this file: those of the directory beside it that is named after the network are left out.",
     ),
-    key("plugins", Type::List(&Type::Any), "those of the folder NAME/", "The plugins, in the order of ADD."),
+    key(
+        "plugins",
+        Type::List(&Type::Any),
+        "those of the directory NAME/",
+        "The plugins, in the order of ADD.",
+    ),
 ];
 
 /// Keys of every plugin.
@@ -50,7 +55,7 @@ pub const PLUGIN: &[Key] = &[
         "none",
         "Capability arguments of the runtime that the plugin is to get, such as {\"portMappings\": true}.",
     ),
-    key("ipam", Type::Ipam, "no addresses", "Address plugin to delegate to, and its keys."),
+    key("ipam", Type::Ipam, "no addresses", "IPAM plugin that gives the addresses, and its keys."),
     key("dns", Type::Object(DNS), "none", "Settings for the container's resolver."),
     key(
         "args",

@@ -1,4 +1,4 @@
-//! What the tables of this folder consist of.
+//! What the tables of this module consist of.
 
 /// A plugin of the suite.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Role {
     pub fn name(self) -> &'static str {
         match self {
             Self::Interface => "an interface plugin",
-            Self::Ipam => "an address plugin, for another plugin's ipam",
+            Self::Ipam => "an IPAM plugin, for another plugin's ipam",
             Self::Chained => "a chained plugin, after an interface plugin",
         }
     }
@@ -121,7 +121,7 @@ impl Type {
                 format!("an object: {}", keys.iter().map(|key| key.name).collect::<Vec<_>>().join(", "))
             }
             Self::Map(inner) => format!("an object, each value {}", inner.describe()),
-            Self::Ipam => "an object with the type of an address plugin, and its keys".to_owned(),
+            Self::Ipam => "an object: the type of an IPAM plugin, and its keys".to_owned(),
             Self::Any => "anything".to_owned(),
         }
     }

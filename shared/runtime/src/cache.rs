@@ -58,7 +58,7 @@ impl Entry {
         result::in_version(&self.result, Version::UNSAID, version)
     }
 
-    /// The network as it was configured at ADD, but for plugins from a folder.
+    /// The network as it was configured at ADD, but for plugins from a directory.
     ///
     /// # Errors
     /// As [`Network::from_bytes`].

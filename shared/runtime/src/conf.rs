@@ -33,7 +33,7 @@ pub struct Network {
     pub disable_check: bool,
     /// GC does nothing. Default: false.
     pub disable_gc: bool,
-    /// Plugins from the folder that has the network's name are left out. Default: false.
+    /// Plugins from the directory that has the network's name are left out. Default: false.
     pub load_only_inlined_plugins: bool,
     /// The plugins, in the order of ADD. Never empty when loaded from a file.
     pub plugins: Vec<PluginConf>,
@@ -45,7 +45,7 @@ pub struct Network {
 
 impl Network {
     /// Reads a list of plugins, or a single plugin's configuration (the form before 1.0.0), which is taken for a list
-    /// of one. Plugins from a folder are not looked for.
+    /// of one. Plugins from a directory are not looked for.
     ///
     /// ```
     /// let network = runtime::Network::from_bytes(br#"{
@@ -65,7 +65,7 @@ impl Network {
         Ok(Self::parse(bytes)?)
     }
 
-    /// Reads a file, and the `*.conf` files of the folder beside it that has the network's name (unless
+    /// Reads a file, and the `*.conf` files of the directory beside it that has the network's name (unless
     /// `loadOnlyInlinedPlugins`).
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Network {
         let mut this =
             read(file).and_then(|bytes| Self::parse(&bytes)).map_err(|e| e.context(file.display()))?;
         if !this.load_only_inlined_plugins {
-            this.load_folder(&file.with_file_name(this.name.as_str()))?;
+            this.load_directory(&file.with_file_name(this.name.as_str()))?;
         }
         if this.plugins.is_empty() {
             return Err(cni::Error::config("it has no plugins").context(file.display()).into());
@@ -89,13 +89,13 @@ impl Network {
         self.plugins.iter().flat_map(|plugin| &plugin.capabilities).map(String::as_str).collect()
     }
 
-    /// The configuration list, without the plugins of a folder, as libcni would keep it.
+    /// The configuration list, without the plugins of a directory, as libcni would keep it.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    fn load_folder(&mut self, folder: &Path) -> cni::Result<()> {
-        for file in files(folder, &["conf"])? {
+    fn load_directory(&mut self, dir: &Path) -> cni::Result<()> {
+        for file in files(dir, &["conf"])? {
             let plugin = read(&file).and_then(|bytes| PluginConf::parse(document(&bytes)?));
             self.plugins.push(plugin.map_err(|e| e.context(file.display()))?);
         }

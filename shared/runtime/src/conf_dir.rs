@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn plugins_from_the_folder_of_the_networks_name_follow_the_inlined_ones() {
+    fn plugins_from_the_directory_of_the_networks_name_follow_the_inlined_ones() {
         let (_guard, conf) = dir(&[
             ("10-n.conflist", r#"{"name": "n", "plugins": [{"type": "first"}]}"#),
             ("n/20.conf", r#"{"type": "third"}"#),

@@ -125,7 +125,7 @@ impl Watcher {
         let deadline = Instant::now() + patience;
         while self.next_event(deadline)? {
             self.drain()?;
-            // A folder may be new, and not followed yet: what is in it is read after it is.
+            // A directory may be new, and not followed yet: what is in it is read after it is.
             self.follow()?;
             if let Some(changed) = self.reload()? {
                 return Ok(Some(changed));
@@ -146,7 +146,7 @@ impl Watcher {
         Ok(Some(next))
     }
 
-    /// Follows the directory, its folders (they may have the name of a network), and the nearest folder above that
+    /// Follows the directory, its subdirectories (they may have the name of a network), and the nearest directory above that
     /// there is: the directory may be made, or replaced. Following twice is following once.
     fn follow(&self) -> Result<()> {
         let path = self.dir.path();
@@ -156,23 +156,23 @@ impl Watcher {
             }
         }
         if self.add(path)? {
-            let folders = std::fs::read_dir(path).into_iter().flatten().flatten();
-            for folder in folders.filter(|entry| entry.path().is_dir()) {
-                self.add(&folder.path())?;
+            let dirs = std::fs::read_dir(path).into_iter().flatten().flatten();
+            for dir in dirs.filter(|entry| entry.path().is_dir()) {
+                self.add(&dir.path())?;
             }
         }
         Ok(())
     }
 
-    /// Follows a folder; says whether there is one.
-    fn add(&self, folder: &Path) -> Result<bool> {
+    /// Follows a directory; says whether there is one.
+    fn add(&self, dir: &Path) -> Result<bool> {
         let changes = WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVED_FROM
             | WatchFlags::MOVED_TO
             | WatchFlags::ONLYDIR;
-        match inotify::add_watch(&self.events, folder, changes) {
+        match inotify::add_watch(&self.events, dir, changes) {
             Ok(_) => Ok(true),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
             Err(e) => Err(failed(&self.dir, e)),
@@ -205,7 +205,7 @@ impl Watcher {
     }
 }
 
-/// The folder above a relative name is the working directory.
+/// The directory above a relative name is the working directory.
 fn or_here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }

@@ -53,7 +53,7 @@ fn a_file_that_becomes_invalid_keeps_its_last_good_state_until_it_is_removed() {
 }
 
 #[test]
-fn the_directory_and_a_networks_own_folder_may_come_later() {
+fn the_directory_and_a_networks_own_directory_may_come_later() {
     let parent = tempfile::tempdir().unwrap();
     let dir = parent.path().join("cni/net.d");
     let mut watcher = Watcher::new(ConfDir::new(&dir)).unwrap();
