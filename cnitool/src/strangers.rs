@@ -30,7 +30,7 @@ pub struct Stranger {
     pub name: String,
     /// As the link's alias or the lease says.
     pub container: String,
-    /// Empty in a lease of before 2018.
+    /// Empty in a lease from before 2018.
     pub ifname: String,
     /// The container's namespace is there, or it cannot be told.
     pub alive: bool,

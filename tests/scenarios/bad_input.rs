@@ -177,7 +177,7 @@ fn address_plugins() {
     ] {
         lab.fake_plugin(name, script);
     }
-    fs::create_dir("/run/lab/plugins/folder").unwrap();
+    fs::create_dir("/run/lab/plugins/directory").unwrap();
     fs::write("/run/lab/plugins/text", "no program").unwrap();
     fn by(call: Call, ipam: &str) -> Call {
         call.config(json!({"ipam": {"type": ipam}}))
@@ -188,7 +188,7 @@ fn address_plugins() {
         Bad("nowhere, and where that is", 7, "/run/lab/plugins", |c| by(c, "nowhere")),
         Bad("a path", 7, "../bin/sh", |c| by(c, "../bin/sh")),
         Bad("an absolute path", 7, "/bin/sh", |c| by(c, "/bin/sh")),
-        Bad("a folder", 7, "folder", |c| by(c, "folder")),
+        Bad("a directory", 7, "directory", |c| by(c, "directory")),
         Bad("a file that is no program", 7, "text", |c| by(c, "text")),
         Bad("prints garbage", 6, "garbage", |c| by(c, "garbage")),
         Bad("prints nothing", 6, "silent", |c| by(c, "silent")),
@@ -357,7 +357,7 @@ fn sysctls_of_tuning() {
         Bad("a sysctl that there is not", 2, "net.core.nonesuch", |c| sysctl(c, "net.core.nonesuch", "1")),
         Bad("an interface that there is not", 2, "conf/eth7/forwarding", |c| sysctl(c, "net.ipv4.conf.eth7.forwarding", "1")),
         Bad("a congestion control that there is not", 2, "hurry", |c| sysctl(c, "net.ipv4.tcp_congestion_control", "hurry")),
-        Bad("a folder", 5, "ipv4/conf", |c| sysctl(c, "net.ipv4.conf", "1")),
+        Bad("a directory", 5, "ipv4/conf", |c| sysctl(c, "net.ipv4.conf", "1")),
         Bad("one that can only be read", 5, "tcp_available_congestion_control", |c| sysctl(c, "net.ipv4.tcp_available_congestion_control", "x")),
         Bad("a key of the call that climbs", 7, "args.cni.sysctl", |c| c.config(json!({"args": {"cni": {"sysctl": {"../x": "1"}}}}))),
     ];

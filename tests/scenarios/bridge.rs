@@ -303,7 +303,7 @@ fn check_works_without_ipam() {
 }
 
 #[test]
-fn check_misses_what_someone_took_away() {
+fn check_notices_what_someone_took_away() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = lab.plugin("bridge").config(dual_stack()).on(&pod);

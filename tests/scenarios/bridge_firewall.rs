@@ -73,7 +73,7 @@ fn a_del_without_namespace_and_prev_result_takes_the_rules_away() {
 }
 
 #[test]
-fn check_misses_rules_that_someone_flushed_and_the_next_add_brings_the_tables_back() {
+fn check_notices_rules_that_someone_flushed_and_the_next_add_brings_the_tables_back() {
     beyond_reference!("rules-by-attachment");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -126,7 +126,7 @@ fn a_failed_add_takes_its_rules_back() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = lab.plugin("bridge").config(json!({"bridge": "br0", "macspoofchk": true})).on(&pod);
-    // A container of before, so that the tables, which stay, are there.
+    // A container from before, so that the tables, which stay, are there.
     let before_pod = lab.container("before");
     call.clone().on(&before_pod).add().ok_result();
     let before = lab.snapshot();

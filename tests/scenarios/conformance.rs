@@ -7,9 +7,9 @@ use std::path::Path;
 use lab::{Lab, under_test};
 use serde_json::json;
 
-/// Names of test functions below a folder.
-fn tests_below(folder: &Path, names: &mut BTreeSet<String>) {
-    for entry in fs::read_dir(folder).unwrap().flatten() {
+/// Names of test functions below a directory.
+fn tests_below(directory: &Path, names: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(directory).unwrap().flatten() {
         let path = entry.path();
         if path.is_dir() && entry.file_name() != "target" {
             tests_below(&path, names);
@@ -26,8 +26,8 @@ fn tests_below(folder: &Path, names: &mut BTreeSet<String>) {
 fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_one() {
     let repository = lab::repository();
     let mut names = BTreeSet::new();
-    for folder in ["cnitool", "ferrule", "ipam", "meta", "plugins", "shared", "tests"] {
-        tests_below(&repository.join(folder), &mut names);
+    for directory in ["cnitool", "ferrule", "ipam", "meta", "plugins", "shared", "tests"] {
+        tests_below(&repository.join(directory), &mut names);
     }
     let page = fs::read_to_string(repository.join("docs/conformance.md")).unwrap();
     let rows = page.lines().filter(|line| ["| P", "| R", "| B"].iter().any(|who| line.starts_with(who)));

@@ -249,7 +249,7 @@ fn del_needs_the_network_s_name_only() {
 }
 
 #[test]
-fn check_misses_a_lease_that_is_gone() {
+fn check_notices_a_lease_that_is_gone() {
     let lab = Lab::new();
     let conf = host_local(&[&["10.0.0.0/24"]]);
     let call = ipam(&lab, "a", &conf);

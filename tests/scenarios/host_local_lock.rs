@@ -82,7 +82,7 @@ fn all_goes_on(lab: &Lab, holder: &mut Holder) {
 }
 
 #[test]
-fn a_stranger_who_locks_the_network_s_folder_holds_nobody_up() {
+fn a_stranger_who_locks_the_network_s_directory_holds_nobody_up() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();
@@ -91,7 +91,7 @@ fn a_stranger_who_locks_the_network_s_folder_holds_nobody_up() {
 }
 
 #[test]
-fn a_stranger_who_locks_the_folder_holds_up_the_first_command_under_a_new_lock_for_a_while_only() {
+fn a_stranger_who_locks_the_directory_holds_up_the_first_command_under_a_new_lock_for_a_while_only() {
     beyond_reference!("lease-lock");
     let lab = Lab::new();
     call(&lab, "old").add().ok_result();

@@ -11,7 +11,7 @@ const GATEWAY: &str = "10.1.2.1";
 const HOST: &str = "198.51.100.1";
 const FAR: &str = "198.51.100.2";
 
-/// A host whose administrator uses what works there: without nf_tables, the iptables tools of before.
+/// A host whose administrator uses what works there: without nf_tables, the iptables tools from before.
 fn host() -> Lab {
     let lab = Lab::new();
     if !Feature::Nftables.is_there() {

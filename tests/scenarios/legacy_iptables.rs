@@ -24,7 +24,7 @@ const OF_OTHERS: &str = "for tool in iptables-legacy ip6tables-legacy; do
     $tool -t nat -N CNI-HOSTPORT-DNAT; $tool -t nat -A PREROUTING -j CNI-HOSTPORT-DNAT
 done";
 
-/// As if the package was not installed: what is no regular file is no tool.
+/// As if the package was not installed: what is not a regular file is no tool.
 const WITHOUT_TOOLS: &str =
     "for tool in iptables-restore iptables-save iptables-legacy-restore iptables-legacy-save; do
         for family in '' 6; do

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::common::dual_stack;
 
 /// The system calls that have come since Linux 4.18 (`syscall_64.tbl`), as far as a program of any kind may use them, and `statx`
-/// (4.11): container engines of before 2018 refuse it.
+/// (4.11): container engines from before 2018 refuse it.
 const NEWER: [&str; 33] = [
     "statx",
     "cachestat",
@@ -97,10 +97,10 @@ impl Scene {
     /// Runs all commands with strace's arguments, and gives the lines of each one's trace.
     fn run(&self, arguments: &[&str]) -> [Vec<String>; VERBS.len()] {
         let mut prev = Value::Null;
-        VERBS.map(|verb| {
-            let outcome = run(&traced(&self.call, arguments), verb, &prev);
-            assert!(outcome.succeeded(), "{}, {verb} with {arguments:?}: {outcome:#?}", self.what);
-            if verb == "ADD" {
+        VERBS.map(|command| {
+            let outcome = run(&traced(&self.call, arguments), command, &prev);
+            assert!(outcome.succeeded(), "{}, {command} with {arguments:?}: {outcome:#?}", self.what);
+            if command == "ADD" {
                 prev = outcome.ok_result();
             }
             fs::read_to_string(TRACE).unwrap().lines().map(str::to_owned).collect()
@@ -108,13 +108,13 @@ impl Scene {
     }
 
     /// Runs a command in which the nth option of a socket is unknown, between an ADD and a DEL as usual.
-    fn refuse(&self, verb: &str, nth: usize) {
+    fn refuse(&self, command: &str, nth: usize) {
         let inject = format!("inject=setsockopt:error=ENOPROTOOPT:when={nth}");
         let refused = traced(&self.call, &["-e", &inject]);
-        let prev = if verb == "ADD" { Value::Null } else { self.call.add().ok_result() };
-        let outcome = run(&refused, verb, &prev);
-        assert!(outcome.succeeded(), "{}, {verb} with {inject}: {outcome:#?}", self.what);
-        if verb == "ADD" {
+        let prev = if command == "ADD" { Value::Null } else { self.call.add().ok_result() };
+        let outcome = run(&refused, command, &prev);
+        assert!(outcome.succeeded(), "{}, {command} with {inject}: {outcome:#?}", self.what);
+        if command == "ADD" {
             self.call.check(&outcome.ok_result()).ok();
         }
         self.call.del().ok();
@@ -127,12 +127,12 @@ fn traced(call: &Call, arguments: &[&str]) -> Call {
     call.clone().under(&argv.map(ToString::to_string).collect::<Vec<_>>())
 }
 
-fn run(call: &Call, verb: &str, prev: &Value) -> Outcome {
-    match verb {
+fn run(call: &Call, command: &str, prev: &Value) -> Outcome {
+    match command {
         "CHECK" => call.check(prev),
         "GC" => call.gc(&[("pod", "eth0")]),
         "STATUS" => call.status(),
-        _ => call.run(verb),
+        _ => call.run(command),
     }
 }
 
@@ -177,11 +177,11 @@ fn a_kernel_that_does_not_check_requests_strictly_and_filters_no_lists_is_enough
     let mut tried = 0;
     for (plugin, keys) in rows() {
         let scene = Scene::new(plugin, &keys);
-        for (verb, trace) in VERBS.iter().zip(scene.run(&[])) {
+        for (command, trace) in VERBS.iter().zip(scene.run(&[])) {
             let calls: Vec<_> = trace.iter().filter_map(|line| parts(line)).collect();
             let own = calls.iter().filter(|(pid, name, _)| *pid == calls[0].0 && *name == "setsockopt");
             for (nth, _) in own.enumerate().filter(|(_, (.., rest))| rest.contains(OPTION)) {
-                scene.refuse(verb, nth + 1);
+                scene.refuse(command, nth + 1);
                 tried += 1;
             }
         }

@@ -138,7 +138,7 @@ fn tools_of(lab: &Lab, variant: &str) -> String {
 }
 
 #[test]
-fn check_takes_what_the_reference_installed_by_either_variant_of_iptables_and_misses_it_when_it_is_gone() {
+fn check_takes_what_the_reference_installed_by_either_variant_of_iptables_and_notices_when_it_is_gone() {
     beyond_reference!("check-upgrade");
     for (variant, [first, second]) in [
         ("nft", ["iptables -t nat -F CNI-HOSTPORT-DNAT", "ip6tables -t nat -F POSTROUTING"]),
@@ -203,7 +203,7 @@ fn by_nft_of_the_reference(lab: &Lab) {
 }
 
 #[test]
-fn check_takes_what_newer_versions_of_the_reference_installed_by_nft_and_misses_it_when_it_is_gone() {
+fn check_takes_what_newer_versions_of_the_reference_installed_by_nft_and_notices_when_it_is_gone() {
     beyond_reference!("check-upgrade");
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -220,7 +220,7 @@ fn check_takes_what_newer_versions_of_the_reference_installed_by_nft_and_misses_
 }
 
 #[test]
-fn check_takes_a_spoof_check_of_the_reference_and_misses_it_when_it_is_gone() {
+fn check_takes_a_spoof_check_of_the_reference_and_notices_when_it_is_gone() {
     beyond_reference!("check-upgrade");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -50,7 +50,7 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// Results of before 0.3.0 have room for one address of each family.
+    /// Results from before 0.3.0 have room for one address of each family.
     ///
     /// # Errors
     /// Code 7 if there are more range sets than that.

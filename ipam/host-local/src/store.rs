@@ -253,7 +253,7 @@ impl Store {
 
     /// Drops all leases if they were made before this boot: no container of then is alive.
     ///
-    /// What is not known to be of before is kept: on the first call there is no mark of a boot yet.
+    /// What is not known to be from before is kept: on the first call there is no mark of a boot yet.
     ///
     /// # Errors
     /// Code 5: what failed on which file.

@@ -98,7 +98,7 @@ fn setting(link: &str) -> String {
 
 type Unused = Vec<(String, String)>;
 
-/// Writes the value of before where nobody needs another one any more.
+/// Writes the value from before where nobody needs another one any more.
 fn give_back(leave: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
     let users = Users::of_host();
     let failed = |e| Error::io("find out which attachments need route_localnet", &e);

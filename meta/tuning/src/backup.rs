@@ -17,7 +17,7 @@ use crate::attribute::Attribute;
 /// Bytes of a file, most of them the path of a namespace, and some more.
 const LARGEST: u64 = 64 << 10;
 
-/// The interface's attributes of before ADD: those that ADD changed.
+/// The interface's attributes from before ADD: those that ADD changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Saved {
@@ -70,7 +70,7 @@ impl Saved {
     }
 
     /// Lets an earlier ADD of the same attachment have its say: another tuning of the same chain, or one whose DEL
-    /// never came, saw the values of before that.
+    /// never came, saw the values from before that.
     fn after(self, earlier: Self) -> Self {
         if (&earlier.network, &earlier.netns) != (&self.network, &self.netns) {
             return self;

@@ -68,7 +68,7 @@ impl Key {
     }
 
     /// The parts that are an interface's name: all between ipv4/conf (ipv6/neigh, mpls/conf, ...) and the last part.
-    /// The kernel has one folder there, so dots and slashes in between are the name's own.
+    /// The kernel has one directory there, so dots and slashes in between are the name's own.
     fn interface(&self) -> Option<&[String]> {
         match self.segments.as_slice() {
             [_, kind, interface @ .., _] if (kind == "conf" || kind == "neigh") && !interface.is_empty() => {

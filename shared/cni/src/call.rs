@@ -223,7 +223,7 @@ impl Environment {
     /// read it, and for DEL.
     ///
     /// # Errors
-    /// Code 4, naming all that miss or are malformed.
+    /// Code 4, naming all that are missing or malformed.
     pub(crate) fn read(get: impl Fn(&str) -> Option<OsString>, reads_args: bool) -> Result<Self> {
         let mut reader = Reader { get, wrong: Vec::new() };
         let command = reader.required("CNI_COMMAND", |text| {
@@ -511,7 +511,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_misses_or_is_malformed_is_named_in_one_error() {
+    fn all_that_is_missing_or_malformed_is_named_in_one_error() {
         let error =
             read(&[("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "../x"), ("CNI_ARGS", "?")]).unwrap_err();
         assert_eq!(error.code(), 4);

@@ -22,7 +22,7 @@ pub enum Code {
     UnsupportedField = 2,
     /// The container does not exist. The runtime need not clean up after it.
     UnknownContainer = 3,
-    /// A `CNI_*` variable misses or is malformed.
+    /// A `CNI_*` variable is missing or malformed.
     InvalidEnvironment = 4,
     /// Reading or writing failed.
     Io = 5,

@@ -12,7 +12,7 @@ use crate::uapi::{
 use crate::wire::{Attributes, Message, read_u16, read_u32};
 use crate::{Netlink, Result, error};
 
-/// What to change about a bridge port. What is none stays.
+/// What to change about a bridge port. None: it stays as it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortChange {
     /// Frames may leave through the port that they came from.

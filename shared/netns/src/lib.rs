@@ -89,10 +89,10 @@ impl NetNs {
     /// Runs a closure inside of the namespace, and comes back even if it panics.
     ///
     /// # Errors
-    /// If it cannot be entered, or not be come back from: the capabilities miss (CAP_SYS_ADMIN).
+    /// If it cannot be entered, or not be come back from: the capabilities are missing (CAP_SYS_ADMIN).
     pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T, Error> {
         let here = Self::current()?;
-        // Who could not come back must not go: this one may belong to a user namespace where nothing is permitted.
+        // A thread that could not come back must not enter: its own namespace may belong to a user namespace where nothing is permitted.
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| self.failed(ENTER, e.into()))?;
         let home = Home(here);

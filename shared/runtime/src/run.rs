@@ -85,7 +85,7 @@ impl Runtime {
     /// # Errors
     /// As [`Runtime::add`]; what failed of the DEL comes after it.
     pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
-        // What is no file is no result, and no ADD of before.
+        // What is no file is no result, and no ADD from before.
         let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.attachment));
         let known = known.is_ok_and(|there| there.is_file());
         self.add(network, attach).map_err(|failed| {

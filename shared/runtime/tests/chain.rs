@@ -246,11 +246,11 @@ fn gc_asks_no_plugin_while_a_result_cannot_be_read() {
 }
 
 #[test]
-fn a_folder_in_place_of_the_result_keeps_no_add_from_being_rolled_back() {
+fn a_directory_in_place_of_the_result_keeps_no_add_from_being_rolled_back() {
     let stage = stage();
     let runtime = stage.runtime();
     let network = network("1.1.0", TWO);
-    fs::create_dir_all(runtime.results().file(&network.name, &attach("c").attachment).join("folder"))
+    fs::create_dir_all(runtime.results().file(&network.name, &attach("c").attachment).join("directory"))
         .unwrap();
     runtime.add_or_roll_back(&network, &attach("c")).unwrap_err();
     assert_eq!(stage.calls(), ["first ADD", "second ADD", "second DEL", "first DEL"]);

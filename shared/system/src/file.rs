@@ -1,5 +1,5 @@
-//! Files on disk, where something else may have been put in their place: a folder, a link, a FIFO that would be waited
-//! for, a device without end. What is no regular file is an error, and so is one that is too large.
+//! Files on disk, where something else may have been put in their place: a directory, a link, a FIFO that would be waited
+//! for, a device without end. What is not a regular file is an error, and so is one that is too large.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -49,7 +49,7 @@ pub fn open_in(dir: &File, name: &str, flags: OFlag) -> io::Result<File> {
     regular(opened.map(File::from).map_err(io::Error::from))
 }
 
-/// Whether an error says that a path is no regular file, whatever it is.
+/// Whether an error says that a path is not a regular file, whatever it is.
 pub fn is_irregular(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Irregular>())
 }
@@ -105,11 +105,11 @@ mod tests {
     fn what_is_no_regular_file_is_neither_read_nor_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
-        fs::create_dir(at("folder")).unwrap();
+        fs::create_dir(at("directory")).unwrap();
         mkfifo(&at("fifo"), Mode::S_IRWXU).unwrap();
         let _socket = UnixListener::bind(at("socket")).unwrap();
         symlink("/dev/zero", at("link")).unwrap();
-        for path in [at("folder"), at("fifo"), at("socket"), at("link"), "/dev/zero".into()] {
+        for path in [at("directory"), at("fifo"), at("socket"), at("link"), "/dev/zero".into()] {
             for error in [read(&path, 100).unwrap_err(), read_own(&path, 100).unwrap_err()] {
                 assert!(is_irregular(&error), "{}: {error}", path.display());
             }

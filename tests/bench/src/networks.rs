@@ -28,7 +28,7 @@ fn host_local() -> Value {
     json!({"type": "host-local", "ranges": [[{"subnet": "10.0.0.0/8"}]]})
 }
 
-/// The address plugin alone.
+/// The IPAM plugin alone.
 pub fn store(_: Side, _: usize) -> Value {
     list(&[json!({"type": "host-local", "ipam": host_local()})])
 }

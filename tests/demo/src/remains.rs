@@ -10,7 +10,7 @@ pub fn of_the_machine(lab: &Lab) -> Snapshot {
     lab.snapshot().without("web").without("db")
 }
 
-/// The network outlives its containers: a bridge without ports, and a folder without leases. Take these away, and the
+/// The network outlives its containers: a bridge without ports, and a directory without leases. Take these away, and the
 /// machine must be what it was.
 pub fn none(lab: &Lab, before: &Snapshot) -> bool {
     let host = lab.host();

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lab::CniError;
 use lab::PATH;
 
-/// The folder of the network that is raced on.
+/// The directory of the network that is raced on.
 pub const LEASES: &str = "/var/lib/cni/networks/net";
 
 /// Flushes the firewall, removes host-local's index and hints and the leases of some containers, and takes the bridge down
@@ -50,7 +50,7 @@ fn run(line: &str) {
     command.args(words).env("PATH", PATH).stderr(Stdio::null()).status().expect("start a command");
 }
 
-/// Why an ADD may be refused. Neither what is flushed nor what host-local misses is a reason.
+/// Why an ADD may be refused. Neither what is flushed nor what is missing to host-local is a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     Exhausted,

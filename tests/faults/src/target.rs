@@ -24,7 +24,7 @@ pub struct Target {
     pub backend: Option<&'static str>,
     /// Whether connections are led elsewhere by what is hit, or seen under another address.
     pub translates: bool,
-    /// The iptables tools are those of before nf_tables.
+    /// The iptables tools are those from before nf_tables.
     pub legacy: bool,
     /// What the attachment that stays all the time claims.
     pub beside: Beside,

@@ -63,7 +63,7 @@ impl Lab {
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("create the lab's namespaces");
         mounts::make_private();
         let host = Netns::bind_current("host");
-        fs::create_dir_all(Self::plugin_dir()).expect("create the lab's folder");
+        fs::create_dir_all(Self::plugin_dir()).expect("create the lab's directory");
         host.exec(&["ip", "link", "set", "lo", "up"]);
         Self { host, others: RefCell::default(), outside, _not_send: PhantomData }
     }
@@ -109,7 +109,7 @@ impl Lab {
         netns
     }
 
-    /// The lab's scratch folder.
+    /// The lab's scratch directory.
     pub fn dir(&self) -> &'static Path {
         Path::new("/run/lab")
     }
@@ -181,8 +181,8 @@ impl Drop for Lab {
         if thread::panicking() {
             self.hold_if_asked();
         }
-        // A thread that shares its root and working folder with others may not change its mount namespace.
-        unshare(CloneFlags::CLONE_FS).expect("stop sharing the working folder");
+        // A thread that shares its root and working directory with others may not change its mount namespace.
+        unshare(CloneFlags::CLONE_FS).expect("stop sharing the working directory");
         for (namespace, kind) in &self.outside {
             setns(namespace, *kind).expect("leave the lab");
         }

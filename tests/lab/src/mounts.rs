@@ -25,13 +25,13 @@ pub fn tmpfs(at: &str) {
         .unwrap_or_else(|e| panic!("mount tmpfs on {at}: {e}"));
 }
 
-/// Puts an empty folder at parent/child, also where the machine has none: a parent that lacks it is replaced by
+/// Puts an empty directory at parent/child, also where the machine has none: a parent that lacks it is replaced by
 /// links to all that it holds, since nothing may be created on the machine itself.
 fn private_child(parent: &Path, child: &str) {
     let path = parent.join(child);
     if !path.is_dir() {
         replace_by_links(parent);
-        fs::create_dir(&path).expect("create a private folder");
+        fs::create_dir(&path).expect("create a private directory");
     }
     tmpfs(path.to_str().expect("an ASCII path"));
 }
@@ -39,9 +39,9 @@ fn private_child(parent: &Path, child: &str) {
 fn replace_by_links(dir: &Path) {
     let original = Path::new("/run/original").join(dir.strip_prefix("/").expect("an absolute path"));
     fs::create_dir_all(&original).expect("create a mount point");
-    mount(Some(dir), &original, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).expect("bind a folder");
+    mount(Some(dir), &original, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).expect("bind a directory");
     tmpfs(dir.to_str().expect("an ASCII path"));
-    for entry in fs::read_dir(&original).expect("list a folder").flatten() {
+    for entry in fs::read_dir(&original).expect("list a directory").flatten() {
         symlink(entry.path(), dir.join(entry.file_name())).expect("link to the original");
     }
 }

@@ -14,7 +14,7 @@ pub struct Snapshot(BTreeMap<String, Vec<String>>);
 /// Of all below /proc/sys/net, what the kernel counts, and keys without a value that can be read.
 const NO_SETTINGS: [&str; 3] = ["netfilter/nf_conntrack_count", "ipv4/route/flush", "ipv6/route/flush"];
 
-/// Where plugins keep things. /run/netns and the lab's own folders are not theirs.
+/// Where plugins keep things. /run/netns and the lab's own directories are not theirs.
 const FOLDERS: [&str; 2] = ["/var/lib/cni", "/run"];
 const NOT_THEIRS: [&str; 4] = ["/run/netns", "/run/original", "/run/lab/plugins", "/run/lab/cache"];
 
@@ -40,7 +40,7 @@ impl Snapshot {
             section("connections", translated(netns));
         }
         let mut files = Vec::new();
-        FOLDERS.iter().for_each(|folder| collect(Path::new(folder), &mut files));
+        FOLDERS.iter().for_each(|directory| collect(Path::new(directory), &mut files));
         files.sort();
         sections.insert("disk".to_owned(), files);
         Self(sections)
@@ -216,7 +216,7 @@ fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
 }
 
 fn collect(path: &Path, files: &mut Vec<String>) {
-    // Folders, where host-local goes on from, its index, and the locks are the network's or the host's, not an attachment's.
+    // Directories, where host-local goes on from, its index, and the locks are the network's or the host's, not an attachment's.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let lock = name == "lock" || name.ends_with(".lock");
     let of_the_network = name.starts_with("last_reserved_ip.") || name == ".index";

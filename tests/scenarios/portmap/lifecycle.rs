@@ -298,9 +298,9 @@ fn sixteen_containers_at_once_on_an_empty_firewall() {
 }
 
 /// Threads of the lab share its namespaces.
-fn at_once(calls: &[Call], verb: fn(&Call) -> Outcome) -> Vec<Outcome> {
+fn at_once(calls: &[Call], command: fn(&Call) -> Outcome) -> Vec<Outcome> {
     std::thread::scope(|scope| {
-        let runs: Vec<_> = calls.iter().map(|call| scope.spawn(move || verb(call))).collect();
+        let runs: Vec<_> = calls.iter().map(|call| scope.spawn(move || command(call))).collect();
         runs.into_iter().map(|run| run.join().unwrap()).collect()
     })
 }

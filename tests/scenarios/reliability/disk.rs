@@ -28,7 +28,7 @@ fn what_is_no_file_of_a_plugins_is_told_and_left_alone() {
     sweep(places(), 29);
 }
 
-/// There is no folder, no lock and no index yet.
+/// There is no directory, no lock and no index yet.
 #[test]
 fn the_first_add_of_a_network_finds_room_or_leaves_none_taken() {
     let lab = Lab::new();
@@ -74,7 +74,7 @@ fn a_data_directory_of_another_user_serves_root_and_is_refused_to_others() {
     by("1000").del().ok();
 }
 
-/// Runs a plugin, stops it after a system call, and removes a folder before it goes on.
+/// Runs a plugin, stops it after a system call, and removes a directory before it goes on.
 const REMOVE_MEANWHILE: &str = r#"
 exec 4<&0
 mkfifo /run/lab/plugins/calls
@@ -89,17 +89,17 @@ done </run/lab/plugins/calls
 rm /run/lab/plugins/calls
 wait $strace"#;
 
-/// The command under which `folder` vanishes after the `nth` system call of a name.
-fn losing(folder: &str, name: &str, nth: u32) -> Vec<String> {
-    let argv = ["env", &format!("FOLDER={folder}"), &format!("CALL={name}"), &format!("NTH={nth}")];
+/// The command under which `directory` vanishes after the `nth` system call of a name.
+fn losing(directory: &str, name: &str, nth: u32) -> Vec<String> {
+    let argv = ["env", &format!("FOLDER={directory}"), &format!("CALL={name}"), &format!("NTH={nth}")];
     [&argv[..], &["sh", "-c", REMOVE_MEANWHILE]].concat().into_iter().map(str::to_owned).collect()
 }
 
 #[test]
-fn tuning_outlives_the_loss_of_its_folder_at_any_moment() {
+fn tuning_outlives_the_loss_of_its_directory_at_any_moment() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
-    let (pod, folder) = (lab.container("pod"), "/run/cni/tuning");
+    let (pod, directory) = (lab.container("pod"), "/run/cni/tuning");
     let prev = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();
     let call = lab.plugin("tuning").config(json!({"mtu": 1400, "prevResult": prev})).on(&pod);
     call.add().ok_result();
@@ -107,23 +107,23 @@ fn tuning_outlives_the_loss_of_its_folder_at_any_moment() {
     let before = lab.snapshot();
     let mut failed = 0;
     for (name, nth) in file_calls() {
-        let losing = call.clone().under(&losing(folder, name, nth));
+        let losing = call.clone().under(&losing(directory, name, nth));
         let run = losing.add();
         if run.succeeded() {
             call.check(&run.ok_result()).ok();
             call.del().ok();
             pod.sh("ip link set eth0 mtu 1500");
         } else {
-            run.refused(5, folder);
+            run.refused(5, directory);
             failed += 1;
         }
         lab.snapshot().assert_same(&before);
-        fs::create_dir_all(folder).unwrap();
+        fs::create_dir_all(directory).unwrap();
         call.add().ok_result();
         losing.del().ok();
         pod.sh("ip link set eth0 mtu 1500");
         lab.snapshot().assert_same(&before);
-        fs::create_dir_all(folder).unwrap();
+        fs::create_dir_all(directory).unwrap();
     }
     assert!(failed > 0, "no moment between two calls was met");
 }
@@ -131,7 +131,7 @@ fn tuning_outlives_the_loss_of_its_folder_at_any_moment() {
 #[test]
 fn cnitool_outlives_the_loss_of_its_results_at_any_moment() {
     let lab = Lab::new();
-    let (pod, folder) = (lab.container("pod"), "/var/lib/cni/results");
+    let (pod, directory) = (lab.container("pod"), "/var/lib/cni/results");
     let mut bridge = dual_stack();
     bridge["type"] = "bridge".into();
     lab.configure("net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge]}));
@@ -140,17 +140,17 @@ fn cnitool_outlives_the_loss_of_its_results_at_any_moment() {
     cnitool.says("del net pod");
     let (before, mut failed) = (lab.snapshot(), 0);
     for (name, nth) in file_calls() {
-        let losing = cnitool.clone().under(&losing(folder, name, nth));
+        let losing = cnitool.clone().under(&losing(directory, name, nth));
         let add = losing.run("add net pod");
         if !add.succeeded() {
-            assert!(add.stderr.contains(folder), "{add:?}");
+            assert!(add.stderr.contains(directory), "{add:?}");
             failed += 1;
         } else {
             losing.run("del net pod");
             cnitool.says("del net pod");
         }
         lab.snapshot().assert_same(&before);
-        fs::create_dir_all(folder).unwrap();
+        fs::create_dir_all(directory).unwrap();
     }
     assert!(failed > 0, "no moment between two calls was met");
     drop(pod);

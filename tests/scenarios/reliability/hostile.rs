@@ -205,7 +205,7 @@ fn a_key_that_reaches_outside_of_its_place_is_refused() {
     let rows = [
         Bad("a data directory with a NUL", 7, "dataDir", |c| ipam(c, "dataDir", "/var/lib\0/x")),
         Bad("a resolvConf that is a device", 5, "/dev/zero", |c| ipam(c, "resolvConf", "/dev/zero")),
-        Bad("a resolvConf that is a folder", 5, "/etc", |c| ipam(c, "resolvConf", "/etc")),
+        Bad("a resolvConf that is a directory", 5, "/etc", |c| ipam(c, "resolvConf", "/etc")),
         Bad("a resolvConf that nobody writes to", 5, "pipe", |c| ipam(c, "resolvConf", "/run/lab/plugins/pipe")),
     ];
     lab.host().sh("mkfifo /run/lab/plugins/pipe");

@@ -23,13 +23,13 @@ fn interleave(chosen: impl Fn(&Scenario) -> bool) {
 #[test]
 fn commands_at_once_come_out_as_one_after_the_other() {
     beyond_reference!("nothing-left");
-    interleave(|scenario| !scenario.removes_folder());
+    interleave(|scenario| !scenario.removes_directory());
 }
 
 #[test]
-fn an_address_is_given_once_though_the_folder_is_removed_meanwhile() {
+fn an_address_is_given_once_though_the_directory_is_removed_meanwhile() {
     beyond_reference!("nothing-left");
-    interleave(Scenario::removes_folder);
+    interleave(Scenario::removes_directory);
 }
 
 /// As on a host whose plugins are replaced while containers come and go. There is an address for each of them, and no more.

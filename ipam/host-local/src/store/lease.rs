@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use cni::Attachment;
 
-/// Who holds a lease, as its file says: `CONTAINER CR LF INTERFACE`. Files of before 2018 name the container only;
+/// Who holds a lease, as its file says: `CONTAINER CR LF INTERFACE`. Files from before 2018 name the container only;
 /// such a lease may be of any of its interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {

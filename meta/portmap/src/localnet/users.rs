@@ -1,7 +1,7 @@
 //! Who needs `route_localnet` on a link, and what it was before the first one came: the last one gives it back.
 //!
 //! `/run/ferrule/localnet/LINK` has an empty file for each attachment, called `NETWORK:CONTAINER:INTERFACE`, and one with the value
-//! of before. They are not in the ruleset, because they must outlive a flush of it: that is when the setting is
+//! from before. They are not in the ruleset, because they must outlive a flush of it: that is when the setting is
 //! dangerous.
 
 use std::fs::{self, DirBuilder, File};
@@ -46,13 +46,13 @@ impl Users {
         File::create(dir.join(file_name(label))).map(drop)
     }
 
-    /// Takes one away, and gives the links that have none any more, with the value of before.
+    /// Takes one away, and gives the links that have none any more, with the value from before.
     pub fn leave(&self, label: &str) -> io::Result<Vec<(String, String)>> {
         let name = file_name(label);
         self.unused_after(|dir| missing_is_fine(fs::remove_file(dir.join(&name))))
     }
 
-    /// Takes those away that leave, and gives the links that have none any more, with the value of before.
+    /// Takes those away that leave, and gives the links that have none any more, with the value from before.
     pub fn retain(&self, leaves: Leaves<'_>) -> io::Result<Vec<(String, String)>> {
         self.unused_after(|dir| {
             for entry in fs::read_dir(dir)? {
@@ -100,7 +100,7 @@ fn is_used(dir: &Path) -> io::Result<bool> {
     Ok(false)
 }
 
-/// The value of before; what is no number is what a link has if nobody says otherwise.
+/// The value from before; what is no number is what a link has if nobody says otherwise.
 fn before(dir: &Path) -> io::Result<String> {
     let text = match fs::read_to_string(dir.join(BEFORE)) {
         Err(e) if e.kind() == ErrorKind::NotFound => String::new(),

@@ -8,7 +8,7 @@ use crate::uapi::{
 use crate::wire::Message;
 use crate::{Mac, Netlink, Result, error};
 
-/// What to change about a link. What is none stays.
+/// What to change about a link. None: it stays as it is.
 #[derive(Clone, Copy, Debug)]
 pub struct LinkChange<'a> {
     /// Administratively up or down.

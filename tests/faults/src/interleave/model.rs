@@ -68,7 +68,7 @@ fn events(scenario: &Scenario, run: &Run) -> Result<Vec<Event>, String> {
             Act::Del(container) => Deed::Del(container, end(run, process)?),
             Act::Gc(valid) => Deed::Gc(valid, end(run, process)?),
             Act::RemoveLocks | Act::Hold(_) => continue,
-            Act::RemoveFolder => {
+            Act::RemoveDirectory => {
                 events.extend(removals(run, process));
                 continue;
             }
@@ -141,7 +141,7 @@ impl State {
                 let full = dropped.leases.len() == scenario.room();
                 let right = (holds && error.contains("duplicate allocation is not allowed"))
                     || (full && error.contains("no IP addresses available"))
-                    || (scenario.removes_folder() && error.contains("No such file"));
+                    || (scenario.removes_directory() && error.contains("No such file"));
                 if right { vec![Self { old_boot: false, ..dropped }] } else { vec![] }
             }
             End::Killed => {

@@ -33,11 +33,11 @@ pub enum Act {
     Del(&'static str),
     /// Of all but these.
     Gc(&'static [&'static str]),
-    /// `rm -r`, as an administrator does it to the network's folder.
-    RemoveFolder,
+    /// `rm -r`, as an administrator does it to the network's directory.
+    RemoveDirectory,
     /// `rm` of the locks alone.
     RemoveLocks,
-    /// A process without privileges locks a file of the network's folder (`.`: the folder itself) that it can read, and
+    /// A process without privileges locks a file of the network's directory (`.`: the directory itself) that it can read, and
     /// lets go of it.
     Hold(&'static str),
 }
@@ -52,7 +52,7 @@ pub struct Scenario {
     pub bound: usize,
 }
 
-use Act::{Add, Del, Gc, Hold, RemoveFolder, RemoveLocks};
+use Act::{Add, Del, Gc, Hold, RemoveDirectory, RemoveLocks};
 
 impl Scenario {
     /// All that are explored.
@@ -67,22 +67,22 @@ impl Scenario {
             ("ADD, GC", &starts, [Add("a"), Gc(&["stays", "a"])]),
             ("DEL, GC", &[Leases], [Del("goes"), Gc(&["stays"])]),
             ("DEL, DEL of the same", &[Leases], [Del("goes"), Del("goes")]),
-            ("ADD, rm -r", &starts, [Add("a"), RemoveFolder]),
-            ("ADD, folder held", &[Fresh, Leases], [Add("a"), Hold(".")]),
+            ("ADD, rm -r", &starts, [Add("a"), RemoveDirectory]),
+            ("ADD, directory held", &[Fresh, Leases], [Add("a"), Hold(".")]),
             ("DEL, lock held", &[Leases], [Del("goes"), Hold("lock")]),
         ];
         let triples: [(&str, &[Start], [Act; 3], usize); 10] = [
             ("ADD, ADD, ADD", &[Fresh], [Add("a"), Add("b"), Add("c")], 1),
             ("ADD, DEL, GC", &[Full], [Add("a"), Del("goes"), Gc(&["stays", "a"])], 1),
-            ("ADD, ADD, rm -r", &[Fresh, Leases], [Add("a"), Add("b"), RemoveFolder], 1),
-            ("ADD, DEL, rm -r", &[Leases], [Add("a"), Del("stays"), RemoveFolder], 1),
+            ("ADD, ADD, rm -r", &[Fresh, Leases], [Add("a"), Add("b"), RemoveDirectory], 1),
+            ("ADD, DEL, rm -r", &[Leases], [Add("a"), Del("stays"), RemoveDirectory], 1),
             // Two: someone is stopped under an older lock, and then that is tried in vain.
             ("ADD, ADD of the same, locks removed", &[Leases], [Add("a"), Add("a"), RemoveLocks], 2),
             ("ADD, DEL, locks removed", &[Full], [Add("a"), Del("goes"), RemoveLocks], 1),
-            ("ADD, ADD, folder held", &[Fresh, Leases], [Add("a"), Add("b"), Hold(".")], 1),
-            ("ADD, DEL, folder held", &[Full], [Add("a"), Del("goes"), Hold(".")], 1),
+            ("ADD, ADD, directory held", &[Fresh, Leases], [Add("a"), Add("b"), Hold(".")], 1),
+            ("ADD, DEL, directory held", &[Full], [Add("a"), Del("goes"), Hold(".")], 1),
             ("ADD, ADD, lock held", &[Leases], [Add("a"), Add("b"), Hold("lock")], 1),
-            ("ADD, rm -r, folder held", &[Leases], [Add("a"), RemoveFolder, Hold(".")], 1),
+            ("ADD, rm -r, directory held", &[Leases], [Add("a"), RemoveDirectory, Hold(".")], 1),
         ];
         let all = pairs.iter().map(|(name, starts, acts)| (*name, *starts, &acts[..], 2));
         let all =
@@ -94,8 +94,8 @@ impl Scenario {
     }
 
     /// Whether an administrator is among those who act.
-    pub fn removes_folder(&self) -> bool {
-        self.acts.iter().any(|act| matches!(act, RemoveFolder))
+    pub fn removes_directory(&self) -> bool {
+        self.acts.iter().any(|act| matches!(act, RemoveDirectory))
     }
 
     /// How many addresses there are.
@@ -139,8 +139,8 @@ impl<'a> Scene<'a> {
         self.lab.dir().join("data")
     }
 
-    /// The network's folder.
-    pub fn folder(&self) -> PathBuf {
+    /// The network's directory.
+    pub fn directory(&self) -> PathBuf {
         self.root().join("net")
     }
 
@@ -170,11 +170,11 @@ impl<'a> Scene<'a> {
         }
         if self.scenario.acts.iter().any(|act| matches!(act, Hold("lock"))) {
             let readable = fs::Permissions::from_mode(0o644);
-            fs::set_permissions(self.folder().join("lock"), readable).expect("let others read the lock");
+            fs::set_permissions(self.directory().join("lock"), readable).expect("let others read the lock");
         }
         if self.scenario.start == Start::OldBoot {
             let before = "11111111-2222-3333-4444-555555555555";
-            fs::write(self.folder().join(".boot_id"), before).expect("write the mark of another boot");
+            fs::write(self.directory().join(".boot_id"), before).expect("write the mark of another boot");
         }
         self.scenario.acts.iter().map(|act| self.start(*act, &root)).collect()
     }
@@ -190,18 +190,18 @@ impl<'a> Scene<'a> {
             }
             Hold(name) => {
                 let mut perl = Command::new("perl");
-                perl.args(["-e", HOLD]).arg(self.folder().join(name)).env("PATH", PATH);
+                perl.args(["-e", HOLD]).arg(self.directory().join(name)).env("PATH", PATH);
                 return Traced::start(perl, b"", root);
             }
             RemoveLocks => {
                 let mut rm = Command::new("sh");
-                rm.args(["-c", "read go; exec rm $0/.lock $0/lock"]).arg(self.folder()).env("PATH", PATH);
+                rm.args(["-c", "read go; exec rm $0/.lock $0/lock"]).arg(self.directory()).env("PATH", PATH);
                 return Traced::start(rm, b"go\n", root);
             }
-            RemoveFolder => {
+            RemoveDirectory => {
                 let mut rm = Command::new("rm");
                 // -I asks once before it begins, and so waits to be traced.
-                rm.arg("-rI").arg(self.folder()).env("PATH", PATH);
+                rm.arg("-rI").arg(self.directory()).env("PATH", PATH);
                 return Traced::start(rm, b"y\n", root);
             }
         };
@@ -213,7 +213,7 @@ impl<'a> Scene<'a> {
     /// The files that are named by addresses, as they are.
     pub fn leases(&self) -> Leases {
         let of = |name: String| {
-            let content = fs::read(self.folder().join(&name)).expect("read a lease");
+            let content = fs::read(self.directory().join(&name)).expect("read a lease");
             (name, String::from_utf8_lossy(&content).into_owned())
         };
         self.names().into_iter().filter(|name| name.starts_with("10.1.0.")).map(of).collect()
@@ -221,9 +221,9 @@ impl<'a> Scene<'a> {
 
     /// The names of all files.
     pub fn names(&self) -> Vec<String> {
-        let entries = fs::read_dir(self.folder()).into_iter().flatten();
+        let entries = fs::read_dir(self.directory()).into_iter().flatten();
         entries
-            .map(|entry| entry.expect("list the folder").file_name().to_string_lossy().into_owned())
+            .map(|entry| entry.expect("list the directory").file_name().to_string_lossy().into_owned())
             .collect()
     }
 }

@@ -27,7 +27,7 @@ pub fn judge(scene: &Scene, run: &Run, by_gc: bool) -> Result<(), String> {
     }
     let names = scene.names();
     // Who removes leases past the lock may leave more entries in the index than there are leases: it stays then.
-    let index = scene.scenario.removes_folder();
+    let index = scene.scenario.removes_directory();
     let stays =
         |name: &str| ["lock", ".lock", "last_reserved_ip.0"].contains(&name) || (index && name == ".index");
     let left = names.iter().find(|name| !stays(name));
@@ -39,7 +39,7 @@ fn remedy(scene: &Scene, act: &Act, by_gc: bool, leases: &mut Leases) -> Result<
     let gone = match *act {
         Act::Add(container) | Act::Del(container) => container,
         Act::Gc(_) => "goes",
-        Act::RemoveFolder | Act::RemoveLocks | Act::Hold(_) => return Ok(()),
+        Act::RemoveDirectory | Act::RemoveLocks | Act::Hold(_) => return Ok(()),
     };
     leases.retain(|_, content| owner(content) != gone);
     let run = if by_gc {

@@ -21,7 +21,7 @@ while read -r line; do case $line in SigBlk*|SigIgn*) echo "$line";; esac; done 
 /// The descriptors that the suite itself was started with, and so all that it starts.
 fn given(more: &[&str]) -> Vec<String> {
     let list = Command::new("sh").args(["-c", "ls /proc/self/fd"]).output().unwrap();
-    // Number 3 is the folder that is listed.
+    // Number 3 is the directory that is listed.
     let own = String::from_utf8(list.stdout).unwrap();
     let mut all: Vec<_> =
         own.lines().filter(|n| *n != "3").chain(more.iter().copied()).map(str::to_owned).collect();
@@ -73,20 +73,20 @@ fn a_delegate_gets_three_descriptors_the_plugins_own_environment_and_no_signal_h
     let lab = Lab::new();
     let call = spied(&lab).env("TRACEPARENT", "00-1-2-3").args("IgnoreUnknown=1;K=v");
     all_verbs(&call);
-    for verb in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
-        assert_eq!(numbers(verb), given(&[]), "{verb}");
-        assert_eq!(noted("signals", verb), signals(), "{verb}");
-        let own: Vec<_> = noted("env", verb).into_iter().filter(|v| !v.starts_with("CNI_PATH=")).collect();
+    for command in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
+        assert_eq!(numbers(command), given(&[]), "{command}");
+        assert_eq!(noted("signals", command), signals(), "{command}");
+        let own: Vec<_> = noted("env", command).into_iter().filter(|v| !v.starts_with("CNI_PATH=")).collect();
         let expected = [
             "CNI_ARGS=IgnoreUnknown=1;K=v",
-            &format!("CNI_COMMAND={verb}"),
+            &format!("CNI_COMMAND={command}"),
             "CNI_CONTAINERID=pod",
             "CNI_IFNAME=eth0",
             "CNI_NETNS=/run/netns/pod",
             "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "TRACEPARENT=00-1-2-3",
         ];
-        assert_eq!(own, expected, "{verb}");
+        assert_eq!(own, expected, "{command}");
     }
 }
 
@@ -97,8 +97,8 @@ fn what_the_runtime_left_open_for_the_plugin_the_delegate_gets_too() {
     let lab = Lab::new();
     let inherited = ["sh", "-c", "exec 7</etc/hostname; exec \"$0\""].map(str::to_owned);
     all_verbs(&spied(&lab).under(&inherited));
-    for verb in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
-        assert_eq!(numbers(verb), given(&["7"]), "{verb}");
+    for command in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
+        assert_eq!(numbers(command), given(&["7"]), "{command}");
     }
 }
 
@@ -112,8 +112,8 @@ fn descriptors_that_the_runtime_closed_are_dev_null_in_plugin_and_delegate() {
         |closed: &str| call.clone().under(&["sh".into(), "-c".into(), format!("exec {closed}; exec \"$0\"")]);
     let silent = without("2>&-");
     all_verbs(&silent);
-    for verb in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
-        assert!(noted("fds", verb).contains(&"2 -> /dev/null".to_owned()), "{verb}");
+    for command in ["ADD", "CHECK", "GC", "STATUS", "DEL"] {
+        assert!(noted("fds", command).contains(&"2 -> /dev/null".to_owned()), "{command}");
     }
     let mute = without(">&-").add();
     assert!(mute.succeeded() && mute.stdout.is_empty(), "{mute:?}");

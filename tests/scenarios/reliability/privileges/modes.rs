@@ -29,11 +29,11 @@ fn under_umask(call: &Call, umask: &str) -> Call {
     call.clone().under(&["sh".into(), "-c".into(), format!("umask {umask}; exec \"$0\"")])
 }
 
-/// The folders of leases are the reference's, which anybody may list: addresses are no secret. All else is its owner's.
+/// The directories of leases are the reference's, which anybody may list: addresses are no secret. All else is its owner's.
 #[test]
 fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
     beyond_reference!("nothing-left");
-    for (umask, folder) in [("0", "755"), ("077", "700")] {
+    for (umask, directory) in [("0", "755"), ("077", "700")] {
         let lab = Lab::new();
         let pod = lab.container("pod");
         let prev = under_umask(&lab.plugin("bridge").config(dual_stack()).on(&pod), umask).add().ok_result();
@@ -44,8 +44,8 @@ fn only_the_owner_may_write_and_nobody_else_read_files_whatever_the_umask() {
             "700 /run/cni/tuning",
             "600 /run/cni/tuning/pod_eth0.json",
             "755 /var/lib/cni",
-            &format!("{folder} /var/lib/cni/networks"),
-            &format!("{folder} /var/lib/cni/networks/net"),
+            &format!("{directory} /var/lib/cni/networks"),
+            &format!("{directory} /var/lib/cni/networks/net"),
             "600 /var/lib/cni/networks/net/.index",
             "600 /var/lib/cni/networks/net/.lock",
             "600 /var/lib/cni/networks/net/10.1.2.2",
@@ -84,7 +84,7 @@ fn cnitools_cache_is_its_owners_alone() {
     let plugin = json!({"type": "loopback"});
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [plugin]}));
     let dir = under_test().dir.display();
-    // A folder that is there keeps its mode: let it be made anew.
+    // A directory that is there keeps its mode: let it be made anew.
     let add = "cnitool add net pod --container-id c --cache-dir /var/lib/cni/of-cnitool >/dev/null";
     lab.host().sh(&format!("umask 0; CNI_PATH={dir} {dir}/{add}"));
     let expected = [

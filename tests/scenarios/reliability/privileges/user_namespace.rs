@@ -80,7 +80,7 @@ fn a_chain_works_where_a_user_namespace_owns_host_and_container() {
 
 /// Its root is nobody there, however many capabilities it has.
 #[test]
-fn what_belongs_to_another_user_namespace_is_refused_with_the_capability_that_misses() {
+fn what_belongs_to_another_user_namespace_is_refused_with_the_capability_that_is_missing() {
     beyond_reference!("nothing-left");
     let (lab, rootless) = (Lab::new(), Rootless::new());
     let outer = lab.container("outer");
