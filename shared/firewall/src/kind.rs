@@ -47,7 +47,7 @@ pub trait Rules: Debug {
     }
 
     /// How many rules the reference has for them in a family, at least.
-    fn count(&self, v4: bool) -> usize;
+    fn reference_count(&self, v4: bool) -> usize;
 
     /// Whether the reference's nftables backend has them.
     ///

@@ -1,5 +1,7 @@
-//! The kinds of rules. Each one is a file that says how it is in nftables and in iptables, and as the reference has it: a
-//! description of the [`Kind`], and an implementation of [`crate::Rules`].
+//! The kinds of rules. Each one says how it is in nftables and in iptables, and as the reference has it: by `Facts` about the
+//! [`Kind`], which are enough to find and remove rules of whatever attachment, and by [`crate::Rules`] for the rules of one.
+//!
+//! A new kind is a file here, and a line in [`Kind::ALL`]. The engines need not know of it.
 
 mod host_ports;
 mod masquerade;

@@ -84,7 +84,7 @@ impl Rules for HostPorts {
         .collect()
     }
 
-    fn count(&self, v4: bool) -> usize {
+    fn reference_count(&self, v4: bool) -> usize {
         self.forwards().filter(|forward| forward.to.is_ipv4() == v4).count()
     }
 

@@ -104,7 +104,7 @@ impl Rules for Masquerade {
         }
     }
 
-    fn count(&self, v4: bool) -> usize {
+    fn reference_count(&self, v4: bool) -> usize {
         self.of_family(v4).count()
     }
 

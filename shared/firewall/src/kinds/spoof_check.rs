@@ -61,7 +61,7 @@ impl Rules for SpoofCheck {
         vec![record(&self.port, self.mac)]
     }
 
-    fn count(&self, _v4: bool) -> usize {
+    fn reference_count(&self, _v4: bool) -> usize {
         0
     }
 

@@ -96,7 +96,7 @@ impl Queue {
         self.retain(|waiting| waiting != label);
     }
 
-    /// Only those with such labels wait on.
+    /// Only attachments with such labels go on waiting.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&str) -> bool) {
         self.waiting.retain(|claim| is_kept(&claim.label));
     }

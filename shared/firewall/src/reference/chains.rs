@@ -17,7 +17,7 @@ pub(crate) fn are_there<E>(
     };
     let own = names::chain(owner, prefix);
     for v4 in [true, false] {
-        let wanted = rules.count(v4);
+        let wanted = rules.reference_count(v4);
         if wanted == 0 {
             continue;
         }

@@ -59,7 +59,7 @@ pub(super) fn has(
             }
             found += own;
         }
-        if found < ports.count(v4) {
+        if found < ports.reference_count(v4) {
             return Ok(false);
         }
     }
