@@ -218,7 +218,13 @@ fn reference() -> String {
 fn sizes(rival: Side) -> Vec<[String; 3]> {
     let ours = Side::ours(Backend::Default);
     let size = |side: Side, plugin: &str| side.size(plugin).map(megabytes).unwrap_or_default();
-    ours.plugins().into_iter().map(|p| [p.clone(), size(ours, &p), size(rival, &p)]).collect()
+    let plugins = ours.plugins();
+    let all = Side::together().map(|together| {
+        let theirs = plugins.iter().filter_map(|plugin| rival.size(plugin)).sum();
+        ["ferrule, all plugins in one".to_owned(), size(together, "ferrule"), megabytes(theirs)]
+    });
+    let single = plugins.iter().map(|p| [p.clone(), size(ours, p), size(rival, p)]);
+    single.chain(all).collect()
 }
 
 fn write_table<const N: usize>(

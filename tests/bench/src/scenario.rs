@@ -22,6 +22,8 @@ pub struct Scenario {
     /// What the kernel must be able to do.
     needs: &'static [Feature],
     backends: &'static [Backend],
+    /// Whether ours take part as one executable too.
+    together: bool,
     /// Whether the reference takes part.
     reference: bool,
     /// It is run a share-th of the times asked for: slow ones need not be run often.
@@ -50,6 +52,7 @@ impl Scenario {
             plugins,
             needs: &[],
             backends: &[Backend::Default],
+            together: false,
             reference: true,
             share: 1,
             least: 3,
@@ -68,6 +71,11 @@ impl Scenario {
 
     pub fn by_backends(self) -> Self {
         Self { backends: &[Backend::Default, Backend::Iptables], ..self }
+    }
+
+    /// Ours as single executables, and as one.
+    pub fn together(self) -> Self {
+        Self { together: true, ..self }
     }
 
     pub fn without_reference(self) -> Self {
@@ -91,11 +99,13 @@ impl Scenario {
         Self { unit: Unit::Throughput { bytes: BYTES }, ..self }.of(&["TCP"]).untraced().rarely(10)
     }
 
-    /// Ours, by each backend, and the one that it is compared with.
+    /// Ours, by each backend and in one executable, and the one that it is compared with.
     fn sides(&self, baseline: Option<&'static Path>) -> Vec<(Side, Option<Side>)> {
         let reference = || self.reference.then(Side::reference);
         let rival = |backend| baseline.map(|directory| Side::baseline(directory, backend)).or_else(reference);
-        self.backends.iter().map(|&backend| (Side::ours(backend), rival(backend))).collect()
+        let together = Side::together().filter(|_| self.together);
+        let ours = self.backends.iter().map(|&backend| Side::ours(backend)).chain(together);
+        ours.map(|side| (side, rival(side.backend))).collect()
     }
 
     /// Why it cannot be run, if it cannot.

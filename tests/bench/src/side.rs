@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use lab::{Call, Lab, REFERENCE, Tool, under_test};
 use serde_json::{Value, json};
@@ -14,6 +15,8 @@ pub struct Side {
     /// Where its executables are.
     directory: &'static Path,
     pub backend: Backend,
+    /// Its plugins are one executable.
+    together: bool,
 }
 
 /// Of the firewall.
@@ -26,22 +29,39 @@ pub enum Backend {
 
 impl Side {
     pub fn ours(backend: Backend) -> Self {
-        Self { name: "ours", directory: &under_test().dir, backend }
+        Self { name: "ours", directory: &under_test().dir, backend, together: false }
+    }
+
+    /// Ours as they are installed, all in one executable. None: there are none.
+    pub fn together() -> Option<Self> {
+        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| under_test().dir.join("multi"));
+        let ours =
+            Self { name: "ours in one", directory: &DIRECTORY, backend: Backend::Default, together: true };
+        DIRECTORY.exists().then_some(ours)
     }
 
     /// Debian's.
     pub fn reference() -> Self {
-        Self { name: "reference", directory: Path::new(REFERENCE), backend: Backend::Default }
+        Self {
+            name: "reference",
+            directory: Path::new(REFERENCE),
+            backend: Backend::Default,
+            together: false,
+        }
     }
 
     /// Executables of ours from another time.
     pub fn baseline(directory: &'static Path, backend: Backend) -> Self {
-        Self { name: "before", directory, backend }
+        Self { name: "before", directory, backend, together: false }
     }
 
     /// What a row says of it behind its name.
     pub fn remark(self) -> &'static str {
-        if self.backend == Backend::Iptables { ", ours with iptables" } else { "" }
+        match self {
+            Self { backend: Backend::Iptables, .. } => ", ours with iptables",
+            Self { together: true, .. } => ", ours in one executable",
+            _ => "",
+        }
     }
 
     /// The names of its executables.

@@ -64,8 +64,8 @@ fn a_data_directory_of_another_user_serves_root_and_is_refused_to_others() {
     call.del().ok();
 
     // From where any user may start it.
-    let script =
-        "cp \"$0\" /run/lab/plugins/copy; exec setpriv --reuid=$USER --clear-groups /run/lab/plugins/copy";
+    let script = "mkdir -p /run/lab/plugins/copy; cp \"$0\" /run/lab/plugins/copy
+        exec setpriv --reuid=$USER --clear-groups /run/lab/plugins/copy/host-local";
     let by = |user: &str| call.clone().env("USER", user).under(&["sh".into(), "-c".into(), script.into()]);
     by("1001").add().refused(5, STORE);
     by("1001").del().refused(5, STORE);
