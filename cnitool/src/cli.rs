@@ -30,13 +30,13 @@ const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `
 
 #[derive(Args, Debug)]
 pub struct Common {
-    /// Directory of network configurations
+    /// Directory of network configurations [default: /etc/cni/net.d]
     #[arg(long, global = true, env = "NETCONFPATH", value_name = "DIR", hide_env_values = true)]
     pub conf_dir: Option<PathBuf>,
-    /// Directories of plugins, separated by colons
+    /// Directories of plugins, separated by colons [default: /opt/cni/bin]
     #[arg(long, global = true, env = "CNI_PATH", value_name = "DIRS", hide_env_values = true)]
     pub plugin_path: Option<String>,
-    /// Directory in which results are kept
+    /// Directory in which results are kept, in results/ [default: /var/lib/cni]
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
     /// Seconds that one run of one plugin may take

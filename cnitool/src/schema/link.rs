@@ -33,7 +33,7 @@ pub const MTU_FROM_DEFAULT_ROUTE: Key = key(
 pub const MASTER: Key = key(
     "master",
     Type::IfName,
-    "found: see there",
+    "from the chain, else by the default route",
     "Interface that the container's one is made on. If it is left out: in a chain an interface of the result so far, \
      else the one that the host's default route leads through.",
 );
