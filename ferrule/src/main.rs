@@ -11,6 +11,7 @@ const PLUGINS: &[Entry] = &[
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<loopback::Loopback>(),
     Entry::of::<portmap::Portmap>(),
+    Entry::of::<ptp::Ptp>(),
     Entry::of::<tuning::Tuning>(),
 ];
 

@@ -158,6 +158,44 @@ fn keys_of_bridge() {
 }
 
 #[test]
+fn keys_of_ptp() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("ptp").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])})).on(&pod);
+    lab.host().sh("ip -n pod link add taken0 type bridge");
+    for (name, ip) in [
+        ("doorless", r#"{"address": "10.1.2.2/24"}"#),
+        ("other-door", r#"{"address": "10.1.2.2/24", "gateway": "fd00::1"}"#),
+        ("own-door", r#"{"address": "10.1.2.2/24", "gateway": "10.1.2.2"}"#),
+    ] {
+        let result = format!(r#"{{"cniVersion": "1.0.0", "ips": [{ip}]}}"#);
+        lab.fake_plugin(name, &format!("[ $CNI_COMMAND != ADD ] || echo '{result}'"));
+    }
+    #[rustfmt::skip]
+    let rows = [
+        Bad("an interface name that is taken", 4, "CNI_IFNAME", |c| c.ifname("taken0")),
+        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
+        Bad("an MTU too small for IPv4", 7, "mtu", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU too large for a packet", 7, "mtu", |c| c.config(json!({"mtu": 70000}))),
+        Bad("two MTUs", 7, "mtuFromDefaultRoute", |c| c.config(json!({"mtu": 1400, "mtuFromDefaultRoute": true}))),
+        Bad("a flag that is a word", 6, "ipMasq", |c| c.config(json!({"ipMasq": "yes"}))),
+        Bad("a firewall that is none", 7, "ebpf", |c| c.config(json!({"ipMasqBackend": "ebpf"}))),
+        Bad("a family that is none", 7, "ipx", |c| c.config(json!({"ipMasqFamily": "ipx"}))),
+        Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
+        Bad("a test for duplicates that is a number", 6, "enabledad", |c| c.config(json!({"enabledad": 1}))),
+        Bad("a MAC that is none", 7, "zz:00", |c| c.config(json!({"mac": "zz:00"}))),
+        Bad("a MAC of a group", 7, "01:00:5e:00:00:01", |c| c.config(json!({"runtimeConfig": {"mac": "01:00:5e:00:00:01"}}))),
+        Bad("a MAC of zeros", 7, "args.cni.mac", |c| c.config(json!({"args": {"cni": {"mac": "00:00:00:00:00:00"}}}))),
+        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
+        Bad("an address without a gateway", 7, "10.1.2.2/24", |c| c.config(json!({"ipam": {"type": "doorless"}}))),
+        Bad("a gateway of another family", 7, "10.1.2.2/24", |c| c.config(json!({"ipam": {"type": "other-door"}}))),
+        Bad("a gateway that is the address itself", 7, "10.1.2.2/24", |c| c.config(json!({"ipam": {"type": "own-door"}}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn address_plugins() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

@@ -19,6 +19,7 @@ mod mistyped;
 mod multicall;
 mod old_kernels;
 mod portmap;
+mod ptp;
 mod reliability;
 mod repair;
 mod snapshot;

@@ -146,18 +146,31 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_bridge_from_its_work() {
         "bridge": "cni0", "isGateway": true, "ipMasq": true, "macspoofchk": true,
         "ipam": host_local(&[&["10.1.2.0/24"]]),
     });
-    let undone: Undone = |lab, pod| {
-        let lease = fs::read_dir("/var/lib/cni/networks/net").unwrap().flatten();
-        let lease =
-            lease.map(|file| file.file_name().into_string().unwrap()).find(|name| name.starts_with("10."));
-        let link = pod.link("eth0").map(|_| "the interface".to_owned());
-        let rules = shown(lab, "nft list ruleset", &["net/pod/eth0"]);
-        format!("{}{}{rules}", lease.unwrap_or_default(), link.unwrap_or_default())
-    };
     let call = lab.plugin("bridge").version("1.1.0").config(config).on(&pod);
-    // Without the type nobody can say who leased the address.
-    let blind = &["ipam", "ipam.type"];
-    Fixture { call, after_del: undone, after_gc: undone, blind }.run(&lab, &pod);
+    Fixture { call, after_del: attachment, after_gc: attachment, blind: LEASED }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_ptp_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let config = json!({"ipMasq": true, "ipam": host_local(&[&["10.1.2.0/24"]])});
+    let call = lab.plugin("ptp").version("1.1.0").config(config).on(&pod);
+    Fixture { call, after_del: attachment, after_gc: attachment, blind: LEASED }.run(&lab, &pod);
+}
+
+/// Without the type nobody can say who leased the address.
+const LEASED: &[&str] = &["ipam", "ipam.type"];
+
+/// The interface, its lease and its rules.
+fn attachment(lab: &Lab, pod: &Container) -> String {
+    let lease = fs::read_dir("/var/lib/cni/networks/net").unwrap().flatten();
+    let lease =
+        lease.map(|file| file.file_name().into_string().unwrap()).find(|name| name.starts_with("10."));
+    let link = pod.link("eth0").map(|_| "the interface".to_owned());
+    let rules = shown(lab, "nft list ruleset", &["net/pod/eth0"]);
+    format!("{}{}{rules}", lease.unwrap_or_default(), link.unwrap_or_default())
 }
 
 #[test]

@@ -108,6 +108,27 @@ fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passe
 }
 
 #[test]
+fn masquerade_of_ptp_comes_back_too() {
+    beyond_reference!("repair");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut ptp = json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": backend});
+        ptp["ipam"] = crate::common::host_local(&[&["10.1.2.0/24"]]);
+        ptp["ipam"]["routes"] = json!([{"dst": "0.0.0.0/0"}]);
+        lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [ptp]}));
+        let tool = lab.cnitool();
+        tool.says("add net pod --container-id pod");
+        lab.host().sh("nft flush ruleset");
+        assert_eq!(tool.json("repair net")["repaired"], json!(["net/pod/eth0"]), "{backend}");
+        let _server = far.serve_tcp("far", "198.51.100.2:7");
+        assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 198.51.100.1"), "{backend}");
+        tool.says("check net --all");
+        assert_eq!(tool.json("repair net")["repaired"], json!([]), "{backend}");
+    }
+}
+
+#[test]
 fn of_two_attachments_with_the_same_host_port_the_newer_one_has_it_after_a_repair() {
     beyond_reference!("repair");
     for (backend, loss) in [

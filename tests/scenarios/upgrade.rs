@@ -37,6 +37,38 @@ fn an_attachment_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease
     }
 }
 
+/// ptp with both families.
+fn ptp(lab: &Lab) -> Call {
+    lab.plugin("ptp").config(json!({"ipam": host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]])}))
+}
+
+/// Attaches by one, and looks at it and deletes it by the other.
+fn changes_hands(lab: &Lab, call: &Call, [old, new]: [Who; 2]) {
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    // Forwarding and the tables are there before, so that only the attachment can be left.
+    old(call).on(&b).add().ok_result();
+    let before = lab.snapshot();
+    let result = old(call).on(&a).add().ok_result();
+    new(call).on(&a).check(&result).ok();
+    assert!(a.reaches("10.1.2.2") && a.reaches("fd00:1:2::2"));
+    new(call).on(&a).del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_ptp_attachment_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+    for way in WAYS {
+        let lab = Lab::new();
+        changes_hands(&lab, &ptp(&lab), way);
+    }
+}
+
+#[test]
+fn a_ptp_attachment_that_the_reference_masquerades_is_deleted_to_the_last_rule() {
+    let lab = Lab::new();
+    changes_hands(&lab, &ptp(&lab).config(json!({"ipMasq": true})), [the_reference_s, ours]);
+}
+
 #[test]
 fn containers_of_before_and_after_the_change_reach_each_other() {
     for [old, new] in WAYS {

@@ -1,14 +1,18 @@
 //! The veth pair between host and container.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use cni::{Attachment, Attachments, Code, Error, NetworkName, Result, Undo};
-use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, Peer};
+use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, OperState, Peer};
 
 use crate::{Namespace, ownership};
 
 /// What the name of the host's end begins with.
 const LETTERS: &str = "veth";
+
+/// Both ends can carry packets within milliseconds; on a busy host later.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What a plugin decides about its pair.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +32,17 @@ pub struct Veth {
     pub host: Link,
     /// The end in the container, down.
     pub container: Link,
+}
+
+impl Veth {
+    /// Waits until both ends can carry packets: the kernel tells each end's namespace apart. The container's one must be set up.
+    ///
+    /// # Errors
+    /// After ten seconds.
+    pub fn wait_until_up(&self, host: &Namespace, sandbox: &Namespace) -> Result<()> {
+        host.nl.wait_for_state(&self.host, OperState::Up, PATIENCE)?;
+        Ok(sandbox.nl.wait_for_state(&self.container, OperState::Up, PATIENCE)?)
+    }
 }
 
 /// Makes a pair, each end where it belongs.

@@ -17,7 +17,7 @@ pub fn all() -> Vec<Target> {
     let rules = ["nftables", "iptables"].map(|backend| vec![guarded(backend), portmap(backend)]);
     let claims = ["nftables", "iptables"].map(claimed);
     [
-        vec![loopback(), bridge_alone(), host_local()],
+        vec![loopback(), bridge_alone(), ptp(), host_local()],
         rules.concat(),
         vec![tuning()],
         claims.concat(),
@@ -45,6 +45,24 @@ fn bridge_alone() -> Target {
         // The rest is host-local's own.
         keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({"isDefaultGateway": false}), needs), (json!({}), needs)],
+        ..Target::default()
+    }
+}
+
+fn ptp() -> Target {
+    let ipam = json!({
+        "type": "host-local", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+        "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1:2::/64"}]],
+    });
+    let ptp = json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables", "ipam": ipam});
+    let needs = [BOTH, NET, BOTH, NET, BOTH];
+    Target {
+        name: "ptp, ipMasq",
+        network: vec![ptp],
+        backend: Some("nftables"),
+        translates: true,
+        capabilities: vec![(json!({}), needs), (json!({"ipMasq": null}), [BOTH, NET, SYS, NET, BOTH])],
+        sample: 101,
         ..Target::default()
     }
 }

@@ -1,0 +1,4 @@
+//! ptp's configuration.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| ptp::fuzz::configuration(input));

@@ -1,0 +1,22 @@
+//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+
+use cni::{AsWritten, CniArgs, json};
+use iface::conf::VethMtu;
+
+use crate::conf::Conf;
+
+/// The configuration: what is accepted is within the kernel's bounds.
+pub fn configuration(input: &[u8]) {
+    let Ok(document) = json::parse(input, "it") else { return };
+    let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
+    assert!(!matches!(conf.mtu, VethMtu::Bytes(bytes) if !(68..=65535).contains(&bytes)));
+    let args = CniArgs::from_iter([("MAC".to_owned(), "02:00:00:00:00:07".to_owned())]);
+    assert!(conf.interface.mac(&args).is_ok_and(|mac| mac.is_some()));
+    let mac = conf.interface.mac(&CniArgs::default()).unwrap();
+    assert!(mac.is_none_or(|mac| !mac.is_multicast() && !mac.is_zero()));
+}
+
+#[test]
+fn every_seed_is_borne() {
+    seeds::replay("ptp", configuration);
+}

@@ -1,0 +1,107 @@
+//! A veth pair between container and host. The host routes for the container, packet by packet: no bridge, no common Ethernet.
+
+mod conf;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod routes;
+
+use cni::{Add, AddResult, Attachment, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use conf::Conf;
+use firewall::{Kind, Owner, Removal};
+use iface::attach::{self, Attach};
+use iface::{Namespace, forwarding, host_end, remove, verify, veth};
+use ipnetwork::IpNetwork;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Ptp;
+
+/// What ADD may have installed.
+const KINDS: [Kind; 1] = [Kind::Masquerade];
+
+impl Plugin for Ptp {
+    const NAME: &'static str = "ptp";
+    const ROLE: Role = Role::Interface;
+    const REPAIRS: bool = true;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let (net, conf, at) = (&call.net, &call.conf, &call.attachment);
+        let host = Namespace::host()?;
+        let sandbox = Namespace::open(&call.netns)?;
+        veth::refuse_taken_name(&sandbox, at)?;
+        let spec =
+            veth::Spec { mtu: conf.mtu.resolve(&host)?, mac: conf.interface.mac(&call.args)?, master: None };
+        let pair = veth::create(&host, &sandbox, &net.name, at, spec, undo)?;
+
+        let eth = Attach { net, conf: &conf.interface, sandbox: &sandbox, link: &pair.container };
+        let leases = eth.lease(undo)?;
+        let paths = routes::paths(&leases)?;
+        routes::prepare(&host, &pair.host)?;
+        eth.set_up(&leases, false)?;
+        routes::in_container(&sandbox, &pair.container, &paths, &leases)?;
+        eth.add_routes(&leases)?;
+        routes::in_host(&host, &pair.host, &paths)?;
+        forwarding::enable(&host, &leases.addresses().collect::<Vec<_>>())?;
+
+        let made = [host.report(&pair.host), sandbox.report(&pair.container)];
+        let result = attach::report(call, made, leases);
+        conf.masquerade.install(&Owner::new(&net.name, at), addresses(&result, at), undo)?;
+        pair.wait_until_up(&host, &sandbox)?;
+        Ok(result)
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        let owner = Owner::new(&call.net.name, &call.attachment);
+        remove::with_leases(&call.net, |failures| {
+            // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
+            let removal = Removal::start();
+            failures.note(removal.remove(&owner, &KINDS));
+            if let Some(host) = failures.note(Namespace::host()) {
+                failures.note(remove::veth(&host, &call.net.name, &call.attachment, call.netns.as_ref()));
+                failures.note(removal.remove_repaired(&owner));
+            }
+        })
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let host = Namespace::host()?;
+        let sandbox = Namespace::open(&call.netns)?;
+        let container = verify::container(&sandbox, call, "veth")?;
+        let end = host_end::find(&host, &sandbox, &container)?;
+        routes::verify(&host, end.as_ref(), &container, &call.prev_result)?;
+        let owner = Owner::new(&call.net.name, &call.attachment);
+        call.conf.masquerade.check(&owner, addresses(&call.prev_result, &call.attachment))?;
+        call.net.ipam.as_ref().map_or(Ok(()), cni::Ipam::check)
+    }
+
+    fn repair(call: &Repair<Conf>) -> Result<bool> {
+        let Check { net, attachment, prev_result, conf, .. } = &call.check;
+        let owner = Owner::new(&net.name, attachment);
+        verify::while_attached(&call.check, |undo| {
+            conf.masquerade.repair(&owner, addresses(prev_result, attachment), undo)
+        })
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        let mut failures = Failures::new();
+        let removal = Removal::start();
+        failures.note(removal.retain(&call.net.name, &KINDS, &call.valid));
+        if let Some(host) = failures.note(Namespace::host()) {
+            failures.note(remove::stale_veths(&host, call));
+        }
+        failures.note(call.net.ipam.as_ref().map_or(Ok(()), cni::Ipam::gc));
+        failures.into_result()
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        Namespace::host()?.permits_attachments()?;
+        call.conf.masquerade.available()?;
+        call.net.ipam.as_ref().map_or(Ok(()), cni::Ipam::status)
+    }
+}
+
+/// The addresses of the attachment's interface.
+fn addresses<'a>(result: &'a AddResult, at: &'a Attachment) -> impl Iterator<Item = IpNetwork> {
+    result.ips_of(&at.ifname).map(|ip| ip.address)
+}

@@ -1,0 +1,116 @@
+//! The ways between container and host. No subnet is on the link: all that the container sends goes through the gateway, which is
+//! the host's end, and the host has a route to each of the container's addresses alone.
+
+use std::net::IpAddr;
+
+use cni::{AddResult, Code, Error, Result};
+use iface::{Namespace, verify as shared};
+use ipnetwork::IpNetwork;
+use netlink::{Link, Route, RouteFilter, uapi};
+
+/// An address of the container, and the gateway that it is reached from.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    address: IpNetwork,
+    gateway: IpAddr,
+}
+
+/// The ways that the leased addresses need.
+///
+/// # Errors
+/// Code 7 for an address that has no gateway.
+pub fn paths(leases: &AddResult) -> Result<Vec<Path>> {
+    let path = |ip: &cni::IpConfig| {
+        let (address, own) = (ip.address, ip.address.ip());
+        match ip.gateway.filter(|gateway| gateway.is_ipv4() == address.is_ipv4() && *gateway != own) {
+            Some(gateway) => Ok(Path { address, gateway }),
+            None => Err(Error::config(format!(
+                "ipam: address {address} has no gateway of its family beside it"
+            ))
+            .detail(
+                "the host's end of the pair becomes the gateway, and the container sends all packets there",
+            )),
+        }
+    };
+    leases.ips.iter().map(path).collect()
+}
+
+/// Readies the host's end before it carries packets: the host learns no routes from the container, and does not test its link-local
+/// address, which only it can have. Until that is done, a second or two, it would ask for no neighbour.
+pub fn prepare(host: &Namespace, end: &Link) -> Result<()> {
+    let [ra, dad] = ["accept_ra", "accept_dad"].map(|key| format!("ipv6/conf/{}/{key}", end.name));
+    host.try_sysctls(&[(&ra, "0"), (&dad, "0")])
+}
+
+/// The container's routes to its gateways and, through them, to its subnets. What the leased routes lead through is on the link, too.
+pub fn in_container(sandbox: &Namespace, link: &Link, paths: &[Path], leases: &AddResult) -> Result<()> {
+    let mut known = Vec::new();
+    let mut add = |route: Route| {
+        // Several addresses may share a subnet and a gateway.
+        if known.contains(&route.dst) {
+            return Ok(());
+        }
+        known.push(route.dst);
+        match sandbox.nl.add_route(&route) {
+            Err(e) if e.is_exists() => Ok(()),
+            other => other,
+        }
+    };
+    for path in paths {
+        let source = Some(path.address.ip());
+        let to = |dst| Route { link: Some(link.index), source, ..Route::to(dst) };
+        add(to(alone(path.gateway)))?;
+        let subnet = network(path.address)?;
+        if subnet != alone(path.address.ip()) {
+            add(Route { gateway: Some(path.gateway), ..to(subnet) })?;
+        }
+    }
+    for gateway in leases.routes.iter().filter_map(|route| route.gw) {
+        add(Route { link: Some(link.index), ..Route::to(alone(gateway)) })?;
+    }
+    Ok(())
+}
+
+/// The host's end has the gateways' addresses, as those of other containers of the network have, and leads to the container's.
+pub fn in_host(host: &Namespace, end: &Link, paths: &[Path]) -> Result<()> {
+    for (i, path) in paths.iter().enumerate() {
+        if paths[..i].iter().all(|earlier| earlier.gateway != path.gateway) {
+            host.nl.add_address_without_route(end, alone(path.gateway), false)?;
+        }
+        let route = Route { link: Some(end.index), ..Route::to(alone(path.address.ip())) };
+        host.nl.add_route(&route)?;
+    }
+    Ok(())
+}
+
+/// The host's end is there and up, with its addresses and routes.
+pub fn verify(host: &Namespace, end: Option<&Link>, container: &Link, prev: &AddResult) -> Result<()> {
+    let lost = |what: String| Err(Error::new(Code::Internal, what));
+    let Some(end) = end else {
+        return lost(format!("link {}: its end in the host is missing", container.name));
+    };
+    shared::up(end)?;
+    let addresses = host.nl.addresses(Some(end))?;
+    let routes = host.nl.routes(RouteFilter { link: Some(end.index), table: Some(uapi::RT_TABLE_MAIN) })?;
+    for ip in prev.ips_of(&container.name) {
+        // First: the routes go with the link's last address.
+        if let Some(gateway) = ip.gateway.filter(|gateway| !addresses.iter().any(|a| a.net.ip() == *gateway))
+        {
+            return lost(format!("link {}: the gateway's address {gateway} is missing", end.name));
+        }
+        let address = alone(ip.address.ip());
+        if !routes.iter().any(|route| route.dst == address) {
+            return lost(format!("link {}: the host's route to {address} is missing", end.name));
+        }
+    }
+    Ok(())
+}
+
+/// An address with no subnet around it.
+fn alone(ip: IpAddr) -> IpNetwork {
+    IpNetwork::from(ip)
+}
+
+fn network(address: IpNetwork) -> Result<IpNetwork> {
+    Ok(IpNetwork::new(address.network(), address.prefix())?)
+}

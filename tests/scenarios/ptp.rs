@@ -1,0 +1,379 @@
+//! ptp with host-local: the ways between container and host, and what it leaves.
+
+use lab::{Container, Lab, beyond_reference, tcp_says};
+use serde_json::{Value, json};
+
+use crate::common::{container_interface, host_end, host_local, ips, leases};
+
+/// Both families, with the host as the way out.
+fn dual_stack() -> Value {
+    let mut ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
+    ipam["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    json!({"ipam": ipam})
+}
+
+/// An IPAM plugin that gives these addresses and routes.
+fn fixed(lab: &Lab, ips: &Value, routes: &Value) -> Value {
+    let result = json!({"cniVersion": "1.0.0", "ips": ips, "routes": routes});
+    lab.fake_plugin("fixed", &format!("[ \"$CNI_COMMAND\" != ADD ] || echo '{result}'"));
+    json!({"ipam": {"type": "fixed"}})
+}
+
+fn attach(lab: &Lab, pod: &Container, config: Value) -> Value {
+    lab.plugin("ptp").config(config).on(pod).add().ok_result()
+}
+
+/// Under which address a server on another machine sees the container.
+fn seen_as(pod: &lab::Netns, server: &str) -> String {
+    let answer = tcp_says(pod, server).expect("the way to the other machine is open");
+    answer.split_once(' ').unwrap().1.to_owned()
+}
+
+#[test]
+fn two_containers_reach_each_other_through_the_host_in_both_families() {
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    for pod in [&a, &b] {
+        attach(&lab, pod, dual_stack());
+    }
+    assert_eq!(a.addresses("eth0"), ["10.1.2.2/24", "fd00:1:2::2/64"]);
+    for address in ["10.1.2.1", "fd00:1:2::1", "10.1.2.3", "fd00:1:2::3"] {
+        assert!(a.reaches(address), "{address}");
+    }
+    for address in ["10.1.2.2", "10.1.2.3", "fd00:1:2::2", "fd00:1:2::3"] {
+        assert!(lab.host().reaches(address), "{address}");
+    }
+    let _server = b.serve_tcp("b", "[::]:80");
+    assert_eq!(tcp_says(&a, "[fd00:1:2::3]:80").as_deref(), Some("b fd00:1:2::2"));
+    assert_eq!(tcp_says(&a, "10.1.2.3:80").as_deref(), Some("b ::ffff:10.1.2.2"));
+}
+
+#[test]
+fn the_container_sends_all_to_its_gateway_and_the_host_has_a_route_to_it_alone() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = attach(&lab, &pod, dual_stack());
+    let routes = pod.routes();
+    for wanted in [
+        "10.1.2.0/24 via 10.1.2.1 dev eth0",
+        "10.1.2.1 dev eth0",
+        "default via 10.1.2.1 dev eth0",
+        "default via fd00:1:2::1 dev eth0",
+        "fd00:1:2::/64 via fd00:1:2::1 dev eth0",
+        "fd00:1:2::1 dev eth0",
+    ] {
+        assert!(routes.contains(&wanted.to_owned()), "{wanted}: {routes:?}");
+    }
+    assert!(!routes.contains(&"10.1.2.0/24 dev eth0".to_owned()), "{routes:?}");
+    let end = host_end(&result);
+    assert_eq!(lab.host().addresses(end), ["10.1.2.1/32", "fd00:1:2::1/128"]);
+    for wanted in ["10.1.2.2", "fd00:1:2::2"] {
+        assert!(lab.host().routes().contains(&format!("{wanted} dev {end}")), "{:?}", lab.host().routes());
+    }
+}
+
+#[test]
+fn the_result_names_the_hosts_end_and_the_containers_which_the_addresses_are_of() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = attach(&lab, &pod, dual_stack());
+    let interfaces = result["interfaces"].as_array().unwrap();
+    assert_eq!(interfaces.len(), 2);
+    assert_eq!(interfaces[0]["name"], host_end(&result));
+    assert_eq!(interfaces[1], *container_interface(&result));
+    assert_eq!(ips(&result), ["10.1.2.2/24", "fd00:1:2::2/64"]);
+    assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 1));
+    for (netns, interface) in [(lab.host(), &interfaces[0]), (&*pod, &interfaces[1])] {
+        let link = netns.link(interface["name"].as_str().unwrap()).unwrap();
+        assert_eq!(interface["mac"], link["address"]);
+    }
+}
+
+#[test]
+fn nothing_is_left_after_del_also_if_the_namespace_is_gone() {
+    let lab = Lab::new();
+    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    attach(&lab, &stays, dual_stack());
+    let before = lab.snapshot();
+    let call = lab.plugin("ptp").config(dual_stack()).on(&goes);
+    call.add().ok_result();
+    call.del().ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    call.add().ok_result();
+    goes.vanish();
+    call.without("CNI_NETNS").del().ok();
+    assert_eq!(leases(), ["10.1.2.2", "fd00:1:2::2"]);
+}
+
+#[test]
+fn a_container_reaches_another_machine_with_strict_reverse_path_filters() {
+    // https://github.com/containernetworking/plugins/issues/134
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let far = lab.machine("far");
+    lab.host().sh("for key in all default; do echo 1 >/proc/sys/net/ipv4/conf/$key/rp_filter; done");
+    attach(&lab, &pod, dual_stack());
+    pod.sh("echo 1 >/proc/sys/net/ipv4/conf/all/rp_filter");
+    let _server = far.serve_tcp("far", "[::]:80");
+    assert_eq!(seen_as(&pod, "198.51.100.2:80"), "::ffff:10.1.2.2");
+    assert_eq!(seen_as(&pod, "[2001:db8:51::2]:80"), "fd00:1:2::2");
+    assert!(far.reaches("10.1.2.2") && far.reaches("fd00:1:2::2"));
+}
+
+#[test]
+fn an_address_without_a_subnet_around_it_has_its_gateway_all_the_same() {
+    // https://github.com/containernetworking/plugins/issues/150
+    beyond_reference!("ptp-alone");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let far = lab.machine("far");
+    let ips = json!([
+        {"address": "10.7.7.7/32", "gateway": "169.254.1.1"},
+        {"address": "fd00:7::7/128", "gateway": "fe80::1"},
+    ]);
+    let config = fixed(&lab, &ips, &json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]));
+    let call = lab.plugin("ptp").config(config).on(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    let _server = far.serve_tcp("far", "[::]:80");
+    assert_eq!(seen_as(&pod, "198.51.100.2:80"), "::ffff:10.7.7.7");
+    assert_eq!(seen_as(&pod, "[2001:db8:51::2]:80"), "fd00:7::7");
+    assert!(far.reaches("10.7.7.7") && far.reaches("fd00:7::7"));
+    assert!(pod.routes().contains(&"default via fe80::1 dev eth0".to_owned()), "{:?}", pod.routes());
+}
+
+#[test]
+fn several_addresses_of_a_subnet_share_its_routes() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let address = |address: &str| json!({"address": address, "gateway": "10.1.2.1"});
+    let ips = json!([address("10.1.2.2/24"), address("10.1.2.3/24")]);
+    beyond_reference!("ptp-alone");
+    let call = lab.plugin("ptp").config(fixed(&lab, &ips, &json!([]))).on(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    assert_eq!(pod.routes(), ["10.1.2.0/24 via 10.1.2.1 dev eth0", "10.1.2.1 dev eth0"]);
+    for address in ["10.1.2.2", "10.1.2.3"] {
+        assert!(lab.host().reaches(address), "{address}");
+    }
+}
+
+#[test]
+fn a_next_hop_that_is_another_address_of_the_host_is_on_the_link_too() {
+    beyond_reference!("ptp-alone");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let far = lab.machine("far");
+    let ips = json!([{"address": "10.1.2.2/24", "gateway": "10.1.2.1"}]);
+    let routes = json!([{"dst": "198.51.100.0/24", "gw": "198.51.100.1"}]);
+    let call = lab.plugin("ptp").config(fixed(&lab, &ips, &routes)).on(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    let _server = far.serve_tcp("far", "[::]:80");
+    assert_eq!(seen_as(&pod, "198.51.100.2:80"), "::ffff:10.1.2.2");
+}
+
+#[test]
+fn a_container_without_addresses_gets_a_pair_that_is_up() {
+    // https://github.com/containernetworking/plugins/issues/987
+    beyond_reference!("ipam-optional");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("ptp").on(&pod);
+    let before = lab.snapshot();
+    let result = call.add().ok_result();
+    assert!(result["ips"].as_array().is_none_or(Vec::is_empty));
+    call.check(&result).ok();
+    for (netns, name) in [(lab.host(), host_end(&result)), (&*pod, "eth0")] {
+        assert_eq!(netns.link(name).unwrap()["operstate"], "UP", "{name}");
+    }
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn what_leaves_the_subnet_leaves_with_the_hosts_address_by_either_backend() {
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let far = lab.machine("far");
+        let _servers = [far.serve_tcp("far", "198.51.100.2:80"), far.serve_tcp("far", "[2001:db8:51::2]:80")];
+        let [pod, neighbour] = ["pod", "neighbour"].map(|id| lab.container(id));
+        let masqueraded = json!({"ipMasq": true, "ipMasqBackend": backend});
+        let call = lab.plugin("ptp").config(dual_stack()).config(masqueraded);
+        let on_pod = call.clone().on(&pod);
+        let result = on_pod.add().ok_result();
+        call.on(&neighbour).add().ok_result();
+        let _near = neighbour.serve_tcp("near", "10.1.2.3:80");
+        assert_eq!(seen_as(&pod, "198.51.100.2:80"), "198.51.100.1", "{backend}");
+        assert_eq!(seen_as(&pod, "[2001:db8:51::2]:80"), "2001:db8:51::1", "{backend}");
+        assert_eq!(seen_as(&pod, "10.1.2.3:80"), "10.1.2.2", "{backend}");
+        on_pod.check(&result).ok();
+    }
+}
+
+#[test]
+fn rules_go_with_their_attachment_also_without_a_namespace() {
+    // https://github.com/containernetworking/plugins/issues/810
+    beyond_reference!("rules-by-attachment");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+        let masqueraded = json!({"ipMasq": true, "ipMasqBackend": backend});
+        let call = lab.plugin("ptp").config(dual_stack()).config(masqueraded);
+        call.clone().on(&stays).add().ok_result();
+        let before = lab.host().ruleset();
+        let call = call.on(&goes);
+        call.add().ok_result();
+        assert_ne!(lab.host().ruleset(), before, "{backend}");
+        goes.vanish();
+        call.without("CNI_NETNS").del().ok();
+        assert_eq!(lab.host().ruleset(), before, "{backend}");
+    }
+}
+
+#[test]
+fn gc_takes_links_rules_and_leases_of_containers_that_are_no_more() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let config = dual_stack();
+    let call = lab.plugin("ptp").version("1.1.0").config(config).config(json!({"ipMasq": true}));
+    call.clone().on(&stays).add().ok_result();
+    let before = lab.snapshot();
+    call.clone().on(&goes).add().ok_result();
+    call.gc(&[("stays", "eth0")]).ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn check_names_what_somebody_took_away() {
+    beyond_reference!("ptp-check");
+    for (harm, culprit) in [
+        ("ip route del 10.1.2.2", "the host's route to 10.1.2.2/32"),
+        ("ip -6 route del fd00:1:2::2", "the host's route to fd00:1:2::2/128"),
+        ("ip addr del 10.1.2.1/32 dev END", "gateway's address 10.1.2.1"),
+        ("ip link set END down", "state is down"),
+        ("nft flush ruleset", "nftables rules of net/pod/eth0"),
+        ("ip -n pod route del default", "route to 0.0.0.0/0"),
+        ("ip -n pod addr del fd00:1:2::2/64 dev eth0", "address fd00:1:2::2/64"),
+        ("ip -n pod link set eth0 mtu 1400", "MTU"),
+        ("ip link del END", "eth0"),
+    ] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let masqueraded = json!({"ipMasq": true, "ipMasqBackend": "nftables"});
+        let call = lab.plugin("ptp").version("1.1.0").config(dual_stack()).config(masqueraded).on(&pod);
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        lab.host().sh(&harm.replace("END", host_end(&result)));
+        call.check(&result).refused(999, culprit);
+    }
+}
+
+#[test]
+fn the_mac_is_the_one_asked_for_and_the_mtu_is_of_both_ends() {
+    beyond_reference!("mac-of-ptp");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let config = json!({"mtu": 1400, "mac": "02:00:00:00:00:01"});
+    let call = lab.plugin("ptp").config(dual_stack()).config(config).on(&pod);
+    let asked = call.clone().args("IgnoreUnknown=true;MAC=02:00:00:00:00:02");
+    for (call, mac) in [(call, "02:00:00:00:00:01"), (asked, "02:00:00:00:00:02")] {
+        let result = call.add().ok_result();
+        assert_eq!(pod.link("eth0").unwrap()["address"], mac);
+        for (netns, name) in [(lab.host(), host_end(&result)), (&*pod, "eth0")] {
+            assert_eq!(netns.link(name).unwrap()["mtu"], 1400, "{name}");
+        }
+        call.del().ok();
+    }
+}
+
+#[test]
+fn arguments_that_it_does_not_know_are_passed_over() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.plugin("ptp")
+        .config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}))
+        .args("IgnoreUnknown=1;COLOUR=red")
+        .on(&pod)
+        .add()
+        .ok_result();
+    beyond_reference!("mac-of-ptp");
+    lab.fake_plugin("fixed", "[ $CNI_COMMAND != ADD ] || echo '{\"cniVersion\": \"1.0.0\", \"ips\": [{\"address\": \"10.9.9.2/24\", \"gateway\": \"10.9.9.1\"}]}'");
+    lab.plugin("ptp")
+        .config(json!({"ipam": {"type": "fixed"}}))
+        .ifname("eth1")
+        .args("COLOUR=red")
+        .on(&pod)
+        .add()
+        .ok_result();
+}
+
+#[test]
+fn the_resolvers_settings_are_the_configurations_else_those_of_the_address_plugin() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut config = dual_stack();
+    lab.host().sh("echo 'nameserver 9.9.9.9' >/run/lab/resolv.conf");
+    config["ipam"]["resolvConf"] = json!("/run/lab/resolv.conf");
+    let call = lab.plugin("ptp").config(config).on(&pod);
+    assert_eq!(call.add().ok_result()["dns"]["nameservers"], json!(["9.9.9.9"]));
+    call.del().ok();
+    let own = call.clone().config(json!({"dns": {"nameservers": ["192.0.2.53"]}}));
+    assert_eq!(own.add().ok_result()["dns"]["nameservers"], json!(["192.0.2.53"]));
+}
+
+#[test]
+fn after_another_plugin_of_the_chain_its_interfaces_addresses_and_routes_are_handed_on() {
+    beyond_reference!("prev-result-kept");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let first = lab.plugin("bridge").config(crate::common::dual_stack()).on(&pod).add().ok_result();
+    let other = json!({"ipam": host_local(&[&["10.9.0.0/24"]]), "name": "other", "prevResult": first});
+    let call = lab.plugin("ptp").config(other).ifname("eth1").on(&pod);
+    let result = call.add().ok_result();
+    assert_eq!(ips(&result), ["10.9.0.2/24", "10.1.2.2/24", "fd00:1:2::2/64"]);
+    assert_eq!(result["interfaces"].as_array().unwrap().len(), 5);
+    assert!(!pod.routes().iter().any(|route| route.starts_with("default") && route.contains("eth1")));
+    call.check(&result).ok();
+    call.del().ok();
+    assert!(pod.link("eth0").is_some() && pod.link("eth1").is_none());
+}
+
+#[test]
+fn a_del_leaves_an_interface_of_another_kind_or_network_whose_name_it_wanted() {
+    beyond_reference!("own-kind");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip -n pod link add eth0 type bridge");
+    let call = lab.plugin("ptp").config(dual_stack()).on(&pod);
+    let before = lab.snapshot();
+    call.add().refused(4, "CNI_IFNAME");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    pod.sh("ip link del eth0");
+    let other = lab.plugin("ptp").config(dual_stack()).config(json!({"name": "other"})).on(&pod);
+    let result = other.add().ok_result();
+    call.add().refused(4, "CNI_IFNAME");
+    call.del().ok();
+    other.check(&result).ok();
+}
+
+#[test]
+fn status_says_what_is_missing_for_an_add() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let call = lab.plugin("ptp").version("1.1.0").config(dual_stack()).config(json!({"ipMasq": true}));
+    call.status().ok();
+    let nowhere = json!({"ipam": {"type": "nowhere"}});
+    call.clone().config(nowhere).status().refused(7, "nowhere");
+}
+
+#[test]
+fn routers_that_the_container_pretends_to_be_are_not_heard_by_the_host() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = attach(&lab, &pod, dual_stack());
+    assert_eq!(lab.host().sysctl(&format!("ipv6/conf/{}/accept_ra", host_end(&result))), "0");
+}
