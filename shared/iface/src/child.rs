@@ -82,7 +82,7 @@ fn withdraw(sandbox: &Namespace, names: &[String], kind: &LinkKind, error: Error
     }
     match left.into_result() {
         Ok(()) => error,
-        Err(left) => error.detail(format!("roll back: {left}")),
+        Err(left) => error.detail(format!("the rollback failed too: {left}")),
     }
 }
 
@@ -95,7 +95,7 @@ fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
             "its master {master} is a port of a bridge or a bond, or has interfaces of another kind on it"
         )),
         (Some(Errno::EINVAL), Some(master)) => Error::from(cause).with_code(Code::InvalidConfig).detail(format!(
-            "its master {master} is no Ethernet link, or an interface in mode passthru is on it, which must be the only one"
+            "its master {master} is not an Ethernet link, or it has an interface in mode passthru already, which must be the only one"
         )),
         _ => cause.into(),
     }

@@ -49,7 +49,7 @@ impl ParentConf {
             (None, None) => default_uplink(namespace)?.ok_or_else(|| without_default_route(namespace))?,
         };
         if !link.up {
-            cni::warn(&format!("master {} is down: no packet passes before it is up", link.name));
+            cni::warn(&format!("master {} is down: no packet passes until it is set up", link.name));
         }
         Ok(Parent { link, namespace: namespace.clone(), in_container: self.in_container })
     }
@@ -72,7 +72,7 @@ impl ParentConf {
     /// What is missing or different.
     pub fn verify(&self, host: &Namespace, sandbox: &Namespace, at: &Attachment) -> Result<Link> {
         let child = sandbox.link(&at.ifname).map_err(|e| {
-            e.detail("the kernel deletes it together with its master: has that been deleted, or made anew?")
+            e.detail("the kernel deletes it together with its master; the master may have been deleted, or created again")
         })?;
         let namespace = if self.in_container { sandbox } else { host };
         let Some(name) = &self.name else {
@@ -98,7 +98,7 @@ impl ParentConf {
             _ => {
                 let names: Vec<&str> = made.iter().map(|interface| interface.name.as_str()).collect();
                 Err(Error::config(format!("master is missing, and prevResult lists {}", names.join(", ")))
-                    .detail("say with the key master which of them it is"))
+                    .detail("set the key master to one of them"))
             }
         }
     }
@@ -135,7 +135,7 @@ fn named(namespace: &Namespace, name: &str, key: &str) -> Result<Link> {
     namespace
         .nl
         .link(name)?
-        .ok_or_else(|| Error::config(format!("{key} {name}: there is no such link in {namespace}")))
+        .ok_or_else(|| Error::config(format!("{key} {name}: this link does not exist in {namespace}")))
 }
 
 /// The link that the default route of a namespace leaves by, if it has one.
@@ -149,5 +149,5 @@ pub fn default_uplink(namespace: &Namespace) -> Result<Option<Link>> {
 
 fn without_default_route(namespace: &Namespace) -> Error {
     Error::config(format!("master is missing, and {namespace} has no default route"))
-        .detail("without the key master it is the link that the default route leaves by")
+        .detail("set the key master; without it, the master is the link of the default route")
 }

@@ -47,7 +47,7 @@ fn the_named_link_is_taken_in_the_host_or_in_the_container() {
             let error = find(lab, text, None).unwrap_err();
             assert_eq!(error.code(), 7);
             assert!(
-                error.msg().contains("there is no such link in ") && error.msg().contains(place),
+                error.msg().contains("this link does not exist in ") && error.msg().contains(place),
                 "{error}"
             );
         }
