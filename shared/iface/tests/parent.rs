@@ -87,7 +87,7 @@ fn in_a_chain_it_is_what_an_earlier_plugin_made() {
         several.put_first(leases, &interface("made1", None));
         assert_eq!(found(lab, "{}", Some(&several)).0, "made1");
         let error = find(lab, "{}", Some(&result(vec![interface("gone", None)]))).unwrap_err();
-        assert!(error.msg().starts_with("prevResult: interface gone: there is no such link"), "{error}");
+        assert!(error.msg().starts_with("prevResult: interface gone: this link does not exist"), "{error}");
     });
 }
 
