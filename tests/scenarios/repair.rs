@@ -166,9 +166,9 @@ fn no_rule_is_installed_for_whoever_is_gone_or_is_somebody_else_by_now() {
             "not a network namespace",
             "umount -l /run/netns/pod; mount --bind /proc/self/ns/uts /run/netns/pod",
         ),
-        ("no interface eth0", "ip -n pod link del eth0"),
-        ("no address 10.1.2.2/24", "ip -n pod address del 10.1.2.2/24 dev eth0"),
-        ("another MAC", "ip -n pod link set eth0 address 0a:00:00:00:00:01"),
+        ("interface eth0 no longer exists", "ip -n pod link del eth0"),
+        ("no longer has address 10.1.2.2/24", "ip -n pod address del 10.1.2.2/24 dev eth0"),
+        ("a different MAC address", "ip -n pod link set eth0 address 0a:00:00:00:00:01"),
     ] {
         let lab = Lab::new();
         lab.container("pod");
