@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Container, Lab, beyond_reference};
+use lab::{Call, Container, Lab, beyond_reference, repository};
 use serde_json::{Value, json};
 
 use crate::common::{host_local, leases};
@@ -88,6 +88,19 @@ impl Fixture {
         assert!(keys.len() > 20, "{keys:?}");
         let faults: String = keys.iter().map(|path| self.faults(lab, pod, path)).collect();
         assert!(faults.is_empty(), "\n{faults}");
+    }
+}
+
+/// A new plugin joins by a test that is called as the others are.
+#[test]
+fn every_plugin_is_tried_with_mistyped_keys() {
+    let tests = include_str!("mistyped.rs");
+    for directory in ["plugins", "ipam", "meta"] {
+        for plugin in fs::read_dir(repository().join(directory)).unwrap().flatten() {
+            let name = plugin.file_name().into_string().unwrap().replace('-', "_");
+            let test = format!("_of_{name}_from_its_work() {{");
+            assert!(tests.contains(&test), "no test here has a name that ends in {test}");
+        }
     }
 }
 
