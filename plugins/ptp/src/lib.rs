@@ -7,7 +7,7 @@ mod routes;
 
 use cni::{Add, AddResult, Attachment, Check, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
-use firewall::{Kind, Owner, Removal};
+use firewall::{Kind, Masquerade, Owner, Removal};
 use iface::attach::{self, Attach};
 use iface::{Namespace, forwarding, host_end, remove, verify, veth};
 use ipnetwork::IpNetwork;
@@ -17,7 +17,7 @@ use ipnetwork::IpNetwork;
 pub struct Ptp;
 
 /// What ADD may have installed.
-const KINDS: [Kind; 1] = [Kind::Masquerade];
+const KINDS: [Kind; 1] = [Masquerade::KIND];
 
 impl Plugin for Ptp {
     const NAME: &'static str = "ptp";
