@@ -23,7 +23,7 @@ pub fn data_dir(written: &AsWritten) -> Result<PathBuf> {
     json::directory(dir, "ipam.dataDir", DATA_DIR)
 }
 
-/// The same for DEL and GC, which do what they can: what is no directory is told on the log, and the default taken.
+/// The same for DEL and GC, which do what they can: a value that is not a directory is logged, and the default is used.
 pub fn likely_data_dir(written: &AsWritten) -> PathBuf {
     data_dir(written).unwrap_or_else(|e| {
         cni::warn(&format!("{}; the default directory {DATA_DIR} is used instead", e.msg()));

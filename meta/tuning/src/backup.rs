@@ -130,7 +130,7 @@ impl Backup {
         Ok(self.read()?.as_deref().and_then(parse))
     }
 
-    /// Removes the file, and what a kill may have left beside it. That there is none is fine.
+    /// Removes the file, and what a kill may have left beside it. A missing file is not an error.
     ///
     /// # Errors
     /// Code 5: what failed on which file.

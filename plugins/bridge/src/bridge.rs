@@ -1,4 +1,4 @@
-//! The bridge itself: shared by all attachments of its networks, made by whoever comes first.
+//! The bridge itself: shared by all attachments of its networks, made by the first attachment.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 

@@ -49,7 +49,7 @@ impl Port {
 /// The host-side interface that an earlier plugin of the chain made, if there is one (CONVENTIONS.md, "Chained Plugins").
 ///
 /// # Errors
-/// Code 7 if there is none of that name, or if no plugin can have made it: in a bridge it would take the host off its network.
+/// Code 7 if no link has that name, or if it cannot be a plugin's: as a port of the bridge, the host's uplink would cut the host off.
 pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
     let mut interfaces = call.net.prev_result.iter().flat_map(AddResult::host_interfaces);
     let last = interfaces.rfind(|i| i.name != *call.conf.bridge);

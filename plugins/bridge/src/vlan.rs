@@ -50,7 +50,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
             host.link(&name)?
         }
     };
-    // Also if it was there: whoever made it may have been killed before this.
+    // Also for a gateway that exists already: the plugin that made it may have been killed before this step.
     let port = gateway.peer.map(|index| host.nl.link_by_index(index)).transpose()?.flatten();
     let port = port.filter(|port| port.master == Some(bridge.index)).ok_or_else(|| {
         Error::config(format!(

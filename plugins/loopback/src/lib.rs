@@ -1,4 +1,4 @@
-//! The loopback interface of a container: every namespace is born with it, and it is born down.
+//! The loopback interface of a container: every namespace has it from the start, but down.
 
 use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, IpConfig, Plugin, Result, Role, Status, Undo};
 use iface::Namespace;

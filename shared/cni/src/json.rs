@@ -83,7 +83,7 @@ pub fn decode<'de, T: de::Deserialize<'de>>(value: &'de Value) -> Result<T> {
     T::deserialize(Node { value, at: &Path::Root }).map_err(|e| Error::new(Code::Decoding, e.to_string()))
 }
 
-/// A part of a document by its keys, from the outermost on. One of the wrong type is told on the log and taken for left out,
+/// A part of a document by its keys, from the outermost on. A key of the wrong type is logged and ignored,
 /// for those who must do what they can: DEL and GC.
 pub fn lenient<'de, T: de::Deserialize<'de>>(document: &'de Value, keys: &[&str]) -> Option<T> {
     let part = keys.iter().try_fold(document, |object, key| member(object, key))?;

@@ -102,8 +102,8 @@ pub trait Plugin {
     }
 }
 
-fn forward(net: &NetConf, verb: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
-    net.ipam.as_ref().map_or(Ok(()), verb)
+fn forward(net: &NetConf, command: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
+    net.ipam.as_ref().map_or(Ok(()), command)
 }
 
 /// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.

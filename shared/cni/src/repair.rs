@@ -80,7 +80,7 @@ fn repair<P: Plugin>(item: &Item, anew: bool) -> Result<bool> {
     let prev = document.prev()?.ok_or_else(|| missing_prev(P::NAME, "it tells what was attached"))?;
     let net = document.net(P::ROLE, &env, Some(prev.clone()))?;
     let conf = conf::<P>(&document)?;
-    // A rule must not lead to whoever gets the address next: also a plugin that can do without needs the namespace here.
+    // A rule must not lead to the next container with this address: so even plugins that work without a namespace need it here.
     let (attachment, netns, args) = (attachment(&env)?, env.netns(true)?, env.args.clone());
     let call = Repair { check: Check { attachment, netns, args, prev_result: prev, net, conf }, anew };
     guarded(|| P::repair(&call))

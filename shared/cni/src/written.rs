@@ -21,7 +21,7 @@ impl AsWritten {
         json::decode(&self.0)
     }
 
-    /// One value, by its keys from the outermost on. One of the wrong type is told on the log and taken for none.
+    /// One value, by its keys from the outermost on. A key of the wrong type is logged and counts as missing.
     pub fn key<'de, T: Deserialize<'de>>(&'de self, keys: &[&str]) -> Option<T> {
         json::lenient(&self.0, keys)
     }

@@ -47,7 +47,7 @@ impl Namespace {
         Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(path.display().to_string()) })
     }
 
-    /// A container's namespace for DEL: none if there is none any more.
+    /// A container's namespace for DEL: none if it is gone.
     ///
     /// # Errors
     /// If it is there but cannot be entered.
@@ -135,7 +135,7 @@ impl Namespace {
     }
 
     /// Writes what the attachment works without, too: those that are refused, as all are where /proc/sys is read-only, are told
-    /// on the log, in one line. Those that are not there (the kernel may have no IPv6) are passed over.
+    /// on the log, in one line. Those that do not exist (the kernel may have no IPv6) are ignored.
     ///
     /// # Errors
     /// If the namespace cannot be entered.

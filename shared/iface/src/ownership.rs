@@ -39,7 +39,7 @@ pub fn alias(network: &NetworkName, at: &Attachment) -> Option<String> {
 }
 
 /// The group that a link of a network is in from its making until it has its alias, which no link can be made with:
-/// whoever is killed in between leaves one that GC finds. Those whose alias would be too long stay in it.
+/// a plugin that is killed in between leaves a link that GC finds. Those whose alias would be too long stay in it.
 pub fn group(network: &NetworkName) -> u32 {
     (fnv1a([network.as_str()]) as u32) | 1
 }

@@ -86,10 +86,10 @@ impl NetNs {
         Ok(identity(self)? == identity(other)?)
     }
 
-    /// Runs a closure inside of the namespace, and comes back even if it panics.
+    /// Runs a closure inside the namespace, and returns from it even after a panic.
     ///
     /// # Errors
-    /// If it cannot be entered, or not be come back from: the capabilities are missing (CAP_SYS_ADMIN).
+    /// If the thread cannot enter it, or could not return: a capability is missing (CAP_SYS_ADMIN).
     pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T, Error> {
         let here = Self::current()?;
         // A thread that could not come back must not enter: its own namespace may belong to a user namespace where nothing is permitted.

@@ -20,7 +20,7 @@ use crate::selector::Selector;
 impl Nft {
     /// Removes somebody's rules of a kind in one transaction; in several where others change the ruleset so often
     /// that there is no time for all at once. UDP flows are flushed when no packet can begin one again, but before the records
-    /// go: whoever is killed meanwhile leaves these to the next one.
+    /// go: a plugin that is killed meanwhile leaves these to the next one.
     ///
     /// # Errors
     /// The kernel's refusal. That there are none is fine.

@@ -126,7 +126,7 @@ impl Peer<'_> {
 }
 
 impl Netlink {
-    /// Makes a link in one request, and returns it. It is born where it belongs: to move it there later would take fifty
+    /// Makes a link in one request, and returns it. It is created where it belongs: moving it there later would take fifty
     /// times as long.
     ///
     /// Before Linux 6.15 a link of that name in the socket's own namespace is in the way of one in another namespace.
