@@ -109,7 +109,7 @@ fn a_stranger_with_the_references_lock_holds_it_up_but_not_ours() {
     let mut holder = Holder::stranger(&file("lock"));
     let added = call(&lab, "second").add();
     assert_eq!(ips(&added.ok_result()), ["10.0.0.3/24"]);
-    let words = format!("another process has held {} for 5 s", file("lock").display());
+    let words = format!("another process has held the lock {} for 5 s", file("lock").display());
     assert!(added.stderr.contains(&words), "{added:?}");
     // One who waited in vain tells the others.
     let deleted = call(&lab, "second").del();

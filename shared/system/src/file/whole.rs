@@ -92,7 +92,8 @@ impl WholeFile<'_> {
 /// The end of a label, if it is too long for a name: names of attachments differ there.
 fn shortened(label: &str) -> &str {
     let start = label.len().saturating_sub(LONGEST_NAME - BEFORE_LABEL);
-    label.get(label.ceil_char_boundary(start)..).unwrap_or_default()
+    let start = (start..label.len()).find(|at| label.is_char_boundary(*at));
+    start.and_then(|start| label.get(start..)).unwrap_or_default()
 }
 
 /// Whether a name is a temporary one.
