@@ -187,9 +187,9 @@ impl fmt::Display for Error {
         };
         write!(f, "{} network namespace {}: {cause}", self.operation, self.path.display())?;
         match self.cause.raw_os_error() {
-            Some(libc::EPERM) if self.operation == ENTER => f.write_str(
-                " (requires CAP_SYS_ADMIN, both here and in the user namespace that it belongs to)",
-            ),
+            Some(libc::EPERM) if self.operation == ENTER => {
+                f.write_str(" (requires CAP_SYS_ADMIN, here and in the user namespace that it belongs to)")
+            }
             _ => Ok(()),
         }
     }
