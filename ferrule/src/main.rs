@@ -8,8 +8,10 @@ use cni::multicall::{self, Entry};
 /// A new plugin is one line here, and one in Cargo.toml.
 const PLUGINS: &[Entry] = &[
     Entry::of::<bridge::Bridge>(),
+    Entry::of::<dummy::Dummy>(),
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<loopback::Loopback>(),
+    Entry::of::<macvlan::Macvlan>(),
     Entry::of::<portmap::Portmap>(),
     Entry::of::<ptp::Ptp>(),
     Entry::of::<tuning::Tuning>(),

@@ -196,6 +196,63 @@ fn keys_of_ptp() {
 }
 
 #[test]
+fn keys_of_macvlan() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up
+                   ip link add br9 type bridge; ip link add port type veth peer name other; ip link set port master br9");
+    let ipam = host_local(&[&["10.1.2.0/24"]]);
+    let call =
+        lab.plugin("macvlan").config(json!({"master": "cable", "ipam": ipam})).on(&lab.container("pod"));
+    lab.host().sh("ip -n pod link add taken0 type veth peer name taken1");
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a master that there is not", 7, "gone", |c| c.config(json!({"master": "gone"}))),
+        Bad("a master that is not in the container", 7, "/run/netns/pod", |c| c.config(json!({"linkInContainer": true}))),
+        Bad("no master and no default route", 7, "default route", |c| c.config(json!({"master": null}))),
+        Bad("a master's name too long", 7, "sixteen-letters-", |c| c.config(json!({"master": "sixteen-letters-"}))),
+        Bad("a master's name with a slash", 7, "eth/0", |c| c.config(json!({"master": "eth/0"}))),
+        Bad("a master that is a number", 6, "master", |c| c.config(json!({"master": 0}))),
+        Bad("a master that is a bridge's port", 7, "port of a bridge", |c| c.config(json!({"master": "port"}))),
+        Bad("a master without frames", 7, "Ethernet link", |c| c.config(json!({"master": "lo"}))),
+        Bad("a mode that there is not", 7, "passthrough", |c| c.config(json!({"mode": "passthrough"}))),
+        Bad("a mode that nobody can ask for", 7, "source", |c| c.config(json!({"mode": "source"}))),
+        Bad("a mode that is a number", 6, "mode", |c| c.config(json!({"mode": 4}))),
+        Bad("an MTU above the master's", 7, "mtu 1501", |c| c.config(json!({"mtu": 1501}))),
+        Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
+        Bad("a MAC of a group", 7, "mac: 01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
+        Bad("a MAC of zeros", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "00:00:00:00:00:00"}}))),
+        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
+        Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
+        Bad("a place that is a word", 6, "linkInContainer", |c| c.config(json!({"linkInContainer": "yes"}))),
+        Bad("a queue below nothing", 6, "bcqueuelen", |c| c.config(json!({"bcqueuelen": -1}))),
+        Bad("a queue too long", 6, "bcqueuelen", |c| c.config(json!({"bcqueuelen": 4_294_967_296_u64}))),
+        Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
+        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
+fn keys_of_dummy() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = lab.plugin("dummy").on(&lab.container("pod"));
+    #[rustfmt::skip]
+    let rows = [
+        Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU too large for a packet", 7, "mtu 70000", |c| c.config(json!({"mtu": 70000}))),
+        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
+        Bad("a MAC of a group", 7, "args.cni.mac", |c| c.config(json!({"args": {"cni": {"mac": "01:00:5e:00:00:01"}}}))),
+        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
+        Bad("a flag that is a word", 6, "enabledad", |c| c.config(json!({"enabledad": "yes"}))),
+        Bad("a flag that is a number", 6, "acceptRa", |c| c.config(json!({"acceptRa": 1}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn address_plugins() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Container, Lab, beyond_reference, repository};
+use lab::{Call, Container, Lab, beyond_reference, needs, repository};
 use serde_json::{Value, json};
 
 use crate::common::{host_local, leases};
@@ -195,6 +195,32 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_host_local_from_its_work() {
     let config = json!({"ipam": host_local(&[&["10.1.2.0/24"]])});
     let call = lab.plugin("host-local").version("1.1.0").config(config).on(&pod);
     Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_macvlan_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up");
+    let after_del: Undone = |_, pod| leases().join(" ") + pod.link("eth0").map_or("", |_| "the interface");
+    let config = json!({"master": "cable", "ipam": host_local(&[&["10.1.2.0/24"]])});
+    let call = lab.plugin("macvlan").version("1.1.0").config(config).on(&pod);
+    let blind = &["ipam", "ipam.type"];
+    Fixture { call, after_del, after_gc: |_, _| leases().join(" "), blind }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_dummy_from_its_work() {
+    beyond_reference!("lenient-del");
+    needs!(Dummy);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let after_del: Undone = |_, pod| leases().join(" ") + pod.link("eth0").map_or("", |_| "the interface");
+    let config = json!({"ipam": host_local(&[&["10.1.2.0/24"]])});
+    let call = lab.plugin("dummy").version("1.1.0").config(config).on(&pod);
+    let blind = &["ipam", "ipam.type"];
+    Fixture { call, after_del, after_gc: |_, _| leases().join(" "), blind }.run(&lab, &pod);
 }
 
 #[test]

@@ -16,6 +16,30 @@ fn the_reference_s(call: &Call) -> Call {
     call.clone().by_the_reference()
 }
 
+/// A macvlan on a link of the host.
+fn macvlan(lab: &Lab) -> Call {
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    lab.plugin("macvlan").config(json!({
+        "master": "cable", "mtu": 1400, "ipam": host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]),
+    }))
+}
+
+#[test]
+fn a_macvlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let call = macvlan(&lab);
+        // So that only the attachment can be left.
+        old(&call).on(&b).add().ok_result();
+        let before = lab.snapshot();
+        let result = old(&call).on(&a).add().ok_result();
+        new(&call).on(&a).check(&result).ok();
+        new(&call).on(&a).del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
 type Who = fn(&Call) -> Call;
 
 /// One ADDs, the other takes over.

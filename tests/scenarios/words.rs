@@ -95,7 +95,7 @@ fn is_told(call: &Call, command: &str, words: &str) {
 fn a_command_that_is_newer_than_the_configuration_is_refused_in_known_words() {
     let lab = Lab::new();
     let pod = lab.container("pod");
-    for plugin in ["bridge", "ptp", "loopback", "portmap", "tuning", "host-local"] {
+    for plugin in ["bridge", "ptp", "macvlan", "loopback", "portmap", "tuning", "host-local"] {
         let call = lab.plugin(plugin).version("0.3.1").on(&pod).config(json!({"prevResult": {}}));
         is_told(&call, "CHECK", "config version does not allow CHECK");
         if !under_test().reference {

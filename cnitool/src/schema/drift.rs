@@ -16,6 +16,11 @@ fn the_keys_of_bridge_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_dummy_are_those_that_it_reads() {
+    Case::of::<dummy::Dummy>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_host_local_are_those_that_it_reads() {
     Case::of::<host_local::HostLocal>(json!({"ipam": {"subnet": "10.7.0.0/24"}})).run();
 }
@@ -23,6 +28,11 @@ fn the_keys_of_host_local_are_those_that_it_reads() {
 #[test]
 fn the_keys_of_loopback_are_those_that_it_reads() {
     Case::of::<loopback::Loopback>(json!({})).run();
+}
+
+#[test]
+fn the_keys_of_macvlan_are_those_that_it_reads() {
+    Case::of::<macvlan::Macvlan>(json!({})).run();
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use cni::{AddResult, Code, Error, IpConfig, Result};
 use ipnetwork::IpNetwork;
 use netlink::Link;
+use nix::errno::Errno;
 
 use crate::{InterfaceConf, Namespace};
 
@@ -37,11 +38,21 @@ pub(crate) fn addresses(
     for address in leases.addresses() {
         add_address(sandbox, link, address, conf.enable_dad, subnet_routes)?;
     }
-    sandbox.nl.set_up(link)?;
+    sandbox.nl.set_up(link).map_err(|e| mac_taken(link, e))?;
     if conf.enable_dad && v6 {
         sandbox.nl.wait_for_addresses(link, DUPLICATE_DETECTION)?;
     }
     Ok(())
+}
+
+/// Explains what a link on a parent is refused when it is set up, not when it is made.
+fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
+    match (cause.errno(), link.mac) {
+        (Some(Errno::EADDRINUSE), Some(mac)) => Error::from(cause).with_code(Code::InvalidConfig).detail(
+            format!("its master has the MAC {mac}, or another interface on that has it: each needs its own"),
+        ),
+        _ => cause.into(),
+    }
 }
 
 /// Adds the leased routes.

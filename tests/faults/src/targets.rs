@@ -1,5 +1,6 @@
 //! The plugins that all sweeps try. A new one joins them by an entry here.
 
+use lab::Feature;
 use serde_json::{Value, json};
 
 use crate::place::{Place, administrators, directory, of_a_tool, own};
@@ -17,7 +18,7 @@ pub fn all() -> Vec<Target> {
     let rules = ["nftables", "iptables"].map(|backend| vec![guarded(backend), portmap(backend)]);
     let claims = ["nftables", "iptables"].map(claimed);
     [
-        vec![loopback(), bridge_alone(), ptp(), host_local()],
+        vec![loopback(), bridge_alone(), ptp(), macvlan(), dummy(), host_local()],
         rules.concat(),
         vec![tuning()],
         claims.concat(),
@@ -63,6 +64,27 @@ fn ptp() -> Target {
         translates: true,
         capabilities: vec![(json!({}), needs), (json!({"ipMasq": null}), [BOTH, NET, SYS, NET, BOTH])],
         sample: 101,
+        ..Target::default()
+    }
+}
+
+fn macvlan() -> Target {
+    let keys = json!({"type": "macvlan", "master": "cable", "mac": "02:00:00:00:00:77", "ipam": ipam()});
+    Target {
+        name: "macvlan",
+        network: vec![keys],
+        host: "ip link add cable type veth peer name far; ip link set cable up; ip link set far up",
+        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        ..Target::default()
+    }
+}
+
+fn dummy() -> Target {
+    Target {
+        name: "dummy",
+        network: vec![json!({"type": "dummy", "ipam": ipam()})],
+        needs: &[Feature::Dummy],
+        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
         ..Target::default()
     }
 }
@@ -227,9 +249,13 @@ pub fn with_legacy_tools() -> Target {
 fn bridge(keys: Value) -> Value {
     let bridge = json!({
         "type": "bridge", "bridge": "br0", "isDefaultGateway": true,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1:2::/64"}]]},
+        "ipam": ipam(),
     });
     merged(bridge, keys)
+}
+
+fn ipam() -> Value {
+    json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1:2::/64"}]]})
 }
 
 fn merged(mut to: Value, keys: Value) -> Value {

@@ -1,0 +1,4 @@
+//! dummy's configuration.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| dummy::fuzz::configuration(input));

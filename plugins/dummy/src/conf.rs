@@ -1,0 +1,22 @@
+//! The configuration as checked. No I/O.
+
+use cni::{AsWritten, Error, Result};
+use iface::InterfaceConf;
+use iface::conf;
+
+/// The configuration as checked.
+#[derive(Debug)]
+pub struct Conf {
+    /// `mtu`, in bytes. None: the kernel's default, 1500.
+    pub mtu: Option<u32>,
+    /// What every interface has.
+    pub interface: InterfaceConf,
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(document: AsWritten) -> Result<Self> {
+        Ok(Self { mtu: conf::mtu(&document)?, interface: InterfaceConf::read(&document)? })
+    }
+}

@@ -1,0 +1,54 @@
+//! An interface that leads nowhere: it holds addresses that only the container itself is to reach.
+
+mod conf;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
+use cni::{Add, AddResult, Check, Del, Plugin, Result, Role, Status, Undo};
+use conf::Conf;
+use iface::attach::{self, Attach};
+use iface::child::{self, Spec};
+use iface::{Namespace, remove, verify};
+use netlink::LinkKind;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Dummy;
+
+impl Plugin for Dummy {
+    const NAME: &'static str = "dummy";
+    const ROLE: Role = Role::Interface;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        let sandbox = Namespace::open(&call.netns)?;
+        let mac = conf.interface.mac(&call.args)?;
+        let link = child::create(
+            &sandbox,
+            call,
+            &Spec { kind: LinkKind::Dummy, parent: None, mac, mtu: conf.mtu },
+            undo,
+        )?;
+        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
+        let leases = eth.lease(undo)?;
+        eth.configure(&leases)?;
+        Ok(attach::report(call, [sandbox.report(&link)], leases))
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        remove::with_leases(&call.net, |failures| {
+            failures.note(remove::child(call, Self::NAME));
+        })
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        verify::container(&Namespace::open(&call.netns)?, call, Self::NAME)?;
+        call.net.ipam.as_ref().map_or(Ok(()), cni::Ipam::check)
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        Namespace::host()?.permits_attachments()?;
+        call.net.ipam.as_ref().map_or(Ok(()), cni::Ipam::status)
+    }
+}

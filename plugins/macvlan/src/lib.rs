@@ -1,0 +1,80 @@
+//! An interface with a hardware address of its own on a link of the host, as if it were plugged into the same switch.
+
+mod conf;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
+use std::path::Path;
+
+use cni::{Add, AddResult, Check, Code, Del, Plugin, Result, ResultExt, Role, Status, Undo};
+use conf::Conf;
+use iface::attach::{self, Attach};
+use iface::child::{self, Spec};
+use iface::{Namespace, announce, remove, verify};
+use netlink::{Link, Mac};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Macvlan;
+
+impl Plugin for Macvlan {
+    const NAME: &'static str = "macvlan";
+    const READS_ARGS: bool = true;
+    const ROLE: Role = Role::Interface;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
+        let mac = conf.interface.mac(&call.args)?;
+        let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
+        let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac, mtu: parent.mtu(conf.mtu)? };
+        let link = child::create(&sandbox, call, &spec, undo)?;
+        warn(&parent.link, mac, &link);
+
+        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
+        let leases = eth.lease(undo)?;
+        eth.configure(&leases)?;
+        if !leases.ips.is_empty() {
+            announce::addresses(&sandbox, &link)?;
+        }
+        Ok(attach::report(call, [sandbox.report(&link)], leases))
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        remove::with_leases(&call.net, |failures| {
+            failures.note(remove::child(call, Self::NAME));
+        })
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
+        let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
+        let link = verify::child(&sandbox, call, Self::NAME, &parent)?;
+        call.conf.verify(&link)?;
+        call.net.ipam.as_ref().map_or(Ok(()), cni::Ipam::check)
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        let host = Namespace::host()?;
+        host.permits_attachments()?;
+        call.conf.parent.look(&host).code(Code::NotAvailable)?;
+        call.net.ipam.as_ref().map_or(Ok(()), cni::Ipam::status)
+    }
+}
+
+/// What works less well than the configuration wants.
+fn warn(master: &Link, wanted: Option<Mac>, link: &Link) {
+    if let (Some(wanted), Some(mac)) = (wanted.filter(|wanted| link.mac != Some(*wanted)), link.mac) {
+        cni::warn(&format!(
+            "the interface's MAC is {mac}, not {wanted}: in mode passthru it is the master's"
+        ));
+    }
+    // The kernel gave the name: it is no path.
+    if Path::new("/sys/class/net").join(&master.name).join("phy80211").exists() {
+        cni::warn(&format!(
+            "master {} is a wireless interface: access points drop frames from a second MAC",
+            master.name
+        ));
+    }
+}
