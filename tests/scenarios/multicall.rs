@@ -8,15 +8,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use lab::{Call, Lab, Outcome, ours, repository};
+use lab::{Call, Lab, Layout, Outcome, ours, repository};
 use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_local, leases};
 
 /// The directory of ferrule and its links.
 fn together() -> PathBuf {
-    let multi = ours().join("multi");
-    if multi.exists() { multi } else { ours() }
+    Layout::MultiCall.dir()
 }
 
 /// The plugins' names, as ferrule lists them.

@@ -99,6 +99,6 @@ impl Job for Attempt<'_> {
     }
 
     fn title(&self) -> String {
-        format!("{} {}: {}, then {:?}", self.target.name, COMMANDS[self.row.2], self.case, self.cleanup)
+        format!("{} {}: {}, then {:?}", self.target.title(), COMMANDS[self.row.2], self.case, self.cleanup)
     }
 }

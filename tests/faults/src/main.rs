@@ -66,7 +66,7 @@ fn main() -> ExitCode {
 /// Faults and kills.
 fn hits(options: &Options, workers: usize) -> ExitCode {
     let mut targets = Target::all();
-    targets.retain(|target| target.name.contains(&options.only));
+    targets.retain(|target| target.title().contains(&options.only));
     let plan = Plan { targets, every: Some(options.every), workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
@@ -77,14 +77,14 @@ fn hits(options: &Options, workers: usize) -> ExitCode {
 /// Disks, files, limits.
 fn disk(options: &Options, workers: usize) -> ExitCode {
     let trials = [disks(), places(), limits()].into_iter().flatten();
-    let trials = trials.filter(|trial| trial.target.name.contains(&options.only)).collect();
+    let trials = trials.filter(|trial| trial.target.title().contains(&options.only)).collect();
     let sweep = EnvSweep { trials, every: options.every, workers };
     let outcomes = sweep.run(|finding| eprintln!("{finding}\n"));
     println!(
         "| plugin | what is wrong | tried | succeeded | promise kept | clean after DEL |\n|---|---|--:|--:|--:|--:|"
     );
     for ((trial, label), count) in &outcomes.counts {
-        let name = sweep.trials[*trial].target.name;
+        let name = sweep.trials[*trial].target.title();
         let (tried, succeeded) = (count.tried, count.succeeded);
         let (kept, after) = (count.clean_at_once, count.clean_after);
         println!("| {name} | {label} | {tried} | {succeeded} | {kept} | {after} |");
@@ -122,7 +122,7 @@ fn faults(plan: &Plan, outcomes: &Outcomes) {
     );
     for ((_, target, command), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Fault)
     {
-        let name = plan.targets[*target].name;
+        let name = plan.targets[*target].title();
         let (tried, succeeded) = (count.tried, count.succeeded);
         let (kept, after) = (count.clean_at_once, count.clean_after);
         println!("| {name} | {} | {tried} | {succeeded} | {kept} | {after} |", COMMANDS[*command]);
@@ -133,7 +133,7 @@ fn kills(plan: &Plan, outcomes: &Outcomes) {
     println!("\n| plugin | command | kills | no torn lease | clean after DEL or GC |\n|---|---|--:|--:|--:|");
     for ((_, target, command), count) in outcomes.counts.iter().filter(|((kind, ..), _)| *kind == Kind::Kill)
     {
-        let name = plan.targets[*target].name;
+        let name = plan.targets[*target].title();
         let (tried, whole, after) = (count.tried, count.clean_at_once, count.clean_after);
         println!("| {name} | {} | {tried} | {whole} | {after} |", COMMANDS[*command]);
     }

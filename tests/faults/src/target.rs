@@ -1,6 +1,8 @@
 //! What is made to fail: a network, and the part of it that is hit.
 
-use lab::{Call, Container, Feature, Lab, under_test};
+use std::path::PathBuf;
+
+use lab::{Call, Container, Feature, Lab, Layout, under_test};
 use serde_json::{Value, json};
 
 use crate::cnitool;
@@ -16,6 +18,8 @@ pub struct Target {
     /// The network's plugins, up to the one that is hit.
     pub network: Vec<Value>,
     pub hit: Hit,
+    /// How the plugins are installed. None: as those under test.
+    pub layout: Option<Layout>,
     /// What the host has before, in lines for `sh`.
     pub host: &'static str,
     /// What the kernel must be able to do.
@@ -79,6 +83,7 @@ impl Default for Target {
             name: "",
             network: Vec::new(),
             hit: Hit::Plugin,
+            layout: None,
             host: "",
             needs: &[],
             backend: None,
@@ -93,18 +98,44 @@ impl Default for Target {
 }
 
 impl Target {
-    /// All that can be hit here: the executables are there, and the kernel can do what they need.
+    /// All that can be hit here: the executables are there, and the kernel can do what they need. What delegates is there
+    /// twice: with an IPAM plugin in its own process, and with one that it starts.
     pub fn all() -> Vec<Self> {
-        let mut all = crate::targets::all();
+        let mut all: Vec<_> = crate::targets::all().into_iter().flat_map(Self::in_all_layouts).collect();
         all.retain(|target| target.is_installed() && target.lacks().is_none());
         all
+    }
+
+    fn in_all_layouts(self) -> impl Iterator<Item = Self> {
+        let single = Self { layout: Some(Layout::Single), ..self.clone() };
+        let both = self.delegates() && self.hit == Hit::Plugin && under_test().dir == Layout::MultiCall.dir();
+        [Some(self), both.then_some(single)].into_iter().flatten()
     }
 
     /// Those where the last plugin itself is hit, and nobody else claims what it has.
     pub fn plugins() -> Vec<Self> {
         let mut all = Self::all();
-        all.retain(|target| target.hit == Hit::Plugin && target.beside == Beside::Others);
+        all.retain(|target| {
+            target.hit == Hit::Plugin && target.beside == Beside::Others && target.layout.is_none()
+        });
         all
+    }
+
+    /// Its name in figures and findings.
+    pub fn title(&self) -> String {
+        let layout = if self.layout == Some(Layout::Single) { ", IPAM plugin started" } else { "" };
+        format!("{}{layout}", self.name)
+    }
+
+    /// Where its executables are.
+    pub fn dir(&self) -> PathBuf {
+        self.layout.map_or_else(|| under_test().dir.clone(), Layout::dir)
+    }
+
+    /// Whether the last plugin calls an IPAM plugin.
+    fn delegates(&self) -> bool {
+        let delegate = self.network.last().and_then(|plugin| plugin["ipam"]["type"].as_str());
+        delegate.is_some_and(|delegate| delegate != self.plugin())
     }
 
     /// Whether what is hit is not what is called.
@@ -122,7 +153,7 @@ impl Target {
         match (under_test().reference, self.hit) {
             (true, Hit::Runtime) => false,
             (true, _) if self.backend == Some("nftables") => false,
-            _ => under_test().dir.join(self.plugin()).exists(),
+            _ => self.dir().join(self.plugin()).exists(),
         }
     }
 
@@ -161,9 +192,19 @@ impl Target {
         let (last, earlier) = plugins.split_last().expect("a network with a plugin");
         let mut prev = Value::Null;
         for plugin in earlier {
-            prev = call(plugin, container).config(json!({"prevResult": prev})).add().ok_result();
+            prev = self.call_of(plugin, container).config(json!({"prevResult": prev})).add().ok_result();
         }
-        call(last, container).config(json!({"prevResult": prev}))
+        self.call_of(last, container).config(json!({"prevResult": prev}))
+    }
+
+    /// The call of a plugin, which finds its delegates among the lab's own first.
+    fn call_of(&self, plugin: &Value, container: &Container) -> Call {
+        let name = plugin["type"].as_str().expect("a plugin's type");
+        let version = if under_test().reference { "1.0.0" } else { "1.1.0" };
+        let dir = self.dir();
+        let path = format!("{}:{}", Lab::plugin_dir().display(), dir.display());
+        let call = Call::new(name).in_dir(&dir).config(plugin.clone()).version(version);
+        call.env("CNI_PATH", &path).on(container).ifname(IFNAME)
     }
 
     /// The same with keys in the configuration of the last plugin; null removes one.
@@ -192,13 +233,4 @@ impl Target {
         }
         other
     }
-}
-
-/// The call of a plugin, which finds its delegates among the lab's own first.
-fn call(plugin: &Value, container: &Container) -> Call {
-    let name = plugin["type"].as_str().expect("a plugin's type");
-    let version = if under_test().reference { "1.0.0" } else { "1.1.0" };
-    let path = format!("{}:{}", Lab::plugin_dir().display(), under_test().dir.display());
-    let call = Call::new(name).config(plugin.clone()).version(version).env("CNI_PATH", &path);
-    call.on(container).ifname(IFNAME)
 }

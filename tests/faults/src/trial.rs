@@ -118,6 +118,6 @@ impl Job for Case<'_> {
 
     fn title(&self) -> String {
         let whose = if under_test().reference { "the reference's " } else { "" };
-        format!("{whose}{} {}: {:?}", self.trial.target.name, self.command, self.fault)
+        format!("{whose}{} {}: {:?}", self.trial.target.title(), self.command, self.fault)
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::{env, fs};
 
-/// The directory of the plugins under test.
+/// The plugins under test.
 #[derive(Debug)]
 pub struct UnderTest {
     pub dir: PathBuf,
@@ -14,20 +14,38 @@ pub struct UnderTest {
     pub reference: bool,
 }
 
+/// How ours are installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// One executable for all of them, which calls its IPAM plugin in the same process.
+    MultiCall,
+    /// An executable for each of them, which starts its IPAM plugin.
+    Single,
+}
+
+impl Layout {
+    /// Where scripts/build puts them. A directory that they were installed in has but one layout.
+    pub fn dir(self) -> PathBuf {
+        let together = ours().join("multi");
+        if self == Self::MultiCall && together.exists() { together } else { ours() }
+    }
+}
+
 /// Where Debian's package containernetworking-plugins puts the reference.
 pub const REFERENCE: &str = "/usr/lib/cni";
 
-/// `CNI_UNDER_TEST=reference` takes the reference, `FERRULE_BIN` another directory, else the repository's bin/.
+/// `CNI_UNDER_TEST` chooses: `single` executables, the `reference`, or else what `make install` installs.
 pub fn under_test() -> &'static UnderTest {
     static CHOICE: LazyLock<UnderTest> = LazyLock::new(|| match env::var("CNI_UNDER_TEST").as_deref() {
         Ok("reference") => UnderTest { dir: REFERENCE.into(), reference: true },
-        Ok(other) => panic!("CNI_UNDER_TEST={other}: only \"reference\" is known"),
-        Err(_) => UnderTest { dir: ours(), reference: false },
+        Ok("single") => UnderTest { dir: Layout::Single.dir(), reference: false },
+        Ok(other) => panic!("CNI_UNDER_TEST={other}: only \"single\" and \"reference\" are known"),
+        Err(_) => UnderTest { dir: Layout::MultiCall.dir(), reference: false },
     });
     &CHOICE
 }
 
-/// The directory of our executables, whoever is under test.
+/// The directory of our executables, whoever is under test: `FERRULE_BIN`, or the repository's bin/.
 pub fn ours() -> PathBuf {
     env::var_os("FERRULE_BIN").map_or_else(|| repository().join("bin"), PathBuf::from)
 }
