@@ -96,7 +96,7 @@ fn measure(scenario: &Scenario, options: &Options, report: &mut Report) {
             if let (Some(rival), Some(other)) = (&rival, other) {
                 report.note_failures(&format!("{}, {phase}, {other}", scenario.name), rival);
             }
-            let what = format!("{}{}", scenario.name, side.remark());
+            let what = format!("{}{}", scenario.name, side.remark);
             report.rows.push(Row { what, phase, unit: scenario.unit, ours, rival });
         }
     }

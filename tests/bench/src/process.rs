@@ -47,8 +47,8 @@ pub enum How {
 }
 
 /// Runs a call's process; its stdout comes second.
-pub fn run(call: &Call, verb: &str, how: How) -> (Spent, String) {
-    let call = call.clone().env("CNI_COMMAND", verb);
+pub fn run(call: &Call, command: &str, how: How) -> (Spent, String) {
+    let call = call.clone().env("CNI_COMMAND", command);
     match how {
         How::Timed => timed(&call),
         How::Traced => trace::traced(&call),

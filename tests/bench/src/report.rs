@@ -215,16 +215,15 @@ fn reference() -> String {
     )
 }
 
+/// Of single executables, and of the one that has all plugins in it.
 fn sizes(rival: Side) -> Vec<[String; 3]> {
-    let ours = Side::ours(Backend::Default);
+    let [single, together] = [Side::single(), Side::ours(Backend::Default)];
     let size = |side: Side, plugin: &str| side.size(plugin).map(megabytes).unwrap_or_default();
-    let plugins = ours.plugins();
-    let all = Side::together().map(|together| {
-        let theirs = plugins.iter().filter_map(|plugin| rival.size(plugin)).sum();
-        ["ferrule, all plugins in one".to_owned(), size(together, "ferrule"), megabytes(theirs)]
-    });
-    let single = plugins.iter().map(|p| [p.clone(), size(ours, p), size(rival, p)]);
-    single.chain(all).collect()
+    let row = |ours: Side, plugin: String| [plugin.clone(), size(ours, &plugin), size(rival, &plugin)];
+    let all = together.plugins().into_iter().filter(|name| name == "ferrule");
+    let all =
+        all.map(|name| row(together, name)).chain(single.plugins().into_iter().map(|name| row(single, name)));
+    all.collect()
 }
 
 fn write_table<const N: usize>(

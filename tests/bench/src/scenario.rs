@@ -21,9 +21,8 @@ pub struct Scenario {
     plugins: &'static [&'static str],
     /// What the kernel must be able to do.
     needs: &'static [Feature],
-    backends: &'static [Backend],
-    /// Whether ours take part as one executable too.
-    together: bool,
+    /// Ours that take part.
+    ours: Vec<Side>,
     /// Whether the reference takes part.
     reference: bool,
     /// It is run a share-th of the times asked for: slow ones need not be run often.
@@ -51,8 +50,7 @@ impl Scenario {
             unit: Unit::Milliseconds,
             plugins,
             needs: &[],
-            backends: &[Backend::Default],
-            together: false,
+            ours: vec![Side::ours(Backend::Default)],
             reference: true,
             share: 1,
             least: 3,
@@ -70,12 +68,11 @@ impl Scenario {
     }
 
     pub fn by_backends(self) -> Self {
-        Self { backends: &[Backend::Default, Backend::Iptables], ..self }
+        Self { ours: vec![Side::ours(Backend::Default), Side::ours(Backend::Iptables)], ..self }
     }
 
-    /// Ours as single executables, and as one.
-    pub fn together(self) -> Self {
-        Self { together: true, ..self }
+    pub fn by_layouts(self) -> Self {
+        Self { ours: vec![Side::ours(Backend::Default), Side::single()], ..self }
     }
 
     pub fn without_reference(self) -> Self {
@@ -99,13 +96,12 @@ impl Scenario {
         Self { unit: Unit::Throughput { bytes: BYTES }, ..self }.of(&["TCP"]).untraced().rarely(10)
     }
 
-    /// Ours, by each backend and in one executable, and the one that it is compared with.
+    /// Each of ours, and the one that it is compared with.
     fn sides(&self, baseline: Option<&'static Path>) -> Vec<(Side, Option<Side>)> {
         let reference = || self.reference.then(Side::reference);
-        let rival = |backend| baseline.map(|directory| Side::baseline(directory, backend)).or_else(reference);
-        let together = Side::together().filter(|_| self.together);
-        let ours = self.backends.iter().map(|&backend| Side::ours(backend)).chain(together);
-        ours.map(|side| (side, rival(side.backend))).collect()
+        let rival =
+            |ours: Side| baseline.map(|directory| Side::baseline(directory, ours.backend)).or_else(reference);
+        self.ours.iter().map(|&ours| (ours, rival(ours))).collect()
     }
 
     /// Why it cannot be run, if it cannot.

@@ -30,11 +30,11 @@ pub fn all() -> Vec<Scenario> {
 
 fn single() -> Vec<Scenario> {
     vec![
-        Scenario::new("start of a plugin", BRIDGE, version("bridge")).of(&["VERSION"]).together(),
+        Scenario::new("start of a plugin", BRIDGE, version("bridge")).of(&["VERSION"]).by_layouts(),
         Scenario::new("loopback", LOOPBACK, chain(loopback, nothing, None)),
         Scenario::new("bridge + host-local", BRIDGE, with_deletion(bridged))
             .of(&["ADD", "DEL", "the kernel's part of DEL"])
-            .together(),
+            .by_layouts(),
         Scenario::new("host-local, empty store", STORE, chain(store, nothing, None)),
         Scenario::new("host-local, 10 leases", STORE, chain(store, stocked::<10>, None)),
         Scenario::new("host-local, 1 000 leases", STORE, chain(store, stocked::<1_000>, None)),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use lab::{Call, Lab, REFERENCE, Tool, under_test};
+use lab::{Call, Lab, Layout, REFERENCE, Tool};
 use serde_json::{Value, json};
 
 /// One of the contestants.
@@ -15,8 +15,8 @@ pub struct Side {
     /// Where its executables are.
     directory: &'static Path,
     pub backend: Backend,
-    /// Its plugins are one executable.
-    together: bool,
+    /// What a row says of it behind its name.
+    pub remark: &'static str,
 }
 
 /// Of the firewall.
@@ -28,40 +28,28 @@ pub enum Backend {
 }
 
 impl Side {
+    /// All plugins in one executable, as `make install` installs them.
     pub fn ours(backend: Backend) -> Self {
-        Self { name: "ours", directory: &under_test().dir, backend, together: false }
+        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| Layout::MultiCall.dir());
+        let remark = if backend == Backend::Iptables { ", ours with iptables" } else { "" };
+        Self { name: "ours", directory: &DIRECTORY, backend, remark }
     }
 
-    /// Ours as they are installed, all in one executable. None: there are none.
-    pub fn together() -> Option<Self> {
-        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| under_test().dir.join("multi"));
-        let ours =
-            Self { name: "ours in one", directory: &DIRECTORY, backend: Backend::Default, together: true };
-        DIRECTORY.exists().then_some(ours)
+    /// An executable for each plugin.
+    pub fn single() -> Self {
+        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| Layout::Single.dir());
+        let remark = ", ours as single executables";
+        Self { name: "ours, single", directory: &DIRECTORY, backend: Backend::Default, remark }
     }
 
     /// Debian's.
     pub fn reference() -> Self {
-        Self {
-            name: "reference",
-            directory: Path::new(REFERENCE),
-            backend: Backend::Default,
-            together: false,
-        }
+        Self { name: "reference", directory: Path::new(REFERENCE), backend: Backend::Default, remark: "" }
     }
 
     /// Executables of ours from another time.
     pub fn baseline(directory: &'static Path, backend: Backend) -> Self {
-        Self { name: "before", directory, backend, together: false }
-    }
-
-    /// What a row says of it behind its name.
-    pub fn remark(self) -> &'static str {
-        match self {
-            Self { backend: Backend::Iptables, .. } => ", ours with iptables",
-            Self { together: true, .. } => ", ours in one executable",
-            _ => "",
-        }
+        Self { name: "before", directory, backend, remark: "" }
     }
 
     /// The names of its executables.

@@ -61,12 +61,12 @@ pub fn beside_a_writer<T>(work: impl FnOnce() -> T) -> T {
     })
 }
 
-fn change(verb: &str) {
+fn change(command: &str) {
     let mut nft = Command::new("nft");
     let nft = nft.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
     let Ok(mut nft) = nft.spawn() else { return };
     if let Some(mut input) = nft.stdin.take() {
-        writeln!(input, "{verb} element inet others busy {{ 80, 443 }}").ok();
+        writeln!(input, "{command} element inet others busy {{ 80, 443 }}").ok();
     }
     nft.wait().ok();
 }

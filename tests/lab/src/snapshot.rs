@@ -15,7 +15,7 @@ pub struct Snapshot(BTreeMap<String, Vec<String>>);
 const NO_SETTINGS: [&str; 3] = ["netfilter/nf_conntrack_count", "ipv4/route/flush", "ipv6/route/flush"];
 
 /// Where plugins keep things. /run/netns and the lab's own directories are not theirs.
-const FOLDERS: [&str; 2] = ["/var/lib/cni", "/run"];
+const DIRECTORIES: [&str; 2] = ["/var/lib/cni", "/run"];
 const NOT_THEIRS: [&str; 4] = ["/run/netns", "/run/original", "/run/lab/plugins", "/run/lab/cache"];
 
 impl Snapshot {
@@ -40,7 +40,7 @@ impl Snapshot {
             section("connections", translated(netns));
         }
         let mut files = Vec::new();
-        FOLDERS.iter().for_each(|directory| collect(Path::new(directory), &mut files));
+        DIRECTORIES.iter().for_each(|directory| collect(Path::new(directory), &mut files));
         files.sort();
         sections.insert("disk".to_owned(), files);
         Self(sections)

@@ -6,9 +6,9 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
 use super::run::{Run, Taken};
-use super::scenario::{Scenario, Scene};
+use super::scenario::{Fixture, Scenario};
 use super::schedule::{Schedule, Turn};
-use super::verdict::judge;
+use super::verdict::verify;
 
 /// What came of the exploration of a scenario.
 #[derive(Debug, Default)]
@@ -45,9 +45,9 @@ pub fn explore(scenario: &Scenario, every: usize, workers: usize) -> Explored {
 }
 
 fn explore_some(scenario: &Scenario, every: usize, work: &Mutex<Work>, change: &Condvar) {
-    let scene = Scene::new(scenario);
+    let fixture = Fixture::new(scenario);
     while let Some((schedule, cost)) = next(work.lock().expect("no worker panics"), change) {
-        let outcome = catch_unwind(AssertUnwindSafe(|| run(&scene, &schedule)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| run(&fixture, &schedule)));
         let mut work = work.lock().expect("no worker panics");
         work.busy -= 1;
         work.explored.schedules += 1;
@@ -84,10 +84,10 @@ fn next(mut work: MutexGuard<'_, Work>, change: &Condvar) -> Option<(Schedule, u
     }
 }
 
-fn run(scene: &Scene, schedule: &Schedule) -> (Run, Result<(), String>) {
-    let run = Run::of(scene.begin(), schedule);
+fn run(fixture: &Fixture, schedule: &Schedule) -> (Run, Result<(), String>) {
+    let run = Run::of(fixture.begin(), schedule);
     // Every place of a kill comes with both, as what is before it changes.
-    let verdict = judge(scene, &run, schedule.end().is_multiple_of(2));
+    let verdict = verify(fixture, &run, schedule.end().is_multiple_of(2));
     (run, verdict)
 }
 
@@ -111,8 +111,8 @@ fn children(scenario: &Scenario, schedule: &Schedule, cost: usize, run: &Run) ->
 
 /// Runs one schedule again.
 pub fn replay(scenario: &Scenario, schedule: &Schedule) -> String {
-    let scene = Scene::new(scenario);
-    let (run, verdict) = run(&scene, schedule);
+    let fixture = Fixture::new(scenario);
+    let (run, verdict) = run(&fixture, schedule);
     format!("{run}{}", verdict.map_or_else(|fault| fault, |()| "all is well".to_owned()))
 }
 

@@ -118,7 +118,7 @@ impl fmt::Display for Scenario {
 
 /// A lab in which a scenario is run again and again.
 #[derive(Debug)]
-pub struct Scene<'a> {
+pub struct Fixture<'a> {
     pub scenario: &'a Scenario,
     lab: Lab,
 }
@@ -130,7 +130,7 @@ const HOLD: &str = r#"<STDIN>; $) = "65534 65534"; $( = 65534; ($<, $>) = (65534
 /// Address → content of its file.
 pub type Leases = BTreeMap<String, String>;
 
-impl<'a> Scene<'a> {
+impl<'a> Fixture<'a> {
     pub fn new(scenario: &'a Scenario) -> Self {
         Self { scenario, lab: Lab::new() }
     }
@@ -180,7 +180,7 @@ impl<'a> Scene<'a> {
     }
 
     fn start(&self, act: Act, root: &Path) -> Traced {
-        let (call, verb) = match act {
+        let (call, command) = match act {
             Add(container) => (self.call(container), "ADD"),
             Del(container) => (self.call(container), "DEL"),
             Gc(valid) => {
@@ -206,7 +206,7 @@ impl<'a> Scene<'a> {
             }
         };
         let call = if self.scenario.start == Start::OldBoot { dropping_leases(call) } else { call };
-        let call = call.env("CNI_COMMAND", verb);
+        let call = call.env("CNI_COMMAND", command);
         Traced::start(call.process(), &call.input(), root)
     }
 

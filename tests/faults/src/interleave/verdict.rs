@@ -2,32 +2,32 @@
 
 use super::model;
 use super::run::Run;
-use super::scenario::{Act, Leases, Scene};
+use super::scenario::{Act, Fixture, Leases};
 
-/// Judges what a run left, and goes on from there: a remedy for the one that was killed, an ADD, and a DEL of each
+/// Judges what a run left, and goes on from there: a cleanup for the one that was killed, an ADD, and a DEL of each
 /// attachment that has a lease, which must find it without the help of others.
 ///
 /// # Errors
 /// What is wrong.
-pub fn judge(scene: &Scene, run: &Run, by_gc: bool) -> Result<(), String> {
+pub fn verify(fixture: &Fixture, run: &Run, by_gc: bool) -> Result<(), String> {
     if let Some(fault) = &run.fault {
         return Err(fault.clone());
     }
-    let mut leases = scene.leases();
-    model::explain(scene.scenario, run, &leases)?;
-    let killed = run.endings.iter().zip(&scene.scenario.acts).find(|(ending, _)| ending.is_none());
+    let mut leases = fixture.leases();
+    model::explain(fixture.scenario, run, &leases)?;
+    let killed = run.endings.iter().zip(&fixture.scenario.acts).find(|(ending, _)| ending.is_none());
     if let Some((_, act)) = killed {
-        remedy(scene, act, by_gc, &mut leases)?;
+        cleanup(fixture, act, by_gc, &mut leases)?;
     }
-    add(scene, &mut leases)?;
+    add(fixture, &mut leases)?;
     for (ip, content) in leases.clone() {
-        succeeds("DEL", &scene.call(owner(&content)).del())?;
+        succeeds("DEL", &fixture.call(owner(&content)).del())?;
         leases.remove(&ip);
-        same(scene, &leases, &format!("a DEL of {content:?}"))?;
+        same(fixture, &leases, &format!("a DEL of {content:?}"))?;
     }
-    let names = scene.names();
+    let names = fixture.names();
     // Who removes leases past the lock may leave more entries in the index than there are leases: it stays then.
-    let index = scene.scenario.removes_directory();
+    let index = fixture.scenario.removes_directory();
     let stays =
         |name: &str| ["lock", ".lock", "last_reserved_ip.0"].contains(&name) || (index && name == ".index");
     let left = names.iter().find(|name| !stays(name));
@@ -35,7 +35,7 @@ pub fn judge(scene: &Scene, run: &Run, by_gc: bool) -> Result<(), String> {
 }
 
 /// What a runtime does after a command was killed.
-fn remedy(scene: &Scene, act: &Act, by_gc: bool, leases: &mut Leases) -> Result<(), String> {
+fn cleanup(fixture: &Fixture, act: &Act, by_gc: bool, leases: &mut Leases) -> Result<(), String> {
     let gone = match *act {
         Act::Add(container) | Act::Del(container) => container,
         Act::Gc(_) => "goes",
@@ -43,17 +43,17 @@ fn remedy(scene: &Scene, act: &Act, by_gc: bool, leases: &mut Leases) -> Result<
     };
     leases.retain(|_, content| owner(content) != gone);
     let run = if by_gc {
-        scene.gc(&leases.values().map(|content| owner(content)).collect::<Vec<_>>())
+        fixture.gc(&leases.values().map(|content| owner(content)).collect::<Vec<_>>())
     } else {
-        scene.call(gone).del()
+        fixture.call(gone).del()
     };
-    succeeds("the remedy", &run)?;
-    same(scene, leases, "the remedy")
+    succeeds("the cleanup", &run)?;
+    same(fixture, leases, "the cleanup")
 }
 
-fn add(scene: &Scene, leases: &mut Leases) -> Result<(), String> {
-    let run = scene.call("next").add();
-    if leases.len() == scene.scenario.room() {
+fn add(fixture: &Fixture, leases: &mut Leases) -> Result<(), String> {
+    let run = fixture.call("next").add();
+    if leases.len() == fixture.scenario.room() {
         return run.verdict(999, "no IP addresses available").map(drop);
     }
     succeeds("the next ADD", &run)?;
@@ -62,15 +62,15 @@ fn add(scene: &Scene, leases: &mut Leases) -> Result<(), String> {
     if let Some(holder) = taken {
         return Err(format!("the next ADD got {address} of {holder:?}"));
     }
-    same(scene, leases, "the next ADD")
+    same(fixture, leases, "the next ADD")
 }
 
 fn succeeds(what: &str, run: &lab::Outcome) -> Result<(), String> {
     if run.succeeded() { Ok(()) } else { Err(format!("{what} failed: {}", run.stdout)) }
 }
 
-fn same(scene: &Scene, leases: &Leases, after: &str) -> Result<(), String> {
-    let found = scene.leases();
+fn same(fixture: &Fixture, leases: &Leases, after: &str) -> Result<(), String> {
+    let found = fixture.leases();
     if found == *leases { Ok(()) } else { Err(format!("after {after}: {found:?} in place of {leases:?}")) }
 }
 
