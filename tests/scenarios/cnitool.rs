@@ -193,18 +193,22 @@ fn attachments_in_the_caches_of_other_runtimes_are_valid() {
     assert!(refused.exit == Some(1) && refused.stderr.contains("of kubelet eth0"), "{refused:#?}");
 }
 
-/// Its veths do not say whose they are, but the container has the address of the lease.
+/// Its veths do not say whose they are, but the container has the address of the lease. No other test has it: all namespaces of
+/// the machine are looked at.
 #[test]
 fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() {
     let lab = Lab::new();
     let pod = lab.container("pod");
-    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.201.7.0/24"));
     let theirs = lab.cnitool().env("CNI_PATH", "/usr/lib/cni");
     theirs.says("add net pod --container-id pod --cache-dir /run/lab/other");
-    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.201.7.0/24"));
     let refused = lab.cnitool().run("gc net");
-    assert!(refused.exit == Some(1) && refused.stderr.contains("lease 10.1.2.2 of pod eth0"), "{refused:#?}");
-    assert_eq!(leases(), ["10.1.2.2"]);
+    assert!(
+        refused.exit == Some(1) && refused.stderr.contains("lease 10.201.7.2 of pod eth0"),
+        "{refused:#?}"
+    );
+    assert_eq!(leases(), ["10.201.7.2"]);
     pod.vanish();
     lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
     assert_eq!(lab.cnitool().json("gc net --dry-run")["wouldRemove"][0]["alive"], false);
