@@ -36,7 +36,8 @@ fn what_add_left_is_as_it_was() {
 
 #[test]
 fn what_has_changed_is_named() {
-    let changes: [(&str, fn(&Lab)); 5] = [
+    type Harm = fn(&Lab);
+    let changes: [(&str, Harm); 5] = [
         ("state", |lab| change(lab, LinkChange { up: Some(false), ..LinkChange::NONE })),
         ("MTU", |lab| change(lab, LinkChange { mtu: Some(1400), ..LinkChange::NONE })),
         ("MAC", |lab| {
