@@ -641,6 +641,26 @@ fn behind_a_port_that_it_takes_the_containers_interface_gets_the_addresses_and_i
 }
 
 #[test]
+fn addresses_that_an_earlier_plugin_gave_are_not_masqueraded_and_check_does_not_expect_it() {
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add host0 type veth peer name eth0 netns pod");
+    pod.sh("ip link set eth0 up; ip address add 10.9.0.2/24 dev eth0");
+    let prev = json!({
+        "cniVersion": "1.0.0",
+        "interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": pod.path()}],
+        "ips": [{"address": "10.9.0.2/24", "interface": 1}],
+    });
+    let conf = json!({"bridge": "br0", "ipMasq": true, "prevResult": prev});
+    let call = lab.plugin("bridge").config(conf).on(&pod);
+    let result = call.add().ok_result();
+    assert_eq!(result["ips"], prev["ips"]);
+    call.check(&result).ok();
+    call.del().ok();
+}
+
+#[test]
 fn containers_of_different_vlans_are_apart_and_those_of_one_are_together() {
     needs!(BridgeVlanFiltering);
     let lab = Lab::new();

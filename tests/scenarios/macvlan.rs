@@ -145,7 +145,8 @@ fn the_mac_asked_for_nearest_to_the_attachment_counts() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let mut call = on_cable(&lab).on(&pod);
-    let ways: [(&str, fn(Call) -> Call); 4] = [
+    type Ask = fn(Call) -> Call;
+    let ways: [(&str, Ask); 4] = [
         ("02:00:00:00:00:01", |c| c.config(json!({"mac": "02:00:00:00:00:01"}))),
         ("02:00:00:00:00:02", |c| c.args("MAC=02:00:00:00:00:02")),
         ("02:00:00:00:00:03", |c| c.config(json!({"args": {"cni": {"mac": "02:00:00:00:00:03"}}}))),

@@ -5,16 +5,15 @@ mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod gateway;
+mod lease;
 mod port;
 mod rules;
 mod vlan;
 
-use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Del, Failures, Gc, Ipam, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use firewall::{Owner, Removal};
-use iface::attach::{self, Attach};
-use iface::{Namespace, announce, remove, verify, veth};
-use port::Port;
+use iface::{Namespace, announce, attach, remove, verify, veth};
 
 /// The plugin.
 #[derive(Debug)]
@@ -51,20 +50,17 @@ impl Plugin for Bridge {
 
         let owner = Owner::new(&call.net.name, &call.attachment);
         rules::check_sources(conf, &owner, &port, undo)?;
-        let leases = configure(call, &host, &sandbox, &port, undo)?;
+        let leases = lease::configure(call, &host, &sandbox, &port, undo)?;
         let vlan_gateway = gateway::assign(&host, &bridge, &leases, conf)?;
         let ends = port.report(&host, &sandbox, call);
         let made = [host.report(&bridge)].into_iter().chain(ends);
         let result = attach::report(call, made.chain(vlan_gateway.map(|link| host.report(&link))), leases);
 
-        let addressed = port.container.as_ref().filter(|_| call.net.ipam.is_some());
-        if addressed.is_some() {
-            conf.masquerade.install(&owner, rules::addresses(&result, &call.attachment), undo)?;
-        }
+        conf.masquerade.install(&owner, rules::addresses(&call.net, &call.attachment, &result), undo)?;
         if !conf.container_down {
             port.wait_until_up(&host, &sandbox)?;
         }
-        if let Some(container) = addressed {
+        if let Some(container) = port.container.as_ref().filter(|_| call.net.ipam.is_some()) {
             announce::forget(&host, &gateway::seen_through(&host, &bridge, conf)?, &result)?;
             announce::addresses(&sandbox, container)?;
         }
@@ -95,10 +91,7 @@ impl Plugin for Bridge {
             verify::addresses_and_routes(&sandbox, &container, &call.prev_result)?;
             rules::verify(call)?;
         }
-        match &call.net.ipam {
-            Some(ipam) => ipam.check(),
-            None => Ok(()),
-        }
+        call.net.ask_ipam(Ipam::check)
     }
 
     fn repair(call: &Repair<Conf>) -> Result<bool> {
@@ -113,45 +106,13 @@ impl Plugin for Bridge {
             failures.note(remove::stale_veths(&host, call));
             failures.note(vlan::remove_unused_gateway(&host, &call.conf));
         }
-        if let Some(ipam) = &call.net.ipam {
-            failures.note(ipam.gc());
-        }
+        failures.note(call.net.ask_ipam(Ipam::gc));
         failures.into_result()
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
         Namespace::host()?.permits_attachments()?;
         rules::available(call)?;
-        match &call.net.ipam {
-            Some(ipam) => ipam.status(),
-            None => Ok(()),
-        }
+        call.net.ask_ipam(Ipam::status)
     }
-}
-
-/// Gives the container's interface what is leased for it, which is returned.
-fn configure(
-    call: &Add<Conf>,
-    host: &Namespace,
-    sandbox: &Namespace,
-    port: &Port,
-    undo: &mut Undo,
-) -> Result<AddResult> {
-    let conf = &call.conf;
-    let Some(link) = &port.container else {
-        return if call.net.ipam.is_some() { Err(nothing_to_address()) } else { Ok(AddResult::default()) };
-    };
-    let eth = Attach { net: &call.net, conf: &conf.interface, sandbox, link };
-    let mut leases = eth.lease_when(|| port.wait_until_up(host, sandbox), undo)?;
-    gateway::complete(&mut leases, call.net.prev_result.as_ref(), conf)?;
-    if !conf.container_down {
-        eth.configure(&leases)?;
-    }
-    Ok(leases)
-}
-
-fn nothing_to_address() -> Error {
-    Error::config("ipam: the container has no interface that could get an address").detail(
-        "the host-side interface of prevResult became the bridge's port; remove ipam from the configuration",
-    )
 }

@@ -40,6 +40,16 @@ pub struct NetConf {
     pub ipam: Option<Ipam>,
 }
 
+impl NetConf {
+    /// Has the IPAM plugin serve a command, if the configuration names one: `net.ask_ipam(Ipam::check)`.
+    ///
+    /// # Errors
+    /// As [`Ipam::add`].
+    pub fn ask_ipam(&self, command: fn(&Ipam) -> Result<()>) -> Result<()> {
+        self.ipam.as_ref().map_or(Ok(()), command)
+    }
+}
+
 /// ADD: make the attachment.
 #[derive(Debug)]
 pub struct Add<C> {

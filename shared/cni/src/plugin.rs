@@ -12,8 +12,8 @@ use system::{linger, size_limit};
 
 use crate::call::{Document, Environment};
 use crate::{
-    Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, NetConf, REFERENCE_RELEASE, Repair,
-    Result, ResultExt, Status, Undo, Version, json, repair,
+    Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, REFERENCE_RELEASE, Repair, Result,
+    ResultExt, Status, Undo, Version, json, repair,
 };
 
 /// What a plugin is for. It says what a call needs, and where GC and STATUS go on.
@@ -78,7 +78,7 @@ pub trait Plugin {
     /// # Errors
     /// What could not be removed.
     fn gc(call: &Gc) -> Result<()> {
-        forward(&call.net, crate::Ipam::gc)
+        call.net.ask_ipam(crate::Ipam::gc)
     }
 
     /// Could an ADD be served now? By default, if the IPAM plugin says so. The runtime asks every few seconds.
@@ -86,7 +86,7 @@ pub trait Plugin {
     /// # Errors
     /// Code 50 if not, 51 if running containers suffer too.
     fn status(call: &Status<Self::Conf>) -> Result<()> {
-        forward(&call.net, crate::Ipam::status)
+        call.net.ask_ipam(crate::Ipam::status)
     }
 
     /// Whether the plugin installs rules that others may flush, and so has a [`Plugin::repair`].
@@ -100,10 +100,6 @@ pub trait Plugin {
     fn repair(_: &Repair<Self::Conf>) -> Result<bool> {
         Ok(false)
     }
-}
-
-fn forward(net: &NetConf, command: fn(&crate::Ipam) -> Result<()>) -> Result<()> {
-    net.ipam.as_ref().map_or(Ok(()), command)
 }
 
 /// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.

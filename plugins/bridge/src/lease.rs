@@ -1,0 +1,36 @@
+//! What is leased, with the bridge as the gateway where the configuration says so.
+
+use cni::{Add, AddResult, Error, Result, Undo};
+use iface::Namespace;
+use iface::attach::Attach;
+
+use crate::conf::Conf;
+use crate::gateway;
+use crate::port::Port;
+
+/// Gives the container's interface what is leased for it, which is returned.
+pub fn configure(
+    call: &Add<Conf>,
+    host: &Namespace,
+    sandbox: &Namespace,
+    port: &Port,
+    undo: &mut Undo,
+) -> Result<AddResult> {
+    let conf = &call.conf;
+    let Some(link) = &port.container else {
+        return if call.net.ipam.is_some() { Err(nothing_to_address()) } else { Ok(AddResult::default()) };
+    };
+    let eth = Attach { net: &call.net, conf: &conf.interface, sandbox, link };
+    let mut leases = eth.lease_when(|| port.wait_until_up(host, sandbox), undo)?;
+    gateway::complete(&mut leases, call.net.prev_result.as_ref(), conf)?;
+    if !conf.container_down {
+        eth.configure(&leases)?;
+    }
+    Ok(leases)
+}
+
+fn nothing_to_address() -> Error {
+    Error::config("ipam: the container has no interface that could get an address").detail(
+        "the host-side interface of prevResult became the bridge's port; remove ipam from the configuration",
+    )
+}
