@@ -9,6 +9,7 @@ mod cnitool;
 mod common;
 mod conformance;
 mod delegation;
+mod dhcp;
 mod dummy;
 mod foreign_results;
 mod host_local;

@@ -377,3 +377,21 @@ fn routers_that_the_container_pretends_to_be_are_not_heard_by_the_host() {
     let result = attach(&lab, &pod, dual_stack());
     assert_eq!(lab.host().sysctl(&format!("ipv6/conf/{}/accept_ra", host_end(&result))), "0");
 }
+
+#[test]
+fn a_host_that_would_no_longer_hear_its_own_routers_is_told_so_once() {
+    beyond_reference!("silenced-routers");
+    for (accept_ra, warned) in [("1", true), ("2", false), ("0", false)] {
+        let lab = Lab::new();
+        let _far = lab.machine("far");
+        let accept = format!("echo {accept_ra} >/proc/sys/net/ipv6/conf/uplink/accept_ra");
+        lab.host().sh(&format!("{accept}; ip route add default via 2001:db8:51::2 dev uplink"));
+        let add = |id| lab.plugin("ptp").config(dual_stack()).on(&lab.container(id)).add();
+        let first = add("first");
+        let advice = "sysctl -w net/ipv6/conf/uplink/accept_ra=2";
+        assert_eq!(first.stderr.contains(advice), warned, "{accept_ra}: {first:#?}");
+        assert_eq!(lab.host().sysctl("ipv6/conf/all/forwarding"), "1");
+        let second = add("second");
+        assert!(second.succeeded() && !second.stderr.contains("accept_ra"), "{second:#?}");
+    }
+}

@@ -1,0 +1,113 @@
+//! An IPAM plugin of type `dhcp` asks a server over the container's interface: it is there and up from before the plugin's ADD
+//! until after its DEL.
+
+use std::fs;
+use std::path::Path;
+
+use lab::{Call, Container, Lab, beyond_reference};
+use serde_json::json;
+
+/// An IPAM plugin that writes down how it finds the interface, and holds a lease. It fails where /run/lab/fail names the command.
+const CLIENT: &str = r#"
+case $(ip -n pod link show dev eth0 2>/dev/null) in *,UP,LOWER_UP*) link=up;; ?*) link=down;; *) link=gone;; esac
+echo "$CNI_COMMAND $link" >>/run/lab/calls
+if grep -qsx $CNI_COMMAND /run/lab/fail; then echo '{"code": 111, "msg": "no answer from the server"}'; exit 1; fi
+case $CNI_COMMAND in
+    ADD) echo >/run/lab/lease; cat /run/lab/answer;;
+    DEL) rm -f /run/lab/lease;;
+esac"#;
+
+/// A scenario with each plugin that makes an interface which frames get through.
+fn with_each(ipam: &str, scenario: impl Fn(&Lab, &Container, &Call)) {
+    for (plugin, keys) in
+        [("bridge", json!({"bridge": "br0"})), ("ptp", json!({})), ("macvlan", json!({"master": "cable"}))]
+    {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        lab.fake_plugin(ipam, CLIENT);
+        answer("10.1.2.9/24");
+        lab.host().sh("ip link add cable up type veth peer name far; ip link set far up");
+        let call = lab.plugin(plugin).config(keys).config(json!({"ipam": {"type": ipam}})).on(&pod);
+        // A real plugin of this name is not looked for.
+        scenario(&lab, &pod, &call.env("CNI_PATH", Lab::plugin_dir().to_str().unwrap()));
+    }
+}
+
+fn answer(address: &str) {
+    let result = json!({"cniVersion": "1.0.0", "ips": [{"address": address, "gateway": "10.1.2.1"}]});
+    fs::write("/run/lab/answer", result.to_string()).unwrap();
+}
+
+fn calls() -> Vec<String> {
+    fs::read_to_string("/run/lab/calls").unwrap().lines().map(str::to_owned).collect()
+}
+
+fn is_leased() -> bool {
+    Path::new("/run/lab/lease").exists()
+}
+
+#[test]
+fn the_interface_is_up_before_its_address_is_asked_for_and_there_until_it_is_given_back() {
+    beyond_reference!("ipam-order");
+    with_each("dhcp", |_, pod, call| {
+        call.add().ok_result();
+        assert!(is_leased());
+        assert_eq!(pod.addresses("eth0"), ["10.1.2.9/24"]);
+        call.del().ok();
+        assert_eq!(calls(), ["ADD up", "DEL up"], "{}", call.plugin());
+        assert!(!is_leased() && pod.link("eth0").is_none(), "{}", call.plugin());
+    });
+}
+
+#[test]
+fn an_address_is_given_back_also_if_the_interface_is_gone_or_the_whole_container() {
+    with_each("dhcp", |_, pod, call| {
+        call.add().ok_result();
+        pod.sh("ip link del eth0");
+        call.del().ok();
+        assert!(!is_leased(), "{}", call.plugin());
+        call.add().ok_result();
+        pod.vanish();
+        call.clone().without("CNI_NETNS").del().ok();
+        assert!(!is_leased(), "{}", call.plugin());
+        let dels: Vec<_> = calls().into_iter().filter(|call| call.starts_with("DEL")).collect();
+        assert_eq!(dels, ["DEL gone", "DEL gone"], "{}", call.plugin());
+    });
+}
+
+#[test]
+fn an_add_that_fails_gives_its_address_back_over_the_interface() {
+    beyond_reference!("ipam-order");
+    with_each("dhcp", |_, pod, call| {
+        // The kernel refuses it.
+        answer("ff02::1/64");
+        call.add().error();
+        assert_eq!(calls(), ["ADD up", "DEL up"], "{}", call.plugin());
+        assert!(!is_leased() && pod.link("eth0").is_none(), "{}", call.plugin());
+    });
+}
+
+#[test]
+fn an_address_that_cannot_be_given_back_keeps_no_interface() {
+    beyond_reference!("ipam-order");
+    with_each("dhcp", |_, pod, call| {
+        call.add().ok_result();
+        fs::write("/run/lab/fail", "DEL").unwrap();
+        call.del().refused(111, "no answer from the server");
+        assert!(pod.link("eth0").is_none(), "{}", call.plugin());
+        fs::remove_file("/run/lab/fail").unwrap();
+        call.del().ok();
+        assert_eq!(calls(), ["ADD up", "DEL up", "DEL gone"], "{}", call.plugin());
+        assert!(!is_leased(), "{}", call.plugin());
+    });
+}
+
+#[test]
+fn an_address_of_any_other_plugin_is_given_back_when_nobody_answers_to_it_any_more() {
+    beyond_reference!("ipam-order");
+    with_each("other", |_, _, call| {
+        call.add().ok_result();
+        call.del().ok();
+        assert_eq!(calls().last().unwrap(), "DEL gone", "{}", call.plugin());
+    });
+}
