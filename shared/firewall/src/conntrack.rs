@@ -49,9 +49,6 @@ pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 
 /// Flushes the UDP flows to ports of this host that are newly mapped: they may lead to an older container, or
 /// to the host itself. What passes through this host to the same port of others is left alone.
-///
-/// # Errors
-/// The kernel's refusal.
 pub(crate) fn flush_mapped(socket: &Socket, ports: &[MappedPort]) -> Result<(), RequestError> {
     let mut own = None;
     let mut patterns = Vec::new();
@@ -70,9 +67,6 @@ pub(crate) fn flush_mapped(socket: &Socket, ports: &[MappedPort]) -> Result<(), 
 }
 
 /// Flushes the UDP flows that led to containers' addresses.
-///
-/// # Errors
-/// The kernel's refusal.
 pub(crate) fn flush_containers<'a>(
     socket: &Socket,
     addresses: impl IntoIterator<Item = &'a IpAddr>,

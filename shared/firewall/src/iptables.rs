@@ -29,9 +29,6 @@ pub(crate) struct Iptables {
 
 impl Iptables {
     /// Looks for the tools.
-    ///
-    /// # Errors
-    /// Which one is not there.
     pub(crate) fn open() -> Result<Self> {
         Tools::find(true, "")?;
         Ok(Self { _private: () })
@@ -56,9 +53,6 @@ impl Iptables {
 
     /// Whether an attachment's rules are as they were installed. What waits is returned: packets meet the rules of a newer
     /// attachment first.
-    ///
-    /// # Errors
-    /// What the tool says.
     pub(crate) fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<Vec<String>> {
         let mut waiting = Vec::new();
         for (tools, script) in scripts(owner, rules)? {

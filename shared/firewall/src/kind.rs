@@ -6,7 +6,7 @@ use netlink::RequestError;
 
 use crate::backend::Backend;
 use crate::conntrack::MappedPort;
-use crate::iptables::script::Script;
+use crate::iptables::script::{Hook, Script};
 use crate::nft::reader::Reader;
 use crate::ruleset::layout::{Layout, Need, Rule, Table};
 use crate::ruleset::record::Record;
@@ -108,7 +108,7 @@ pub(crate) struct Shared {
     /// All chains, the entry among them.
     pub(crate) chains: &'static [&'static str],
     /// The chains with rules that lead to these, and with other rules that attachments share, each with its table.
-    pub(crate) hooks: &'static [(&'static str, &'static str)],
+    pub(crate) hooks: &'static [Hook],
 }
 
 /// A kind as the reference has it.

@@ -110,9 +110,6 @@ impl Nft {
 
     /// What the kernel lacks for rules of a kind, in words. None: they were installed before, or can be. If
     /// they never were, it takes a grace period to know.
-    ///
-    /// # Errors
-    /// The kernel's refusal to tell.
     pub(crate) fn lack(&self, kind: Kind) -> Result<Option<String>, RequestError> {
         let facts = kind.nftables();
         if query::has_chain(&self.socket, facts.table, facts.chain)? {
@@ -129,9 +126,6 @@ impl Nft {
     }
 
     /// Whether an attachment has rules of a kind, be it by iptables-nft.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
     pub(crate) fn has(&self, owner: &Owner, kind: Kind) -> Result<bool> {
         self.looks_for(owner, kind).map_err(|r| failure("look for", owner, "read the ruleset", r))
     }
@@ -148,9 +142,6 @@ impl Nft {
     }
 
     /// Whether the reference's rules of an attachment are there, those of iptables-nft among them.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
     pub(crate) fn has_reference(
         &self,
         selector: &Selector<'_>,

@@ -13,9 +13,6 @@ use crate::owner::Owner;
 use crate::selector::Selector;
 
 /// Whether they are there, by whichever of its backends, and in whichever variant of iptables.
-///
-/// # Errors
-/// If that cannot be found out.
 pub(crate) fn has(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
     let selector = Selector::Of(owner);
     if let Ok(nft) = Nft::open()

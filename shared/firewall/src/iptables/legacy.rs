@@ -34,9 +34,6 @@ pub(crate) fn remove(selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> R
 }
 
 /// Whether the reference's rules of an attachment are there.
-///
-/// # Errors
-/// What the tool says.
 pub(crate) fn has_reference(selector: &Selector<'_>, rules: &dyn Rules) -> Result<bool> {
     let kind = rules.kind();
     let Some(InIptables { table, .. }) = kind.iptables() else { return Ok(false) };

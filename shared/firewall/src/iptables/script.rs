@@ -7,6 +7,9 @@ use super::saved;
 /// What the comments of rules begin with that all attachments share.
 pub(crate) const SHARED: &str = "ferrule: ";
 
+/// A table, and a chain of it that is not an attachment's.
+pub(crate) type Hook = (&'static str, &'static str);
+
 /// A rule in a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
@@ -52,30 +55,16 @@ impl Script {
         self.lines.push(Line { table: self.table, chain: chain.into(), first: true, words });
     }
 
-    /// A rule that all attachments share, at the end of a chain.
-    pub(crate) fn share(
-        &mut self,
-        table: &'static str,
-        chain: &str,
-        name: &str,
-        matches: &str,
-        target: &str,
-    ) {
+    /// A rule that all attachments share, in a chain of a table.
+    pub(crate) fn share(&mut self, (table, chain): Hook, name: &str, matches: &str, target: &str) {
         let blank = if matches.is_empty() { "" } else { " " };
         let words = format!("{matches}{blank}{} -j {target}", comment(format!("{SHARED}{name}")));
         self.shared.push(Line { table, chain: chain.into(), first: false, words });
     }
 
     /// The same, before all others of the chain.
-    pub(crate) fn share_first(
-        &mut self,
-        table: &'static str,
-        chain: &str,
-        name: &str,
-        matches: &str,
-        target: &str,
-    ) {
-        self.share(table, chain, name, matches, target);
+    pub(crate) fn share_first(&mut self, hook: Hook, name: &str, matches: &str, target: &str) {
+        self.share(hook, name, matches, target);
         self.shared.iter_mut().last().into_iter().for_each(|line| line.first = true);
     }
 

@@ -11,10 +11,7 @@ use system::child::{self, IoStop, Limits, Remains, Stopped};
 const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
 
 /// How long a tool may take, waiting for its lock included. It takes 2 ms on a small ruleset.
-const DEADLINE: Duration = Duration::from_secs(15);
-
-/// How long a tool waits for the lock that other writers hold, in seconds.
-const LOCK_WAIT: &str = "5";
+pub(super) const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Finds an executable in PATH and in the system directories.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
@@ -23,24 +20,8 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
     directories.filter(|dir| dir.is_absolute()).map(|dir| dir.join(name)).find(|file| file.is_file())
 }
 
-/// Changes rules by iptables-restore: all that the script says, or nothing of a table.
-///
-/// # Errors
-/// What the tool says.
-pub(super) fn restore(tool: &Path, script: &str) -> Result<()> {
-    run(Command::new(tool).args(["--noflush", "-w", LOCK_WAIT]), script, DEADLINE).map(drop)
-}
-
-/// Lists the rules of a table by iptables-save.
-///
-/// # Errors
-/// What the tool says.
-pub(super) fn save(tool: &Path, table: &str) -> Result<String> {
-    run(Command::new(tool).args(["-t", table]), "", DEADLINE)
-}
-
 /// Runs a tool to its end, or to the deadline.
-fn run(command: &mut Command, input: &str, limit: Duration) -> Result<String> {
+pub(super) fn run(command: &mut Command, input: &str, limit: Duration) -> Result<String> {
     let name = Path::new(command.get_program()).file_name().unwrap_or_default().display().to_string();
     let limits = Limits { bytes: u64::MAX, time: Some(limit), group: false };
     let outcome = child::run(command.stderr(Stdio::piped()), input.as_bytes(), limits)

@@ -1,12 +1,16 @@
 //! The iptables tools of a family, and the lock of those who use them.
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 use cni::{Code, Error, Result, ResultExt};
 use system::lock::Lock;
 
-use super::tool;
+use super::tool::{self, DEADLINE};
+
+/// How long a tool waits for the lock that other writers hold, in seconds.
+const LOCK_WAIT: &str = "5";
 
 /// How often to try again because another writer came between listing and changing.
 const TRIES: usize = 4;
@@ -26,9 +30,6 @@ pub(super) struct Tools {
 
 impl Tools {
     /// `variant` is empty for the host's default, or `-legacy`.
-    ///
-    /// # Errors
-    /// Which one is not there.
     pub(super) fn find(v4: bool, variant: &str) -> Result<Self> {
         let prefix = if v4 { "iptables" } else { "ip6tables" };
         let find = |verb: &str| {
@@ -48,12 +49,16 @@ impl Tools {
 
     /// Changes rules: all that the script says, or nothing of a table.
     pub(super) fn restore(&self, script: &str) -> Result<()> {
-        tool::restore(&self.restore, script)
+        let restore = &mut Command::new(&self.restore);
+        tool::run(restore.args(["--noflush", "-w", LOCK_WAIT]), script, DEADLINE).map(drop)
     }
 
     /// Lists the rules of tables.
     pub(super) fn save(&self, tables: &[&str]) -> Result<String> {
-        tables.iter().map(|table| tool::save(&self.save, table)).collect()
+        tables
+            .iter()
+            .map(|table| tool::run(Command::new(&self.save).args(["-t", table]), "", DEADLINE))
+            .collect()
     }
 }
 

@@ -65,9 +65,6 @@ impl Nft {
     }
 
     /// What is installed of an attachment, a line for each record.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
     pub(crate) fn describe(&self, owner: &Owner, kind: Kind) -> Result<Vec<String>> {
         let view = View::new(&self.socket, kind, 1);
         let found = Installed::read(&view, Slot::of(owner, kind));

@@ -105,9 +105,6 @@ impl Nft {
     }
 
     /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].
-    ///
-    /// # Errors
-    /// The kernel's refusal.
     pub(crate) fn remove_foreign(&self, selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
         let subject = "other backends and the reference";
         let has_flows = |foreign: &Foreign| kind.redirects() && !foreign.targets.is_empty();

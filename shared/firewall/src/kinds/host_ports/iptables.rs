@@ -66,13 +66,13 @@ fn share_host_ports(script: &mut Script, v4: bool) {
     if v4 {
         // IPv6 drops these by itself. Not in the table raw: kernels may lack it.
         for (name, matches) in [("from", "! -i lo -s 127.0.0.0/8"), ("to", "! -i lo -d 127.0.0.0/8")] {
-            script.share("mangle", "PREROUTING", &format!("martians {name} loopback"), matches, "DROP");
+            script.share(("mangle", "PREROUTING"), &format!("martians {name} loopback"), matches, "DROP");
         }
     }
     script.shared_chains.push(HOSTPORTS);
     for chain in ["PREROUTING", "OUTPUT"] {
         // Before what the reference has there: a mapping of its may be stale, and ours is newer.
-        script.share_first("nat", chain, "to this host", "-m addrtype --dst-type LOCAL", HOSTPORTS);
+        script.share_first(("nat", chain), "to this host", "-m addrtype --dst-type LOCAL", HOSTPORTS);
     }
 }
 
@@ -80,9 +80,9 @@ fn share_mark(script: &mut Script, bit: u8) {
     let value = 1_u32 << bit;
     script.shared_chains.push(HAIRPIN);
     // Before the rules that masquerade what leaves a subnet: theirs may end the way of a packet.
-    script.share_first("nat", "POSTROUTING", "host ports", "", HAIRPIN);
+    script.share_first(("nat", "POSTROUTING"), "host ports", "", HAIRPIN);
     let mark = format!("-m mark --mark {value:#x}/{value:#x}");
-    script.share("nat", HAIRPIN, &format!("mark bit {bit}"), &mark, "MASQUERADE");
+    script.share(("nat", HAIRPIN), &format!("mark bit {bit}"), &mark, "MASQUERADE");
 }
 
 /// What a packet to a mapped port matches.
