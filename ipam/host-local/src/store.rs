@@ -220,7 +220,7 @@ impl Store {
         });
         outcome.map_err(|error| {
             let left = written.iter().filter_map(|lease| self.release(lease).err());
-            left.fold(error, |e, left| e.detail(format!("the rollback failed too: {left}")))
+            left.fold(error, Error::and_rollback)
         })
     }
 

@@ -10,7 +10,7 @@ mod port;
 mod rules;
 mod vlan;
 
-use cni::{Add, AddResult, Check, Del, Failures, Gc, Ipam, Plugin, Repair, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use firewall::{Owner, Removal};
 use iface::{Namespace, announce, attach, remove, verify, veth};
@@ -91,7 +91,7 @@ impl Plugin for Bridge {
             verify::addresses_and_routes(&sandbox, &container, &call.prev_result)?;
             rules::verify(call)?;
         }
-        call.net.ask_ipam(Ipam::check)
+        call.net.ask_ipam(Command::Check)
     }
 
     fn repair(call: &Repair<Conf>) -> Result<bool> {
@@ -106,13 +106,13 @@ impl Plugin for Bridge {
             failures.note(remove::stale_veths(&host, call));
             failures.note(vlan::remove_unused_gateway(&host, &call.conf));
         }
-        failures.note(call.net.ask_ipam(Ipam::gc));
+        failures.note(call.net.ask_ipam(Command::Gc));
         failures.into_result()
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
         Namespace::host()?.permits_attachments()?;
         rules::available(call)?;
-        call.net.ask_ipam(Ipam::status)
+        call.net.ask_ipam(Command::Status)
     }
 }

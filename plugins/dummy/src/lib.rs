@@ -4,7 +4,7 @@ mod conf;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 
-use cni::{Add, AddResult, Check, Del, Ipam, Plugin, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
 use iface::child::{self, Spec};
@@ -44,11 +44,11 @@ impl Plugin for Dummy {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         verify::container(&Namespace::open(&call.netns)?, call, Self::NAME)?;
-        call.net.ask_ipam(Ipam::check)
+        call.net.ask_ipam(Command::Check)
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
         Namespace::host()?.permits_attachments()?;
-        call.net.ask_ipam(Ipam::status)
+        call.net.ask_ipam(Command::Status)
     }
 }

@@ -6,7 +6,7 @@ pub mod fuzz;
 
 use std::path::Path;
 
-use cni::{Add, AddResult, Check, Code, Del, Ipam, Plugin, Result, ResultExt, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Code, Command, Del, Plugin, Result, ResultExt, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
 use iface::child::{self, Spec};
@@ -52,14 +52,14 @@ impl Plugin for Macvlan {
         let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
         let link = verify::child(&sandbox, call, Self::NAME, &parent)?;
         call.conf.verify(&link)?;
-        call.net.ask_ipam(Ipam::check)
+        call.net.ask_ipam(Command::Check)
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
         let host = Namespace::host()?;
         host.permits_attachments()?;
         call.conf.parent.look(&host).code(Code::NotAvailable)?;
-        call.net.ask_ipam(Ipam::status)
+        call.net.ask_ipam(Command::Status)
     }
 }
 

@@ -6,7 +6,7 @@ pub mod fuzz;
 mod routes;
 
 use cni::{
-    Add, AddResult, Attachment, Check, Del, Failures, Gc, Ipam, Plugin, Repair, Result, Role, Status, Undo,
+    Add, AddResult, Attachment, Check, Command, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo,
 };
 use conf::Conf;
 use firewall::{Kind, Masquerade, Owner, Removal};
@@ -74,7 +74,7 @@ impl Plugin for Ptp {
         routes::verify(&host, end.as_ref(), &container, &call.prev_result)?;
         let owner = Owner::new(&call.net.name, &call.attachment);
         call.conf.masquerade.check(&owner, addresses(&call.prev_result, &call.attachment))?;
-        call.net.ask_ipam(Ipam::check)
+        call.net.ask_ipam(Command::Check)
     }
 
     fn repair(call: &Repair<Conf>) -> Result<bool> {
@@ -92,14 +92,14 @@ impl Plugin for Ptp {
         if let Some(host) = failures.note(Namespace::host()) {
             failures.note(remove::stale_veths(&host, call));
         }
-        failures.note(call.net.ask_ipam(Ipam::gc));
+        failures.note(call.net.ask_ipam(Command::Gc));
         failures.into_result()
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
         Namespace::host()?.permits_attachments()?;
         call.conf.masquerade.available()?;
-        call.net.ask_ipam(Ipam::status)
+        call.net.ask_ipam(Command::Status)
     }
 }
 

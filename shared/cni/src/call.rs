@@ -41,12 +41,12 @@ pub struct NetConf {
 }
 
 impl NetConf {
-    /// Has the IPAM plugin serve a command, if the configuration names one: `net.ask_ipam(Ipam::check)`.
+    /// Has the IPAM plugin serve a command, if the configuration names one: `net.ask_ipam(Command::Check)`.
     ///
     /// # Errors
-    /// As [`Ipam::add`].
-    pub fn ask_ipam(&self, command: fn(&Ipam) -> Result<()>) -> Result<()> {
-        self.ipam.as_ref().map_or(Ok(()), command)
+    /// As [`Ipam::call`].
+    pub fn ask_ipam(&self, command: Command) -> Result<()> {
+        self.ipam.as_ref().map_or(Ok(()), |ipam| ipam.call(command))
     }
 }
 
@@ -207,13 +207,16 @@ pub(crate) struct Environment {
     pub(crate) path: Vec<PathBuf>,
 }
 
+/// Gives a variable's value.
+pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
 /// Reads variables, noting all that are wrong.
-struct Reader<F> {
-    get: F,
+struct Reader<'a> {
+    get: Variable<'a>,
     wrong: Vec<String>,
 }
 
-impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
+impl Reader<'_> {
     fn text(&mut self, name: &str) -> Option<String> {
         let value = (self.get)(name).filter(|v| !v.is_empty())?;
         value.into_string().map_err(|v| self.wrong.push(format!("{name} {v:?} is not UTF-8"))).ok()
@@ -229,12 +232,12 @@ impl<F: Fn(&str) -> Option<OsString>> Reader<F> {
 }
 
 impl Environment {
-    /// Reads and checks the variables. `get` gives a variable's value. `CNI_ARGS` may be anything for a plugin that does not
+    /// Reads and checks the variables. `CNI_ARGS` may be anything for a plugin that does not
     /// read it, and for DEL.
     ///
     /// # Errors
     /// Code 4, naming all that are missing or malformed.
-    pub(crate) fn read(get: impl Fn(&str) -> Option<OsString>, reads_args: bool) -> Result<Self> {
+    pub(crate) fn read(get: Variable<'_>, reads_args: bool) -> Result<Self> {
         let mut reader = Reader { get, wrong: Vec::new() };
         let command = reader.required("CNI_COMMAND", |text| {
             Command::parse(text)
@@ -248,11 +251,7 @@ impl Environment {
     ///
     /// # Errors
     /// As [`Environment::read`].
-    pub(crate) fn of(
-        command: Command,
-        get: impl Fn(&str) -> Option<OsString>,
-        reads_args: bool,
-    ) -> Result<Self> {
+    pub(crate) fn of(command: Command, get: Variable<'_>, reads_args: bool) -> Result<Self> {
         let mut reader = Reader { get, wrong: Vec::new() };
         let mut this = Self {
             command,
@@ -272,7 +271,7 @@ impl Environment {
         if reader.wrong.is_empty() { Ok(this) } else { Err(invalid(&reader.wrong)) }
     }
 
-    fn read_attachment<F: Fn(&str) -> Option<OsString>>(&mut self, reader: &mut Reader<F>) {
+    fn read_attachment(&mut self, reader: &mut Reader<'_>) {
         let container = reader.required("CNI_CONTAINERID", ContainerId::parse);
         let ifname = reader.required("CNI_IFNAME", IfName::parse);
         self.attachment = container.zip(ifname).map(|(container, ifname)| Attachment { container, ifname });
@@ -285,7 +284,7 @@ impl Environment {
         self.own_netns_allowed = allowed == "1" || allowed.eq_ignore_ascii_case("true");
     }
 
-    fn read_args<F: Fn(&str) -> Option<OsString>>(&mut self, reader: &mut Reader<F>, needed: bool) {
+    fn read_args(&mut self, reader: &mut Reader<'_>, needed: bool) {
         let text = (reader.get)("CNI_ARGS").unwrap_or_default();
         let args = text.to_str().ok_or_else(|| format!("{text:?} is not UTF-8")).and_then(CniArgs::parse);
         match args {
@@ -517,7 +516,7 @@ mod tests {
 
     fn read_for(vars: &[(&str, &str)], reads_args: bool) -> Result<Environment> {
         let get = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| OsString::from(v));
-        Environment::read(get, reads_args)
+        Environment::read(&get, reads_args)
     }
 
     #[test]

@@ -154,35 +154,11 @@ impl Ipam {
         })
     }
 
-    /// Gives addresses back.
+    /// Has it serve a command that has no result.
     ///
     /// # Errors
     /// As [`Delegate::add`].
-    pub fn del(&self) -> Result<()> {
-        self.0.call(Command::Del)
-    }
-
-    /// Are the addresses still leased?
-    ///
-    /// # Errors
-    /// As [`Delegate::add`].
-    pub fn check(&self) -> Result<()> {
-        self.0.call(Command::Check)
-    }
-
-    /// Forwards a GC.
-    ///
-    /// # Errors
-    /// As [`Delegate::add`].
-    pub fn gc(&self) -> Result<()> {
-        self.0.call(Command::Gc)
-    }
-
-    /// Forwards a STATUS.
-    ///
-    /// # Errors
-    /// As [`Delegate::add`].
-    pub fn status(&self) -> Result<()> {
-        self.0.call(Command::Status)
+    pub fn call(&self, command: Command) -> Result<()> {
+        self.0.call(command)
     }
 }

@@ -85,6 +85,12 @@ impl Error {
         self
     }
 
+    /// Adds what the rollback after it failed for.
+    #[must_use]
+    pub fn and_rollback(self, failure: Self) -> Self {
+        self.detail(format!("the rollback failed too: {failure}"))
+    }
+
     /// Puts what was being done before the message.
     #[must_use]
     pub fn context(mut self, operation: impl Display) -> Self {

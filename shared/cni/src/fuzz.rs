@@ -52,7 +52,7 @@ fn serve<P: Plugin>(
 ) {
     ADDED.set(0);
     let (read, said) = (|| Ok(stdin.to_owned()), RefCell::new(String::new()));
-    let exit = answer::<P>(variable, read, &|json| {
+    let exit = answer::<P>(variable, &read, &|json| {
         said.borrow_mut().push_str(json);
         Ok(())
     });
@@ -61,7 +61,7 @@ fn serve<P: Plugin>(
     assert!(said.len() < 4096 + 64 * length, "{} bytes for {length}", said.len());
     judge(command, exit, &said);
     ADDED.set(0);
-    answer::<P>(variable, read, &|_| Err(Error::new(Code::Io, "nobody reads")));
+    answer::<P>(variable, &read, &|_| Err(Error::new(Code::Io, "nobody reads")));
     assert_eq!(ADDED.get(), 0, "an ADD whose result nobody reads is undone");
 }
 

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::env;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
@@ -16,8 +16,9 @@ use std::sync::OnceLock;
 
 use system::child::{IoStop, Outcome, Stopped};
 
+use crate::call::Variable;
 use crate::delegate::LIMITS;
-use crate::plugin::{self, Plugin};
+use crate::plugin::{self, Plugin, Print};
 use crate::{Command, Error, Result, Version};
 
 /// A plugin of an executable that has many.
@@ -25,15 +26,8 @@ use crate::{Command, Error, Result, Version};
 pub struct Entry {
     name: &'static str,
     main: fn() -> ExitCode,
-    called: Called,
+    answer: fn(Variable<'_>, &dyn Fn() -> Result<Vec<u8>>, Print<'_>) -> ExitCode,
 }
-
-/// [`plugin::called`].
-type Called = fn(
-    &dyn Fn(&str) -> Option<OsString>,
-    &dyn Fn() -> Result<Vec<u8>>,
-    &dyn Fn(&str) -> Result<()>,
-) -> ExitCode;
 
 /// The plugins of this executable. Empty: it is one plugin.
 static PLUGINS: OnceLock<&[Entry]> = OnceLock::new();
@@ -48,7 +42,7 @@ const FAILED: i32 = 1 << 8;
 impl Entry {
     /// The entry of a plugin.
     pub const fn of<P: Plugin>() -> Self {
-        Self { name: P::NAME, main: plugin::main::<P>, called: plugin::called::<P> }
+        Self { name: P::NAME, main: plugin::main::<P>, answer: plugin::answer::<P> }
     }
 
     /// The plugin's name.
@@ -64,12 +58,7 @@ impl Entry {
         self.run_with(&|name| env::var_os(name), command, stdin)
     }
 
-    fn run_with(
-        &self,
-        own: &dyn Fn(&str) -> Option<OsString>,
-        command: Command,
-        stdin: &[u8],
-    ) -> Result<Outcome, Stopped> {
+    fn run_with(&self, own: Variable<'_>, command: Command, stdin: &[u8]) -> Result<Outcome, Stopped> {
         let printed = RefCell::new(Vec::new());
         let variable = |name: &str| match name {
             "CNI_COMMAND" => Some(command.as_str().into()),
@@ -81,7 +70,7 @@ impl Entry {
         };
         let serve = || {
             let _served = plugin::serving(self.name);
-            (self.called)(&variable, &|| Ok(stdin.to_vec()), &print)
+            (self.answer)(&variable, &|| Ok(stdin.to_vec()), &print)
         };
         let status = match catch_unwind(AssertUnwindSafe(serve)) {
             Ok(ExitCode::SUCCESS) => 0,

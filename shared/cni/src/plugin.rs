@@ -2,7 +2,6 @@
 
 use std::any::Any;
 use std::env;
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -10,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use system::{linger, size_limit};
 
-use crate::call::{Document, Environment};
+use crate::call::{Document, Environment, Variable};
 use crate::{
     Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, REFERENCE_RELEASE, Repair, Result,
     ResultExt, Status, Undo, Version, json, repair,
@@ -78,7 +77,7 @@ pub trait Plugin {
     /// # Errors
     /// What could not be removed.
     fn gc(call: &Gc) -> Result<()> {
-        call.net.ask_ipam(crate::Ipam::gc)
+        call.net.ask_ipam(Command::Gc)
     }
 
     /// Could an ADD be served now? By default, if the IPAM plugin says so. The runtime asks every few seconds.
@@ -86,7 +85,7 @@ pub trait Plugin {
     /// # Errors
     /// Code 50 if not, 51 if running containers suffer too.
     fn status(call: &Status<Self::Conf>) -> Result<()> {
-        call.net.ask_ipam(crate::Ipam::status)
+        call.net.ask_ipam(Command::Status)
     }
 
     /// Whether the plugin installs rules that others may flush, and so has a [`Plugin::repair`].
@@ -118,16 +117,7 @@ pub fn main<P: Plugin>() -> ExitCode {
     }
     let _served = serving(P::NAME);
     size_limit::outlive();
-    called::<P>(&|name| env::var_os(name), &read_stdin, &print)
-}
-
-/// [`answer`], compiled once for a plugin: its own `main` and whoever delegates to it within one executable share it.
-pub(crate) fn called<P: Plugin>(
-    variable: &dyn Fn(&str) -> Option<OsString>,
-    read: &dyn Fn() -> Result<Vec<u8>>,
-    print: &dyn Fn(&str) -> Result<()>,
-) -> ExitCode {
-    answer::<P>(variable, read, &print)
+    answer::<P>(&|name| env::var_os(name), &read_stdin, &print)
 }
 
 /// Whether a runtime calls, and not someone at a terminal.
@@ -135,18 +125,22 @@ pub(crate) fn is_called() -> bool {
     env::var_os("CNI_COMMAND").is_some_and(|command| !command.is_empty())
 }
 
-/// Serves one call: `variable` gives the value of a `CNI_*` variable, `read` what is on stdin.
+/// Prints a line of JSON on stdout, or what stands for it.
+pub(crate) type Print<'a> = &'a dyn Fn(&str) -> Result<()>;
+
+/// Serves one call: `variable` gives the value of a `CNI_*` variable, `read` what is on stdin. It is compiled once for a plugin:
+/// its own `main` and whoever delegates to it within one executable share it.
 pub(crate) fn answer<P: Plugin>(
-    variable: impl Fn(&str) -> Option<OsString>,
-    read: impl FnOnce() -> Result<Vec<u8>>,
-    print: &impl Fn(&str) -> Result<()>,
+    variable: Variable<'_>,
+    read: &dyn Fn() -> Result<Vec<u8>>,
+    print: Print<'_>,
 ) -> ExitCode {
     let mut version = Version::LATEST;
     let Err(error) = serve::<P>(&mut version, variable, read, print) else { return ExitCode::SUCCESS };
     failed(&error, version, print)
 }
 
-pub(crate) fn failed(error: &Error, version: Version, print: &impl Fn(&str) -> Result<()>) -> ExitCode {
+pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitCode {
     // If even this cannot be printed, the exit code says it.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
@@ -202,9 +196,9 @@ fn own_words(plugin: &str) -> String {
 /// Reads the call and hands it to the plugin. `version` becomes the configuration's as soon as it is known.
 fn serve<P: Plugin>(
     version: &mut Version,
-    variable: impl Fn(&str) -> Option<OsString>,
-    read: impl FnOnce() -> Result<Vec<u8>>,
-    print: &impl Fn(&str) -> Result<()>,
+    variable: Variable<'_>,
+    read: &dyn Fn() -> Result<Vec<u8>>,
+    print: Print<'_>,
 ) -> Result<()> {
     // Answered without looking at stdin: by hand, there is nobody to close it.
     if variable("CNI_COMMAND").is_some_and(|c| c == Command::Version.as_str()) {
@@ -232,7 +226,7 @@ fn serve<P: Plugin>(
     }
 }
 
-fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) -> Result<()>) -> Result<()> {
+fn add<P: Plugin>(env: &Environment, document: &Document, print: Print<'_>) -> Result<()> {
     let prev = document.prev()?;
     if P::ROLE.needs_prev() && prev.is_none() {
         return Err(missing_prev(P::NAME, "it cannot be the first plugin in the list"));
@@ -257,10 +251,7 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: &impl Fn(&str) 
             undo.commit();
             Ok(())
         }
-        Err(error) => Err(undo
-            .unwind()
-            .into_iter()
-            .fold(error, |e, left| e.detail(format!("the rollback failed too: {left}")))),
+        Err(error) => Err(undo.unwind_after(error)),
     }
 }
 

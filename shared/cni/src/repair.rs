@@ -75,7 +75,7 @@ fn repair<P: Plugin>(item: &Item, anew: bool) -> Result<bool> {
         "CNI_ARGS" => Some(OsString::from(&item.args)),
         other => env::var_os(other),
     };
-    let env = Environment::of(Command::Repair, variable, P::READS_ARGS)?;
+    let env = Environment::of(Command::Repair, &variable, P::READS_ARGS)?;
     let document = Document::parse(serde_json::to_vec(&item.config)?)?;
     let prev = document.prev()?.ok_or_else(|| missing_prev(P::NAME, "it tells what was attached"))?;
     let net = document.net(P::ROLE, &env, Some(prev.clone()))?;

@@ -27,6 +27,11 @@ impl Undo {
         self.steps.push(Box::new(|| step().map_err(Into::into)));
     }
 
+    /// Takes back everything after an error, which tells what could not be.
+    pub fn unwind_after(mut self, error: Error) -> Error {
+        self.unwind().into_iter().fold(error, Error::and_rollback)
+    }
+
     /// All went well: nothing is taken back.
     pub fn commit(mut self) {
         self.steps.clear();

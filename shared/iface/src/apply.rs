@@ -1,67 +1,25 @@
 //! What an IPAM plugin leased, put on a container's interface.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
-use cni::{AddResult, Code, Error, IpConfig, Result};
+use cni::{Code, Error, IpConfig, Result};
 use ipnetwork::IpNetwork;
 use netlink::Link;
 use nix::errno::Errno;
 
 use crate::{InterfaceConf, Namespace};
 
-/// Duplicate address detection sends RetransTimer times DupAddrDetectTransmits, one second by default, after a random
-/// delay of up to one (RFC 4862, section 5.4).
-const DUPLICATE_DETECTION: Duration = Duration::from_secs(10);
-
 /// The scope of a route through a gateway, see rtnetlink(7).
 const GLOBAL: u8 = 0;
 
-/// Gives a link the leased addresses and sets it up. With `enabledad`, waits until the IPv6 addresses can be used.
-/// `subnet_routes`: the kernel adds a route to each address's subnet.
-///
-/// Nothing is taken back on failure: it all goes with the link.
-///
-/// # Errors
-/// What the kernel refuses, named.
-pub(crate) fn addresses(
-    sandbox: &Namespace,
-    link: &Link,
-    conf: &InterfaceConf,
-    leases: &AddResult,
-    subnet_routes: bool,
-) -> Result<()> {
-    let v6 = leases.addresses().any(|address| address.is_ipv6());
-    if !leases.ips.is_empty() || conf.accept_ra.is_some() {
-        prepare(sandbox, link, conf, v6)?;
-    }
-    for address in leases.addresses() {
-        add_address(sandbox, link, address, conf.enable_dad, subnet_routes)?;
-    }
-    sandbox.nl.set_up(link).map_err(|e| mac_taken(link, e))?;
-    if conf.enable_dad && v6 {
-        sandbox.nl.wait_for_addresses(link, DUPLICATE_DETECTION)?;
-    }
-    Ok(())
-}
-
 /// Explains what a link on a parent is refused when it is set up, not when it is made.
-fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
+pub(crate) fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
     match (cause.errno(), link.mac) {
         (Some(Errno::EADDRINUSE), Some(mac)) => Error::from(cause).with_code(Code::InvalidConfig).detail(
             format!("its master has the MAC {mac}, or another interface on that has it: each needs its own"),
         ),
         _ => cause.into(),
     }
-}
-
-/// Adds the leased routes.
-///
-/// # Errors
-/// What the kernel refuses, named.
-pub(crate) fn routes(sandbox: &Namespace, link: &Link, leases: &AddResult) -> Result<()> {
-    let own: Vec<&IpConfig> = leases.ips.iter().collect();
-    leases.routes.iter().try_for_each(|route| add_route(sandbox, link, route, &own))
 }
 
 /// Says how the link is to treat addresses, before it is up: they are announced when they are ready, IPv6 ones stay while the link
@@ -90,7 +48,7 @@ pub(crate) fn prepare(sandbox: &Namespace, link: &Link, conf: &InterfaceConf, v6
     sandbox.try_sysctls(&pairs)
 }
 
-fn add_address(
+pub(crate) fn add_address(
     sandbox: &Namespace,
     link: &Link,
     net: IpNetwork,
@@ -128,7 +86,12 @@ fn enable_ipv6(sandbox: &Namespace, link: &Link) -> Result<bool> {
     Ok(was_off)
 }
 
-fn add_route(sandbox: &Namespace, link: &Link, wanted: &cni::Route, own: &[&IpConfig]) -> Result<()> {
+pub(crate) fn add_route(
+    sandbox: &Namespace,
+    link: &Link,
+    wanted: &cni::Route,
+    own: &[&IpConfig],
+) -> Result<()> {
     let route = kernel_route(link, wanted, own);
     let via_link = route.gateway.is_some_and(|gateway| !own.iter().any(|ip| ip.address.contains(gateway)));
     match sandbox.nl.add_route(&route) {

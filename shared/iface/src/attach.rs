@@ -3,10 +3,16 @@
 //! It has two halves. [`Attach::lease`] asks for addresses; [`Attach::configure`] gives them to the link. In between a plugin
 //! may complete what was leased, such as gateways. [`report`] says what was made.
 
-use cni::{Add, AddResult, Interface, NetConf, Result, Undo};
+use std::time::Duration;
+
+use cni::{Add, AddResult, Interface, IpConfig, NetConf, Result, Undo};
 use netlink::Link;
 
 use crate::{InterfaceConf, Namespace, apply};
+
+/// Duplicate address detection sends RetransTimer times DupAddrDetectTransmits, one second by default, after a random
+/// delay of up to one (RFC 4862, section 5.4).
+const DUPLICATE_DETECTION: Duration = Duration::from_secs(10);
 
 /// The container's interface on its way to an attachment. It was made down, and all that is done to it goes with it: nothing
 /// here but the lease is told to [`Undo`].
@@ -56,12 +62,25 @@ impl Attach<'_> {
         self.add_routes(leases)
     }
 
-    /// As [`Attach::configure`], without the leased routes. `subnet_routes`: the kernel adds a route to each address's subnet.
+    /// As [`Attach::configure`], without the leased routes. With `enabledad`, waits until the IPv6 addresses can be used.
+    /// `subnet_routes`: the kernel adds a route to each address's subnet.
     ///
     /// # Errors
     /// As [`Attach::configure`].
     pub fn set_up(&self, leases: &AddResult, subnet_routes: bool) -> Result<()> {
-        apply::addresses(self.sandbox, self.link, self.conf, leases, subnet_routes)
+        let Self { conf, sandbox, link, .. } = *self;
+        let v6 = leases.addresses().any(|address| address.is_ipv6());
+        if !leases.ips.is_empty() || conf.accept_ra.is_some() {
+            apply::prepare(sandbox, link, conf, v6)?;
+        }
+        for address in leases.addresses() {
+            apply::add_address(sandbox, link, address, conf.enable_dad, subnet_routes)?;
+        }
+        sandbox.nl.set_up(link).map_err(|e| apply::mac_taken(link, e))?;
+        if conf.enable_dad && v6 {
+            sandbox.nl.wait_for_addresses(link, DUPLICATE_DETECTION)?;
+        }
+        Ok(())
     }
 
     /// Adds the leased routes.
@@ -69,7 +88,8 @@ impl Attach<'_> {
     /// # Errors
     /// As [`Attach::configure`].
     pub fn add_routes(&self, leases: &AddResult) -> Result<()> {
-        apply::routes(self.sandbox, self.link, leases)
+        let own: Vec<&IpConfig> = leases.ips.iter().collect();
+        leases.routes.iter().try_for_each(|route| apply::add_route(self.sandbox, self.link, route, &own))
     }
 }
 

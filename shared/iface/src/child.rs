@@ -1,6 +1,6 @@
 //! A container's interface that is one link, made where it belongs: a macvlan on its parent, a dummy on none.
 
-use cni::{Add, Code, Error, Failures, Result, Undo};
+use cni::{Add, Code, Error, Result, Undo};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
 use nix::errno::Errno;
 
@@ -38,7 +38,7 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
         other => other,
     };
     let link = made.map_err(|e| match e.is_unanswered() {
-        true => withdraw(sandbox, &names, &spec.kind, e.into()),
+        true => veth::withdraw(sandbox, &names, &spec.kind, e.into()),
         false => explained(spec, e),
     })?;
     let (nl, made) = (sandbox.nl.clone(), link.clone());
@@ -69,21 +69,6 @@ fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>) -> netlink::Result<Lin
         target: spec.parent.filter(|parent| !parent.in_container).map(|_| sandbox.target()),
         ..NewLink::new(name, spec.kind.clone())
     })
-}
-
-/// Deletes a link that may have been made: the kernel's answer was lost.
-fn withdraw(sandbox: &Namespace, names: &[String], kind: &LinkKind, error: Error) -> Error {
-    let mut left = Failures::new();
-    for name in names {
-        let made = left.note(sandbox.nl.link(name)).flatten();
-        if let Some(made) = made.filter(|link| link.is(kind.name()) && link.alias.is_empty()) {
-            left.note(sandbox.nl.delete_link(&made));
-        }
-    }
-    match left.into_result() {
-        Ok(()) => error,
-        Err(left) => error.detail(format!("the rollback failed too: {left}")),
-    }
 }
 
 fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {

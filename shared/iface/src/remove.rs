@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use cni::{Attachment, Del, Failures, Gc, NetConf, NetworkName, Result};
+use cni::{Attachment, Command, Del, Failures, Gc, Ipam, NetConf, NetworkName, Result};
 use netlink::Link;
 
 use crate::{Namespace, host_end, ownership, veth};
@@ -18,13 +18,14 @@ use crate::{Namespace, host_end, ownership, veth};
 /// All that could not be removed.
 pub fn with_leases(net: &NetConf, links: impl FnOnce(&mut Failures)) -> Result<()> {
     let mut failures = Failures::new();
-    let (before, after) = match &net.ipam {
-        Some(ipam) if ipam.needs_link() => (Some(ipam), None),
-        ipam => (None, ipam.as_ref()),
-    };
-    failures.note(before.map_or(Ok(()), cni::Ipam::del));
+    let leases_first = net.ipam.as_ref().is_some_and(Ipam::needs_link);
+    if leases_first {
+        failures.note(net.ask_ipam(Command::Del));
+    }
     links(&mut failures);
-    failures.note(after.map_or(Ok(()), cni::Ipam::del));
+    if !leases_first {
+        failures.note(net.ask_ipam(Command::Del));
+    }
     failures.into_result()
 }
 

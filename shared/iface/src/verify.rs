@@ -129,10 +129,7 @@ pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Res
             undo.commit();
             outcome
         }
-        Err(gone) => Err(undo
-            .unwind()
-            .into_iter()
-            .fold(gone, |e, left| e.detail(format!("the rollback failed too: {left}")))),
+        Err(gone) => Err(undo.unwind_after(gone)),
     }
 }
 

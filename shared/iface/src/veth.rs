@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cni::{Attachment, Attachments, Code, Error, NetworkName, Result, Undo};
+use cni::{Attachment, Attachments, Code, Error, Failures, NetworkName, Result, Undo};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, OperState, Peer};
 
 use crate::{Namespace, ownership};
@@ -70,7 +70,7 @@ pub fn create(
     };
     let link = host.nl.create_link(&pair).map_err(|e| match e {
         e if e.is_exists() => taken(sandbox, at, &name),
-        e if e.is_unanswered() => withdraw(host, &name, e.into()),
+        e if e.is_unanswered() => withdraw(host, std::slice::from_ref(&name), &LinkKind::Veth, e.into()),
         e => e.into(),
     })?;
     let (nl, made) = (host.nl.clone(), link.clone());
@@ -82,12 +82,18 @@ pub fn create(
     Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })
 }
 
-/// Deletes a pair that may have been made: the kernel's answer was lost. One with an alias is of an earlier ADD.
-fn withdraw(host: &Namespace, name: &str, error: Error) -> Error {
-    let made = host.nl.link(name).map(|link| link.filter(|link| link.alias.is_empty()));
-    match made.and_then(|link| link.map_or(Ok(()), |link| host.nl.delete_link(&link))) {
+/// Deletes a link that may have been made: the kernel's answer was lost. One with an alias is of an earlier ADD.
+pub(crate) fn withdraw(namespace: &Namespace, names: &[String], kind: &LinkKind, error: Error) -> Error {
+    let mut left = Failures::new();
+    for name in names {
+        let made = left.note(namespace.nl.link(name)).flatten();
+        if let Some(made) = made.filter(|link| link.is(kind.name()) && link.alias.is_empty()) {
+            left.note(namespace.nl.delete_link(&made));
+        }
+    }
+    match left.into_result() {
         Ok(()) => error,
-        Err(left) => error.detail(format!("the rollback failed too: {left}")),
+        Err(left) => error.and_rollback(left),
     }
 }
 

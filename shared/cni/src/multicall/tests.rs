@@ -1,4 +1,5 @@
 use std::cell::Cell;
+use std::sync::Mutex;
 
 use crate::exec::failure;
 use crate::{Add, AddResult, AsWritten, Check, Del, Role, Undo};
@@ -6,7 +7,7 @@ use crate::{Add, AddResult, AsWritten, Check, Del, Role, Undo};
 use super::*;
 
 const fn entry(name: &'static str) -> Entry {
-    Entry { name, main: || ExitCode::SUCCESS, called: |_, _, _| ExitCode::SUCCESS }
+    Entry { name, main: || ExitCode::SUCCESS, answer: |_, _, _| ExitCode::SUCCESS }
 }
 
 const PLUGINS: [Entry; 3] = [entry("vlan"), entry("macvlan"), entry("host-local")];
@@ -95,6 +96,9 @@ impl Plugin for Moody {
     }
 }
 
+/// Whom a process serves is known to all of its threads.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
 /// What a process of the plugin would have ended with and printed, in this process.
 fn add(mood: &str) -> (ExitStatus, String) {
     let variable = |name: &str| match name {
@@ -107,6 +111,7 @@ fn add(mood: &str) -> (ExitStatus, String) {
         _ => None,
     };
     let stdin = format!(r#"{{"cniVersion": "1.0.0", "name": "n", "mood": "{mood}"}}"#);
+    let _alone = ONE_AT_A_TIME.lock().unwrap();
     let ended = Entry::of::<Moody>().run_with(&variable, Command::Add, stdin.as_bytes()).unwrap();
     assert!(!plugin::is_served("moody"), "the log is the caller's again");
     (ended.status, String::from_utf8(ended.out).unwrap())

@@ -43,7 +43,7 @@ fn called<P: Plugin>(command: &str, dir: &Path, netns: &str, config: &str) -> St
         _ => None,
     };
     let said = std::cell::RefCell::new(String::new());
-    let exit = answer::<P>(variable, || Ok(config.into()), &|json| {
+    let exit = answer::<P>(&variable, &|| Ok(config.into()), &|json| {
         said.borrow_mut().push_str(json);
         Ok(())
     });
