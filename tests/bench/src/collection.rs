@@ -1,11 +1,14 @@
 //! GC: of what many containers left that nobody detached, and beside many that are there.
 
+use std::fs;
+use std::ops::Range;
+
+use lab::{Lab, Netns};
 use serde_json::{Value, json};
 
 use crate::machine::Prepare;
-use crate::networks::bridged;
+use crate::networks::{STORE, address, bridged, lease};
 use crate::process::{How, Spent, run};
-use crate::rounds::in_parallel;
 
 /// What was attached through portmap alone: two ports of both families for each container.
 pub fn of_stale_mappings(containers: u16) -> Box<Prepare> {
@@ -25,30 +28,67 @@ pub fn of_stale_mappings(containers: u16) -> Box<Prepare> {
     })
 }
 
-/// How many ports the kernel lets a bridge have, less one.
-const PORTS: u16 = 1_000;
-
-/// Attachments that all are there yet: links, rules and leases, none of which may go.
-pub fn of_valid_attachments(count: u16) -> Box<Prepare> {
+/// Attachments that all are there yet: links, rules and leases, none of which may go. The plugin makes the first one; the others
+/// are made after it, all at once.
+pub fn of_valid_attachments(count: u32) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let pod = lab.container("pod");
         let bridge = side.network(lab, &bridged(side, 0)).remove(0).version("1.1.0").on(&pod);
         let bridge = bridge.config(json!({"isDefaultGateway": null, "ipMasq": true}));
-        let numbers: Vec<_> = (0..count).collect();
-        let add = |n: &u16| {
-            let call =
-                bridge.clone().ifname(&format!("e{n}")).config(json!({"bridge": format!("br{}", n / PORTS)}));
-            run(&call, "ADD", How::Timed).0
-        };
-        let mut failures = in_parallel(&numbers, 4, add).failures;
-        let valid = numbers.iter().map(|n| json!({"containerID": "pod", "ifname": format!("e{n}")}));
+        let mut failures = run(&bridge.clone().ifname("e0"), "ADD", How::Timed).0.failures;
+        add_links(lab, 1..count);
+        add_rules(lab, 1..count);
+        (1..count).for_each(|n| lease(n, &format!("pod\r\ne{n}")));
+        let valid = (0..count).map(|n| json!({"containerID": "pod", "ifname": format!("e{n}")}));
         let gc = bridge.config(json!({"cni.dev/valid-attachments": valid.collect::<Value>()}));
+        let (host, there) = (lab.host().clone(), size(lab.host()));
         Box::new(move |how| {
             let mut spent = run(&gc, "GC", how).0;
             spent.failures.append(&mut failures);
+            let left = size(&host);
+            spent.failures.extend((left != there).then(|| format!("of {there:?}, GC left {left:?}")));
             vec![spent]
         })
     })
+}
+
+/// Pairs whose aliases say whose they are.
+fn add_links(lab: &Lab, numbers: Range<u32>) {
+    let link = |n| {
+        format!(
+            "link add name veth{n} type veth peer name e{n} netns pod\n\
+             link set dev veth{n} alias \"cni bench pod e{n}\"\n"
+        )
+    };
+    fs::write("/run/lab/links", numbers.map(link).collect::<String>()).expect("write a batch of links");
+    lab.host().exec(&["ip", "-batch", "/run/lab/links"]);
+}
+
+/// Masquerade: elements in the sets of the first one's rules. The digests are none, but each is its attachment's own.
+fn add_rules(lab: &Lab, numbers: Range<u32>) {
+    let add = |set: &str, element: &dyn Fn(u32) -> String| {
+        let elements: Vec<_> = numbers.clone().map(element).collect();
+        format!("add element inet ferrule {set} {{ {} }}\n", elements.join(", "))
+    };
+    let script = [
+        add("masquerade4", &|n| format!("{} comment \"bench/pod/e{n}\"", address(n))),
+        add("subnet4/8", &|n| format!("{} . 10.0.0.0 comment \"bench/pod/e{n}\"", address(n))),
+        add("attachments", &|n| {
+            let (digest, ip) = (format!("digest{n:09}"), address(n));
+            format!(
+                "\"{digest}\" . 0 comment \"masquerade bench/pod/e{n}\", \
+                 \"{digest}\" . 1 comment \"masquerade {ip}/8\""
+            )
+        }),
+    ];
+    fs::write("/run/lab/rules", script.concat()).expect("write a script of rules");
+    lab.host().exec(&["nft", "-f", "/run/lab/rules"]);
+}
+
+/// How many links, rules and leases there are.
+fn size(host: &Netns) -> [usize; 3] {
+    let leases = fs::read_dir(STORE).expect("list the leases").count();
+    [host.link_names().len(), host.ruleset().matches("pod/e").count(), leases]
 }
 
 fn mapped(n: u16) -> Value {

@@ -1,6 +1,5 @@
 //! The networks that containers are attached to, and what is there before them.
 
-use std::fmt::Display;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -102,17 +101,25 @@ pub fn nothing(_: &Lab, _: Side) -> Spent {
     Spent::default()
 }
 
-/// Leases of other containers, as the reference writes them, the last one given out at their end.
+/// Where host-local keeps the leases.
+pub const STORE: &str = "/var/lib/cni/networks/bench";
+
+/// The n-th address behind the network's own and the gateway's.
+pub fn address(n: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 2).to_bits() + n)
+}
+
+/// Leases the n-th address, as the reference writes it.
+pub fn lease(n: u32, holder: &str) {
+    fs::write(Path::new(STORE).join(address(n).to_string()), holder).expect("write a lease");
+}
+
+/// Leases of other containers, the last one given out at their end.
 pub fn stocked<const LEASES: u32>(_: &Lab, _: Side) -> Spent {
-    let store = Path::new("/var/lib/cni/networks/bench");
-    fs::create_dir_all(store).expect("create a store");
-    let write = |name: &dyn Display, content: String| {
-        fs::write(store.join(name.to_string()), content).expect("write a lease");
-    };
-    // Behind the network's address and the gateway's.
-    let address = |n: u32| Ipv4Addr::from_bits(Ipv4Addr::new(10, 0, 0, 2).to_bits() + n);
-    (0..LEASES).for_each(|n| write(&address(n), format!("other-{n}\r\neth0")));
-    write(&"last_reserved_ip.0", address(LEASES - 1).to_string());
+    fs::create_dir_all(STORE).expect("create a store");
+    (0..LEASES).for_each(|n| lease(n, &format!("other-{n}\r\neth0")));
+    let last = Path::new(STORE).join("last_reserved_ip.0");
+    fs::write(last, address(LEASES - 1).to_string()).expect("write the last address");
     Spent::default()
 }
 
