@@ -64,7 +64,7 @@ impl Ui {
         paint(self.color, style, text)
     }
 
-    /// Prints text that has its line breaks. Whoever does not read on is no reason to fail.
+    /// Prints text that has its line breaks. It is no failure if nobody reads it to the end.
     ///
     /// # Errors
     /// Code 5: it could not be written.

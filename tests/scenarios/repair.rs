@@ -177,7 +177,7 @@ fn no_rule_is_installed_for_whoever_is_gone_or_is_somebody_else_by_now() {
         lab.host().sh(&format!("{happens}; nft flush ruleset"));
         let passed = tool.run("repair --all");
         assert!(passed.succeeded(), "{passed:#?}");
-        let named = "net/pod/eth0 is passed over";
+        let named = "net/pod/eth0 is skipped";
         assert!(passed.stderr.contains(named) && passed.stderr.contains(what), "{happens}: {passed:#?}");
         assert_eq!(lab.host().sh("nft list ruleset"), "", "{happens}");
     }

@@ -24,7 +24,7 @@ pub fn add(target: &Target, keep: bool, settings: &Settings, ui: &Ui) -> Result<
     } else {
         ui.print(&summary(&attach, &network, &result, ui))
     };
-    // Whoever waits for the result takes this for a failure, and would not remove anything.
+    // The caller, who waits for the result, takes this for a failure, and would not remove anything.
     told.map_err(|error| {
         let left = if keep { None } else { settings.runtime.del(&network, &attach).err() };
         left.map_or(error.clone(), |left| error.and(left.context("roll back")))

@@ -83,7 +83,7 @@ fn attachments<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Attachments 
     entries.into_iter().map(|entry| entry.attach.attachment.clone()).collect()
 }
 
-/// Whoever is alive, and is not to be removed on purpose, is in the way.
+/// A container that is alive, and is not to be removed on purpose, is in the way.
 fn refuse_live(
     network: &Network,
     all: bool,

@@ -86,7 +86,7 @@ fn known(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
     for cache in [own.clone()].into_iter().chain(others) {
         let (entries, unreadable) = cache.survey()?;
         for path in unreadable {
-            ui.warn(&format!("{} is passed over: it is no result of an ADD, or damaged", path.display()));
+            ui.warn(&format!("{} is skipped: it is no result of an ADD, or damaged", path.display()));
         }
         for entry in entries {
             let key = (entry.network.clone(), entry.attach.attachment.clone());
@@ -100,19 +100,19 @@ fn known(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// What was repaired, and what was passed over. Failures are the error.
+/// What was repaired, and what was skipped. Failures are the error.
 fn tell(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
     let (mut done, mut gone, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for (entry, outcome) in entries.iter().zip(&repaired.attachments) {
         match outcome {
             Ok(true) => done.push(entry),
             Ok(false) => {}
-            Err(e) if Repaired::is_passed_over(e) => gone.push((entry, e)),
+            Err(e) if Repaired::is_skipped(e) => gone.push((entry, e)),
             Err(e) => failed.push(e.clone().context(name(entry))),
         }
     }
     for (entry, why) in &gone {
-        ui.warn(&format!("{} is passed over: {why}", name(entry)));
+        ui.warn(&format!("{} is skipped: {why}", name(entry)));
     }
     let foreign: BTreeSet<&str> = repaired.foreign.iter().map(|kind| kind.as_str()).collect();
     if !foreign.is_empty() {

@@ -1,5 +1,5 @@
 //! The leases of a network, on disk as the reference keeps them: in the directory DATADIR/NETWORK one file per
-//! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) by whoever looks or changes, see [`lock`].
+//! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) while somebody reads or changes them, see [`lock`].
 //!
 //! - *A lease is whole or not there.* It is written under a temporary name, `.new.*`, and renamed. What a kill leaves is
 //!   removed by the next one that reads every lease. Nothing waits for the disk (fsync): after a loss of power the containers are

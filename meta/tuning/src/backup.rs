@@ -1,6 +1,6 @@
 //! What an interface was like before, kept on disk between ADD and DEL.
 //!
-//! The file is the reference's, with members that it passes over: each restores what the other saved.
+//! The file is the reference's, with members that the reference ignores: each restores what the other saved.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};

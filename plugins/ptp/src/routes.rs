@@ -25,7 +25,7 @@ pub fn paths(leases: &AddResult) -> Result<Vec<Path>> {
         match ip.gateway.filter(|gateway| gateway.is_ipv4() == address.is_ipv4() && *gateway != own) {
             Some(gateway) => Ok(Path { address, gateway }),
             None => Err(Error::config(format!(
-                "ipam: address {address} has no gateway of its family beside it"
+                "ipam: address {address} needs a gateway of the same family, other than itself"
             ))
             .detail(
                 "the host's end of the pair becomes the gateway, and the container sends all packets there",

@@ -11,7 +11,7 @@ use system::child::{self, Limits, Outcome, Stopped};
 use crate::exec::{self, error_object, excerpt, failure};
 use crate::{AddResult, Code, Command, Error, PluginType, Result, ResultExt, Undo, Version, json, multicall};
 
-/// The runtime's deadline ends whoever waits.
+/// No time: the runtime has a deadline of its own, and stops the plugin that waits here.
 pub(crate) const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, group: false };
 
 /// Another plugin, and the configuration that it gets on stdin. It gets this plugin's own environment.

@@ -1,5 +1,5 @@
 //! Another plugin as an executable: how it is found and understood. Delegation needs it, and so does
-//! whoever plays the runtime.
+//! the runtime's side.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

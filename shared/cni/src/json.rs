@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 use crate::{Code, Error, Result, warn};
 
 /// The largest document that is read, in bytes. The reference has no limit; a configuration has some kilobytes, and a GC
-/// with ten thousand attachments two megabytes. Whoever refuses a part of it copies that some times.
+/// with ten thousand attachments two megabytes. An error that quotes a part of it copies that part a few times.
 pub const MAX_BYTES: u64 = 4 << 20;
 
 /// The most values that a document may have. One that is written in 3 bytes takes some hundred of memory; the list of

@@ -111,7 +111,7 @@ fn nobody(plugins: &[Entry], file: &OsStr) -> Error {
     Error::config(format!(
         "type: this executable was called as {file:?}, which is the name of none of its plugins"
     ))
-    .detail(format!("it is the plugin by whose name it is called; it has {}", names.join(", ")))
+    .detail(format!("it acts as the plugin by whose name it is called; its plugins are {}", names.join(", ")))
 }
 
 /// The plugin that a file is, if the file is this very executable.

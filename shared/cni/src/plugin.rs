@@ -21,7 +21,7 @@ pub enum Role {
     /// It makes an interface in the container. ADD and CHECK need a namespace that is there; addresses come from an IPAM
     /// plugin, to which GC and STATUS are forwarded.
     Interface,
-    /// It gives addresses. Whoever calls it may have no namespace at all; the IPAM plugin of its configuration is itself.
+    /// It gives addresses. Its caller may have no namespace at all; the IPAM plugin of its configuration is itself.
     Ipam,
     /// It works on what an earlier plugin of the chain made: ADD needs that one's result. It may need no namespace, and
     /// if it does, opens it before all else.
@@ -337,8 +337,8 @@ pub(crate) fn print(json: &str) -> Result<()> {
 }
 
 /// A panic is a bug, but one that still rolls back and prints an error object.
-pub(crate) fn guarded<T>(verb: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(verb)).unwrap_or_else(|payload| {
+pub(crate) fn guarded<T>(command: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|payload| {
         Err(Error::new(Code::Internal, format!("internal error: {}", panic_text(payload.as_ref())))
             .detail("this is a bug in the plugin; please report it together with what it printed on stderr"))
     })

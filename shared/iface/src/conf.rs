@@ -164,11 +164,12 @@ pub fn mtu(document: &AsWritten) -> Result<Option<u32>> {
 /// Code 7, naming the key, for what is no address, a group's, or all zero.
 pub fn unicast_mac(key: &str, text: &str) -> Result<Mac> {
     let mac: Mac = text.parse().map_err(|e| Error::config(format!("{key}: {e}")))?;
-    if mac.is_multicast() || mac.is_zero() {
-        return Err(Error::config(format!("{key}: {mac} cannot be an interface's address"))
-            .detail("this is a multicast address; clear the lowest bit of its first byte"));
-    }
-    Ok(mac)
+    let why = match mac {
+        _ if mac.is_multicast() => "this is a multicast address; clear the lowest bit of its first byte",
+        _ if mac.is_zero() => "this address stands for none; leave the key out if any address will do",
+        _ => return Ok(mac),
+    };
+    Err(Error::config(format!("{key}: {mac} cannot be an interface's address")).detail(why))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! [`Netlink`] is rtnetlink(7), opened inside a namespace and bound to it from then on. [`Socket`] and [`wire`] are the
 //! layer below, which nf_tables and conntrack speak too. Requests are written attribute by attribute, with the
 //! names of the kernel's headers ([`uapi`]); replies are decoded defensively: what is malformed or unknown is
-//! passed over, and nothing here can panic on what arrives.
+//! skipped, and nothing here can panic on what arrives.
 
 #![warn(missing_docs)]
 

@@ -96,7 +96,7 @@ fn a_neighbour_is_forgotten() {
     });
 }
 
-/// A container's addresses, seen by whoever has no path of its namespace.
+/// A container's addresses, seen without a path of its namespace.
 #[test]
 fn addresses_in_the_namespace_of_a_peer_are_listed_and_of_one_that_is_not_there_none() {
     lab(|lab| {

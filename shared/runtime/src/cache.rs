@@ -183,7 +183,7 @@ impl Cache {
     }
 
     /// All attachments, sorted by network, container and interface. Files that are torn or of another format are
-    /// passed over, as libcni does.
+    /// skipped, as libcni does.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.

@@ -1,7 +1,7 @@
 //! The runtime's side of the CNI protocol, for every published version of the specification
 //! (<https://www.cni.dev/docs/spec/>): network configurations are loaded ([`ConfDir`], [`Network`]), their plugins
 //! run one after the other ([`Runtime`]), and results kept where libcni keeps them ([`Cache`]), so that either side
-//! finds the other's attachments. [`Pods`] and [`Watcher`] are for whoever manages the networks of a whole host.
+//! finds the other's attachments. [`Pods`] and [`Watcher`] are for programs that manage the networks of a whole host.
 //!
 //! Everything blocks until it is done. Nothing here changes the state of the calling process: no working directory,
 //! no environment, no signal handler; one [`Runtime`] serves any number of threads.

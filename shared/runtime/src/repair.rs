@@ -1,5 +1,5 @@
 //! REPAIR: rules that somebody has flushed come back. It is no command of the specification: plugins of ours know it,
-//! and those of others are passed over (see [`cni::repair`]).
+//! and those of others are left out (see [`cni::repair`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ const BATCH_BYTES: usize = 1 << 20;
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Repaired {
-    /// For each attachment, in the order of the entries: whether any rule was missing; or why it was passed over (see
-    /// [`Repaired::is_passed_over`]), or what failed.
+    /// For each attachment, in the order of the entries: whether any rule was missing; or why it was left out (see
+    /// [`Repaired::is_skipped`]), or what failed.
     pub attachments: Vec<Result<bool>>,
     /// Plugins that do not know the command: what is missing of theirs stays so.
     pub foreign: BTreeSet<PluginType>,
@@ -29,7 +29,7 @@ pub struct Repaired {
 impl Repaired {
     /// Whether an error says that there is nothing to repair: the attachment is gone, or the cache has never known it
     /// rightly.
-    pub fn is_passed_over(error: &Error) -> bool {
+    pub fn is_skipped(error: &Error) -> bool {
         let codes = [Code::UnknownContainer, Code::InvalidEnvironment, Code::InvalidNetns];
         error.failures().all(|failure| codes.iter().any(|code| failure.error.code() == *code as u32))
     }

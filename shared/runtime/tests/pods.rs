@@ -82,7 +82,7 @@ fn tear_down_goes_on_after_failures_and_finds_networks_that_only_the_cache_knows
 fn operations_on_one_pod_wait_for_each_other() {
     let stage = Stage::new();
     let dir = stage.path().display().to_string();
-    // Whoever finds another one at work leaves a mark.
+    // A plugin that finds another one at work leaves a mark.
     stage.plugin(
         "slow",
         &format!(

@@ -1,6 +1,6 @@
 //! Counting what a process does: its system calls, the programs it starts, and the memory it needs.
 //!
-//! By ptrace(2), for `ru_maxrss` of wait4(2) is no use here: it begins with the resident set of whoever forked.
+//! By ptrace(2), for `ru_maxrss` of wait4(2) is no use here: it begins with the resident set of the process that forked.
 
 use std::fs;
 use std::io::{Read, Write};

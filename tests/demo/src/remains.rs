@@ -25,7 +25,7 @@ pub fn none(lab: &Lab, before: &Snapshot) -> bool {
         count("bridge ports", "ip -o link show master cni0"),
         count("rules and map elements", "nft list ruleset | grep -e demo/ -e 10.88. -e fd00:88:"),
         count("iptables rules", "for t in ip ip6; do ${t}tables-save; done | grep -e demo -e CNI"),
-        // Other connections end by themselves; whoever goes on sending to such a port would keep its flow alive.
+        // Other connections end by themselves; a client that goes on sending to such a port would keep its flow alive.
         count(
             "UDP flows through host ports",
             "for f in ipv4 ipv6; do conntrack --dump --family $f --proto udp --dst-nat 2>/dev/null; done",

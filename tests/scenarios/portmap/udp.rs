@@ -1,4 +1,4 @@
-//! A UDP client goes on sending from the same port: it must find whoever is there now.
+//! A UDP client goes on sending from the same port: it must reach the container that has the port now.
 
 use std::fs;
 use std::net::UdpSocket;

@@ -1,7 +1,7 @@
 //! The directory of a network's leases: its files, each read, written and removed with care.
 //!
 //! An administrator may remove the directory at any time, and it may be made anew while we are still at work. So it is
-//! opened once, and all that follows happens in the one that was opened: whoever was late finds it empty, and can
+//! opened once, and all that follows happens in the one that was opened: a command that was late finds it empty, and can
 //! neither write to the new one nor remove anything there.
 
 use std::fs::{DirBuilder, File, OpenOptions};

@@ -11,7 +11,7 @@
 //! | the file `lock`, the reference's | nobody, unless its mode was changed | the reference | 5 s |
 //!
 //! - *Removed files.* Whoever removes `.lock` lets the next one make it anew while the holder of the old one is still at
-//!   work. So a holder locks the directory, too, if nobody else has it; and whoever finds a new `.lock` waits for
+//!   work. So a holder locks the directory, too, if nobody else has it; and a command that finds a new `.lock` waits for
 //!   that before it goes on. How large the file is tells whether somebody has done so: see [`Note`]. If a stranger holds the
 //!   directory, the wait ends after 5 s, once for each new `.lock`; what was at work then has long ended.
 //! - *A stranger with `lock`.* After 5 s the work goes on without it, and notes that: later ones only try, until it is to be

@@ -102,7 +102,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// What a process of the plugin would have ended with and printed, in this process.
 fn add(mood: &str) -> (ExitStatus, String) {
     let variable = |name: &str| match name {
-        // The command of whoever delegates.
+        // The command of the plugin that delegates.
         "CNI_COMMAND" => Some("CHECK".into()),
         "CNI_PATH" => Some("/x".into()),
         "CNI_CONTAINERID" => Some("c".into()),

@@ -325,7 +325,7 @@ impl Socket {
     }
 }
 
-/// The descriptor, for whoever closes it.
+/// The descriptor, for the caller to close.
 impl From<Socket> for OwnedFd {
     fn from(socket: Socket) -> Self {
         socket.fd

@@ -76,7 +76,7 @@ impl Socket {
         Ok(())
     }
 
-    /// The length of the next datagram, if there is one. What is not from the kernel is passed over.
+    /// The length of the next datagram, if there is one. What is not from the kernel is thrown away.
     fn try_receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, RequestError> {
         loop {
             let mut parts = [IoSliceMut::new(buffer)];
