@@ -59,7 +59,7 @@ impl Iptables {
             tools
                 .restore(&script.check())
                 .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?;
-            if rules.kind().redirects() {
+            if rules.kind().facts.redirects {
                 waiting.extend(rules.waiting(&tools.save(&[script.table])?, &script.chain));
             }
         }

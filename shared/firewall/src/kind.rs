@@ -8,8 +8,7 @@ use crate::backend::Backend;
 use crate::conntrack::MappedPort;
 use crate::iptables::script::{Hook, Script};
 use crate::nft::reader::Reader;
-use crate::ruleset::layout::{Layout, Need, Rule, Table};
-use crate::ruleset::record::Record;
+use crate::ruleset::{Layout, Need, Record, Rule, Table};
 use crate::selector::Selector;
 
 /// The rules of one attachment, of one kind.
@@ -58,7 +57,9 @@ pub trait Rules: Debug {
 
 /// What the rules of an attachment are for. Each kind is installed and removed as a whole.
 #[derive(Clone, Copy)]
-pub struct Kind(&'static Facts);
+pub struct Kind {
+    pub(crate) facts: &'static Facts,
+}
 
 /// What there is to know of a kind without an attachment's rules.
 #[derive(Debug)]
@@ -138,38 +139,21 @@ impl Shared {
 
 impl Kind {
     pub(crate) const fn new(facts: &'static Facts) -> Self {
-        Self(facts)
-    }
-
-    /// The name in the ruleset.
-    pub(crate) fn name(self) -> &'static str {
-        self.0.name
-    }
-
-    pub(crate) fn redirects(self) -> bool {
-        self.0.redirects
-    }
-
-    pub(crate) fn nftables(self) -> &'static InNftables {
-        &self.0.nftables
+        Self { facts }
     }
 
     pub(crate) fn table(self) -> Table {
-        self.0.nftables.table
+        self.facts.nftables.table
     }
 
     pub(crate) fn iptables(self) -> Option<&'static InIptables> {
-        self.0.iptables.as_ref()
-    }
-
-    pub(crate) fn reference(self) -> &'static InReference {
-        &self.0.reference
+        self.facts.iptables.as_ref()
     }
 }
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name()
+        self.facts.name == other.facts.name
     }
 }
 
@@ -177,12 +161,12 @@ impl Eq for Kind {}
 
 impl Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.facts.name)
     }
 }
 
 impl Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.facts.name)
     }
 }

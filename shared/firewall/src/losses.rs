@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use crate::iptables::legacy::has_table;
 use crate::nft::Nft;
-use crate::ruleset::layout::INET;
+use crate::ruleset::INET;
 use crate::ruleset::uapi;
 
 /// The name of our tables.

@@ -33,8 +33,7 @@ use system::linger;
 use crate::iptables::chains;
 use crate::kind::{Kind, Rules};
 use crate::owner::Owner;
-use crate::ruleset::element::Element;
-use crate::ruleset::record::RECORDS_MAX;
+use crate::ruleset::{Element, RECORDS_MAX};
 use crate::selector::Selector;
 use foreign::tables;
 use install::Change;
@@ -111,7 +110,7 @@ impl Nft {
     /// What the kernel lacks for rules of a kind, in words. None: they were installed before, or can be. If
     /// they never were, it takes a grace period to know.
     pub(crate) fn lack(&self, kind: Kind) -> Result<Option<String>, RequestError> {
-        let facts = kind.nftables();
+        let facts = &kind.facts.nftables;
         if query::has_chain(&self.socket, facts.table, facts.chain)? {
             return Ok(None);
         }

@@ -31,17 +31,14 @@ impl Owner {
         }
     }
 
-    /// The network's name.
     pub(crate) fn network(&self) -> &str {
         &self.network
     }
 
-    /// The container's id.
     pub(crate) fn container(&self) -> &str {
         &self.container
     }
 
-    /// The interface's name.
     pub(crate) fn ifname(&self) -> &str {
         &self.ifname
     }

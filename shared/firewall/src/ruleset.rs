@@ -1,10 +1,17 @@
 //! What a ruleset of nftables is made of, as plain data: the engine [`crate::nft`] brings it to the kernel, the kinds of rules
 //! put it together.
 
-pub(crate) mod element;
-pub(crate) mod expr;
-pub(crate) mod field;
-pub(crate) mod layout;
-pub(crate) mod record;
-pub(crate) mod set;
+mod element;
+mod expr;
+mod field;
+mod layout;
+mod set;
 pub(crate) mod uapi;
+
+pub(crate) use element::{Element, RECORDS_MAX, Record, concatenated, padded};
+pub(crate) use expr::{Expressions, R0, octets};
+pub(crate) use field::Field;
+pub(crate) use layout::{
+    BRIDGE, Chain, INET, Layout, NAT_IN, NAT_OUT, Need, POSTROUTING, Rule, Table, number,
+};
+pub(crate) use set::{Set, Type};

@@ -51,7 +51,6 @@ impl<'a> Stale<'a> {
 }
 
 impl Selector<'_> {
-    /// The network's name.
     pub(crate) fn network(&self) -> &str {
         match self {
             Self::Of(owner) => owner.network(),

@@ -131,7 +131,8 @@ impl Namespace {
     /// # Errors
     /// Code 2 if there is none, 7 if it cannot have the value, else 5, naming key and value.
     pub fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
-        self.enter(|| write_sysctl(key, value))?.map_err(|e| not_written(key, value, &e))
+        self.enter(|| write_sysctl(key, value))?
+            .map_err(|e| sysctl_error(format!("write {value:?} to {}", sysctl_path(key).display()), &e))
     }
 
     /// Writes what the attachment works without, too: those that are refused, as all are where /proc/sys is read-only, are told
@@ -167,10 +168,6 @@ fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
 
 fn not_read(key: &str, cause: &io::Error) -> Error {
     sysctl_error(format!("read {}", sysctl_path(key).display()), cause)
-}
-
-fn not_written(key: &str, value: &str, cause: &io::Error) -> Error {
-    sysctl_error(format!("write {value:?} to {}", sysctl_path(key).display()), cause)
 }
 
 fn sysctl_error(operation: String, cause: &io::Error) -> Error {

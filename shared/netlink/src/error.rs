@@ -78,11 +78,6 @@ impl Error {
         Self { answered: false, ..self }
     }
 
-    /// Whether something did not happen in time.
-    pub fn is_timeout(&self) -> bool {
-        self.cause.kind() == io::ErrorKind::TimedOut
-    }
-
     /// Whether what was to be made is there already.
     pub fn is_exists(&self) -> bool {
         self.answered && self.errno() == Some(Errno::EEXIST)

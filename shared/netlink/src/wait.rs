@@ -14,7 +14,7 @@ impl Netlink {
     /// Waits until a link is in a state.
     ///
     /// # Errors
-    /// After `patience`, naming the state that it is in (see [`crate::Error::is_timeout`]); ENODEV if it is gone.
+    /// After `patience`, naming the state that it is in; ENODEV if it is gone.
     pub fn wait_for_state(&self, link: &Link, wanted: OperState, patience: Duration) -> Result<()> {
         let ready = |seen: &mut String| match self.link_by_index(link.index)? {
             Some(now) if now.state == wanted => Ok(true),
@@ -30,7 +30,7 @@ impl Netlink {
     /// Waits until no IPv6 address of a link is being tested for duplicates any more.
     ///
     /// # Errors
-    /// If one is a duplicate, or after `patience` (see [`crate::Error::is_timeout`]).
+    /// If one is a duplicate, or after `patience`.
     pub fn wait_for_addresses(&self, link: &Link, patience: Duration) -> Result<()> {
         let what = "wait for duplicate address detection on link";
         let ready = |seen: &mut String| {
@@ -134,7 +134,6 @@ mod tests {
     fn a_wait_in_vain_names_the_link_and_the_state_it_is_in() {
         in_new_namespace(|nl, veth| {
             let error = nl.wait_for_state(veth, OperState::Up, Duration::from_millis(1)).unwrap_err();
-            assert!(error.is_timeout());
             // Which state but Up depends on how soon the kernel looks.
             assert!(error.to_string().starts_with("wait for link a: not within 1ms: it is "), "{error}");
         });

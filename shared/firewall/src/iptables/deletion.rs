@@ -82,7 +82,6 @@ impl Deletion {
         shared.chains.iter().filter(|chain| has_chain(saved, chain)).for_each(|chain| self.chains.add(chain));
     }
 
-    /// Whether there is nothing to remove.
     pub(super) fn is_empty(&self) -> bool {
         self.jumps.is_empty() && self.chains.is_empty()
     }

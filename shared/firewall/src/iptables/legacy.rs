@@ -97,7 +97,7 @@ fn apply(tools: &Tools, deletion: &Deletion, kind: Kind, flush: Flush<'_>) -> Re
     if deletion.is_empty() {
         return Ok(());
     }
-    if !kind.redirects() || deletion.targets.is_empty() {
+    if !kind.facts.redirects || deletion.targets.is_empty() {
         return tools.restore(&deletion.whole());
     }
     tools.restore(&deletion.cut())?;

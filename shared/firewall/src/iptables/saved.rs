@@ -1,6 +1,5 @@
 //! What iptables-save(8) lists.
 
-/// Whether a chain is listed.
 pub(super) fn has_chain(saved: &str, chain: &str) -> bool {
     chains(saved).any(|listed| listed == chain)
 }

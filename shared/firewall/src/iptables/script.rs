@@ -35,7 +35,6 @@ pub struct Script {
 }
 
 impl Script {
-    /// Begins with no rules.
     pub(super) fn new(table: &'static str, chain: String) -> Self {
         Self { table, chain, shared_chains: Vec::new(), shared: Vec::new(), lines: Vec::new() }
     }

@@ -5,7 +5,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use cni::{Code, Error, Result};
-use system::child::{self, IoStop, Limits, Remains, Stopped};
+use system::child::{self, IoStop, Limits, Stopped};
 
 /// Where the tools are, besides PATH: a runtime's may be short of the system directories.
 const DIRECTORIES: &str = "/usr/sbin:/sbin:/usr/local/sbin:/usr/bin:/bin";
@@ -49,7 +49,7 @@ fn unfinished(name: &str, limit: Duration, stopped: &Stopped) -> Error {
                 .detail("it was killed; `fuser -v /run/xtables.lock` shows who holds the lock of iptables")
         }
     };
-    error.detail(stopped.remains.as_ref().map(Remains::to_string).unwrap_or_default())
+    error.detail(stopped.remains.as_deref().unwrap_or_default())
 }
 
 fn failure(name: &str, status: ExitStatus, errors: &str) -> Error {

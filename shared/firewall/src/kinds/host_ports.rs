@@ -24,8 +24,7 @@ use crate::conntrack::MappedPort;
 use crate::iptables::script::Script;
 use crate::kind::{Facts, Kind, Rules};
 use crate::nft::reader::Reader;
-use crate::ruleset::layout::{Layout, Rule};
-use crate::ruleset::record::Record;
+use crate::ruleset::{Layout, Record, Rule};
 use crate::selector::Selector;
 
 static FACTS: Facts = Facts {

@@ -10,13 +10,11 @@ use crate::kind::{Facts, InIptables, InNftables, InReference, Kind, Rules};
 use crate::networks::{multicast, subnet};
 use crate::nft::reader::Reader;
 use crate::reference::names;
-use crate::ruleset::element::Element;
-use crate::ruleset::expr::{Expressions, R0, octets};
-use crate::ruleset::field::Field;
-use crate::ruleset::layout::{Chain, INET, Layout, NAT_OUT, Need, POSTROUTING, Rule, Table, number};
-use crate::ruleset::record::Record;
-use crate::ruleset::set::{Set, Type};
 use crate::ruleset::uapi::*;
+use crate::ruleset::{
+    Chain, Element, Expressions, Field, INET, Layout, NAT_OUT, Need, POSTROUTING, R0, Record, Rule, Set,
+    Table, Type, number, octets,
+};
 use crate::selector::Selector;
 
 const CHAIN: Chain = Chain::regular("masquerade");

@@ -5,13 +5,11 @@ use netlink::{Mac, RequestError};
 
 use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
 use crate::nft::reader::Reader;
-use crate::ruleset::element::{Element, concatenated, padded};
-use crate::ruleset::expr::{Expressions, R0};
-use crate::ruleset::field::Field;
-use crate::ruleset::layout::{BRIDGE, Chain, Layout, Rule, Table};
-use crate::ruleset::record::Record;
-use crate::ruleset::set::{Set, Type};
 use crate::ruleset::uapi::*;
+use crate::ruleset::{
+    BRIDGE, Chain, Element, Expressions, Field, Layout, R0, Record, Rule, Set, Table, Type, concatenated,
+    padded,
+};
 use crate::selector::Selector;
 
 const PREROUTING: Chain = Chain::first_filter("prerouting");

@@ -3,11 +3,9 @@
 use netlink::wire::Message;
 use netlink::{RequestError, Socket};
 
-use crate::ruleset::element::Element;
-use crate::ruleset::expr::Expressions;
-use crate::ruleset::layout::{Chain, Rule, Table};
-use crate::ruleset::set::Set;
+use crate::ruleset::Element;
 use crate::ruleset::uapi::*;
+use crate::ruleset::{Chain, Expressions, Rule, Set, Table};
 
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
@@ -39,7 +37,6 @@ impl Batch {
         Self { messages: vec![begin], steps: vec!["begin".into()], sets: 0 }
     }
 
-    /// Whether nothing was put in.
     pub(super) fn is_empty(&self) -> bool {
         self.messages.len() == 1
     }
@@ -113,7 +110,6 @@ impl Batch {
         self.push(format!("add a rule to chain {chain}"), new);
     }
 
-    /// Removes a rule.
     pub(super) fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) {
         let mut delete = message(NFT_MSG_DELRULE, 0, table.family);
         delete.put_str(NFTA_RULE_TABLE, table.name);

@@ -12,8 +12,7 @@ use super::view::View;
 use super::{Nft, query};
 use crate::kind::{Kind, Rules};
 use crate::owner::Owner;
-use crate::ruleset::element::Element;
-use crate::ruleset::record::Record;
+use crate::ruleset::{Element, Record};
 
 impl Nft {
     /// Whether an attachment's rules are as they were installed. The host ports that wait are returned: a newer

@@ -13,7 +13,7 @@ use super::installed::{Installed, unique};
 use super::slot::{Slot, label};
 use super::view::View;
 use crate::owner::digest;
-use crate::ruleset::element::Element;
+use crate::ruleset::Element;
 
 /// The longest comment that nft(8) reads back, in bytes (`NFTNL_UDATA_COMMENT_MAXLEN` of libnftnl, without the NUL).
 const COMMENT_MAX: usize = 127;
@@ -73,12 +73,10 @@ impl Queue {
         Ok(this)
     }
 
-    /// Whether nobody waits.
     pub(super) fn is_empty(&self) -> bool {
         self.recorded == 0
     }
 
-    /// Whether an attachment waits.
     pub(super) fn has(&self, label: &str) -> bool {
         self.waiting.iter().any(|claim| claim.label == label)
     }

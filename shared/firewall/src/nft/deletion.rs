@@ -9,7 +9,7 @@ use super::claims::{Asked, Queue};
 use super::installed::{Installed, unique};
 use super::query;
 use super::view::View;
-use crate::ruleset::element::Element;
+use crate::ruleset::Element;
 
 /// Puts the deletion of what still is theirs into a batch, all but the records, and hands host ports on to those that wait
 /// for them. `keep` says which elements are not to be looked at. How many claims that were recorded are so no longer.

@@ -15,7 +15,7 @@ use crate::iptables::script::SHARED;
 use crate::kind::{InIptables, Kind, Shared};
 use crate::ordered::Names;
 use crate::reference::names::is_any_chain;
-use crate::ruleset::layout::Table;
+use crate::ruleset::Table;
 use crate::ruleset::uapi::*;
 use crate::selector::Selector;
 
@@ -72,7 +72,7 @@ pub(super) fn remove(
 }
 
 fn put_removal(socket: &Socket, wanted: Wanted<'_>, batch: &mut Batch) -> Result<Foreign, RequestError> {
-    let (mut foreign, reference) = (Foreign::default(), wanted.kind.reference());
+    let (mut foreign, reference) = (Foreign::default(), &wanted.kind.facts.reference);
     for (table, chain) in reference.rules {
         for rule in query::rules(socket, *table, chain)? {
             if (reference.has_rule)(wanted.selector, &rule.comment) {

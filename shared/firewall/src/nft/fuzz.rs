@@ -16,7 +16,7 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules) {
     let (kind, records, label) = (rules.kind(), rules.records(), owner.label());
     let (table, mut batch) = (kind.table(), Batch::new(None));
     for record in &records {
-        assert_eq!((kind.nftables().parse)(&record.text).as_ref(), Some(record));
+        assert_eq!((kind.facts.nftables.parse)(&record.text).as_ref(), Some(record));
         assert!(record.text.len() <= COMMENT_MAX);
         record.elements.iter().for_each(|element| batch.add_element(table, element, &label));
     }

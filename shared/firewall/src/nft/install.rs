@@ -15,10 +15,7 @@ use super::view::View;
 use super::{probe, query};
 use crate::kind::Rules;
 use crate::owner::Owner;
-use crate::ruleset::element::Element;
-use crate::ruleset::layout::{self, Layout, Table};
-use crate::ruleset::record::Record;
-use crate::ruleset::set::Set;
+use crate::ruleset::{Element, Layout, Record, Rule, Set, Table};
 
 /// The installation of an attachment's rules, which may take several tries.
 pub(super) struct Change<'a> {
@@ -120,7 +117,7 @@ pub(super) fn missing(socket: &Socket, table: Table, layout: &Layout) -> Result<
     for chain in &layout.chains {
         let found = query::rules(socket, table, chain.name)?;
         let wanted = layout.rules.iter().filter(|rule| rule.chain == chain.name);
-        let here = |rule: &layout::Rule| found.iter().any(|f| f.comment == rule.comment);
+        let here = |rule: &Rule| found.iter().any(|f| f.comment == rule.comment);
         missing.rules.extend(wanted.filter(|rule| !here(rule)).cloned());
         // To add a chain that is there changes it, and the kernel makes whoever does so wait for a grace period.
         missing.chains.extend(found.is_empty().then_some(*chain));
@@ -134,7 +131,7 @@ pub(super) fn missing(socket: &Socket, table: Table, layout: &Layout) -> Result<
 
 /// All that must be there for an attachment's elements.
 pub(super) fn layout_of(rules: &dyn Rules) -> Layout {
-    let mut layout = (rules.kind().nftables().layout)();
+    let mut layout = (rules.kind().facts.nftables.layout)();
     layout.sets.push(Set::attachments());
     rules.extend_layout(&mut layout);
     layout
@@ -145,7 +142,7 @@ mod tests {
     use super::*;
     use crate::Masquerade;
     use crate::owner::tests::owner;
-    use crate::ruleset::record::RECORDS_MAX;
+    use crate::ruleset::RECORDS_MAX;
 
     #[test]
     fn as_many_records_are_added_as_there_are_numbers_for_them() {

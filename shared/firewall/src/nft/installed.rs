@@ -8,9 +8,7 @@ use netlink::RequestError;
 use super::batch::Batch;
 use super::slot::Slot;
 use super::view::View;
-use crate::ruleset::element::Element;
-use crate::ruleset::layout::Table;
-use crate::ruleset::record::Record;
+use crate::ruleset::{Element, Record, Table};
 
 /// What is in the ruleset of an attachment, of one kind.
 #[derive(Debug)]
@@ -30,7 +28,7 @@ impl Installed {
                 break;
             }
             found.recorded += 1;
-            found.records.extend((view.kind.nftables().parse)(&comment));
+            found.records.extend((view.kind.facts.nftables.parse)(&comment));
         }
         Ok(found)
     }

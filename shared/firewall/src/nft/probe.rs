@@ -5,8 +5,8 @@ use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
 use super::batch::Batch;
-use crate::ruleset::layout::{Chain, NAT_OUT, Need, Rule, Table};
 use crate::ruleset::uapi::*;
+use crate::ruleset::{Chain, NAT_OUT, Need, Rule, Table};
 
 /// Never there: the transaction that makes it is always refused.
 const PROBE: Table = Table::new(NFPROTO_INET, "ferrule-probe");
@@ -57,8 +57,7 @@ mod tests {
     use super::super::query;
     use super::*;
     use crate::kind::Kind;
-    use crate::ruleset::expr::Expressions;
-    use crate::ruleset::layout::NAT_IN;
+    use crate::ruleset::{Expressions, NAT_IN};
 
     fn in_a_namespace(test: impl FnOnce(&Socket) + Send + 'static) {
         let thread = std::thread::spawn(|| {
@@ -73,7 +72,7 @@ mod tests {
         in_a_namespace(|socket| {
             let before = query::generation(socket).unwrap();
             for kind in Kind::ALL {
-                assert_eq!(lacking(socket, kind.nftables().needs).unwrap(), None);
+                assert_eq!(lacking(socket, kind.facts.nftables.needs).unwrap(), None);
             }
             assert_eq!(query::generation(socket).unwrap(), before);
         });

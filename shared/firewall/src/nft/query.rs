@@ -5,9 +5,8 @@ use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
 use super::batch::{comment, element_message, message};
-use crate::ruleset::element::Element;
-use crate::ruleset::layout::Table;
 use crate::ruleset::uapi::*;
+use crate::ruleset::{Element, Table};
 
 /// `struct nfgenmsg`.
 const HEADER: usize = 4;
@@ -21,7 +20,6 @@ pub(super) fn generation(socket: &Socket) -> Result<u32, RequestError> {
     generation.ok_or_else(|| Errno::EBADMSG.into())
 }
 
-/// Whether a chain is there.
 pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bool, RequestError> {
     let mut get = message(NFT_MSG_GETCHAIN, 0, table.family);
     get.put_str(NFTA_CHAIN_TABLE, table.name);

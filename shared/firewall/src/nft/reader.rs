@@ -4,7 +4,7 @@ use netlink::{RequestError, Socket};
 
 use super::decode::jump;
 use super::query;
-use crate::ruleset::layout::Table;
+use crate::ruleset::Table;
 
 /// Reads the rules of others.
 #[derive(Debug)]

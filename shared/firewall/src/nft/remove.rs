@@ -13,8 +13,7 @@ use super::view::View;
 use super::{Nft, query};
 use crate::conntrack::{Flush, Targets};
 use crate::kind::Kind;
-use crate::ruleset::layout::Table;
-use crate::ruleset::set::Set;
+use crate::ruleset::{Set, Table};
 use crate::selector::Selector;
 
 impl Nft {
@@ -107,7 +106,7 @@ impl Nft {
     /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].
     pub(crate) fn remove_foreign(&self, selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
         let subject = "other backends and the reference";
-        let has_flows = |foreign: &Foreign| kind.redirects() && !foreign.targets.is_empty();
+        let has_flows = |foreign: &Foreign| kind.facts.redirects && !foreign.targets.is_empty();
         let (nothing, mut foreign) = (Foreign::default(), Foreign::default());
         retry(subject, "remove", |_| {
             let wanted = Wanted { selector, kind, known: &nothing };

@@ -5,8 +5,7 @@ use netlink::{RequestError, Socket};
 use super::query;
 use crate::kind::Kind;
 use crate::owner::Owner;
-use crate::ruleset::element::Element;
-use crate::ruleset::set::Set;
+use crate::ruleset::{Element, Set};
 
 /// Where an attachment's records of a kind are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +18,7 @@ pub(super) struct Slot {
 
 impl Slot {
     pub(super) fn of(owner: &Owner, kind: Kind) -> Self {
-        Self { label: owner.label(), digest: owner.digest(kind.name()) }
+        Self { label: owner.label(), digest: owner.digest(kind.facts.name) }
     }
 
     /// The slots of a kind whose labels are wanted.
@@ -44,5 +43,5 @@ impl Slot {
 
 /// The label in the comment of an attachment's first record.
 pub(super) fn label(kind: Kind, title: &str) -> Option<&str> {
-    title.strip_prefix(kind.name())?.strip_prefix(' ')
+    title.strip_prefix(kind.facts.name)?.strip_prefix(' ')
 }

@@ -7,8 +7,7 @@ use netlink::{RequestError, Socket};
 
 use super::query;
 use crate::kind::Kind;
-use crate::ruleset::element::Element;
-use crate::ruleset::layout::Table;
+use crate::ruleset::{Element, Table};
 
 /// From how many attachments on it costs less to list whole sets.
 const MANY: usize = 16;

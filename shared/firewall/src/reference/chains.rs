@@ -11,7 +11,7 @@ pub(crate) fn are_there<E>(
     rules: &dyn Rules,
     targets: impl Fn(bool, &str) -> Result<Vec<String>, E>,
 ) -> Result<bool, E> {
-    let reference = rules.kind().reference();
+    let reference = &rules.kind().facts.reference;
     let (Selector::Of(owner), Some(prefix)) = (selector, reference.prefixes.first()) else {
         return Ok(false);
     };

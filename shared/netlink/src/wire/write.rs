@@ -45,11 +45,6 @@ impl Message {
         fits.unwrap_or_default().to_ne_bytes()
     }
 
-    /// Writes an attribute without a value.
-    pub fn put_flag(&mut self, kind: u16) {
-        self.put(kind, &[]);
-    }
-
     /// Writes a `u8`.
     pub fn put_u8(&mut self, kind: u16, value: u8) {
         self.put(kind, &[value]);

@@ -8,11 +8,8 @@ use super::forward::Forward;
 use super::mapping::HostPorts;
 use super::mark::Mark;
 use super::nftables::HOSTPORTS;
-use crate::ruleset::element::padded;
-use crate::ruleset::expr::{Expressions, R0, octets};
-use crate::ruleset::field::Field;
-use crate::ruleset::layout::Rule;
 use crate::ruleset::uapi::*;
+use crate::ruleset::{Expressions, Field, R0, Rule, octets, padded};
 
 /// A rule for each mapping, and for each alternative that its conditions allow. Their comment is the owner's
 /// label.

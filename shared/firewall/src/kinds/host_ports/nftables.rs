@@ -9,13 +9,11 @@ use super::mapping::HostPorts;
 use super::mark::Mark;
 use crate::kind::InNftables;
 use crate::networks::subnet;
-use crate::ruleset::element::{Element, concatenated};
-use crate::ruleset::expr::{Expressions, R0, octets};
-use crate::ruleset::field::Field;
-use crate::ruleset::layout::{Chain, INET, Layout, NAT_IN, NAT_OUT, Need, POSTROUTING, Rule, number};
-use crate::ruleset::record::Record;
-use crate::ruleset::set::{Set, Type};
 use crate::ruleset::uapi::*;
+use crate::ruleset::{
+    Chain, Element, Expressions, Field, INET, Layout, NAT_IN, NAT_OUT, Need, POSTROUTING, R0, Record, Rule,
+    Set, Type, concatenated, number, octets,
+};
 
 /// Before conntrack: what would abuse `route_localnet`.
 const GUARD: Chain = Chain::first_filter("guard");

@@ -5,7 +5,7 @@ use netlink::RequestError;
 use super::mapping::HostPorts;
 use crate::kind::{InReference, Rules};
 use crate::nft::reader::Reader;
-use crate::ruleset::layout::Table;
+use crate::ruleset::Table;
 use crate::ruleset::uapi::{NFPROTO_IPV4, NFPROTO_IPV6};
 use crate::selector::Selector;
 
