@@ -147,15 +147,8 @@ pub enum Command {
 
 impl Command {
     fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "ADD" => Self::Add,
-            "DEL" => Self::Del,
-            "CHECK" => Self::Check,
-            "GC" => Self::Gc,
-            "STATUS" => Self::Status,
-            "VERSION" => Self::Version,
-            _ => return None,
-        })
+        let of_the_variable = [Self::Add, Self::Del, Self::Check, Self::Gc, Self::Status, Self::Version];
+        of_the_variable.into_iter().find(|command| command.as_str() == text)
     }
 
     /// As it is written in the variable.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
 use serde::Deserialize;
-use system::child::{IoStop, Limits, Remains, Stopped};
+use system::child::{IoStop, Limits, Stopped};
 
 use crate::{Code, Command, Error, PluginType, Result, json};
 
@@ -54,7 +54,7 @@ pub fn unfinished(stopped: &Stopped, command: Command, limits: Limits) -> Error 
         }
         IoStop::System(operation, e) => Error::io(operation, e),
     };
-    error.detail(stopped.remains.as_ref().map(Remains::to_string).unwrap_or_default())
+    error.detail(stopped.remains.as_deref().unwrap_or_default())
 }
 
 /// The error object that a plugin printed, if it is one (SPEC.md, section 5, "Error").

@@ -1,6 +1,5 @@
 //! Child processes: started with patience, given a request, listened to within limits, and never waited for in vain.
 
-use std::fmt;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -62,29 +61,8 @@ pub struct Stopped {
     pub why: IoStop,
     /// What it had printed on stderr, as in [`Outcome::log`].
     pub log: Vec<u8>,
-    /// Why it may still be there. None: it is not.
-    pub remains: Option<Remains>,
-}
-
-/// Why a child that should be stopped may still run.
-#[derive(Debug)]
-pub enum Remains {
-    /// It cannot be killed.
-    NotKilled(io::Error),
-    /// The kernel, a debugger or a freezer does not let it go, by its process id.
-    NotEnded(u32),
-    /// It cannot be waited for.
-    NotWaitedFor(io::Error),
-}
-
-impl fmt::Display for Remains {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotKilled(e) => write!(f, "it could not be killed: {e}"),
-            Self::NotEnded(pid) => write!(f, "process {pid} still runs though it was killed"),
-            Self::NotWaitedFor(e) => write!(f, "its exit status could not be read: {e}"),
-        }
-    }
+    /// Why it may still run, in words. None: it does not.
+    pub remains: Option<String>,
 }
 
 /// Runs a program to its end, or to a limit. Its stdin is `request`, its stdout is read; its stderr is read if the
@@ -135,11 +113,12 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
 /// Ends a child that nobody listens to any more. One that is not let go is left behind.
 fn stop(mut child: Child, limits: Limits, why: IoStop, log: Vec<u8>) -> Stopped {
     let remains = match kill(&mut child, limits.group) {
-        Err(e) => Some(Remains::NotKilled(e)),
+        Err(e) => Some(format!("it could not be killed: {e}")),
         Ok(()) => match Patience::new(KILLED_PATIENCE).wait_for(|| child.try_wait()) {
             Ok(Some(_)) => None,
-            Ok(None) => Some(Remains::NotEnded(child.id())),
-            Err(e) => Some(Remains::NotWaitedFor(e)),
+            // The kernel, a debugger or a freezer does not let it go.
+            Ok(None) => Some(format!("process {} still runs though it was killed", child.id())),
+            Err(e) => Some(format!("its exit status could not be read: {e}")),
         },
     };
     Stopped { why, log, remains }
@@ -234,6 +213,6 @@ mod tests {
         while !status().contains("T (stopped)") {}
         let stopped = stop(child, ALL, IoStop::Late, Vec::new());
         signal("-KILL");
-        assert!(matches!(stopped.remains, Some(Remains::NotEnded(_))), "{stopped:?}");
+        assert!(stopped.remains.as_ref().is_some_and(|text| text.contains("still runs")), "{stopped:?}");
     }
 }
