@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use lab::{Call, Container, Lab, Outcome, beyond_reference};
+use lab::{Call, Container, Feature, Lab, Outcome, beyond_reference};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -53,7 +53,7 @@ const OPTION: &str = "NETLINK_GET_STRICT_CHK";
 /// Where a run is written down.
 const TRACE: &str = "/run/lab/plugins/trace";
 
-const VERBS: [&str; 5] = ["ADD", "CHECK", "GC", "STATUS", "DEL"];
+const COMMANDS: [&str; 5] = ["ADD", "CHECK", "GC", "STATUS", "DEL"];
 
 /// What is called: one of each kind of plugin, with all that it can be asked to do.
 fn rows() -> Vec<(&'static str, Value)> {
@@ -67,16 +67,25 @@ fn rows() -> Vec<(&'static str, Value)> {
         config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
         config
     };
+    let with = |key: &str, value: Value| {
+        let mut config = dual_stack();
+        config[key] = value;
+        config
+    };
     let sysctl = json!({"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"});
-    vec![
+    let rows = vec![
         ("loopback", json!({})),
         ("bridge", bridge("nftables")),
         ("bridge", bridge("iptables")),
+        ("ptp", with("ipMasq", true.into())),
+        ("macvlan", with("master", "cable".into())),
+        ("dummy", dual_stack()),
         ("host-local", dual_stack()),
         ("tuning", json!({"mtu": 1400, "promisc": true, "mac": "02:00:00:00:00:77", "sysctl": sysctl})),
         ("portmap", portmap("nftables")),
         ("portmap", portmap("iptables")),
-    ]
+    ];
+    rows.into_iter().filter(|(plugin, _)| *plugin != "dummy" || Feature::Dummy.is_there()).collect()
 }
 
 /// A plugin's commands, one after the other, on the container of a machine of its own.
@@ -90,14 +99,15 @@ impl Scene {
     fn new(plugin: &str, keys: &Value) -> Self {
         let lab = Lab::new();
         let pod = lab.container("pod");
+        lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
         let call = chained(&lab, &pod, plugin, keys);
         Self { _lab: lab, call, what: format!("{plugin} {}", keys["backend"]) }
     }
 
     /// Runs all commands with strace's arguments, and gives the lines of each one's trace.
-    fn run(&self, arguments: &[&str]) -> [Vec<String>; VERBS.len()] {
+    fn run(&self, arguments: &[&str]) -> [Vec<String>; COMMANDS.len()] {
         let mut prev = Value::Null;
-        VERBS.map(|command| {
+        COMMANDS.map(|command| {
             let outcome = run(&traced(&self.call, arguments), command, &prev);
             assert!(outcome.succeeded(), "{}, {command} with {arguments:?}: {outcome:#?}", self.what);
             if command == "ADD" {
@@ -177,7 +187,7 @@ fn a_kernel_that_does_not_check_requests_strictly_and_filters_no_lists_is_enough
     let mut tried = 0;
     for (plugin, keys) in rows() {
         let scene = Scene::new(plugin, &keys);
-        for (command, trace) in VERBS.iter().zip(scene.run(&[])) {
+        for (command, trace) in COMMANDS.iter().zip(scene.run(&[])) {
             let calls: Vec<_> = trace.iter().filter_map(|line| parts(line)).collect();
             let own = calls.iter().filter(|(pid, name, _)| *pid == calls[0].0 && *name == "setsockopt");
             for (nth, _) in own.enumerate().filter(|(_, (.., rest))| rest.contains(OPTION)) {
