@@ -18,15 +18,15 @@ use system::child::{IoStop, Outcome, Stopped};
 
 use crate::call::Variable;
 use crate::delegate::LIMITS;
-use crate::plugin::{self, Plugin, Print};
-use crate::{Command, Error, Result, Version};
+use crate::plugin::{self, Plugin, Print, ReadStdin};
+use crate::{Command, Error, Version};
 
 /// A plugin of an executable that has many.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     name: &'static str,
     main: fn() -> ExitCode,
-    answer: fn(Variable<'_>, &dyn Fn() -> Result<Vec<u8>>, Print<'_>) -> ExitCode,
+    answer: fn(Variable<'_>, ReadStdin<'_>, Print<'_>) -> ExitCode,
 }
 
 /// The plugins of this executable. Empty: it is one plugin.

@@ -125,16 +125,15 @@ pub(crate) fn is_called() -> bool {
     env::var_os("CNI_COMMAND").is_some_and(|command| !command.is_empty())
 }
 
+/// Reads all of stdin, or what stands for it.
+pub(crate) type ReadStdin<'a> = &'a dyn Fn() -> Result<Vec<u8>>;
+
 /// Prints a line of JSON on stdout, or what stands for it.
 pub(crate) type Print<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 /// Serves one call: `variable` gives the value of a `CNI_*` variable, `read` what is on stdin. It is compiled once for a plugin:
 /// its own `main` and whoever delegates to it within one executable share it.
-pub(crate) fn answer<P: Plugin>(
-    variable: Variable<'_>,
-    read: &dyn Fn() -> Result<Vec<u8>>,
-    print: Print<'_>,
-) -> ExitCode {
+pub(crate) fn answer<P: Plugin>(variable: Variable<'_>, read: ReadStdin<'_>, print: Print<'_>) -> ExitCode {
     let mut version = Version::LATEST;
     let Err(error) = serve::<P>(&mut version, variable, read, print) else { return ExitCode::SUCCESS };
     failed(&error, version, print)
@@ -197,7 +196,7 @@ fn own_words(plugin: &str) -> String {
 fn serve<P: Plugin>(
     version: &mut Version,
     variable: Variable<'_>,
-    read: &dyn Fn() -> Result<Vec<u8>>,
+    read: ReadStdin<'_>,
     print: Print<'_>,
 ) -> Result<()> {
     // Answered without looking at stdin: by hand, there is nobody to close it.

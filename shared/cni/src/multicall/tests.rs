@@ -2,7 +2,7 @@ use std::cell::Cell;
 use std::sync::Mutex;
 
 use crate::exec::failure;
-use crate::{Add, AddResult, AsWritten, Check, Del, Role, Undo};
+use crate::{Add, AddResult, AsWritten, Check, Del, Result, Role, Undo};
 
 use super::*;
 
