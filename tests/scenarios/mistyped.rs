@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Container, Lab, beyond_reference, needs, repository};
+use lab::{Call, Container, Lab, beyond_reference, needs, plugins};
 use serde_json::{Value, json};
 
 use crate::common::{host_local, leases};
@@ -95,12 +95,9 @@ impl Fixture {
 #[test]
 fn every_plugin_is_tried_with_mistyped_keys() {
     let tests = include_str!("mistyped.rs");
-    for directory in ["plugins", "ipam", "meta"] {
-        for plugin in fs::read_dir(repository().join(directory)).unwrap().flatten() {
-            let name = plugin.file_name().into_string().unwrap().replace('-', "_");
-            let test = format!("_of_{name}_from_its_work() {{");
-            assert!(tests.contains(&test), "no test here has a name that ends in {test}");
-        }
+    for plugin in plugins() {
+        let test = format!("_of_{}_from_its_work() {{", plugin.replace('-', "_"));
+        assert!(tests.contains(&test), "no test here has a name that ends in {test}");
     }
 }
 

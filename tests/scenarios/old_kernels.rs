@@ -4,10 +4,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use lab::{Call, Container, Feature, Lab, Outcome, beyond_reference};
-use serde_json::{Value, json};
-
-use crate::common::dual_stack;
+use faults::Target;
+use lab::{Call, Lab, Outcome, beyond_reference};
+use serde_json::Value;
 
 /// The system calls that have come since Linux 4.18 (`syscall_64.tbl`), as far as a program of any kind may use them, and `statx`
 /// (4.11): container engines from before 2018 refuse it.
@@ -55,39 +54,6 @@ const TRACE: &str = "/run/lab/plugins/trace";
 
 const COMMANDS: [&str; 5] = ["ADD", "CHECK", "GC", "STATUS", "DEL"];
 
-/// What is called: one of each kind of plugin, with all that it can be asked to do.
-fn rows() -> Vec<(&'static str, Value)> {
-    let ports = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
-                       {"hostPort": 5353, "containerPort": 53, "protocol": "udp"}]);
-    let portmap = |backend| json!({"backend": backend, "runtimeConfig": {"portMappings": ports}});
-    let bridge = |backend| {
-        let mut config = dual_stack();
-        let keys =
-            json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true, "hairpinMode": true});
-        config.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-        config
-    };
-    let with = |key: &str, value: Value| {
-        let mut config = dual_stack();
-        config[key] = value;
-        config
-    };
-    let sysctl = json!({"net.ipv4.conf.IFNAME.arp_filter": "1", "net.core.somaxconn": "500"});
-    let rows = vec![
-        ("loopback", json!({})),
-        ("bridge", bridge("nftables")),
-        ("bridge", bridge("iptables")),
-        ("ptp", with("ipMasq", true.into())),
-        ("macvlan", with("master", "cable".into())),
-        ("dummy", dual_stack()),
-        ("host-local", dual_stack()),
-        ("tuning", json!({"mtu": 1400, "promisc": true, "mac": "02:00:00:00:00:77", "sysctl": sysctl})),
-        ("portmap", portmap("nftables")),
-        ("portmap", portmap("iptables")),
-    ];
-    rows.into_iter().filter(|(plugin, _)| *plugin != "dummy" || Feature::Dummy.is_there()).collect()
-}
-
 /// A plugin's commands, one after the other, on the container of a machine of its own.
 struct Scene {
     _lab: Lab,
@@ -96,12 +62,11 @@ struct Scene {
 }
 
 impl Scene {
-    fn new(plugin: &str, keys: &Value) -> Self {
+    fn new(target: &Target) -> Self {
         let lab = Lab::new();
-        let pod = lab.container("pod");
-        lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
-        let call = chained(&lab, &pod, plugin, keys);
-        Self { _lab: lab, call, what: format!("{plugin} {}", keys["backend"]) }
+        target.prepare(&lab);
+        let call = target.call(&lab.container("pod"));
+        Self { _lab: lab, call, what: target.title() }
     }
 
     /// Runs all commands with strace's arguments, and gives the lines of each one's trace.
@@ -146,16 +111,6 @@ fn run(call: &Call, command: &str, prev: &Value) -> Outcome {
     }
 }
 
-/// The call of a plugin, after what it needs to be chained to.
-fn chained(lab: &Lab, pod: &Container, plugin: &str, keys: &Value) -> Call {
-    let call = lab.plugin(plugin).config(keys.clone()).on(pod);
-    if !["portmap", "tuning"].contains(&plugin) {
-        return call;
-    }
-    let prev = lab.plugin("bridge").config(dual_stack()).on(pod).add().ok_result();
-    call.config(json!({"prevResult": prev}))
-}
-
 /// `12 openat(AT_FDCWD, ...) = 3`: the process, the call's name, and the rest.
 fn parts(line: &str) -> Option<(&str, &str, &str)> {
     let (head, rest) = line.split_once('(')?;
@@ -167,8 +122,8 @@ fn parts(line: &str) -> Option<(&str, &str, &str)> {
 fn every_system_call_that_came_after_linux_4_18_can_be_done_without() {
     beyond_reference!("nothing-left");
     let mut tried = BTreeSet::new();
-    for (plugin, keys) in rows() {
-        let scene = Scene::new(plugin, &keys);
+    for target in Target::plugins() {
+        let scene = Scene::new(&target);
         let traces = scene.run(&[]).concat();
         let calls: BTreeSet<&str> = traces.iter().filter_map(|line| Some(parts(line)?.1)).collect();
         for name in NEWER.iter().filter(|name| calls.contains(**name)) {
@@ -185,8 +140,8 @@ fn every_system_call_that_came_after_linux_4_18_can_be_done_without() {
 fn a_kernel_that_does_not_check_requests_strictly_and_filters_no_lists_is_enough() {
     beyond_reference!("nothing-left");
     let mut tried = 0;
-    for (plugin, keys) in rows() {
-        let scene = Scene::new(plugin, &keys);
+    for target in Target::plugins() {
+        let scene = Scene::new(&target);
         for (command, trace) in COMMANDS.iter().zip(scene.run(&[])) {
             let calls: Vec<_> = trace.iter().filter_map(|line| parts(line)).collect();
             let own = calls.iter().filter(|(pid, name, _)| *pid == calls[0].0 && *name == "setsockopt");

@@ -1,21 +1,9 @@
 //! Words that programs parse and people search their logs for: docs/reference-quirks.md#words.
 
-use std::fs;
-
-use lab::{Call, Lab, beyond_reference, under_test};
+use lab::{Call, Lab, beyond_reference, plugins, under_test};
 use serde_json::json;
 
 use crate::common::host_local;
-
-/// All plugins that are under test.
-fn plugins() -> Vec<String> {
-    let entries = fs::read_dir(&under_test().dir).unwrap().flatten();
-    let names = entries.map(|entry| entry.file_name().into_string().unwrap());
-    let mut plugins: Vec<_> = names.filter(|name| name != "cnitool" && name != "ferrule").collect();
-    plugins.sort();
-    assert!(plugins.iter().any(|name| name == "bridge") && plugins.len() >= 5, "{plugins:?}");
-    plugins
-}
 
 /// What a plugin says on stderr when it is started with nothing at all.
 fn said_by(lab: &Lab, plugin: &str) -> String {
@@ -95,8 +83,8 @@ fn is_told(call: &Call, command: &str, words: &str) {
 fn a_command_that_is_newer_than_the_configuration_is_refused_in_known_words() {
     let lab = Lab::new();
     let pod = lab.container("pod");
-    for plugin in ["bridge", "ptp", "macvlan", "loopback", "portmap", "tuning", "host-local"] {
-        let call = lab.plugin(plugin).version("0.3.1").on(&pod).config(json!({"prevResult": {}}));
+    for plugin in plugins() {
+        let call = lab.plugin(&plugin).version("0.3.1").on(&pod).config(json!({"prevResult": {}}));
         is_told(&call, "CHECK", "config version does not allow CHECK");
         if !under_test().reference {
             is_told(&call, "GC", "config version does not allow GC");

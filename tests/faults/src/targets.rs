@@ -51,10 +51,7 @@ fn bridge_alone() -> Target {
 }
 
 fn ptp() -> Target {
-    let ipam = json!({
-        "type": "host-local", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
-        "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1:2::/64"}]],
-    });
+    let ipam = merged(ipam(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}));
     let ptp = json!({"type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables", "ipam": ipam});
     let needs = [BOTH, NET, BOTH, NET, BOTH];
     Target {
@@ -69,12 +66,12 @@ fn ptp() -> Target {
 }
 
 fn macvlan() -> Target {
-    let keys = json!({"type": "macvlan", "master": "cable", "mac": "02:00:00:00:00:77", "ipam": ipam()});
     Target {
         name: "macvlan",
-        network: vec![keys],
+        network: vec![json!({"type": "macvlan", "master": "cable", "mtu": 1400, "ipam": ipam()})],
         host: "ip link add cable type veth peer name far; ip link set cable up; ip link set far up",
         keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
     }
 }
@@ -85,15 +82,13 @@ fn dummy() -> Target {
         network: vec![json!({"type": "dummy", "ipam": ipam()})],
         needs: &[Feature::Dummy],
         keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()
     }
 }
 
 fn host_local() -> Target {
-    let ipam = json!({
-        "type": "host-local", "resolvConf": "/etc/cni/resolv.conf", "resetOnReboot": true,
-        "ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00:1:2::/64"}]],
-    });
+    let ipam = merged(ipam(), json!({"resolvConf": "/etc/cni/resolv.conf", "resetOnReboot": true}));
     Target {
         name: "host-local",
         network: vec![json!({"type": "host-local", "ipam": ipam})],
@@ -247,11 +242,7 @@ pub fn with_legacy_tools() -> Target {
 }
 
 fn bridge(keys: Value) -> Value {
-    let bridge = json!({
-        "type": "bridge", "bridge": "br0", "isDefaultGateway": true,
-        "ipam": ipam(),
-    });
-    merged(bridge, keys)
+    merged(json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipam": ipam()}), keys)
 }
 
 fn ipam() -> Value {

@@ -41,7 +41,7 @@ pub use outcome::{CniError, Outcome};
 pub use snapshot::Snapshot;
 pub use tool::Tool;
 pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
-pub use under_test::{Layout, REFERENCE, UnderTest, ours, quirk, repository, skip, under_test};
+pub use under_test::{Layout, REFERENCE, UnderTest, ours, plugins, quirk, repository, skip, under_test};
 
 /// Ends the scenario as skipped, and counted, where the kernel lacks `Feature::$feature`.
 #[macro_export]

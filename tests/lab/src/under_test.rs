@@ -54,6 +54,17 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the lab is in the repository")
 }
 
+/// The names of all plugins; of the reference's, those that are installed. Each has a crate below one of these directories.
+pub fn plugins() -> Vec<String> {
+    let list = |directory| fs::read_dir(repository().join(directory)).expect("list the plugins").flatten();
+    let crates = ["plugins", "ipam", "meta"].into_iter().flat_map(list);
+    let names =
+        crates.filter(|entry| entry.path().join("Cargo.toml").exists()).map(|entry| entry.file_name());
+    let mut names: Vec<_> = names.map(|name| name.into_string().expect("an ASCII name")).collect();
+    names.retain(|name| !under_test().reference || under_test().dir.join(name).exists());
+    names
+}
+
 /// Counts the running test as skipped. With `FERRULE_NO_SKIP` set (where nothing may be missing) it fails instead.
 pub fn skip(reason: &str) {
     assert!(env::var_os("FERRULE_NO_SKIP").is_none(), "may not be skipped here: {reason}");

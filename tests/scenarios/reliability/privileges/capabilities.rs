@@ -56,8 +56,9 @@ fn host_local_works_for_any_user_who_owns_its_data_dir() {
     let lab = Lab::new();
     let dir = "/run/lab/mine";
     lab.host().sh(&format!("install -d -o 1000 {dir}"));
-    // The executable may lie where only root gets.
-    let script = format!("cp \"$0\" {dir}/x; exec setpriv --reuid=1000 --clear-groups {dir}/x");
+    // The executable may lie where only root gets. Its name says which plugin it is.
+    let script =
+        format!("cp \"$0\" {dir}/host-local; exec setpriv --reuid=1000 --clear-groups {dir}/host-local");
     let ipam = json!({"type": "host-local", "dataDir": dir, "ranges": [[{"subnet": "10.1.2.0/24"}]]});
     let call = lab.plugin("host-local").config(json!({"ipam": ipam})).on(&lab.container("pod"));
     let call = call.under(&["sh".to_owned(), "-c".to_owned(), script]);
