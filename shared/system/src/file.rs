@@ -46,7 +46,9 @@ pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
 pub fn open_in(dir: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let opened = openat(dir, name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
-    regular(opened.map(File::from).map_err(io::Error::from))
+    let opened = opened.map(File::from).map_err(io::Error::from);
+    // What is made here is regular: a look at it could only fail, and leave it.
+    if flags.contains(OFlag::O_EXCL) { opened } else { regular(opened) }
 }
 
 /// Whether an error says that a path is not a regular file, whatever it is.
