@@ -16,7 +16,7 @@ const GLOBAL: u8 = 0;
 pub(crate) fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
     match (cause.errno(), link.mac) {
         (Some(Errno::EADDRINUSE), Some(mac)) => Error::from(cause).with_code(Code::InvalidConfig).detail(
-            format!("its master has the MAC {mac}, or another interface on that has it: each needs its own"),
+            format!("its master has the MAC {mac}, or another interface on the same master has it: each needs its own"),
         ),
         _ => cause.into(),
     }

@@ -164,7 +164,7 @@ fn holders() -> Vec<PathBuf> {
     let own = namespace(Path::new("/proc/thread-self"));
     let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let holds = |process: &PathBuf| {
-        fs::read(process.join("cmdline")).is_ok_and(|line| line == b"/proc/self/exe\0hold-descriptors\0")
+        fs::read(process.join("cmdline")).is_ok_and(|line| line.ends_with(b"/portmap\0hold-descriptors\0"))
     };
     processes.filter(holds).filter(|process| namespace(process) == own).collect()
 }
