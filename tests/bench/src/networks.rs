@@ -46,7 +46,7 @@ pub fn point_to_point(side: Side, _: usize) -> Value {
 }
 
 pub fn on_macvlan(_: Side, _: usize) -> Value {
-    list(&[json!({"type": "macvlan", "master": "master", "ipam": host_local()})])
+    list(&[json!({"type": "macvlan", "master": "cable", "ipam": host_local()})])
 }
 
 pub fn on_dummy(_: Side, _: usize) -> Value {
@@ -55,7 +55,7 @@ pub fn on_dummy(_: Side, _: usize) -> Value {
 
 /// A link for macvlan.
 pub fn with_master(lab: &Lab, _: Side) -> Spent {
-    lab.host().sh("ip link add master type veth peer name wire; ip link set master up; ip link set wire up");
+    lab.host().sh("ip link add cable type veth peer name wire; ip link set cable up; ip link set wire up");
     Spent::default()
 }
 
