@@ -1,9 +1,9 @@
 //! What bridge does in the firewall: masquerade and spoof check.
 
-use lab::{Lab, beyond_reference, tcp_says};
+use lab::{Lab, beyond_reference};
 use serde_json::{Value, json};
 
-use crate::common::{dual_stack, host_end, leases};
+use crate::common::{dual_stack, host_end, leases, rules_go_without_a_namespace, seen_as};
 
 /// `dual_stack`, masqueraded by a backend.
 fn masqueraded(backend: &str) -> Value {
@@ -11,12 +11,6 @@ fn masqueraded(backend: &str) -> Value {
     config["ipMasq"] = json!(true);
     config["ipMasqBackend"] = json!(backend);
     config
-}
-
-/// Under which address a server on another machine sees the container.
-fn seen_as(pod: &lab::Netns, server: &str) -> String {
-    let answer = tcp_says(pod, server).expect("the way to the other machine is open");
-    answer.split_once(' ').unwrap().1.to_owned()
 }
 
 #[test]
@@ -57,18 +51,7 @@ fn a_del_without_namespace_and_prev_result_takes_the_rules_away() {
     // https://github.com/containernetworking/plugins/issues/810
     beyond_reference!("rules-by-attachment");
     for backend in ["nftables", "iptables"] {
-        let lab = Lab::new();
-        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
-        let config = masqueraded(backend);
-        let call = lab.plugin("bridge").config(config).config(json!({"macspoofchk": true}));
-        call.clone().on(&stays).add().ok_result();
-        let before = lab.host().ruleset();
-        let call = call.on(&goes);
-        call.add().ok_result();
-        assert_ne!(lab.host().ruleset(), before, "{backend}");
-        goes.vanish();
-        call.without("CNI_NETNS").del().ok();
-        assert_eq!(lab.host().ruleset(), before, "{backend}");
+        rules_go_without_a_namespace("bridge", masqueraded(backend), json!({"macspoofchk": true}));
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::IpAddr;
 
+use lab::{Lab, Netns, tcp_says};
 use serde_json::{Value, json};
 
 /// Where host-local keeps the leases of the network `net`.
@@ -48,4 +49,26 @@ pub fn leases() -> Vec<String> {
     let mut leases: Vec<_> = entries.filter(|name| name.parse::<IpAddr>().is_ok()).collect();
     leases.sort();
     leases
+}
+
+/// Under which address a server on another machine sees the container.
+pub fn seen_as(pod: &Netns, server: &str) -> String {
+    let answer = tcp_says(pod, server).expect("the way to the other machine is open");
+    answer.split_once(' ').unwrap().1.to_owned()
+}
+
+/// Rules of a container that has vanished go by a DEL that knows no namespace, and another container's stay.
+pub fn rules_go_without_a_namespace(plugin: &str, network: Value, rules: Value) {
+    let shown = format!("{network} {rules}");
+    let lab = Lab::new();
+    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let call = lab.plugin(plugin).config(network).config(rules);
+    call.clone().on(&stays).add().ok_result();
+    let before = lab.host().ruleset();
+    let call = call.on(&goes);
+    call.add().ok_result();
+    assert_ne!(lab.host().ruleset(), before, "{shown}");
+    goes.vanish();
+    call.without("CNI_NETNS").del().ok();
+    assert_eq!(lab.host().ruleset(), before, "{shown}");
 }

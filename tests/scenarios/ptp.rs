@@ -3,7 +3,9 @@
 use lab::{Container, Lab, beyond_reference, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{container_interface, host_end, host_local, ips, leases};
+use crate::common::{
+    container_interface, host_end, host_local, ips, leases, rules_go_without_a_namespace, seen_as,
+};
 
 /// Both families, with the host as the way out.
 fn dual_stack() -> Value {
@@ -21,12 +23,6 @@ fn fixed(lab: &Lab, ips: &Value, routes: &Value) -> Value {
 
 fn attach(lab: &Lab, pod: &Container, config: Value) -> Value {
     lab.plugin("ptp").config(config).on(pod).add().ok_result()
-}
-
-/// Under which address a server on another machine sees the container.
-fn seen_as(pod: &lab::Netns, server: &str) -> String {
-    let answer = tcp_says(pod, server).expect("the way to the other machine is open");
-    answer.split_once(' ').unwrap().1.to_owned()
 }
 
 #[test]
@@ -217,18 +213,8 @@ fn rules_go_with_their_attachment_also_without_a_namespace() {
     // https://github.com/containernetworking/plugins/issues/810
     beyond_reference!("rules-by-attachment");
     for backend in ["nftables", "iptables"] {
-        let lab = Lab::new();
-        let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
         let masqueraded = json!({"ipMasq": true, "ipMasqBackend": backend});
-        let call = lab.plugin("ptp").config(dual_stack()).config(masqueraded);
-        call.clone().on(&stays).add().ok_result();
-        let before = lab.host().ruleset();
-        let call = call.on(&goes);
-        call.add().ok_result();
-        assert_ne!(lab.host().ruleset(), before, "{backend}");
-        goes.vanish();
-        call.without("CNI_NETNS").del().ok();
-        assert_eq!(lab.host().ruleset(), before, "{backend}");
+        rules_go_without_a_namespace("ptp", dual_stack(), masqueraded);
     }
 }
 

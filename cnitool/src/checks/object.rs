@@ -34,7 +34,7 @@ impl Report<'_> {
             }
         }
         if let Some(other) = known.filter(|plugin| !fits(plugin)) {
-            self.error(kind.at, format!("{} is {}", other.name, other.role.name()));
+            self.error(kind.at, format!("{} is {}", other.name, other.role_name()));
         }
         known.filter(|plugin| fits(plugin))
     }

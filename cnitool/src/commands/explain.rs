@@ -82,7 +82,7 @@ impl Subject {
         match self {
             Self::Network => json!({"keys": keys}),
             Self::Plugin(plugin) => json!({
-                "plugin": plugin.name, "role": plugin.role.name(), "about": plugin.about,
+                "plugin": plugin.name, "role": plugin.role_name(), "about": plugin.about,
                 "keys": keys, "capabilities": plugin.capabilities,
                 "args": plugin.args.iter().map(key_json).collect::<Vec<_>>(),
             }),
@@ -97,7 +97,7 @@ impl Subject {
                 settings.conf.path().display()
             ),
             Self::Plugin(plugin) => {
-                format!("{}, {}\n{}\n", ui.styled(Style::Name, plugin.name), plugin.role.name(), plugin.about)
+                format!("{}, {}\n{}\n", ui.styled(Style::Name, plugin.name), plugin.role_name(), plugin.about)
             }
         };
         let keys = self.keys();
@@ -125,7 +125,7 @@ fn overview(ui: &Ui) -> String {
     for plugin in schema::plugins() {
         table.row([
             (plugin.name.to_owned(), Style::Name),
-            (plugin.role.name().to_owned(), Style::Dim),
+            (plugin.role_name().to_owned(), Style::Dim),
             (plugin.about.to_owned(), Style::Plain),
         ]);
     }

@@ -1,5 +1,7 @@
 //! What the tables of this module consist of.
 
+pub use cni::Role;
+
 /// A plugin of the suite.
 #[derive(Debug)]
 pub struct Plugin {
@@ -17,23 +19,13 @@ pub struct Plugin {
     pub capabilities: &'static [&'static str],
 }
 
-/// What a plugin is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Makes an interface.
-    Interface,
-    /// Gives addresses to another plugin.
-    Ipam,
-    /// Works on what an earlier plugin of the list made.
-    Chained,
-}
-
-impl Role {
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Interface => "an interface plugin",
-            Self::Ipam => "an IPAM plugin, for another plugin's ipam",
-            Self::Chained => "a chained plugin, after an interface plugin",
+impl Plugin {
+    /// Its role, in words.
+    pub fn role_name(&self) -> &'static str {
+        match self.role {
+            Role::Interface => "an interface plugin",
+            Role::Ipam => "an IPAM plugin, for another plugin's ipam",
+            Role::Chained => "a chained plugin, after an interface plugin",
         }
     }
 }

@@ -5,13 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use cni::{AddResult, Error, IpConfig, Result, Route};
 use iface::{Namespace, forwarding};
 use ipnetwork::IpNetwork;
-use netlink::Link;
+use netlink::{Link, uapi};
 
 use crate::conf::Conf;
 use crate::vlan;
-
-/// rtnetlink(7): addresses of narrower scope are not in the way of a gateway's.
-const GLOBAL: u8 = 0;
 
 /// Fills in what the IPAM plugin left open: gateways, and default routes through them, unless an earlier plugin of the chain has made
 /// one.
@@ -83,8 +80,14 @@ fn default_destination(v4: bool) -> Result<IpNetwork> {
 }
 
 fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &Conf) -> Result<()> {
-    let present: Vec<IpNetwork> =
-        host.nl.addresses(Some(link))?.iter().filter(|a| a.scope == GLOBAL).map(|a| a.net).collect();
+    // Addresses of a narrower scope are not in the way of a gateway's.
+    let present: Vec<IpNetwork> = host
+        .nl
+        .addresses(Some(link))?
+        .iter()
+        .filter(|a| a.scope == uapi::RT_SCOPE_UNIVERSE)
+        .map(|a| a.net)
+        .collect();
     for &net in wanted.iter().filter(|net| !present.contains(net)) {
         for &other in present.iter().filter(|other| !wanted.contains(other) && in_the_way(**other, net)) {
             if !conf.force_address {

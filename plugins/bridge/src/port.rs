@@ -1,15 +1,10 @@
 //! The bridge's port: the host's end of a new veth pair, or what an earlier plugin of the chain made.
 
-use std::time::Duration;
-
 use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Interface, Result, Undo};
 use iface::{Namespace, verify as shared, veth};
-use netlink::{BridgeVlan, Link, LinkChange, OperState, PortChange, RouteFilter};
+use netlink::{BridgeVlan, Link, LinkChange, PortChange, RouteFilter};
 
 use crate::conf::{self, Conf, Vlans};
-
-/// A port begins to forward within milliseconds after both ends are up; on a busy host later.
-const PORT_UP: Duration = Duration::from_secs(10);
 
 /// A port, and the container's interface behind it.
 pub struct Port {
@@ -34,14 +29,10 @@ impl Port {
 
     /// Waits until both ends can carry packets, and the bridge forwards them: the kernel tells each end's namespace apart.
     pub fn wait_until_up(&self, host: &Namespace, sandbox: &Namespace) -> Result<()> {
-        // What leads to a virtual machine carries nothing before that is started.
-        if self.adopted {
-            return Ok(());
-        }
-        host.nl.wait_for_state(&self.host, OperState::Up, PORT_UP)?;
         match &self.container {
-            Some(container) => Ok(sandbox.nl.wait_for_state(container, OperState::Up, PORT_UP)?),
-            None => Ok(()),
+            // What leads to a virtual machine carries nothing before that is started.
+            Some(container) if !self.adopted => veth::wait_until_up((host, &self.host), (sandbox, container)),
+            _ => Ok(()),
         }
     }
 }
@@ -163,8 +154,8 @@ pub fn verify(
 ) -> Result<Option<Link>> {
     let container = call.prev_result.container_interface(&call.attachment.ifname);
     let container = container.map(|listed| shared::interface(sandbox, listed)).transpose()?;
-    if let Some(down) = container.as_ref().filter(|link| !link.up && !call.conf.container_down) {
-        return Err(shared::differs(down, "state", "up", "down"));
+    if let Some(link) = container.as_ref().filter(|_| !call.conf.container_down) {
+        shared::up(link)?;
     }
     let port = find(host, bridge, call, container.as_ref())?;
     if port.master != Some(bridge.index) {

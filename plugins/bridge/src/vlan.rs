@@ -51,7 +51,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
         }
     };
     // Also for a gateway that exists already: the plugin that made it may have been killed before this step.
-    let port = gateway.peer.map(|index| host.nl.link_by_index(index)).transpose()?.flatten();
+    let port = host.nl.link_named_by(gateway.peer)?;
     let port = port.filter(|port| port.master == Some(bridge.index)).ok_or_else(|| {
         Error::config(format!(
             "link {name} exists already, but it is not the gateway's interface on bridge {}",

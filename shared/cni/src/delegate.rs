@@ -20,7 +20,7 @@ pub(crate) const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, g
 #[derive(Clone)]
 pub struct Delegate {
     kind: String,
-    role: Role,
+    label: Label,
     path: Vec<PathBuf>,
     stdin: Rc<[u8]>,
     version: Version,
@@ -28,7 +28,7 @@ pub struct Delegate {
 
 /// What errors call it.
 #[derive(Clone, Copy, Debug)]
-struct Role {
+struct Label {
     name: &'static str,
     key: &'static str,
 }
@@ -36,7 +36,7 @@ struct Role {
 impl Delegate {
     /// A plugin of a type, found in the directories of `CNI_PATH`, with the bytes of a configuration in a version.
     pub fn new(kind: String, path: Vec<PathBuf>, stdin: Rc<[u8]>, version: Version) -> Self {
-        Self { kind, role: Role { name: "plugin", key: "delegate" }, path, stdin, version }
+        Self { kind, label: Label { name: "plugin", key: "delegate" }, path, stdin, version }
     }
 
     /// Has it make an attachment. That is taken back by `undo`, and at once if the plugin fails half-way.
@@ -97,20 +97,20 @@ impl Delegate {
     }
 
     fn find(&self) -> Result<PathBuf> {
-        let key = self.role.key;
+        let key = self.label.key;
         let name = PluginType::parse(&self.kind).map_err(|e| Error::config(format!("{key}.type {e}")))?;
         exec::find(&name, &self.path).context(|| format!("{key}.type"))
     }
 
     fn named(&self, error: Error) -> Error {
-        error.context(format_args!("{} {}", self.role.name, self.kind))
+        error.context(format_args!("{} {}", self.label.name, self.kind))
     }
 }
 
 /// The configuration may be large, and have secrets.
 impl fmt::Debug for Delegate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Delegate({} {})", self.role.name, self.kind)
+        write!(f, "Delegate({} {})", self.label.name, self.kind)
     }
 }
 
@@ -129,8 +129,8 @@ pub struct Ipam(Delegate);
 
 impl Ipam {
     pub(crate) fn new(kind: String, path: Vec<PathBuf>, stdin: Rc<[u8]>, version: Version) -> Self {
-        let role = Role { name: "IPAM plugin", key: "ipam" };
-        Self(Delegate { role, ..Delegate::new(kind, path, stdin, version) })
+        let label = Label { name: "IPAM plugin", key: "ipam" };
+        Self(Delegate { label, ..Delegate::new(kind, path, stdin, version) })
     }
 
     /// Whether the plugin asks a server over the interface itself: that must be up before its ADD, and there until its DEL.

@@ -4,13 +4,10 @@ use std::net::IpAddr;
 
 use cni::{Code, Error, IpConfig, Result};
 use ipnetwork::IpNetwork;
-use netlink::Link;
+use netlink::{Link, uapi};
 use nix::errno::Errno;
 
 use crate::{InterfaceConf, Namespace};
-
-/// The scope of a route through a gateway, see rtnetlink(7).
-const GLOBAL: u8 = 0;
 
 /// Explains what a link on a parent is refused when it is set up, not when it is made.
 pub(crate) fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
@@ -107,7 +104,7 @@ pub(crate) fn add_route(
 /// A route of a result in the kernel's terms: without a next hop it goes to the gateway of its family, unless its scope
 /// says that the destination is nearer than a gateway can be.
 pub(crate) fn kernel_route(link: &Link, wanted: &cni::Route, own: &[&IpConfig]) -> netlink::Route {
-    let on_link = wanted.scope.is_some_and(|scope| scope != GLOBAL);
+    let on_link = wanted.scope.is_some_and(|scope| scope != uapi::RT_SCOPE_UNIVERSE);
     netlink::Route {
         gateway: wanted.gw.or_else(|| gateway(own, wanted.dst.is_ipv4()).filter(|_| !on_link)),
         link: Some(link.index),

@@ -27,9 +27,7 @@ fn warn_of_silenced_routers(host: &Namespace) -> Result<()> {
     let main = RouteFilter { table: Some(uapi::RT_TABLE_MAIN), ..RouteFilter::default() };
     let routes = host.nl.routes(main)?;
     let default = routes.iter().find(|route| route.dst.is_ipv6() && route.dst.prefix() == 0);
-    let uplink =
-        default.and_then(|route| route.link).map(|index| host.nl.link_by_index(index)).transpose()?;
-    let Some(uplink) = uplink.flatten() else { return Ok(()) };
+    let Some(uplink) = host.nl.link_named_by(default.and_then(|route| route.link))? else { return Ok(()) };
     let key = format!("ipv6/conf/{}/accept_ra", uplink.name);
     if host.sysctl(&key).is_ok_and(|value| value == "1") {
         cni::warn(&format!(

@@ -76,7 +76,7 @@ impl ParentConf {
         })?;
         let namespace = if self.in_container { sandbox } else { host };
         let Some(name) = &self.name else {
-            let parent = child.peer.map(|index| namespace.nl.link_by_index(index)).transpose()?.flatten();
+            let parent = namespace.nl.link_named_by(child.peer)?;
             return parent.ok_or_else(|| differs(&child, "master", "a link", "none"));
         };
         let parent = named(namespace, name, "master")?;
@@ -144,7 +144,7 @@ fn named(namespace: &Namespace, name: &str, key: &str) -> Result<Link> {
 /// If the kernel refuses to tell.
 pub fn default_uplink(namespace: &Namespace) -> Result<Option<Link>> {
     let index = namespace.nl.default_route()?.and_then(|route| route.link);
-    Ok(index.map(|index| namespace.nl.link_by_index(index)).transpose()?.flatten())
+    Ok(namespace.nl.link_named_by(index)?)
 }
 
 fn without_default_route(namespace: &Namespace) -> Error {

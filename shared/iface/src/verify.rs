@@ -1,12 +1,9 @@
 //! CHECK: is what a result says still so?
 
 use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Route, Undo};
-use netlink::{Link, RouteFilter};
+use netlink::{Link, RouteFilter, uapi};
 
 use crate::{Namespace, apply};
-
-/// The main table, which a route without a table is in.
-const MAIN_TABLE: u32 = 254;
 
 /// The container's interface is there as ADD left it: in the result, of its kind, up, with its hardware address, MTU, addresses and
 /// routes.
@@ -155,7 +152,7 @@ fn fulfils(route: &netlink::Route, wanted: &netlink::Route) -> bool {
     route.dst.network() == wanted.dst.network()
         && route.dst.prefix() == wanted.dst.prefix()
         && route.gateway == wanted.gateway
-        && route.table == wanted.table.or(Some(MAIN_TABLE))
+        && route.table == wanted.table.or(Some(uapi::RT_TABLE_MAIN))
         && same_number(route.priority, wanted.priority)
         && same_number(route.mtu, wanted.mtu)
         && same_number(route.advmss, wanted.advmss)

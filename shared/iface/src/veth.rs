@@ -40,9 +40,19 @@ impl Veth {
     /// # Errors
     /// After ten seconds.
     pub fn wait_until_up(&self, host: &Namespace, sandbox: &Namespace) -> Result<()> {
-        host.nl.wait_for_state(&self.host, OperState::Up, PATIENCE)?;
-        Ok(sandbox.nl.wait_for_state(&self.container, OperState::Up, PATIENCE)?)
+        wait_until_up((host, &self.host), (sandbox, &self.container))
     }
+}
+
+/// Waits until two ends, each in its namespace, can carry packets.
+///
+/// # Errors
+/// As [`Veth::wait_until_up`].
+pub fn wait_until_up(one: (&Namespace, &Link), other: (&Namespace, &Link)) -> Result<()> {
+    for (namespace, link) in [one, other] {
+        namespace.nl.wait_for_state(link, OperState::Up, PATIENCE)?;
+    }
+    Ok(())
 }
 
 /// Makes a pair, each end where it belongs.

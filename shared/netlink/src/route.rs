@@ -237,7 +237,7 @@ impl Netlink {
             Err(r) if matches!(r.errno(), Some(Errno::ENETUNREACH | Errno::EHOSTUNREACH)) => return Ok(None),
             other => other.map_err(|r| r.during("look up the route to", destination))?,
         }
-        index.map_or(Ok(None), |index| self.link_by_index(index))
+        self.link_named_by(index)
     }
 
     /// Takes what comes in by a link for an address of this host that is at home on another link. How this host itself

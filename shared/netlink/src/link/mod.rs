@@ -185,6 +185,15 @@ impl Netlink {
         self.one_link(message, &format!("number {index}"))
     }
 
+    /// The link that an attribute names by its index, such as [`Link::peer`] or [`Route::link`](crate::Route::link). None if the
+    /// attribute names none, too.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn link_named_by(&self, index: Option<u32>) -> Result<Option<Link>> {
+        index.map_or(Ok(None), |index| self.link_by_index(index))
+    }
+
     fn one_link(&self, message: Message, subject: &str) -> Result<Option<Link>> {
         match self.socket.query(message, Link::parse).map_err(|r| r.during("look up link", subject)) {
             Ok(link) => Ok(Some(link)),
