@@ -1,5 +1,5 @@
 //! What can go wrong, brought about on purpose: a plugin hit at every one of its system calls, run on machines that
-//! something is wrong with, in a race with a hundred others, and in every order with others on the same files.
+//! something is wrong with, and in a race with a hundred others.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a failure of the lab is a failure of the test")]
 
 mod case;
@@ -10,7 +10,6 @@ mod disturber;
 mod env_fault;
 mod fixture;
 mod hits;
-pub mod interleave;
 mod limit;
 mod place;
 mod pool;

@@ -6,9 +6,9 @@ use std::process::ExitCode;
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-use faults::interleave::{Explored, Scenario, explore, replay};
 use faults::{COMMANDS, EnvSweep, Finish, Kind, Length, Outcomes, Plan, Race, Target, disks, limits, places};
 use lab::under_test;
+use schedules::{Explored, Scenario, explore, replay};
 
 const USAGE: &str =
     "usage: sweep [disk | leases | races] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N]

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::{fs, thread};
 
-use faults::interleave::{Scenario, explore};
 use lab::{Call, Lab, beyond_reference};
+use schedules::{Scenario, explore};
 use serde_json::json;
 
 /// One schedule in a few, which takes seconds; `make sweep` goes one preemption further. Prime, as in faults.rs.

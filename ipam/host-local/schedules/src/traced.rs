@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use super::step::Step;
+use crate::step::Step;
 
 /// Where a process stands.
 #[derive(Clone, Debug)]

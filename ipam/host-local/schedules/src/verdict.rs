@@ -1,8 +1,8 @@
 //! Is all well after a run?
 
-use super::model;
-use super::run::Run;
-use super::scenario::{Act, Fixture, Leases};
+use crate::model;
+use crate::run::Run;
+use crate::scenario::{Act, Fixture, Leases};
 
 /// Judges what a run left, and goes on from there: a cleanup for the one that was killed, an ADD, and a DEL of each
 /// attachment that has a lease, which must find it without the help of others.

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::traced::Traced;
+use crate::traced::Traced;
 use lab::PATH;
 use lab::{Call, Lab, Outcome};
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use super::schedule::{Schedule, Turn};
-use super::step::Step;
-use super::traced::{At, Traced};
+use crate::schedule::{Schedule, Turn};
+use crate::step::Step;
+use crate::traced::{At, Traced};
 
 /// A step that was taken, or before which its process was killed.
 #[derive(Clone, Debug)]

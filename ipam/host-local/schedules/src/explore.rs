@@ -5,10 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::thread;
 
-use super::run::{Run, Taken};
-use super::scenario::{Fixture, Scenario};
-use super::schedule::{Schedule, Turn};
-use super::verdict::verify;
+use crate::run::{Run, Taken};
+use crate::scenario::{Fixture, Scenario};
+use crate::schedule::{Schedule, Turn};
+use crate::verdict::verify;
 
 /// What came of the exploration of a scenario.
 #[derive(Debug, Default)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::run::Run;
-use super::scenario::{Act, Leases, Scenario, Start};
+use crate::run::Run;
+use crate::scenario::{Act, Leases, Scenario, Start};
 
 /// Something that happens at one moment between two steps.
 #[derive(Debug)]
