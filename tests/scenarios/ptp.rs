@@ -328,6 +328,19 @@ fn after_another_plugin_of_the_chain_its_interfaces_addresses_and_routes_are_han
 }
 
 #[test]
+fn addresses_that_an_earlier_plugin_gave_are_not_masqueraded() {
+    beyond_reference!("ipam-optional");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.9.0.2/24"}]});
+    let call = lab.plugin("ptp").config(json!({"ipMasq": true, "prevResult": prev})).on(&pod);
+    let before = lab.host().ruleset();
+    assert_eq!(call.add().ok_result()["ips"], prev["ips"]);
+    assert_eq!(lab.host().ruleset(), before);
+    call.del().ok();
+}
+
+#[test]
 fn a_del_leaves_an_interface_of_another_kind_or_network_whose_name_it_wanted() {
     beyond_reference!("own-kind");
     let lab = Lab::new();

@@ -56,7 +56,7 @@ impl Plugin for Bridge {
         let made = [host.report(&bridge)].into_iter().chain(ends);
         let result = attach::report(call, made.chain(vlan_gateway.map(|link| host.report(&link))), leases);
 
-        conf.masquerade.install(&owner, rules::addresses(&call.net, &call.attachment, &result), undo)?;
+        conf.masquerade.install(&owner, attach::addresses(&call.net, &call.attachment, &result), undo)?;
         if !conf.container_down {
             port.wait_until_up(&host, &sandbox)?;
         }

@@ -1,9 +1,8 @@
 //! The firewall's part: masquerade and spoof check.
 
-use cni::{AddResult, Attachment, Check, IfName, NetConf, Result, Status, Undo};
+use cni::{Check, IfName, Result, Status, Undo};
 use firewall::{Backend, Firewall, Kind, Masquerade, Owner, SpoofCheck};
-use iface::verify;
-use ipnetwork::IpNetwork;
+use iface::{attach, verify};
 use netlink::Mac;
 
 use crate::conf::Conf;
@@ -27,21 +26,11 @@ fn spoof_check(conf: &Conf, port: &str, mac: Mac) -> Option<SpoofCheck> {
     conf.spoof_check.then_some(SpoofCheck { port, mac })
 }
 
-/// The addresses to masquerade: those of the attachment's interface. Without an IPAM plugin this network gave none, whatever an
-/// earlier plugin of the chain did.
-pub fn addresses<'a>(
-    net: &NetConf,
-    at: &'a Attachment,
-    result: &'a AddResult,
-) -> impl Iterator<Item = IpNetwork> {
-    let given = net.ipam.as_ref().map(|_| result.ips_of(&at.ifname));
-    given.into_iter().flatten().map(|ip| ip.address)
-}
-
 /// The rules are as ADD installed them.
 pub fn verify(call: &Check<Conf>) -> Result<()> {
     let owner = Owner::new(&call.net.name, &call.attachment);
-    call.conf.masquerade.check(&owner, addresses(&call.net, &call.attachment, &call.prev_result))?;
+    let addresses = attach::addresses(&call.net, &call.attachment, &call.prev_result);
+    call.conf.masquerade.check(&owner, addresses)?;
     match installed_spoof_check(call) {
         Some(rules) => Firewall::open(None)?.check(&owner, &rules),
         None => Ok(()),
@@ -51,7 +40,7 @@ pub fn verify(call: &Check<Conf>) -> Result<()> {
 /// Installs what is missing of them. Whether anything was.
 pub fn repair(call: &Check<Conf>, undo: &mut Undo) -> Result<bool> {
     let owner = Owner::new(&call.net.name, &call.attachment);
-    let addresses = addresses(&call.net, &call.attachment, &call.prev_result);
+    let addresses = attach::addresses(&call.net, &call.attachment, &call.prev_result);
     let mut repaired = call.conf.masquerade.repair(&owner, addresses, undo)?;
     if let Some(rules) = installed_spoof_check(call) {
         repaired |= Firewall::open(None)?.repair(&owner, &rules, false, undo)?;

@@ -5,14 +5,11 @@ mod conf;
 pub mod fuzz;
 mod routes;
 
-use cni::{
-    Add, AddResult, Attachment, Check, Command, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo,
-};
+use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use firewall::{Kind, Masquerade, Owner, Removal};
 use iface::attach::{self, Attach};
 use iface::{Namespace, forwarding, host_end, remove, verify, veth};
-use ipnetwork::IpNetwork;
 
 /// The plugin.
 #[derive(Debug)]
@@ -48,7 +45,7 @@ impl Plugin for Ptp {
 
         let made = [host.report(&pair.host), sandbox.report(&pair.container)];
         let result = attach::report(call, made, leases);
-        conf.masquerade.install(&Owner::new(&net.name, at), addresses(&result, at), undo)?;
+        conf.masquerade.install(&Owner::new(&net.name, at), attach::addresses(net, at, &result), undo)?;
         pair.wait_until_up(&host, &sandbox)?;
         Ok(result)
     }
@@ -73,7 +70,8 @@ impl Plugin for Ptp {
         let end = host_end::find(&host, &sandbox, &container)?;
         routes::verify(&host, end.as_ref(), &container, &call.prev_result)?;
         let owner = Owner::new(&call.net.name, &call.attachment);
-        call.conf.masquerade.check(&owner, addresses(&call.prev_result, &call.attachment))?;
+        let addresses = attach::addresses(&call.net, &call.attachment, &call.prev_result);
+        call.conf.masquerade.check(&owner, addresses)?;
         call.net.ask_ipam(Command::Check)
     }
 
@@ -81,7 +79,7 @@ impl Plugin for Ptp {
         let Check { net, attachment, prev_result, conf, .. } = &call.check;
         let owner = Owner::new(&net.name, attachment);
         verify::while_attached(&call.check, |undo| {
-            conf.masquerade.repair(&owner, addresses(prev_result, attachment), undo)
+            conf.masquerade.repair(&owner, attach::addresses(net, attachment, prev_result), undo)
         })
     }
 
@@ -101,9 +99,4 @@ impl Plugin for Ptp {
         call.conf.masquerade.available()?;
         call.net.ask_ipam(Command::Status)
     }
-}
-
-/// The addresses of the attachment's interface.
-fn addresses<'a>(result: &'a AddResult, at: &'a Attachment) -> impl Iterator<Item = IpNetwork> {
-    result.ips_of(&at.ifname).map(|ip| ip.address)
 }

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use cni::{Add, AddResult, Interface, IpConfig, NetConf, Result, Undo};
+use cni::{Add, AddResult, Attachment, Interface, IpConfig, NetConf, Result, Undo};
+use ipnetwork::IpNetwork;
 use netlink::Link;
 
 use crate::{InterfaceConf, Namespace, apply};
@@ -91,6 +92,17 @@ impl Attach<'_> {
         let own: Vec<&IpConfig> = leases.ips.iter().collect();
         leases.routes.iter().try_for_each(|route| apply::add_route(self.sandbox, self.link, route, &own))
     }
+}
+
+/// The addresses that this network gave the attachment's interface, as the result has them. Without an IPAM plugin it gave none,
+/// whatever an earlier plugin of the chain did.
+pub fn addresses<'a>(
+    net: &NetConf,
+    at: &'a Attachment,
+    result: &'a AddResult,
+) -> impl Iterator<Item = IpNetwork> {
+    let given = net.ipam.as_ref().map(|_| result.ips_of(&at.ifname));
+    given.into_iter().flatten().map(|ip| ip.address)
 }
 
 /// What the chain has made by now: what the plugins before this one did, the interfaces that it made, and what was leased for the
