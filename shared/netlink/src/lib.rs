@@ -19,6 +19,7 @@ mod netns_id;
 mod route;
 mod socket;
 mod status;
+mod tun;
 pub mod uapi;
 mod wait;
 pub mod wire;
@@ -29,10 +30,11 @@ use std::rc::Rc;
 pub use address::Address;
 pub use bridge::{BridgeVlan, PortChange};
 pub use error::{Error, RequestError};
-pub use link::{Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target};
+pub use link::{Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target, TunKind};
 pub use mac::Mac;
 pub use route::{Route, RouteFilter};
 pub use socket::{Protocol, Socket};
+pub use tun::{DEVICE as TUN_DEVICE, Tun};
 
 /// What an operation on a kernel object comes to.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use nix::libc;
+
 use crate::uapi::{
     IFLA_BR_VLAN_FILTERING, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_MACVLAN_BC_QUEUE_LEN, IFLA_MACVLAN_MODE,
+    IFLA_TUN_GROUP, IFLA_TUN_MULTI_QUEUE, IFLA_TUN_OWNER, IFLA_TUN_PERSIST, IFLA_TUN_TYPE,
     MACVLAN_MODE_BRIDGE, MACVLAN_MODE_PASSTHRU, MACVLAN_MODE_PRIVATE, MACVLAN_MODE_SOURCE, MACVLAN_MODE_VEPA,
 };
 use crate::wire::{Attributes, Message, read_str, read_u8, read_u32};
@@ -26,6 +29,8 @@ pub enum LinkKind {
         /// kernel before 5.11, which has no such setting.
         broadcast_queue: Option<u32>,
     },
+    /// Its packets go to a program and come from one. Only [`Tun`](crate::Tun) makes it.
+    Tun(TunKind),
     /// One end of a pair.
     Veth,
     /// Any other kind, by its name in the kernel.
@@ -39,6 +44,7 @@ impl LinkKind {
             Self::Bridge { .. } => "bridge",
             Self::Dummy => "dummy",
             Self::Macvlan { .. } => "macvlan",
+            Self::Tun(_) => "tun",
             Self::Veth => "veth",
             Self::Other(name) => name,
         }
@@ -60,6 +66,7 @@ impl LinkKind {
                     Self::Macvlan { mode, broadcast_queue }
                 })
             }
+            "tun" => TunKind::read(data).map(Self::Tun),
             "veth" => Some(Self::Veth),
             _ => None,
         };
@@ -77,10 +84,38 @@ impl LinkKind {
                     m.put_u32(IFLA_MACVLAN_MODE, mode.number());
                     super::put_optional(m, IFLA_MACVLAN_BC_QUEUE_LEN, *broadcast_queue);
                 }
-                Self::Bridge { .. } | Self::Dummy | Self::Veth | Self::Other(_) => {}
+                Self::Bridge { .. } | Self::Dummy | Self::Tun(_) | Self::Veth | Self::Other(_) => {}
             }
             more(m);
         });
+    }
+}
+
+/// A tun or tap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TunKind {
+    /// Its packets are Ethernet frames.
+    pub tap: bool,
+    /// The user that may open it.
+    pub owner: Option<u32>,
+    /// The group whose members may open it.
+    pub group: Option<u32>,
+    /// A program may open several queues of it.
+    pub multi_queue: bool,
+    /// It stays when no program has it open.
+    pub persistent: bool,
+}
+
+impl TunKind {
+    fn read(data: Attributes<'_>) -> Option<Self> {
+        let is_on = |kind| data.get(kind).and_then(read_u8).is_some_and(|on| on != 0);
+        Some(Self {
+            tap: i32::from(data.get(IFLA_TUN_TYPE).and_then(read_u8)?) == libc::IFF_TAP,
+            owner: data.get(IFLA_TUN_OWNER).and_then(read_u32),
+            group: data.get(IFLA_TUN_GROUP).and_then(read_u32),
+            multi_queue: is_on(IFLA_TUN_MULTI_QUEUE),
+            persistent: is_on(IFLA_TUN_PERSIST),
+        })
     }
 }
 

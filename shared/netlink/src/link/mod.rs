@@ -15,7 +15,7 @@ use crate::{Mac, Netlink, Result};
 
 pub use change::LinkChange;
 pub use create::{NewLink, Peer, Target};
-pub use kind::{LinkKind, MacvlanMode};
+pub use kind::{LinkKind, MacvlanMode, TunKind};
 
 /// `struct ifinfomsg`.
 pub(crate) const HEADER: usize = 16;
