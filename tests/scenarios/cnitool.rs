@@ -1,9 +1,14 @@
 //! cnitool: what an operator does by hand, and what scripts written for the reference's cnitool do.
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lab::{Lab, beyond_reference};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::common::{host_local, ips, leases};
@@ -86,6 +91,54 @@ fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
     let hung = tool.run("--timeout 10 add net pod");
     assert!(hung.stderr.contains("did not finish within 10s and was killed"), "{hung:#?}");
     assert!(leases().is_empty());
+}
+
+#[test]
+fn an_add_that_a_signal_interrupts_is_rolled_back() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let (mut add, go) = add_that_waits(&lab);
+        send(&add, signal);
+        fs::write(go, "").unwrap();
+        assert_eq!(add.wait().unwrap().code(), Some(1), "{signal}");
+        assert!(leases().is_empty() && pod.link("eth0").is_none(), "{signal}");
+        assert!(!lab.dir().join("last").exists(), "{signal}: no further plugin is called");
+    }
+}
+
+#[test]
+fn a_second_signal_ends_an_add_at_once() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let (mut add, _) = add_that_waits(&lab);
+    send(&add, Signal::SIGINT);
+    send(&add, Signal::SIGTERM);
+    assert!(add.wait().unwrap().signal().is_some());
+    lab.cnitool().says("del net pod");
+    assert!(leases().is_empty());
+}
+
+/// An ADD of three plugins, whose second one waits until a file is there, and the file.
+fn add_that_waits(lab: &Lab) -> (Child, PathBuf) {
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    network["plugins"].as_array_mut().unwrap().extend(["waits", "last"].map(|kind| json!({"type": kind})));
+    lab.configure("10-net.conflist", &network);
+    let [came, go, last] = ["came", "go", "last"].map(|name| lab.dir().join(name));
+    // Nor does it outlive who has called it.
+    let wait = format!("while kill -0 $PPID && ! [ -e {} ]; do sleep 0.01; done", go.display());
+    let wait = format!("touch {}; {wait}; echo '{{}}'", came.display());
+    lab.fake_plugin("waits", &format!("[ $CNI_COMMAND = DEL ] || {{ {wait}; }}"));
+    lab.fake_plugin("last", &format!("[ $CNI_COMMAND = DEL ] || touch {}", last.display()));
+    let mut add = lab.cnitool().spawn("add net pod");
+    while !came.exists() {
+        assert!(add.try_wait().unwrap().is_none(), "it waits for its plugin");
+    }
+    (add, go)
+}
+
+fn send(to: &Child, signal: Signal) {
+    kill(Pid::from_raw(to.id().cast_signed()), signal).unwrap();
 }
 
 #[test]

@@ -1,22 +1,27 @@
 //! `add`, `check`, `del`.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 use cni::{AddResult, Command};
 use runtime::{Attach, Error, Network, Result};
 use serde_json::{Value, json};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 
 use crate::cli::{ManyTargets, Target};
 use crate::settings::{Settings, attach};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// ADD, and DEL if that fails or the result cannot be told.
+/// ADD, and DEL if that fails, is interrupted, or the result cannot be told.
 pub fn add(target: &Target, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let network = settings.conf.find(&target.network)?;
     let attach = attach(&target.netns, &target.names)?;
     let add = if keep {
         settings.runtime.add(&network, &attach)
     } else {
-        settings.runtime.add_or_roll_back(&network, &attach)
+        settings.runtime.clone().interrupted_by(signalled()?).add_or_roll_back(&network, &attach)
     };
     let result = add?;
     let told = if ui.json_unless_seen() {
@@ -29,6 +34,17 @@ pub fn add(target: &Target, keep: bool, settings: &Settings, ui: &Ui) -> Result<
         let left = if keep { None } else { settings.runtime.del(&network, &attach).err() };
         left.map_or(error.clone(), |left| error.and(left.context("roll back")))
     })
+}
+
+/// What SIGINT and SIGTERM set. The second of them ends the process as usual: a plugin may hang, or the DEL of one.
+fn signalled() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_default(signal, flag.clone())
+            .and_then(|_| flag::register(signal, flag.clone()))
+            .map_err(|e| cni::Error::io("handle signals", &e))?;
+    }
+    Ok(flag)
 }
 
 /// CHECK of one attachment, or of all.

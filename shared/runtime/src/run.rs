@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cni::{AddResult, Attachment, Code, Command, PluginType, Version, json};
@@ -24,6 +25,7 @@ pub struct Runtime {
     pub(crate) cache: Cache,
     exec: Arc<dyn Exec>,
     deadline: Option<Duration>,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Runtime {
@@ -31,7 +33,8 @@ impl Runtime {
     /// by [`Processes`], their log passed through.
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
-        Self { path, cache: Cache::default(), exec: Arc::new(Processes::default()), deadline: None }
+        let exec = Arc::new(Processes::default());
+        Self { path, cache: Cache::default(), exec, deadline: None, interrupted: Arc::default() }
     }
 
     /// Keeps results elsewhere.
@@ -55,6 +58,14 @@ impl Runtime {
         self
     }
 
+    /// Lets an ADD be given up. Once the flag is set, by a signal handler for example, the plugin that is running may end;
+    /// no further one is run, and the ADD fails. Other commands do not look at it: they can be repeated.
+    #[must_use]
+    pub fn interrupted_by(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.interrupted = flag;
+        self
+    }
+
     /// Attachments and their results.
     pub fn results(&self) -> &Cache {
         &self.cache
@@ -66,7 +77,7 @@ impl Runtime {
     /// [`Runtime::add_or_roll_back`].
     ///
     /// # Errors
-    /// The failure of the first plugin that failed; code 5 if the result cannot be kept.
+    /// The failure of the first plugin that failed; code 5 if the result cannot be kept; code 999 if it was interrupted.
     pub fn add(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
         let _lock = Lock::shared(self.cache.dir())?;
         let mut last: Option<Value> = None;
@@ -74,6 +85,9 @@ impl Runtime {
             let extras = Extras { attach: Some(attach), prev: last.as_ref(), valid: None };
             let out = self.call(Command::Add, network, plugin, &extras)?;
             last = Some(printed(network, plugin, &out)?);
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Err(Error::own(Code::Internal, format!("ADD was interrupted after {}", plugin.kind)));
+            }
         }
         let last = last.ok_or_else(|| Error::own(Code::InvalidConfig, "the network has no plugins"))?;
         self.cache.keep(network, attach, &last)?;
