@@ -2,20 +2,13 @@
 //!
 //! The file is the reference's, with members that the reference ignores: each restores what the other saved.
 
-use std::collections::HashSet;
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use cni::{Attachment, Error, Failures, Gc, NetworkName, Result, Undo};
+use cni::backup::{self, Backup};
+use cni::{Gc, NetworkName, Result, Undo};
 use serde::{Deserialize, Serialize};
-use system::file::{self, WholeFile, label_of};
 
 use crate::attribute::Attribute;
-
-/// Bytes of a file, most of them the path of a namespace, and some more.
-const LARGEST: u64 = 64 << 10;
 
 /// The interface's attributes from before ADD: those that ADD changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,114 +79,33 @@ impl Saved {
     }
 }
 
-/// The file of an attachment.
-#[derive(Clone, Debug)]
-pub struct Backup {
-    dir: PathBuf,
-    name: String,
-    /// The label of what is being written. It tells the network, so that GC knows whose it is after a kill.
-    label: String,
+/// Keeps what the interface was like.
+///
+/// # Errors
+/// Code 5: what failed on which file.
+pub fn save(backup: &Backup, saved: Saved, undo: &mut Undo) -> Result<()> {
+    let before = backup.read()?;
+    let saved = match before.as_deref().and_then(parse) {
+        Some(earlier) => saved.after(earlier),
+        None => saved,
+    };
+    let bytes = serde_json::to_vec_pretty(&saved)?;
+    backup.write(&bytes)?;
+    let this = backup.clone();
+    undo.push(move || before.map_or_else(|| this.remove(), |bytes| this.write(&bytes)));
+    Ok(())
 }
 
-impl Backup {
-    pub fn new(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
-        Self::named(dir, network, file_name(at))
-    }
-
-    fn named(dir: &Path, network: &NetworkName, name: String) -> Self {
-        let label = format!("{}{name}", label_prefix(network));
-        Self { dir: dir.to_owned(), name, label }
-    }
-
-    /// Keeps what the interface was like.
-    ///
-    /// # Errors
-    /// Code 5: what failed on which file.
-    pub fn save(&self, saved: Saved, undo: &mut Undo) -> Result<()> {
-        let before = self.read()?;
-        let saved = match before.as_deref().and_then(parse) {
-            Some(earlier) => saved.after(earlier),
-            None => saved,
-        };
-        let bytes = serde_json::to_vec_pretty(&saved)?;
-        self.write(&bytes)?;
-        let this = self.clone();
-        undo.push(move || before.map_or_else(|| this.remove(), |bytes| this.write(&bytes)));
-        Ok(())
-    }
-
-    /// What was kept, if anything was. A file that a kill cut short holds nothing: no attribute had been changed yet.
-    ///
-    /// # Errors
-    /// Code 5: what failed on which file.
-    pub fn load(&self) -> Result<Option<Saved>> {
-        Ok(self.read()?.as_deref().and_then(parse))
-    }
-
-    /// Removes the file, and what a kill may have left beside it. A missing file is not an error.
-    ///
-    /// # Errors
-    /// Code 5: what failed on which file.
-    pub fn remove(&self) -> Result<()> {
-        let mut failures = Failures::new();
-        failures.note(remove(&self.path()));
-        let removed = missing_is_fine(file::remove_temporary(&self.dir, &self.label));
-        failures.note(removed.map_err(|e| Error::io(format!("remove files in {}", self.dir.display()), &e)));
-        failures.into_result()
-    }
-
-    fn path(&self) -> PathBuf {
-        self.dir.join(&self.name)
-    }
-
-    fn read(&self) -> Result<Option<Vec<u8>>> {
-        let path = self.path();
-        let read = missing_is_fine(file::read_own(&path, LARGEST).map(Some));
-        read.map_err(|e| Error::io(format!("read backup {}", path.display()), &e))
-    }
-
-    fn write(&self, bytes: &[u8]) -> Result<()> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
-        let written = made.and_then(|()| {
-            let dir = &File::open(&self.dir)?;
-            WholeFile { dir, name: &self.name, label: &self.label }.replace(bytes)
-        });
-        written.map_err(|e| Error::io(format!("write backup {}", self.path().display()), &e))
-    }
-}
-
-/// As the reference names it. Both names were checked, and neither has a slash in it.
-fn file_name(at: &Attachment) -> String {
-    format!("{}_{}.json", at.container, at.ifname)
-}
-
-fn remove(path: &Path) -> Result<()> {
-    let removed = missing_is_fine(fs::remove_file(path));
-    removed.map_err(|e| Error::io(format!("remove backup {}", path.display()), &e))
-}
-
-/// No name of a network has a `~` in it.
-fn label_prefix(network: &NetworkName) -> String {
-    format!("{network}~")
+/// What was kept, if anything was. A file that a kill cut short holds nothing: no attribute had been changed yet.
+///
+/// # Errors
+/// Code 5: what failed on which file.
+pub fn load(backup: &Backup) -> Result<Option<Saved>> {
+    Ok(backup.read()?.as_deref().and_then(parse))
 }
 
 fn parse(bytes: &[u8]) -> Option<Saved> {
     serde_json::from_slice(bytes).ok()
-}
-
-/// A name too long for the file system is the name of nothing.
-fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
-    match outcome {
-        Err(e)
-            if matches!(
-                e.kind(),
-                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
-            ) =>
-        {
-            Ok(T::default())
-        }
-        other => other,
-    }
 }
 
 /// Removes the network's files whose attachments are not valid any more. A file that does not tell its network is left
@@ -202,38 +114,17 @@ fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
 /// # Errors
 /// Code 5: what could not be removed, or the directory not be read.
 pub fn remove_stale(dir: &Path, call: &Gc) -> Result<()> {
-    let failed = |e: &io::Error| Error::io(format!("list the backups in {}", dir.display()), e);
-    let Some(entries) = missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
-        return Ok(());
-    };
-    let valid: HashSet<String> = call.valid.iter().map(file_name).collect();
-    let (mut failures, unfinished) = (Failures::new(), label_prefix(&call.net.name));
-    for entry in entries {
-        let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
-        let Ok(name) = entry.file_name().into_string() else { continue };
-        if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
-            if !valid.contains(of) {
-                failures.note(remove(&dir.join(&name)));
-            }
-        } else if !name.starts_with('.') && !valid.contains(&name) {
-            let backup = Backup::named(dir, &call.net.name, name);
-            if failures.note(backup.is_of(&call.net.name)) == Some(true) {
-                failures.note(backup.remove());
-            }
-        }
-    }
-    failures.into_result()
-}
-
-impl Backup {
-    fn is_of(&self, network: &NetworkName) -> Result<bool> {
-        Ok(self.load()?.is_some_and(|saved| saved.network == network.as_str()))
-    }
+    backup::collect(dir, call, |file, bytes| {
+        let is_own = parse(bytes).is_some_and(|saved| saved.network == call.net.name.as_str());
+        if is_own { file.remove() } else { Ok(()) }
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use cni::{ContainerId, IfName};
+    use std::fs;
+
+    use cni::{Attachment, ContainerId, IfName};
     use netlink::Mac;
 
     use super::*;
@@ -265,11 +156,11 @@ mod tests {
     fn what_is_kept_is_what_is_restored() {
         let dir = tempfile::tempdir().unwrap();
         let backup = Backup::new(&dir.path().join("tuning"), &net(), &at("c"));
-        assert_eq!(backup.load().unwrap(), None);
+        assert_eq!(load(&backup).unwrap(), None);
         let mut undo = Undo::new();
-        backup.save(saved("/n", &BEFORE), &mut undo).unwrap();
+        save(&backup, saved("/n", &BEFORE), &mut undo).unwrap();
         undo.commit();
-        assert_eq!(backup.load().unwrap().unwrap().attributes(), BEFORE);
+        assert_eq!(load(&backup).unwrap().unwrap().attributes(), BEFORE);
         backup.remove().unwrap();
         backup.remove().unwrap();
         assert_eq!(fs::read_dir(dir.path().join("tuning")).unwrap().count(), 0);
@@ -297,11 +188,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backup = Backup::new(dir.path(), &net(), &at("c"));
         let mut first = Undo::new();
-        backup.save(saved("/n", &[Attribute::Mtu(1500)]), &mut first).unwrap();
+        save(&backup, saved("/n", &[Attribute::Mtu(1500)]), &mut first).unwrap();
         let mut second = Undo::new();
         let both = [Attribute::Mtu(1400), Attribute::Promisc(false)];
-        backup.save(saved("/n", &both), &mut second).unwrap();
-        let load = || backup.load().unwrap().map(|saved| saved.attributes());
+        save(&backup, saved("/n", &both), &mut second).unwrap();
+        let load = || load(&backup).unwrap().map(|saved| saved.attributes());
         assert_eq!(load().unwrap(), [Attribute::Mtu(1500), Attribute::Promisc(false)]);
         assert!(second.unwind().is_empty());
         assert_eq!(load().unwrap(), [Attribute::Mtu(1500)]);
@@ -322,7 +213,7 @@ mod tests {
         let backup = Backup::new(dir.path(), &net(), &at("c"));
         for torn in ["", "{\n \"mac\": \"02"] {
             fs::write(backup.path(), torn).unwrap();
-            assert_eq!(backup.load().unwrap(), None);
+            assert_eq!(load(&backup).unwrap(), None);
         }
     }
 
@@ -332,19 +223,19 @@ mod tests {
         let backup = Backup::new(dir.path(), &net(), &at("c"));
         fs::write(dir.path().join("outside"), r#"{"mtu": 9000}"#).unwrap();
         std::os::unix::fs::symlink(dir.path().join("outside"), backup.path()).unwrap();
-        let refused = backup.load().unwrap_err();
+        let refused = load(&backup).unwrap_err();
         assert!(refused.msg().contains("c_eth0.json: it is not a regular file"), "{refused}");
         backup.remove().unwrap();
-        assert_eq!(backup.load().unwrap(), None);
+        assert_eq!(load(&backup).unwrap(), None);
     }
 
     #[test]
     fn an_id_too_long_for_a_file_name_has_no_backup() {
         let dir = tempfile::tempdir().unwrap();
         let backup = Backup::new(dir.path(), &net(), &at(&"c".repeat(255)));
-        assert_eq!(backup.load().unwrap(), None);
+        assert_eq!(load(&backup).unwrap(), None);
         backup.remove().unwrap();
-        let refused = backup.save(saved("/n", &BEFORE), &mut Undo::new()).unwrap_err();
+        let refused = save(&backup, saved("/n", &BEFORE), &mut Undo::new()).unwrap_err();
         assert_eq!(refused.code(), 5);
     }
 }

@@ -5,13 +5,14 @@
 use std::fs;
 use std::path::{Component, Path};
 
+use cni::backup::Backup;
 use cni::{
     AsWritten, Attachment, CniArgs, ContainerId, Gc, IfName, NetConf, NetworkName, Undo, Version, json,
 };
 
 use crate::allowlist;
 use crate::attribute::Attribute;
-use crate::backup::{self, Backup, Saved};
+use crate::backup::{self, Saved};
 use crate::conf::{self, Conf};
 
 /// The configuration, and after an empty line the host's list of allowed sysctls: no sysctl is outside of net/, and none
@@ -52,17 +53,17 @@ pub fn backups(scratch: &Path, input: &[u8]) {
     fs::write(scratch.join("outside"), "kept").unwrap();
     let backup = Backup::new(&dir, &network, &at);
     let before = fs::read(&file).ok();
-    let earlier = backup.load().unwrap();
+    let earlier = backup::load(&backup).unwrap();
     let now = [Attribute::Mtu(1400), Attribute::Promisc(false)];
     let saved = Saved::new(now.into_iter(), &network, Path::new("/run/netns/c"));
 
     let mut undo = Undo::new();
-    backup.save(saved.clone(), &mut undo).unwrap();
+    backup::save(&backup, saved.clone(), &mut undo).unwrap();
     assert!(undo.unwind().is_empty());
     assert_eq!(fs::read(&file).ok(), before);
-    backup.save(saved, &mut undo).unwrap();
+    backup::save(&backup, saved, &mut undo).unwrap();
     undo.commit();
-    let restored = backup.load().unwrap().unwrap().attributes();
+    let restored = backup::load(&backup).unwrap().unwrap().attributes();
     let wanted = |attribute: &Attribute| {
         restored
             .iter()

@@ -8,6 +8,7 @@ mod conf;
 pub mod fuzz;
 mod sysctl;
 
+use cni::backup::Backup;
 use cni::{
     Add, AddResult, Check, Code, Del, Failures, Gc, IfName, Interface, Plugin, Result, ResultExt, Role,
     Status, Undo,
@@ -15,7 +16,7 @@ use cni::{
 use iface::Namespace;
 
 use attribute::Attribute;
-use backup::{Backup, Saved};
+use backup::Saved;
 use conf::{Conf, data_dir_or_default};
 
 /// The plugin.
@@ -44,7 +45,8 @@ impl Plugin for Tuning {
             let link = sandbox.link(&call.attachment.ifname)?;
             let before = wanted.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns);
-            Backup::new(&conf.data_dir, &call.net.name, &call.attachment).save(saved, undo)?;
+            let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);
+            backup::save(&backup, saved, undo)?;
             for attribute in &wanted {
                 attribute.set(&sandbox, &link, undo)?;
             }
@@ -55,7 +57,7 @@ impl Plugin for Tuning {
     fn del(call: &Del) -> Result<()> {
         let backup = Backup::new(&data_dir_or_default(&call.conf), &call.net.name, &call.attachment);
         let (mut failures, mut again) = (Failures::new(), false);
-        if let Some(saved) = backup.load()?
+        if let Some(saved) = backup::load(&backup)?
             && let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())?
             && let Some(link) = sandbox.nl.link(&call.attachment.ifname)?
         {

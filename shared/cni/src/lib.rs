@@ -11,6 +11,7 @@
 pub mod addr;
 pub mod args;
 mod attachments;
+pub mod backup;
 pub mod call;
 mod convert;
 mod delegate;

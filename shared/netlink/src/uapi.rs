@@ -85,6 +85,7 @@ pub const IFLA_NET_NS_FD: u16 = 28;
 pub const IFLA_EXT_MASK: u16 = 29;
 pub const IFLA_LINK_NETNSID: u16 = 37;
 pub const IFLA_ALT_IFNAME: u16 = 53;
+pub const IFLA_PARENT_DEV_NAME: u16 = 56;
 pub const IFLA_INFO_KIND: u16 = 1;
 pub const IFLA_INFO_DATA: u16 = 2;
 pub const IFLA_INFO_SLAVE_KIND: u16 = 4;

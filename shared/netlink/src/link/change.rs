@@ -1,6 +1,8 @@
 //! Changing and deleting links.
 
-use super::{Link, LinkKind, header, put_optional};
+use std::os::fd::BorrowedFd;
+
+use super::{Link, LinkKind, header, put_netns, put_optional};
 use crate::uapi::{
     AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME,
     IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_TXQLEN, RTM_DELLINK, RTM_NEWLINK,
@@ -31,6 +33,9 @@ pub struct LinkChange<'a> {
     pub alias: Option<&'a str>,
     /// The number of the group that it becomes one of; 0 for none in particular.
     pub group: Option<u32>,
+    /// Another namespace that it moves to: down, and before the other changes. If they fail, it has moved all the same. A name that
+    /// is taken there is in its way only if no other one is asked for.
+    pub netns: Option<BorrowedFd<'a>>,
 }
 
 impl LinkChange<'_> {
@@ -46,6 +51,7 @@ impl LinkChange<'_> {
         name: None,
         alias: None,
         group: None,
+        netns: None,
     };
 
     fn flags(&self) -> (u32, u32) {
@@ -70,6 +76,7 @@ impl Netlink {
         put_optional(&mut message, IFLA_MASTER, change.master);
         put_optional(&mut message, IFLA_GROUP, change.group);
         put_optional(&mut message, IFLA_TXQLEN, change.tx_queue_len);
+        put_netns(&mut message, change.netns);
         if let Some(mac) = change.mac {
             message.put(IFLA_ADDRESS, &mac.bytes());
         }

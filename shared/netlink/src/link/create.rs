@@ -1,15 +1,15 @@
 //! Making links: each in one request, where it belongs and with all that it is to have.
 
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 
-use super::{Link, LinkKind, header, put_optional};
+use super::{Link, LinkKind, header, put_netns, put_optional};
 use crate::error::RequestError;
 use crate::uapi::{
     AF_UNSPEC, IFF_UP, IFLA_ADDRESS, IFLA_GROUP, IFLA_IFNAME, IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER,
-    IFLA_MTU, IFLA_NET_NS_FD, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
+    IFLA_MTU, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
 };
 use crate::wire::Message;
 use crate::{Error, Mac, Netlink, Result};
@@ -152,8 +152,4 @@ fn put_mac(message: &mut Message, mac: Option<Mac>) {
     if let Some(mac) = mac {
         message.put(IFLA_ADDRESS, &mac.bytes());
     }
-}
-
-fn put_netns(message: &mut Message, netns: Option<BorrowedFd<'_>>) {
-    put_optional(message, IFLA_NET_NS_FD, netns.map(|fd| fd.as_raw_fd().cast_unsigned()));
 }

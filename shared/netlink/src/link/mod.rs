@@ -4,11 +4,13 @@ mod change;
 mod create;
 mod kind;
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use crate::uapi::{
     AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALT_IFNAME, IFLA_BRPORT_ISOLATED,
     IFLA_BRPORT_MODE, IFLA_EXT_MASK, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_SLAVE_DATA,
-    IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE,
-    IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
+    IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD,
+    IFLA_OPERSTATE, IFLA_PARENT_DEV_NAME, IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
 };
 use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u32};
 use crate::{Mac, Netlink, Result};
@@ -56,6 +58,8 @@ pub struct Link {
     pub peer: Option<u32>,
     /// The namespace of `peer` if it is another one: an id that only this namespace knows.
     pub peer_netns_id: Option<i32>,
+    /// The device that it is an interface of, by its address on its bus, such as `0000:00:1f.6`. Empty: none, or Linux before 5.14.
+    pub bus_address: String,
     /// A bridge port's: frames may leave through the port that they came from.
     pub hairpin: Option<bool>,
     /// A bridge port's: isolated ports cannot reach each other.
@@ -100,6 +104,7 @@ impl Link {
             IFLA_OPERSTATE => self.state = OperState::of(read_u8(value).unwrap_or_default()),
             IFLA_MASTER => self.master = read_u32(value),
             IFLA_LINK => self.peer = read_u32(value).filter(|index| *index != 0),
+            IFLA_PARENT_DEV_NAME => self.bus_address = read_str(value).unwrap_or_default().to_owned(),
             IFLA_LINK_NETNSID => self.peer_netns_id = read_i32(value),
             IFLA_LINKINFO => self.take_info(Attributes::of(value)),
             _ => {}
@@ -241,6 +246,10 @@ fn put_optional(message: &mut Message, kind: u16, value: Option<u32>) {
     if let Some(value) = value {
         message.put_u32(kind, value);
     }
+}
+
+fn put_netns(message: &mut Message, netns: Option<BorrowedFd<'_>>) {
+    put_optional(message, IFLA_NET_NS_FD, netns.map(|fd| fd.as_raw_fd().cast_unsigned()));
 }
 
 #[cfg(test)]

@@ -1,0 +1,134 @@
+//! What a plugin keeps on disk of an attachment between ADD and DEL: one file, which is there as a whole or not at all.
+
+use std::collections::HashSet;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use system::file::{self, WholeFile, label_of};
+
+use crate::{Attachment, Error, Failures, Gc, NetworkName, Result};
+
+/// Bytes of a file, most of them the path of a namespace, and some more.
+const LARGEST: u64 = 64 << 10;
+
+/// The file of an attachment.
+#[derive(Clone, Debug)]
+pub struct Backup {
+    dir: PathBuf,
+    name: String,
+    /// The label of what is being written. It tells the network, so that GC knows whose it is after a kill.
+    label: String,
+}
+
+impl Backup {
+    /// That of an attachment, in a plugin's directory.
+    pub fn new(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
+        Self::named(dir, network, file_name(at))
+    }
+
+    fn named(dir: &Path, network: &NetworkName, name: String) -> Self {
+        let label = format!("{}{name}", label_prefix(network));
+        Self { dir: dir.to_owned(), name, label }
+    }
+
+    /// Its path.
+    pub fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
+    /// What was written, if anything was.
+    ///
+    /// # Errors
+    /// Code 5: what failed on which file.
+    pub fn read(&self) -> Result<Option<Vec<u8>>> {
+        let path = self.path();
+        let read = missing_is_fine(file::read_own(&path, LARGEST).map(Some));
+        read.map_err(|e| Error::io(format!("read backup {}", path.display()), &e))
+    }
+
+    /// Writes it, over an earlier one.
+    ///
+    /// # Errors
+    /// Code 5: what failed on which file.
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
+        let written = made.and_then(|()| {
+            let dir = &File::open(&self.dir)?;
+            WholeFile { dir, name: &self.name, label: &self.label }.replace(bytes)
+        });
+        written.map_err(|e| Error::io(format!("write backup {}", self.path().display()), &e))
+    }
+
+    /// Removes the file, and what a kill may have left beside it. A missing file is not an error.
+    ///
+    /// # Errors
+    /// Code 5: what failed on which file.
+    pub fn remove(&self) -> Result<()> {
+        let mut failures = Failures::new();
+        failures.note(remove(&self.path()));
+        let removed = missing_is_fine(file::remove_temporary(&self.dir, &self.label));
+        failures.note(removed.map_err(|e| Error::io(format!("remove files in {}", self.dir.display()), &e)));
+        failures.into_result()
+    }
+}
+
+/// As the reference's tuning names it. Both names were checked, and neither has a slash in it.
+fn file_name(at: &Attachment) -> String {
+    format!("{}_{}.json", at.container, at.ifname)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    let removed = missing_is_fine(fs::remove_file(path));
+    removed.map_err(|e| Error::io(format!("remove backup {}", path.display()), &e))
+}
+
+/// No name of a network has a `~` in it.
+fn label_prefix(network: &NetworkName) -> String {
+    format!("{network}~")
+}
+
+/// A name too long for the file system is the name of nothing.
+fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
+    match outcome {
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
+            ) =>
+        {
+            Ok(T::default())
+        }
+        other => other,
+    }
+}
+
+/// GC: hands over each file whose attachment is not among the valid ones, with what is in it; only the caller can tell
+/// whether it is the network's. What kills have left of the network's files is removed.
+///
+/// # Errors
+/// What the caller says; code 5: what could not be read or removed.
+pub fn collect(dir: &Path, call: &Gc, mut of_nobody: impl FnMut(&Backup, &[u8]) -> Result<()>) -> Result<()> {
+    let failed = |e: &io::Error| Error::io(format!("list the backups in {}", dir.display()), e);
+    let Some(entries) = missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
+        return Ok(());
+    };
+    let valid: HashSet<String> = call.valid.iter().map(file_name).collect();
+    let (mut failures, unfinished) = (Failures::new(), label_prefix(&call.net.name));
+    for entry in entries {
+        let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
+            if !valid.contains(of) {
+                failures.note(remove(&dir.join(&name)));
+            }
+        } else if !name.starts_with('.') && !valid.contains(&name) {
+            let backup = Backup::named(dir, &call.net.name, name);
+            if let Some(bytes) = failures.note(backup.read()).flatten() {
+                failures.note(of_nobody(&backup, &bytes));
+            }
+        }
+    }
+    failures.into_result()
+}
