@@ -7,6 +7,7 @@
 
 mod blast;
 mod collection;
+mod entrant;
 mod floor;
 mod machine;
 mod networks;
@@ -28,7 +29,7 @@ use report::{Report, Row};
 use scenario::{Measured, Scenario};
 
 const USAGE: &str = "usage: scripts/bench [--runs N] [--filter TEXT] [--baseline DIRECTORY]
-  --runs N              how often the quick ones are run on each side (100); slow ones less often
+  --runs N              how often each side is run (100); a slow one until N times 150 ms are over
   --filter TEXT         only what has TEXT in its name
   --baseline DIRECTORY  compare with the executables there, of another time, in place of the reference
 With --filter or --baseline the table goes to the terminal only.";

@@ -67,6 +67,11 @@ impl Phase {
         self.failures.extend(spent.failures);
     }
 
+    /// How many rounds were timed, those in which something failed included.
+    pub fn runs(&self) -> usize {
+        self.times.len()
+    }
+
     fn median(&self) -> Option<Duration> {
         middle(self.times.iter().flatten().copied().collect())
     }
@@ -106,7 +111,7 @@ impl Unit {
 }
 
 impl Row {
-    fn cells(&self, compare: Compare) -> [String; 8] {
+    fn cells(&self, compare: Compare) -> [String; 9] {
         let rival = self.rival.as_ref();
         let show = |phase: &Phase| phase.median().map_or("fails".to_owned(), |time| self.unit.show(time));
         let pair = |part: fn(&Cost) -> u64, show: fn(u64) -> String| {
@@ -122,6 +127,12 @@ impl Row {
             show(&self.ours),
             rival.map(show).unwrap_or_default(),
             compare(self).unwrap_or_default(),
+            [Some(&self.ours), rival]
+                .into_iter()
+                .flatten()
+                .map(|phase| phase.runs().to_string())
+                .collect::<Vec<_>>()
+                .join(" / "),
             pair(|cost| cost.system_calls, |n| n.to_string()),
             pair(|cost| cost.programs, |n| n.to_string()),
             pair(|cost| cost.peak, |kib| megabytes(kib * 1024)),
@@ -184,7 +195,8 @@ impl fmt::Display for Report {
             ("time", change)
         };
         let rival_name = &rival.to_string();
-        let head = ["", "", "ours", rival_name, compared, "system calls", "programs started", "peak memory"];
+        let head =
+            ["", "", "ours", rival_name, compared, "runs", "system calls", "programs started", "peak memory"];
         let rows: Vec<_> = self.rows.iter().map(|row| row.cells(compare)).collect();
         write_table(f, &head.map(str::to_owned), &rows)?;
         for note in &self.notes {

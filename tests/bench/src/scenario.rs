@@ -2,14 +2,18 @@
 
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use lab::Feature;
 
 use crate::blast::BYTES;
+use crate::entrant::Entrant;
 use crate::machine::{Machine, Prepare};
-use crate::process::{How, Spent};
 use crate::report::{Phase, Unit};
 use crate::side::{Backend, Side};
+
+/// How long a side may take, on average, for each run that is asked for. A slower one is run less often.
+const FOR_A_RUN: Duration = Duration::from_millis(150);
 
 /// One or some rows of the table.
 pub struct Scenario {
@@ -25,12 +29,8 @@ pub struct Scenario {
     ours: Vec<Side>,
     /// Whether the reference takes part.
     reference: bool,
-    /// It is run a share-th of the times asked for: slow ones need not be run often.
-    share: u32,
-    /// But so often at least, if so many are asked for.
-    least: u32,
     /// How often it is run again under the tracer.
-    traces: u32,
+    traces: usize,
     prepare: Box<Prepare>,
 }
 
@@ -52,8 +52,6 @@ impl Scenario {
             needs: &[],
             ours: vec![Side::ours(Backend::Default)],
             reference: true,
-            share: 1,
-            least: 3,
             traces: 3,
             prepare,
         }
@@ -79,21 +77,17 @@ impl Scenario {
         Self { reference: false, ..self }
     }
 
-    pub fn rarely(self, share: u32) -> Self {
-        Self { share, ..self }
-    }
-
     pub fn untraced(self) -> Self {
         Self { traces: 0, ..self }
     }
 
-    /// Many containers at once. The reference takes a minute for them.
+    /// Many containers at once.
     pub fn stormy(self) -> Self {
-        Self { least: 1, ..self }.of(&["all ADD", "all DEL"]).by_backends().untraced().rarely(20)
+        self.of(&["all ADD", "all DEL"]).by_backends().untraced()
     }
 
     pub fn throughput(self) -> Self {
-        Self { unit: Unit::Throughput { bytes: BYTES }, ..self }.of(&["TCP"]).untraced().rarely(10)
+        Self { unit: Unit::Throughput { bytes: BYTES }, ..self }.of(&["TCP"]).untraced()
     }
 
     /// Each of ours, and the one that it is compared with.
@@ -114,8 +108,7 @@ impl Scenario {
         sides.into_iter().find_map(|side| Some(format!("there is no {} of {side}", missing(side)?)))
     }
 
-    /// All sides in turns, each first in its turn, so that whatever else the machine does falls on all of them. The first
-    /// round is for free: it makes what all attachments share.
+    /// All sides in turns, so that whatever else the machine does falls on all of them.
     pub fn measure(&self, runs: u32, baseline: Option<&'static Path>) -> Vec<Measured> {
         let pairs = self.sides(baseline);
         let mut sides = Vec::new();
@@ -137,22 +130,25 @@ impl Scenario {
     }
 
     fn measure_sides(&self, sides: &[Side], runs: u32) -> Vec<Vec<Phase>> {
+        let budget = FOR_A_RUN * runs;
         thread::scope(|scope| {
-            let machines: Vec<_> =
-                sides.iter().map(|side| Machine::start(scope, *side, &self.prepare)).collect();
-            let mut measured = vec![vec![Phase::default(); self.phases.len()]; sides.len()];
-            let mut first = 0;
-            let mut turn = |how, keep: fn(&mut Phase, Spent)| {
-                for place in (first..sides.len()).chain(0..first) {
-                    let round = machines[place].round(how);
-                    measured[place].iter_mut().zip(round).for_each(|(phase, spent)| keep(phase, spent));
-                }
-                first = (first + 1) % sides.len();
+            let entrant = |side: &Side| {
+                let machine = Machine::start(scope, *side, &self.prepare);
+                Entrant::new(machine, self.phases.len(), budget)
             };
-            turn(How::Timed, Phase::warm_up);
-            (0..(runs / self.share).max(runs.min(self.least))).for_each(|_| turn(How::Timed, Phase::time));
-            (0..self.traces).for_each(|_| turn(How::Traced, Phase::cost));
-            measured
+            let mut entrants: Vec<_> = sides.iter().map(entrant).collect();
+            in_turns(&mut entrants, 1, Entrant::warm_up);
+            in_turns(&mut entrants, runs as usize, Entrant::time);
+            in_turns(&mut entrants, self.traces, Entrant::trace);
+            entrants.into_iter().map(Entrant::into_phases).collect()
         })
+    }
+}
+
+/// Each is the first one in its turn.
+fn in_turns(entrants: &mut [Entrant], rounds: usize, work: fn(&mut Entrant)) {
+    let count = entrants.len();
+    for round in 0..rounds {
+        (0..count).for_each(|n| work(&mut entrants[(round + n) % count]));
     }
 }

@@ -38,19 +38,15 @@ fn single() -> Vec<Scenario> {
         Scenario::new("host-local, empty store", STORE, chain(store, nothing, None)),
         Scenario::new("host-local, 10 leases", STORE, chain(store, stocked::<10>, None)),
         Scenario::new("host-local, 1 000 leases", STORE, chain(store, stocked::<1_000>, None)),
-        Scenario::new("host-local, 10 000 leases", STORE, chain(store, stocked::<10_000>, None)).rarely(4),
-        Scenario::new("host-local, 50 000 leases", STORE, chain(store, stocked::<50_000>, None)).rarely(10),
+        Scenario::new("host-local, 10 000 leases", STORE, chain(store, stocked::<10_000>, None)),
+        Scenario::new("host-local, 50 000 leases", STORE, chain(store, stocked::<50_000>, None)),
         Scenario::new("bridge + host-local, 100 containers by 16 workers", BRIDGE, crowd(bridged, 100, 16))
             .of(&["all ADD", "all DEL"])
-            .untraced()
-            .rarely(20),
-        Scenario::new("Kubernetes chain", KUBERNETES, chain(kubernetes, nothing, None))
-            .by_backends()
-            .rarely(4),
+            .untraced(),
+        Scenario::new("Kubernetes chain", KUBERNETES, chain(kubernetes, nothing, None)).by_backends(),
         Scenario::new("Kubernetes chain, dual stack", KUBERNETES, with_deletion(dual_stack))
             .of(&["ADD", "DEL", "the kernel's part of DEL"])
-            .by_backends()
-            .rarely(4),
+            .by_backends(),
         Scenario::new(
             "Kubernetes chain, 100 containers by 16 workers",
             KUBERNETES,
@@ -87,9 +83,7 @@ fn storms() -> Vec<Scenario> {
 /// Interface plugins beside bridge, each with host-local.
 fn interfaces() -> Vec<Scenario> {
     vec![
-        Scenario::new("ptp + host-local, ipMasq", PTP, chain(point_to_point, nothing, None))
-            .by_backends()
-            .rarely(4),
+        Scenario::new("ptp + host-local, ipMasq", PTP, chain(point_to_point, nothing, None)).by_backends(),
         Scenario::new("macvlan + host-local", MACVLAN, chain(on_macvlan, with_master, None))
             .needs(&[Feature::Macvlan]),
         Scenario::new("dummy + host-local", DUMMY, chain(on_dummy, nothing, None)).needs(&[Feature::Dummy]),
@@ -99,7 +93,7 @@ fn interfaces() -> Vec<Scenario> {
 /// GC.
 fn collections() -> Vec<Scenario> {
     let of = |name, plugins, prepare| {
-        Scenario::new(name, plugins, prepare).of(&["GC"]).without_reference().untraced().rarely(20)
+        Scenario::new(name, plugins, prepare).of(&["GC"]).without_reference().untraced()
     };
     vec![
         of("portmap, 1 000 stale attachments", PORTMAP, of_stale_mappings(1_000)),
@@ -110,22 +104,18 @@ fn collections() -> Vec<Scenario> {
 
 fn host_ports() -> Vec<Scenario> {
     vec![
-        Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap")))
-            .by_backends()
-            .rarely(4),
+        Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap"))).by_backends(),
         Scenario::new(
             "portmap, two ports beside 5 000 mappings",
             PORTMAP,
             chain(ports, with_hundreds_of_mappings::<50>, Some("portmap")),
         )
         .without_reference()
-        .by_backends()
-        .rarely(4),
+        .by_backends(),
         Scenario::new("cnitool repair, 1 000 attachments, dual stack", PORTMAP, repairs(1_000))
             .of(&["after a flush", "nothing is missing"])
             .without_reference()
-            .untraced()
-            .rarely(20),
+            .untraced(),
         Scenario::new("a mapped port", PORTMAP, blast(ports, nothing)).throughput().by_backends(),
         Scenario::new(
             "a mapped port beside 5 000 others",
