@@ -62,7 +62,7 @@ impl Attribute {
     }
 
     fn change(self) -> LinkChange<'static> {
-        let mut change = LinkChange::NONE;
+        let mut change = LinkChange::default();
         match self {
             Self::Mac(mac) => change.mac = Some(mac),
             Self::Mtu(bytes) => change.mtu = Some(bytes),

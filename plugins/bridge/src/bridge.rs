@@ -29,7 +29,8 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     let mac =
         floats(host, &bridge)?.then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
     if promisc || mac.is_some() || !bridge.up {
-        let change = LinkChange { up: Some(true), promisc: promisc.then_some(true), mac, ..LinkChange::NONE };
+        let change =
+            LinkChange { up: Some(true), promisc: promisc.then_some(true), mac, ..LinkChange::default() };
         host.nl.change_link(&bridge, &change)?;
     }
     Ok(Link { mac: mac.or(bridge.mac), ..bridge })

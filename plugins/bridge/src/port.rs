@@ -89,15 +89,17 @@ pub fn adopt(
     }
     if link.master.is_none() {
         let (nl, link) = (host.nl.clone(), link.clone());
-        undo.push(move || nl.change_link(&link, &LEAVE));
+        undo.push(move || nl.change_link(&link, &leave()));
     }
-    let join = LinkChange { master: Some(bridge.index), up: Some(true), ..LinkChange::NONE };
+    let join = LinkChange { master: Some(bridge.index), up: Some(true), ..LinkChange::default() };
     host.nl.change_link(&link, &join)?;
     let container = sandbox.nl.link(&call.attachment.ifname)?;
     Ok(Port { host: Link { master: Some(bridge.index), ..link }, container, adopted: true })
 }
 
-const LEAVE: LinkChange<'static> = LinkChange { master: Some(0), ..LinkChange::NONE };
+fn leave() -> LinkChange<'static> {
+    LinkChange { master: Some(0), ..LinkChange::default() }
+}
 
 /// Makes a veth pair.
 pub fn create(
@@ -210,7 +212,7 @@ pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
         // ADD did not make it a port: somebody else did.
         let foreign = || Ok::<_, Error>(uplink(host, &port)?.is_some() && !conf::allows_uplink(&call.conf));
         if failures.note(foreign()) == Some(false) {
-            failures.note(host.nl.change_link(&port, &LEAVE));
+            failures.note(host.nl.change_link(&port, &leave()));
         }
     }
     failures.into_result()

@@ -7,7 +7,9 @@ use netlink::{Link, LinkChange};
 /// Its name in every namespace. CNI_IFNAME is not looked at: runtimes give `lo` or `eth0`.
 const LOOPBACK: &str = "lo";
 
-const DOWN: LinkChange<'static> = LinkChange { up: Some(false), ..LinkChange::NONE };
+fn down() -> LinkChange<'static> {
+    LinkChange { up: Some(false), ..LinkChange::default() }
+}
 
 /// The plugin.
 #[derive(Debug)]
@@ -23,9 +25,9 @@ impl Plugin for Loopback {
         let sandbox = Namespace::open(&call.netns)?;
         let lo = sandbox.link(LOOPBACK)?;
         if !lo.up {
-            let (nl, down) = (sandbox.nl.clone(), lo.clone());
+            let (nl, link) = (sandbox.nl.clone(), lo.clone());
             // Before the change: it may be made though its answer is lost.
-            undo.push(move || nl.change_link(&down, &DOWN));
+            undo.push(move || nl.change_link(&link, &down()));
             sandbox.nl.set_up(&lo)?;
         }
         match &call.net.prev_result {
@@ -36,7 +38,7 @@ impl Plugin for Loopback {
 
     fn del(call: &Del) -> Result<()> {
         let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
-        Ok(sandbox.nl.change_link(&sandbox.link(LOOPBACK)?, &DOWN)?)
+        Ok(sandbox.nl.change_link(&sandbox.link(LOOPBACK)?, &down())?)
     }
 
     fn check(call: &Check<AsWritten>) -> Result<()> {

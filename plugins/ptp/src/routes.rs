@@ -75,7 +75,7 @@ pub fn in_container(sandbox: &Namespace, link: &Link, paths: &[Path], leases: &A
 pub fn in_host(host: &Namespace, end: &Link, paths: &[Path]) -> Result<()> {
     for (i, path) in paths.iter().enumerate() {
         if paths[..i].iter().all(|earlier| earlier.gateway != path.gateway) {
-            host.nl.add_address_without_route(end, alone(path.gateway), false)?;
+            host.nl.add_flagged_address(end, alone(path.gateway), false, uapi::IFA_F_NOPREFIXROUTE)?;
         }
         let route = Route { link: Some(end.index), ..Route::to(alone(path.address.ip())) };
         host.nl.add_route(&route)?;

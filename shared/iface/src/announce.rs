@@ -18,7 +18,7 @@ use crate::Namespace;
 /// # Errors
 /// If the kernel refuses.
 pub fn addresses(sandbox: &Namespace, link: &Link) -> Result<()> {
-    Ok(sandbox.nl.change_link(link, &LinkChange { mac: link.mac, ..LinkChange::NONE })?)
+    Ok(sandbox.nl.change_link(link, &LinkChange { mac: link.mac, ..LinkChange::default() })?)
 }
 
 /// The host forgets where it saw the addresses before, on the link that it sees them through.

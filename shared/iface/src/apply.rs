@@ -52,10 +52,8 @@ pub(crate) fn add_address(
     test_for_duplicates: bool,
     subnet_route: bool,
 ) -> Result<()> {
-    let add = || match subnet_route {
-        true => sandbox.nl.add_address(link, net, test_for_duplicates),
-        false => sandbox.nl.add_address_without_route(link, net, test_for_duplicates),
-    };
+    let flags = if subnet_route { 0 } else { uapi::IFA_F_NOPREFIXROUTE };
+    let add = || sandbox.nl.add_flagged_address(link, net, test_for_duplicates, flags);
     let added = add();
     if added.is_ok() || net.is_ipv4() {
         return Ok(added?);

@@ -45,7 +45,7 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
     undo.push(move || nl.delete_link(&made));
     let alias = ownership::alias(network, at);
     let name = Some(names[0].as_str()).filter(|name| *name != link.name);
-    sandbox.nl.change_link(&link, &LinkChange { name, alias: alias.as_deref(), ..LinkChange::NONE })?;
+    sandbox.nl.change_link(&link, &LinkChange { name, alias: alias.as_deref(), ..LinkChange::default() })?;
     Ok(Link { name: at.ifname.to_string(), alias: alias.unwrap_or_default(), ..link })
 }
 

@@ -86,7 +86,7 @@ pub fn create(
     let (nl, made) = (host.nl.clone(), link.clone());
     undo.push(move || nl.delete_link(&made));
     if let Some(alias) = ownership::alias(network, at) {
-        let named = LinkChange { alias: Some(&alias), group: Some(0), ..LinkChange::NONE };
+        let named = LinkChange { alias: Some(&alias), group: Some(0), ..LinkChange::default() };
         host.nl.change_link(&link, &named)?;
     }
     Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })

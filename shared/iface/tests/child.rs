@@ -71,7 +71,7 @@ fn a_parent_that_cannot_bear_it_is_explained() {
         sh("ip link add name br0 type bridge");
         let join = netlink::LinkChange {
             master: Some(lab.host.link("br0").unwrap().index),
-            ..netlink::LinkChange::NONE
+            ..netlink::LinkChange::default()
         };
         lab.host.nl.change_link(&up, &join).unwrap();
         let error = create(lab, &add("net", "eth0"), MACVLAN, &mut Undo::new()).unwrap_err();

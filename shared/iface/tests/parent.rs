@@ -139,7 +139,7 @@ fn a_name_that_no_link_can_have_is_refused() {
 fn a_parent_that_is_down_is_a_parent() {
     lab(|lab| {
         let up = lab.master("up");
-        lab.host.nl.change_link(&up, &LinkChange { up: Some(false), ..LinkChange::NONE }).unwrap();
+        lab.host.nl.change_link(&up, &LinkChange { up: Some(false), ..LinkChange::default() }).unwrap();
         assert!(!find(lab, r#"{"master": "up"}"#, None).unwrap().link.up);
     });
 }

@@ -38,10 +38,13 @@ fn what_add_left_is_as_it_was() {
 fn what_has_changed_is_named() {
     type Harm = fn(&Lab);
     let changes: [(&str, Harm); 5] = [
-        ("state", |lab| change(lab, LinkChange { up: Some(false), ..LinkChange::NONE })),
-        ("MTU", |lab| change(lab, LinkChange { mtu: Some(1400), ..LinkChange::NONE })),
+        ("state", |lab| change(lab, LinkChange { up: Some(false), ..LinkChange::default() })),
+        ("MTU", |lab| change(lab, LinkChange { mtu: Some(1400), ..LinkChange::default() })),
         ("MAC", |lab| {
-            change(lab, LinkChange { mac: Some("02:00:00:00:00:07".parse().unwrap()), ..LinkChange::NONE })
+            change(
+                lab,
+                LinkChange { mac: Some("02:00:00:00:00:07".parse().unwrap()), ..LinkChange::default() },
+            )
         }),
         ("address 10.1.0.2/24", |lab| {
             let link = lab.sandbox.link("eth0").unwrap();

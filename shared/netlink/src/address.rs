@@ -8,11 +8,7 @@ use nix::errno::Errno;
 
 use crate::error::RequestError;
 use crate::link::Link;
-use crate::uapi::{
-    AF_INET, AF_INET6, AF_UNSPEC, IFA_ADDRESS, IFA_BROADCAST, IFA_F_DADFAILED, IFA_F_NODAD,
-    IFA_F_NOPREFIXROUTE, IFA_F_TENTATIVE, IFA_FLAGS, IFA_LOCAL, IFA_TARGET_NETNSID, NLM_F_CREATE, NLM_F_EXCL,
-    RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR,
-};
+use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_ip, read_u32};
 use crate::{Netlink, Result, error};
 
@@ -118,20 +114,11 @@ impl Netlink {
         self.add_flagged_address(link, net, test_for_duplicates, 0)
     }
 
-    /// As [`Netlink::add_address`], without a route to the address's subnet by the link.
+    /// As [`Netlink::add_address`], with flags such as [`uapi::IFA_F_NOPREFIXROUTE`](crate::uapi).
     ///
     /// # Errors
     /// As [`Netlink::add_address`].
-    pub fn add_address_without_route(
-        &self,
-        link: &Link,
-        net: IpNetwork,
-        test_for_duplicates: bool,
-    ) -> Result<()> {
-        self.add_flagged_address(link, net, test_for_duplicates, IFA_F_NOPREFIXROUTE)
-    }
-
-    fn add_flagged_address(
+    pub fn add_flagged_address(
         &self,
         link: &Link,
         net: IpNetwork,

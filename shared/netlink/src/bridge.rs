@@ -3,12 +3,7 @@
 use std::ops::RangeInclusive;
 
 use crate::link::{self, Link};
-use crate::uapi::{
-    AF_BRIDGE, BRIDGE_FLAGS_SELF, BRIDGE_VLAN_INFO_PVID, BRIDGE_VLAN_INFO_RANGE_BEGIN,
-    BRIDGE_VLAN_INFO_RANGE_END, BRIDGE_VLAN_INFO_UNTAGGED, IFLA_AF_SPEC, IFLA_BRIDGE_FLAGS,
-    IFLA_BRIDGE_VLAN_INFO, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_EXT_MASK, IFLA_PROTINFO,
-    RTEXT_FILTER_BRVLAN_COMPRESSED, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK,
-};
+use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_u16, read_u32};
 use crate::{Netlink, Result, error};
 

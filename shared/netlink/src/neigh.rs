@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::address::family;
 use crate::link::Link;
-use crate::uapi::{NDA_DST, RTM_DELNEIGH};
+use crate::uapi::*;
 use crate::wire::Message;
 use crate::{Netlink, Result, error};
 

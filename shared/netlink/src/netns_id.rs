@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::uapi::{AF_UNSPEC, NETNSA_FD, NETNSA_NSID, RTM_GETNSID};
+use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_i32};
 use crate::{Netlink, Result};
 

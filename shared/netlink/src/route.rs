@@ -6,12 +6,7 @@ use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 use crate::address::family;
-use crate::uapi::{
-    AF_INET, AF_INET6, NLM_F_CREATE, NLM_F_EXCL, RT_SCOPE_LINK, RT_SCOPE_UNIVERSE, RT_TABLE_LOCAL,
-    RT_TABLE_MAIN, RT_TABLE_UNSPEC, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC,
-    RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTAX_ADVMSS, RTAX_MTU, RTM_F_CLONED, RTM_GETROUTE, RTM_NEWROUTE,
-    RTN_LOCAL, RTN_UNICAST, RTPROT_BOOT,
-};
+use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_ip, read_u16, read_u32};
 use crate::{Link, Netlink, Result};
 
@@ -112,18 +107,12 @@ impl Route {
         if let Some(source) = self.source {
             message.put_ip(RTA_PREFSRC, source);
         }
-        for (kind, number) in [(RTA_OIF, self.link), (RTA_PRIORITY, self.priority)] {
-            if let Some(number) = number {
-                message.put_u32(kind, number);
-            }
-        }
+        message.put_optional(RTA_OIF, self.link);
+        message.put_optional(RTA_PRIORITY, self.priority);
         if self.mtu.or(self.advmss).is_some() {
             message.nest(RTA_METRICS, |m| {
-                for (kind, bytes) in [(RTAX_MTU, self.mtu), (RTAX_ADVMSS, self.advmss)] {
-                    if let Some(bytes) = bytes {
-                        m.put_u32(kind, bytes);
-                    }
-                }
+                m.put_optional(RTAX_MTU, self.mtu);
+                m.put_optional(RTAX_ADVMSS, self.advmss);
             });
         }
         message
@@ -191,12 +180,8 @@ impl Netlink {
         let mut header = [0; HEADER];
         header[0] = family;
         let mut message = Message::new(RTM_GETROUTE, 0, &header);
-        if let Some(table) = filter.table {
-            message.put_u32(RTA_TABLE, table);
-        }
-        if let Some(link) = filter.link {
-            message.put_u32(RTA_OIF, link);
-        }
+        message.put_optional(RTA_TABLE, filter.table);
+        message.put_optional(RTA_OIF, filter.link);
         let routes = self.socket.dump(message, |_, payload| Route::parse(payload));
         let routes = match routes {
             // A table that does not exist yet has no routes.

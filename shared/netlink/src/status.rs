@@ -3,7 +3,7 @@
 use std::io::{self, ErrorKind};
 
 use crate::error::RequestError;
-use crate::uapi::{NLM_F_ACK_TLVS, NLM_F_CAPPED, NLMSG_DONE, NLMSGERR_ATTR_MSG};
+use crate::uapi::*;
 use crate::wire::{self, Attributes, MessageRef, read_i32, read_str, read_u32};
 
 /// What `struct nlmsgerr` and the end of a dump begin with.

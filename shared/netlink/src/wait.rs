@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use crate::error::RequestError;
 use crate::link::{Link, OperState};
-use crate::uapi::{RTNLGRP_IPV6_IFADDR, RTNLGRP_LINK};
+use crate::uapi::*;
 use crate::{Netlink, Result};
 
 impl Netlink {
@@ -118,7 +118,7 @@ mod tests {
                     // Far more events than a socket's queue has room for, before the look.
                     for tail in 0..=u8::MAX {
                         let change =
-                            LinkChange { mac: Some(Mac::local([0, 0, 0, 0, tail])), ..LinkChange::NONE };
+                            LinkChange { mac: Some(Mac::local([0, 0, 0, 0, tail])), ..LinkChange::default() };
                         others.change_link(veth, &change).unwrap();
                     }
                 }

@@ -17,7 +17,7 @@ fn bridge(lab: &Lab, vlan_filtering: bool) -> netlink::Result<Link> {
 
 fn port(lab: &Lab, bridge: &Link) -> Link {
     let (port, _) = pair(&lab.host, "port", "peer");
-    let join = LinkChange { master: Some(bridge.index), ..LinkChange::NONE };
+    let join = LinkChange { master: Some(bridge.index), ..LinkChange::default() };
     lab.host.change_link(&port, &join).unwrap();
     port
 }

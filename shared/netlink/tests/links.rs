@@ -46,7 +46,7 @@ fn every_change_takes_effect_and_the_rest_stays() {
             allmulti: Some(true),
             tx_queue_len: Some(7),
             alias: Some("who owns it"),
-            ..LinkChange::NONE
+            ..LinkChange::default()
         };
         lab.host.change_link(&peer, &change).unwrap();
         let now = lab.host.link("b").unwrap().unwrap();
@@ -57,7 +57,7 @@ fn every_change_takes_effect_and_the_rest_stays() {
         for text in ["PROMISC", "ALLMULTI", "mtu 1400", "qlen 7", "alias who owns it", "02:01:02:03:04:05"] {
             assert!(shown.contains(text), "{text} in {shown}");
         }
-        lab.host.change_link(&peer, &LinkChange { promisc: Some(false), ..LinkChange::NONE }).unwrap();
+        lab.host.change_link(&peer, &LinkChange { promisc: Some(false), ..LinkChange::default() }).unwrap();
         let now = lab.host.link("b").unwrap().unwrap();
         assert_eq!((now.promisc, now.allmulti, now.mtu), (false, true, 1400));
     });
@@ -67,9 +67,9 @@ fn every_change_takes_effect_and_the_rest_stays() {
 fn a_link_takes_another_name() {
     lab(|lab| {
         let (_, peer) = pair(&lab.host, "a", "b");
-        lab.host.change_link(&peer, &LinkChange { name: Some("c"), ..LinkChange::NONE }).unwrap();
+        lab.host.change_link(&peer, &LinkChange { name: Some("c"), ..LinkChange::default() }).unwrap();
         assert_eq!(lab.host.link_by_index(peer.index).unwrap().unwrap().name, "c");
-        let error = lab.host.change_link(&peer, &LinkChange { name: Some("a"), ..LinkChange::NONE });
+        let error = lab.host.change_link(&peer, &LinkChange { name: Some("a"), ..LinkChange::default() });
         assert!(error.unwrap_err().is_exists());
     });
 }
@@ -81,7 +81,7 @@ fn a_veth_whose_peer_goes_down_says_so() {
         let patience = std::time::Duration::from_secs(60);
         lab.host.set_up(&peer).unwrap();
         lab.host.wait_for_state(&veth, OperState::Up, patience).unwrap();
-        lab.host.change_link(&peer, &LinkChange { up: Some(false), ..LinkChange::NONE }).unwrap();
+        lab.host.change_link(&peer, &LinkChange { up: Some(false), ..LinkChange::default() }).unwrap();
         lab.host.wait_for_state(&veth, OperState::LowerLayerDown, patience).unwrap();
     });
 }
@@ -104,13 +104,13 @@ fn ports_are_those_of_one_bridge() {
         let (one, two) = (bridge(&lab.host, "br1", MAC), bridge(&lab.host, "br2", MAC));
         let (port, other) = pair(&lab.host, "a", "b");
         for (link, master) in [(&port, &one), (&other, &two)] {
-            let join = LinkChange { master: Some(master.index), ..LinkChange::NONE };
+            let join = LinkChange { master: Some(master.index), ..LinkChange::default() };
             lab.host.change_link(link, &join).unwrap();
         }
         let names =
             |bridge| lab.host.ports(bridge).unwrap().into_iter().map(|port| port.name).collect::<Vec<_>>();
         assert_eq!((names(one.index), names(two.index)), (vec!["a".into()], vec!["b".into()]));
-        lab.host.change_link(&port, &LinkChange { master: Some(0), ..LinkChange::NONE }).unwrap();
+        lab.host.change_link(&port, &LinkChange { master: Some(0), ..LinkChange::default() }).unwrap();
         assert_eq!(names(one.index), Vec::<String>::new());
         assert_eq!(lab.host.link("a").unwrap().unwrap().master, None);
     });

@@ -92,7 +92,7 @@ fn a_refusal_names_the_operation_the_object_and_the_kernels_reason() {
         assert!(error.is_exists());
         assert_eq!(error.to_string(), "create veth a with peer p: File exists");
         let lo = host.link("lo").unwrap().unwrap();
-        let change = LinkChange { mac: Some(Mac::new([1, 0, 0, 0, 0, 0])), ..LinkChange::NONE };
+        let change = LinkChange { mac: Some(Mac::new([1, 0, 0, 0, 0, 0])), ..LinkChange::default() };
         let error = host.change_link(&host.link("a").unwrap().unwrap(), &change).unwrap_err();
         assert!(error.to_string().starts_with("change link a: Cannot assign requested address"), "{error}");
         let error = host

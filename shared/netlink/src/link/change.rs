@@ -2,16 +2,13 @@
 
 use std::os::fd::BorrowedFd;
 
-use super::{Link, LinkKind, header, put_netns, put_optional};
-use crate::uapi::{
-    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME,
-    IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_TXQLEN, RTM_DELLINK, RTM_NEWLINK,
-};
+use super::{Link, LinkKind, header, put_netns};
+use crate::uapi::*;
 use crate::wire::Message;
 use crate::{Mac, Netlink, Result, error};
 
 /// What to change about a link. None: it stays as it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LinkChange<'a> {
     /// Administratively up or down.
     pub up: Option<bool>,
@@ -39,21 +36,6 @@ pub struct LinkChange<'a> {
 }
 
 impl LinkChange<'_> {
-    /// Changes nothing.
-    pub const NONE: Self = Self {
-        up: None,
-        mtu: None,
-        mac: None,
-        master: None,
-        promisc: None,
-        allmulti: None,
-        tx_queue_len: None,
-        name: None,
-        alias: None,
-        group: None,
-        netns: None,
-    };
-
     fn flags(&self) -> (u32, u32) {
         let wanted = [(IFF_UP, self.up), (IFF_PROMISC, self.promisc), (IFF_ALLMULTI, self.allmulti)];
         wanted.into_iter().fold((0, 0), |(flags, mask), (flag, on)| match on {
@@ -72,10 +54,10 @@ impl Netlink {
     pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
         let (flags, mask) = change.flags();
         let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, link.index, flags, mask));
-        put_optional(&mut message, IFLA_MTU, change.mtu);
-        put_optional(&mut message, IFLA_MASTER, change.master);
-        put_optional(&mut message, IFLA_GROUP, change.group);
-        put_optional(&mut message, IFLA_TXQLEN, change.tx_queue_len);
+        message.put_optional(IFLA_MTU, change.mtu);
+        message.put_optional(IFLA_MASTER, change.master);
+        message.put_optional(IFLA_GROUP, change.group);
+        message.put_optional(IFLA_TXQLEN, change.tx_queue_len);
         put_netns(&mut message, change.netns);
         if let Some(mac) = change.mac {
             message.put(IFLA_ADDRESS, &mac.bytes());
@@ -94,7 +76,7 @@ impl Netlink {
     /// # Errors
     /// If it is gone, or the kernel refuses.
     pub fn set_up(&self, link: &Link) -> Result<()> {
-        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::NONE })
+        self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
     }
 
     /// Asks whether this process may change links.

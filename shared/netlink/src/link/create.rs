@@ -5,12 +5,9 @@ use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
 
-use super::{Link, LinkKind, header, put_netns, put_optional};
+use super::{Link, LinkKind, header, put_netns};
 use crate::error::RequestError;
-use crate::uapi::{
-    AF_UNSPEC, IFF_UP, IFLA_ADDRESS, IFLA_GROUP, IFLA_IFNAME, IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER,
-    IFLA_MTU, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
-};
+use crate::uapi::*;
 use crate::wire::Message;
 use crate::{Error, Mac, Netlink, Result};
 
@@ -65,15 +62,10 @@ impl<'a> NewLink<'a> {
         message.put_str(IFLA_IFNAME, self.name);
         put_mac(&mut message, self.mac);
         put_netns(&mut message, self.target.map(|target| target.netns));
-        let numbers = [
-            (IFLA_MTU, self.mtu),
-            (IFLA_LINK, self.parent),
-            (IFLA_MASTER, self.master),
-            (IFLA_GROUP, self.group),
-        ];
-        for (kind, number) in numbers {
-            put_optional(&mut message, kind, number);
-        }
+        message.put_optional(IFLA_MTU, self.mtu);
+        message.put_optional(IFLA_LINK, self.parent);
+        message.put_optional(IFLA_MASTER, self.master);
+        message.put_optional(IFLA_GROUP, self.group);
         message.nest(IFLA_LINKINFO, |m| {
             self.kind.write(m, |m| {
                 if let Some(peer) = &self.peer {
@@ -119,7 +111,7 @@ impl Peer<'_> {
     fn write(&self, message: &mut Message, mtu: Option<u32>) {
         message.raw(&header(AF_UNSPEC, 0, 0, 0));
         message.put_str(IFLA_IFNAME, self.name);
-        put_optional(message, IFLA_MTU, mtu);
+        message.put_optional(IFLA_MTU, mtu);
         put_mac(message, self.mac);
         put_netns(message, self.netns);
     }

@@ -4,11 +4,7 @@ use std::fmt;
 
 use nix::libc;
 
-use crate::uapi::{
-    IFLA_BR_VLAN_FILTERING, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_MACVLAN_BC_QUEUE_LEN, IFLA_MACVLAN_MODE,
-    IFLA_TUN_GROUP, IFLA_TUN_MULTI_QUEUE, IFLA_TUN_OWNER, IFLA_TUN_PERSIST, IFLA_TUN_TYPE,
-    MACVLAN_MODE_BRIDGE, MACVLAN_MODE_PASSTHRU, MACVLAN_MODE_PRIVATE, MACVLAN_MODE_SOURCE, MACVLAN_MODE_VEPA,
-};
+use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_str, read_u8, read_u32};
 
 /// What a link is, both to make one and as read.
@@ -82,7 +78,7 @@ impl LinkKind {
                 Self::Bridge { vlan_filtering: true } => m.put_u8(IFLA_BR_VLAN_FILTERING, 1),
                 Self::Macvlan { mode, broadcast_queue } => {
                     m.put_u32(IFLA_MACVLAN_MODE, mode.number());
-                    super::put_optional(m, IFLA_MACVLAN_BC_QUEUE_LEN, *broadcast_queue);
+                    m.put_optional(IFLA_MACVLAN_BC_QUEUE_LEN, *broadcast_queue);
                 }
                 Self::Bridge { .. } | Self::Dummy | Self::Tun(_) | Self::Veth | Self::Other(_) => {}
             }

@@ -6,12 +6,7 @@ mod kind;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use crate::uapi::{
-    AF_UNSPEC, IFF_ALLMULTI, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_ALT_IFNAME, IFLA_BRPORT_ISOLATED,
-    IFLA_BRPORT_MODE, IFLA_EXT_MASK, IFLA_GROUP, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_SLAVE_DATA,
-    IFLA_INFO_SLAVE_KIND, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_NET_NS_FD,
-    IFLA_OPERSTATE, IFLA_PARENT_DEV_NAME, IFLA_TXQLEN, RTEXT_FILTER_SKIP_STATS, RTM_GETLINK,
-};
+use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u32};
 use crate::{Mac, Netlink, Result};
 
@@ -225,9 +220,7 @@ impl Netlink {
 
     fn some_links(&self, master: Option<u32>) -> Result<Vec<Link>> {
         let mut message = lookup(0);
-        if let Some(index) = master {
-            message.put_u32(IFLA_MASTER, index);
-        }
+        message.put_optional(IFLA_MASTER, master);
         let links = self.socket.dump(message, |_, payload| Link::parse(payload));
         let links = links.map_err(|r| r.during("list", "links"))?;
         // The filter is a wish: older kernels ignore it.
@@ -242,14 +235,8 @@ fn lookup(index: u32) -> Message {
     message
 }
 
-fn put_optional(message: &mut Message, kind: u16, value: Option<u32>) {
-    if let Some(value) = value {
-        message.put_u32(kind, value);
-    }
-}
-
 fn put_netns(message: &mut Message, netns: Option<BorrowedFd<'_>>) {
-    put_optional(message, IFLA_NET_NS_FD, netns.map(|fd| fd.as_raw_fd().cast_unsigned()));
+    message.put_optional(IFLA_NET_NS_FD, netns.map(|fd| fd.as_raw_fd().cast_unsigned()));
 }
 
 #[cfg(test)]

@@ -17,10 +17,7 @@ use nix::sys::socket::{
 };
 
 use crate::error::RequestError;
-use crate::uapi::{
-    NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR,
-    NLMSG_DONE, NLMSG_ERROR,
-};
+use crate::uapi::*;
 use crate::wire::{Message, MessageRef};
 
 /// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).

@@ -10,7 +10,7 @@ use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, getsockname, recv, recvmsg};
 
 use super::{KERNEL, Socket};
 use crate::error::RequestError;
-use crate::uapi::{NETLINK_ADD_MEMBERSHIP, NETLINK_DROP_MEMBERSHIP, NLMSG_MIN_TYPE};
+use crate::uapi::*;
 use crate::wire::{Frames, MessageRef};
 
 impl Socket {

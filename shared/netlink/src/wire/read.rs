@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{ATTRIBUTE, HEADER, aligned};
-use crate::uapi::NLA_TYPE_MASK;
+use crate::uapi::*;
 
 /// A message that was received.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{ATTRIBUTE, aligned, read_u16};
-use crate::uapi::{NLA_F_NESTED, NLM_F_ACK, NLM_F_REQUEST};
+use crate::uapi::*;
 
 /// A message being written.
 #[derive(Clone, Debug)]
@@ -58,6 +58,13 @@ impl Message {
     /// Writes a `u32`.
     pub fn put_u32(&mut self, kind: u16, value: u32) {
         self.put(kind, &value.to_ne_bytes());
+    }
+
+    /// Writes a `u32`, if there is one.
+    pub fn put_optional(&mut self, kind: u16, value: Option<u32>) {
+        if let Some(value) = value {
+            self.put_u32(kind, value);
+        }
     }
 
     /// Writes a `u16` in network byte order.
