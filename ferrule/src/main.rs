@@ -14,6 +14,7 @@ const PLUGINS: &[Entry] = &[
     Entry::of::<macvlan::Macvlan>(),
     Entry::of::<portmap::Portmap>(),
     Entry::of::<ptp::Ptp>(),
+    Entry::of::<static_ipam::Static>(),
     Entry::of::<tuning::Tuning>(),
 ];
 

@@ -321,6 +321,51 @@ fn more(call: Call, key: &str, value: Value) -> Call {
 }
 
 #[test]
+fn addresses_of_static() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = lab.plugin("static").env("CNI_CONTAINERID", "a").env("CNI_NETNS", "/run/netns/of-nobody");
+    fn entries(call: Call, entries: Value) -> Call {
+        call.config(json!({"ipam": {"type": "static", "addresses": entries}}))
+    }
+    fn entry(call: Call, entry: Value) -> Call {
+        entries(call, json!([{"address": "10.0.0.5/24"}, entry]))
+    }
+    fn asked(call: Call, ip: &str) -> Call {
+        entry(call, json!({"gateway": "10.1.0.1"})).config(json!({"runtimeConfig": {"ips": [ip]}}))
+    }
+    #[rustfmt::skip]
+    let rows = [
+        Bad("no address: the configuration's place for it", 7, "no address", |c| c),
+        Bad("no address, but a gateway", 7, "no address", |c| entries(c, json!([{"gateway": "10.0.0.1"}]))),
+        Bad("no list", 6, "ipam.addresses", |c| entries(c, json!("10.0.0.5/24"))),
+        Bad("an address that is an entry", 6, "ipam.addresses[0]", |c| entries(c, json!(["10.0.0.5/24"]))),
+        Bad("an entry with nothing", 7, "ipam.addresses[1]", |c| entry(c, json!({}))),
+        Bad("no prefix length", 6, "ipam.addresses[1].address", |c| entry(c, json!({"address": "10.0.0.6"}))),
+        Bad("a prefix length too long", 6, "10.0.0.6/33", |c| entry(c, json!({"address": "10.0.0.6/33"}))),
+        Bad("an address that is a number", 6, "ipam.addresses[1].address", |c| entry(c, json!({"address": 5}))),
+        Bad("an address of a group", 7, "224.0.0.1/4", |c| entry(c, json!({"address": "224.0.0.1/4"}))),
+        Bad("an address of nobody", 7, "::/64", |c| entry(c, json!({"address": "::/64"}))),
+        Bad("a gateway that is none", 6, "ipam.addresses[1].gateway", |c| entry(c, json!({"gateway": "door"}))),
+        Bad("a gateway outside", 7, "10.0.9.1", |c| entry(c, json!({"address": "10.0.0.6/24", "gateway": "10.0.9.1"}))),
+        Bad("a gateway of another family", 7, "fd00::1", |c| entry(c, json!({"address": "10.0.0.6/32", "gateway": "fd00::1"}))),
+        Bad("an address twice", 7, "10.0.0.5", |c| entry(c, json!({"address": "10.0.0.5/16"}))),
+        Bad("an address twice, by an argument", 7, "10.0.0.5", |c| entry(c, json!({"gateway": "10.0.0.1"})).args("IP=10.0.0.5/24")),
+        Bad("a route without a destination", 6, "ipam.routes[0]", |c| c.config(json!({"ipam": {"routes": [{}]}}))),
+        Bad("name servers that are a word", 6, "ipam.dns.nameservers", |c| c.config(json!({"ipam": {"dns": {"nameservers": "x"}}}))),
+        Bad("asked for: no address", 6, "runtimeConfig.ips[0]", |c| asked(c, "ten")),
+        Bad("asked for: no prefix length, and nobody knows it", 7, "10.1.0.6", |c| asked(c, "10.1.0.6")),
+        Bad("asked for by args: a number", 6, "args.cni.ips", |c| c.config(json!({"args": {"cni": {"ips": [5]}}}))),
+        Bad("an argument that is no address", 4, "IP", |c| c.args("IP=10.0.0.5/24,ten")),
+        Bad("an argument without a prefix length", 7, "10.0.0.5", |c| c.args("IP=10.0.0.5")),
+        Bad("a gateway argument that is none", 4, "GATEWAY", |c| c.args("IP=10.0.0.5/24;GATEWAY=door")),
+        Bad("a gateway argument outside", 7, "10.9.0.1", |c| c.args("IP=10.0.0.5/24;GATEWAY=10.9.0.1")),
+        Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn ranges_of_host_local() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

@@ -26,6 +26,7 @@ mod ptp;
 mod reliability;
 mod repair;
 mod snapshot;
+mod static_ipam;
 mod tuning;
 mod upgrade;
 mod upgrade_rules;

@@ -31,7 +31,8 @@ impl Fixture {
         let schema = lab.cnitool().json(&format!("explain {}", self.call.plugin()));
         let mut keys = vec![];
         // An IPAM plugin's keys stand in another one's.
-        let above = if self.call.plugin() == "host-local" { "ipam." } else { "" };
+        let is_ipam = ["host-local", "static"].contains(&self.call.plugin());
+        let above = if is_ipam { "ipam." } else { "" };
         collect(&schema["keys"], above, &mut keys);
         let everybodys = ["ipam", "dns", "args", "runtimeConfig", "args.cni", "prevResult", "capabilities"];
         keys.extend(everybodys.map(str::to_owned));
@@ -265,6 +266,18 @@ fn mapped_by(lab: &Lab, backend: &str) -> Call {
 /// The rules of the container's mapping.
 fn mapping(lab: &Lab, _: &Container) -> String {
     shown(lab, "nft list ruleset", &["net/pod/eth0", "8080"])
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_static_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    // It keeps nothing: what they do is to succeed.
+    let undone: Undone = |_, _| String::new();
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.1.2.7/24"}]});
+    let call = lab.plugin("static").version("1.1.0").config(json!({"ipam": ipam})).on(&pod);
+    Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &pod);
 }
 
 #[test]

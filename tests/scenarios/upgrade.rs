@@ -133,6 +133,34 @@ fn a_lease_written_by_the_other_is_honoured_and_released() {
 }
 
 #[test]
+fn static_addresses_given_by_the_other_pass_check_and_go_with_the_interface() {
+    for way in WAYS {
+        let lab = Lab::new();
+        lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+        let addresses = json!([
+            {"address": "10.1.2.2/24", "gateway": "10.1.2.1"}, {"address": "fd00:1:2::2/64"},
+        ]);
+        let ipam = json!({
+            "type": "static", "addresses": addresses, "routes": [{"dst": "10.9.0.0/16", "gw": "10.1.2.1"}],
+        });
+        let call = lab.plugin("macvlan").config(json!({"master": "cable", "ipam": ipam}));
+        let far = lab.container("far");
+        lab.host().sh(
+            "ip link set far netns far; ip -n far addr add 10.1.2.1/24 dev far; ip -n far link set far up
+            ip -n far addr add fd00:1:2::1/64 dev far nodad",
+        );
+        let pod = lab.container("pod");
+        let [old, new] = way.map(|who| who(&call).on(&pod));
+        let before = lab.snapshot();
+        let result = old.add().ok_result();
+        assert!(far.reaches("10.1.2.2") && far.reaches("fd00:1:2::2"));
+        new.check(&result).ok();
+        new.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
 fn both_write_the_same_files_but_for_an_index_and_a_lock_that_ours_keep() {
     let written = WAYS.map(|[who, _]| {
         let lab = Lab::new();

@@ -46,6 +46,11 @@ fn the_keys_of_ptp_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_static_are_those_that_it_reads() {
+    Case::of::<static_ipam::Static>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_tuning_are_those_that_it_reads() {
     Case::of::<tuning::Tuning>(json!({})).run();
 }

@@ -20,8 +20,8 @@ pub const PLUGINS: &[Plugin] = &[
             key(
                 "addresses",
                 Type::List(&Type::Object(ADDRESS)),
-                "those of the runtime",
-                "Addresses to give.",
+                "those of the call",
+                "Addresses to give, and gateways of addresses that a call asks for.",
             ),
             key("routes", Type::List(&Type::Object(ROUTE)), "none", "Routes for the container."),
             key("dns", Type::Object(DNS), "none", "Settings for the container's resolver."),
@@ -82,7 +82,7 @@ const HOST_LOCAL: &[Key] = &[
 ];
 
 const ADDRESS: &[Key] = &[
-    key("address", Type::Cidr, "", "Address with its prefix length."),
+    key("address", Type::Cidr, "those of the call", "Address with its prefix length."),
     key("gateway", Type::Ip, "none", "The subnet's gateway."),
 ];
 

@@ -50,17 +50,12 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// Results from before 0.3.0 have room for one address of each family.
+    /// An attachment gets an address of each range set: are these too many?
     ///
     /// # Errors
-    /// Code 7 if there are more range sets than that.
+    /// As [`Version::check_fits`].
     pub fn check_fits(&self, version: Version) -> Result<()> {
-        let v4 = self.sets.iter().filter(|set| set.is_ipv4()).count();
-        if version >= Version::V0_3_0 || (v4 <= 1 && self.sets.len() - v4 <= 1) {
-            return Ok(());
-        }
-        // Word for word the reference's: callers compare it.
-        Err(Error::config(format!("CNI version {version} does not support more than 1 address per family")))
+        version.check_fits(self.sets.iter().map(RangeSet::is_ipv4))
     }
 }
 

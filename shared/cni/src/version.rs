@@ -64,6 +64,19 @@ impl Version {
         Self::ALL.map(Self::as_str).join(", ")
     }
 
+    /// Results from before 0.3.0 have room for one address of each family. Of each address: is it one of IPv4?
+    ///
+    /// # Errors
+    /// Code 7 if there are more.
+    pub fn check_fits(self, addresses: impl Iterator<Item = bool>) -> Result<()> {
+        let (v4, v6): (Vec<bool>, Vec<bool>) = addresses.partition(|is_v4| *is_v4);
+        if self >= Self::V0_3_0 || (v4.len() <= 1 && v6.len() <= 1) {
+            return Ok(());
+        }
+        // Word for word the reference's: callers compare it.
+        Err(Error::config(format!("CNI version {self} does not support more than 1 address per family")))
+    }
+
     /// Whether a result of the other version is written in the same form: 0.1.0 and 0.2.0 are,
     /// 0.3.0 to 0.4.0, and 1.0.0 and later.
     pub fn same_format(self, other: Self) -> bool {

@@ -49,6 +49,12 @@ pub fn on_macvlan(_: Side, _: usize) -> Value {
     list(&[json!({"type": "macvlan", "master": "cable", "ipam": host_local()})])
 }
 
+/// An IPAM plugin that keeps nothing, alone.
+pub fn fixed(_: Side, container: usize) -> Value {
+    let address = format!("{}/8", address(u32::try_from(container).expect("few containers")));
+    list(&[json!({"type": "static", "ipam": {"type": "static", "addresses": [{"address": address}]}})])
+}
+
 pub fn on_dummy(_: Side, _: usize) -> Value {
     list(&[json!({"type": "dummy", "ipam": host_local()})])
 }

@@ -6,8 +6,8 @@ use crate::blast::blast;
 use crate::collection::{of_stale_mappings, of_valid_attachments};
 use crate::floor::with_deletion;
 use crate::networks::{
-    bridged, dual_stack, kubernetes, loopback, nothing, on_dummy, on_macvlan, point_to_point, ports, stocked,
-    store, with_hundreds_of_mappings, with_master,
+    bridged, dual_stack, fixed, kubernetes, loopback, nothing, on_dummy, on_macvlan, point_to_point, ports,
+    stocked, store, with_hundreds_of_mappings, with_master,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, crowd, crowd_in_unrest, version};
@@ -15,6 +15,7 @@ use crate::scenario::Scenario;
 
 const LOOPBACK: &[&str] = &["loopback"];
 const STORE: &[&str] = &["host-local"];
+const STATIC: &[&str] = &["static"];
 const BRIDGE: &[&str] = &["bridge", "host-local"];
 const PTP: &[&str] = &["ptp", "host-local"];
 const MACVLAN: &[&str] = &["macvlan", "host-local"];
@@ -40,6 +41,7 @@ fn single() -> Vec<Scenario> {
         Scenario::new("host-local, 1 000 leases", STORE, chain(store, stocked::<1_000>, None)),
         Scenario::new("host-local, 10 000 leases", STORE, chain(store, stocked::<10_000>, None)),
         Scenario::new("host-local, 50 000 leases", STORE, chain(store, stocked::<50_000>, None)),
+        Scenario::new("static", STATIC, chain(fixed, nothing, None)),
         Scenario::new("bridge + host-local, 100 containers by 16 workers", BRIDGE, crowd(bridged, 100, 16))
             .of(&["all ADD", "all DEL"])
             .untraced(),

@@ -18,7 +18,7 @@ pub fn all() -> Vec<Target> {
     let rules = ["nftables", "iptables"].map(|backend| vec![guarded(backend), portmap(backend)]);
     let claims = ["nftables", "iptables"].map(claimed);
     [
-        vec![loopback(), bridge_alone(), ptp(), macvlan(), dummy(), host_local()],
+        vec![loopback(), bridge_alone(), ptp(), macvlan(), dummy(), host_local(), static_addresses()],
         rules.concat(),
         vec![tuning()],
         claims.concat(),
@@ -95,6 +95,18 @@ fn host_local() -> Target {
         host: "echo 'nameserver 9.9.9.9' >/etc/cni/resolv.conf",
         keeps: Some(Keeps { directory: STORE, files: HOST_LOCAL }),
         capabilities: vec![(json!({}), [NONE; 5])],
+        ..Target::default()
+    }
+}
+
+/// It looks at nothing but its input.
+fn static_addresses() -> Target {
+    let addresses = json!([{"address": "10.1.2.7/24", "gateway": "10.1.2.1"}, {"address": "fd00:1:2::7/64"}]);
+    Target {
+        name: "static",
+        network: vec![json!({"type": "static", "ipam": {"type": "static", "addresses": addresses}})],
+        capabilities: vec![(json!({}), [NONE; 5])],
+        sample: 13,
         ..Target::default()
     }
 }

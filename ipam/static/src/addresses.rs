@@ -1,0 +1,200 @@
+//! Which addresses an attachment gets: those that it is asked for with, completed by the entries of the configuration.
+
+use std::net::IpAddr;
+
+use cni::addr::parse_ip;
+use cni::{CniArgs, Code, Error, IpConfig, Result};
+use ipnetwork::IpNetwork;
+
+use crate::conf::{Asked, Conf, Entry};
+
+/// The addresses of an attachment, with their gateways. `runtimeConfig.ips`, else `args.cni.ips`, stand in the place of all others;
+/// `IP` in `CNI_ARGS` comes behind the configuration's.
+///
+/// # Errors
+/// Code 4 for a malformed `CNI_ARGS`. Code 7 if there is no address, if one is there twice or has no prefix length, or if
+/// `GATEWAY` is for none of them.
+pub fn of_attachment(conf: &Conf, args: &CniArgs) -> Result<Vec<IpConfig>> {
+    let asked = [&conf.runtime_ips, &conf.args_ips].into_iter().find(|ips| !ips.is_empty());
+    let mut ips: Vec<IpConfig> = match asked {
+        Some(asked) => asked.iter().map(|ip| conf.complete(*ip)).collect::<Result<_>>()?,
+        None => {
+            let added = list(args, "IP", Asked::parse)?;
+            let added = added.into_iter().map(|ip| conf.complete(ip));
+            conf.as_written().map(Ok).chain(added).collect::<Result<_>>()?
+        }
+    };
+    if ips.is_empty() {
+        return Err(Error::config("no address is named").detail(
+            "name one in ipam.addresses, IP of CNI_ARGS, args.cni.ips or runtimeConfig.ips (capability ips)",
+        ));
+    }
+    for gateway in list(args, "GATEWAY", parse_ip)? {
+        set_gateway(&mut ips, gateway)?;
+    }
+    refuse_unusable(&ips)?;
+    Ok(ips)
+}
+
+impl Conf {
+    /// The entries that have an address.
+    fn as_written(&self) -> impl Iterator<Item = IpConfig> {
+        self.entries.iter().filter_map(|entry| {
+            let address = entry.address?;
+            Some(IpConfig::new(address, entry.gateway.or_else(|| self.lone_gateway(address))))
+        })
+    }
+
+    /// An address that a call asks for: what it does not say is as in the entry whose subnet holds it
+    /// (containernetworking/plugins#406, #411).
+    fn complete(&self, asked: Asked) -> Result<IpConfig> {
+        let Asked { ip, prefix } = asked;
+        let holds = |entry: &&Entry| entry.address.is_some_and(|subnet| subnet.contains(ip));
+        let subnet = || self.entries.iter().find(holds)?.address;
+        let Some(prefix) = prefix.or_else(|| subnet().map(|subnet| subnet.prefix())) else {
+            return Err(Error::config(format!("address {ip} has no prefix length")).detail(format!(
+                "ask for {ip}/24, say, or let the subnet of one of ipam.addresses hold it"
+            )));
+        };
+        let address = IpNetwork::new(ip, prefix)?;
+        let mut gateways = self.entries.iter().filter(holds).filter_map(|entry| entry.gateway);
+        let gateway = gateways.find(|gateway| is_on_link(address, *gateway));
+        Ok(IpConfig::new(address, gateway.or_else(|| self.lone_gateway(address))))
+    }
+
+    /// The gateway of an entry that has no address.
+    fn lone_gateway(&self, address: IpNetwork) -> Option<IpAddr> {
+        let mut lone = self.entries.iter().filter(|entry| entry.address.is_none());
+        lone.find_map(|entry| entry.gateway.filter(|gateway| is_on_link(address, *gateway)))
+    }
+}
+
+/// Whether who has the address reaches the gateway: it is in the subnet, or needs none to be in. What an address that is alone in its
+/// subnet reaches is the interface's matter.
+pub fn is_on_link(address: IpNetwork, gateway: IpAddr) -> bool {
+    let longest = if address.is_ipv4() { 32 } else { 128 };
+    let link_local = matches!(gateway, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let same_family = address.is_ipv4() == gateway.is_ipv4();
+    same_family && (address.contains(gateway) || link_local || address.prefix() == longest)
+}
+
+/// Gives a gateway to all addresses whose subnet holds it.
+fn set_gateway(ips: &mut [IpConfig], gateway: IpAddr) -> Result<()> {
+    let mut is_used = false;
+    for ip in ips.iter_mut().filter(|ip| is_on_link(ip.address, gateway)) {
+        (ip.gateway, is_used) = (Some(gateway), true);
+    }
+    if is_used {
+        return Ok(());
+    }
+    let addresses: Vec<_> = ips.iter().map(|ip| ip.address.to_string()).collect();
+    Err(Error::config(format!("CNI_ARGS: GATEWAY: {gateway} is in the subnet of no address"))
+        .detail(format!("the addresses: {}", addresses.join(", "))))
+}
+
+fn refuse_unusable(ips: &[IpConfig]) -> Result<()> {
+    for (n, IpConfig { address, .. }) in ips.iter().enumerate() {
+        let ip = address.ip();
+        if ip.is_unspecified() || ip.is_multicast() {
+            return Err(Error::config(format!("address {address} cannot be an interface's")));
+        }
+        if ips[..n].iter().any(|earlier| earlier.address.ip() == ip) {
+            return Err(Error::config(format!("address {ip} is named twice"))
+                .detail("IP of CNI_ARGS is added to ipam.addresses"));
+        }
+    }
+    Ok(())
+}
+
+/// A list with commas, in `CNI_ARGS`.
+fn list<T>(args: &CniArgs, key: &str, read: fn(&str) -> Result<T, String>) -> Result<Vec<T>> {
+    let items = args.get(key).unwrap_or_default().split(',').map(str::trim).filter(|text| !text.is_empty());
+    let malformed = |e| Error::new(Code::InvalidEnvironment, format!("CNI_ARGS: {key}: {e}"));
+    items.map(|text| read(text).map_err(malformed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::AsWritten;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// `ADDRESS via GATEWAY` of what is given, or the error.
+    fn given(document: Value, args: &str) -> Result<Vec<String>> {
+        let conf = Conf::try_from(AsWritten::from(document))?;
+        let ips = of_attachment(&conf, &CniArgs::parse(args).unwrap())?;
+        let via = |ip: &IpConfig| ip.gateway.map_or(String::new(), |gateway| format!(" via {gateway}"));
+        Ok(ips.iter().map(|ip| format!("{}{}", ip.address, via(ip))).collect())
+    }
+
+    fn two() -> Value {
+        json!([
+            {"address": "10.0.0.5/24", "gateway": "10.0.0.1"},
+            {"address": "fd00::5/64", "gateway": "fe80::1"},
+        ])
+    }
+
+    #[test]
+    fn the_last_of_the_sources_takes_the_place_of_the_others_but_the_argument_is_added() {
+        let args = json!({"cni": {"ips": ["10.0.0.7/24"]}});
+        let runtime = json!({"ips": ["10.0.0.8/24", "fd00::8/64"]});
+        let written = ["10.0.0.5/24 via 10.0.0.1", "fd00::5/64 via fe80::1"];
+        for (document, wanted) in [
+            (json!({"ipam": {"addresses": two()}}), [&written[..], &["10.0.0.6/24 via 10.0.0.1"]].concat()),
+            (json!({"ipam": {"addresses": two()}, "args": args}), vec!["10.0.0.7/24 via 10.0.0.1"]),
+            (
+                json!({"ipam": {"addresses": two()}, "args": args, "runtimeConfig": runtime}),
+                vec!["10.0.0.8/24 via 10.0.0.1", "fd00::8/64 via fe80::1"],
+            ),
+            (json!({}), vec!["10.0.0.6/24"]),
+        ] {
+            assert_eq!(given(document.clone(), "IP=10.0.0.6/24").unwrap(), wanted, "{document}");
+        }
+    }
+
+    #[test]
+    fn what_a_call_does_not_say_is_as_in_the_entry_whose_subnet_holds_the_address() {
+        let ask = |ip: &str| {
+            let lone = json!({"gateway": "10.1.0.1"});
+            let entries = json!([two()[0], two()[1], {"address": "10.2.0.9/16"}, lone]);
+            given(json!({"ipam": {"addresses": entries}, "runtimeConfig": {"ips": [ip]}}), "")
+        };
+        for (asked, wanted) in [
+            ("10.0.0.7", "10.0.0.7/24 via 10.0.0.1"),
+            ("10.0.0.7/16", "10.0.0.7/16 via 10.0.0.1"),
+            ("10.0.0.129/25", "10.0.0.129/25"),
+            ("fd00::7", "fd00::7/64 via fe80::1"),
+            ("10.1.0.7/24", "10.1.0.7/24 via 10.1.0.1"),
+            ("10.2.0.7", "10.2.0.7/16"),
+            ("10.3.0.7/24", "10.3.0.7/24"),
+        ] {
+            assert_eq!(ask(asked).unwrap(), [wanted]);
+        }
+        for (asked, culprit) in [("10.1.0.7", "10.1.0.7 has no prefix"), ("fd01::7", "fd01::7 has no prefix")]
+        {
+            let error = ask(asked).unwrap_err();
+            assert!(error.code() == 7 && error.msg().contains(culprit), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_gateway_of_the_arguments_goes_to_each_address_whose_subnet_holds_it() {
+        let entries = json!([two()[0], {"address": "10.0.0.6/24"}, {"address": "10.1.0.6/24"}]);
+        let document = json!({"ipam": {"addresses": entries}});
+        assert_eq!(
+            given(document.clone(), "GATEWAY=10.0.0.9, 10.1.0.1").unwrap(),
+            ["10.0.0.5/24 via 10.0.0.9", "10.0.0.6/24 via 10.0.0.9", "10.1.0.6/24 via 10.1.0.1"]
+        );
+        let error = given(document, "GATEWAY=10.9.0.1").unwrap_err();
+        assert!(error.code() == 7 && error.msg().contains("10.9.0.1"), "{error}");
+    }
+
+    #[test]
+    fn an_address_that_is_alone_in_its_subnet_may_have_any_gateway_of_its_family() {
+        let entries =
+            json!([{"address": "10.7.7.7/32", "gateway": "169.254.1.1"}, {"address": "fd00::7/128"}]);
+        let document = json!({"ipam": {"addresses": entries}});
+        assert_eq!(given(document, "").unwrap(), ["10.7.7.7/32 via 169.254.1.1", "fd00::7/128"]);
+    }
+}

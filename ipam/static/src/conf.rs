@@ -1,0 +1,116 @@
+//! The configuration as checked. No I/O.
+
+use std::net::IpAddr;
+
+use cni::addr::{self, parse_cidr, parse_ip};
+use cni::{AsWritten, Dns, Error, Result, Route};
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Deserializer, de::Error as _};
+
+use crate::addresses;
+
+/// The configuration. It may name no address: then each call does.
+#[derive(Debug)]
+pub struct Conf {
+    /// `ipam.addresses`.
+    pub entries: Vec<Entry>,
+    pub routes: Vec<Route>,
+    pub dns: Dns,
+    /// `args.cni.ips`.
+    pub args_ips: Vec<Asked>,
+    /// `runtimeConfig.ips`.
+    pub runtime_ips: Vec<Asked>,
+}
+
+/// An address to give, with the gateway of its subnet; or such a gateway alone, for addresses that a call asks for.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Entry {
+    #[serde(deserialize_with = "optional_cidr")]
+    pub address: Option<IpNetwork>,
+    #[serde(with = "addr::optional_ip")]
+    pub gateway: Option<IpAddr>,
+}
+
+/// An address that a call asks for. Without a prefix length, it gets that of the entry whose subnet holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub ip: IpAddr,
+    pub prefix: Option<u8>,
+}
+
+impl Asked {
+    /// Reads `10.0.0.5/24` or `10.0.0.5`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        match text.contains('/') {
+            true => parse_cidr(text).map(|net| Self { ip: net.ip(), prefix: Some(net.prefix()) }),
+            false => parse_ip(text).map(|ip| Self { ip, prefix: None }),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Asked {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
+}
+
+fn optional_cidr<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpNetwork>, D::Error> {
+    addr::cidr::deserialize(deserializer).map(Some)
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawConf {
+    ipam: RawIpam,
+    runtime_config: Ips,
+    args: Args,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawIpam {
+    addresses: Vec<Entry>,
+    routes: Vec<Route>,
+    dns: Dns,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Args {
+    cni: Ips,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Ips {
+    ips: Vec<Asked>,
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(written: AsWritten) -> Result<Self> {
+        let RawConf { ipam, runtime_config, args } = written.decode()?;
+        for (n, entry) in ipam.addresses.iter().enumerate() {
+            check(entry).map_err(|e| Error::config(format!("ipam.addresses[{n}]: {e}")))?;
+        }
+        Ok(Self {
+            entries: ipam.addresses,
+            routes: ipam.routes,
+            dns: ipam.dns,
+            args_ips: args.cni.ips,
+            runtime_ips: runtime_config.ips,
+        })
+    }
+}
+
+fn check(entry: &Entry) -> Result<(), String> {
+    match (entry.address, entry.gateway) {
+        (None, None) => Err("it has neither an address nor a gateway".to_owned()),
+        (Some(address), Some(gateway)) if !addresses::is_on_link(address, gateway) => {
+            Err(format!("gateway {gateway} is not in the subnet of address {address}"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,34 @@
+//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
+use std::collections::HashSet;
+
+use cni::{AsWritten, CniArgs, json};
+
+use crate::addresses;
+use crate::conf::Conf;
+
+/// The configuration, and behind a line that is `--`, `CNI_ARGS`: no address is given twice, each gateway is on the link of its address,
+/// and what the runtime asks for is what is given.
+pub fn configuration(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let (document, args) = text.split_once("\n--\n").unwrap_or((&text, ""));
+    let Ok(document) = json::parse(document.as_bytes(), "it") else { return };
+    let (Ok(conf), Ok(args)) = (Conf::try_from(AsWritten::from(document)), CniArgs::parse(args.trim_end()))
+    else {
+        return;
+    };
+    let Ok(ips) = addresses::of_attachment(&conf, &args) else { return };
+    let distinct: HashSet<_> = ips.iter().map(|ip| ip.address.ip()).collect();
+    assert!(!ips.is_empty() && distinct.len() == ips.len());
+    assert!(ips.iter().all(|ip| ip.gateway.is_none_or(|gateway| addresses::is_on_link(ip.address, gateway))));
+    if !conf.runtime_ips.is_empty() {
+        assert!(ips.iter().map(|ip| ip.address.ip()).eq(conf.runtime_ips.iter().map(|asked| asked.ip)));
+    }
+}
+
+#[test]
+fn every_seed_is_borne() {
+    seeds::replay("static_ipam", configuration);
+}

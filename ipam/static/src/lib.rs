@@ -1,0 +1,55 @@
+//! static: the addresses that the configuration or the call names. It keeps nothing, so there is nothing to release.
+
+mod addresses;
+mod conf;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
+use cni::{Add, AddResult, Check, Code, Del, Error, IpConfig, Plugin, Result, Role, Undo};
+
+use conf::Conf;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Static;
+
+/// GC has nothing to do, and STATUS nothing to look at but the configuration: the defaults are that.
+impl Plugin for Static {
+    const NAME: &'static str = "static";
+    const READS_ARGS: bool = true;
+    const ROLE: Role = Role::Ipam;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, _: &mut Undo) -> Result<AddResult> {
+        let ips = addresses::of_attachment(&call.conf, &call.args)?;
+        call.net.version.check_fits(ips.iter().map(|ip| ip.address.is_ipv4()))?;
+        let Conf { routes, dns, .. } = &call.conf;
+        Ok(AddResult { ips, routes: routes.clone(), dns: dns.clone(), ..AddResult::default() })
+    }
+
+    fn del(_: &Del) -> Result<()> {
+        Ok(())
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let given = addresses::of_attachment(&call.conf, &call.args)?;
+        given.iter().try_for_each(|ip| is_reported(ip, &call.prev_result))
+    }
+}
+
+/// An address is in the result of ADD, with its gateway. To one that has none, another plugin may have given one.
+fn is_reported(ip: &IpConfig, prev: &AddResult) -> Result<()> {
+    let address = ip.address;
+    let Some(reported) = prev.ips.iter().find(|reported| reported.address == address) else {
+        return Err(Error::new(Code::Internal, format!("address {address} is missing in prevResult")));
+    };
+    match ip.gateway {
+        Some(wanted) if reported.gateway != Some(wanted) => {
+            let has =
+                reported.gateway.map_or("no gateway".to_owned(), |gateway| format!("gateway {gateway}"));
+            let what = format!("address {address} has {has} in prevResult, and should have {wanted}");
+            Err(Error::new(Code::Internal, what))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,1 @@
+cni::executable!(static_ipam::Static);

@@ -1,0 +1,170 @@
+//! static: addresses that the configuration or the call names.
+
+use lab::{Call, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{ips, seen_as};
+
+/// The plugin alone, as a delegate is called. It never looks at the namespace.
+fn alone(lab: &Lab, ipam: Value) -> Call {
+    let call = lab.plugin("static").config(json!({"type": "bridge", "ipam": ipam}));
+    call.env("CNI_CONTAINERID", "a").env("CNI_NETNS", "/run/netns/of-nobody")
+}
+
+/// An address of each family, with the gateways that bridge has.
+fn fixed() -> Value {
+    json!({
+        "type": "static",
+        "addresses": [
+            {"address": "10.1.2.7/24", "gateway": "10.1.2.1"},
+            {"address": "fd00:1:2::7/64", "gateway": "fd00:1:2::1"},
+        ],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+        "dns": {"nameservers": ["192.0.2.53"], "search": ["one.test"]},
+    })
+}
+
+/// `ADDRESS GATEWAY` of each address of a result.
+fn with_gateways(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    ips.map(|ip| format!("{} {}", text(&ip["address"]), text(&ip["gateway"])).trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_container_reaches_another_machine_with_the_addresses_of_the_configuration() {
+    let lab = Lab::new();
+    let [pod, first] = ["pod", "first"].map(|id| lab.container(id));
+    let far = lab.machine("far");
+    let call = lab.plugin("bridge").config(json!({"bridge": "br0", "isGateway": true, "ipam": fixed()}));
+    let mut other = fixed();
+    other["addresses"] = json!([{"address": "10.1.2.8/24"}, {"address": "fd00:1:2::8/64"}]);
+    // The bridge is there before, so that only the attachment can be left.
+    call.clone().config(json!({"ipam": other})).on(&first).add().ok_result();
+    let before = lab.snapshot();
+    let call = call.on(&pod);
+    let result = call.add().ok_result();
+    assert_eq!(with_gateways(&result), ["10.1.2.7/24 10.1.2.1", "fd00:1:2::7/64 fd00:1:2::1"]);
+    assert_eq!(pod.addresses("eth0"), ["10.1.2.7/24", "fd00:1:2::7/64"]);
+    let _server = far.serve_tcp("far", "[::]:80");
+    assert_eq!(seen_as(&pod, "198.51.100.2:80"), "::ffff:10.1.2.7");
+    assert_eq!(seen_as(&pod, "[2001:db8:51::2]:80"), "fd00:1:2::7");
+    assert!(pod.reaches("10.1.2.8") && pod.reaches("fd00:1:2::8"));
+    call.check(&result).ok();
+    for _ in 0..2 {
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn the_result_has_the_addresses_routes_and_settings_of_the_configuration_as_they_are_written() {
+    let lab = Lab::new();
+    let before = lab.snapshot();
+    let result = alone(&lab, fixed()).add().ok_result();
+    for key in ["routes", "dns"] {
+        assert_eq!(result[key], fixed()[key]);
+    }
+    assert_eq!(result["ips"], fixed()["addresses"]);
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_call_may_add_an_address_or_put_its_own_in_the_place_of_all() {
+    let lab = Lab::new();
+    let call = alone(&lab, json!({"addresses": [{"address": "10.0.0.5/24"}]}));
+    let call = call.args("IgnoreUnknown=1;K8S_POD_NAME=web;IP=10.0.0.6/24,fd00::6/64");
+    let given = |keys: Value| with_gateways(&call.clone().config(keys).add().ok_result());
+    assert_eq!(given(json!({})), ["10.0.0.5/24", "10.0.0.6/24", "fd00::6/64"]);
+    let args = json!({"cni": {"ips": ["10.0.0.7/24"]}});
+    assert_eq!(given(json!({"args": args})), ["10.0.0.7/24"]);
+    let runtime = json!({"ips": ["10.0.0.8/24", "fd00::8/64"]});
+    assert_eq!(given(json!({"args": args, "runtimeConfig": runtime})), ["10.0.0.8/24", "fd00::8/64"]);
+    let alone = call.config(json!({"ipam": {"type": "static"}}));
+    assert_eq!(ips(&alone.add().ok_result()), ["10.0.0.6/24", "fd00::6/64"]);
+}
+
+#[test]
+fn a_gateway_of_the_arguments_goes_to_the_addresses_whose_subnet_holds_it() {
+    let lab = Lab::new();
+    let call = alone(&lab, fixed());
+    let added = call.clone().args("IP=10.9.0.7/16;GATEWAY=10.9.0.1").add().ok_result();
+    assert_eq!(with_gateways(&added)[2], "10.9.0.7/16 10.9.0.1");
+    beyond_reference!("static-gateways");
+    let call = call.args("IP=10.9.0.7/16;GATEWAY=10.9.0.1,fd00:1:2::2");
+    let given = ["10.1.2.7/24 10.1.2.1", "fd00:1:2::7/64 fd00:1:2::2", "10.9.0.7/16 10.9.0.1"];
+    assert_eq!(with_gateways(&call.add().ok_result()), given);
+}
+
+#[test]
+fn an_address_that_a_call_asks_for_keeps_the_gateway_and_prefix_length_of_its_subnet() {
+    // https://github.com/containernetworking/plugins/issues/406
+    beyond_reference!("static-gateways");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut ipam = fixed();
+    ipam["addresses"][1] = json!({"gateway": "fd00:1:2::1"});
+    let asked = json!({"ips": ["10.1.2.9", "fd00:1:2::9/64"]});
+    let keys = json!({"bridge": "br0", "isGateway": true, "ipam": ipam, "runtimeConfig": asked});
+    let call = lab.plugin("bridge").config(keys).on(&pod);
+    let result = call.add().ok_result();
+    assert_eq!(with_gateways(&result), ["10.1.2.9/24 10.1.2.1", "fd00:1:2::9/64 fd00:1:2::1"]);
+    let routes = pod.routes();
+    for gateway in ["10.1.2.1", "fd00:1:2::1"] {
+        assert!(
+            routes.iter().any(|route| route.starts_with(&format!("default via {gateway} "))),
+            "{routes:?}"
+        );
+    }
+    call.check(&result).ok();
+}
+
+#[test]
+fn check_wants_each_address_with_its_gateway_in_the_result() {
+    let lab = Lab::new();
+    let call = alone(&lab, fixed());
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    let mut other = result.clone();
+    other["ips"][0]["gateway"] = json!("10.1.2.9");
+    assert!(!call.check(&other).succeeded());
+    beyond_reference!("static-check");
+    call.check(&other).refused(999, "gateway 10.1.2.9");
+    other["ips"][0].as_object_mut().unwrap().remove("gateway");
+    call.check(&other).refused(999, "no gateway");
+    other["ips"].as_array_mut().unwrap().remove(0);
+    call.check(&other).refused(999, "10.1.2.7/24 is missing");
+}
+
+#[test]
+fn del_and_gc_take_any_configuration_and_any_container() {
+    let lab = Lab::new();
+    let call = alone(&lab, json!({"addresses": [{"address": "nonsense"}]}));
+    call.del().ok();
+    call.clone().without("CNI_NETNS").del().ok();
+    beyond_reference!("gc");
+    call.gc(&[]).ok();
+}
+
+#[test]
+fn status_takes_a_network_whose_addresses_come_with_the_calls() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    alone(&lab, fixed()).status().ok();
+    alone(&lab, json!({"type": "static"})).status().ok();
+    alone(&lab, json!({"addresses": [{"address": "10.0.0.5"}]}))
+        .status()
+        .refused(6, "ipam.addresses[0].address");
+}
+
+#[test]
+fn before_0_3_0_one_address_of_each_family_is_all() {
+    let lab = Lab::new();
+    let result = alone(&lab, fixed()).version("0.2.0").add().ok_result();
+    assert_eq!(
+        (&result["ip4"]["ip"], &result["ip6"]["ip"]),
+        (&json!("10.1.2.7/24"), &json!("fd00:1:2::7/64"))
+    );
+    let second = alone(&lab, fixed()).version("0.2.0").args("IP=10.1.2.8/24").add();
+    assert!(second.error().msg.contains("CNI version 0.2.0 does not support more than 1 address per family"));
+}
