@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -331,14 +332,24 @@ impl Environment {
             }
             Err(e) => return Err(Error::io(format!("look at CNI_NETNS {}", path.display()), &e)),
         };
-        let own = Path::new("/proc/self/ns/net").metadata();
-        let own = own.map_err(|e| Error::io("look at the plugin's own namespace, /proc/self/ns/net", &e))?;
-        Ok(match (inode.dev() == own.dev(), inode.ino() == own.ino()) {
+        let own = own_netns()?;
+        Ok(match (inode.dev() == own.0, inode.ino() == own.1) {
             (false, _) => Seen::SomethingElse,
             (true, true) if !self.own_netns_allowed => Seen::Own,
             (true, _) => Seen::Namespace,
         })
     }
+}
+
+/// Device and inode of the process's own namespace. A plugin that is called within another one's process needs them again.
+fn own_netns() -> Result<(u64, u64)> {
+    static OWN: OnceLock<(u64, u64)> = OnceLock::new();
+    if let Some(own) = OWN.get() {
+        return Ok(*own);
+    }
+    let own = Path::new("/proc/self/ns/net").metadata();
+    let own = own.map_err(|e| Error::io("look at the plugin's own namespace, /proc/self/ns/net", &e))?;
+    Ok(*OWN.get_or_init(|| (own.dev(), own.ino())))
 }
 
 enum Seen {

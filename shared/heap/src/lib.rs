@@ -24,6 +24,8 @@ const ALIGN: usize = 16;
 pub struct Arena {
     /// How much is handed out.
     used: AtomicUsize,
+    /// How much has ever been: what lies behind is zero still.
+    touched: AtomicUsize,
     memory: UnsafeCell<[u8; SIZE]>,
 }
 
@@ -35,7 +37,7 @@ impl Arena {
     /// An arena of which nothing is used. For `#[global_allocator] static`.
     #[allow(clippy::new_without_default, reason = "an arena is a static, not a value")]
     pub const fn new() -> Self {
-        Self { used: AtomicUsize::new(0), memory: UnsafeCell::new([0; SIZE]) }
+        Self { used: AtomicUsize::new(0), touched: AtomicUsize::new(0), memory: UnsafeCell::new([0; SIZE]) }
     }
 
     fn start(&self) -> *mut u8 {
@@ -47,16 +49,16 @@ impl Arena {
         block.addr().checked_sub(self.start().addr()).filter(|offset| *offset < SIZE)
     }
 
-    /// Takes a block, as its offset. None if it does not fit.
-    fn take(&self, layout: Layout) -> Option<usize> {
+    /// Takes a block, as its offset, and where what was never handed out begins. None if it does not fit.
+    fn take(&self, layout: Layout) -> Option<(usize, usize)> {
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
             let align = layout.align().max(ALIGN);
             let address = self.start().addr().checked_add(used)?.checked_next_multiple_of(align)?;
             let offset = address - self.start().addr();
             let end = offset.checked_add(layout.size()).filter(|end| *end <= SIZE)?;
-            match self.used.compare_exchange_weak(used, end, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return Some(offset),
+            match self.used.compare_exchange_weak(used, end, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Some((offset, self.touched.fetch_max(end, Ordering::AcqRel))),
                 Err(now) => used = now,
             }
         }
@@ -65,8 +67,12 @@ impl Arena {
     /// Moves the end of the last block, if this is the last block.
     fn resize_last(&self, offset: usize, size: usize, new_size: usize) -> bool {
         let (end, Some(new_end)) = (offset + size, offset.checked_add(new_size)) else { return false };
-        let moved = || self.used.compare_exchange(end, new_end, Ordering::Relaxed, Ordering::Relaxed);
-        new_end <= SIZE && moved().is_ok()
+        let moved = || self.used.compare_exchange(end, new_end, Ordering::AcqRel, Ordering::Relaxed);
+        let resized = new_end <= SIZE && moved().is_ok();
+        if resized {
+            self.touched.fetch_max(new_end, Ordering::AcqRel);
+        }
+        resized
     }
 }
 
@@ -77,9 +83,23 @@ unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match self.take(layout) {
             // SAFETY: the offset is within `memory`.
-            Some(offset) => unsafe { self.start().add(offset) },
+            Some((offset, _)) => unsafe { self.start().add(offset) },
             // SAFETY: the caller's promise about the layout is handed on.
             None => unsafe { System.alloc(layout) },
+        }
+    }
+
+    /// Writes no zeros where there are some already: a buffer costs the pages that are used of it.
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        match self.take(layout) {
+            // SAFETY: the offset is within `memory`, and what is written is within the block.
+            Some((offset, touched)) => unsafe {
+                let block = self.start().add(offset);
+                block.write_bytes(0, touched.saturating_sub(offset).min(layout.size()));
+                block
+            },
+            // SAFETY: the caller's promise about the layout is handed on.
+            None => unsafe { System.alloc_zeroed(layout) },
         }
     }
 
@@ -147,6 +167,26 @@ mod tests {
         assert!(map.iter().all(|(i, text)| text.parse() == Ok(*i)));
         let large = vec![7_u8; 3 * SIZE];
         assert!(large.iter().all(|byte| *byte == 7));
+    }
+
+    #[test]
+    #[allow(unsafe_code)]
+    fn memory_that_is_asked_for_as_zeros_is_zero_also_where_it_was_used_before() {
+        static ARENA: Arena = Arena::new();
+        let layout = |size| Layout::from_size_align(size, 1).unwrap();
+        // SAFETY: blocks are used within their layouts and not after they are given back.
+        unsafe {
+            let used = ARENA.alloc(layout(40));
+            let grown = ARENA.realloc(used, layout(40), 100);
+            grown.write_bytes(7, 100);
+            ARENA.dealloc(grown, layout(100));
+            let zeros = ARENA.alloc_zeroed(layout(5000));
+            assert_eq!(zeros, used, "the memory that was given back");
+            assert!((0..5000).all(|at| zeros.add(at).read() == 0));
+            let beyond = ARENA.alloc_zeroed(layout(2 * SIZE));
+            assert!(ARENA.offset(beyond).is_none() && (0..2 * SIZE).all(|at| beyond.add(at).read() == 0));
+            ARENA.dealloc(beyond, layout(2 * SIZE));
+        }
     }
 
     #[test]

@@ -17,7 +17,16 @@ pub struct Namespace {
     /// Requests go to this namespace, wherever the plugin is.
     pub nl: Netlink,
     ns: Rc<NetNs>,
-    sandbox: Option<String>,
+    sandbox: Option<Sandbox>,
+}
+
+/// What is known of a container's namespace besides.
+#[derive(Clone, Debug)]
+struct Sandbox {
+    /// As the runtime names it.
+    path: String,
+    /// Where the plugin is, and comes back to.
+    home: Rc<NetNs>,
 }
 
 impl Namespace {
@@ -43,8 +52,10 @@ impl Namespace {
     }
 
     fn of(ns: NetNs, path: &Path) -> Result<Self> {
-        let nl = ns.enter(Netlink::open)??;
-        Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(path.display().to_string()) })
+        let home = Rc::new(NetNs::current()?);
+        let nl = ns.enter_from(&home, Netlink::open)??;
+        let sandbox = Sandbox { path: path.display().to_string(), home };
+        Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(sandbox) })
     }
 
     /// A container's namespace for DEL: none if it is gone.
@@ -77,7 +88,7 @@ impl Namespace {
             name: link.name.clone(),
             mac: link.mac.map(|mac| mac.to_string()),
             mtu: Some(link.mtu),
-            sandbox: self.sandbox.clone(),
+            sandbox: self.sandbox.as_ref().map(|sandbox| sandbox.path.clone()),
             ..cni::Interface::default()
         }
     }
@@ -93,8 +104,8 @@ impl Namespace {
 
     /// Runs a closure inside.
     fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T> {
-        match self.sandbox {
-            Some(_) => Ok(self.ns.enter(closure)?),
+        match &self.sandbox {
+            Some(sandbox) => Ok(self.ns.enter_from(&sandbox.home, closure)?),
             None => Ok(closure()),
         }
     }
@@ -195,7 +206,7 @@ impl AsFd for Namespace {
 impl std::fmt::Display for Namespace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match &self.sandbox {
-            Some(path) => write!(f, "namespace {path}"),
+            Some(sandbox) => write!(f, "namespace {}", sandbox.path),
             None => f.write_str("the host's namespace"),
         }
     }

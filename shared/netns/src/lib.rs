@@ -91,7 +91,14 @@ impl NetNs {
     /// # Errors
     /// If the thread cannot enter it, or could not return: a capability is missing (CAP_SYS_ADMIN).
     pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T, Error> {
-        let here = Self::current()?;
+        self.enter_from(&Self::current()?, closure)
+    }
+
+    /// As [`NetNs::enter`], for a thread that is in the namespace `here`.
+    ///
+    /// # Errors
+    /// As [`NetNs::enter`].
+    pub fn enter_from<T>(&self, here: &Self, closure: impl FnOnce() -> T) -> Result<T, Error> {
         // A thread that could not come back must not enter: its own namespace may belong to a user namespace where nothing is permitted.
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| self.failed(ENTER, e.into()))?;
@@ -142,9 +149,9 @@ impl AsFd for NetNs {
 const TRIES_HOME: u32 = 100;
 
 /// The namespace to come back to.
-struct Home(NetNs);
+struct Home<'a>(&'a NetNs);
 
-impl Drop for Home {
+impl Drop for Home<'_> {
     fn drop(&mut self) {
         // The way back needs memory, too: what fails for lack of it may succeed a moment later.
         let back = (0..TRIES_HOME).any(|_| setns(&self.0.file, CloneFlags::CLONE_NEWNET).is_ok());
