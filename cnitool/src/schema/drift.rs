@@ -3,8 +3,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::thread;
 
-use cni::{AsWritten, Plugin, Result, keys};
+use cni::{
+    AsWritten, Attachment, Attachments, ContainerId, Del, Dns, Gc, IfName, NetConf, NetworkName, Plugin,
+    Result, Version, keys,
+};
+use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use super::network::CAPABILITIES;
@@ -60,6 +65,8 @@ struct Case {
     plugin: &'static super::Plugin,
     base: Value,
     check: fn(&Value) -> Result<()>,
+    /// DEL and GC, which read the document in their own way.
+    remove: fn(&Value),
 }
 
 impl Case {
@@ -67,12 +74,13 @@ impl Case {
         let check = |document: &Value| {
             P::Conf::try_from(AsWritten::from(document.clone())).map(drop).map_err(Into::into)
         };
-        Self { plugin: plugin(P::NAME).unwrap(), base, check }
+        Self { plugin: plugin(P::NAME).unwrap(), base, check, remove: remove::<P> }
     }
 
     fn run(&self) {
         let mut faults = String::new();
         let mut read = keys::looked_for(|| (self.check)(&self.base).unwrap());
+        read.extend(self.read_by_removing());
         for (path, takes) in self.known() {
             let document = self.with(&path, &example(takes));
             read.extend(keys::looked_for(|| drop((self.check)(&document))));
@@ -85,6 +93,17 @@ impl Case {
             writeln!(faults, "{path} is read, and is not described").unwrap();
         }
         assert!(faults.is_empty(), "{}:\n{faults}", self.plugin.name);
+    }
+
+    /// With each of the keys, in a network namespace that has nothing to remove.
+    fn read_by_removing(&self) -> BTreeSet<String> {
+        let known = self.known().into_iter().map(|(path, takes)| self.with(&path, &example(takes)));
+        let documents: Vec<Value> = known.chain([self.base.clone()]).collect();
+        let remove = || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
+            keys::looked_for(|| documents.iter().for_each(self.remove))
+        };
+        thread::scope(|scope| scope.spawn(remove).join().unwrap())
     }
 
     /// The error must name the key: another mistake would prove nothing.
@@ -129,6 +148,22 @@ impl Case {
         put(&mut document, path, value);
         document
     }
+}
+
+/// What comes of it does not matter here.
+fn remove<P: Plugin>(document: &Value) {
+    let conf = AsWritten::from(document.clone());
+    let net = || NetConf {
+        name: NetworkName::parse("drift").unwrap(),
+        version: Version::LATEST,
+        dns: Dns::default(),
+        prev_result: None,
+        ipam: None,
+    };
+    let (container, ifname) = (ContainerId::parse("drift").unwrap(), IfName::parse("eth0").unwrap());
+    let attachment = Attachment { container, ifname };
+    P::del(&Del { attachment, netns: None, net: net(), conf: conf.clone() }).ok();
+    P::gc(&Gc { valid: Attachments::default(), net: net(), conf }).ok();
 }
 
 fn walk(keys: &[Key], place: &str, known: &mut Vec<(String, Type)>) {

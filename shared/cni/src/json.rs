@@ -64,6 +64,8 @@ pub fn has_few_values(bytes: &[u8]) -> bool {
 /// # Errors
 /// Code 6 if it is no text, 7 if it cannot be a path.
 pub fn directory(member: Option<&Value>, key: &str, default: &str) -> Result<PathBuf> {
+    #[cfg(feature = "keys")]
+    crate::keys::note("", &[key]);
     match member {
         None => Ok(default.into()),
         Some(Value::String(dir)) if dir.is_empty() => Ok(default.into()),

@@ -23,11 +23,15 @@ impl AsWritten {
 
     /// One value, by its keys from the outermost on. A key of the wrong type is logged and counts as missing.
     pub fn key<'de, T: Deserialize<'de>>(&'de self, keys: &[&str]) -> Option<T> {
+        #[cfg(feature = "keys")]
+        keys.split_last().inspect(|(key, place)| crate::keys::note(&place.join("."), &[*key]));
         json::lenient(&self.0, keys)
     }
 
     /// A member, whatever it is.
     pub fn member(&self, key: &str) -> Option<&Value> {
+        #[cfg(feature = "keys")]
+        crate::keys::note("", &[key]);
         json::member(&self.0, key)
     }
 }
