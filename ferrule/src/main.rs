@@ -15,6 +15,7 @@ const PLUGINS: &[Entry] = &[
     Entry::of::<portmap::Portmap>(),
     Entry::of::<ptp::Ptp>(),
     Entry::of::<static_ipam::Static>(),
+    Entry::of::<tap::Tap>(),
     Entry::of::<tuning::Tuning>(),
 ];
 

@@ -253,6 +253,40 @@ fn keys_of_dummy() {
 }
 
 #[test]
+fn keys_of_tap() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let call = lab.plugin("tap").on(&lab.container("pod"));
+    lab.host().sh("ip -n pod link add taken0 type veth peer name taken1");
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a bridge that there is not", 7, "bridge gone", |c| c.config(json!({"bridge": "gone"}))),
+        Bad("a bridge that is none", 7, "bridge taken1", |c| c.config(json!({"bridge": "taken1"}))),
+        Bad("a bridge's name too long", 7, "sixteen-letters-", |c| c.config(json!({"bridge": "sixteen-letters-"}))),
+        Bad("a bridge's name with a slash", 7, "br/0", |c| c.config(json!({"bridge": "br/0"}))),
+        Bad("a bridge that is a number", 6, "bridge", |c| c.config(json!({"bridge": 0}))),
+        Bad("an owner by name", 6, "owner", |c| c.config(json!({"owner": "qemu"}))),
+        Bad("an owner below nothing", 6, "owner", |c| c.config(json!({"owner": -1}))),
+        Bad("an owner that is nobody", 7, "owner 4294967295", |c| c.config(json!({"owner": u32::MAX}))),
+        Bad("a group that is nobody", 7, "group 4294967295", |c| c.config(json!({"group": u32::MAX}))),
+        Bad("a group too large", 6, "group", |c| c.config(json!({"group": 4_294_967_296_u64}))),
+        Bad("queues by number", 6, "multiQueue", |c| c.config(json!({"multiQueue": 4}))),
+        Bad("a context that is a list", 6, "selinuxContext", |c| c.config(json!({"selinuxContext": []}))),
+        Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU too large with a header", 7, "mtu 65522", |c| c.config(json!({"mtu": 65522}))),
+        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
+        Bad("a MAC of a group", 7, "mac: 01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
+        Bad("a MAC of zeros", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "00:00:00:00:00:00"}}))),
+        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
+        Bad("an unknown argument", 4, "COLOUR", |c| c.args("COLOUR=red")),
+        Bad("a flag that is a word", 6, "enabledad", |c| c.config(json!({"enabledad": "yes"}))),
+        Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
+        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn address_plugins() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

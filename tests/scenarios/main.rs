@@ -27,6 +27,7 @@ mod reliability;
 mod repair;
 mod snapshot;
 mod static_ipam;
+mod tap;
 mod tuning;
 mod upgrade;
 mod upgrade_rules;

@@ -222,6 +222,18 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_dummy_from_its_work() {
 }
 
 #[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_tap_from_its_work() {
+    beyond_reference!("lenient-del");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let after_del: Undone = |_, pod| leases().join(" ") + pod.link("eth0").map_or("", |_| "the interface");
+    let config = json!({"ipam": host_local(&[&["10.1.2.0/24"]])});
+    let call = lab.plugin("tap").version("1.1.0").config(config).on(&pod);
+    Fixture { call, after_del, after_gc: |_, _| leases().join(" "), blind: LEASED }.run(&lab, &pod);
+}
+
+#[test]
 fn a_mistyped_key_keeps_no_del_of_loopback_from_its_work() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();

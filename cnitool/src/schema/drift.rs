@@ -56,6 +56,11 @@ fn the_keys_of_static_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_tap_are_those_that_it_reads() {
+    Case::of::<tap::Tap>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_tuning_are_those_that_it_reads() {
     Case::of::<tuning::Tuning>(json!({})).run();
 }

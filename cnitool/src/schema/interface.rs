@@ -1,6 +1,6 @@
 //! Plugins that make an interface.
 
-use super::common::{MAC, MTU, U32};
+use super::common::{MAC, MTU};
 use super::link::{
     ACCEPT_RA, BROADCAST_QUEUE, ENABLE_DAD, IP_MASQ, IP_MASQ_BACKEND, IP_MASQ_FAMILY, LINK_IN_CONTAINER,
     MASTER, MASTERS_MTU, MTU_FROM_DEFAULT_ROUTE, VETH_MTU,
@@ -111,18 +111,48 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Interface,
         about: "Gives the container a tap device, as virtual machines use them.",
         keys: &[
-            key("multiQueue", Type::Bool, "false", "The device has several queues."),
-            key("mtu", MTU, "0 (the kernel's: 1500)", "MTU of the device, in bytes."),
+            key(
+                "multiQueue",
+                Type::Bool,
+                "false",
+                "A program may open several queues. It has to say so when it opens the device.",
+            ),
+            key(
+                "mtu",
+                Type::Number(0, 65521),
+                "0 (the kernel's: 1500)",
+                "MTU of the device, in bytes: 68 to 65521.",
+            ),
             MAC,
-            key("owner", U32, "root", "User id that may open the device."),
-            key("group", U32, "none", "Group id that may open the device."),
-            key("selinuxContext", Type::Text, "none", "SELinux context of the device."),
+            key(
+                "owner",
+                ID,
+                "anybody, if there is no group either",
+                "Id of the user that may open the device.",
+            ),
+            key(
+                "group",
+                ID,
+                "anybody, if there is no owner either",
+                "Id of the group that may open the device.",
+            ),
+            key(
+                "selinuxContext",
+                Type::Text,
+                "the plugin's",
+                "SELinux context of the device. Ignored on hosts without SELinux.",
+            ),
             key("bridge", Type::IfName, "none", "Bridge in the container that the device becomes a port of."),
+            ENABLE_DAD,
+            ACCEPT_RA,
         ],
         args: &[MAC],
         capabilities: &["mac"],
     },
 ];
+
+/// The number of a user or a group.
+const ID: Type = Type::Number(0, 4_294_967_294);
 
 const BRIDGE: &[Key] = &[
     key("bridge", Type::IfName, "cni0", "Name of the bridge; it is made if it is not there."),

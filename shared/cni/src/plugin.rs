@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::env;
+use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -99,6 +100,12 @@ pub trait Plugin {
     fn repair(_: &Repair<Self::Conf>) -> Result<bool> {
         Ok(false)
     }
+
+    /// Serves a process that no runtime started but the plugin itself, for what takes a process of its own. None: these are not the
+    /// arguments of such a process.
+    fn serve_itself(_: &[OsString]) -> Option<ExitCode> {
+        None
+    }
 }
 
 /// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.
@@ -107,7 +114,11 @@ pub fn main<P: Plugin>() -> ExitCode {
         if linger::held() {
             return ExitCode::SUCCESS;
         }
-        if env::args_os().nth(1).is_none_or(|argument| argument != repair::ARGUMENT) {
+        let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+        if let Some(code) = P::serve_itself(&arguments) {
+            return code;
+        }
+        if arguments.first().is_none_or(|argument| argument != repair::ARGUMENT) {
             about::<P>();
             return ExitCode::SUCCESS;
         }

@@ -102,8 +102,11 @@ impl Namespace {
         self.nl.may_change_links().code(Code::NotAvailable)
     }
 
-    /// Runs a closure inside.
-    fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T> {
+    /// Runs a closure inside. It must start no program.
+    ///
+    /// # Errors
+    /// If the namespace cannot be entered.
+    pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T> {
         match &self.sandbox {
             Some(sandbox) => Ok(self.ns.enter_from(&sandbox.home, closure)?),
             None => Ok(closure()),

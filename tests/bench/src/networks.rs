@@ -59,6 +59,10 @@ pub fn on_dummy(_: Side, _: usize) -> Value {
     list(&[json!({"type": "dummy", "ipam": host_local()})])
 }
 
+pub fn on_tap(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "tap", "ipam": host_local()})])
+}
+
 /// A link for macvlan.
 pub fn with_master(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("ip link add cable type veth peer name wire; ip link set cable up; ip link set wire up");

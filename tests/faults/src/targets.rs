@@ -18,7 +18,7 @@ pub fn all() -> Vec<Target> {
     let rules = ["nftables", "iptables"].map(|backend| vec![guarded(backend), portmap(backend)]);
     let claims = ["nftables", "iptables"].map(claimed);
     [
-        vec![loopback(), bridge_alone(), ptp(), macvlan(), dummy(), host_local(), static_addresses()],
+        vec![loopback(), bridge_alone(), ptp(), macvlan(), dummy(), tap(), host_local(), static_addresses()],
         rules.concat(),
         vec![tuning()],
         claims.concat(),
@@ -81,6 +81,20 @@ fn dummy() -> Target {
         name: "dummy",
         network: vec![json!({"type": "dummy", "ipam": ipam()})],
         needs: &[Feature::Dummy],
+        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
+        ..Target::default()
+    }
+}
+
+fn tap() -> Target {
+    let tap = json!({
+        "type": "tap", "owner": 0, "group": 0, "multiQueue": true, "mtu": 1400, "ipam": ipam(),
+    });
+    Target {
+        name: "tap",
+        network: vec![tap],
+        needs: &[Feature::Tap],
         keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()

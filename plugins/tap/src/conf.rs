@@ -1,0 +1,99 @@
+//! The configuration as checked. No I/O.
+
+use cni::{AsWritten, Error, IfName, Result};
+use iface::{InterfaceConf, conf, verify};
+use netlink::{Link, LinkKind, TunKind};
+use serde::Deserialize;
+
+/// The most that a tap takes, in bytes: the kernel counts the Ethernet header in.
+const MTU_MAX: u32 = 65_521;
+
+/// The plugin's own keys as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawConf {
+    multi_queue: bool,
+    owner: Option<u32>,
+    group: Option<u32>,
+    selinux_context: String,
+    bridge: String,
+}
+
+/// The configuration as checked.
+#[derive(Debug)]
+pub struct Conf {
+    /// `multiQueue`: a program may open several queues.
+    pub multi_queue: bool,
+    /// `owner`: a user who may open the tap. None, and no group either: anybody in the container.
+    pub owner: Option<u32>,
+    /// `group`: its members may open the tap.
+    pub group: Option<u32>,
+    /// `selinuxContext`. None: the plugin's own.
+    pub selinux_context: Option<String>,
+    /// `bridge`: the bridge in the container that the tap becomes a port of.
+    pub bridge: Option<IfName>,
+    /// `mtu`, in bytes. None: the kernel's default, 1500.
+    pub mtu: Option<u32>,
+    /// What every interface has.
+    pub interface: InterfaceConf,
+}
+
+impl Conf {
+    /// CHECK: a link is what ADD made.
+    ///
+    /// # Errors
+    /// What is different.
+    pub fn verify(&self, link: &Link) -> Result<()> {
+        let Some(LinkKind::Tun(found)) = link.kind else { return verify::of_kind(link, crate::KIND) };
+        let id = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
+        let flag = |on: bool| on.to_string();
+        let TunKind { tap, owner, group, multi_queue, persistent } = found;
+        let properties = [
+            ("tap", flag(true), flag(tap)),
+            ("owner", id(self.owner), id(owner)),
+            ("group", id(self.group), id(group)),
+            ("multiQueue", flag(self.multi_queue), flag(multi_queue)),
+            ("persistent", flag(true), flag(persistent)),
+        ];
+        match properties.iter().find(|(_, wanted, found)| wanted != found) {
+            Some((property, wanted, found)) => Err(verify::differs(link, property, wanted, found)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(document: AsWritten) -> Result<Self> {
+        let raw: RawConf = document.decode()?;
+        let given = |text: String| Some(text).filter(|text| !text.is_empty());
+        let bridge = given(raw.bridge).map(|name| IfName::parse(&name));
+        Ok(Self {
+            multi_queue: raw.multi_queue,
+            owner: id("owner", raw.owner)?,
+            group: id("group", raw.group)?,
+            selinux_context: given(raw.selinux_context),
+            bridge: bridge.transpose().map_err(|e| Error::config(format!("bridge {e}")))?,
+            mtu: mtu(&document)?,
+            interface: InterfaceConf::read(&document)?,
+        })
+    }
+}
+
+/// The number of a user or group: the greatest one stands for nobody (chown(2)).
+fn id(key: &str, number: Option<u32>) -> Result<Option<u32>> {
+    match number {
+        Some(u32::MAX) => Err(Error::config(format!("{key} {} is nobody's number", u32::MAX))),
+        number => Ok(number),
+    }
+}
+
+fn mtu(document: &AsWritten) -> Result<Option<u32>> {
+    match conf::mtu(document)? {
+        Some(bytes) if bytes > MTU_MAX => {
+            Err(Error::config(format!("mtu {bytes} is more than {MTU_MAX}, the most that a tap takes")))
+        }
+        mtu => Ok(mtu),
+    }
+}

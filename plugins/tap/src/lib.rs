@@ -1,0 +1,83 @@
+//! A tap in the container: a program, mostly a virtual machine, opens it, and gets and sends its Ethernet frames.
+
+mod conf;
+mod device;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod label;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, Role, Status, Undo};
+use conf::Conf;
+use iface::attach::{self, Attach};
+use iface::{Namespace, remove, verify};
+use netlink::Link;
+
+/// The kernel's name for the kind of a tap.
+const KIND: &str = "tun";
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Tap;
+
+impl Plugin for Tap {
+    const NAME: &'static str = "tap";
+    const READS_ARGS: bool = true;
+    const ROLE: Role = Role::Interface;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        let sandbox = Namespace::open(&call.netns)?;
+        let mac = conf.interface.mac(&call.args)?;
+        let bridge = bridge(conf, &sandbox)?;
+        let tap = device::create(&sandbox, call, mac, bridge.as_ref())?;
+        let link = &tap.link;
+        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link };
+        let leases = eth.lease(undo)?;
+        // As long as it is open here it has a carrier, so its IPv6 addresses can be used at once.
+        eth.configure(&leases)?;
+        tap.keep(&sandbox, undo)?;
+        Ok(attach::report(call, [sandbox.report(link)], leases))
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        remove::with_leases(&call.net, |failures| {
+            failures.note(remove::child(call, KIND));
+        })
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let sandbox = Namespace::open(&call.netns)?;
+        let link = verify::container(&sandbox, call, KIND)?;
+        call.conf.verify(&link)?;
+        if let Some(bridge) = bridge(&call.conf, &sandbox)?.filter(|bridge| link.master != Some(bridge.index))
+        {
+            return Err(verify::differs(&link, "bridge", &bridge.name, "another one, or none"));
+        }
+        call.net.ask_ipam(Command::Check)
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        Namespace::host()?.permits_attachments()?;
+        device::open().map_err(|e| e.with_code(Code::NotAvailable))?;
+        call.net.ask_ipam(Command::Status)
+    }
+
+    fn serve_itself(arguments: &[OsString]) -> Option<ExitCode> {
+        label::serve(arguments)
+    }
+}
+
+/// The bridge in the container that the configuration names.
+fn bridge(conf: &Conf, sandbox: &Namespace) -> Result<Option<Link>> {
+    let Some(name) = &conf.bridge else { return Ok(None) };
+    match sandbox.nl.link(name)? {
+        Some(link) if link.is("bridge") => Ok(Some(link)),
+        Some(_) => Err(Error::config(format!("bridge {name}: this link in {sandbox} is not a bridge"))),
+        None => Err(Error::config(format!("bridge {name}: this link does not exist in {sandbox}"))
+            .detail("the key names a bridge in the container, which has to be there before")),
+    }
+}

@@ -1,0 +1,98 @@
+//! A program behind a tap, such as a virtual machine is, that answers for one address.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use netlink::Tun;
+use nix::poll::{PollFd, PollFlags, poll};
+
+use crate::Netns;
+
+/// The machine's hardware address.
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
+
+/// Milliseconds between two looks at whether the machine is to stop.
+const TICK: u8 = 100;
+
+/// A machine behind a tap, until it is dropped.
+#[derive(Debug)]
+pub struct Behind {
+    stop: Arc<AtomicBool>,
+    queues: Vec<JoinHandle<()>>,
+}
+
+impl Netns {
+    /// Opens a tap that is there, and answers to who has this address and to echo requests. `queues`: none opens it as one that has
+    /// but one queue, else so many threads read one each.
+    pub fn machine_behind(&self, tap: &str, queues: Option<usize>, address: Ipv4Addr) -> Behind {
+        let stop = Arc::new(AtomicBool::new(false));
+        let open = |_| {
+            let tun = self.run(Tun::open).expect("open the device of taps");
+            tun.open_queue(tap, queues.is_some()).expect("open a queue of the tap");
+            let device = File::from(tun.as_fd().try_clone_to_owned().expect("a second handle"));
+            let stop = Arc::clone(&stop);
+            thread::spawn(move || serve(device, address, &stop))
+        };
+        let queues = (0..queues.unwrap_or(1)).map(open).collect();
+        Behind { stop, queues }
+    }
+}
+
+fn serve(mut device: File, address: Ipv4Addr, stop: &AtomicBool) {
+    let mut frame = [0; 2048];
+    while !stop.load(Ordering::Relaxed) {
+        let waited = poll(&mut [PollFd::new(device.as_fd(), PollFlags::POLLIN)], TICK);
+        if waited.is_ok_and(|ready| ready > 0)
+            && let Ok(length) = device.read(&mut frame)
+            && let Some(reply) = answer(&frame[..length], address)
+        {
+            // A tap that is set down meanwhile takes no frame.
+            let _ = device.write(&reply);
+        }
+    }
+}
+
+/// The answer to a frame, if it is a request to the address: of ARP (RFC 826), or ICMP's for an echo (RFC 792).
+fn answer(frame: &[u8], address: Ipv4Addr) -> Option<Vec<u8>> {
+    let mut reply = frame.to_vec();
+    let (arp, echo) = (&[8, 6], &[8, 0]);
+    let kind = frame.get(12..14)?;
+    if kind == arp && frame.get(20..22)? == [0, 1] && frame.get(38..42)? == address.octets() {
+        reply[21] = 2;
+        reply.copy_within(22..32, 32);
+        reply[22..28].copy_from_slice(&MAC);
+        reply[28..32].copy_from_slice(&address.octets());
+    } else if kind == echo && frame.get(30..34)? == address.octets() && is_echo_request(frame)? {
+        reply.copy_within(26..30, 30);
+        reply[26..30].copy_from_slice(&address.octets());
+        // The type changes from 8 to 0, and the checksum by as much.
+        reply[34] = 0;
+        let sum = u32::from(u16::from_be_bytes([frame[36], frame[37]])) + 0x0800;
+        reply[36..38].copy_from_slice(&((sum + (sum >> 16)) as u16).to_be_bytes());
+    } else {
+        return None;
+    }
+    reply.copy_within(6..12, 0);
+    reply[6..12].copy_from_slice(&MAC);
+    Some(reply)
+}
+
+/// An IPv4 header without options, ICMP, and type 8.
+fn is_echo_request(frame: &[u8]) -> Option<bool> {
+    Some((frame[14], frame[23], *frame.get(34..38)?.first()?) == (0x45, 1, 8))
+}
+
+impl Drop for Behind {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for queue in self.queues.drain(..) {
+            // A panic there has been printed.
+            let _ = queue.join();
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! tap with host-local: a program behind it, by itself and on a bridge, and what the plugin leaves.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::process::Command;
+
+use lab::{Call, Container, Lab, beyond_reference, needs, under_test};
+use netlink::Tun;
+use serde_json::{Value, json};
+
+use crate::common::{container_interface, host_local, ips, leases};
+
+/// The address of the machine behind the tap.
+const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 200);
+
+fn tap(lab: &Lab, pod: &Container) -> Call {
+    let ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
+    lab.plugin("tap").version("1.1.0").config(json!({"ipam": ipam})).on(pod)
+}
+
+/// For layer 2.
+fn bare(lab: &Lab, pod: &Container) -> Call {
+    tap(lab, pod).config(json!({"ipam": null}))
+}
+
+fn link(pod: &Container) -> Value {
+    pod.link("eth0").unwrap()
+}
+
+/// A property of the tap as `ip -d -j` calls it.
+fn data(pod: &Container, key: &str) -> Value {
+    link(pod)["linkinfo"]["info_data"][key].clone()
+}
+
+#[test]
+fn a_machine_behind_it_answers_and_the_result_is_the_containers_interface() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let result = tap(&lab, &pod).add().ok_result();
+    assert_eq!(ips(&result), ["10.1.2.2/24", "fd00:1:2::2/64"]);
+    assert_eq!(pod.addresses("eth0"), ["10.1.2.2/24", "fd00:1:2::2/64"]);
+    let interface = container_interface(&result);
+    assert_eq!((&interface["name"], &interface["sandbox"]), (&json!("eth0"), &json!(pod.path())));
+    assert_eq!((&interface["mac"], &interface["mtu"]), (&link(&pod)["address"], &json!(1500)));
+    assert_eq!((data(&pod, "type"), data(&pod, "persist")), (json!("tap"), json!(true)));
+    {
+        let _machine = pod.machine_behind("eth0", None, MACHINE);
+        assert!(pod.reaches("10.1.2.200"));
+    }
+    let _another_time = pod.machine_behind("eth0", None, MACHINE);
+    assert!(pod.reaches("10.1.2.200"));
+}
+
+#[test]
+fn a_machine_may_have_several_queues_if_asked() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = tap(&lab, &pod).config(json!({"multiQueue": true}));
+    let result = call.add().ok_result();
+    assert_eq!(data(&pod, "multi_queue"), true);
+    let _machine = pod.machine_behind("eth0", Some(3), MACHINE);
+    assert_eq!(data(&pod, "numqueues"), 3);
+    assert!(pod.reaches("10.1.2.200"));
+    call.check(&result).ok();
+}
+
+#[test]
+fn its_ipv6_addresses_can_be_used_though_nobody_has_opened_it() {
+    beyond_reference!("tap");
+    needs!(Tap, Ipv6);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link set lo up");
+    for keys in [json!({}), json!({"enabledad": true})] {
+        let call = tap(&lab, &pod).config(keys);
+        call.add().ok_result();
+        assert!(!pod.sh("ip -6 addr show dev eth0 scope global").contains("tentative"));
+        assert!(pod.reaches(pod.addresses("eth0")[1].trim_end_matches("/64")));
+        call.del().ok();
+    }
+}
+
+#[test]
+fn on_a_bridge_of_the_container_the_machine_is_one_of_the_hosts_network() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    // The container's way out: a bridge of the host, and inside a bridge that joins it with the tap.
+    let way_out = json!({"bridge": "br0", "isGateway": true, "ipam": host_local(&[&["10.1.2.0/24"]])});
+    lab.plugin("bridge").on(&pod).ifname("net1").config(way_out).add().ok_result();
+    pod.sh("ip link add inner address 02:00:00:00:00:01 type bridge; ip link set inner up
+            ip addr flush dev net1; ip link set net1 master inner");
+    let before = lab.snapshot();
+    let call = bare(&lab, &pod).config(json!({"bridge": "inner"}));
+    let result = call.add().ok_result();
+    assert_eq!(link(&pod)["master"], "inner");
+    {
+        let _machine = pod.machine_behind("eth0", None, MACHINE);
+        assert!(lab.host().reaches("10.1.2.200"));
+    }
+    call.check(&result).ok();
+    pod.sh("ip link set eth0 nomaster");
+    call.check(&result).refused(999, "bridge");
+    call.del().ok();
+    lab.host().sh("ip neigh flush dev br0");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn nothing_is_left_after_del_and_a_second_del_is_fine() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    tap(&lab, &b).add().ok_result();
+    let before = lab.snapshot();
+    let call = tap(&lab, &a).config(json!({"owner": 1000, "group": 1000, "multiQueue": true}));
+    call.add().ok_result();
+    // Also while somebody has it open.
+    let _machine = a.machine_behind("eth0", Some(1), MACHINE);
+    for _ in 0..2 {
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+    tap(&lab, &b).env("CNI_NETNS", "/run/netns/gone").del().ok();
+    assert!(leases().is_empty(), "{:?}", leases());
+}
+
+#[test]
+fn mtu_and_dns_are_as_asked_and_the_mac_asked_for_nearest_to_the_attachment_counts() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let keys = json!({"mtu": 65521, "mac": "02:00:00:00:00:01", "dns": {"nameservers": ["10.1.0.53"]}});
+    let mut call = bare(&lab, &pod).config(keys);
+    type Ask = fn(Call) -> Call;
+    let ways: [(&str, Ask); 4] = [
+        ("02:00:00:00:00:01", |c| c),
+        ("02:00:00:00:00:02", |c| c.args("MAC=02:00:00:00:00:02")),
+        ("02:00:00:00:00:03", |c| c.config(json!({"args": {"cni": {"mac": "02:00:00:00:00:03"}}}))),
+        ("02:00:00:00:00:04", |c| c.config(json!({"runtimeConfig": {"mac": "02:00:00:00:00:04"}}))),
+    ];
+    for (mac, ask) in ways {
+        call = ask(call);
+        let result = call.add().ok_result();
+        assert_eq!((&link(&pod)["mtu"], &link(&pod)["address"]), (&json!(65521), &json!(mac)));
+        assert_eq!(container_interface(&result)["mac"], mac);
+        assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
+        call.check(&result).ok();
+        call.del().ok();
+    }
+}
+
+/// `ip tuntap del` opens the tap, and takes its persistence.
+fn can_be_opened_by(pod: &Container, user: u32, group: u32) -> bool {
+    let line =
+        format!("setpriv --reuid {user} --regid {group} --clear-groups ip tuntap del dev eth0 mode tap");
+    pod.try_exec(&["sh", "-ec", &line]).status.success()
+}
+
+#[test]
+fn its_owner_and_its_group_may_open_it_and_anybody_if_there_are_none() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    // Everybody may open the device: the tap decides.
+    lab.host()
+        .sh("mknod /run/lab/tun c 10 200; chmod 666 /run/lab/tun; mount --bind /run/lab/tun /dev/net/tun");
+    for (keys, user, group, opens) in [
+        (json!({}), 1000, 1000, true),
+        (json!({"owner": 1000}), 1000, 7, true),
+        (json!({"owner": 1000}), 1001, 1000, false),
+        (json!({"owner": 0}), 1000, 1000, false),
+        (json!({"group": 1000}), 7, 1000, true),
+        (json!({"group": 1000}), 1000, 7, false),
+        (json!({"owner": 1000, "group": 1000}), 1000, 1000, true),
+        (json!({"owner": 1000, "group": 1000}), 1000, 7, false),
+    ] {
+        let call = bare(&lab, &pod).config(keys.clone());
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        assert_eq!(can_be_opened_by(&pod, user, group), opens, "{keys} {user}:{group}");
+        call.del().ok();
+    }
+}
+
+#[test]
+fn check_tells_what_has_changed() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = tap(&lab, &pod).config(json!({"mac": "02:00:00:00:00:aa", "owner": 1000}));
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    for (make, property) in [
+        ("link add eth0 type veth peer name other", "kind"),
+        ("tuntap add dev eth0 mode tap user 1000 multi_queue", "multiQueue"),
+        ("tuntap add dev eth0 mode tap user 1001", "owner"),
+        ("tuntap add dev eth0 mode tap", "owner"),
+        ("tuntap add dev eth0 mode tap user 1000 group 1000", "group"),
+    ] {
+        pod.sh(&format!(
+            "ip link del eth0; ip {make}; ip link set eth0 up address 02:00:00:00:00:aa
+             ip addr add 10.1.2.2/24 dev eth0; ip addr add fd00:1:2::2/64 dev eth0 nodad"
+        ));
+        call.check(&result).refused(999, property);
+    }
+    call.del().ok();
+    let result = call.add().ok_result();
+    pod.sh("ip addr flush dev eth0");
+    call.check(&result).refused(999, "address");
+    pod.sh("ip link set eth0 down");
+    call.check(&result).refused(999, "down");
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    pod.sh("ip link add eth0 type veth peer name other");
+    let before = lab.snapshot();
+    call.add().refused(4, "CNI_IFNAME eth0");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    pod.sh("ip link del eth0; ip tuntap add dev eth0 mode tap");
+    call.add().refused(4, "CNI_IFNAME eth0");
+    call.del().ok();
+    call.add().ok_result();
+    let before = lab.snapshot();
+    let second = call.config(json!({"name": "second"}));
+    second.add().refused(4, "CNI_IFNAME eth0");
+    second.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_failed_ipam_plugin_or_a_kill_before_the_end_leaves_no_tap() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.fake_plugin("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#);
+    lab.fake_plugin("killer", "[ $CNI_COMMAND != ADD ] || kill -9 $PPID");
+    let before = lab.snapshot();
+    let by = |ipam: &str| tap(&lab, &pod).config(json!({"ipam": {"type": ipam}}));
+    by("refuser").add().refused(11, "later");
+    lab.snapshot().assert_same(&before);
+    assert_eq!(by("killer").add().exit, None);
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn in_a_chain_the_result_so_far_is_passed_on() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({
+        "cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": pod.path()}],
+        "ips": [{"address": "10.9.0.2/24", "interface": 0}], "dns": {"nameservers": ["10.1.0.53"]},
+    });
+    let result = tap(&lab, &pod).config(json!({"prevResult": prev})).add().ok_result();
+    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["net1", "eth0"]);
+    assert_eq!(ips(&result), ["10.1.2.2/24", "fd00:1:2::2/64", "10.9.0.2/24"]);
+    assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
+}
+
+#[test]
+fn without_the_device_of_taps_add_and_status_say_so_and_nothing_is_left() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = tap(&lab, &pod);
+    call.status().ok();
+    lab.host().sh("mount -t tmpfs none /dev/net");
+    let before = lab.snapshot();
+    call.status().refused(50, "open /dev/net/tun: No such file");
+    call.add().refused(5, "modprobe tun");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn gc_gives_back_the_leases_of_those_that_are_gone() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    tap(&lab, &a).add().ok_result();
+    tap(&lab, &b).add().ok_result();
+    tap(&lab, &b).gc(&[("b", "eth0")]).ok();
+    assert_eq!(leases(), ["10.1.2.3", "fd00:1:2::3"]);
+}
+
+#[test]
+fn an_selinux_context_is_ignored_where_there_is_none_and_asked_of_the_kernel_where_there_is() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    if std::fs::exists("/sys/fs/selinux/enforce").unwrap() {
+        return lab::skip("this host has SELinux");
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"selinuxContext": "system_u:system_r:container_t:s0"}));
+    let added = call.add();
+    assert!(added.stderr.contains("selinuxContext is ignored"), "{added:#?}");
+    added.ok_result();
+    call.del().ok();
+    let before = lab.snapshot();
+    lab.host().sh("mount -t tmpfs none /sys/fs; mkdir /sys/fs/selinux; echo 1 >/sys/fs/selinux/enforce");
+    // This kernel knows no context at all.
+    call.add().refused(7, "container_t");
+    lab.snapshot().assert_same(&before);
+}
+
+/// What the plugin starts with another SELinux context makes the tap through the device that it was given.
+#[test]
+fn the_process_that_makes_a_tap_for_the_plugin_leaves_it_to_the_plugin() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let tun = pod.run(Tun::open).unwrap();
+    let start = |name: &str| {
+        let device = tun.as_fd().try_clone_to_owned().unwrap();
+        let mut process = Command::new(under_test().dir.join("tap"));
+        process.args(["create-tap", name, "multi-queue"]).env_clear().stdin(device).status().unwrap().code()
+    };
+    let busy = 16;
+    assert_eq!(start("lo"), Some(busy));
+    assert_eq!(start("eth0"), Some(0));
+    assert_eq!((data(&pod, "multi_queue"), data(&pod, "persist")), (json!(true), json!(false)));
+    drop(tun);
+    assert_eq!(pod.link("eth0"), None);
+}
+
+#[test]
+fn routers_are_not_listened_to_if_asked() {
+    beyond_reference!("accept-ra");
+    needs!(Tap, Ipv6);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    bare(&lab, &pod).config(json!({"acceptRa": false})).add().ok_result();
+    for key in ["accept_ra", "autoconf"] {
+        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
+    }
+}
