@@ -51,7 +51,7 @@ pub fn create(sandbox: &Namespace, call: &Add<Conf>, mac: Option<Mac>, bridge: O
     let made = sandbox.link(&at.ifname)?;
     let alias = ownership::alias(&call.net.name, at);
     let master = bridge.map(|bridge| bridge.index);
-    let change = LinkChange { mac, mtu: conf.mtu, alias: alias.as_deref(), master, ..LinkChange::NONE };
+    let change = LinkChange { mac, mtu: conf.mtu, alias: alias.as_deref(), master, ..LinkChange::default() };
     sandbox.nl.change_link(&made, &change)?;
     let link = Link { mac: mac.or(made.mac), mtu: conf.mtu.unwrap_or(made.mtu), ..made };
     Ok(Tap { tun, link })

@@ -6,8 +6,8 @@ use crate::blast::blast;
 use crate::collection::{of_stale_mappings, of_valid_attachments};
 use crate::floor::with_deletion;
 use crate::networks::{
-    bridged, dual_stack, fixed, kubernetes, loopback, nothing, on_dummy, on_macvlan, point_to_point, ports,
-    stocked, store, with_hundreds_of_mappings, with_master,
+    bridged, dual_stack, fixed, kubernetes, loopback, nothing, on_dummy, on_macvlan, on_tap, point_to_point,
+    ports, stocked, store, with_hundreds_of_mappings, with_master,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, crowd, crowd_in_unrest, version};
@@ -20,6 +20,7 @@ const BRIDGE: &[&str] = &["bridge", "host-local"];
 const PTP: &[&str] = &["ptp", "host-local"];
 const MACVLAN: &[&str] = &["macvlan", "host-local"];
 const DUMMY: &[&str] = &["dummy", "host-local"];
+const TAP: &[&str] = &["tap", "host-local"];
 const PORTMAP: &[&str] = &["bridge", "host-local", "portmap"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
@@ -89,6 +90,7 @@ fn interfaces() -> Vec<Scenario> {
         Scenario::new("macvlan + host-local", MACVLAN, chain(on_macvlan, with_master, None))
             .needs(&[Feature::Macvlan]),
         Scenario::new("dummy + host-local", DUMMY, chain(on_dummy, nothing, None)).needs(&[Feature::Dummy]),
+        Scenario::new("tap + host-local", TAP, chain(on_tap, nothing, None)).needs(&[Feature::Tap]),
     ]
 }
 
