@@ -1,0 +1,204 @@
+//! A pod on several networks at once, as Multus attaches it: eth0 for the cluster, and second networks beside it.
+
+use std::sync::{Arc, Mutex};
+
+use cni::IfName;
+use lab::{Container, Feature, Lab, Netns, beyond_reference, under_test};
+use runtime::{Exec, Invocation, Network, NetworkRequest, Output, Pod, Pods, Processes, Runtime};
+use serde_json::{Map, Value, json};
+
+use crate::common::{dual_stack, host_local, seen_as};
+
+/// A network of the pod.
+struct Joined {
+    ifname: &'static str,
+    /// What the kernel must be able to do.
+    needs: Option<Feature>,
+    plugin: Value,
+    capabilities: Value,
+}
+
+impl Joined {
+    fn name(&self) -> String {
+        format!("of-{}", self.ifname)
+    }
+
+    fn list(&self) -> Value {
+        json!({"cniVersion": "1.0.0", "name": self.name(), "plugins": [self.plugin]})
+    }
+
+    fn request(&self) -> NetworkRequest {
+        let capabilities: &Map<_, _> = self.capabilities.as_object().unwrap();
+        NetworkRequest {
+            ifname: Some(IfName::parse(self.ifname).unwrap()),
+            capability_args: capabilities.clone(),
+            ..NetworkRequest::from(Network::from_bytes(self.list().to_string().as_bytes()).unwrap())
+        }
+    }
+}
+
+/// In the order of set-up. A plugin joins by an entry.
+fn networks() -> Vec<Joined> {
+    let bridge = {
+        let mut keys = dual_stack();
+        keys["type"] = json!("bridge");
+        keys["ipMasq"] = json!(true);
+        keys
+    };
+    let on_lan = json!({
+        "type": "macvlan", "master": "uplink", "capabilities": {"ips": true},
+        "ipam": {"type": "static", "addresses": [{"gateway": "198.51.100.2"}], "routes": [{"dst": "192.0.2.0/24"}]},
+    });
+    let routed = json!({"type": "ptp", "ipam": host_local(&[&["10.9.0.0/24"]])});
+    let joined = |ifname, needs, plugin, capabilities| Joined { ifname, needs, plugin, capabilities };
+    let mut all = vec![
+        joined("eth0", None, bridge, json!({})),
+        joined("net1", Some(Feature::Macvlan), on_lan, json!({"ips": ["198.51.100.77/24"]})),
+        joined("net2", None, routed, json!({})),
+    ];
+    all.retain(|network| network.needs.is_none_or(Feature::is_there));
+    all
+}
+
+/// The host has a machine on its uplink, with the addresses of two networks behind it.
+fn with_machine(lab: &Lab) -> Netns {
+    let far = lab.machine("far");
+    far.sh("ip addr add 203.0.113.1/32 dev lo; ip addr add 192.0.2.1/32 dev lo");
+    lab.host().sh("ip route add 203.0.113.0/24 via 198.51.100.2");
+    far
+}
+
+/// Each network leads where it should.
+fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
+    let _server = far.serve_tcp("far", "0.0.0.0:80");
+    assert_eq!(seen_as(pod, "203.0.113.1:80"), "198.51.100.1", "eth0 is the way out, masqueraded");
+    if Feature::Macvlan.is_there() {
+        assert_eq!(seen_as(pod, "198.51.100.2:80"), "198.51.100.77", "net1 is on the machine's network");
+        assert_eq!(seen_as(pod, "192.0.2.1:80"), "198.51.100.77", "and leads through its gateway");
+    }
+    let own = pod.addresses("net2").remove(0).replace("/24", "");
+    assert!(lab.host().reaches(&own) && pod.reaches("10.9.0.1"), "net2 leads to the host");
+}
+
+/// Runs the plugins, and writes down `COMMAND INTERFACE` of each.
+#[derive(Clone, Debug, Default)]
+struct Recorder(Arc<Mutex<Vec<String>>>);
+
+impl Recorder {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+impl Exec for Recorder {
+    fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output> {
+        let ifname = invocation.env.iter().find(|(key, _)| *key == "CNI_IFNAME");
+        let ifname = ifname.map_or("", |(_, name)| name.to_str().unwrap());
+        self.0.lock().unwrap().push(format!("{} {ifname}", invocation.command));
+        Processes::default().run(invocation)
+    }
+}
+
+fn pods(recorder: &Recorder) -> Pods {
+    Pods::new(Runtime::new([&under_test().dir]).exec(recorder.clone()))
+}
+
+fn on_all(container: &Container) -> Pod {
+    let pod = Pod::new(&container.id, container.path()).unwrap();
+    networks().iter().fold(pod, |pod, network| pod.join(network.request()))
+}
+
+/// What all containers share stays, and is there before.
+fn settled(lab: &Lab) {
+    let first = lab.container("first");
+    let pods = pods(&Recorder::default());
+    pods.set_up(&on_all(&first)).unwrap();
+    pods.tear_down(&on_all(&first)).unwrap();
+}
+
+#[test]
+fn a_pod_reaches_each_of_its_networks_and_leaves_them_in_reverse_order() {
+    let lab = Lab::new();
+    let far = with_machine(&lab);
+    settled(&lab);
+    let container = lab.container("pod");
+    let (recorder, pod) = (Recorder::default(), on_all(&container));
+    let pods = pods(&recorder);
+    let before = lab.snapshot();
+    let attached = pods.set_up(&pod).unwrap();
+    assert_eq!(attached.len(), networks().len());
+    let mut order: Vec<_> = networks().iter().map(|network| network.ifname).collect();
+    assert_eq!(recorder.take(), order.iter().map(|ifname| format!("ADD {ifname}")).collect::<Vec<_>>());
+    is_attached(&lab, &container, &far);
+    pods.check(&pod).unwrap();
+    recorder.take();
+    order.reverse();
+    for _ in 0..2 {
+        pods.tear_down(&pod).unwrap();
+        assert_eq!(recorder.take(), order.iter().map(|ifname| format!("DEL {ifname}")).collect::<Vec<_>>());
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn a_network_that_fails_takes_the_pod_off_the_others_too() {
+    let lab = Lab::new();
+    with_machine(&lab);
+    settled(&lab);
+    let container = lab.container("pod");
+    let mut pod = on_all(&container);
+    // Nobody says its address.
+    let mut last = networks().remove(0);
+    (last.ifname, last.plugin["ipam"]) = ("last", json!({"type": "static"}));
+    pod = pod.join(last.request());
+    let before = lab.snapshot();
+    let error = pods(&Recorder::default()).set_up(&pod).unwrap_err().to_string();
+    assert!(error.contains("network of-last"), "{error}");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn of_a_pod_whose_namespace_is_gone_nothing_is_left_on_any_network() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    with_machine(&lab);
+    settled(&lab);
+    let before = lab.snapshot();
+    let container = lab.container("pod");
+    let (pods, mut pod) = (pods(&Recorder::default()), on_all(&container));
+    pods.set_up(&pod).unwrap();
+    container.vanish();
+    lab.host()
+        .wait_until("the pairs are gone", |host| host.link_names().iter().all(|n| !n.starts_with("veth")));
+    pod.netns = None;
+    pods.tear_down(&pod).unwrap();
+    lab.snapshot().without("pod").assert_same(&before);
+}
+
+#[test]
+fn cnitool_attaches_a_pod_to_second_networks_and_shows_and_detaches_all() {
+    let lab = Lab::new();
+    let far = with_machine(&lab);
+    settled(&lab);
+    let (networks, container) = (networks(), lab.container("pod"));
+    for network in &networks {
+        lab.configure(&format!("{}.conflist", network.name()), &network.list());
+    }
+    let before = lab.snapshot();
+    let tool = lab.cnitool();
+    let on_pod =
+        |network: &Joined| format!("{} pod --container-id pod --ifname {}", network.name(), network.ifname);
+    for network in &networks {
+        tool.says(&format!("add {} --cap-args {}", on_pod(network), network.capabilities));
+    }
+    is_attached(&lab, &container, &far);
+    for network in &networks {
+        tool.says(&format!("check {}", on_pod(network)));
+    }
+    let shown = tool.json("show pod");
+    assert_eq!(shown.as_array().unwrap().len(), networks.len(), "{shown:#}");
+    for network in networks.iter().rev() {
+        tool.says(&format!("del {}", on_pod(network)));
+    }
+    lab.snapshot().assert_same(&before);
+}
