@@ -19,7 +19,6 @@ mod kinds;
 mod losses;
 mod networks;
 mod nft;
-mod ordered;
 mod owner;
 mod reference;
 mod removal;

@@ -31,11 +31,13 @@ use nix::errno::Errno;
 use system::linger;
 
 use crate::iptables::chains;
+use crate::iptables::plan::Listing as _;
 use crate::kind::{Kind, Rules};
 use crate::owner::Owner;
+use crate::reference::chains::are_there;
 use crate::ruleset::{Element, RECORDS_MAX};
 use crate::selector::Selector;
-use foreign::tables;
+use foreign::Family;
 use install::Change;
 use reader::Reader;
 use retry::{failure, retry};
@@ -134,10 +136,9 @@ impl Nft {
         if query::comment_of(&self.socket, kind.table(), &title)?.is_some() {
             return Ok(true);
         }
-        match kind.iptables().zip(chains::chain(owner, kind)) {
-            Some((facts, chain)) => foreign::has_chain(&self.socket, facts, &chain),
-            None => Ok(false),
-        }
+        let Some((facts, chain)) = kind.iptables().zip(chains::chain(owner, kind)) else { return Ok(false) };
+        let [v4, v6] = Family::all(&self.socket);
+        Ok(v4.has_chain(facts.table, &chain)? || v6.has_chain(facts.table, &chain)?)
     }
 
     /// Whether the reference's rules of an attachment are there, those of iptables-nft among them.
@@ -150,9 +151,6 @@ impl Nft {
         if rules.is_in_reference(&reader, selector)? {
             return Ok(true);
         }
-        let Some(facts) = rules.kind().iptables() else { return Ok(false) };
-        let tables = tables(facts.table);
-        let targets = |v4: bool, chain: &str| reader.targets(tables[usize::from(!v4)], chain);
-        crate::reference::chains::are_there(selector, rules, targets)
+        are_there(selector, rules, Family::all(&self.socket))
     }
 }

@@ -5,11 +5,13 @@ use std::fs;
 use cni::{Failures, Result, ResultExt};
 use netlink::xtables;
 
+use super::chains;
 use super::deletion::Deletion;
+use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
-use super::{chains, saved};
 use crate::conntrack::Flush;
 use crate::kind::{InIptables, Kind, Rules};
+use crate::reference::chains::are_there;
 use crate::selector::Selector;
 
 /// Removes what is somebody's from a table, if the namespace has it.
@@ -45,8 +47,8 @@ pub(crate) fn has_reference(selector: &Selector<'_>, rules: &dyn Rules) -> Resul
         if has_table(v4, table) { tools.save(&[table]) } else { Ok(String::new()) }
     };
     let saved = [save(true)?, save(false)?];
-    let targets = |v4: bool, chain: &str| Ok(saved::targets(&saved[usize::from(!v4)], table, chain));
-    crate::reference::chains::are_there(selector, rules, targets)
+    let Ok(are_there) = are_there(selector, rules, saved.each_ref().map(|saved| Saved::read(saved)));
+    Ok(are_there)
 }
 
 /// Whether a table has rules of somebody in this namespace. No program is started to know.
@@ -93,14 +95,14 @@ fn remove_by(
 }
 
 /// UDP flows are flushed when no packet can begin one again, but before the chains go that tell whose they are.
-fn apply(tools: &Tools, deletion: &Deletion, kind: Kind, flush: Flush<'_>) -> Result<()> {
+fn apply(tools: &Tools, deletion: &Deletion<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
     if deletion.is_empty() {
         return Ok(());
     }
-    if !kind.facts.redirects || deletion.targets.is_empty() {
+    if !kind.facts.redirects || deletion.plan.targets.is_empty() {
         return tools.restore(&deletion.whole());
     }
     tools.restore(&deletion.cut())?;
-    flush(&deletion.targets);
+    flush(&deletion.plan.targets);
     tools.restore(&deletion.rest())
 }

@@ -1,11 +1,57 @@
 //! What iptables-save(8) lists.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+
+use super::plan::{Listed, Listing};
+
+/// All of it, found without a look at each line.
+pub(super) struct Saved<'a> {
+    chains: BTreeSet<&'a str>,
+    /// By table and chain.
+    rules: BTreeMap<(&'a str, &'a str), Vec<&'a str>>,
+}
+
+impl<'a> Saved<'a> {
+    pub(super) fn read(saved: &'a str) -> Self {
+        let mut this = Self { chains: chains(saved).collect(), rules: BTreeMap::new() };
+        for (table, rule) in all_rules(saved) {
+            this.rules.entry((table, chain_of(rule))).or_default().push(rule);
+        }
+        this
+    }
+}
+
+impl Listing for Saved<'_> {
+    /// The line that deletes it.
+    type Handle = String;
+    type Error = Infallible;
+
+    fn chains(&self, _: &'static str) -> Result<Vec<String>, Infallible> {
+        Ok(self.chains.iter().map(|chain| (*chain).to_owned()).collect())
+    }
+
+    fn has_chain(&self, _: &'static str, chain: &str) -> Result<bool, Infallible> {
+        Ok(self.chains.contains(chain))
+    }
+
+    fn rules(&self, table: &'static str, chain: &str) -> Result<Vec<Listed<String>>, Infallible> {
+        let listed = |rule: &&str| Listed {
+            handle: deletion(rule),
+            comment: comment(rule),
+            target: target(rule).to_owned(),
+            is_for_udp: rule.contains(" -p udp "),
+        };
+        Ok(self.rules.get(&(table, chain)).into_iter().flatten().map(listed).collect())
+    }
+}
+
 pub(super) fn has_chain(saved: &str, chain: &str) -> bool {
     chains(saved).any(|listed| listed == chain)
 }
 
 /// The chains that are listed.
-pub(super) fn chains(saved: &str) -> impl Iterator<Item = &str> {
+fn chains(saved: &str) -> impl Iterator<Item = &str> {
     saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
 }
 
@@ -18,12 +64,15 @@ pub(super) fn has_rule(saved: &str, table: &str, chain: &str, words: &str) -> bo
 
 /// The rules that are listed of a table, as `-A CHAIN ...`.
 pub(crate) fn rules<'a>(saved: &'a str, table: &'a str) -> impl Iterator<Item = &'a str> {
-    let mut here = "";
-    saved.lines().filter(move |line| {
-        if let Some(name) = line.strip_prefix('*') {
-            here = name;
-        }
-        here == table && line.starts_with("-A ")
+    all_rules(saved).filter(move |(of, _)| *of == table).map(|(_, rule)| rule)
+}
+
+/// All rules, each with its table.
+fn all_rules(saved: &str) -> impl Iterator<Item = (&str, &str)> {
+    let mut table = "";
+    saved.lines().filter_map(move |line| {
+        table = line.strip_prefix('*').unwrap_or(table);
+        line.starts_with("-A ").then_some((table, line))
     })
 }
 
@@ -34,11 +83,6 @@ pub(crate) fn chain_of(rule: &str) -> &str {
 /// The chain or target that a rule jumps to.
 pub(crate) fn target(rule: &str) -> &str {
     rule.split_once(" -j ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
-}
-
-/// What the rules of a chain jump to.
-pub(super) fn targets(saved: &str, table: &str, chain: &str) -> Vec<String> {
-    rules(saved, table).filter(|rule| chain_of(rule) == chain).map(|rule| target(rule).to_owned()).collect()
 }
 
 /// The comment of a rule, empty if it has none. What is more than a word is in quotes, with quotes in it

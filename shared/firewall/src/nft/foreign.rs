@@ -1,8 +1,6 @@
 //! What iptables-nft or the reference's nftables backends installed, removed over netlink: no process is
 //! started.
 
-use std::net::IpAddr;
-
 use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
@@ -10,24 +8,50 @@ use super::decode::{is_for_udp, jump};
 use super::query;
 use super::retry::{Attempt, plain};
 use crate::conntrack::Targets;
-use crate::iptables::chains::{self, is_own};
-use crate::iptables::script::SHARED;
-use crate::kind::{InIptables, Kind, Shared};
-use crate::ordered::Names;
-use crate::reference::names::is_any_chain;
+use crate::iptables::plan::{Listed, Listing, Plan};
+use crate::kind::Kind;
 use crate::ruleset::Table;
 use crate::ruleset::uapi::*;
 use crate::selector::Selector;
 
-/// What iptables-nft and ip6tables-nft call a table.
-pub(super) fn tables(name: &'static str) -> [Table; 2] {
-    [Table::new(NFPROTO_IPV4, name), Table::new(NFPROTO_IPV6, name)]
+/// The tables of iptables-nft, or of ip6tables-nft.
+pub(super) struct Family<'a> {
+    socket: &'a Socket,
+    number: u8,
 }
 
-/// Whether iptables-nft has an attachment's chain, in either family.
-pub(super) fn has_chain(socket: &Socket, facts: &InIptables, chain: &str) -> Result<bool, RequestError> {
-    let [v4, v6] = tables(facts.table);
-    Ok(query::has_chain(socket, v4, chain)? || query::has_chain(socket, v6, chain)?)
+impl<'a> Family<'a> {
+    /// Both.
+    pub(super) fn all(socket: &'a Socket) -> [Self; 2] {
+        [NFPROTO_IPV4, NFPROTO_IPV6].map(|number| Self { socket, number })
+    }
+
+    fn table(&self, name: &'static str) -> Table {
+        Table::new(self.number, name)
+    }
+}
+
+impl Listing for Family<'_> {
+    type Handle = u64;
+    type Error = RequestError;
+
+    fn chains(&self, table: &'static str) -> Result<Vec<String>, RequestError> {
+        query::chains(self.socket, self.table(table))
+    }
+
+    fn has_chain(&self, table: &'static str, chain: &str) -> Result<bool, RequestError> {
+        query::has_chain(self.socket, self.table(table), chain)
+    }
+
+    fn rules(&self, table: &'static str, chain: &str) -> Result<Vec<Listed<u64>>, RequestError> {
+        let listed = |rule: query::Found| Listed {
+            handle: rule.handle,
+            target: jump(&rule).unwrap_or_default(),
+            is_for_udp: is_for_udp(&rule),
+            comment: rule.comment,
+        };
+        Ok(query::rules(self.socket, self.table(table), chain)?.into_iter().map(listed).collect())
+    }
 }
 
 /// What is there of foreign rules, beside those that lead packets to it.
@@ -82,86 +106,24 @@ fn put_removal(socket: &Socket, wanted: Wanted<'_>, batch: &mut Batch) -> Result
     }
     foreign.targets.are_unnamed = !batch.is_empty();
     for (table, chain) in (reference.chains)(wanted.selector) {
-        foreign.take(socket, table, &chain)?;
-    }
-    if let Some(facts) = wanted.kind.iptables() {
-        for table in tables(facts.table) {
-            put_chains(socket, (table, facts), wanted, (&mut foreign, batch))?;
+        if query::has_chain(socket, table, &chain)? {
+            foreign.chains.push((table, chain));
         }
     }
-    Ok(foreign)
-}
-
-/// Attachments' chains of iptables-nft, and the rules that jump there.
-fn put_chains(
-    socket: &Socket,
-    (table, facts): (Table, &InIptables),
-    wanted: Wanted<'_>,
-    (foreign, batch): (&mut Foreign, &mut Batch),
-) -> Result<(), RequestError> {
-    let Wanted { selector, kind, known } = wanted;
+    let Some(facts) = wanted.kind.iptables() else { return Ok(foreign) };
     // What attachments share may be somebody's again.
     let shared = facts.shared.as_ref().map(|shared| shared.chains).unwrap_or_default();
-    let here = known.chains.iter().filter(|(of, chain)| *of == table && !shared.contains(&chain.as_str()));
-    let mut chains: Names = here.map(|(_, chain)| chain.clone()).collect();
-    for chain in chains::of(selector, kind) {
-        if !chains.contains(&chain) && query::has_chain(socket, table, &chain)? {
-            chains.add(&chain);
-        }
+    for family in Family::all(socket) {
+        let table = family.table(facts.table);
+        let known = wanted.known.chains.iter().filter(|(of, _)| *of == table).map(|(_, chain)| chain);
+        let known = known.filter(|chain| !shared.contains(&chain.as_str())).cloned();
+        let plan = Plan::of(&family, wanted.selector, (wanted.kind, facts), known)?;
+        plan.jumps.iter().for_each(|(chain, handle)| batch.delete_rule(table, chain, *handle));
+        let shared = plan.shared.into_iter();
+        foreign.shared.extend(shared.map(|((table, chain), handle)| (family.table(table), chain, handle)));
+        foreign.chains.extend(plan.chains.into_iter().map(|chain| (table, chain)));
+        foreign.targets.addresses.extend(plan.targets.addresses);
+        foreign.targets.are_unnamed |= plan.targets.are_unnamed;
     }
-    if chains.is_empty() && !selector.is_for_many() {
-        return Ok(());
-    }
-    let mut left = Names::default();
-    let mut is_entry_used = false;
-    for parent in facts.parents {
-        for rule in query::rules(socket, table, parent)? {
-            let Some(target) = jump(&rule) else { continue };
-            if chains.contains(&target) || selector.has_jump(&rule.comment) {
-                batch.delete_rule(table, parent, rule.handle);
-                chains.add(&target);
-            } else {
-                left.add(&target);
-                is_entry_used |= facts.shared.as_ref().is_some_and(|shared| shared.entry == *parent);
-            }
-        }
-    }
-    if facts.shared.is_some() && selector.is_for_many() {
-        // To where nothing leads: whoever was killed before removed the rest.
-        let own = query::chains(socket, table)?.into_iter().filter(|chain| is_own(kind, chain));
-        own.filter(|chain| !left.contains(chain)).for_each(|chain| chains.add(&chain));
-    }
-    if let Some(shared) = &facts.shared
-        && !is_entry_used
-        && chains.iter().any(|chain| is_own(kind, chain))
-    {
-        foreign.take_shared(socket, table.family, shared)?;
-        shared.chains.iter().for_each(|chain| chains.add(chain));
-    }
-    chains.iter().try_for_each(|chain| foreign.take(socket, table, chain))
-}
-
-impl Foreign {
-    /// The rules that attachments shared, after the last one.
-    fn take_shared(&mut self, socket: &Socket, family: u8, shared: &Shared) -> Result<(), RequestError> {
-        for (table, chain) in shared.hooks {
-            let table = Table::new(family, table);
-            let rules = query::rules(socket, table, chain)?;
-            let shared = rules.iter().filter(|rule| rule.comment.starts_with(SHARED));
-            self.shared.extend(shared.map(|rule| (table, *chain, rule.handle)));
-        }
-        Ok(())
-    }
-
-    /// A chain, with all that is in it. Of our own, some rules name the container's address.
-    fn take(&mut self, socket: &Socket, table: Table, chain: &str) -> Result<(), RequestError> {
-        if query::has_chain(socket, table, chain)? {
-            let rules = query::rules(socket, table, chain)?;
-            let udp = rules.iter().filter(|rule| is_for_udp(rule));
-            self.targets.addresses.extend(udp.filter_map(|rule| rule.comment.parse::<IpAddr>().ok()));
-            self.targets.are_unnamed |= is_any_chain(chain);
-            self.chains.push((table, chain.to_owned()));
-        }
-        Ok(())
-    }
+    Ok(foreign)
 }

@@ -18,12 +18,6 @@ impl Reader<'_> {
 
     /// Whether a rule of a chain leads to another chain.
     pub(crate) fn leads(&self, table: Table, from: &str, to: &str) -> Result<bool, RequestError> {
-        Ok(self.targets(table, from)?.iter().any(|target| target == to))
-    }
-
-    /// What each rule of a chain leads to; empty where it leads to none.
-    pub(crate) fn targets(&self, table: Table, chain: &str) -> Result<Vec<String>, RequestError> {
-        let rules = query::rules(self.0, table, chain)?;
-        Ok(rules.iter().map(|rule| jump(rule).unwrap_or_default()).collect())
+        Ok(query::rules(self.0, table, from)?.iter().any(|rule| jump(rule).as_deref() == Some(to)))
     }
 }
