@@ -1,25 +1,11 @@
-//! The script that removes attachments' rules from what iptables-save(8) lists.
+//! The script for iptables-restore(8) that removes attachments' rules.
 
 use super::plan::Plan;
 use super::saved::Saved;
-use crate::kind::{InIptables, Kind};
-use crate::selector::Selector;
 
-/// What removes attachments' chains, and the rules that jump there.
-pub(super) struct Deletion<'a> {
-    table: &'static str,
-    pub(super) plan: Plan<Saved<'a>>,
-}
-
-impl<'a> Deletion<'a> {
-    /// Of all that is somebody's in what was listed.
-    pub(super) fn of(saved: &'a str, selector: &Selector<'_>, kind: Kind, facts: &InIptables) -> Self {
-        let Ok(plan) = Plan::of(&Saved::read(saved), selector, (kind, facts), []);
-        Self { table: facts.table, plan }
-    }
-
+impl Plan<Saved<'_>> {
     pub(super) fn is_empty(&self) -> bool {
-        self.plan.jumps.is_empty() && self.plan.chains.is_empty()
+        self.jumps.is_empty() && self.chains.is_empty()
     }
 
     /// The script for iptables-restore after which no packet comes to the chains any more.
@@ -38,16 +24,16 @@ impl<'a> Deletion<'a> {
     }
 
     fn jumps(&self) -> String {
-        self.plan.jumps.iter().map(|(_, rule)| format!("{rule}\n")).collect()
+        self.jumps.iter().map(|(_, rule)| format!("{rule}\n")).collect()
     }
 
     fn after(&self, jumps: &str) -> String {
         let mut text = format!("*{}\n{jumps}", self.table);
         let (here, others): (Vec<_>, Vec<_>) =
-            self.plan.shared.iter().partition(|((table, _), _)| *table == self.table);
+            self.shared.iter().partition(|((table, _), _)| *table == self.table);
         here.iter().for_each(|(_, rule)| text.extend([rule, "\n"]));
         for command in ["-F ", "-X "] {
-            self.plan.chains.iter().for_each(|chain| text.extend([command, chain, "\n"]));
+            self.chains.iter().for_each(|chain| text.extend([command, chain, "\n"]));
         }
         let mut table = self.table;
         for ((of, _), rule) in others {
@@ -68,6 +54,7 @@ mod tests {
     use super::*;
     use crate::HostPorts;
     use crate::iptables::chains;
+    use crate::selector::Selector;
 
     #[test]
     fn the_containers_addresses_are_in_the_comments_of_its_own_chains_rules_for_udp() {
@@ -78,8 +65,8 @@ mod tests {
              -A {chain} -p tcp -m comment --comment fd00::6 -j DNAT\n\
              -A X -p udp -m comment --comment 10.0.0.9 -j RETURN\nCOMMIT\n"
         );
-        let facts = HostPorts::KIND.iptables().unwrap();
-        let deletion = Deletion::of(&saved, &Selector::Of(&owner), HostPorts::KIND, facts);
-        assert_eq!(&deletion.plan.targets.addresses, &BTreeSet::from(["fd00::5".parse().unwrap()]));
+        let kind = (HostPorts::KIND, HostPorts::KIND.iptables().unwrap());
+        let Ok(plan) = Plan::of(&Saved::read(&saved), &Selector::Of(&owner), kind, []);
+        assert_eq!(&plan.targets.addresses, &BTreeSet::from(["fd00::5".parse().unwrap()]));
     }
 }

@@ -1,6 +1,7 @@
 //! Scripts for iptables-restore of hostile rules.
 
-use super::deletion::Deletion;
+use super::plan::Plan;
+use super::saved::Saved;
 use super::script;
 use crate::kind::Rules;
 use crate::owner::Owner;
@@ -23,8 +24,8 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
     let (network, valid) = (owner.network(), [owner.clone()]);
     let stale = |valid| Selector::Stale(Stale::new(network, valid));
     for selector in [Selector::Of(owner), stale(&[]), stale(&valid)] {
-        let deletion = Deletion::of(saved, &selector, rules.kind(), facts);
-        deletion.whole().lines().for_each(|line| order(line, saved));
+        let Ok(plan) = Plan::of(&Saved::read(saved), &selector, (rules.kind(), facts), []);
+        plan.whole().lines().for_each(|line| order(line, saved));
     }
 }
 

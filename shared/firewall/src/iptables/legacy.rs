@@ -6,7 +6,7 @@ use cni::{Failures, Result, ResultExt};
 use netlink::xtables;
 
 use super::chains;
-use super::deletion::Deletion;
+use super::plan::Plan;
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
 use crate::conntrack::Flush;
@@ -90,19 +90,20 @@ fn remove_by(
         if let Some(shared) = facts.shared.as_ref().filter(|shared| saved.contains(shared.entry)) {
             saved += &tools.save(&shared.tables_beside(facts.table))?;
         }
-        apply(tools, &Deletion::of(&saved, selector, kind, facts), kind, flush)
+        let Ok(plan) = Plan::of(&Saved::read(&saved), selector, (kind, facts), []);
+        apply(tools, &plan, flush)
     })
 }
 
 /// UDP flows are flushed when no packet can begin one again, but before the chains go that tell whose they are.
-fn apply(tools: &Tools, deletion: &Deletion<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
-    if deletion.is_empty() {
+fn apply(tools: &Tools, plan: &Plan<Saved<'_>>, flush: Flush<'_>) -> Result<()> {
+    if plan.is_empty() {
         return Ok(());
     }
-    if !kind.facts.redirects || deletion.plan.targets.is_empty() {
-        return tools.restore(&deletion.whole());
+    if plan.targets.is_empty() {
+        return tools.restore(&plan.whole());
     }
-    tools.restore(&deletion.cut())?;
-    flush(&deletion.plan.targets);
-    tools.restore(&deletion.rest())
+    tools.restore(&plan.cut())?;
+    flush(&plan.targets);
+    tools.restore(&plan.rest())
 }

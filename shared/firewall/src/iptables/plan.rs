@@ -40,6 +40,7 @@ pub(crate) struct Listed<Handle> {
 
 /// What goes: first the jumps, then what attachments shared, then the chains.
 pub(crate) struct Plan<L: Listing> {
+    pub(crate) table: &'static str,
     /// Rules that lead packets to the chains, each with the chain that it is in.
     pub(crate) jumps: Vec<(&'static str, L::Handle)>,
     /// Rules that attachments shared, of which none is left.
@@ -58,7 +59,8 @@ impl<L: Listing> Plan<L> {
         known: impl IntoIterator<Item = String>,
     ) -> Result<Self, L::Error> {
         let (table, targets) = (facts.table, Targets::default());
-        let mut this = Self { jumps: Vec::new(), shared: Vec::new(), chains: BTreeSet::new(), targets };
+        let mut this =
+            Self { table, jumps: Vec::new(), shared: Vec::new(), chains: BTreeSet::new(), targets };
         for chain in chains::of(selector, kind).into_iter().chain(known) {
             if listing.has_chain(table, &chain)? {
                 this.chains.insert(chain);
@@ -85,11 +87,11 @@ impl<L: Listing> Plan<L> {
             this.chains.extend(own.filter(|chain| !left.contains(chain)));
         }
         if kind.facts.redirects {
-            this.find_targets(listing, table)?;
+            this.find_targets(listing)?;
         }
         match &facts.shared {
             Some(shared) if !is_entry_used && this.chains.iter().any(|chain| is_own(kind, chain)) => {
-                this.take_shared(listing, table, shared)?;
+                this.take_shared(listing, shared)?;
             }
             _ => {}
         }
@@ -97,9 +99,9 @@ impl<L: Listing> Plan<L> {
     }
 
     /// The containers' addresses that UDP goes to, as far as rules name them: the reference's do not.
-    fn find_targets(&mut self, listing: &L, table: &'static str) -> Result<(), L::Error> {
+    fn find_targets(&mut self, listing: &L) -> Result<(), L::Error> {
         for chain in &self.chains {
-            let rules = listing.rules(table, chain)?;
+            let rules = listing.rules(self.table, chain)?;
             let udp = rules.iter().filter(|rule| rule.is_for_udp);
             self.targets.addresses.extend(udp.filter_map(|rule| rule.comment.parse::<IpAddr>().ok()));
             self.targets.are_unnamed |= is_any_chain(chain);
@@ -108,14 +110,14 @@ impl<L: Listing> Plan<L> {
     }
 
     /// What attachments shared, after the last one.
-    fn take_shared(&mut self, listing: &L, table: &'static str, shared: &Shared) -> Result<(), L::Error> {
+    fn take_shared(&mut self, listing: &L, shared: &Shared) -> Result<(), L::Error> {
         for hook in shared.hooks {
             let rules = listing.rules(hook.0, hook.1)?.into_iter();
             let shared = rules.filter(|rule| rule.comment.starts_with(SHARED));
             self.shared.extend(shared.map(|rule| (*hook, rule.handle)));
         }
         for chain in shared.chains {
-            if listing.has_chain(table, chain)? {
+            if listing.has_chain(self.table, chain)? {
                 self.chains.insert((*chain).to_owned());
             }
         }

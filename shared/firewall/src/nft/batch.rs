@@ -5,7 +5,7 @@ use netlink::{RequestError, Socket};
 
 use crate::ruleset::Element;
 use crate::ruleset::uapi::*;
-use crate::ruleset::{Chain, Expressions, Rule, Set, Table};
+use crate::ruleset::{Chain, Rule, Set, Table};
 
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
@@ -14,6 +14,13 @@ const NLM_F_APPEND: u16 = 0x800;
 /// A message of the nf_tables subsystem, with `struct nfgenmsg`.
 pub(super) fn message(kind: u16, flags: u16, family: u8) -> Message {
     Message::new(NFNL_SUBSYS_NFTABLES << 8 | kind, flags, &[family, 0, 0, 0])
+}
+
+/// A message about a table, or about what is in it: all of these name the table in the same way.
+pub(super) fn in_table(kind: u16, flags: u16, table: Table) -> Message {
+    let mut message = message(kind, flags, table.family);
+    message.put_str(NFTA_TABLE_NAME, table.name);
+    message
 }
 
 /// Changes to be made together.
@@ -48,22 +55,19 @@ impl Batch {
 
     /// Makes a table, if it is not there.
     pub(super) fn add_table(&mut self, table: Table) {
-        let mut new = message(NFT_MSG_NEWTABLE, NLM_F_CREATE, table.family);
-        new.put_str(NFTA_TABLE_NAME, table.name);
+        let new = in_table(NFT_MSG_NEWTABLE, NLM_F_CREATE, table);
         self.push(format!("add table {}", table.name), new);
     }
 
     /// Removes a table with all that is in it.
     pub(super) fn delete_table(&mut self, table: Table) {
-        let mut delete = message(NFT_MSG_DELTABLE, 0, table.family);
-        delete.put_str(NFTA_TABLE_NAME, table.name);
+        let delete = in_table(NFT_MSG_DELTABLE, 0, table);
         self.push(format!("delete table {}", table.name), delete);
     }
 
     /// Makes a chain, if it is not there.
     pub(super) fn add_chain(&mut self, table: Table, chain: Chain) {
-        let mut new = message(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table.family);
-        new.put_str(NFTA_CHAIN_TABLE, table.name);
+        let mut new = in_table(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table);
         new.put_str(NFTA_CHAIN_NAME, chain.name);
         if let Some(hook) = chain.hook {
             new.nest(NFTA_CHAIN_HOOK, |nest| {
@@ -78,8 +82,7 @@ impl Batch {
     /// Makes a set, if it is not there.
     pub(super) fn add_set(&mut self, table: Table, set: &Set) {
         self.sets += 1;
-        let mut new = message(NFT_MSG_NEWSET, NLM_F_CREATE, table.family);
-        new.put_str(NFTA_SET_TABLE, table.name);
+        let mut new = in_table(NFT_MSG_NEWSET, NLM_F_CREATE, table);
         new.put_str(NFTA_SET_NAME, &set.name);
         new.put_be32(NFTA_SET_FLAGS, if set.data.is_empty() { 0 } else { NFT_SET_MAP });
         new.put_be32(NFTA_SET_KEY_TYPE, Set::type_number(&set.key));
@@ -98,21 +101,15 @@ impl Batch {
     /// Appends a rule, or puts it first.
     pub(super) fn add_rule(&mut self, table: Table, rule: &Rule) {
         let place = if rule.first { 0 } else { NLM_F_APPEND };
-        self.rule(table, rule.chain, &rule.comment, &rule.expressions, place);
-    }
-
-    fn rule(&mut self, table: Table, chain: &str, comment: &str, expressions: &Expressions, place: u16) {
-        let mut new = message(NFT_MSG_NEWRULE, NLM_F_CREATE | place, table.family);
-        new.put_str(NFTA_RULE_TABLE, table.name);
-        new.put_str(NFTA_RULE_CHAIN, chain);
-        expressions.write(&mut new);
-        new.put(NFTA_RULE_USERDATA, &user_data(comment));
-        self.push(format!("add a rule to chain {chain}"), new);
+        let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_CREATE | place, table);
+        new.put_str(NFTA_RULE_CHAIN, rule.chain);
+        rule.expressions.write(&mut new);
+        new.put(NFTA_RULE_USERDATA, &user_data(&rule.comment));
+        self.push(format!("add a rule to chain {}", rule.chain), new);
     }
 
     pub(super) fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) {
-        let mut delete = message(NFT_MSG_DELRULE, 0, table.family);
-        delete.put_str(NFTA_RULE_TABLE, table.name);
+        let mut delete = in_table(NFT_MSG_DELRULE, 0, table);
         delete.put_str(NFTA_RULE_CHAIN, chain);
         delete.put_be64(NFTA_RULE_HANDLE, handle);
         self.push(format!("delete rule {handle} of chain {chain}"), delete);
@@ -120,8 +117,7 @@ impl Batch {
 
     /// Removes a chain with its rules. No other chain may jump to it.
     pub(super) fn delete_chain(&mut self, table: Table, chain: &str) {
-        let mut delete = message(NFT_MSG_DELCHAIN, 0, table.family);
-        delete.put_str(NFTA_CHAIN_TABLE, table.name);
+        let mut delete = in_table(NFT_MSG_DELCHAIN, 0, table);
         delete.put_str(NFTA_CHAIN_NAME, chain);
         self.push(format!("delete chain {chain}"), delete);
     }
@@ -174,8 +170,7 @@ pub(super) fn element_message(
     element: &Element,
     comment: Option<&str>,
 ) -> Message {
-    let mut message = message(kind, flags, table.family);
-    message.put_str(NFTA_SET_ELEM_LIST_TABLE, table.name);
+    let mut message = in_table(kind, flags, table);
     message.put_str(NFTA_SET_ELEM_LIST_SET, &element.set.name);
     message.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| {
         list.nest(NFTA_LIST_ELEM, |nest| {

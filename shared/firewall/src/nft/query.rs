@@ -4,7 +4,7 @@ use netlink::wire::{Attributes, Message, read_be32, read_be64, read_str};
 use netlink::{RequestError, Socket};
 use nix::errno::Errno;
 
-use super::batch::{comment, element_message, message};
+use super::batch::{comment, element_message, in_table, message};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Element, Table};
 
@@ -21,8 +21,7 @@ pub(super) fn generation(socket: &Socket) -> Result<u32, RequestError> {
 }
 
 pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bool, RequestError> {
-    let mut get = message(NFT_MSG_GETCHAIN, 0, table.family);
-    get.put_str(NFTA_CHAIN_TABLE, table.name);
+    let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
     get.put_str(NFTA_CHAIN_NAME, chain);
     found(socket.request(get, |_, _| {}))
 }
@@ -31,7 +30,7 @@ pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bo
 pub(super) fn chains(socket: &Socket, table: Table) -> Result<Vec<String>, RequestError> {
     let parse = |_, payload: &[u8]| {
         let chain = Attributes::after(HEADER, payload);
-        let is_here = chain.get(NFTA_CHAIN_TABLE).and_then(read_str) == Some(table.name);
+        let is_here = chain.get(NFTA_TABLE_NAME).and_then(read_str) == Some(table.name);
         chain.get(NFTA_CHAIN_NAME).and_then(read_str).filter(|_| is_here).map(str::to_owned)
     };
     // The kernel lists those of all tables of a family.
@@ -57,8 +56,7 @@ pub(super) struct Found {
 
 /// The rules of a chain; none if there is no such chain.
 pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<Found>, RequestError> {
-    let mut get = message(NFT_MSG_GETRULE, 0, table.family);
-    get.put_str(NFTA_RULE_TABLE, table.name);
+    let mut get = in_table(NFT_MSG_GETRULE, 0, table);
     get.put_str(NFTA_RULE_CHAIN, chain);
     let parse = |_, payload: &[u8]| {
         let rule = Attributes::after(HEADER, payload);
@@ -136,8 +134,7 @@ pub(super) fn count_up_to(
 
 /// The question for all elements of a set.
 fn all(table: Table, set: &str) -> Message {
-    let mut get = message(NFT_MSG_GETSETELEM, 0, table.family);
-    get.put_str(NFTA_SET_ELEM_LIST_TABLE, table.name);
+    let mut get = in_table(NFT_MSG_GETSETELEM, 0, table);
     get.put_str(NFTA_SET_ELEM_LIST_SET, set);
     get
 }

@@ -105,31 +105,23 @@ impl Expressions {
 
     /// Whether a set has what is in a register and those after it.
     pub(crate) fn in_set(self, register: u32, set: &str) -> Self {
-        self.push("lookup", [(NFTA_LOOKUP_SREG, Be32(register)), (NFTA_LOOKUP_SET, Text(set.into()))])
+        self.lookup(register, set, None)
     }
 
     /// Whether a set does not have it.
     pub(crate) fn not_in_set(self, register: u32, set: &str) -> Self {
-        self.push(
-            "lookup",
-            [
-                (NFTA_LOOKUP_SREG, Be32(register)),
-                (NFTA_LOOKUP_SET, Text(set.into())),
-                (NFTA_LOOKUP_FLAGS, Be32(NFT_LOOKUP_F_INV)),
-            ],
-        )
+        self.lookup(register, set, Some((NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV)))
     }
 
     /// Replaces what is in a register and those after it by what a map says to it.
     pub(crate) fn map(self, register: u32, map: &str) -> Self {
-        self.push(
-            "lookup",
-            [
-                (NFTA_LOOKUP_SREG, Be32(register)),
-                (NFTA_LOOKUP_SET, Text(map.into())),
-                (NFTA_LOOKUP_DREG, Be32(register)),
-            ],
-        )
+        self.lookup(register, map, Some((NFTA_LOOKUP_DREG, register)))
+    }
+
+    fn lookup(self, register: u32, set: &str, more: Option<(u16, u32)>) -> Self {
+        let mut data = vec![(NFTA_LOOKUP_SREG, Be32(register)), (NFTA_LOOKUP_SET, Text(set.into()))];
+        data.extend(more.map(|(kind, number)| (kind, Be32(number))));
+        self.push("lookup", data)
     }
 
     /// Whether the packet is for one of this host's own addresses (`fib daddr type local`).
@@ -204,7 +196,7 @@ impl Expressions {
         self.push("nosuch", [])
     }
 
-    fn push<const N: usize>(mut self, name: &'static str, data: [(u16, Value); N]) -> Self {
+    fn push(mut self, name: &'static str, data: impl Into<Vec<(u16, Value)>>) -> Self {
         self.0.push(Expression { name, data: data.into() });
         self
     }
