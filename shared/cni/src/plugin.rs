@@ -278,20 +278,23 @@ fn del<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
 }
 
 fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
-    let prev = document
-        .prev()?
-        .ok_or_else(|| missing_prev(P::NAME, "CHECK compares the current state with the result of ADD"))?;
-    let net = document.net(P::ROLE, env, Some(prev.clone()))?;
-    let conf = conf::<P>(document)?;
-    let call = Check {
-        attachment: attachment(env)?,
-        netns: env.netns(P::ROLE.needs_netns())?,
-        args: env.args.clone(),
-        prev_result: prev,
-        net,
-        conf,
-    };
+    let why = "CHECK compares the current state with the result of ADD";
+    let call = check_call::<P>(env, document, why, P::ROLE.needs_netns())?;
     guarded(|| P::check(&call))
+}
+
+/// What a CHECK gets. `why` it needs the result of ADD.
+pub(crate) fn check_call<P: Plugin>(
+    env: &Environment,
+    document: &Document,
+    why: &str,
+    needs_netns: bool,
+) -> Result<Check<P::Conf>> {
+    let prev_result = document.prev()?.ok_or_else(|| missing_prev(P::NAME, why))?;
+    let net = document.net(P::ROLE, env, Some(prev_result.clone()))?;
+    let conf = conf::<P>(document)?;
+    let (attachment, netns, args) = (attachment(env)?, env.netns(needs_netns)?, env.args.clone());
+    Ok(Check { attachment, netns, args, prev_result, net, conf })
 }
 
 fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
@@ -308,18 +311,18 @@ fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     guarded(|| P::status(&call))
 }
 
-pub(crate) fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
+fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
     document.refuse_repeated(P::UNREPEATED)?;
     P::Conf::try_from(document.as_written()).map_err(Into::into)
 }
 
-pub(crate) fn attachment(env: &Environment) -> Result<crate::Attachment> {
+fn attachment(env: &Environment) -> Result<crate::Attachment> {
     env.attachment
         .clone()
         .ok_or_else(|| Error::new(Code::InvalidEnvironment, "CNI_CONTAINERID or CNI_IFNAME is missing"))
 }
 
-pub(crate) fn missing_prev(plugin: &str, why: &str) -> Error {
+fn missing_prev(plugin: &str, why: &str) -> Error {
     Error::config(format!("prevResult is missing: {plugin} needs the result of the plugin before it"))
         .detail(why)
 }

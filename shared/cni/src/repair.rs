@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::call::{Document, Environment};
-use crate::plugin::{attachment, conf, guarded, missing_prev};
-use crate::{Check, Command, Plugin, Repair, Result, Version, json as decoder};
+use crate::plugin::{check_call, guarded};
+use crate::{Command, Plugin, Repair, Result, Version, json as decoder};
 
 /// The argument that asks for it.
 pub const ARGUMENT: &str = "repair";
@@ -85,11 +85,7 @@ fn repair<P: Plugin>(item: &Item, anew: bool) -> Result<bool> {
     };
     let env = Environment::of(Command::Repair, &variable, P::READS_ARGS)?;
     let document = Document::parse(serde_json::to_vec(&item.config)?)?;
-    let prev = document.prev()?.ok_or_else(|| missing_prev(P::NAME, "it tells what was attached"))?;
-    let net = document.net(P::ROLE, &env, Some(prev.clone()))?;
-    let conf = conf::<P>(&document)?;
     // A rule must not lead to the next container with this address: so even plugins that work without a namespace need it here.
-    let (attachment, netns, args) = (attachment(&env)?, env.netns(true)?, env.args.clone());
-    let call = Repair { check: Check { attachment, netns, args, prev_result: prev, net, conf }, anew };
+    let call = Repair { check: check_call::<P>(&env, &document, "it tells what was attached", true)?, anew };
     guarded(|| P::repair(&call))
 }

@@ -88,8 +88,9 @@ pub fn addresses_and_routes(sandbox: &Namespace, link: &Link, prev: &AddResult) 
     }
     let routes = sandbox.nl.routes(RouteFilter { link: Some(link.index), table: None })?;
     for wanted in &prev.routes {
-        let own = apply::kernel_route(link, wanted, &own);
-        if !routes.iter().any(|route| fulfils(route, &own)) && !is_on_another(sandbox, link, prev, wanted)? {
+        if !has(&routes, &apply::kernel_route(link, wanted, &own))
+            && !is_on_another(sandbox, link, prev, wanted)?
+        {
             return Err(missing(&format!("route to {}", wanted.dst), link));
         }
     }
@@ -102,9 +103,8 @@ fn is_on_another(sandbox: &Namespace, link: &Link, prev: &AddResult, wanted: &Ro
     for other in prev.interfaces.iter().filter(|i| i.sandbox.is_some() && i.name != link.name) {
         let Some(other) = sandbox.nl.link(&other.name)? else { continue };
         let own: Vec<_> = prev.ips_of(&other.name).collect();
-        let wanted = apply::kernel_route(&other, wanted, &own);
         let routes = sandbox.nl.routes(RouteFilter { link: Some(other.index), table: None })?;
-        if routes.iter().any(|route| fulfils(route, &wanted)) {
+        if has(&routes, &apply::kernel_route(&other, wanted, &own)) {
             return Ok(true);
         }
     }
@@ -147,15 +147,17 @@ fn attached(sandbox: &Namespace, prev: &AddResult, at: &Attachment) -> Result<()
     }
 }
 
-fn fulfils(route: &netlink::Route, wanted: &netlink::Route) -> bool {
+fn has(routes: &[netlink::Route], wanted: &netlink::Route) -> bool {
     let same_number = |is: Option<u32>, wanted: Option<u32>| wanted.is_none() || is == wanted;
-    route.dst.network() == wanted.dst.network()
-        && route.dst.prefix() == wanted.dst.prefix()
-        && route.gateway == wanted.gateway
-        && route.table == wanted.table.or(Some(uapi::RT_TABLE_MAIN))
-        && same_number(route.priority, wanted.priority)
-        && same_number(route.mtu, wanted.mtu)
-        && same_number(route.advmss, wanted.advmss)
+    routes.iter().any(|route| {
+        route.dst.network() == wanted.dst.network()
+            && route.dst.prefix() == wanted.dst.prefix()
+            && route.gateway == wanted.gateway
+            && route.table == wanted.table.or(Some(uapi::RT_TABLE_MAIN))
+            && same_number(route.priority, wanted.priority)
+            && same_number(route.mtu, wanted.mtu)
+            && same_number(route.advmss, wanted.advmss)
+    })
 }
 
 /// An error for a property of a link that is not as it was.

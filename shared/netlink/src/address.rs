@@ -10,7 +10,7 @@ use crate::error::RequestError;
 use crate::link::Link;
 use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_ip, read_u32};
-use crate::{Netlink, Result, error};
+use crate::{Netlink, Result};
 
 /// `struct ifaddrmsg`.
 const HEADER: usize = 8;
@@ -134,8 +134,7 @@ impl Netlink {
         if flags != 0 {
             message.put_u32(IFA_FLAGS, flags);
         }
-        let outcome = self.socket.request(message, |_, _| {});
-        outcome.map_err(|r| r.during("add address", format_args!("{net} to {}", link.name)))
+        self.order(message, "add address", format_args!("{net} to {}", link.name))
     }
 
     /// Takes an address from a link. That it is gone already is fine.
@@ -143,9 +142,7 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses.
     pub fn delete_address(&self, link: &Link, net: IpNetwork) -> Result<()> {
-        let outcome = self.socket.request(request(RTM_DELADDR, 0, link, net), |_, _| {});
-        let outcome =
-            outcome.map_err(|r| r.during("delete address", format_args!("{net} from {}", link.name)));
-        error::missing_is_fine(outcome)
+        let message = request(RTM_DELADDR, 0, link, net);
+        self.order_if_there(message, "delete address", format_args!("{net} from {}", link.name))
     }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use crate::link::{self, Link};
 use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_u16, read_u32};
-use crate::{Netlink, Result, error};
+use crate::{Netlink, Result};
 
 /// What to change about a bridge port. None: it stays as it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,7 +93,7 @@ impl Netlink {
                 }
             }
         });
-        self.socket.request(message, |_, _| {}).map_err(|r| r.during("change bridge port", &port.name))
+        self.order(message, "change bridge port", &port.name)
     }
 
     /// The VLANs of every port of every bridge, and of the bridges themselves, by index.
@@ -121,8 +121,8 @@ impl Netlink {
     /// # Errors
     /// If the bridge does not look at VLANs (EOPNOTSUPP without kernel support), or the kernel refuses.
     pub fn add_vlan(&self, port: &Link, vlan: &BridgeVlan) -> Result<()> {
-        let outcome = self.socket.request(vlan_request(RTM_SETLINK, port, vlan), |_, _| {});
-        outcome.map_err(|r| r.during("add VLAN", format_args!("{:?} to bridge port {}", vlan.ids, port.name)))
+        let subject = format_args!("{:?} to bridge port {}", vlan.ids, port.name);
+        self.order(vlan_request(RTM_SETLINK, port, vlan), "add VLAN", subject)
     }
 
     /// Takes a port out of VLANs. That it is out already is fine.
@@ -130,9 +130,8 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses.
     pub fn delete_vlan(&self, port: &Link, vlan: &BridgeVlan) -> Result<()> {
-        let outcome = self.socket.request(vlan_request(RTM_DELLINK, port, vlan), |_, _| {});
         let subject = format_args!("{:?} from bridge port {}", vlan.ids, port.name);
-        error::missing_is_fine(outcome.map_err(|r| r.during("delete VLAN", subject)))
+        self.order_if_there(vlan_request(RTM_DELLINK, port, vlan), "delete VLAN", subject)
     }
 }
 

@@ -122,11 +122,3 @@ impl Display for Error {
 
 /// The cause is part of the message.
 impl std::error::Error for Error {}
-
-/// Lets a removal find nothing to remove.
-pub(crate) fn missing_is_fine(outcome: Result<(), Error>) -> Result<(), Error> {
-    match outcome {
-        Err(e) if e.is_missing() => Ok(()),
-        other => other,
-    }
-}

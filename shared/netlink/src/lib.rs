@@ -25,6 +25,7 @@ mod wait;
 pub mod wire;
 pub mod xtables;
 
+use std::fmt::Display;
 use std::rc::Rc;
 
 pub use address::Address;
@@ -35,6 +36,7 @@ pub use mac::Mac;
 pub use route::{Route, RouteFilter};
 pub use socket::{Protocol, Socket};
 pub use tun::{DEVICE as TUN_DEVICE, Tun};
+use wire::Message;
 
 /// What an operation on a kernel object comes to.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -53,5 +55,18 @@ impl Netlink {
     pub fn open() -> Result<Self> {
         let socket = Socket::open(Protocol::Route).map_err(|r| r.during("open", "an rtnetlink socket"))?;
         Ok(Self { socket: Rc::new(socket) })
+    }
+
+    /// Has the kernel do something, and waits until it is done.
+    fn order(&self, message: Message, operation: &'static str, subject: impl Display) -> Result<()> {
+        self.socket.request(message, |_, _| {}).map_err(|r| r.during(operation, subject))
+    }
+
+    /// As [`Netlink::order`]. What it is about may be gone, and then there is nothing to do.
+    fn order_if_there(&self, message: Message, operation: &'static str, subject: impl Display) -> Result<()> {
+        match self.order(message, operation, subject) {
+            Err(e) if e.is_missing() => Ok(()),
+            other => other,
+        }
     }
 }

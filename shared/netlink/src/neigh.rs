@@ -6,7 +6,7 @@ use crate::address::family;
 use crate::link::Link;
 use crate::uapi::*;
 use crate::wire::Message;
-use crate::{Netlink, Result, error};
+use crate::{Netlink, Result};
 
 /// `struct ndmsg`.
 const HEADER: usize = 12;
@@ -22,9 +22,6 @@ impl Netlink {
         header[4..8].copy_from_slice(&link.index.to_ne_bytes());
         let mut message = Message::new(RTM_DELNEIGH, 0, &header);
         message.put_ip(NDA_DST, ip);
-        let outcome = self.socket.request(message, |_, _| {});
-        error::missing_is_fine(
-            outcome.map_err(|r| r.during("delete neighbour", format_args!("{ip} on {}", link.name))),
-        )
+        self.order_if_there(message, "delete neighbour", format_args!("{ip} on {}", link.name))
     }
 }

@@ -239,9 +239,9 @@ impl Netlink {
         message.put_u32(RTA_TABLE, RT_TABLE_LOCAL);
         message.put_u32(RTA_OIF, link.index);
         message.put_u32(RTA_PRIORITY, LAST_RESORT);
-        match self.socket.request(message, |_, _| {}) {
-            Err(r) if r.errno() == Some(Errno::EEXIST) => Ok(()),
-            other => other.map_err(|r| r.during("add local route", format_args!("{own} dev {}", link.name))),
+        match self.order(message, "add local route", format_args!("{own} dev {}", link.name)) {
+            Err(e) if e.is_exists() => Ok(()),
+            other => other,
         }
     }
 
@@ -250,8 +250,7 @@ impl Netlink {
     /// # Errors
     /// If exactly this one is there, its gateway cannot be reached, or the kernel refuses.
     pub fn add_route(&self, route: &Route) -> Result<()> {
-        let outcome = self.socket.request(route.message(), |_, _| {});
-        outcome.map_err(|r| r.during("add route", Named(route)))
+        self.order(route.message(), "add route", Named(route))
     }
 }
 

@@ -150,7 +150,7 @@ impl Batch {
             last.add_flags(netlink::uapi::NLM_F_ACK);
         }
         self.messages.push(bracket(NFNL_MSG_BATCH_END));
-        socket.batch(&mut self.messages, |_, _, _| {}).map_err(|(position, refusal)| {
+        socket.batch(&mut self.messages).map_err(|(position, refusal)| {
             (self.steps.get(position).cloned().unwrap_or_else(|| "commit".into()), refusal)
         })
     }

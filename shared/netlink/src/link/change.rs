@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use super::{Link, LinkKind, header, put_netns};
 use crate::uapi::*;
 use crate::wire::Message;
-use crate::{Mac, Netlink, Result, error};
+use crate::{Mac, Netlink, Result};
 
 /// What to change about a link. None: it stays as it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,7 +68,7 @@ impl Netlink {
         if let Some(alias) = change.alias {
             message.put(IFLA_IFALIAS, alias.as_bytes());
         }
-        self.socket.request(message, |_, _| {}).map_err(|r| r.during("change link", &link.name))
+        self.order(message, "change link", &link.name)
     }
 
     /// Sets a link up.
@@ -86,8 +86,7 @@ impl Netlink {
     pub fn may_change_links(&self) -> Result<()> {
         // The kernel looks for the capability first, and then for a link that cannot be there.
         let message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, i32::MAX.cast_unsigned(), 0, 0));
-        let outcome = self.socket.request(message, |_, _| {});
-        error::missing_is_fine(outcome.map_err(|r| r.during("change", "links")))
+        self.order_if_there(message, "change", "links")
     }
 
     /// Deletes a link, and with it its peer. That it is gone already is fine.
@@ -96,8 +95,7 @@ impl Netlink {
     /// If the kernel refuses.
     pub fn delete_link(&self, link: &Link) -> Result<()> {
         let message = Message::new(RTM_DELLINK, 0, &header(AF_UNSPEC, link.index, 0, 0));
-        let outcome = self.socket.request(message, |_, _| {});
-        error::missing_is_fine(outcome.map_err(|r| r.during("delete link", &link.name)))
+        self.order_if_there(message, "delete link", &link.name)
     }
 
     /// Lets a bridge look at VLAN tags.
@@ -109,7 +107,6 @@ impl Netlink {
         message.nest(IFLA_LINKINFO, |m| {
             LinkKind::Bridge { vlan_filtering: true }.write(m, |_| {});
         });
-        let outcome = self.socket.request(message, |_, _| {});
-        outcome.map_err(|r| r.during("enable VLAN filtering of bridge", &bridge.name))
+        self.order(message, "enable VLAN filtering of bridge", &bridge.name)
     }
 }

@@ -218,15 +218,10 @@ impl Socket {
     }
 
     /// Sends several messages at once, and waits until each that asked for an acknowledgement (NLM_F_ACK) has it.
-    /// What they answer besides goes to `reply`, with the position of the message.
     ///
     /// # Errors
     /// The first refusal, with the position of the refused message.
-    pub fn batch(
-        &self,
-        messages: &mut [Message],
-        mut reply: impl FnMut(usize, u16, &[u8]),
-    ) -> Result<(), (usize, RequestError)> {
+    pub fn batch(&self, messages: &mut [Message]) -> Result<(), (usize, RequestError)> {
         if self.unread.get().is_some() {
             self.begin().map_err(|r| (0, r))?;
         }
@@ -244,11 +239,8 @@ impl Socket {
         while waiting > 0 {
             let received = self.receive(deadline, |frame| {
                 let position = frame.sequence.wrapping_sub(first) as usize;
-                if position >= messages.len() || !self.is_for_us(&frame) {
+                if position >= messages.len() || !self.is_for_us(&frame) || frame.kind != NLMSG_ERROR {
                     return;
-                }
-                if frame.kind != NLMSG_ERROR {
-                    return reply(position, frame.kind, frame.payload);
                 }
                 waiting = waiting.saturating_sub(1);
                 if let (Err(refusal), None) = (frame.status(), &refused) {
