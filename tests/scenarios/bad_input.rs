@@ -15,7 +15,7 @@ pub fn refuses(lab: &Lab, call: &Call, command: &str, rows: &[Bad]) {
     let mut before = lab.snapshot();
     let mut faults = String::new();
     for Bad(what, code, culprit, spoil) in rows {
-        let outcome = spoil(call.clone()).or_env("CNI_COMMAND", command).run_as_is();
+        let outcome = spoil(call.clone().env("CNI_COMMAND", command)).run_as_is();
         let after = lab.snapshot();
         let verdict = outcome.verdict(*code, culprit).err().unwrap_or_default() + &after.since(&before);
         before = after;

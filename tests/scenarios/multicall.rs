@@ -5,18 +5,13 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use lab::{Call, Lab, Layout, Outcome, ours, repository};
+use lab::{Call, Lab, Outcome, ours, repository, together};
 use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_local, leases};
-
-/// The directory of ferrule and its links.
-fn together() -> PathBuf {
-    Layout::MultiCall.dir()
-}
 
 /// The plugins' names, as ferrule lists them.
 fn plugins() -> Vec<String> {
@@ -173,7 +168,8 @@ fn it_is_installed_once_under_every_plugins_name_over_what_is_there_and_runs() {
 /// bridge and host-local of ferrule. `separate`: host-local as a process of its own.
 fn delegating(lab: &Lab, separate: bool, pod: &str, ipam: Value) -> Call {
     let conf = json!({"cniVersion": "1.1.0", "bridge": "br0", "isGateway": true, "ipam": ipam});
-    lab.plugin("bridge").in_dir(&together()).config(conf).separate(separate).on(&lab.container(pod))
+    let call = lab.plugin("bridge").in_dir(&together()).config(conf).on(&lab.container(pod));
+    call.env("FERRULE_SEPARATE_DELEGATES", if separate { "1" } else { "" })
 }
 
 /// What can be told of an answer before and after: the kernel makes MAC addresses at random.

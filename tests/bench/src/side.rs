@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use lab::{Call, Lab, Layout, REFERENCE, Tool};
+use lab::{Call, Lab, REFERENCE, Tool, ours, together};
 use serde_json::{Value, json};
 
 /// One of the contestants.
@@ -30,14 +30,14 @@ pub enum Backend {
 impl Side {
     /// All plugins in one executable, as `make install` installs them.
     pub fn ours(backend: Backend) -> Self {
-        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| Layout::MultiCall.dir());
+        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(together);
         let remark = if backend == Backend::Iptables { ", ours with iptables" } else { "" };
         Self { name: "ours", directory: &DIRECTORY, backend, remark }
     }
 
     /// An executable for each plugin.
     pub fn single() -> Self {
-        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| Layout::Single.dir());
+        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(ours);
         let remark = ", ours as single executables";
         Self { name: "ours, single", directory: &DIRECTORY, backend: Backend::Default, remark }
     }

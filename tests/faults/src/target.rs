@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use lab::{Call, Container, Feature, Lab, Layout, under_test};
+use lab::{Call, Container, Feature, Lab, ours, together, under_test};
 use serde_json::{Value, json};
 
 use crate::cnitool;
@@ -18,8 +18,8 @@ pub struct Target {
     /// The network's plugins, up to the one that is hit.
     pub network: Vec<Value>,
     pub hit: Hit,
-    /// How the plugins are installed. None: as those under test.
-    pub layout: Option<Layout>,
+    /// Ours as single executables, which start their IPAM plugin, whatever else is under test.
+    pub single: bool,
     /// What the host has before, in lines for `sh`.
     pub host: &'static str,
     /// What the kernel must be able to do.
@@ -83,7 +83,7 @@ impl Default for Target {
             name: "",
             network: Vec::new(),
             hit: Hit::Plugin,
-            layout: None,
+            single: false,
             host: "",
             needs: &[],
             backend: None,
@@ -107,29 +107,27 @@ impl Target {
     }
 
     fn in_all_layouts(self) -> impl Iterator<Item = Self> {
-        let single = Self { layout: Some(Layout::Single), ..self.clone() };
-        let both = self.delegates() && self.hit == Hit::Plugin && under_test().dir == Layout::MultiCall.dir();
+        let single = Self { single: true, ..self.clone() };
+        let both = self.delegates() && self.hit == Hit::Plugin && under_test().dir == together();
         [Some(self), both.then_some(single)].into_iter().flatten()
     }
 
     /// Those where the last plugin itself is hit, and nobody else claims what it has.
     pub fn plugins() -> Vec<Self> {
         let mut all = Self::all();
-        all.retain(|target| {
-            target.hit == Hit::Plugin && target.beside == Beside::Others && target.layout.is_none()
-        });
+        all.retain(|target| target.hit == Hit::Plugin && target.beside == Beside::Others && !target.single);
         all
     }
 
     /// Its name in figures and findings.
     pub fn title(&self) -> String {
-        let layout = if self.layout == Some(Layout::Single) { ", IPAM plugin started" } else { "" };
+        let layout = if self.single { ", IPAM plugin started" } else { "" };
         format!("{}{layout}", self.name)
     }
 
     /// Where its executables are.
     pub fn dir(&self) -> PathBuf {
-        self.layout.map_or_else(|| under_test().dir.clone(), Layout::dir)
+        if self.single { ours() } else { under_test().dir.clone() }
     }
 
     /// Whether the last plugin calls an IPAM plugin.

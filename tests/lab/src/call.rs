@@ -1,6 +1,7 @@
 //! One run of a plugin, as a runtime would start it.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -108,17 +109,6 @@ impl Call {
         self
     }
 
-    /// Sets a variable unless it is set.
-    pub fn or_env(mut self, key: &str, value: &str) -> Self {
-        self.env.entry(key.to_owned()).or_insert_with(|| value.to_owned());
-        self
-    }
-
-    /// Whether ferrule starts a process for a plugin that it delegates to, though it has that plugin itself.
-    pub fn separate(self, separate: bool) -> Self {
-        self.env(SEPARATE, if separate { "1" } else { "" })
-    }
-
     pub fn without(mut self, key: &str) -> Self {
         self.env.remove(key);
         self
@@ -177,7 +167,7 @@ impl Call {
 
     /// The process of that run, for whoever wants to start it otherwise: stdin and stdout are pipes.
     pub fn process(&self) -> Command {
-        let mut process = self.command();
+        let mut process = command(&self.under, &self.executable());
         process.env_clear().envs(&self.env).stdin(Stdio::piped()).stdout(Stdio::piped());
         process
     }
@@ -187,19 +177,18 @@ impl Call {
         self.stdin.clone().unwrap_or_else(|| self.config.to_string().into_bytes())
     }
 
-    fn command(&self) -> Command {
-        let Some((program, arguments)) = self.under.split_first() else {
-            return Command::new(self.executable());
-        };
-        let mut command = Command::new(program);
-        command.args(arguments).arg(self.executable());
-        command
-    }
-
     fn executable(&self) -> PathBuf {
         let installed = self.dir.join(&self.plugin);
         if installed.exists() { installed } else { Lab::plugin_dir().join(&self.plugin) }
     }
+}
+
+/// A program, or the command that starts it and takes its path for the last argument.
+pub(crate) fn command(under: &[String], program: &Path) -> Command {
+    let mut argv = under.iter().map(OsStr::new).chain([program.as_os_str()]);
+    let mut command = Command::new(argv.next().expect("a program"));
+    command.args(argv);
+    command
 }
 
 /// Feeds the child and waits for it, until the deadline.

@@ -1,6 +1,5 @@
 //! A network of several plugins, run by the library under cnitool, with every plugin's outcome kept for a look.
 
-use std::fmt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -64,19 +63,14 @@ impl Chain {
 }
 
 fn cache() -> Cache {
-    Cache::new(Lab::cache_dir())
+    Cache::new("/run/lab/cache")
 }
 
 /// Runs plugins as calls of the suite, and writes down what comes of them.
+#[derive(Debug)]
 struct Witness {
     edit: fn(Call) -> Call,
     outcomes: Arc<Mutex<Vec<Outcome>>>,
-}
-
-impl fmt::Debug for Witness {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Witness")
-    }
 }
 
 impl Exec for Witness {

@@ -1,7 +1,7 @@
 //! What this kernel can do, found out by trying it in a scratch namespace.
 
 use std::fmt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{LazyLock, Mutex};
 
 use nix::sched::{CloneFlags, unshare};
@@ -77,10 +77,8 @@ impl Feature {
                 && Command::new("sh")
                     .args(["-ec", self.attempt()])
                     .env("PATH", PATH)
-                    .stdout(Stdio::null())
-                    .stderr(Stdio::null())
-                    .status()
-                    .is_ok_and(|status| status.success())
+                    .output()
+                    .is_ok_and(|output| output.status.success())
         })
     }
 }

@@ -119,11 +119,6 @@ impl Lab {
         "/run/lab/plugins".into()
     }
 
-    /// Where chains keep their results.
-    pub(crate) fn cache_dir() -> PathBuf {
-        "/run/lab/cache".into()
-    }
-
     /// Puts a shell script where delegates are looked for.
     pub fn fake_plugin(&self, name: &str, script: &str) {
         let path = Self::plugin_dir().join(name);
@@ -161,18 +156,16 @@ impl Lab {
 
     /// A failed test's machine can be looked at: with FERRULE_HOLD set it stays until the test is interrupted.
     fn hold_if_asked(&self) {
-        let tid = gettid();
-        if env::var_os("FERRULE_HOLD").is_some() {
-            eprintln!("{} failed; look at its host with\n  nsenter -t {tid} -m -n", test_name());
+        let (tid, test) = (gettid(), test_name());
+        if env::var_os("FERRULE_HOLD").is_none() {
             eprintln!(
-                "and at a container with\n  nsenter -t {tid} -m -n ip netns exec NAME sh\nCtrl-C ends it."
+                "to keep this lab for a look: FERRULE_HOLD=1 cargo test -p suite {test} -- --nocapture"
             );
-            thread::sleep(Duration::MAX);
+            return;
         }
-        eprintln!(
-            "to keep this lab for a look: FERRULE_HOLD=1 cargo test -p suite {} -- --nocapture",
-            test_name()
-        );
+        eprintln!("{test} failed; look at its host with\n  nsenter -t {tid} -m -n");
+        eprintln!("and at a container with\n  nsenter -t {tid} -m -n ip netns exec NAME sh\nCtrl-C ends it.");
+        thread::sleep(Duration::MAX);
     }
 }
 

@@ -19,7 +19,6 @@
 mod call;
 mod chain;
 mod feature;
-mod golden;
 mod lab;
 mod mounts;
 mod netns;
@@ -35,7 +34,6 @@ mod watch;
 pub use call::Call;
 pub use chain::Chain;
 pub use feature::Feature;
-pub use golden::golden;
 pub use lab::{Container, Lab};
 pub use netns::{Netns, PATH};
 pub use outcome::{CniError, Outcome};
@@ -43,7 +41,7 @@ pub use snapshot::Snapshot;
 pub use tap::Behind;
 pub use tool::Tool;
 pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
-pub use under_test::{Layout, REFERENCE, UnderTest, ours, plugins, quirk, repository, skip, under_test};
+pub use under_test::{REFERENCE, UnderTest, ours, plugins, quirk, repository, skip, together, under_test};
 
 /// Ends the scenario as skipped, and counted, where the kernel lacks `Feature::$feature`.
 #[macro_export]

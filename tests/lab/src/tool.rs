@@ -1,12 +1,12 @@
 //! `cnitool`, run as an operator or a script does. It is ours, whichever plugins are under test.
 
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
+use crate::call::command;
 use crate::netns::PATH;
 use crate::under_test::ours;
 use crate::{Lab, Outcome, under_test};
@@ -62,10 +62,8 @@ impl Tool {
     }
 
     fn command(&self, line: &str) -> Command {
-        let cnitool = self.dir.join("cnitool");
-        let mut argv = self.under.iter().map(OsStr::new).chain([cnitool.as_os_str()]);
-        let mut command = Command::new(argv.next().expect("a program"));
-        command.args(argv).args(line.split_whitespace()).env_clear().envs(&self.env).stdin(Stdio::null());
+        let mut command = command(&self.under, &self.dir.join("cnitool"));
+        command.args(line.split_whitespace()).env_clear().envs(&self.env).stdin(Stdio::null());
         command
     }
 

@@ -14,23 +14,6 @@ pub struct UnderTest {
     pub reference: bool,
 }
 
-/// How ours are installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
-    /// One executable for all of them, which calls its IPAM plugin in the same process.
-    MultiCall,
-    /// An executable for each of them, which starts its IPAM plugin.
-    Single,
-}
-
-impl Layout {
-    /// Where scripts/build puts them. A directory that they were installed in has but one layout.
-    pub fn dir(self) -> PathBuf {
-        let together = ours().join("multi");
-        if self == Self::MultiCall && together.exists() { together } else { ours() }
-    }
-}
-
 /// Where Debian's package containernetworking-plugins puts the reference.
 pub const REFERENCE: &str = "/usr/lib/cni";
 
@@ -38,14 +21,19 @@ pub const REFERENCE: &str = "/usr/lib/cni";
 pub fn under_test() -> &'static UnderTest {
     static CHOICE: LazyLock<UnderTest> = LazyLock::new(|| match env::var("CNI_UNDER_TEST").as_deref() {
         Ok("reference") => UnderTest { dir: REFERENCE.into(), reference: true },
-        Ok("single") => UnderTest { dir: Layout::Single.dir(), reference: false },
+        Ok("single") => UnderTest { dir: ours(), reference: false },
         Ok(other) => panic!("CNI_UNDER_TEST={other}: only \"single\" and \"reference\" are known"),
-        Err(_) => UnderTest { dir: Layout::MultiCall.dir(), reference: false },
+        Err(_) => UnderTest { dir: together(), reference: false },
     });
     &CHOICE
 }
 
-/// The directory of our executables, whoever is under test: `FERRULE_BIN`, or the repository's bin/.
+/// The directory of ferrule, which is all plugins in one. A directory that single executables were installed in has none.
+pub fn together() -> PathBuf {
+    Some(ours().join("multi")).filter(|dir| dir.exists()).unwrap_or_else(ours)
+}
+
+/// The directory of our single executables, whoever is under test: `FERRULE_BIN`, or the repository's bin/.
 pub fn ours() -> PathBuf {
     env::var_os("FERRULE_BIN").map_or_else(|| repository().join("bin"), PathBuf::from)
 }
@@ -58,9 +46,9 @@ pub fn repository() -> &'static Path {
 pub fn plugins() -> Vec<String> {
     let list = |directory| fs::read_dir(repository().join(directory)).expect("list the plugins").flatten();
     let crates = ["plugins", "ipam", "meta"].into_iter().flat_map(list);
-    let names =
-        crates.filter(|entry| entry.path().join("Cargo.toml").exists()).map(|entry| entry.file_name());
-    let mut names: Vec<_> = names.map(|name| name.into_string().expect("an ASCII name")).collect();
+    let crates = crates.filter(|entry| entry.path().join("Cargo.toml").exists());
+    let mut names: Vec<_> =
+        crates.map(|entry| entry.file_name().into_string().expect("an ASCII name")).collect();
     names.retain(|name| !under_test().reference || under_test().dir.join(name).exists());
     names
 }

@@ -1,6 +1,8 @@
 //! What the keys of the configuration change.
 
-use lab::{Lab, beyond_reference, golden, tcp_is_cut_off, tcp_says};
+use std::{env, fs};
+
+use lab::{Lab, beyond_reference, repository, tcp_is_cut_off, tcp_says};
 use serde_json::{Value, json};
 
 use super::*;
@@ -182,4 +184,16 @@ fn a_host_address_of_a_family_that_the_container_lacks_is_passed_over() {
     let _server = pod.serve_tcp("pod", "10.1.2.2:80");
     assert_eq!(tcp_says(&far, &at(HOST[0], 8080)), pod_sees(FAR[0]));
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+}
+
+/// Compares with tests/scenarios/golden/NAME.txt; `UPDATE_GOLDEN=1` writes it anew.
+#[track_caller]
+fn golden(name: &str, text: &str) {
+    let path = repository().join(format!("tests/scenarios/golden/{name}.txt"));
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, text).unwrap_or_else(|e| panic!("write {}: {e}", path.display()));
+        return;
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_else(|e| panic!("read {}: {e}", path.display()));
+    assert_eq!(wanted, text, "differs from {} (UPDATE_GOLDEN=1 rewrites it)", path.display());
 }
