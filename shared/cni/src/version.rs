@@ -69,8 +69,9 @@ impl Version {
     /// # Errors
     /// Code 7 if there are more.
     pub fn check_fits(self, addresses: impl Iterator<Item = bool>) -> Result<()> {
-        let (v4, v6): (Vec<bool>, Vec<bool>) = addresses.partition(|is_v4| *is_v4);
-        if self >= Self::V0_3_0 || (v4.len() <= 1 && v6.len() <= 1) {
+        let mut counts = [0; 2];
+        addresses.for_each(|is_v4| counts[usize::from(is_v4)] += 1);
+        if self >= Self::V0_3_0 || counts.iter().all(|count| *count <= 1) {
             return Ok(());
         }
         // Word for word the reference's: callers compare it.
