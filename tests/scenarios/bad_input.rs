@@ -196,6 +196,34 @@ fn keys_of_ptp() {
 }
 
 #[test]
+fn keys_of_host_device() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = crate::host_device::of_cable(&lab, &pod);
+    pod.sh("ip link add taken0 type veth peer name taken1");
+    #[rustfmt::skip]
+    let rows = [
+        Bad("no device", 7, "pciBusID", |c| c.config(json!({"device": null}))),
+        Bad("a device that there is not", 7, "device gone", |c| c.config(json!({"device": "gone"}))),
+        Bad("a device's name with a slash", 7, "device", |c| c.config(json!({"device": "a/b"}))),
+        Bad("a device that is a number", 6, "device", |c| c.config(json!({"device": 5}))),
+        Bad("a MAC that is none", 7, "hwaddr", |c| c.config(json!({"hwaddr": "02:00"}))),
+        Bad("a MAC of a group", 7, "hwaddr", |c| c.config(json!({"hwaddr": "01:00:5e:00:00:01"}))),
+        Bad("a path elsewhere", 7, "kernelpath", |c| c.config(json!({"kernelpath": "/sys/class/net/dev0"}))),
+        Bad("a path that climbs", 7, "kernelpath", |c| c.config(json!({"kernelpath": "/sys/devices/../class/net/dev0"}))),
+        Bad("an address that climbs", 7, "pciBusID", |c| c.config(json!({"pciBusID": ".."}))),
+        Bad("an address that is a path", 7, "pciBusID", |c| c.config(json!({"pciBusID": "../../../etc"}))),
+        Bad("an address that is a list", 6, "pciBusID", |c| c.config(json!({"pciBusID": ["0000:3b:02.5"]}))),
+        Bad("an id that is a path", 7, "runtimeConfig.deviceID", |c| c.config(json!({"runtimeConfig": {"deviceID": "a/b"}}))),
+        Bad("an id that is a number", 6, "deviceID", |c| c.config(json!({"runtimeConfig": {"deviceID": 5}}))),
+        Bad("a switch that is a word", 6, "enabledad", |c| c.config(json!({"enabledad": "yes"}))),
+        Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn keys_of_macvlan() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

@@ -13,6 +13,7 @@ mod delegation;
 mod dhcp;
 mod dummy;
 mod foreign_results;
+mod host_device;
 mod host_local;
 mod host_local_lock;
 mod hosts;

@@ -209,6 +209,19 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_macvlan_from_its_work() {
 }
 
 #[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_host_device_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let undone: Undone = |lab, _| {
+        let home = lab.host().link("dev0").is_some();
+        leases().join(" ") + if home { "" } else { "the device is not home" }
+    };
+    let call = crate::host_device::of_cable(&lab, &pod);
+    Fixture { call, after_del: undone, after_gc: undone, blind: LEASED }.run(&lab, &pod);
+}
+
+#[test]
 fn a_mistyped_key_keeps_no_del_or_gc_of_dummy_from_its_work() {
     beyond_reference!("lenient-del");
     needs!(Dummy);

@@ -40,6 +40,45 @@ fn a_macvlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
     }
 }
 
+/// A device of the host, with what it is plugged into.
+fn host_device(lab: &Lab) -> Call {
+    lab.host().sh("ip link add dev0 type veth peer name far0; ip link set far0 up; ip link add dev1 type veth peer name far1");
+    lab.plugin("host-device")
+        .config(json!({"device": "dev0", "ipam": host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]])}))
+}
+
+#[test]
+fn a_device_that_the_other_moved_passes_check_and_comes_home() {
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let call = host_device(&lab);
+        // So that only the attachment can be left.
+        old(&call).config(json!({"device": "dev1"})).on(&b).add().ok_result();
+        let before = lab.snapshot();
+        let result = old(&call).on(&a).add().ok_result();
+        new(&call).on(&a).check(&result).ok();
+        new(&call).on(&a).del().ok();
+        // The reference leaves its name there; and of records it knows nothing, so that GC comes after it.
+        lab.host().sh("ip link set dev0 alias ''");
+        ours(&call).gc(&[("b", "eth0")]).ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn a_device_that_the_other_moved_and_whose_container_died_gets_its_name_back() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = host_device(&lab);
+    let before = lab.snapshot().without("pod");
+    the_reference_s(&call).on(&pod).add().ok_result();
+    pod.sh("ip link set eth0 netns host");
+    pod.vanish();
+    ours(&call).on(&pod).without("CNI_NETNS").del().ok();
+    lab.snapshot().without("pod").assert_same(&before);
+}
+
 type Who = fn(&Call) -> Call;
 
 /// One ADDs, the other takes over.

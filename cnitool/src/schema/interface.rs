@@ -83,12 +83,15 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "host-device",
         role: Role::Interface,
-        about: "Moves a device of the host into the container. One of the four keys names it.",
+        about: "Moves a device of the host into the container. One of the first four keys, or the capability deviceID, says which: \
+                deviceID counts most, then they in this order.",
         keys: &[
-            key("device", Type::IfName, "none", "Name of the device."),
-            key("hwaddr", Type::Mac, "none", "MAC address of the device."),
-            key("kernelpath", Type::Path, "none", "Path of the device in the kernel, below /sys/devices."),
+            key("device", Type::IfName, "none", "Name of the device's interface."),
+            key("hwaddr", Type::Mac, "none", "MAC address of the device. Only one interface may have it."),
+            key("kernelpath", Type::Text, "none", "Path of the device in the kernel, below /sys/devices."),
             key("pciBusID", Type::Text, "none", "PCI address of the device, such as 0000:00:1f.6."),
+            ENABLE_DAD,
+            ACCEPT_RA,
         ],
         args: &[],
         capabilities: &["deviceID"],

@@ -63,7 +63,11 @@ pub fn on_tap(_: Side, _: usize) -> Value {
     list(&[json!({"type": "tap", "ipam": host_local()})])
 }
 
-/// A link for macvlan.
+pub fn of_host_device(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "host-device", "device": "cable", "ipam": host_local()})])
+}
+
+/// A link for macvlan and host-device.
 pub fn with_master(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("ip link add cable type veth peer name wire; ip link set cable up; ip link set wire up");
     Spent::default()

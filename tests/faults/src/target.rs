@@ -32,6 +32,8 @@ pub struct Target {
     pub legacy: bool,
     /// What the attachment that stays all the time claims.
     pub beside: Beside,
+    /// What the configuration of that attachment says instead.
+    pub differs_beside: Value,
     /// What it keeps on disk.
     pub keeps: Option<Keeps>,
     /// What each command needs of capabilities, with these keys in the configuration of what is hit (null: without that key).
@@ -90,6 +92,7 @@ impl Default for Target {
             translates: false,
             legacy: false,
             beside: Beside::Others,
+            differs_beside: json!({}),
             keeps: None,
             capabilities: Vec::new(),
             sample: 61,
@@ -217,9 +220,9 @@ impl Target {
         other
     }
 
-    /// The same for the attachment beside it: its host ports are the next ones, unless both claim the same.
+    /// The same for the attachment beside it: with what is its own. Its host ports are the next ones, unless both claim the same.
     pub fn of_the_one_beside(&self) -> Self {
-        let mut other = self.clone();
+        let mut other = self.with(&self.differs_beside);
         if self.beside != Beside::Others {
             return other;
         }

@@ -18,7 +18,17 @@ pub fn all() -> Vec<Target> {
     let rules = ["nftables", "iptables"].map(|backend| vec![guarded(backend), portmap(backend)]);
     let claims = ["nftables", "iptables"].map(claimed);
     [
-        vec![loopback(), bridge_alone(), ptp(), macvlan(), dummy(), tap(), host_local(), static_addresses()],
+        vec![
+            loopback(),
+            bridge_alone(),
+            ptp(),
+            macvlan(),
+            dummy(),
+            host_device(),
+            tap(),
+            host_local(),
+            static_addresses(),
+        ],
         rules.concat(),
         vec![tuning()],
         claims.concat(),
@@ -97,6 +107,20 @@ fn tap() -> Target {
         needs: &[Feature::Tap],
         keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
+        ..Target::default()
+    }
+}
+
+fn host_device() -> Target {
+    Target {
+        name: "host-device",
+        network: vec![json!({"type": "host-device", "device": "dev0", "ipam": ipam()})],
+        host:
+            "ip link add dev0 type veth peer name far0; ip link set dev0 up alias storage; ip link set far0 up
+               ip link add dev1 type veth peer name far1",
+        differs_beside: json!({"device": "dev1"}),
+        keeps: Some(Keeps { directory: "/run/cni/host-device", files: HOST_DEVICE }),
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, BOTH, BOTH])],
         ..Target::default()
     }
 }
@@ -307,6 +331,11 @@ const TUNING: &[Place] = &[
     directory("dataDir", "/run/cni/tuning"),
     own("the backup", "/run/cni/tuning/victim_eth0.json"),
     administrators("the allowlist", "/etc/cni/tuning/allowlist.conf"),
+];
+
+const HOST_DEVICE: &[Place] = &[
+    directory("the records", "/run/cni/host-device"),
+    own("the record", "/run/cni/host-device/victim_eth0.json"),
 ];
 
 const CNITOOL: &[Place] = &[

@@ -1,0 +1,124 @@
+//! A device of the host moves into the container, and comes back: under its name, and in its state.
+
+mod conf;
+mod device;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod record;
+mod way_home;
+
+use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Interface, Plugin, Result, Role, Status, Undo};
+use conf::{Conf, lenient_selector};
+use device::Device;
+use iface::attach::{self, Attach};
+use iface::{Namespace, remove, verify, veth};
+use netlink::Link;
+use record::Record;
+use way_home::WayHome;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct HostDevice;
+
+impl Plugin for HostDevice {
+    const NAME: &'static str = "host-device";
+    const ROLE: Role = Role::Interface;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
+        veth::refuse_taken_name(&sandbox, &call.attachment)?;
+        let Device { link, pci } = call.conf.selector()?.find(&host, &call.attachment.ifname)?;
+        let Some(device) = link else { return for_a_program(call, pci, undo) };
+        let link = take(call, &host, &sandbox, &device, undo)?;
+
+        let eth = Attach { net: &call.net, conf: &call.conf.interface, sandbox: &sandbox, link: &link };
+        let leases = eth.lease(undo)?;
+        eth.configure(&leases)?;
+        Ok(attach::report(call, [Interface { pci_id: pci, ..sandbox.report(&link) }], leases))
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        remove::with_leases(&call.net, |failures| give_back(call, failures))
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        if call.conf.selector()?.device_of_a_program()?.is_none() {
+            let sandbox = Namespace::open(&call.netns)?;
+            let link = verify::interface(&sandbox, verify::listed(&call.prev_result, &call.attachment)?)?;
+            verify::up(&link)?;
+            verify::addresses_and_routes(&sandbox, &link, &call.prev_result)?;
+        }
+        call.net.ask_ipam(Command::Check)
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        let (host, mut failures) = (Namespace::host()?, Failures::new());
+        let home = WayHome { record: None, selector: lenient_selector(&call.conf), ifname: None };
+        let collected = record::collect(call, |record, sandbox| {
+            let home = WayHome { record: Some(record), ..home.clone() };
+            home.bring(&host, sandbox).map(drop)
+        });
+        failures.note(collected);
+        // The reference keeps no records.
+        failures.note(home.bring(&host, None));
+        failures.note(call.net.ask_ipam(Command::Gc));
+        failures.into_result()
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        Namespace::host()?.permits_attachments()?;
+        call.net.ask_ipam(Command::Status)
+    }
+}
+
+/// The device itself is the program's: only addresses are reserved for it.
+fn for_a_program(call: &Add<Conf>, pci: Option<String>, undo: &mut Undo) -> Result<AddResult> {
+    let leases = call.net.ipam.as_ref().map_or_else(|| Ok(AddResult::default()), |ipam| ipam.add(undo))?;
+    let interface = Interface {
+        name: call.attachment.ifname.to_string(),
+        sandbox: Some(call.netns.display().to_string()),
+        pci_id: pci,
+        ..Interface::default()
+    };
+    Ok(attach::report(call, [interface], leases))
+}
+
+/// Moves the device into the container. What it was like is on disk before.
+fn take(
+    call: &Add<Conf>,
+    host: &Namespace,
+    sandbox: &Namespace,
+    device: &Link,
+    undo: &mut Undo,
+) -> Result<Link> {
+    if device.master.is_some() {
+        cni::warn(&format!("{} is a port of a bridge or a bond: it leaves that one", device.name));
+    }
+    let record = Record::new(device, &call.net.name, &call.netns);
+    record.save(&call.attachment, &call.net.name, undo)?;
+    let home = WayHome { record: Some(record), selector: None, ifname: Some(call.attachment.ifname.clone()) };
+    home.move_in(host, sandbox, device, undo)
+}
+
+/// Brings the device home, from wherever it is.
+fn give_back(call: &Del, failures: &mut Failures) {
+    let file = record::file(&call.net.name, &call.attachment);
+    let record = failures.note(record::load(&file)).flatten();
+    if record.as_ref().is_some_and(|record| !record.is_of(&call.net.name)) {
+        return;
+    }
+    let home = WayHome {
+        selector: lenient_selector(&call.conf),
+        ifname: Some(call.attachment.ifname.clone()),
+        record,
+    };
+    let sandbox = failures.note(Namespace::open_if_present(call.netns.as_ref())).flatten();
+    let Some(host) = failures.note(Namespace::host()) else { return };
+    let Some(back) = failures.note(home.bring(&host, sandbox.as_ref())) else { return };
+    // It may still be on its way from a namespace that has died: GC, or the next ADD, meets it.
+    let expected = sandbox.is_none() && home.record.is_some_and(|record| !record.is_virtual());
+    if back.is_some() || !expected {
+        failures.note(file.remove());
+    }
+}

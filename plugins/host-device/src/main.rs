@@ -1,0 +1,1 @@
+cni::executable!(host_device::HostDevice);

@@ -1,0 +1,411 @@
+//! host-device: a device of the host in a container, and home again, whatever has happened meanwhile.
+
+use lab::{Call, Container, Lab, Netns, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{container_interface, host_local, ips, leases};
+
+/// A device of the host, up and with people's alias, and what it is plugged into.
+const CABLE: &str =
+    "ip link add dev0 type veth peer name far0; ip link set far0 up; ip link set dev0 up alias storage";
+
+/// dev0 for a container.
+pub fn of_cable(lab: &Lab, pod: &Container) -> Call {
+    lab.host().sh(CABLE);
+    let ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
+    lab.plugin("host-device").version("1.1.0").config(json!({"device": "dev0", "ipam": ipam})).on(pod)
+}
+
+/// The same without addresses.
+fn bare(lab: &Lab, pod: &Container) -> Call {
+    of_cable(lab, pod).config(json!({"ipam": null}))
+}
+
+fn alias(netns: &Netns, name: &str) -> Value {
+    netns.link(name).unwrap_or_else(|| panic!("{:?} has no {name}", netns.link_names()))["ifalias"].clone()
+}
+
+fn is_up(netns: &Netns, name: &str) -> bool {
+    netns.link(name).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
+}
+
+/// dev0 is in the host, as it was.
+fn assert_home(lab: &Lab) {
+    assert_eq!(alias(lab.host(), "dev0"), "storage");
+    assert!(is_up(lab.host(), "dev0"));
+}
+
+/// What the kernel does when the container's namespace dies, which it does with physical devices only.
+fn dies(pod: &Container, name: &str) {
+    pod.sh(&format!("ip link set eth0 netns host name {name}"));
+    pod.vanish();
+}
+
+#[test]
+fn the_container_reaches_what_the_device_is_plugged_into() {
+    let lab = Lab::new();
+    lab.machine("server");
+    let pod = lab.container("pod");
+    let ipam = json!({"type": "host-local", "ranges": [
+        [{"subnet": "198.51.100.0/24", "rangeStart": "198.51.100.100"}],
+        [{"subnet": "2001:db8:51::/64", "rangeStart": "2001:db8:51::100"}],
+    ]});
+    let call = lab.plugin("host-device").config(json!({"device": "uplink", "ipam": ipam})).on(&pod);
+    let mac = lab.host().link("uplink").unwrap()["address"].clone();
+    let result = call.add().ok_result();
+    assert_eq!(ips(&result), ["198.51.100.100/24", "2001:db8:51::100/64"]);
+    assert!(pod.reaches("198.51.100.2") && pod.reaches("2001:db8:51::2"));
+    let interface = container_interface(&result);
+    assert_eq!((&interface["name"], &interface["mac"]), (&json!("eth0"), &mac));
+    assert_eq!(alias(&pod, "eth0"), "uplink", "the reference finds its name there, too");
+    assert!(!lab.host().link_names().contains(&"uplink".to_owned()));
+    call.check(&result).ok();
+    call.del().ok();
+    assert!(lab.host().link("uplink").is_some() && pod.link_names().is_empty());
+}
+
+#[test]
+fn it_comes_home_as_it_was_and_a_second_del_is_fine() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = of_cable(&lab, &pod);
+    let other = lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+    other.env("CNI_CONTAINERID", "other").env("CNI_NETNS", "/run/netns/other").add().ok_result();
+    let before = lab.snapshot();
+    call.add().ok_result();
+    assert!(is_up(&pod, "eth0"));
+    for _ in 0..2 {
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn a_device_that_was_down_comes_home_down() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link set dev0 down alias ''");
+    let before = lab.snapshot();
+    let result = call.add().ok_result();
+    assert!(is_up(&pod, "eth0") && ips(&result).is_empty());
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn an_add_that_fails_leaves_the_device_as_it_was() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let full = json!({"type": "host-local", "ranges": [[{"subnet": "10.1.2.0/30"}]]});
+    let call = of_cable(&lab, &pod).config(json!({"ipam": full}));
+    lab.host().sh("ip link add br0 type bridge; ip link set dev0 master br0");
+    let mut other = lab.plugin("host-local").config(json!({"ipam": full}));
+    other = other.env("CNI_CONTAINERID", "other").env("CNI_NETNS", "/run/netns/other");
+    other.add().ok_result();
+    let before = lab.snapshot();
+    let failed = call.add();
+    assert!(failed.stderr.contains("dev0 is a port of a bridge"), "{failed:?}");
+    failed.refused(999, "no IP addresses available");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_name_that_is_taken_on_the_way_home_keeps_nobody_from_going() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    call.add().ok_result();
+    lab.host().sh("ip link add dev0 type bridge");
+    let gone = call.del();
+    gone.ok();
+    assert!(gone.stderr.contains("the name dev0 is taken"), "{gone:?}");
+    assert_eq!(alias(lab.host(), "dev1"), "dev0");
+    lab.host().sh("ip link del dev0");
+    call.gc(&[]).ok();
+    assert_eq!(lab.host().link("dev0").unwrap()["linkinfo"]["info_kind"], "veth", "its name is free by now");
+}
+
+#[test]
+fn a_device_that_the_container_renamed_is_found() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    let without_alias = ["ip link set eth0 down name wan", "ip link set eth0 down name wan alias ''"];
+    for changed in without_alias {
+        call.add().ok_result();
+        pod.sh(changed);
+        pod.sh("ip link add eth0 type bridge");
+        call.del().ok();
+        assert_home(&lab);
+        assert_eq!(pod.link_names(), ["eth0"], "the bridge is the container's own");
+        pod.sh("ip link del eth0");
+    }
+}
+
+#[test]
+fn its_name_may_be_taken_in_the_container() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    pod.sh("ip link add dev0 type bridge");
+    let before = lab.snapshot();
+    call.add().ok_result();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn after_the_namespace_has_died_the_kernels_name_gives_way_to_its_own() {
+    beyond_reference!("way-home");
+    for (name, selector) in [("eth0", json!({})), ("dev7", json!({})), ("eth0", json!({"device": null}))] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = bare(&lab, &pod);
+        call.add().ok_result();
+        dies(&pod, name);
+        call.config(selector).without("CNI_NETNS").del().ok();
+        assert_home(&lab);
+    }
+}
+
+#[test]
+fn gc_brings_home_what_died_and_what_is_still_in_a_container() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    call.add().ok_result();
+    call.gc(&[("pod", "eth0")]).ok();
+    assert!(pod.link("eth0").is_some(), "it is valid");
+    call.clone().config(json!({"name": "another"})).gc(&[]).ok();
+    assert!(pod.link("eth0").is_some(), "it is another network's");
+    call.gc(&[]).ok();
+    assert_home(&lab);
+    call.add().ok_result();
+    dies(&pod, "eth0");
+    call.gc(&[]).ok();
+    assert_home(&lab);
+}
+
+#[test]
+fn the_next_container_gets_a_device_whose_container_died() {
+    beyond_reference!("way-home");
+    for selector in [json!({}), json!({"device": null, "hwaddr": "02:00:00:00:00:07"})] {
+        let lab = Lab::new();
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let call = bare(&lab, &a);
+        lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+        call.add().ok_result();
+        dies(&a, "eth0");
+        call.clone().on(&b).config(selector).add().ok_result();
+        assert_eq!(alias(&b, "eth0"), "dev0");
+        call.on(&b).del().ok();
+        assert!(lab.host().link("dev0").is_some());
+    }
+}
+
+#[test]
+fn an_alias_of_peoples_own_does_not_make_a_device_ours() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"device": null, "hwaddr": "02:00:00:00:00:07"}));
+    lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+    let before = lab.snapshot();
+    call.del().ok();
+    call.gc(&[]).ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+    beyond_reference!("own-kind");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    pod.sh("ip link add eth0 type veth peer name other");
+    let before = lab.snapshot();
+    call.add().refused(4, "CNI_IFNAME eth0");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    // As another network's device.
+    pod.sh("ip link del eth0");
+    call.add().ok_result();
+    let before = lab.snapshot();
+    let second = call.config(json!({"name": "second"}));
+    second.add().refused(4, "CNI_IFNAME eth0");
+    second.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_second_attachment_to_the_same_device_fails_and_takes_nothing_from_the_first() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    call.add().ok_result();
+    let before = lab.snapshot();
+    let second = call.ifname("net1");
+    second.add().refused(7, "device dev0");
+    second.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn check_tells_what_has_changed() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = of_cable(&lab, &pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    pod.sh("ip addr del 10.1.2.2/24 dev eth0");
+    call.check(&result).refused(999, "10.1.2.2/24");
+    pod.sh("ip link set eth0 down");
+    call.check(&result).refused(999, "down");
+    call.del().ok();
+    call.check(&result).refused(999, "eth0");
+}
+
+#[test]
+fn the_lease_is_given_back_without_a_namespace() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = of_cable(&lab, &pod);
+    call.add().ok_result();
+    pod.vanish();
+    call.without("CNI_NETNS").del().ok();
+    assert!(leases().is_empty(), "{:?}", leases());
+}
+
+#[test]
+fn second_in_a_chain_it_passes_on_what_the_first_made() {
+    beyond_reference!("prev-result-kept");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = of_cable(&lab, &pod);
+    let bridge = lab.plugin("bridge").config(json!({"ipam": host_local(&[&["10.2.0.0/24"]])})).on(&pod);
+    let first = bridge.add().ok_result();
+    let second = call.ifname("net1").config(json!({"prevResult": first}));
+    let result = second.add().ok_result();
+    assert_eq!(result["interfaces"].as_array().unwrap().len(), 4);
+    assert_eq!(ips(&result), ["10.1.2.2/24", "fd00:1:2::2/64", "10.2.0.2/24"]);
+    bridge.check(&result).ok();
+    second.check(&result).ok();
+    second.del().ok();
+    assert_home(&lab);
+    assert_eq!(pod.link_names(), ["eth0"]);
+}
+
+#[test]
+fn accept_ra_is_off_before_the_device_is_up() {
+    beyond_reference!("accept-ra");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    bare(&lab, &pod).config(json!({"acceptRa": false})).add().ok_result();
+    for key in ["accept_ra", "autoconf"] {
+        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0");
+    }
+}
+
+/// A directory of sysfs as a host with such devices has it.
+fn sysfs(lab: &Lab, devices: &str) {
+    lab.host().sh("mount -t tmpfs none /sys/bus; mount -t tmpfs none /sys/devices");
+    lab.host().sh("mkdir -p /sys/bus/pci/devices /sys/bus/pci/drivers /sys/bus/auxiliary/devices");
+    lab.host().sh(devices);
+}
+
+/// A PCI device of a driver, with directories below.
+fn pci_device(address: &str, driver: &str, below: &str) -> String {
+    format!(
+        "mkdir -p /sys/bus/pci/drivers/{driver} /sys/bus/pci/devices/{address}/{below}
+         ln -s ../../drivers/{driver} /sys/bus/pci/devices/{address}/driver\n"
+    )
+}
+
+#[test]
+fn the_device_is_found_by_what_the_configuration_says() {
+    beyond_reference!("device-id");
+    let card = "0000:3b:02.5";
+    let sysfs_of = |below| pci_device(card, "ice", below);
+    let auxiliary = "mkdir -p /sys/bus/auxiliary/devices/mlx5_core.sf.4/net/dev0".to_owned();
+    let kernel = "mkdir -p /sys/devices/pci0000:3a/0000:3b:02.5/net/dev0".to_owned();
+    let by_id = |id: &str| json!({"device": "elsewhere", "runtimeConfig": {"deviceID": id}});
+    for (devices, keys, pci) in [
+        (String::new(), json!({"device": null, "hwaddr": "02:00:00:00:00:07"}), false),
+        (sysfs_of("net/dev0"), json!({"device": null, "pciBusID": card}), true),
+        (sysfs_of("virtio3/net/dev0"), json!({"device": null, "pciBusID": card}), true),
+        (sysfs_of("net/dev0"), by_id(card), true),
+        (auxiliary, by_id("mlx5_core.sf.4"), false),
+        (kernel, json!({"device": null, "kernelpath": "/sys/devices/pci0000:3a/0000:3b:02.5"}), false),
+    ] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = bare(&lab, &pod).config(keys.clone());
+        lab.host().sh("ip link set dev0 address 02:00:00:00:00:07");
+        sysfs(&lab, &devices);
+        let result = call.add().ok_result();
+        assert_eq!(alias(&pod, "eth0"), "dev0", "{keys}");
+        let said = container_interface(&result)["pciID"].clone();
+        assert_eq!(said, if pci { json!(card) } else { Value::Null }, "{keys}");
+        call.check(&result).ok();
+        call.del().ok();
+        assert_home(&lab);
+    }
+}
+
+#[test]
+fn a_device_that_a_program_has_stays_where_it_is() {
+    beyond_reference!("device-id");
+    for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = of_cable(&lab, &pod).config(json!({"device": null, "pciBusID": "0000:3b:02.5"}));
+        sysfs(&lab, &pci_device("0000:3b:02.5", driver, ""));
+        let result = call.add().ok_result();
+        assert_eq!(ips(&result), ["10.1.2.2/24", "fd00:1:2::2/64"]);
+        let interface = container_interface(&result);
+        assert_eq!((&interface["name"], &interface["pciID"]), (&json!("eth0"), &json!("0000:3b:02.5")));
+        assert!(interface["mac"].is_null() && pod.link_names().is_empty());
+        call.check(&result).ok();
+        call.del().ok();
+        assert!(leases().is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_found_or_moved_is_explained() {
+    beyond_reference!("device-id");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link add br0 type bridge; ip link set dev0 address 02:00:00:00:00:07; ip link set far0 address 02:00:00:00:00:07");
+    let without_driver = "mkdir -p /sys/bus/pci/devices/0000:3b:02.6\n".to_owned();
+    sysfs(&lab, &(without_driver + &pci_device("0000:3b:02.7", "nvme", "")));
+    let before = lab.snapshot();
+    for (keys, word) in [
+        (json!({"device": "gone"}), "device gone: no such interface"),
+        (json!({"device": "br0"}), "bridge"),
+        (json!({"device": null, "hwaddr": "02:00:00:00:00:07"}), "far0"),
+        (json!({"device": null, "hwaddr": "02:00:00:00:00:08"}), "hwaddr 02:00:00:00:00:08"),
+        (json!({"device": null, "pciBusID": "0000:3b:02.5"}), "no such PCI device"),
+        (json!({"device": null, "pciBusID": "0000:3b:02.6"}), "has no driver"),
+        (json!({"device": null, "pciBusID": "0000:3b:02.7"}), "pciBusID 0000:3b:02.7"),
+        (json!({"device": null, "kernelpath": "/sys/devices/gone"}), "kernelpath /sys/devices/gone"),
+        (json!({"runtimeConfig": {"deviceID": "gone"}}), "runtimeConfig.deviceID gone"),
+        (json!({"device": null}), "pciBusID"),
+    ] {
+        call.clone().config(keys).add().refused(7, word);
+        lab.snapshot().assert_same(&before);
+    }
+    call.config(json!({"device": null})).status().ok();
+}
