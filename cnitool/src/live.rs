@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use netlink::{Address, Link, LinkKind, Netlink, OperState, Route, RouteFilter};
+use netlink::{Address, Link, LinkKind, Netlink, OperState, Route, RouteFilter, TunKind};
 use netns::NetNs;
 
 /// A namespace, looked at once.
@@ -67,10 +67,11 @@ pub fn state(link: &Link) -> &'static str {
     }
 }
 
-/// The kind, as `ip link` names it, with a macvlan's mode. None for a physical link and loopback.
+/// The kind, as `ip link` names it, with a macvlan's mode, and tun and tap told apart. None for a physical link and loopback.
 pub fn kind(link: &Link) -> Option<String> {
     match link.kind.as_ref()? {
         LinkKind::Macvlan { mode, .. } => Some(format!("macvlan {mode}")),
+        LinkKind::Tun(TunKind { tap: true, .. }) => Some("tap".to_owned()),
         kind => Some(kind.name().to_owned()),
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lab::{Lab, beyond_reference};
+use lab::{Lab, beyond_reference, needs};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -68,6 +68,32 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     assert_eq!(tool.json("list attachments")[0]["alive"], false);
     assert!(tool.says("show web1").contains("gone"));
     assert_eq!(tool.run("show other").exit, Some(3));
+}
+
+#[test]
+fn the_graph_has_what_each_kind_of_interface_hangs_on() {
+    needs!(Macvlan, Tap);
+    let lab = Lab::new();
+    lab.container("pod").sh("ip link add inner address 02:00:00:00:00:01 type bridge");
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    let tool = lab.cnitool();
+    for (ifname, plugin) in [
+        ("mac0", json!({"type": "macvlan", "master": "cable"})),
+        ("tap0", json!({"type": "tap"})),
+        ("tap1", json!({"type": "tap", "bridge": "inner"})),
+    ] {
+        let network = json!({"cniVersion": "1.0.0", "name": ifname, "plugins": [plugin]});
+        lab.configure(&format!("{ifname}.conflist"), &network);
+        tool.says(&format!("add {ifname} pod -i {ifname} --container-id web"));
+    }
+    let graph = tool.says("graph");
+    for branch in [
+        "cable up veth\n└─ mac0 (macvlan bridge) up in web",
+        "programs behind taps\n└─ tap0 (tap) ",
+        "inner of web down bridge\n└─ tap1 (tap) ",
+    ] {
+        assert!(graph.contains(branch), "{branch} in\n{graph}");
+    }
 }
 
 #[test]

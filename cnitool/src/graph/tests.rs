@@ -1,5 +1,5 @@
 use cni::AddResult;
-use netlink::{Link, LinkKind, MacvlanMode};
+use netlink::{Link, LinkKind, MacvlanMode, TunKind};
 
 use super::model::{Container, Graph, Interface};
 use super::trunk::{self, Trunk};
@@ -88,27 +88,64 @@ fn the_svg_escapes_names_and_nothing_in_a_column_overlaps() {
 }
 
 /// Of a link in a container, what it hangs on: the name, and the kind.
-fn hangs_on(link: Link, host: &[Link]) -> (String, String) {
-    let (host, inside) = (Live { links: host.to_vec(), ..Live::default() }, Live::default());
+fn hangs_on(link: Link, inside: &[Link], host: &[Link]) -> (String, String) {
+    let [inside, host] = [inside, host].map(|links| Live { links: links.to_vec(), ..Live::default() });
     let (trunk, end) = trunk::of(&AddResult::default(), &host, Some((&inside, &link)), "web");
     assert_eq!(end, None);
     (trunk.name, trunk.kind)
 }
 
+/// A link of a kind whose number 7 is what it is made on.
+fn child(kind: LinkKind) -> Link {
+    Link { name: "eth0".into(), kind: Some(kind), peer: Some(7), peer_netns_id: Some(0), ..Link::default() }
+}
+
+fn seven(name: &str, kind: Option<LinkKind>) -> Link {
+    Link { name: name.into(), index: 7, kind, ..Link::default() }
+}
+
 #[test]
 fn a_macvlan_hangs_on_its_master_and_a_dummy_on_nothing() {
-    let mode = MacvlanMode::Private;
-    let macvlan = Link {
+    let macvlan = child(LinkKind::Macvlan { mode: MacvlanMode::Private, broadcast_queue: None });
+    assert_eq!(kind(&macvlan).as_deref(), Some("macvlan private"));
+    assert_eq!(hangs_on(macvlan.clone(), &[], &[seven("lan0", None)]), ("lan0".into(), "device".into()));
+    assert_eq!(hangs_on(macvlan, &[], &[]), ("host".into(), "without a bridge".into()), "its master is gone");
+    let dummy = Link { kind: Some(LinkKind::Dummy), ..Link::default() };
+    assert_eq!(hangs_on(dummy, &[], &[]), ("nowhere".into(), String::new()));
+}
+
+#[test]
+fn an_interface_in_the_container_may_be_the_master() {
+    let inner = Link { peer_netns_id: None, ..child(LinkKind::Other("ipvlan".into())) };
+    let device = seven("net1", Some(LinkKind::Veth));
+    // A link of the host has the same number.
+    let other = seven("lan0", None);
+    assert_eq!(hangs_on(inner, &[device], &[other]), ("net1 of web".into(), "veth".into()));
+}
+
+#[test]
+fn a_tap_hangs_on_the_programs_behind_it_or_on_its_bridge_in_the_container() {
+    let tap = Link {
         name: "eth0".into(),
-        kind: Some(LinkKind::Macvlan { mode, broadcast_queue: None }),
-        peer: Some(7),
-        peer_netns_id: Some(0),
+        kind: Some(LinkKind::Tun(TunKind { tap: true, ..TunKind::default() })),
         ..Link::default()
     };
-    let master = Link { name: "lan0".into(), index: 7, ..Link::default() };
-    assert_eq!(kind(&macvlan).as_deref(), Some("macvlan private"));
-    assert_eq!(hangs_on(macvlan.clone(), &[master]), ("lan0".into(), "device".into()));
-    assert_eq!(hangs_on(macvlan, &[]), ("host".into(), "without a bridge".into()), "its master is gone");
-    let dummy = Link { kind: Some(LinkKind::Dummy), ..Link::default() };
-    assert_eq!(hangs_on(dummy, &[]), ("nowhere".into(), String::new()));
+    assert_eq!(kind(&tap).as_deref(), Some("tap"));
+    assert_eq!(hangs_on(tap.clone(), &[], &[]), ("programs".into(), "behind taps".into()));
+    let bridge = seven("inner", Some(LinkKind::Bridge { vlan_filtering: false }));
+    let port = Link { master: Some(7), ..tap };
+    assert_eq!(hangs_on(port, &[bridge], &[]), ("inner of web".into(), "bridge".into()));
+}
+
+#[test]
+fn a_moved_device_is_told_by_the_name_that_it_had_on_the_host() {
+    let device = Link { name: "eth0".into(), alias: "enp3s0".into(), ..Link::default() };
+    let moved = |link: &Link| hangs_on(link.clone(), &[], &[]);
+    assert_eq!(moved(&device), ("enp3s0 of web".into(), "moved device".into()));
+    let virtual_one = Link { kind: Some(LinkKind::Veth), ..device.clone() };
+    assert_eq!(moved(&virtual_one), ("enp3s0 of web".into(), "moved device".into()));
+    let nameless = Link { alias: String::new(), ..device };
+    assert_eq!(moved(&nameless), ("eth0 of web".into(), "moved device".into()));
+    let made = Link { alias: "cni pods web eth0".into(), ..virtual_one };
+    assert_eq!(moved(&made), ("host".into(), "without a bridge".into()));
 }

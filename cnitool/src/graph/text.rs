@@ -31,10 +31,10 @@ fn branch(container: &Container, interface: &Interface, last: bool, ui: &Ui) -> 
     let host_end = interface.host_end.as_ref().map(|end| format!(" {end} ──")).unwrap_or_default();
     let state = ui.styled(style(interface.state), interface.state);
     let name = ui.styled(Style::Name, &interface.title());
-    let addresses = interface.addresses.join(" ");
+    let addresses: String = interface.addresses.iter().map(|address| format!("{address} ")).collect();
     let gone = if container.alive { String::new() } else { ui.styled(Style::Bad, " (gone)") };
     let place = format!("{}{gone}, network {}", container.id, interface.network);
-    let mut text = format!("{knee}{host_end} {name} {state} {addresses} in {place}\n");
+    let mut text = format!("{knee}{host_end} {name} {state} {addresses}in {place}\n");
     for port in &interface.ports {
         text += &format!("{stem}   port {port}\n");
     }

@@ -1,6 +1,7 @@
 //! What a container's interface hangs on.
 
 use cni::{AddResult, Interface as Reported};
+use iface::ownership;
 use netlink::{Link, LinkKind};
 
 use crate::live::{Live, kind, state};
@@ -22,23 +23,45 @@ pub fn of(
     inside: Option<(&Live, &Link)>,
     container: &str,
 ) -> (Trunk, Option<String>) {
-    if let Some((live, link)) = inside {
-        if let Some(parent) = live.parent(link, host) {
-            let is_inside = link.peer_netns_id.is_none();
-            return (
-                if is_inside { of_container(parent, live, container) } else { of_link(parent, host) },
-                None,
-            );
-        }
-        if link.is("dummy") || link.name == "lo" {
-            let nowhere =
-                Trunk { name: "nowhere".to_owned(), kind: String::new(), state: "", addresses: Vec::new() };
-            return (nowhere, None);
-        }
+    if let Some(trunk) = inside.and_then(|(live, link)| told_by_link(link, live, host, container)) {
+        return (trunk, None);
     }
     let (shared, end) = sort(result, host);
-    let trunk = shared.map_or_else(host_itself, |link| of_link(&link, host));
-    (trunk, end.map(|interface| interface.name.clone()))
+    match (shared, inside.filter(|(_, link)| end.is_none() && is_moved(link))) {
+        (None, Some((_, link))) => (moved(link, container), None),
+        (shared, _) => {
+            let trunk = shared.map_or_else(host_itself, |link| of_link(&link, host));
+            (trunk, end.map(|interface| interface.name.clone()))
+        }
+    }
+}
+
+/// The trunk of a link whose kind says what it hangs on.
+fn told_by_link(link: &Link, inside: &Live, host: &Live, container: &str) -> Option<Trunk> {
+    if let Some(parent) = inside.parent(link, host) {
+        let is_inside = link.peer_netns_id.is_none();
+        return Some(if is_inside { of_container(parent, inside, container) } else { of_link(parent, host) });
+    }
+    match link.kind {
+        Some(LinkKind::Tun(_)) => {
+            let bridge = inside.master(link);
+            Some(bridge.map_or_else(programs, |bridge| of_container(bridge, inside, container)))
+        }
+        Some(LinkKind::Dummy) => Some(unconnected("nowhere", "")),
+        _ if link.name == "lo" => Some(unconnected("nowhere", "")),
+        _ => None,
+    }
+}
+
+/// Whether host-device has moved a link into the container: it is physical, or its alias is its name on the host.
+fn is_moved(link: &Link) -> bool {
+    link.kind.is_none() || !(link.alias.is_empty() || ownership::is_owned(link))
+}
+
+/// A device that is itself in the container, by the name that it had on the host.
+fn moved(link: &Link, container: &str) -> Trunk {
+    let name = if link.alias.is_empty() { &link.name } else { &link.alias };
+    Trunk { name: format!("{name} of {container}"), state: state(link), ..unconnected("", "moved device") }
 }
 
 fn of_link(link: &Link, live: &Live) -> Trunk {
@@ -51,14 +74,24 @@ fn of_link(link: &Link, live: &Live) -> Trunk {
     }
 }
 
-/// A master that is itself in the container (`linkInContainer`).
+/// A master that is itself in the container (`linkInContainer`), or a tap's bridge there.
 fn of_container(link: &Link, inside: &Live, container: &str) -> Trunk {
     Trunk { name: format!("{} of {container}", link.name), ..of_link(link, inside) }
 }
 
 /// Where the host's end of a veth is a port of nothing, as ptp makes it.
 fn host_itself() -> Trunk {
-    Trunk { name: "host".to_owned(), kind: "without a bridge".to_owned(), state: "up", addresses: Vec::new() }
+    Trunk { state: "up", ..unconnected("host", "without a bridge") }
+}
+
+/// What opens taps that are no ports.
+fn programs() -> Trunk {
+    unconnected("programs", "behind taps")
+}
+
+/// What is no link.
+fn unconnected(name: &str, kind: &str) -> Trunk {
+    Trunk { name: name.to_owned(), kind: kind.to_owned(), state: "", addresses: Vec::new() }
 }
 
 /// Of a result's interfaces on the host: the bridge that is shared, and the host end that is a port of it. What the
