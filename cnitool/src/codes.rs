@@ -61,8 +61,8 @@ pub fn explain(code: u32) -> Explained {
         11 => ("try again later", "A passing condition. The same call may succeed in a moment."),
         50 => (
             "not available",
-            "STATUS: an ADD could not be served now, for example because all addresses are given out. \
-             `cnitool gc NETWORK` frees those of containers that are gone.",
+            "STATUS: no ADD could succeed now: the firewall's backend, a capability or a module is missing, or the disk \
+             with the leases is full or read-only. The message says which.",
         ),
         51 => (
             "not available, and containers may suffer",
