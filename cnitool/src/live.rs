@@ -67,11 +67,14 @@ pub fn state(link: &Link) -> &'static str {
     }
 }
 
-/// The kind, as `ip link` names it, with a macvlan's mode, and tun and tap told apart. None for a physical link and loopback.
+/// The kind, as `ip link` names it, with the mode of a macvlan or an ipvlan and the id of a VLAN, and tun and tap told apart. None for a
+/// physical link and loopback.
 pub fn kind(link: &Link) -> Option<String> {
     match link.kind.as_ref()? {
+        LinkKind::Ipvlan { mode, .. } => Some(format!("ipvlan {mode}")),
         LinkKind::Macvlan { mode, .. } => Some(format!("macvlan {mode}")),
         LinkKind::Tun(TunKind { tap: true, .. }) => Some("tap".to_owned()),
+        LinkKind::Vlan { id, .. } => Some(format!("vlan {id}")),
         kind => Some(kind.name().to_owned()),
     }
 }

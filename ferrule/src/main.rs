@@ -11,6 +11,7 @@ const PLUGINS: &[Entry] = &[
     Entry::of::<dummy::Dummy>(),
     Entry::of::<host_device::HostDevice>(),
     Entry::of::<host_local::HostLocal>(),
+    Entry::of::<ipvlan::Ipvlan>(),
     Entry::of::<loopback::Loopback>(),
     Entry::of::<macvlan::Macvlan>(),
     Entry::of::<portmap::Portmap>(),
@@ -18,6 +19,7 @@ const PLUGINS: &[Entry] = &[
     Entry::of::<static_ipam::Static>(),
     Entry::of::<tap::Tap>(),
     Entry::of::<tuning::Tuning>(),
+    Entry::of::<vlan::Vlan>(),
 ];
 
 #[global_allocator]

@@ -263,6 +263,69 @@ fn keys_of_macvlan() {
 }
 
 #[test]
+fn keys_of_ipvlan() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up");
+    let call = lab.plugin("ipvlan").config(json!({"master": "cable"})).on(&lab.container("pod"));
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a master that there is not", 7, "gone", |c| c.config(json!({"master": "gone"}))),
+        Bad("a master that is not in the container", 7, "/run/netns/pod", |c| c.config(json!({"linkInContainer": true}))),
+        Bad("no master and no default route", 7, "default route", |c| c.config(json!({"master": null}))),
+        Bad("a master's name with a slash", 7, "eth/0", |c| c.config(json!({"master": "eth/0"}))),
+        Bad("a master that is a number", 6, "master", |c| c.config(json!({"master": 0}))),
+        Bad("a mode that there is not", 7, "l4", |c| c.config(json!({"mode": "l4"}))),
+        Bad("a mode that is a number", 6, "mode", |c| c.config(json!({"mode": 2}))),
+        Bad("a flag that there is not", 7, "passthru", |c| c.config(json!({"flag": "passthru"}))),
+        Bad("a flag that is a number", 6, "flag", |c| c.config(json!({"flag": 1}))),
+        Bad("an MTU above the master's", 7, "mtu 1501", |c| c.config(json!({"mtu": 1501}))),
+        Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
+        Bad("a MAC that is none", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "zz:00"}}))),
+        Bad("a place that is a word", 6, "linkInContainer", |c| c.config(json!({"linkInContainer": "yes"}))),
+        Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
+        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
+fn keys_of_vlan() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    lab.host()
+        .sh("ip link add cable type veth peer name far; ip link set cable up; ip link add quiet type bridge");
+    let call = lab.plugin("vlan").config(json!({"master": "cable", "vlanId": 100})).on(&lab.container("pod"));
+    #[rustfmt::skip]
+    let rows = [
+        Bad("no VLAN", 7, "vlanId is missing", |c| c.config(json!({"vlanId": null}))),
+        Bad("a VLAN that is reserved", 7, "vlanId 4095", |c| c.config(json!({"vlanId": 4095}))),
+        Bad("a VLAN of more than 16 bits", 7, "vlanId 65636", |c| c.config(json!({"vlanId": 65_636}))),
+        Bad("a VLAN below nothing", 6, "vlanId", |c| c.config(json!({"vlanId": -1}))),
+        Bad("a VLAN that is a word", 6, "vlanId", |c| c.config(json!({"vlanId": "100"}))),
+        Bad("a tag that there is not", 7, "802.3", |c| c.config(json!({"protocol": "802.3"}))),
+        Bad("a tag that is a number", 6, "protocol", |c| c.config(json!({"protocol": 0x8100}))),
+        Bad("no master", 7, "master is missing", |c| c.config(json!({"master": null}))),
+        Bad("a master that there is not", 7, "gone", |c| c.config(json!({"master": "gone"}))),
+        Bad("a master that is not in the container", 7, "/run/netns/pod", |c| c.config(json!({"linkInContainer": true}))),
+        Bad("a master that is down", 11, "quiet", |c| c.config(json!({"master": "quiet"}))),
+        Bad("a master's name with a slash", 7, "eth/0", |c| c.config(json!({"master": "eth/0"}))),
+        Bad("a master that is a number", 6, "master", |c| c.config(json!({"master": 0}))),
+        Bad("an MTU above the master's", 7, "mtu 1501", |c| c.config(json!({"mtu": 1501}))),
+        Bad("an MTU too small for IPv4", 7, "mtu 10", |c| c.config(json!({"mtu": 10}))),
+        Bad("an MTU that is a word", 6, "mtu", |c| c.config(json!({"mtu": "large"}))),
+        Bad("a MAC of a group", 7, "mac: 01:00:5e:00:00:01", |c| c.config(json!({"mac": "01:00:5e:00:00:01"}))),
+        Bad("a MAC of zeros", 7, "runtimeConfig.mac", |c| c.config(json!({"runtimeConfig": {"mac": "00:00:00:00:00:00"}}))),
+        Bad("a MAC argument that is none", 7, "MAC", |c| c.args("MAC=mine")),
+        Bad("a place that is a word", 6, "linkInContainer", |c| c.config(json!({"linkInContainer": "yes"}))),
+        Bad("a flag of IPv6 that is a word", 6, "acceptRa", |c| c.config(json!({"acceptRa": "no"}))),
+        Bad("a namespace that is gone", 3, "/run/netns/gone", |c| c.env("CNI_NETNS", "/run/netns/gone")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn keys_of_dummy() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

@@ -222,6 +222,34 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_host_device_from_its_work() {
 }
 
 #[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_ipvlan_from_its_work() {
+    beyond_reference!("lenient-del");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up");
+    let after_del: Undone = |_, pod| leases().join(" ") + pod.link("eth0").map_or("", |_| "the interface");
+    let config = json!({"master": "cable", "ipam": host_local(&[&["10.1.2.0/24"]])});
+    let call = lab.plugin("ipvlan").version("1.1.0").config(config).on(&pod);
+    let blind = &["ipam", "ipam.type"];
+    Fixture { call, after_del, after_gc: |_, _| leases().join(" "), blind }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_vlan_from_its_work() {
+    beyond_reference!("lenient-del");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up");
+    let after_del: Undone = |_, pod| leases().join(" ") + pod.link("eth0").map_or("", |_| "the interface");
+    let config = json!({"master": "cable", "vlanId": 100, "ipam": host_local(&[&["10.1.2.0/24"]])});
+    let call = lab.plugin("vlan").version("1.1.0").config(config).on(&pod);
+    let blind = &["ipam", "ipam.type"];
+    Fixture { call, after_del, after_gc: |_, _| leases().join(" "), blind }.run(&lab, &pod);
+}
+
+#[test]
 fn a_mistyped_key_keeps_no_del_or_gc_of_dummy_from_its_work() {
     beyond_reference!("lenient-del");
     needs!(Dummy);

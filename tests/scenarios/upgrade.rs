@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use lab::{Call, Lab};
-use serde_json::json;
+use lab::{Call, Lab, needs};
+use serde_json::{Value, json};
 
 use crate::common::{STORE, dual_stack, host_local, ips, leases};
 use crate::tuning::{tuning, wired};
@@ -16,22 +16,22 @@ fn the_reference_s(call: &Call) -> Call {
     call.clone().by_the_reference()
 }
 
-/// A macvlan on a link of the host.
-fn macvlan(lab: &Lab) -> Call {
+/// An interface on a link of the host.
+fn on_cable(lab: &Lab, plugin: &str, keys: Value) -> Call {
     lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
-    lab.plugin("macvlan").config(json!({
-        "master": "cable", "mtu": 1400, "ipam": host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]),
-    }))
+    let ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
+    lab.plugin(plugin).config(json!({"master": "cable", "mtu": 1400, "ipam": ipam})).config(keys)
 }
 
-#[test]
-fn a_macvlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+/// Attaches by one, and looks at it and deletes it by the other.
+fn is_taken_over(plugin: &str, keys: &Value) {
     for [old, new] in WAYS {
         let lab = Lab::new();
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
-        let call = macvlan(&lab);
-        // So that only the attachment can be left.
-        old(&call).on(&b).add().ok_result();
+        let call = on_cable(&lab, plugin, keys.clone());
+        // So that only the attachment can be left. A VLAN of a master has one interface.
+        let beside = if plugin == "vlan" { json!({"vlanId": 200}) } else { json!({}) };
+        old(&call).config(beside).on(&b).add().ok_result();
         let before = lab.snapshot();
         let result = old(&call).on(&a).add().ok_result();
         new(&call).on(&a).check(&result).ok();
@@ -77,6 +77,23 @@ fn a_device_that_the_other_moved_and_whose_container_died_gets_its_name_back() {
     pod.vanish();
     ours(&call).on(&pod).without("CNI_NETNS").del().ok();
     lab.snapshot().without("pod").assert_same(&before);
+}
+
+#[test]
+fn a_macvlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+    is_taken_over("macvlan", &json!({}));
+}
+
+#[test]
+fn an_ipvlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+    needs!(Ipvlan);
+    is_taken_over("ipvlan", &json!({}));
+}
+
+#[test]
+fn a_vlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
+    needs!(Vlan);
+    is_taken_over("vlan", &json!({"vlanId": 100}));
 }
 
 type Who = fn(&Call) -> Call;

@@ -36,6 +36,11 @@ fn the_keys_of_host_local_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_ipvlan_are_those_that_it_reads() {
+    Case::of::<ipvlan::Ipvlan>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_loopback_are_those_that_it_reads() {
     Case::of::<loopback::Loopback>(json!({})).run();
 }
@@ -68,6 +73,11 @@ fn the_keys_of_tap_are_those_that_it_reads() {
 #[test]
 fn the_keys_of_tuning_are_those_that_it_reads() {
     Case::of::<tuning::Tuning>(json!({})).run();
+}
+
+#[test]
+fn the_keys_of_vlan_are_those_that_it_reads() {
+    Case::of::<vlan::Vlan>(json!({"vlanId": 100})).run();
 }
 
 /// A plugin, and a configuration that it takes.

@@ -53,32 +53,17 @@ pub const PLUGINS: &[Plugin] = &[
         name: "ipvlan",
         role: Role::Interface,
         about: "Gives the container an interface that shares the MAC of an interface of the host.",
-        keys: &[
-            MASTER,
-            key(
-                "mode",
-                Type::OneOf(&["l2", "l3", "l3s"]),
-                "l2",
-                "Layer that the container's interface works on.",
-            ),
-            MASTERS_MTU,
-            LINK_IN_CONTAINER,
-        ],
-        args: &[],
-        capabilities: &[],
+        keys: IPVLAN,
+        args: &[MAC],
+        capabilities: &["mac"],
     },
     Plugin {
         name: "vlan",
         role: Role::Interface,
         about: "Gives the container a VLAN of an interface of the host.",
-        keys: &[
-            key("master", Type::IfName, "", "Interface that carries the VLAN."),
-            key("vlanId", Type::Number(0, 4094), "", "Id of the VLAN."),
-            MASTERS_MTU,
-            LINK_IN_CONTAINER,
-        ],
-        args: &[],
-        capabilities: &[],
+        keys: VLAN,
+        args: &[MAC],
+        capabilities: &["mac"],
     },
     Plugin {
         name: "host-device",
@@ -211,6 +196,34 @@ const TRUNK: &[Key] = &[
     key("id", Type::Number(1, 4094), "none", "A single VLAN."),
 ];
 
+const IPVLAN: &[Key] = &[
+    MASTER,
+    key(
+        "mode",
+        Type::OneOf(&["l2", "l3", "l3s"]),
+        "l2",
+        "Layer that the interface works on. l2: it is on the master's network. l3: the host routes for it, and it hears no \
+         broadcast. l3s: as l3, and its packets pass the host's firewall. All containers on a master have one mode.",
+    ),
+    key(
+        "flag",
+        Type::OneOf(&["bridge", "private", "vepa"]),
+        "bridge",
+        "How containers on the same master reach each other. bridge: directly. private: not at all. vepa: by way of the switch \
+         that the master is plugged into. All containers on a master have one flag.",
+    ),
+    MASTERS_MTU,
+    key(
+        "mac",
+        Type::Mac,
+        "the master's",
+        "Cannot be set: the plugin warns, and the interface has the master's MAC.",
+    ),
+    LINK_IN_CONTAINER,
+    ENABLE_DAD,
+    ACCEPT_RA,
+];
+
 const MACVLAN: &[Key] = &[
     MASTER,
     key(
@@ -224,6 +237,32 @@ const MACVLAN: &[Key] = &[
     MAC,
     LINK_IN_CONTAINER,
     BROADCAST_QUEUE,
+    ENABLE_DAD,
+    ACCEPT_RA,
+];
+
+const VLAN: &[Key] = &[
+    key(
+        "master",
+        Type::IfName,
+        "from the chain",
+        "Interface that carries the VLAN. It can be left out only in a chain, where it is an interface of the result so far.",
+    ),
+    key(
+        "vlanId",
+        Type::Number(0, 4094),
+        "none: it is required",
+        "Id of the VLAN. With 0 frames have a tag with a priority, and no VLAN.",
+    ),
+    key(
+        "protocol",
+        Type::OneOf(&["802.1Q", "802.1ad"]),
+        "802.1Q",
+        "Kind of the tag. 802.1ad: the outer one where frames have two (QinQ).",
+    ),
+    MASTERS_MTU,
+    MAC,
+    LINK_IN_CONTAINER,
     ENABLE_DAD,
     ACCEPT_RA,
 ];

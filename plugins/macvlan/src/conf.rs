@@ -6,7 +6,7 @@ use iface::{InterfaceConf, conf, verify};
 use netlink::{Link, LinkKind, MacvlanMode};
 use serde::Deserialize;
 
-/// The modes that a configuration may ask for, by their names in the kernel.
+/// The modes that a configuration may ask for; without the key it is the first one.
 const MODES: [MacvlanMode; 4] =
     [MacvlanMode::Bridge, MacvlanMode::Private, MacvlanMode::Vepa, MacvlanMode::Passthru];
 
@@ -66,19 +66,10 @@ impl TryFrom<AsWritten> for Conf {
         let raw: RawConf = document.decode()?;
         Ok(Self {
             parent: ParentConf::read(&document)?,
-            mode: mode(&raw.mode)?,
+            mode: conf::one_of("mode", &raw.mode, &MODES)?,
             broadcast_queue: Some(raw.bcqueuelen).filter(|packets| *packets != 0),
             mtu: conf::mtu(&document)?,
             interface: InterfaceConf::read(&document)?,
         })
     }
-}
-
-fn mode(text: &str) -> Result<MacvlanMode> {
-    if text.is_empty() {
-        return Ok(MacvlanMode::Bridge);
-    }
-    MODES.into_iter().find(|mode| mode.to_string() == text).ok_or_else(|| {
-        Error::config(format!("mode {text:?} is none of {}", MODES.map(|mode| mode.to_string()).join(", ")))
-    })
 }

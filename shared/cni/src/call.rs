@@ -27,7 +27,7 @@ pub struct Attachment {
 }
 
 /// What every configuration says, whatever its type.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NetConf {
     /// The network's name.
     pub name: NetworkName,
@@ -52,7 +52,7 @@ impl NetConf {
 }
 
 /// ADD: make the attachment.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Add<C> {
     /// The attachment.
     pub attachment: Attachment,
@@ -67,7 +67,7 @@ pub struct Add<C> {
 }
 
 /// DEL: remove all that an ADD may have made. The configuration is as written: ADD might refuse it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Del {
     /// The attachment.
     pub attachment: Attachment,
@@ -80,7 +80,7 @@ pub struct Del {
 }
 
 /// CHECK: is the attachment as the ADD left it?
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Check<C> {
     /// The attachment.
     pub attachment: Attachment,

@@ -55,6 +55,11 @@ pub(crate) fn add_address(
     let flags = if subnet_route { 0 } else { uapi::IFA_F_NOPREFIXROUTE };
     let add = || sandbox.nl.add_flagged_address(link, net, test_for_duplicates, flags);
     let added = add();
+    if added.as_ref().is_err_and(|e| e.errno() == Some(Errno::EADDRINUSE)) {
+        return added.map_err(|e| Error::from(e).with_code(Code::TryAgainLater).detail(
+            "another container on the same master has this address, or had it and its namespace is not gone yet",
+        ));
+    }
     if added.is_ok() || net.is_ipv4() {
         return Ok(added?);
     }

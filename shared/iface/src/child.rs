@@ -73,9 +73,11 @@ fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>) -> netlink::Result<Lin
 
 fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
     let kind = spec.kind.name();
+    let module = if kind == "vlan" { "8021q" } else { kind };
     match (cause.errno(), spec.parent.map(|parent| &parent.link.name)) {
         (Some(Errno::EOPNOTSUPP), _) => Error::from(cause)
-            .detail(format!("this kernel has no links of kind {kind}: load its module (modprobe {kind})")),
+            .detail(format!("this kernel has no links of kind {kind}: load its module (modprobe {module})")),
+        (Some(Errno::EEXIST), Some(master)) => taken_id(&spec.kind, master, cause),
         (Some(Errno::EBUSY), Some(master)) => Error::from(cause).with_code(Code::InvalidConfig).detail(format!(
             "its master {master} is a port of a bridge or a bond, or has interfaces of another kind on it"
         )),
@@ -84,4 +86,13 @@ fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
         )),
         _ => cause.into(),
     }
+}
+
+/// The name was free: the id is what is taken.
+fn taken_id(kind: &LinkKind, master: &str, cause: netlink::Error) -> Error {
+    let LinkKind::Vlan { id, .. } = kind else { return cause.into() };
+    Error::config(format!("VLAN {id} of master {master} has an interface already, on the host or in a container"))
+        .detail(format!(
+            "there can be only one; for several containers use bridge with the key vlan, or macvlan on {master}.{id}: {cause}"
+        ))
 }

@@ -2,6 +2,7 @@
 //!
 //! A plugin's `Conf` has an [`InterfaceConf`], read from the document as written beside the plugin's own keys.
 
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 
 use cni::{AsWritten, CniArgs, Error, Result};
@@ -156,6 +157,18 @@ pub fn mtu(document: &AsWritten) -> Result<Option<u32>> {
             MTUS.end()
         ))),
     }
+}
+
+/// The value of a key that names one of the kernel's settings. If it is empty, the first one.
+///
+/// # Errors
+/// Code 7, naming all of them.
+pub fn one_of<T: Copy + Display>(key: &str, text: &str, settings: &[T]) -> Result<T> {
+    let named = |setting: &&T| text.is_empty() || setting.to_string() == text;
+    settings.iter().find(named).copied().ok_or_else(|| {
+        let names: Vec<String> = settings.iter().map(T::to_string).collect();
+        Error::config(format!("{key} {text:?} is none of {}", names.join(", ")))
+    })
 }
 
 /// Reads the hardware address that an interface is to have; `key` is where it was written.

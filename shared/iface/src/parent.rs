@@ -1,4 +1,4 @@
-//! The link that a container's interface is stacked on: the `master` of a macvlan.
+//! The link that a container's interface is stacked on: the `master` of a macvlan, an ipvlan, a VLAN.
 
 use cni::{AddResult, AsWritten, Attachment, Error, IfName, Interface, Result};
 use netlink::Link;
@@ -18,10 +18,12 @@ struct RawParent {
 /// What a configuration says about the parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentConf {
-    /// `master`: its name. None: the earlier plugin's interface, or the one that the default route leaves by.
+    /// `master`: its name. None: the earlier plugin's interface.
     pub name: Option<IfName>,
     /// `linkInContainer`: it is in the container's namespace, not in the host's.
     pub in_container: bool,
+    /// Where neither says it, it is the link that the default route leaves by.
+    pub or_default_route: bool,
 }
 
 impl ParentConf {
@@ -33,7 +35,7 @@ impl ParentConf {
         let raw: RawParent = document.decode()?;
         let name = Some(raw.master).filter(|name| !name.is_empty());
         let name = name.map(|name| IfName::parse(&name).map_err(|e| Error::config(format!("master {e}"))));
-        Ok(Self { name: name.transpose()?, in_container: raw.link_in_container })
+        Ok(Self { name: name.transpose()?, in_container: raw.link_in_container, or_default_route: true })
     }
 
     /// Finds the parent for an ADD.
@@ -46,6 +48,7 @@ impl ParentConf {
         let link = match (&self.name, prev.and_then(made).transpose()?) {
             (Some(name), _) => named(namespace, name, "master")?,
             (None, Some(interface)) => named(namespace, &interface.name, "prevResult: interface")?,
+            (None, None) if !self.or_default_route => return Err(without_name(namespace)),
             (None, None) => default_uplink(namespace)?.ok_or_else(|| without_default_route(namespace))?,
         };
         if !link.up {
@@ -54,15 +57,17 @@ impl ParentConf {
         Ok(Parent { link, namespace: namespace.clone(), in_container: self.in_container })
     }
 
-    /// Looks for a parent in the host, without an attachment: for STATUS, which knows no container.
+    /// Looks for a parent in the host, without an attachment: for STATUS, which knows no container. None: only an attachment
+    /// would show it.
     ///
     /// # Errors
     /// As [`ParentConf::find`].
-    pub fn look(&self, host: &Namespace) -> Result<()> {
+    pub fn look(&self, host: &Namespace) -> Result<Option<Link>> {
         match &self.name {
-            _ if self.in_container => Ok(()),
-            Some(name) => named(host, name, "master").map(drop),
-            None => default_uplink(host)?.map(drop).ok_or_else(|| without_default_route(host)),
+            _ if self.in_container => Ok(None),
+            Some(name) => named(host, name, "master").map(Some),
+            None if !self.or_default_route => Ok(None),
+            None => default_uplink(host)?.map(Some).ok_or_else(|| without_default_route(host)),
         }
     }
 
@@ -80,8 +85,9 @@ impl ParentConf {
             return parent.ok_or_else(|| differs(&child, "master", "a link", "none"));
         };
         let parent = named(namespace, name, "master")?;
-        // The kernel puts the child of a macvlan on what that one is on.
-        let bearer = if parent.is("macvlan") { parent.peer } else { Some(parent.index) };
+        // The kernel puts a macvlan on a macvlan, and an ipvlan on an ipvlan, on what that one is on.
+        let is_sibling = ["macvlan", "ipvlan"].iter().any(|kind| parent.is(kind) && child.is(kind));
+        let bearer = if is_sibling { parent.peer } else { Some(parent.index) };
         if child.peer == bearer { Ok(parent) } else { Err(differs(&child, "master", name, "another link")) }
     }
 
@@ -145,6 +151,12 @@ fn named(namespace: &Namespace, name: &str, key: &str) -> Result<Link> {
 pub fn default_uplink(namespace: &Namespace) -> Result<Option<Link>> {
     let index = namespace.nl.default_route()?.and_then(|route| route.link);
     Ok(namespace.nl.link_named_by(index)?)
+}
+
+fn without_name(namespace: &Namespace) -> Error {
+    Error::config("master is missing").detail(format!(
+        "set the key master, or have an earlier plugin of the chain make an interface in {namespace}"
+    ))
 }
 
 fn without_default_route(namespace: &Namespace) -> Error {

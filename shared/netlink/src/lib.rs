@@ -31,7 +31,10 @@ use std::rc::Rc;
 pub use address::Address;
 pub use bridge::{BridgeVlan, PortChange};
 pub use error::{Error, RequestError};
-pub use link::{Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target, TunKind};
+pub use link::{
+    IpvlanFlag, IpvlanMode, Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target,
+    TunKind, VlanProtocol,
+};
 pub use mac::Mac;
 pub use route::{Route, RouteFilter};
 pub use socket::{Protocol, Socket};

@@ -61,8 +61,21 @@ pub const MACVLAN_MODE_VEPA: u32 = 2;
 pub const MACVLAN_MODE_BRIDGE: u32 = 4;
 pub const MACVLAN_MODE_PASSTHRU: u32 = 8;
 pub const MACVLAN_MODE_SOURCE: u32 = 16;
+pub const IFLA_IPVLAN_MODE: u16 = 1;
+pub const IFLA_IPVLAN_FLAGS: u16 = 2;
+pub const IPVLAN_MODE_L2: u16 = 0;
+pub const IPVLAN_MODE_L3: u16 = 1;
+pub const IPVLAN_MODE_L3S: u16 = 2;
+pub const IPVLAN_F_PRIVATE: u16 = 0x1;
+pub const IPVLAN_F_VEPA: u16 = 0x2;
+pub const IFLA_VLAN_ID: u16 = 1;
+pub const IFLA_VLAN_PROTOCOL: u16 = 5;
 pub const IFLA_BRPORT_MODE: u16 = 4;
 pub const IFLA_BRPORT_ISOLATED: u16 = 33;
+
+// if_ether.h
+pub const ETH_P_8021Q: u16 = 0x8100;
+pub const ETH_P_8021AD: u16 = 0x88a8;
 
 // veth.h
 pub const VETH_INFO_PEER: u16 = 1;

@@ -55,6 +55,15 @@ pub fn fixed(_: Side, container: usize) -> Value {
     list(&[json!({"type": "static", "ipam": {"type": "static", "addresses": [{"address": address}]}})])
 }
 
+pub fn on_ipvlan(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "ipvlan", "master": "cable", "ipam": host_local()})])
+}
+
+/// A master has one interface for each VLAN.
+pub fn on_vlan(_: Side, container: usize) -> Value {
+    list(&[json!({"type": "vlan", "master": "cable", "vlanId": 1 + container % 4094, "ipam": host_local()})])
+}
+
 pub fn on_dummy(_: Side, _: usize) -> Value {
     list(&[json!({"type": "dummy", "ipam": host_local()})])
 }
@@ -67,7 +76,7 @@ pub fn of_host_device(_: Side, _: usize) -> Value {
     list(&[json!({"type": "host-device", "device": "cable", "ipam": host_local()})])
 }
 
-/// A link for macvlan and host-device.
+/// A link for macvlan, ipvlan, vlan and host-device.
 pub fn with_master(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("ip link add cable type veth peer name wire; ip link set cable up; ip link set wire up");
     Spent::default()

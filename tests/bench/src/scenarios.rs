@@ -6,8 +6,9 @@ use crate::blast::blast;
 use crate::collection::{of_stale_mappings, of_valid_attachments};
 use crate::floor::with_deletion;
 use crate::networks::{
-    bridged, dual_stack, fixed, kubernetes, loopback, nothing, of_host_device, on_dummy, on_macvlan, on_tap,
-    point_to_point, ports, stocked, store, with_hundreds_of_mappings, with_master,
+    bridged, dual_stack, fixed, kubernetes, loopback, nothing, of_host_device, on_dummy, on_ipvlan,
+    on_macvlan, on_tap, on_vlan, point_to_point, ports, stocked, store, with_hundreds_of_mappings,
+    with_master,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, crowd, crowd_in_unrest, version};
@@ -19,6 +20,8 @@ const STATIC: &[&str] = &["static"];
 const BRIDGE: &[&str] = &["bridge", "host-local"];
 const PTP: &[&str] = &["ptp", "host-local"];
 const MACVLAN: &[&str] = &["macvlan", "host-local"];
+const IPVLAN: &[&str] = &["ipvlan", "host-local"];
+const VLAN: &[&str] = &["vlan", "host-local"];
 const DUMMY: &[&str] = &["dummy", "host-local"];
 const TAP: &[&str] = &["tap", "host-local"];
 const HOST_DEVICE: &[&str] = &["host-device", "host-local"];
@@ -90,6 +93,9 @@ fn interfaces() -> Vec<Scenario> {
         Scenario::new("ptp + host-local, ipMasq", PTP, chain(point_to_point, nothing, None)).by_backends(),
         Scenario::new("macvlan + host-local", MACVLAN, chain(on_macvlan, with_master, None))
             .needs(&[Feature::Macvlan]),
+        Scenario::new("ipvlan + host-local", IPVLAN, chain(on_ipvlan, with_master, None))
+            .needs(&[Feature::Ipvlan]),
+        Scenario::new("vlan + host-local", VLAN, chain(on_vlan, with_master, None)).needs(&[Feature::Vlan]),
         Scenario::new("host-device + host-local", HOST_DEVICE, chain(of_host_device, with_master, None)),
         Scenario::new("dummy + host-local", DUMMY, chain(on_dummy, nothing, None)).needs(&[Feature::Dummy]),
         Scenario::new("tap + host-local", TAP, chain(on_tap, nothing, None)).needs(&[Feature::Tap]),

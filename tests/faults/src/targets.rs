@@ -23,6 +23,8 @@ pub fn all() -> Vec<Target> {
             bridge_alone(),
             ptp(),
             macvlan(),
+            ipvlan(),
+            vlan(),
             dummy(),
             host_device(),
             tap(),
@@ -75,11 +77,40 @@ fn ptp() -> Target {
     }
 }
 
+/// A link for what is made on a master.
+const CABLE: &str = "ip link add cable type veth peer name far; ip link set cable up; ip link set far up";
+
 fn macvlan() -> Target {
     Target {
         name: "macvlan",
         network: vec![json!({"type": "macvlan", "master": "cable", "mtu": 1400, "ipam": ipam()})],
-        host: "ip link add cable type veth peer name far; ip link set cable up; ip link set far up",
+        host: CABLE,
+        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
+        ..Target::default()
+    }
+}
+
+fn ipvlan() -> Target {
+    Target {
+        name: "ipvlan",
+        network: vec![json!({"type": "ipvlan", "master": "cable", "mtu": 1400, "ipam": ipam()})],
+        host: CABLE,
+        needs: &[Feature::Ipvlan],
+        keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
+        ..Target::default()
+    }
+}
+
+fn vlan() -> Target {
+    let vlan = json!({"type": "vlan", "master": "cable", "vlanId": 100, "mtu": 1400, "ipam": ipam()});
+    Target {
+        name: "vlan",
+        network: vec![vlan],
+        host: CABLE,
+        needs: &[Feature::Vlan],
+        differs_beside: json!({"vlanId": 200}),
         keeps: Some(Keeps { directory: STORE, files: &HOST_LOCAL[..3] }),
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
         ..Target::default()

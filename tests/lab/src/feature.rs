@@ -14,6 +14,7 @@ pub enum Feature {
     BridgeVlanFiltering,
     Dummy,
     Ext4,
+    Ipvlan,
     Macvlan,
     Tap,
     Vlan,
@@ -36,6 +37,9 @@ impl Feature {
             Self::Ext4 => {
                 "image=$(mktemp); trap 'rm $image' EXIT; truncate -s 4M $image; mkfs.ext4 -q $image; \
                  unshare -m mount -o loop $image /mnt"
+            }
+            Self::Ipvlan => {
+                "ip link add name a0 type veth peer name a1 && ip link add link a0 name i0 type ipvlan mode l3s"
             }
             Self::Macvlan => {
                 "ip link add name a0 type veth peer name a1 && ip link add link a0 name m0 type macvlan mode bridge"
@@ -89,6 +93,7 @@ impl fmt::Display for Feature {
             Self::BridgeVlanFiltering => "VLAN filtering on bridges",
             Self::Dummy => "dummy interfaces",
             Self::Ext4 => "ext4 on loop devices",
+            Self::Ipvlan => "ipvlan interfaces",
             Self::Macvlan => "macvlan interfaces",
             Self::Tap => "tap interfaces",
             Self::Vlan => "VLAN interfaces",

@@ -1,11 +1,10 @@
 //! Kinds of links, and what only the links of a kind have.
 
-use std::fmt;
-
 use nix::libc;
 
+use super::setting::{IpvlanFlag, IpvlanMode, MacvlanMode, VlanProtocol};
 use crate::uapi::*;
-use crate::wire::{Attributes, Message, read_str, read_u8, read_u32};
+use crate::wire::{Attributes, Message, read_str, read_u8, read_u16, read_u32};
 
 /// What a link is, both to make one and as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +16,13 @@ pub enum LinkKind {
     },
     /// It leads nowhere.
     Dummy,
+    /// Addresses of its parent. Mode and flag are the parent's: making a link sets them for all on the same parent.
+    Ipvlan {
+        /// The layer that it works on.
+        mode: IpvlanMode,
+        /// Whom it can talk to.
+        flag: IpvlanFlag,
+    },
     /// Another hardware address of its parent.
     Macvlan {
         /// Whom it can talk to.
@@ -29,6 +35,13 @@ pub enum LinkKind {
     Tun(TunKind),
     /// One end of a pair.
     Veth,
+    /// The frames of its parent that have a tag.
+    Vlan {
+        /// The number in the tag.
+        id: u16,
+        /// The kind of tag.
+        protocol: VlanProtocol,
+    },
     /// Any other kind, by its name in the kernel.
     Other(String),
 }
@@ -39,9 +52,11 @@ impl LinkKind {
         match self {
             Self::Bridge { .. } => "bridge",
             Self::Dummy => "dummy",
+            Self::Ipvlan { .. } => "ipvlan",
             Self::Macvlan { .. } => "macvlan",
             Self::Tun(_) => "tun",
             Self::Veth => "veth",
+            Self::Vlan { .. } => "vlan",
             Self::Other(name) => name,
         }
     }
@@ -56,6 +71,11 @@ impl LinkKind {
                 vlan_filtering: data.get(IFLA_BR_VLAN_FILTERING).and_then(read_u8).is_some_and(|on| on != 0),
             }),
             "dummy" => Some(Self::Dummy),
+            "ipvlan" => data.get(IFLA_IPVLAN_MODE).and_then(read_u16).and_then(IpvlanMode::of).map(|mode| {
+                // A kernel before 4.15 has no flags.
+                let flag = data.get(IFLA_IPVLAN_FLAGS).and_then(read_u16).and_then(IpvlanFlag::of);
+                Self::Ipvlan { mode, flag: flag.unwrap_or(IpvlanFlag::Bridge) }
+            }),
             "macvlan" => {
                 data.get(IFLA_MACVLAN_MODE).and_then(read_u32).and_then(MacvlanMode::of).map(|mode| {
                     let broadcast_queue = data.get(IFLA_MACVLAN_BC_QUEUE_LEN).and_then(read_u32);
@@ -64,6 +84,12 @@ impl LinkKind {
             }
             "tun" => TunKind::read(data).map(Self::Tun),
             "veth" => Some(Self::Veth),
+            "vlan" => {
+                let protocol = data.get(IFLA_VLAN_PROTOCOL).and_then(read_u16).map(u16::from_be);
+                let protocol = protocol.and_then(VlanProtocol::of);
+                let id = data.get(IFLA_VLAN_ID).and_then(read_u16);
+                id.zip(protocol).map(|(id, protocol)| Self::Vlan { id, protocol })
+            }
             _ => None,
         };
         Some(known.unwrap_or_else(|| Self::Other(name.to_owned())))
@@ -76,9 +102,18 @@ impl LinkKind {
             match self {
                 // Not every kernel knows the attribute.
                 Self::Bridge { vlan_filtering: true } => m.put_u8(IFLA_BR_VLAN_FILTERING, 1),
+                Self::Ipvlan { mode, flag } => {
+                    // The kernel's default is l3.
+                    m.put_u16(IFLA_IPVLAN_MODE, mode.number());
+                    m.put_u16(IFLA_IPVLAN_FLAGS, flag.number());
+                }
                 Self::Macvlan { mode, broadcast_queue } => {
                     m.put_u32(IFLA_MACVLAN_MODE, mode.number());
                     m.put_optional(IFLA_MACVLAN_BC_QUEUE_LEN, *broadcast_queue);
+                }
+                Self::Vlan { id, protocol } => {
+                    m.put_u16(IFLA_VLAN_ID, *id);
+                    m.put_be16(IFLA_VLAN_PROTOCOL, protocol.number());
                 }
                 Self::Bridge { .. } | Self::Dummy | Self::Tun(_) | Self::Veth | Self::Other(_) => {}
             }
@@ -111,52 +146,6 @@ impl TunKind {
             group: data.get(IFLA_TUN_GROUP).and_then(read_u32),
             multi_queue: is_on(IFLA_TUN_MULTI_QUEUE),
             persistent: is_on(IFLA_TUN_PERSIST),
-        })
-    }
-}
-
-/// Whom the macvlans of a parent can talk to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MacvlanMode {
-    /// Not to each other.
-    Private,
-    /// To each other by way of a switch outside that reflects their frames (IEEE 802.1Qbg).
-    Vepa,
-    /// To each other.
-    Bridge,
-    /// One alone has the parent, and its hardware address.
-    Passthru,
-    /// Only to those hardware addresses that it is told.
-    Source,
-}
-
-impl MacvlanMode {
-    const ALL: [Self; 5] = [Self::Private, Self::Vepa, Self::Bridge, Self::Passthru, Self::Source];
-
-    fn of(number: u32) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.number() == number)
-    }
-
-    const fn number(self) -> u32 {
-        match self {
-            Self::Private => MACVLAN_MODE_PRIVATE,
-            Self::Vepa => MACVLAN_MODE_VEPA,
-            Self::Bridge => MACVLAN_MODE_BRIDGE,
-            Self::Passthru => MACVLAN_MODE_PASSTHRU,
-            Self::Source => MACVLAN_MODE_SOURCE,
-        }
-    }
-}
-
-/// As `ip link` writes it.
-impl fmt::Display for MacvlanMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Private => "private",
-            Self::Vepa => "vepa",
-            Self::Bridge => "bridge",
-            Self::Passthru => "passthru",
-            Self::Source => "source",
         })
     }
 }

@@ -3,6 +3,7 @@
 mod change;
 mod create;
 mod kind;
+mod setting;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -12,7 +13,8 @@ use crate::{Mac, Netlink, Result};
 
 pub use change::LinkChange;
 pub use create::{NewLink, Peer, Target};
-pub use kind::{LinkKind, MacvlanMode, TunKind};
+pub use kind::{LinkKind, TunKind};
+pub use setting::{IpvlanFlag, IpvlanMode, MacvlanMode, VlanProtocol};
 
 /// `struct ifinfomsg`.
 pub(crate) const HEADER: usize = 16;

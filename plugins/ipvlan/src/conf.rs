@@ -1,0 +1,80 @@
+//! The configuration as checked. No I/O.
+
+use cni::{AsWritten, Error, Result};
+use iface::parent::ParentConf;
+use iface::{InterfaceConf, conf, verify};
+use netlink::{IpvlanFlag, IpvlanMode, Link, LinkKind};
+use serde::Deserialize;
+
+/// The modes that a configuration may ask for; without the key it is the first one.
+const MODES: [IpvlanMode; 3] = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s];
+
+/// The flags, likewise.
+const FLAGS: [IpvlanFlag; 3] = [IpvlanFlag::Bridge, IpvlanFlag::Private, IpvlanFlag::Vepa];
+
+/// The plugin's own keys as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawConf {
+    mode: String,
+    flag: String,
+}
+
+/// The configuration as checked.
+#[derive(Clone, Debug)]
+pub struct Conf {
+    /// The link that the interface is on.
+    pub parent: ParentConf,
+    /// `mode`: the layer that the interface works on.
+    pub mode: IpvlanMode,
+    /// `flag`: whom the interface can talk to among those on the same parent.
+    pub flag: IpvlanFlag,
+    /// `mtu`, in bytes. None: the parent's.
+    pub mtu: Option<u32>,
+    /// What every interface has. The kernel gives an ipvlan no MAC but the parent's.
+    pub interface: InterfaceConf,
+}
+
+impl Conf {
+    /// What to make.
+    pub fn kind(&self) -> LinkKind {
+        LinkKind::Ipvlan { mode: self.mode, flag: self.flag }
+    }
+
+    /// CHECK: a link is what ADD made.
+    ///
+    /// # Errors
+    /// What is different.
+    pub fn verify(&self, link: &Link) -> Result<()> {
+        let Some(LinkKind::Ipvlan { mode, flag }) = link.kind else {
+            return verify::of_kind(link, self.kind().name());
+        };
+        let changed = |key, wanted: &str, found: &str| {
+            verify::differs(link, key, wanted, found).detail(format!(
+                "all interfaces of a master have one {key}: a later network on it has changed it"
+            ))
+        };
+        if mode != self.mode {
+            return Err(changed("mode", &self.mode.to_string(), &mode.to_string()));
+        }
+        if flag != self.flag {
+            return Err(changed("flag", &self.flag.to_string(), &flag.to_string()));
+        }
+        Ok(())
+    }
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(document: AsWritten) -> Result<Self> {
+        let raw: RawConf = document.decode()?;
+        Ok(Self {
+            parent: ParentConf::read(&document)?,
+            mode: conf::one_of("mode", &raw.mode, &MODES)?,
+            flag: conf::one_of("flag", &raw.flag, &FLAGS)?,
+            mtu: conf::mtu(&document)?,
+            interface: InterfaceConf::read(&document)?,
+        })
+    }
+}

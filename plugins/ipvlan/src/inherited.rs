@@ -1,0 +1,19 @@
+//! In a chain without `ipam`, the addresses may come from an earlier plugin, which has made nothing in the container.
+
+use cni::{Add, AddResult, NetConf};
+
+use crate::conf::Conf;
+
+/// The addresses and routes of `prevResult` that are for this interface, and the ADD that has the rest of it. None: there are none, or
+/// an interface in the container has them already.
+pub fn leases(call: &Add<Conf>) -> Option<(AddResult, Add<Conf>)> {
+    let prev = call.net.prev_result.clone().filter(|_| call.net.ipam.is_none())?;
+    if prev.ips.is_empty() || prev.interfaces.iter().any(|interface| interface.sandbox.is_some()) {
+        return None;
+    }
+    let AddResult { ips, routes, interfaces, dns } = prev;
+    let leases = AddResult { ips, routes, ..AddResult::default() };
+    let rest = AddResult { interfaces, dns, ..AddResult::default() };
+    let net = NetConf { prev_result: Some(rest), ..call.net.clone() };
+    Some((leases, Add { net, ..call.clone() }))
+}

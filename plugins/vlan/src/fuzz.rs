@@ -1,0 +1,23 @@
+//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
+use cni::{AsWritten, CniArgs, json};
+
+use crate::conf::Conf;
+
+/// The configuration: what is accepted is within the kernel's bounds.
+pub fn configuration(input: &[u8]) {
+    let Ok(document) = json::parse(input, "it") else { return };
+    let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
+    assert!(conf.id <= 4094);
+    assert!(conf.mtu.is_none_or(|bytes| (68..=65535).contains(&bytes)));
+    assert!(conf.parent.name.is_none_or(|name| (1..=15).contains(&name.len())));
+    let mac = conf.interface.mac(&CniArgs::default()).unwrap();
+    assert!(mac.is_none_or(|mac| !mac.is_multicast() && !mac.is_zero()));
+}
+
+#[test]
+fn every_seed_is_borne() {
+    seeds::replay("vlan", configuration);
+}

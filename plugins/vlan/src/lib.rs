@@ -1,0 +1,79 @@
+//! A VLAN of a link: the container gets the frames that have the VLAN's tag, without it, and what it sends gets the tag.
+
+mod conf;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod name;
+
+use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, ResultExt, Role, Status, Undo};
+use conf::Conf;
+use iface::attach::{self, Attach};
+use iface::child::{self, Spec};
+use iface::{Namespace, announce, remove, verify};
+use netlink::Link;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Vlan;
+
+impl Plugin for Vlan {
+    const NAME: &'static str = "vlan";
+    const ROLE: Role = Role::Interface;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let conf = &call.conf;
+        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
+        let mac = conf.interface.mac(&call.args)?;
+        let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
+        carries(&parent.link)?;
+        let beside = name::beside_master(call, &parent)?;
+        let call = beside.as_ref().unwrap_or(call);
+        let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac, mtu: parent.mtu(conf.mtu)? };
+        let link = child::create(&sandbox, call, &spec, undo)?;
+
+        let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
+        let leases = eth.lease(undo)?;
+        eth.configure(&leases)?;
+        if !leases.ips.is_empty() {
+            announce::addresses(&sandbox, &link)?;
+        }
+        Ok(attach::report(call, [sandbox.report(&link)], leases))
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        remove::with_leases(&call.net, |failures| {
+            if let Some(beside) = name::deleted(call) {
+                failures.note(remove::child(&beside, Self::NAME));
+            }
+            failures.note(remove::child(call, Self::NAME));
+        })
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let beside = name::checked(call);
+        let call = beside.as_ref().unwrap_or(call);
+        let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
+        let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
+        let link = verify::child(&sandbox, call, Self::NAME, &parent)?;
+        call.conf.verify(&link, verify::listed(&call.prev_result, &call.attachment)?, &parent)?;
+        call.net.ask_ipam(Command::Check)
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        let host = Namespace::host()?;
+        host.permits_attachments()?;
+        let parent = call.conf.parent.look(&host).code(Code::NotAvailable)?;
+        parent.map_or(Ok(()), |parent| carries(&parent)).code(Code::NotAvailable)?;
+        call.net.ask_ipam(Command::Status)
+    }
+}
+
+/// The kernel sets no VLAN up whose master is down.
+fn carries(master: &Link) -> Result<()> {
+    if master.up {
+        return Ok(());
+    }
+    let text = format!("master {} is down, and no VLAN can be up on it", master.name);
+    Err(Error::new(Code::TryAgainLater, text).detail(format!("ip link set {} up", master.name)))
+}

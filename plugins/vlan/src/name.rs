@@ -1,0 +1,48 @@
+//! What the interface is called: `CNI_IFNAME`, unless that is the master. Then it is `CNI_IFNAME.ID`, as in `eth0.100`.
+
+use cni::{Add, Attachment, Check, Code, Del, Error, IfName, Result};
+use iface::parent::Parent;
+
+use crate::conf::Conf;
+
+/// An ADD that is to make an interface beside its master.
+///
+/// # Errors
+/// Code 4 if the name would be too long.
+pub fn beside_master(call: &Add<Conf>, parent: &Parent) -> Result<Option<Add<Conf>>> {
+    if !parent.in_container || parent.link.name != call.attachment.ifname.as_str() {
+        return Ok(None);
+    }
+    let attachment = renamed(&call.attachment, call.conf.id)?;
+    Ok(Some(Add { attachment, ..call.clone() }))
+}
+
+/// The CHECK of an interface that ADD made beside its master.
+pub fn checked(call: &Check<Conf>) -> Option<Check<Conf>> {
+    let Conf { parent, id, .. } = &call.conf;
+    let attachment = renamed(&call.attachment, *id).ok()?;
+    let made = |name: &IfName| call.prev_result.container_interface(name).is_some();
+    let is_beside = match &parent.name {
+        Some(master) => *master == call.attachment.ifname,
+        None => made(&attachment.ifname),
+    };
+    (parent.in_container && is_beside).then(|| Check { attachment, ..call.clone() })
+}
+
+/// The DEL of an interface that ADD may have made beside its master.
+pub fn deleted(call: &Del) -> Option<Del> {
+    let in_container: bool = call.conf.key(&["linkInContainer"])?;
+    let attachment = renamed(&call.attachment, call.conf.key(&["vlanId"])?).ok()?;
+    in_container.then(|| Del { attachment, ..call.clone() })
+}
+
+fn renamed(at: &Attachment, id: u16) -> Result<Attachment> {
+    let name = format!("{}.{id}", at.ifname);
+    let ifname = IfName::parse(&name).map_err(|e| {
+        Error::new(
+            Code::InvalidEnvironment,
+            format!("CNI_IFNAME {}: {name}, the name of its VLAN, {e}", at.ifname),
+        )
+    })?;
+    Ok(Attachment { ifname, ..at.clone() })
+}

@@ -1,0 +1,472 @@
+//! ipvlan with host-local: what it makes on which master, who reaches whom in which mode, and what it leaves.
+
+use lab::{Call, Lab, Netns, beyond_reference, needs, tcp_says};
+use serde_json::{Value, json};
+
+use crate::common::{container_interface, ips, leases};
+
+/// Addresses of the network that the host's uplink leads to, where [`Lab::machine`] is .2 and ::2.
+fn ipam() -> Value {
+    json!({"type": "host-local", "ranges": [
+        [{"subnet": "198.51.100.0/24", "rangeStart": "198.51.100.100"}],
+        [{"subnet": "2001:db8:51::/64", "rangeStart": "2001:db8:51::100"}],
+    ]})
+}
+
+/// An ipvlan on the host's uplink.
+fn on_uplink(lab: &Lab) -> Call {
+    lab.plugin("ipvlan").config(json!({"master": "uplink", "ipam": ipam()}))
+}
+
+/// A network of its own behind the host's uplink, and a machine there that knows the way.
+fn behind_the_host(lab: &Lab, mode: &str) -> (Netns, Call) {
+    let server = lab.machine("server");
+    server.sh("ip route add 10.7.0.0/16 via 198.51.100.1; ip route add fd00:7::/64 via 2001:db8:51::1");
+    lab.host().sh("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    let ipam = json!({
+        "type": "host-local", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}],
+        "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd00:7::/64"}]],
+    });
+    (server, on_uplink(lab).config(json!({"mode": mode, "ipam": ipam})))
+}
+
+/// A master that nothing is behind, for layer 2.
+fn on_cable(lab: &Lab) -> Call {
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    lab.plugin("ipvlan").version("1.1.0").config(json!({"master": "cable"}))
+}
+
+/// A property of the interface as `ip -d -j` calls it.
+fn data(netns: &Netns, key: &str) -> Value {
+    netns.link("eth0").unwrap()["linkinfo"]["info_data"][key].clone()
+}
+
+fn is_up(netns: &Netns) -> bool {
+    netns.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
+}
+
+#[test]
+fn in_mode_l2_containers_reach_each_other_and_the_masters_network_but_not_the_host() {
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let server = lab.machine("server");
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_uplink(&lab);
+    let result = call.clone().on(&a).add().ok_result();
+    call.on(&b).add().ok_result();
+    assert_eq!(ips(&result), ["198.51.100.100/24", "2001:db8:51::100/64"]);
+    for address in ["198.51.100.2", "2001:db8:51::2", "198.51.100.101", "2001:db8:51::101"] {
+        assert!(a.reaches(address), "{address}");
+    }
+    let _servers = [server.serve_tcp("server", "0.0.0.0:80"), b.serve_tcp("b", "[::]:80")];
+    assert_eq!(tcp_says(&a, "198.51.100.2:80").as_deref(), Some("server 198.51.100.100"));
+    assert_eq!(tcp_says(&a, "[2001:db8:51::101]:80").as_deref(), Some("b 2001:db8:51::100"));
+    assert!(a.is_cut_off_from("198.51.100.1"), "the master does not hear its children");
+}
+
+fn reach_through_the_host(mode: &str) {
+    let lab = Lab::new();
+    let (server, call) = behind_the_host(&lab, mode);
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let result = call.clone().on(&a).add().ok_result();
+    call.clone().on(&b).add().ok_result();
+    assert_eq!(data(&a, "mode"), mode);
+    assert!(a.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("NOARP")));
+    for address in ["198.51.100.2", "2001:db8:51::2", "10.7.0.3", "fd00:7::3"] {
+        assert!(a.reaches(address), "{address}");
+    }
+    let _servers = [server.serve_tcp("server", "0.0.0.0:80"), b.serve_tcp("b", "[::]:80")];
+    assert_eq!(tcp_says(&a, "198.51.100.2:80").as_deref(), Some("server 10.7.0.2"));
+    assert_eq!(tcp_says(&server, "10.7.0.3:80").as_deref(), Some("b ::ffff:198.51.100.2"));
+    call.on(&a).check(&result).ok();
+}
+
+#[test]
+fn in_mode_l3_the_host_routes_for_the_containers() {
+    needs!(Ipvlan);
+    reach_through_the_host("l3");
+}
+
+#[test]
+fn in_mode_l3s_the_host_routes_for_the_containers_too() {
+    needs!(Ipvlan);
+    reach_through_the_host("l3s");
+}
+
+#[test]
+fn in_mode_l3_a_default_route_needs_no_gateway() {
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let (_server, call) = behind_the_host(&lab, "l3");
+    let pod = lab.container("pod");
+    let answer =
+        json!({"cniVersion": "1.0.0", "ips": [{"address": "10.7.0.9/32"}], "routes": [{"dst": "0.0.0.0/0"}]});
+    lab.fake_plugin("doorless", &format!("[ $CNI_COMMAND != ADD ] || echo '{answer}'"));
+    let call = call.on(&pod).config(json!({"ipam": {"type": "doorless"}}));
+    let result = call.add().ok_result();
+    assert!(pod.reaches("198.51.100.2"));
+    call.check(&result).ok();
+}
+
+#[test]
+fn private_containers_reach_the_network_and_not_each_other() {
+    beyond_reference!("ipvlan-flag");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_uplink(&lab).config(json!({"flag": "private"}));
+    call.clone().on(&a).add().ok_result();
+    call.on(&b).add().ok_result();
+    assert!(a.sh("ip -d link show eth0").contains("private"));
+    assert!(a.reaches("198.51.100.2"));
+    assert!(a.is_cut_off_from("198.51.100.101"));
+}
+
+#[test]
+fn neighbours_that_knew_the_address_elsewhere_learn_where_it_is() {
+    beyond_reference!("announce");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let server = lab.machine("server");
+    let pod = lab.container("pod");
+    let addresses = ["198.51.100.100", "2001:db8:51::100"];
+    for address in addresses {
+        server.sh(&format!("ip neigh replace {address} lladdr 02:00:00:00:00:99 dev eth0 nud reachable"));
+    }
+    on_uplink(&lab).on(&pod).add().ok_result();
+    let master = lab.host().link("uplink").unwrap()["address"].clone();
+    for address in addresses {
+        server.wait_until("the neighbour has learned it", |server| {
+            server.ip(&format!("neigh show {address}")).iter().any(|known| known["lladdr"] == master)
+        });
+    }
+}
+
+#[test]
+fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let pod = lab.container("pod");
+    let result = on_uplink(&lab).on(&pod).add().ok_result();
+    assert_eq!(result["interfaces"].as_array().unwrap().len(), 1);
+    let interface = container_interface(&result);
+    assert_eq!((&interface["name"], &interface["sandbox"]), (&json!("eth0"), &json!(pod.path())));
+    assert_eq!(interface["mac"], lab.host().link("uplink").unwrap()["address"]);
+    assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 0));
+    assert_eq!(pod.addresses("eth0"), ["198.51.100.100/24", "2001:db8:51::100/64"]);
+    assert_eq!((data(&pod, "mode"), is_up(&pod)), (json!("l2"), true));
+}
+
+#[test]
+fn nothing_is_left_after_del_and_a_second_del_is_fine() {
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_uplink(&lab);
+    call.clone().on(&b).add().ok_result();
+    let before = lab.snapshot();
+    call.clone().on(&a).add().ok_result();
+    for _ in 0..2 {
+        call.clone().on(&a).del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn del_gives_the_lease_back_where_the_master_or_the_container_is_gone() {
+    beyond_reference!("ipvlan-del");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_uplink(&lab);
+    call.clone().on(&a).add().ok_result();
+    call.clone().on(&b).add().ok_result();
+    call.clone()
+        .on(&b)
+        .env("CNI_NETNS", "/run/netns/gone")
+        .config(json!({"linkInContainer": true}))
+        .del()
+        .ok();
+    lab.host().sh("ip link del uplink");
+    call.on(&a).config(json!({"master": null})).del().ok();
+    assert!(leases().is_empty(), "{:?}", leases());
+}
+
+#[test]
+fn a_link_of_the_host_may_have_the_name_of_the_containers_one() {
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod).config(json!({"ipam": ipam()}));
+    lab.host().sh("ip link add name eth0 address 02:00:00:00:00:01 type bridge");
+    call.add().ok_result();
+    assert_eq!(data(&pod, "mode"), "l2");
+    assert_eq!(lab.host().link("eth0").unwrap()["linkinfo"]["info_kind"], "bridge");
+    call.del().ok();
+    assert!(lab.host().link("eth0").is_some() && pod.link("eth0").is_none());
+}
+
+#[test]
+fn a_second_network_with_another_mode_switches_the_master_and_check_tells() {
+    beyond_reference!("ipvlan-check");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_cable(&lab);
+    let result = call.clone().on(&a).add().ok_result();
+    call.clone().on(&a).check(&result).ok();
+    let other = call.clone().on(&b).config(json!({"name": "other", "mode": "l3", "flag": "private"}));
+    other.add().ok_result();
+    let error = call.clone().on(&a).check(&result).refused(999, "mode is l3, but ADD left it l2");
+    assert!(error.details.contains("network"), "{error:?}");
+    call.on(&a).config(json!({"mode": "l3"})).check(&result).refused(999, "flag is private");
+}
+
+#[test]
+fn a_mac_that_is_asked_for_is_ignored_with_a_warning() {
+    beyond_reference!("ipvlan-mac");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod).args("MAC=02:00:00:00:00:aa;COLOUR=red");
+    let added = call.add();
+    assert!(added.stderr.contains("the MAC 02:00:00:00:00:aa is not set"), "{added:#?}");
+    assert_eq!(container_interface(&added.ok_result())["mac"], lab.host().link("cable").unwrap()["address"]);
+}
+
+#[test]
+fn an_address_that_another_container_on_the_master_has_is_refused_for_now() {
+    beyond_reference!("ipvlan-errors");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let answer = json!({"cniVersion": "1.0.0", "ips": [{"address": "10.7.0.9/24"}]});
+    lab.fake_plugin("same", &format!("[ $CNI_COMMAND != ADD ] || echo '{answer}'"));
+    let call = on_cable(&lab).config(json!({"ipam": {"type": "same"}}));
+    call.clone().on(&a).add().ok_result();
+    let before = lab.snapshot();
+    let error = call.on(&b).add().refused(11, "10.7.0.9");
+    assert!(error.details.contains("another container on the same master"), "{error:?}");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_master_with_macvlans_is_refused() {
+    beyond_reference!("ipvlan-errors");
+    needs!(Ipvlan, Macvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    lab.host().sh("ip link add link cable name other type macvlan mode bridge");
+    let before = lab.snapshot();
+    let error = call.add().refused(7, "eth0");
+    assert!(error.details.contains("of another kind"), "{error:?}");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn the_mtu_is_the_masters_or_a_smaller_one_and_check_expects_a_lowered_one() {
+    beyond_reference!("ipvlan-check");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_cable(&lab);
+    lab.host().sh("ip link set cable mtu 1450");
+    let result = call.clone().on(&a).add().ok_result();
+    call.clone().on(&b).config(json!({"mtu": 1400})).add().ok_result();
+    assert_eq!([&a, &b].map(|pod| pod.link("eth0").unwrap()["mtu"].clone()), [1450, 1400]);
+    lab.host().sh("ip link set cable mtu 1300");
+    call.clone().on(&a).check(&result).ok();
+    a.sh("ip link set eth0 mtu 1280");
+    call.on(&a).check(&result).refused(999, "MTU is 1280");
+}
+
+#[test]
+fn check_tells_another_master_and_one_that_is_gone() {
+    beyond_reference!("ipvlan-check");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    let result = call.add().ok_result();
+    call.clone().config(json!({"master": "far"})).check(&result).refused(999, "master is another link");
+    pod.sh("ip link set eth0 down");
+    call.check(&result).refused(999, "down");
+    lab.host().sh("ip link del cable");
+    let error = call.check(&result).error();
+    assert!(error.details.contains("together with its master"), "{error:?}");
+    call.del().ok();
+}
+
+#[test]
+fn the_master_may_be_in_the_container() {
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link add net1 type veth peer name net2; ip link set net1 up; ip link set net2 up");
+    let call = lab.plugin("ipvlan").on(&pod);
+    let call = call.config(json!({"master": "net1", "linkInContainer": true, "ipam": ipam()}));
+    let result = call.add().ok_result();
+    assert_eq!(pod.link("eth0").unwrap()["link"], "net1");
+    call.check(&result).ok();
+    call.del().ok();
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+}
+
+#[test]
+fn without_a_master_it_is_the_link_of_the_default_route() {
+    beyond_reference!("ipvlan-del");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let pod = lab.container("pod");
+    lab.host().sh("ip route add default via 198.51.100.2");
+    let call = lab.plugin("ipvlan").on(&pod).config(json!({"ipam": ipam()}));
+    let result = call.add().ok_result();
+    assert!(pod.reaches("198.51.100.2"));
+    call.check(&result).ok();
+}
+
+#[test]
+fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed_on() {
+    beyond_reference!("prev-result-kept");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod).config(json!({"master": null, "prevResult": {
+        "cniVersion": "1.1.0", "interfaces": [{"name": "cable"}],
+        "dns": {"nameservers": ["10.1.0.53"]},
+    }}));
+    let result = call.add().ok_result();
+    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["cable", "eth0"]);
+    assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
+    call.check(&result).ok();
+    call.del().ok();
+}
+
+#[test]
+fn in_a_chain_without_ipam_the_addresses_that_nobody_has_are_its_own() {
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let interfaces = json!([{"name": "cable"}]);
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": interfaces, "routes": [{"dst": "10.9.0.0/16"}],
+        "ips": [{"address": "10.7.0.9/24", "gateway": "10.7.0.1", "interface": 0}],
+    });
+    let call = on_cable(&lab).on(&pod).version("1.0.0").config(json!({"master": null, "prevResult": prev}));
+    let result = call.add().ok_result();
+    assert_eq!((ips(&result), pod.addresses("eth0")), (vec!["10.7.0.9/24"], vec!["10.7.0.9/24".to_owned()]));
+    let owner = result["ips"][0]["interface"].as_u64().unwrap();
+    assert_eq!(result["interfaces"][owner as usize]["name"], "eth0");
+    assert_eq!(result["routes"].as_array().unwrap().len(), 1);
+    assert!(pod.sh("ip route").contains("10.9.0.0/16 via 10.7.0.1"));
+    call.clone().config(json!({"master": "cable"})).check(&result).ok();
+    call.config(json!({"master": "cable"})).del().ok();
+    assert!(pod.link("eth0").is_none());
+}
+
+#[test]
+fn in_a_chain_addresses_that_an_interface_of_the_container_has_stay_there() {
+    beyond_reference!("prev-result-kept");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({
+        "cniVersion": "1.1.0", "interfaces": [{"name": "net1", "sandbox": pod.path()}],
+        "ips": [{"address": "10.7.0.9/24", "interface": 0}],
+    });
+    let result = on_cable(&lab).on(&pod).config(json!({"prevResult": prev})).add().ok_result();
+    assert_eq!((ips(&result), &result["ips"][0]["interface"]), (vec!["10.7.0.9/24"], &json!(0)));
+    assert!(pod.addresses("eth0").is_empty() && is_up(&pod));
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+    beyond_reference!("own-kind");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    pod.sh("ip link add eth0 type veth peer name other");
+    let before = lab.snapshot();
+    call.add().refused(4, "CNI_IFNAME eth0");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    pod.sh("ip link del eth0");
+    call.add().ok_result();
+    let before = lab.snapshot();
+    let second = call.config(json!({"name": "second"}));
+    second.add().refused(4, "CNI_IFNAME eth0");
+    second.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_failed_ipam_plugin_leaves_no_interface() {
+    beyond_reference!("nothing-left");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.fake_plugin("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#);
+    let call = on_cable(&lab).on(&pod).config(json!({"ipam": {"type": "refuser"}}));
+    let before = lab.snapshot();
+    call.add().refused(11, "later");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn gc_gives_back_the_leases_of_those_that_are_gone() {
+    beyond_reference!("gc");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_uplink(&lab);
+    call.clone().on(&a).add().ok_result();
+    call.clone().on(&b).add().ok_result();
+    call.gc(&[("b", "eth0")]).ok();
+    assert_eq!(leases(), ["198.51.100.101", "2001:db8:51::101"]);
+}
+
+#[test]
+fn status_says_that_there_is_no_master() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let call = on_cable(&lab);
+    call.status().ok();
+    call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
+    call.clone().config(json!({"master": null})).status().refused(50, "default route");
+    call.config(json!({"master": "net1", "linkInContainer": true})).status().ok();
+}
+
+#[test]
+fn routers_of_the_masters_network_are_not_listened_to_if_asked() {
+    beyond_reference!("accept-ra");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    on_cable(&lab).on(&pod).config(json!({"acceptRa": false})).add().ok_result();
+    for key in ["accept_ra", "autoconf"] {
+        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
+    }
+}
+
+#[test]
+fn a_kernel_without_ipvlans_is_told_apart_and_nothing_is_left() {
+    beyond_reference!("ipvlan-errors");
+    if lab::Feature::Ipvlan.is_there() {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    let before = lab.snapshot();
+    call.add().refused(999, "modprobe ipvlan");
+    lab.snapshot().assert_same(&before);
+}

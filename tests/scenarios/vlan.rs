@@ -1,0 +1,420 @@
+//! vlan with host-local: what it makes on which master, whom the tag leads to, and what it leaves.
+
+use lab::{Call, Container, Lab, Netns, beyond_reference, needs, tcp_says};
+use serde_json::{Value, json};
+
+use crate::common::{container_interface, host_local, ips, leases};
+
+const MAC: &str = "02:00:00:00:00:aa";
+
+/// Addresses of the network with the tag, where [`tagged`] is .2 and ::2.
+fn ipam() -> Value {
+    json!({"type": "host-local", "ranges": [
+        [{"subnet": "203.0.113.0/24", "rangeStart": "203.0.113.100"}],
+        [{"subnet": "2001:db8:71::/64", "rangeStart": "2001:db8:71::100"}],
+    ]})
+}
+
+/// Another machine on the host's uplink, which takes frames with the tag of a link `tagged`.
+fn tagged(lab: &Lab, link: &str) -> Netns {
+    let server = lab.machine("server");
+    server.sh(&format!(
+        "{link}; ip addr add 203.0.113.2/24 dev tagged; ip addr add 2001:db8:71::2/64 dev tagged nodad
+         ip link set tagged up"
+    ));
+    server
+}
+
+const TAG_100: &str = "ip link add link eth0 name tagged type vlan id 100";
+
+/// VLAN 100 of the host's uplink.
+pub fn on_uplink(lab: &Lab) -> Call {
+    lab.plugin("vlan").config(json!({"master": "uplink", "vlanId": 100, "ipam": ipam()}))
+}
+
+/// VLAN 100 of a master that nothing is behind, for layer 2.
+fn on_cable(lab: &Lab) -> Call {
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    lab.plugin("vlan").version("1.1.0").config(json!({"master": "cable", "vlanId": 100}))
+}
+
+/// VLAN 100 of a link in the container that has the name of its interface.
+fn beside_eth0(lab: &Lab, pod: &Container) -> Call {
+    pod.sh("ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up");
+    lab.plugin("vlan").version("1.1.0").on(pod).config(json!({"vlanId": 100, "linkInContainer": true}))
+}
+
+/// A property of an interface as `ip -d -j` calls it.
+fn data(netns: &Netns, link: &str, key: &str) -> Value {
+    netns.link(link).unwrap()["linkinfo"]["info_data"][key].clone()
+}
+
+#[test]
+fn the_container_reaches_who_has_the_same_tag_and_nobody_else() {
+    needs!(Vlan);
+    let lab = Lab::new();
+    let server = tagged(&lab, TAG_100);
+    let [pod, stranger] = ["pod", "stranger"].map(|id| lab.container(id));
+    let call = on_uplink(&lab);
+    let result = call.clone().on(&pod).add().ok_result();
+    assert_eq!(ips(&result), ["203.0.113.100/24", "2001:db8:71::100/64"]);
+    assert!(pod.reaches("203.0.113.2") && pod.reaches("2001:db8:71::2"));
+    let _server = server.serve_tcp("server", "[::]:80");
+    let answer = tcp_says(&pod, "[2001:db8:71::2]:80");
+    assert_eq!(answer.as_deref(), Some("server 2001:db8:71::100"));
+    call.on(&stranger).config(json!({"vlanId": 200})).add().ok_result();
+    assert!(stranger.is_cut_off_from("203.0.113.2"), "it has another tag");
+}
+
+#[test]
+fn a_tag_within_a_providers_tag_reaches_through_both() {
+    beyond_reference!("vlan-protocol");
+    needs!(Vlan);
+    let lab = Lab::new();
+    tagged(
+        &lab,
+        "ip link add link eth0 name outer type vlan protocol 802.1ad id 200; ip link set outer up
+         ip link add link outer name tagged type vlan id 100",
+    );
+    let pod = lab.container("pod");
+    let chain = lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": [
+        {"type": "vlan", "master": "uplink", "vlanId": 200, "protocol": "802.1ad"},
+        {"type": "vlan", "vlanId": 100, "linkInContainer": true, "ipam": ipam()},
+    ]}));
+    let result = chain.add(&pod, "eth0").ok_result();
+    assert_eq!(data(&pod, "eth0", "protocol"), "802.1ad");
+    assert_eq!(pod.link("eth0.100").unwrap()["link"], "eth0");
+    assert!(pod.reaches("203.0.113.2") && pod.reaches("2001:db8:71::2"));
+    chain.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+    chain.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+    assert!(leases().is_empty());
+    assert!(pod.link("eth0").is_none() && pod.link("eth0.100").is_none());
+}
+
+#[test]
+fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
+    needs!(Vlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let pod = lab.container("pod");
+    let result = on_uplink(&lab).on(&pod).add().ok_result();
+    assert_eq!(result["interfaces"].as_array().unwrap().len(), 1);
+    let interface = container_interface(&result);
+    assert_eq!((&interface["name"], &interface["sandbox"]), (&json!("eth0"), &json!(pod.path())));
+    let link = pod.link("eth0").unwrap();
+    assert_eq!(interface["mac"], link["address"]);
+    assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 0));
+    assert_eq!(pod.addresses("eth0"), ["203.0.113.100/24", "2001:db8:71::100/64"]);
+    assert_eq!((data(&pod, "eth0", "id"), data(&pod, "eth0", "protocol")), (json!(100), json!("802.1Q")));
+    assert!(link["flags"].as_array().unwrap().contains(&json!("UP")));
+}
+
+#[test]
+fn nothing_is_left_after_del_and_a_second_del_is_fine() {
+    needs!(Vlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_uplink(&lab);
+    call.clone().on(&b).config(json!({"vlanId": 200})).add().ok_result();
+    let before = lab.snapshot();
+    call.clone().on(&a).add().ok_result();
+    for _ in 0..2 {
+        call.clone().on(&a).del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn del_gives_the_lease_back_where_the_master_or_the_container_is_gone() {
+    beyond_reference!("vlan-del");
+    needs!(Vlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_uplink(&lab);
+    call.clone().on(&a).add().ok_result();
+    call.clone().on(&b).config(json!({"vlanId": 200})).add().ok_result();
+    call.clone()
+        .on(&b)
+        .env("CNI_NETNS", "/run/netns/gone")
+        .config(json!({"linkInContainer": true}))
+        .del()
+        .ok();
+    lab.host().sh("ip link del uplink");
+    call.on(&a).del().ok();
+    assert!(leases().is_empty(), "{:?}", leases());
+}
+
+#[test]
+fn a_link_of_the_host_may_have_the_name_of_the_containers_one() {
+    beyond_reference!("vlan-taken");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    lab.host().sh("ip link add name eth0 address 02:00:00:00:00:01 type bridge");
+    let before = lab.snapshot();
+    call.add().ok_result();
+    assert_eq!(data(&pod, "eth0", "id"), 100);
+    assert_eq!(lab.host().link("eth0").unwrap()["linkinfo"]["info_kind"], "bridge");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_vlan_that_has_an_interface_is_named_with_its_master_and_nothing_is_left() {
+    beyond_reference!("vlan-taken");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_cable(&lab);
+    lab.host().sh("ip link add link cable name cable.200 type vlan id 200");
+    call.clone().on(&a).add().ok_result();
+    let before = lab.snapshot();
+    for id in [100, 200] {
+        let second = call.clone().on(&b).config(json!({"vlanId": id}));
+        let error = second.add().refused(7, &format!("VLAN {id} of master cable"));
+        assert!(error.details.contains(&format!("macvlan on cable.{id}")), "{error:?}");
+        second.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+    call.on(&b).config(json!({"protocol": "802.1ad"})).add().ok_result();
+}
+
+#[test]
+fn the_mac_is_the_masters_or_the_one_asked_for_nearest_to_the_attachment() {
+    beyond_reference!("mac-ways");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    call.add().ok_result();
+    assert_eq!(pod.link("eth0").unwrap()["address"], lab.host().link("cable").unwrap()["address"]);
+    call.del().ok();
+    let call = call.config(json!({"mac": "02:00:00:00:00:01"})).args(&format!("MAC={MAC};COLOUR=red"));
+    let result = call.add().ok_result();
+    assert_eq!(container_interface(&result)["mac"], MAC);
+    assert_eq!(pod.link("eth0").unwrap()["address"], MAC);
+}
+
+#[test]
+fn the_mtu_is_the_masters_or_a_smaller_one_and_check_expects_a_lowered_one() {
+    beyond_reference!("vlan-check");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_cable(&lab);
+    lab.host().sh("ip link set cable mtu 1450");
+    let [a_call, b_call] = [call.clone().on(&a), call.on(&b).config(json!({"vlanId": 200, "mtu": 1400}))];
+    let [of_a, of_b] = [&a_call, &b_call].map(|call| call.add().ok_result());
+    assert_eq!([&a, &b].map(|pod| pod.link("eth0").unwrap()["mtu"].clone()), [1450, 1400]);
+    lab.host().sh("ip link set cable mtu 1300");
+    a_call.check(&of_a).ok();
+    b_call.check(&of_b).ok();
+    b.sh("ip link set eth0 mtu 1280");
+    b_call.check(&of_b).refused(999, "MTU is 1280");
+    // Which has no MTU in its results.
+    b_call.version("1.0.0").check(&of_b).refused(999, "MTU is 1280");
+}
+
+#[test]
+fn check_tells_another_id_another_tag_another_master_and_one_that_is_gone() {
+    beyond_reference!("vlan-check");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    let with = |keys| call.clone().config(keys).check(&result);
+    with(json!({"vlanId": 200})).refused(999, "vlanId is 100, but ADD left it 200");
+    with(json!({"protocol": "802.1ad"})).refused(999, "protocol is 802.1Q");
+    with(json!({"master": "far"})).refused(999, "master is another link");
+    pod.sh("ip link set eth0 down");
+    with(json!({})).refused(999, "down");
+    lab.host().sh("ip link del cable");
+    let error = call.check(&result).error();
+    assert!(error.details.contains("together with its master"), "{error:?}");
+    call.del().ok();
+}
+
+#[test]
+fn the_master_may_be_in_the_container() {
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link add net1 type veth peer name net2; ip link set net1 up; ip link set net2 up");
+    let keys = json!({
+        "master": "net1", "vlanId": 100, "linkInContainer": true, "ipam": host_local(&[&["10.1.2.0/24"]]),
+    });
+    let call = lab.plugin("vlan").on(&pod).config(keys);
+    let result = call.add().ok_result();
+    assert_eq!(pod.link("eth0").unwrap()["link"], "net1");
+    call.check(&result).ok();
+    call.del().ok();
+    assert!(leases().is_empty() && pod.link("eth0").is_none());
+}
+
+#[test]
+fn beside_a_master_that_has_its_name_the_interface_has_the_id_in_its_own() {
+    beyond_reference!("vlan-chained");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = beside_eth0(&lab, &pod);
+    let prev = json!({"cniVersion": "1.1.0", "interfaces": [{"name": "eth0", "sandbox": pod.path()}]});
+    let before = lab.snapshot();
+    for keys in [json!({"master": "eth0"}), json!({"prevResult": prev})] {
+        let call = call.clone().config(keys);
+        let result = call.add().ok_result();
+        assert_eq!(result["interfaces"].as_array().unwrap().last().unwrap()["name"], "eth0.100");
+        assert_eq!(
+            (data(&pod, "eth0.100", "id"), &pod.link("eth0.100").unwrap()["link"]),
+            (json!(100), &json!("eth0"))
+        );
+        call.check(&result).ok();
+        pod.sh("ip link set eth0.100 down");
+        call.check(&result).refused(999, "eth0.100");
+        // A DEL need not get the result.
+        call.config(json!({"prevResult": null})).del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn a_name_that_would_be_too_long_with_the_id_is_refused() {
+    beyond_reference!("vlan-chained");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link add twelve-chars type veth peer name other; ip link set twelve-chars up");
+    let call = lab.plugin("vlan").on(&pod).ifname("twelve-chars");
+    let call = call.config(json!({"master": "twelve-chars", "vlanId": 100, "linkInContainer": true}));
+    let before = lab.snapshot();
+    call.add().refused(4, "twelve-chars.100");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed_on() {
+    beyond_reference!("vlan-chained");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod).config(json!({"master": null, "prevResult": {
+        "cniVersion": "1.1.0", "interfaces": [{"name": "cable"}],
+        "dns": {"nameservers": ["10.1.0.53"]},
+    }}));
+    let result = call.add().ok_result();
+    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["cable", "eth0"]);
+    assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
+    call.check(&result).ok();
+    call.del().ok();
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
+    beyond_reference!("own-kind");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    pod.sh("ip link add eth0 type veth peer name other");
+    let before = lab.snapshot();
+    call.add().refused(4, "CNI_IFNAME eth0");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    pod.sh("ip link del eth0");
+    call.add().ok_result();
+    let before = lab.snapshot();
+    let second = call.config(json!({"name": "second", "vlanId": 200}));
+    second.add().refused(4, "CNI_IFNAME eth0");
+    second.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn a_failed_ipam_plugin_leaves_no_interface() {
+    beyond_reference!("nothing-left");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.fake_plugin("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#);
+    let call = on_cable(&lab).on(&pod).config(json!({"ipam": {"type": "refuser"}}));
+    let before = lab.snapshot();
+    call.add().refused(11, "later");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn gc_gives_back_the_leases_of_those_that_are_gone() {
+    beyond_reference!("gc");
+    needs!(Vlan);
+    let lab = Lab::new();
+    lab.machine("server");
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_uplink(&lab);
+    call.clone().on(&a).add().ok_result();
+    call.clone().on(&b).config(json!({"vlanId": 200})).add().ok_result();
+    call.gc(&[("b", "eth0")]).ok();
+    assert_eq!(leases(), ["2001:db8:71::101", "203.0.113.101"]);
+}
+
+#[test]
+fn a_master_that_is_missing_or_down_is_told_by_status_and_add() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab);
+    call.status().ok();
+    call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
+    call.clone().config(json!({"master": null})).status().ok();
+    call.clone().config(json!({"master": "net1", "linkInContainer": true})).status().ok();
+    lab.host().sh("ip link set cable down");
+    call.status().refused(50, "master cable is down");
+    let before = lab.snapshot();
+    call.on(&pod).add().refused(11, "master cable is down");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn an_id_of_0_has_to_be_written_and_makes_a_tag_without_a_vlan() {
+    beyond_reference!("vlan-id");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    call.clone().config(json!({"vlanId": null})).add().refused(7, "vlanId is missing");
+    let call = call.config(json!({"vlanId": 0}));
+    let result = call.add().ok_result();
+    assert_eq!(data(&pod, "eth0", "id"), 0);
+    call.check(&result).ok();
+}
+
+#[test]
+fn routers_of_the_vlan_are_not_listened_to_if_asked() {
+    beyond_reference!("accept-ra");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    on_cable(&lab).on(&pod).config(json!({"acceptRa": false})).add().ok_result();
+    for key in ["accept_ra", "autoconf"] {
+        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
+    }
+}
+
+#[test]
+fn a_kernel_without_vlans_is_told_apart_and_nothing_is_left() {
+    beyond_reference!("vlan-taken");
+    if lab::Feature::Vlan.is_there() {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = on_cable(&lab).on(&pod);
+    let before = lab.snapshot();
+    call.add().refused(999, "modprobe 8021q");
+    lab.snapshot().assert_same(&before);
+}
