@@ -16,16 +16,16 @@ use super::uapi::*;
 pub(crate) const R0: u32 = NFT_REG32_00;
 
 /// A rule's expressions. Written by each method in order.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expressions(Vec<Expression>);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Expression {
     name: &'static str,
     data: Vec<(u16, Value)>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 enum Value {
     Be32(u32),
     Be64(u64),
@@ -40,6 +40,17 @@ use Value::{Be32, Be64, Data, Text, Verdict};
 impl Expressions {
     pub(crate) fn new() -> Self {
         Self(Vec::new())
+    }
+
+    /// These, and then others.
+    pub(crate) fn and(mut self, others: Self) -> Self {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// Whether the packet is of a transport protocol, or of another one.
+    pub(crate) fn protocol(self, op: u32, number: u8) -> Self {
+        self.load_meta(NFT_META_L4PROTO, R0).compare(R0, op, &[number])
     }
 
     /// Whether the packet is of a family (`meta nfproto`). Every rule on addresses begins with it.

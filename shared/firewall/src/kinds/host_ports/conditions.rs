@@ -2,13 +2,12 @@
 //! nft(8) or of iptables(8). They are checked, and never pasted as they are: no word can smuggle a second rule in.
 
 mod iptables;
-mod matches;
 mod nftables;
 mod values;
 
-pub(crate) use matches::{Match, Operand, Part};
-
 use crate::backend::Backend;
+use crate::ruleset::Expressions;
+use nftables::Match;
 
 /// Conditions, by family.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -54,13 +53,18 @@ impl Conditions {
         self.backend().is_none()
     }
 
-    /// The conditions of a family for nftables, as alternatives: each is a list of matches with the operands
-    /// that must all be fulfilled.
-    pub(crate) fn nftables(&self, v4: bool) -> Vec<Vec<(&Match, Vec<&Operand>)>> {
-        match self.of(v4) {
-            Words::Nftables(matches) => matches::alternatives(matches),
-            _ => vec![Vec::new()],
-        }
+    /// Every way to fulfil the conditions of a family in nftables, for a rule has no "or". Limits are apart: only what fits all
+    /// else counts for these.
+    pub(crate) fn nftables(&self, v4: bool) -> Vec<[Expressions; 2]> {
+        let matches = if let Words::Nftables(matches) = self.of(v4) { &matches[..] } else { &[] };
+        let anything = vec![[Expressions::new(), Expressions::new()]];
+        matches.iter().fold(anything, |ways, Match { choices, is_limit }| {
+            let add = |[conditions, limits]: &[Expressions; 2], choice: &Expressions| match is_limit {
+                true => [conditions.clone(), limits.clone().and(choice.clone())],
+                false => [conditions.clone().and(choice.clone()), limits.clone()],
+            };
+            ways.iter().flat_map(|way| choices.iter().map(move |choice| add(way, choice))).collect()
+        })
     }
 
     /// The words of a family for iptables.

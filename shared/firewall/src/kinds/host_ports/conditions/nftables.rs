@@ -1,16 +1,45 @@
 //! Conditions in the words of nft(8): the common ones, as `ip saddr != { 192.0.2.0/24, 198.51.100.7 } tcp
 //! sport 1024-65535`.
 
+use std::cmp::Ordering;
 use std::net::IpAddr;
 
 use cni::IfName;
 use ipnetwork::IpNetwork;
 
-use super::matches::{Match, Operand, Part};
 use super::values::{self, Words};
+use crate::kinds::host_ports::forward::Protocol;
+use crate::ruleset::uapi::*;
+use crate::ruleset::{Expressions, Field, R0, octets, padded};
 
 /// The most rules that the alternatives of one mapping may become.
 const ALTERNATIVES_MAX: usize = 64;
+
+/// One condition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Match {
+    /// Any of these must be fulfilled.
+    pub(super) choices: Vec<Expressions>,
+    /// Whether packets are counted.
+    pub(super) is_limit: bool,
+}
+
+/// A part of a packet, or a fact about it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// Of IPv4 (true) or IPv6.
+    Address(Field, bool),
+    /// None: of any protocol.
+    Port(Field, Option<Protocol>),
+    Protocol,
+    Interface,
+    Mark,
+    CtMark,
+    CtState,
+    Day,
+    Hour,
+    Limit,
+}
 
 /// Reads conditions.
 ///
@@ -29,10 +58,12 @@ pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
         let operators: &[&str] = if part == Part::Limit { &["over"] } else { &["==", "!="] };
         let operator = words.next_if(|word| operators.contains(word));
         let negated = matches!(operator, Some("!=" | "over"));
-        let operands = operands(&mut words, part)?;
-        matches.push(Match { part, negated, operands });
+        let tests = tests(&mut words, part, negated)?;
+        // None of several values may fit: all of these tests are to be passed.
+        let all = || vec![tests.iter().cloned().fold(Expressions::new(), Expressions::and)];
+        matches.push(Match { choices: if negated { all() } else { tests }, is_limit: part == Part::Limit });
     }
-    let choices = matches.iter().filter(|m| !m.negated).map(|m| m.operands.len());
+    let choices = matches.iter().map(|condition| condition.choices.len());
     if choices.fold(1, usize::saturating_mul) > ALTERNATIVES_MAX {
         return Err(format!("there are too many alternatives: at most {ALTERNATIVES_MAX} are allowed"));
     }
@@ -42,7 +73,7 @@ pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
 fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part, String> {
     let first = words.next().unwrap_or_default();
     if matches!(first, "iifname" | "iif") {
-        return Ok(Part::Iifname);
+        return Ok(Part::Interface);
     }
     let second = words.next().unwrap_or_default();
     let protocol = first.parse().ok();
@@ -50,18 +81,18 @@ fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part,
         ("ip" | "ip6", "saddr" | "daddr") if (first == "ip") != v4 => {
             Err(format!("\"{first} {second}\" can never be true in this address family"))
         }
-        ("ip" | "ip6", "saddr") => Ok(Part::Saddr(v4)),
-        ("ip" | "ip6", "daddr") => Ok(Part::Daddr(v4)),
+        ("ip" | "ip6", "saddr") => Ok(Part::Address(Field::saddr(v4), v4)),
+        ("ip" | "ip6", "daddr") => Ok(Part::Address(Field::daddr(v4), v4)),
         ("meta", "l4proto") | ("ip", "protocol") => Ok(Part::Protocol),
-        ("meta", "iifname" | "iif") => Ok(Part::Iifname),
+        ("meta", "iifname" | "iif") => Ok(Part::Interface),
         ("meta", "mark") => Ok(Part::Mark),
         ("meta", "day") => Ok(Part::Day),
         ("meta", "hour") => Ok(Part::Hour),
         ("ct", "mark") => Ok(Part::CtMark),
         ("ct", "state") => Ok(Part::CtState),
         ("limit", "rate") => Ok(Part::Limit),
-        (_, "sport") if protocol.is_some() || first == "th" => Ok(Part::Sport(protocol)),
-        (_, "dport") if protocol.is_some() || first == "th" => Ok(Part::Dport(protocol)),
+        (_, "sport") if protocol.is_some() || first == "th" => Ok(Part::Port(Field::TH_SPORT, protocol)),
+        (_, "dport") if protocol.is_some() || first == "th" => Ok(Part::Port(Field::TH_DPORT, protocol)),
         _ => Err(format!(
             "\"{first} {second}\" is not supported; supported are ip/ip6 saddr/daddr, tcp/udp/sctp/th sport/dport, \
              iifname, meta l4proto/mark/day/hour, ct state/mark, limit rate, comment"
@@ -69,78 +100,113 @@ fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part,
     }
 }
 
-fn operands(words: &mut Words<'_>, part: Part) -> Result<Vec<Operand>, String> {
+/// A test for each value.
+fn tests(words: &mut Words<'_>, part: Part, negated: bool) -> Result<Vec<Expressions>, String> {
+    let this = Expressions::new();
     match part {
-        Part::CtState => return values::states(words).map(|states| vec![states]),
-        Part::Limit => return values::rate(words).map(|rate| vec![rate]),
+        Part::CtState => return values::states(words).map(|bits| vec![this.state(bits, negated)]),
+        Part::Limit => {
+            let (packets, seconds, burst) = values::rate(words)?;
+            return Ok(vec![this.limit(packets, seconds, burst, negated)]);
+        }
         _ => {}
     }
     let first = words.next().ok_or("the last condition has no value")?;
     if first != "{" {
-        return Ok(vec![operand(first, part)?]);
+        return Ok(vec![test(first, part, negated)?]);
     }
-    let mut operands = Vec::new();
+    let mut tests = Vec::new();
     loop {
-        operands.push(operand(words.next().ok_or("the closing brace of a set is missing")?, part)?);
+        tests.push(test(words.next().ok_or("the closing brace of a set is missing")?, part, negated)?);
         match words.next() {
-            Some("}") => return Ok(operands),
+            Some("}") => return Ok(tests),
             Some(",") => {}
             _ => return Err("the closing brace of a set is missing".into()),
         }
     }
 }
 
-fn operand(text: &str, part: Part) -> Result<Operand, String> {
+fn test(text: &str, part: Part, negated: bool) -> Result<Expressions, String> {
     let wrong = || format!("{text:?} is not a value here");
+    let (equal, within) = if negated { (NFT_CMP_NEQ, NFT_RANGE_NEQ) } else { (NFT_CMP_EQ, NFT_RANGE_EQ) };
+    let this = Expressions::new();
     match part {
-        Part::Saddr(v4) | Part::Daddr(v4) => addresses(text, v4).ok_or_else(wrong),
-        Part::Sport(_) | Part::Dport(_) => {
-            let (from, to) = text.split_once('-').unwrap_or((text, text));
-            let (from, to) = (from.parse().map_err(|_| wrong())?, to.parse().map_err(|_| wrong())?);
-            if from <= to { Ok(Operand::Ports(from, to)) } else { Err(wrong()) }
+        Part::Address(field, v4) => {
+            address(this.load(field, R0), text, v4, (equal, within)).ok_or_else(wrong)
         }
-        Part::Protocol => text.parse().map(Operand::Protocol),
-        Part::Iifname => {
-            let text = text.trim_matches('"');
-            match text.strip_suffix('*') {
-                Some(prefix) => IfName::parse(prefix).map(|name| Operand::Interfaces(name.to_string())),
-                None => IfName::parse(text).map(Operand::Interface),
-            }
+        Part::Port(field, protocol) => {
+            let this = match protocol {
+                Some(protocol) => this.protocol(NFT_CMP_EQ, protocol.number()),
+                None => this,
+            };
+            port(this.load(field, R0), text, (equal, within)).ok_or_else(wrong)
         }
-        Part::Day => values::day(text).ok_or_else(wrong),
-        Part::Hour => values::hours(text).ok_or_else(wrong),
+        Part::Protocol => text.parse().map(|protocol: Protocol| this.protocol(equal, protocol.number())),
+        Part::Interface => {
+            interface(text).map(|name| this.load_meta(NFT_META_IIFNAME, R0).compare(R0, equal, &name))
+        }
+        Part::Day => {
+            let day = values::day(text).ok_or_else(wrong)?;
+            Ok(this.load_meta(NFT_META_TIME_DAY, R0).compare(R0, equal, &[day]))
+        }
+        Part::Hour => {
+            let (from, to) = values::hours(text).ok_or_else(wrong)?;
+            let hour = this.load_meta(NFT_META_TIME_HOUR, R0).network_order(R0);
+            Ok(hour.range(R0, within, &from.to_be_bytes(), &to.to_be_bytes()))
+        }
+        Part::Mark => {
+            Ok(this.load_meta(NFT_META_MARK, R0).compare(R0, equal, &mark(text).ok_or_else(wrong)?))
+        }
+        Part::CtMark => Ok(this.load_ct(NFT_CT_MARK, R0).compare(R0, equal, &mark(text).ok_or_else(wrong)?)),
         // Read as a whole, before.
         Part::CtState | Part::Limit => Err(wrong()),
-        Part::Mark | Part::CtMark => {
-            let number = match text.strip_prefix("0x") {
-                Some(digits) => u32::from_str_radix(digits, 16).ok(),
-                None => text.parse().ok(),
-            };
-            number.map(Operand::Mark).ok_or_else(wrong)
-        }
     }
 }
 
-fn addresses(text: &str, v4: bool) -> Option<Operand> {
-    let operand = if let Some((from, to)) = text.split_once('-') {
+fn address(this: Expressions, text: &str, v4: bool, (equal, within): (u32, u32)) -> Option<Expressions> {
+    if let Some((from, to)) = text.split_once('-') {
         let (from, to): (IpAddr, IpAddr) = (from.parse().ok()?, to.parse().ok()?);
-        (from.is_ipv4() == to.is_ipv4() && from <= to).then_some(Operand::Addresses(from, to))?
-    } else if text.contains('/') {
-        Operand::Network(cni::addr::parse_cidr(text).ok()?)
-    } else {
-        Operand::Network(IpNetwork::from(text.parse::<IpAddr>().ok()?))
+        let fits = from.is_ipv4() == v4 && to.is_ipv4() == v4 && from <= to;
+        return fits.then(|| this.range(R0, within, &octets(from), &octets(to)));
+    }
+    let network = match text.contains('/') {
+        true => cni::addr::parse_cidr(text).ok()?,
+        false => IpNetwork::from(text.parse::<IpAddr>().ok()?),
     };
-    let fits = match &operand {
-        Operand::Network(network) => network.is_ipv4() == v4,
-        Operand::Addresses(from, _) => from.is_ipv4() == v4,
-        _ => false,
+    let is_host = network.prefix() == if v4 { 32 } else { 128 };
+    let this = if is_host { this } else { this.prefix(R0, network.mask()) };
+    (network.is_ipv4() == v4).then(|| this.compare(R0, equal, &octets(network.network())))
+}
+
+fn port(this: Expressions, text: &str, (equal, within): (u32, u32)) -> Option<Expressions> {
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
+    let (from, to): (u16, u16) = (from.parse().ok()?, to.parse().ok()?);
+    match from.cmp(&to) {
+        Ordering::Less => Some(this.range(R0, within, &from.to_be_bytes(), &to.to_be_bytes())),
+        Ordering::Equal => Some(this.compare(R0, equal, &from.to_be_bytes())),
+        Ordering::Greater => None,
+    }
+}
+
+/// The bytes of a name, or those that all names begin with which are meant by `eth*`.
+fn interface(text: &str) -> Result<Vec<u8>, String> {
+    let text = text.trim_matches('"');
+    match text.strip_suffix('*') {
+        Some(prefix) => IfName::parse(prefix).map(|prefix| prefix.as_bytes().to_vec()),
+        None => IfName::parse(text).map(|name| padded(&name)),
+    }
+}
+
+fn mark(text: &str) -> Option<[u8; 4]> {
+    let number: u32 = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16).ok()?,
+        None => text.parse().ok()?,
     };
-    fits.then_some(operand)
+    Some(number.to_ne_bytes())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::matches::alternatives;
     use super::*;
 
     #[test]
@@ -211,9 +277,7 @@ mod tests {
     fn a_set_is_a_choice_and_a_negated_set_is_none() {
         let matches =
             parse("ip saddr {10.0.0.1,10.0.0.2} tcp sport {1,2} ip daddr != {10.0.0.3,10.0.0.4}", true);
-        let matches = matches.unwrap();
-        let alternatives = alternatives(&matches);
-        assert_eq!(alternatives.len(), 4);
-        assert!(alternatives.iter().all(|a| a.len() == 3 && a[2].1.len() == 2));
+        let choices: Vec<usize> = matches.unwrap().iter().map(|condition| condition.choices.len()).collect();
+        assert_eq!(choices, [2, 2, 1]);
     }
 }

@@ -3,8 +3,6 @@
 use std::iter::Peekable;
 use std::str::SplitWhitespace;
 
-use super::matches::Operand;
-
 /// The words that are not read yet.
 pub(super) type Words<'a> = Peekable<SplitWhitespace<'a>>;
 
@@ -22,8 +20,8 @@ const DAYS: [&str; 7] = ["sunday", "monday", "tuesday", "wednesday", "thursday",
 /// The packets that may come at once if a limit does not say (nft(8)).
 const BURST: u32 = 5;
 
-/// `new`, `new,related` or `{ new, related }`.
-pub(super) fn states(words: &mut Words<'_>) -> Result<Operand, String> {
+/// `new`, `new,related` or `{ new, related }`, as their bits.
+pub(super) fn states(words: &mut Words<'_>) -> Result<u32, String> {
     let in_braces = words.next_if_eq(&"{").is_some();
     let mut mask = 0;
     loop {
@@ -36,11 +34,11 @@ pub(super) fn states(words: &mut Words<'_>) -> Result<Operand, String> {
     if in_braces && words.next() != Some("}") {
         return Err("the closing brace of a set is missing".into());
     }
-    Ok(Operand::States(mask))
+    Ok(mask)
 }
 
-/// `10/second` or `10/second burst 20 packets`.
-pub(super) fn rate(words: &mut Words<'_>) -> Result<Operand, String> {
+/// `10/second` or `10/second burst 20 packets`: so many packets in so many seconds, and so many at once.
+pub(super) fn rate(words: &mut Words<'_>) -> Result<(u64, u64, u32), String> {
     let word = words.next().ok_or("the last condition has no value")?;
     let wrong = || format!("{word:?} is not a rate such as 10/second");
     let (packets, unit) = word.split_once('/').ok_or_else(wrong)?;
@@ -52,23 +50,23 @@ pub(super) fn rate(words: &mut Words<'_>) -> Result<Operand, String> {
         burst = number.parse().map_err(|_| format!("burst {number:?} is not a number of packets"))?;
         words.next_if(|word| matches!(*word, "packet" | "packets"));
     }
-    Ok(Operand::Rate { packets, seconds, burst })
+    Ok((packets, seconds, burst))
 }
 
-/// `monday`, or 0 for Sunday to 6.
-pub(super) fn day(text: &str) -> Option<Operand> {
+/// `monday`, or 0 for Sunday to 6, in UTC.
+pub(super) fn day(text: &str) -> Option<u8> {
     let name = text.trim_matches('"');
     let by_name = DAYS.iter().position(|day| day.eq_ignore_ascii_case(name));
     let number = by_name.or_else(|| name.parse().ok()).filter(|&number| number < DAYS.len())?;
-    u8::try_from(number).ok().map(Operand::Day)
+    u8::try_from(number).ok()
 }
 
-/// `08:00-17:30` of a day, as seconds.
-pub(super) fn hours(text: &str) -> Option<Operand> {
+/// `08:00-17:30` of a day, as seconds since midnight in UTC, both included.
+pub(super) fn hours(text: &str) -> Option<(u32, u32)> {
     let text = text.replace('"', "");
     let (from, to) = text.split_once('-')?;
     let (from, to) = (seconds(from)?, seconds(to)?);
-    (from <= to).then_some(Operand::Hours(from, to))
+    (from <= to).then_some((from, to))
 }
 
 fn seconds(text: &str) -> Option<u32> {
