@@ -15,36 +15,18 @@ use super::uapi::*;
 /// The first register, which most rules need alone.
 pub(crate) const R0: u32 = NFT_REG32_00;
 
-/// A rule's expressions. Written by each method in order.
+/// A rule's expressions, as the list that the kernel gets. Written by each method in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Expressions(Vec<Expression>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Expression {
-    name: &'static str,
-    data: Vec<(u16, Value)>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Value {
-    Be32(u32),
-    Be64(u64),
-    Text(String),
-    /// NFTA_DATA_VALUE
-    Data(Vec<u8>),
-    /// NFTA_DATA_VERDICT, with the chain to jump to
-    Verdict(i32, Option<String>),
-}
-use Value::{Be32, Be64, Data, Text, Verdict};
+pub struct Expressions(Message);
 
 impl Expressions {
     pub(crate) fn new() -> Self {
-        Self(Vec::new())
+        Self(Message::new(0, 0, &[]))
     }
 
     /// These, and then others.
     pub(crate) fn and(mut self, others: Self) -> Self {
-        self.0.extend(others.0);
+        self.0.raw(others.0.payload());
         self
     }
 
@@ -60,51 +42,48 @@ impl Expressions {
     }
 
     pub(crate) fn load(self, field: Field, register: u32) -> Self {
-        self.push(
-            "payload",
-            [
-                (NFTA_PAYLOAD_DREG, Be32(register)),
-                (NFTA_PAYLOAD_BASE, Be32(field.base)),
-                (NFTA_PAYLOAD_OFFSET, Be32(field.offset)),
-                (NFTA_PAYLOAD_LEN, Be32(field.length)),
-            ],
-        )
+        self.push("payload", &|data| {
+            data.put_be32(NFTA_PAYLOAD_DREG, register);
+            data.put_be32(NFTA_PAYLOAD_BASE, field.base);
+            data.put_be32(NFTA_PAYLOAD_OFFSET, field.offset);
+            data.put_be32(NFTA_PAYLOAD_LEN, field.length);
+        })
     }
 
     pub(crate) fn load_meta(self, key: u32, register: u32) -> Self {
-        self.push("meta", [(NFTA_META_DREG, Be32(register)), (NFTA_META_KEY, Be32(key))])
+        self.push("meta", &|data| {
+            data.put_be32(NFTA_META_DREG, register);
+            data.put_be32(NFTA_META_KEY, key);
+        })
     }
 
     pub(crate) fn compare(self, register: u32, op: u32, value: &[u8]) -> Self {
-        let value = Data(value.to_vec());
-        self.push("cmp", [(NFTA_CMP_SREG, Be32(register)), (NFTA_CMP_OP, Be32(op)), (NFTA_CMP_DATA, value)])
+        self.push("cmp", &|data| {
+            data.put_be32(NFTA_CMP_SREG, register);
+            data.put_be32(NFTA_CMP_OP, op);
+            put_value(data, NFTA_CMP_DATA, value);
+        })
     }
 
     /// Whether a value is between two, both included.
     pub(crate) fn range(self, register: u32, op: u32, from: &[u8], to: &[u8]) -> Self {
-        self.push(
-            "range",
-            [
-                (NFTA_RANGE_SREG, Be32(register)),
-                (NFTA_RANGE_OP, Be32(op)),
-                (NFTA_RANGE_FROM_DATA, Data(from.to_vec())),
-                (NFTA_RANGE_TO_DATA, Data(to.to_vec())),
-            ],
-        )
+        self.push("range", &|data| {
+            data.put_be32(NFTA_RANGE_SREG, register);
+            data.put_be32(NFTA_RANGE_OP, op);
+            put_value(data, NFTA_RANGE_FROM_DATA, from);
+            put_value(data, NFTA_RANGE_TO_DATA, to);
+        })
     }
 
     /// `register = (register & mask) ^ xor`
     pub(crate) fn bitwise(self, register: u32, mask: &[u8], xor: &[u8]) -> Self {
-        self.push(
-            "bitwise",
-            [
-                (NFTA_BITWISE_SREG, Be32(register)),
-                (NFTA_BITWISE_DREG, Be32(register)),
-                (NFTA_BITWISE_LEN, Be32(mask.len() as u32)),
-                (NFTA_BITWISE_MASK, Data(mask.to_vec())),
-                (NFTA_BITWISE_XOR, Data(xor.to_vec())),
-            ],
-        )
+        self.push("bitwise", &|data| {
+            data.put_be32(NFTA_BITWISE_SREG, register);
+            data.put_be32(NFTA_BITWISE_DREG, register);
+            data.put_be32(NFTA_BITWISE_LEN, mask.len() as u32);
+            put_value(data, NFTA_BITWISE_MASK, mask);
+            put_value(data, NFTA_BITWISE_XOR, xor);
+        })
     }
 
     /// Clears all but a prefix of the address in a register.
@@ -130,21 +109,22 @@ impl Expressions {
     }
 
     fn lookup(self, register: u32, set: &str, more: Option<(u16, u32)>) -> Self {
-        let mut data = vec![(NFTA_LOOKUP_SREG, Be32(register)), (NFTA_LOOKUP_SET, Text(set.into()))];
-        data.extend(more.map(|(kind, number)| (kind, Be32(number))));
-        self.push("lookup", data)
+        self.push("lookup", &|data| {
+            data.put_be32(NFTA_LOOKUP_SREG, register);
+            data.put_str(NFTA_LOOKUP_SET, set);
+            if let Some((kind, number)) = more {
+                data.put_be32(kind, number);
+            }
+        })
     }
 
     /// Whether the packet is for one of this host's own addresses (`fib daddr type local`).
     pub(crate) fn addressed_here(self) -> Self {
-        self.push(
-            "fib",
-            [
-                (NFTA_FIB_DREG, Be32(R0)),
-                (NFTA_FIB_RESULT, Be32(NFT_FIB_RESULT_ADDRTYPE)),
-                (NFTA_FIB_FLAGS, Be32(NFTA_FIB_F_DADDR)),
-            ],
-        )
+        self.push("fib", &|data| {
+            data.put_be32(NFTA_FIB_DREG, R0);
+            data.put_be32(NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE);
+            data.put_be32(NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR);
+        })
         .compare(R0, NFT_CMP_EQ, &RTN_LOCAL.to_ne_bytes())
     }
 
@@ -172,78 +152,54 @@ impl Expressions {
 
     /// Whether packets come no faster than so many in a unit of seconds, and so many at once; or faster.
     pub(crate) fn limit(self, packets: u64, seconds: u64, burst: u32, over: bool) -> Self {
-        self.push(
-            "limit",
-            [
-                (NFTA_LIMIT_RATE, Be64(packets)),
-                (NFTA_LIMIT_UNIT, Be64(seconds)),
-                (NFTA_LIMIT_BURST, Be32(burst)),
-                (NFTA_LIMIT_FLAGS, Be32(if over { NFT_LIMIT_F_INV } else { 0 })),
-            ],
-        )
+        self.push("limit", &|data| {
+            data.put_be64(NFTA_LIMIT_RATE, packets);
+            data.put_be64(NFTA_LIMIT_UNIT, seconds);
+            data.put_be32(NFTA_LIMIT_BURST, burst);
+            data.put_be32(NFTA_LIMIT_FLAGS, if over { NFT_LIMIT_F_INV } else { 0 });
+        })
     }
 
     /// Turns a number of 32 bits into network order, in which ranges are compared.
     pub(crate) fn network_order(self, register: u32) -> Self {
-        self.push(
-            "byteorder",
-            [
-                (NFTA_BYTEORDER_SREG, Be32(register)),
-                (NFTA_BYTEORDER_DREG, Be32(register)),
-                (NFTA_BYTEORDER_OP, Be32(NFT_BYTEORDER_HTON)),
-                (NFTA_BYTEORDER_LEN, Be32(4)),
-                (NFTA_BYTEORDER_SIZE, Be32(4)),
-            ],
-        )
+        self.push("byteorder", &|data| {
+            data.put_be32(NFTA_BYTEORDER_SREG, register);
+            data.put_be32(NFTA_BYTEORDER_DREG, register);
+            data.put_be32(NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON);
+            data.put_be32(NFTA_BYTEORDER_LEN, 4);
+            data.put_be32(NFTA_BYTEORDER_SIZE, 4);
+        })
     }
 
     pub(crate) fn load_ct(self, key: u32, register: u32) -> Self {
-        self.push("ct", [(NFTA_CT_DREG, Be32(register)), (NFTA_CT_KEY, Be32(key))])
+        self.push("ct", &|data| {
+            data.put_be32(NFTA_CT_DREG, register);
+            data.put_be32(NFTA_CT_KEY, key);
+        })
     }
 
     /// What no kernel knows.
     #[cfg(test)]
     pub(crate) fn unknown(self) -> Self {
-        self.push("nosuch", [])
+        self.push("nosuch", &|_| {})
     }
 
-    fn push(mut self, name: &'static str, data: impl Into<Vec<(u16, Value)>>) -> Self {
-        self.0.push(Expression { name, data: data.into() });
+    fn push(mut self, name: &str, data: &dyn Fn(&mut Message)) -> Self {
+        self.0.nest(NFTA_LIST_ELEM, |element| {
+            element.put_str(NFTA_EXPR_NAME, name);
+            element.nest(NFTA_EXPR_DATA, data);
+        });
         self
     }
 
     /// Writes them as the list of a rule.
     pub(crate) fn write(&self, message: &mut Message) {
-        message.nest(NFTA_RULE_EXPRESSIONS, |list| {
-            for expression in &self.0 {
-                list.nest(NFTA_LIST_ELEM, |element| {
-                    element.put_str(NFTA_EXPR_NAME, expression.name);
-                    element.nest(NFTA_EXPR_DATA, |data| expression.write(data));
-                });
-            }
-        });
+        message.nest(NFTA_RULE_EXPRESSIONS, |list| list.raw(self.0.payload()));
     }
 }
 
-impl Expression {
-    fn write(&self, message: &mut Message) {
-        for (kind, value) in &self.data {
-            match value {
-                Be32(number) => message.put_be32(*kind, *number),
-                Be64(number) => message.put_be64(*kind, *number),
-                Text(text) => message.put_str(*kind, text),
-                Data(bytes) => message.nest(*kind, |data| data.put(NFTA_DATA_VALUE, bytes)),
-                Verdict(code, chain) => message.nest(*kind, |data| {
-                    data.nest(NFTA_DATA_VERDICT, |verdict| {
-                        verdict.put(NFTA_VERDICT_CODE, &code.to_be_bytes());
-                        if let Some(chain) = chain {
-                            verdict.put_str(NFTA_VERDICT_CHAIN, chain);
-                        }
-                    });
-                }),
-            }
-        }
-    }
+fn put_value(data: &mut Message, kind: u16, value: &[u8]) {
+    data.nest(kind, |nest| nest.put(NFTA_DATA_VALUE, value));
 }
 
 /// An address as it is on the wire.

@@ -2,11 +2,11 @@
 
 use std::net::IpAddr;
 
-use super::{ATTRIBUTE, aligned, read_u16};
+use super::{ATTRIBUTE, HEADER, aligned, read_u16};
 use crate::uapi::*;
 
 /// A message being written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     bytes: Vec<u8>,
     is_too_long: bool,
@@ -29,6 +29,11 @@ impl Message {
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
         self.bytes.resize(aligned(self.bytes.len()), 0);
+    }
+
+    /// What is written by now.
+    pub fn payload(&self) -> &[u8] {
+        &self.bytes[HEADER..]
     }
 
     /// Writes an attribute.

@@ -1,49 +1,61 @@
 //! What a rule does to the packets that fulfil its conditions.
 
-use super::Expressions;
-use super::Value::{Be32, Data, Verdict};
+use super::{Expressions, put_value};
 use crate::ruleset::uapi::*;
 
 impl Expressions {
     /// Sets a bit of the connection's mark, by way of a register.
     pub(crate) fn mark(self, bit: u8, register: u32) -> Self {
         let bit = 1_u32 << bit;
-        self.load_ct(NFT_CT_MARK, register)
-            .bitwise(register, &(!bit).to_ne_bytes(), &bit.to_ne_bytes())
-            .push("ct", [(NFTA_CT_KEY, Be32(NFT_CT_MARK)), (NFTA_CT_SREG, Be32(register))])
+        let this = self.load_ct(NFT_CT_MARK, register);
+        this.bitwise(register, &(!bit).to_ne_bytes(), &bit.to_ne_bytes()).push("ct", &|data| {
+            data.put_be32(NFTA_CT_KEY, NFT_CT_MARK);
+            data.put_be32(NFTA_CT_SREG, register);
+        })
     }
 
     pub(crate) fn immediate(self, register: u32, value: &[u8]) -> Self {
-        let data = [(NFTA_IMMEDIATE_DREG, Be32(register)), (NFTA_IMMEDIATE_DATA, Data(value.to_vec()))];
-        self.push("immediate", data)
+        self.push("immediate", &|data| {
+            data.put_be32(NFTA_IMMEDIATE_DREG, register);
+            put_value(data, NFTA_IMMEDIATE_DATA, value);
+        })
     }
 
     /// Rewrites the destination to the address and port in two registers.
     pub(crate) fn dnat(self, v4: bool, address: u32, port: u32) -> Self {
         let family = if v4 { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
-        self.push(
-            "nat",
-            [
-                (NFTA_NAT_TYPE, Be32(NFT_NAT_DNAT)),
-                (NFTA_NAT_FAMILY, Be32(family.into())),
-                (NFTA_NAT_REG_ADDR_MIN, Be32(address)),
-                (NFTA_NAT_REG_PROTO_MIN, Be32(port)),
-            ],
-        )
+        self.push("nat", &|data| {
+            data.put_be32(NFTA_NAT_TYPE, NFT_NAT_DNAT);
+            data.put_be32(NFTA_NAT_FAMILY, family.into());
+            data.put_be32(NFTA_NAT_REG_ADDR_MIN, address);
+            data.put_be32(NFTA_NAT_REG_PROTO_MIN, port);
+        })
     }
 
     /// Rewrites the source to the address of the interface that the packet leaves by.
     pub(crate) fn masquerade(self) -> Self {
-        self.push("masq", [])
+        self.push("masq", &|_| {})
     }
 
     pub(crate) fn verdict(self, code: i32) -> Self {
-        let verdict = Verdict(code, None);
-        self.push("immediate", [(NFTA_IMMEDIATE_DREG, Be32(NFT_REG_VERDICT)), (NFTA_IMMEDIATE_DATA, verdict)])
+        self.end(code, None)
     }
 
     pub(crate) fn jump(self, chain: &str) -> Self {
-        let verdict = Verdict(NFT_JUMP, Some(chain.to_owned()));
-        self.push("immediate", [(NFTA_IMMEDIATE_DREG, Be32(NFT_REG_VERDICT)), (NFTA_IMMEDIATE_DATA, verdict)])
+        self.end(NFT_JUMP, Some(chain))
+    }
+
+    fn end(self, code: i32, chain: Option<&str>) -> Self {
+        self.push("immediate", &|data| {
+            data.put_be32(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT);
+            data.nest(NFTA_IMMEDIATE_DATA, |data| {
+                data.nest(NFTA_DATA_VERDICT, |verdict| {
+                    verdict.put(NFTA_VERDICT_CODE, &code.to_be_bytes());
+                    if let Some(chain) = chain {
+                        verdict.put_str(NFTA_VERDICT_CHAIN, chain);
+                    }
+                });
+            });
+        })
     }
 }
