@@ -26,8 +26,7 @@ impl RequestError {
 
     /// Says what the request was for: an operation, and the object it was on.
     pub fn during(self, operation: &'static str, subject: impl Display) -> Error {
-        let Self { cause, kernel_text, answered } = self;
-        Error { operation, subject: subject.to_string(), cause, kernel_text, answered }
+        Error { operation, subject: subject.to_string(), request: self }
     }
 
     /// Says that it is not the kernel's answer to the request: that was not sent, or its answer was lost.
@@ -52,40 +51,38 @@ impl From<Errno> for RequestError {
 pub struct Error {
     operation: &'static str,
     subject: String,
-    cause: io::Error,
-    kernel_text: Option<String>,
-    answered: bool,
+    request: RequestError,
 }
 
 impl Error {
     /// The kernel's error number, if it is one of the kernel.
     pub fn errno(&self) -> Option<Errno> {
-        self.cause.raw_os_error().map(Errno::from_raw)
+        self.request.errno()
     }
 
     /// The kernel's explanation, if it gave one.
     pub fn kernel_text(&self) -> Option<&str> {
-        self.kernel_text.as_deref()
+        self.request.kernel_text.as_deref()
     }
 
     /// Whether the kernel's answer is not known: the request may have been carried out all the same.
     pub fn is_unanswered(&self) -> bool {
-        !self.answered
+        !self.request.answered
     }
 
     /// Says that the kernel's answer to an earlier request is what is not known.
     pub(crate) fn unanswered(self) -> Self {
-        Self { answered: false, ..self }
+        Self { request: self.request.unanswered(), ..self }
     }
 
     /// Whether what was to be made is there already.
     pub fn is_exists(&self) -> bool {
-        self.answered && self.errno() == Some(Errno::EEXIST)
+        !self.is_unanswered() && self.errno() == Some(Errno::EEXIST)
     }
 
     /// Whether what was to be changed or removed is not there.
     pub fn is_missing(&self) -> bool {
-        self.answered
+        !self.is_unanswered()
             && matches!(
                 self.errno(),
                 Some(Errno::ENOENT | Errno::ENODEV | Errno::ESRCH | Errno::ENXIO | Errno::EADDRNOTAVAIL)
@@ -108,9 +105,9 @@ impl Display for Error {
         write!(f, "{} {}: ", self.operation, self.subject)?;
         match self.errno() {
             Some(errno) => f.write_str(errno.desc())?,
-            None => self.cause.fmt(f)?,
+            None => self.request.cause.fmt(f)?,
         }
-        match (&self.kernel_text, self.errno()) {
+        match (self.kernel_text(), self.errno()) {
             (Some(text), _) => write!(f, " ({text})"),
             (None, Some(Errno::EPERM)) => f.write_str(
                 " (requires CAP_NET_ADMIN in the user namespace that the network namespace belongs to)",

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::libc;
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -106,20 +107,10 @@ impl std::error::Error for LockError {}
 /// Whether an error tells that this host lets nobody have files of his own in the directory. All plugins find the same then,
 /// and lock the namespace.
 fn is_the_hosts_way(error: &io::Error) -> bool {
-    let number = error.raw_os_error();
-    matches!(
-        number,
-        Some(
-            libc::ENOENT
-                | libc::ENOTDIR
-                | libc::EROFS
-                | libc::EACCES
-                | libc::EPERM
-                | libc::ENOSPC
-                | libc::EDQUOT
-                | libc::ENOSYS
-        )
-    ) || file::is_irregular(error)
+    use Errno::{EACCES, EDQUOT, ENOENT, ENOSPC, ENOSYS, ENOTDIR, EPERM, EROFS};
+    let ways = [ENOENT, ENOTDIR, EROFS, EACCES, EPERM, ENOSPC, EDQUOT, ENOSYS];
+    let number = error.raw_os_error().map(Errno::from_raw);
+    number.is_some_and(|number| ways.contains(&number)) || file::is_irregular(error)
 }
 
 /// What this process still has for a lock that is worth waiting that long for.
