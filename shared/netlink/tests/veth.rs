@@ -2,6 +2,7 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 use std::os::fd::AsFd;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -44,6 +45,12 @@ fn a_veth_is_born_with_its_peer_in_the_other_namespace_and_becomes_a_bridge_port
             })
             .unwrap();
         assert_eq!((veth.master, veth.mtu, veth.up), (Some(bridge.index), 1400, true));
+        let shown = Command::new("ip").args(["-d", "link", "show", "veth0"]).output().unwrap().stdout;
+        let shown = String::from_utf8(shown).unwrap();
+        assert!(
+            shown.contains("numtxqueues 1 numrxqueues 1 "),
+            "one queue, whatever the number of CPUs: {shown}"
+        );
         let eth0 = inside.link("eth0").unwrap().unwrap();
         assert_eq!((eth0.mac, eth0.mtu, eth0.up), (Some(Mac::local([9; 5])), 1400, false));
 

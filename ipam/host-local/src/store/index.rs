@@ -61,7 +61,7 @@ const OVERFLOW: usize = SLOTS * SLOT;
 const SUM: usize = SECTOR - 8;
 /// How full the buckets of a new index are at most, on average: it can grow by half before they overflow.
 const LOAD: usize = 8;
-const FEWEST_BUCKETS: usize = 64;
+const FEWEST_BUCKETS: usize = 8;
 /// The distance of the two times of a sealed directory. Coarser than any file system's time stamps.
 const APART: Duration = Duration::from_secs(3600);
 
