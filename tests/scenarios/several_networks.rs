@@ -1,5 +1,6 @@
 //! A pod on several networks at once, as Multus attaches it: eth0 for the cluster, and second networks beside it.
 
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
 
 use cni::IfName;
@@ -56,6 +57,11 @@ fn networks() -> Vec<Joined> {
         joined("net1", Some(Feature::Macvlan), on_lan, json!({"ips": ["198.51.100.77/24"]})),
         joined("net2", None, routed, json!({})),
     ];
+    // Debian's package has no tap.
+    if !under_test().reference {
+        let tap = json!({"type": "tap", "ipam": host_local(&[&["10.8.0.0/24"]])});
+        all.push(joined("tap0", Some(Feature::Tap), tap, json!({})));
+    }
     all.retain(|network| network.needs.is_none_or(Feature::is_there));
     all
 }
@@ -75,6 +81,10 @@ fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
     if Feature::Macvlan.is_there() {
         assert_eq!(seen_as(pod, "198.51.100.2:80"), "198.51.100.77", "net1 is on the machine's network");
         assert_eq!(seen_as(pod, "192.0.2.1:80"), "198.51.100.77", "and leads through its gateway");
+    }
+    if pod.link("tap0").is_some() {
+        let _machine = pod.machine_behind("tap0", None, Ipv4Addr::new(10, 8, 0, 200));
+        assert!(pod.reaches("10.8.0.200"), "tap0 leads to a machine in the pod");
     }
     let own = pod.addresses("net2").remove(0).replace("/24", "");
     assert!(lab.host().reaches(&own) && pod.reaches("10.9.0.1"), "net2 leads to the host");

@@ -112,6 +112,31 @@ fn on_a_bridge_of_the_container_the_machine_is_one_of_the_hosts_network() {
 }
 
 #[test]
+fn a_later_bridge_in_the_chain_makes_a_port_of_a_tap_in_the_hosts_own_namespace() {
+    beyond_reference!("tap");
+    needs!(Tap);
+    let lab = Lab::new();
+    lab.host().sh("ip link add br0 address 02:00:00:00:00:01 type bridge; ip addr add 10.1.2.1/24 dev br0; ip link set br0 up");
+    let host = Container { id: "vm".to_owned(), netns: lab.host().clone() };
+    let before = lab.snapshot();
+    let plugins = json!([{"type": "tap"}, {"type": "bridge", "bridge": "br0"}]);
+    let chain = lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
+    let chain = chain.each(|call| call.env("CNI_NETNS_OVERRIDE", "1"));
+    let result = chain.add(&host, "tap0").ok_result();
+    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["tap0", "br0"]);
+    assert_eq!(host.link("tap0").unwrap()["master"], "br0");
+    {
+        let _machine = host.machine_behind("tap0", None, MACHINE);
+        assert!(host.reaches("10.1.2.200"));
+    }
+    chain.check(&host, "tap0", &result).iter().for_each(lab::Outcome::ok);
+    chain.del(&host, "tap0", &result).iter().for_each(lab::Outcome::ok);
+    lab.host().sh("ip neigh flush dev br0");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
 fn nothing_is_left_after_del_and_a_second_del_is_fine() {
     beyond_reference!("tap");
     needs!(Tap);

@@ -117,6 +117,31 @@ fn an_attachment_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease
     }
 }
 
+/// Debian's package has no tap: this is what a later release leaves. It makes a tap without owner and group if both are 0.
+#[test]
+fn a_tap_made_by_the_reference_passes_check_and_is_deleted_to_the_last_lease() {
+    needs!(Tap);
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
+    let keys = json!({"owner": 0, "group": 0, "multiQueue": true, "ipam": ipam});
+    let leased = lab.plugin("host-local").config(keys.clone()).by_the_reference();
+    leased.clone().on(&b).add().ok_result();
+    let before = lab.snapshot();
+    let mut result = leased.on(&a).add().ok_result();
+    a.sh("ip tuntap add dev eth0 mode tap multi_queue; ip link set eth0 address 02:00:00:00:00:aa up
+          ip addr add 10.1.2.3/24 dev eth0; ip addr add fd00:1:2::3/64 dev eth0");
+    assert_eq!(ips(&result), ["10.1.2.3/24", "fd00:1:2::3/64"]);
+    result["interfaces"] = json!([{"name": "eth0", "mac": "02:00:00:00:00:aa", "sandbox": a.path()}]);
+    for ip in result["ips"].as_array_mut().unwrap() {
+        ip["interface"] = json!(0);
+    }
+    let call = lab.plugin("tap").config(keys).on(&a);
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
 /// ptp with both families.
 fn ptp(lab: &Lab) -> Call {
     lab.plugin("ptp").config(json!({"ipam": host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]])}))

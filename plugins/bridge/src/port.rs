@@ -1,5 +1,7 @@
 //! The bridge's port: the host's end of a new veth pair, or what an earlier plugin of the chain made.
 
+use std::path::PathBuf;
+
 use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Interface, Result, Undo};
 use iface::{Namespace, verify as shared, veth};
 use netlink::{BridgeVlan, Link, LinkChange, PortChange, RouteFilter};
@@ -42,9 +44,10 @@ impl Port {
 /// # Errors
 /// Code 7 if no link has that name, or if it cannot be a plugin's: as a port of the bridge, the host's uplink would cut the host off.
 pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
-    let mut interfaces = call.net.prev_result.iter().flat_map(AddResult::host_interfaces);
-    let last = interfaces.rfind(|i| i.name != *call.conf.bridge);
-    let Some(interface) = last else { return Ok(None) };
+    let Some(prev) = &call.net.prev_result else { return Ok(None) };
+    let Some(interface) = in_host(host, prev, &call.conf.bridge, Some(&call.netns)).pop() else {
+        return Ok(None);
+    };
     let link = host.nl.link(&interface.name)?.ok_or_else(|| {
         Error::config(format!("prevResult: the host has no interface {}", interface.name))
             .detail("an earlier plugin made that interface, which should become the bridge's port")
@@ -61,6 +64,21 @@ pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
                 .detail("the host could lose its own network; set allowUplinkPort to allow this"))
         }
     }
+}
+
+/// The interfaces of a result that are in the host, but for the bridge. If there are none, and the container is the host itself
+/// (CNI_NETNS_OVERRIDE), the container's.
+fn in_host<'a>(
+    host: &Namespace,
+    result: &'a AddResult,
+    bridge: &str,
+    netns: Option<&PathBuf>,
+) -> Vec<&'a Interface> {
+    let outside: Vec<_> = result.host_interfaces().filter(|i| i.name != bridge).collect();
+    if outside.is_empty() && netns.is_some_and(|path| host.is_at(path)) {
+        return result.interfaces.iter().filter(|i| i.name != bridge).collect();
+    }
+    outside
 }
 
 /// Why a link is the host's own way out, if it is: who makes interfaces for containers makes them of a kind.
@@ -187,7 +205,7 @@ pub fn verify(
 /// Of the host-side interfaces that the result lists, the one that leads to the container.
 fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&Link>) -> Result<Link> {
     let mut ports = Vec::new();
-    for interface in call.prev_result.host_interfaces().filter(|i| i.name != bridge.name) {
+    for interface in in_host(host, &call.prev_result, &bridge.name, Some(&call.netns)) {
         ports.push(shared::interface(host, interface)?);
     }
     let leads_to = |port: &&Link| container.is_none_or(|c| !port.is("veth") || c.peer == Some(port.index));
@@ -205,7 +223,7 @@ pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
     let (Some(prev), Some(name)) = (&call.net.prev_result, conf::bridge(&call.conf)) else { return Ok(()) };
     let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
     let mut failures = Failures::new();
-    for interface in prev.host_interfaces().filter(|i| i.name != *name) {
+    for interface in in_host(host, prev, &name, call.netns.as_ref()) {
         let link = failures.note(host.nl.link(&interface.name)).flatten();
         let port = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index));
         let Some(port) = port else { continue };

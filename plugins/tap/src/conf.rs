@@ -1,7 +1,7 @@
 //! The configuration as checked. No I/O.
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::{InterfaceConf, conf, verify};
+use iface::{InterfaceConf, conf, ownership, verify};
 use netlink::{Link, LinkKind, TunKind};
 use serde::Deserialize;
 
@@ -45,13 +45,15 @@ impl Conf {
     /// What is different.
     pub fn verify(&self, link: &Link) -> Result<()> {
         let Some(LinkKind::Tun(found)) = link.kind else { return verify::of_kind(link, crate::KIND) };
+        // The reference leaves owner and group 0 out.
+        let asked = |id: Option<u32>| id.filter(|id| *id != 0 || ownership::is_owned(link));
         let id = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
         let flag = |on: bool| on.to_string();
         let TunKind { tap, owner, group, multi_queue, persistent } = found;
         let properties = [
             ("tap", flag(true), flag(tap)),
-            ("owner", id(self.owner), id(owner)),
-            ("group", id(self.group), id(group)),
+            ("owner", id(asked(self.owner)), id(owner)),
+            ("group", id(asked(self.group)), id(group)),
             ("multiQueue", flag(self.multi_queue), flag(multi_queue)),
             ("persistent", flag(true), flag(persistent)),
         ];

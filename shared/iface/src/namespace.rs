@@ -72,6 +72,11 @@ impl Namespace {
         Target { netns: self.as_fd(), nl: &self.nl }
     }
 
+    /// Whether a path leads here, too.
+    pub fn is_at(&self, path: &Path) -> bool {
+        NetNs::open(path).and_then(|ns| ns.is_same_as(&self.ns)).unwrap_or_default()
+    }
+
     /// The link of a name.
     ///
     /// # Errors
