@@ -75,13 +75,7 @@ pub(crate) fn full(disk: Disk, culprit: &str) -> Vec<EnvFault> {
 /// A disk that was made read-only, as the kernel does with one that fails.
 pub(crate) fn read_only(culprit: &str) -> EnvFault {
     EnvFault {
-        inflict: Box::new(|_| {
-            remount(DISK, MsFlags::MS_RDONLY, None);
-            Box::new(|| {
-                remount(DISK, MsFlags::empty(), None);
-                None
-            })
-        }),
+        inflict: Box::new(|_| write_protect(DISK, MsFlags::empty())),
         culprit: Some(culprit.to_owned()),
         ..EnvFault::new("read-only disk", String::new())
     }
@@ -90,18 +84,20 @@ pub(crate) fn read_only(culprit: &str) -> EnvFault {
 /// /proc or /sys as in a container that is not privileged.
 pub(crate) fn read_only_kernel(at: &'static str) -> EnvFault {
     EnvFault {
-        inflict: Box::new(move |_| {
-            remount(at, MsFlags::MS_BIND | MsFlags::MS_RDONLY, None);
-            Box::new(move || {
-                remount(at, MsFlags::MS_BIND, None);
-                None
-            })
-        }),
+        inflict: Box::new(move |_| write_protect(at, MsFlags::MS_BIND)),
         culprit: Some(at.to_owned()),
         // What an ADD has set goes with its interface.
         spares: &["DEL", "CHECK", "GC", "STATUS"],
         ..EnvFault::new("read-only /proc, /sys", at.to_owned())
     }
+}
+
+fn write_protect(at: &'static str, flags: MsFlags) -> Lift {
+    remount(at, flags | MsFlags::MS_RDONLY, None);
+    Box::new(move || {
+        remount(at, flags, None);
+        None
+    })
 }
 
 fn remount(at: &str, flags: MsFlags, data: Option<&str>) {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, PATH, under_test};
+use lab::{Call, Lab, PATH, under_test};
 
 use crate::cnitool::TOOL;
 use crate::env_fault::EnvFault;
@@ -15,7 +15,7 @@ const TOOLS: &str = "/run/lab/plugins/tools";
 const ENOUGH_KB: u64 = 16 << 10;
 
 /// Puts tools in front of the iptables tools that lift the limits.
-pub(crate) fn prepare() {
+pub(crate) fn prepare(lab: &Lab) {
     fs::create_dir_all(TOOLS).expect("create a directory of tools");
     let names = ["iptables", "ip6tables"].iter().flat_map(|family| {
         ["-save", "-restore", "-legacy-save", "-legacy-restore", "-nft-save", "-nft-restore"]
@@ -23,11 +23,7 @@ pub(crate) fn prepare() {
     });
     for name in names.filter(|name| std::path::Path::new("/usr/sbin").join(name).exists()) {
         let unlimited = "prlimit --as=unlimited: --fsize=unlimited: --nofile=1024:";
-        let script = format!("#!/bin/sh\nexec {unlimited} /usr/sbin/{name} \"$@\"\n");
-        let path = format!("{TOOLS}/{name}");
-        fs::write(&path, script).expect("write a tool");
-        let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        fs::set_permissions(&path, executable).expect("make it executable");
+        lab.fake_plugin(&format!("tools/{name}"), &format!("exec {unlimited} /usr/sbin/{name} \"$@\""));
     }
 }
 

@@ -108,7 +108,7 @@ impl Job for Case<'_> {
         let Trial { target, disk, .. } = self.trial;
         Fixture::on(target, |lab: &Lab| {
             disk.mount(lab, target.keeps.map_or(disk::DISK, |keeps| keeps.directory));
-            limit::prepare();
+            limit::prepare(lab);
         })
     }
 
