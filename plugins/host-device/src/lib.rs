@@ -59,9 +59,11 @@ impl Plugin for HostDevice {
             let home = WayHome { record: Some(record), ..home.clone() };
             home.bring(&host, sandbox).map(drop)
         });
-        failures.note(collected);
-        // The reference keeps no records.
-        failures.note(home.bring(&host, None));
+        if failures.note(collected).is_some() {
+            // What the reference moved has no record. One that has its name may be on its way home now.
+            let back = failures.note(home.returned(&host)).flatten().filter(|link| link.name != link.alias);
+            failures.note(back.map(|link| home.settle(&host, link)).transpose());
+        }
         failures.note(call.net.ask_ipam(Command::Gc));
         failures.into_result()
     }
@@ -104,21 +106,25 @@ fn take(
 /// Brings the device home, from wherever it is.
 fn give_back(call: &Del, failures: &mut Failures) {
     let file = record::file(&call.net.name, &call.attachment);
-    let record = failures.note(record::load(&file)).flatten();
+    let loaded = failures.note(record::load(&file));
+    let record = loaded.clone().flatten();
     if record.as_ref().is_some_and(|record| !record.is_of(&call.net.name)) {
         return;
     }
-    let home = WayHome {
-        selector: lenient_selector(&call.conf),
-        ifname: Some(call.attachment.ifname.clone()),
-        record,
-    };
-    let sandbox = failures.note(Namespace::open_if_present(call.netns.as_ref())).flatten();
+    let (selector, ifname) = (lenient_selector(&call.conf), Some(call.attachment.ifname.clone()));
+    let home = WayHome { record, selector, ifname };
+    let opened = failures.note(Namespace::open_if_present(call.netns.as_ref()));
+    let sandbox = opened.as_ref().and_then(Option::as_ref);
     let Some(host) = failures.note(Namespace::host()) else { return };
-    let Some(back) = failures.note(home.bring(&host, sandbox.as_ref())) else { return };
+    if loaded.is_none() {
+        // The next DEL may be able to read what the device was like.
+        failures.note(home.fetch(&host, sandbox));
+        return;
+    }
+    let Some(back) = failures.note(home.bring(&host, sandbox)) else { return };
     // It may still be on its way from a namespace that has died: GC, or the next ADD, meets it.
-    let expected = sandbox.is_none() && home.record.is_some_and(|record| !record.is_virtual());
-    if back.is_some() || !expected {
+    let on_its_way = sandbox.is_none() && home.record.is_some_and(|record| !record.is_virtual());
+    if back.is_some() || (opened.is_some() && !on_its_way) {
         failures.note(file.remove());
     }
 }

@@ -62,12 +62,17 @@ impl WayHome {
     /// # Errors
     /// What the kernel refuses. That there is nothing to bring home is fine: none then, else how it is called now.
     pub fn bring(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<Option<Link>> {
-        if let Some(sandbox) = sandbox
-            && let Some(link) = self.find_in(sandbox)?
-        {
-            self.leave(sandbox, &link, host)?;
-        }
+        self.fetch(host, sandbox)?;
         self.returned(host)?.map(|link| self.settle(host, link)).transpose()
+    }
+
+    /// Brings the device out of the container, if it is there. Its alias stays: whoever knows what it was like completes it.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn fetch(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<()> {
+        let Some(sandbox) = sandbox else { return Ok(()) };
+        self.find_in(sandbox)?.map_or(Ok(()), |link| self.leave(sandbox, &link, host))
     }
 
     /// Its name in the host, as far as it is known without a look at it.
