@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use lab::{Call, Container, Lab, beyond_reference};
+use lab::{Call, Container, Feature, Lab, beyond_reference};
 use serde_json::json;
 
 /// An IPAM plugin that writes down how it finds the interface, and holds a lease. It fails where /run/lab/fail names the command.
@@ -19,9 +19,17 @@ esac"#;
 
 /// A scenario with each plugin that makes an interface which frames get through.
 fn with_each(ipam: &str, scenario: impl Fn(&Lab, &Container, &Call)) {
-    for (plugin, keys) in
-        [("bridge", json!({"bridge": "br0"})), ("ptp", json!({})), ("macvlan", json!({"master": "cable"}))]
-    {
+    let plugins = [
+        ("bridge", json!({"bridge": "br0"}), None),
+        ("ptp", json!({}), None),
+        ("macvlan", json!({"master": "cable"}), Some(Feature::Macvlan)),
+        ("ipvlan", json!({"master": "cable"}), Some(Feature::Ipvlan)),
+        ("vlan", json!({"master": "cable", "vlanId": 100}), Some(Feature::Vlan)),
+    ];
+    for (plugin, keys, needs) in plugins {
+        if needs.is_some_and(|feature| !feature.is_there()) {
+            continue;
+        }
         let lab = Lab::new();
         let pod = lab.container("pod");
         lab.fake_plugin(ipam, CLIENT);

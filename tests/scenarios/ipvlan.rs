@@ -363,7 +363,7 @@ fn in_a_chain_without_ipam_the_addresses_that_nobody_has_are_its_own() {
     let result = call.add().ok_result();
     assert_eq!((ips(&result), pod.addresses("eth0")), (vec!["10.7.0.9/24"], vec!["10.7.0.9/24".to_owned()]));
     let owner = result["ips"][0]["interface"].as_u64().unwrap();
-    assert_eq!(result["interfaces"][owner as usize]["name"], "eth0");
+    assert_eq!(result["interfaces"][usize::try_from(owner).unwrap()]["name"], "eth0");
     assert_eq!(result["routes"].as_array().unwrap().len(), 1);
     assert!(pod.sh("ip route").contains("10.9.0.0/16 via 10.7.0.1"));
     call.clone().config(json!({"master": "cable"})).check(&result).ok();

@@ -73,10 +73,11 @@ fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>) -> netlink::Result<Lin
 
 fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
     let kind = spec.kind.name();
-    let module = if kind == "vlan" { "8021q" } else { kind };
+    let (module, or_so) =
+        if kind == "vlan" { ("8021q", "; or its master, as lo, carries no VLANs") } else { (kind, "") };
     match (cause.errno(), spec.parent.map(|parent| &parent.link.name)) {
         (Some(Errno::EOPNOTSUPP), _) => Error::from(cause)
-            .detail(format!("this kernel has no links of kind {kind}: load its module (modprobe {module})")),
+            .detail(format!("this kernel has no links of kind {kind}: load its module (modprobe {module}){or_so}")),
         (Some(Errno::EEXIST), Some(master)) => taken_id(&spec.kind, master, cause),
         (Some(Errno::EBUSY), Some(master)) => Error::from(cause).with_code(Code::InvalidConfig).detail(format!(
             "its master {master} is a port of a bridge or a bond, or has interfaces of another kind on it"

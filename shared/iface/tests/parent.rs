@@ -69,6 +69,17 @@ fn without_a_name_it_is_the_link_of_the_default_route() {
 }
 
 #[test]
+fn the_default_route_does_not_name_the_link_of_a_plugin_that_wants_it_named() {
+    lab(|lab| {
+        default_route(lab, "up");
+        let conf = ParentConf { or_default_route: false, ..conf("{}").unwrap() };
+        let error = conf.find(&lab.host, &lab.sandbox, None).unwrap_err();
+        assert_eq!((error.code(), error.msg()), (7, "master is missing"));
+        assert_eq!(conf.look(&lab.host).unwrap(), None, "a chain may name it");
+    });
+}
+
+#[test]
 fn in_a_chain_it_is_what_an_earlier_plugin_made() {
     lab(|lab| {
         default_route(lab, "up");

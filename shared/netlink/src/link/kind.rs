@@ -149,3 +149,37 @@ impl TunKind {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Link, header};
+    use super::*;
+
+    fn read_back(kind: &LinkKind) -> Option<LinkKind> {
+        let mut message = Message::new(0, 0, &header(AF_UNSPEC, 7, 0, 0));
+        message.put_str(IFLA_IFNAME, "x");
+        message.nest(IFLA_LINKINFO, |m| kind.write(m, |_| {}));
+        Link::parse(&message.finish(1)[16..]).unwrap().kind
+    }
+
+    #[test]
+    fn what_is_asked_of_a_kind_is_read_back() {
+        let flags = [IpvlanFlag::Bridge, IpvlanFlag::Private, IpvlanFlag::Vepa];
+        let ipvlans = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s].into_iter().zip(flags);
+        let vlans = [(0, VlanProtocol::Customer), (4094, VlanProtocol::Provider)];
+        let kinds = ipvlans.map(|(mode, flag)| LinkKind::Ipvlan { mode, flag });
+        for kind in kinds.chain(vlans.map(|(id, protocol)| LinkKind::Vlan { id, protocol })) {
+            assert_eq!(read_back(&kind), Some(kind));
+        }
+    }
+
+    /// `ip link add link up name x type vlan proto 802.1ad id 200`.
+    #[test]
+    fn the_kind_of_a_tag_is_in_network_order() {
+        let mut message = Message::new(0, 0, &[]);
+        LinkKind::Vlan { id: 200, protocol: VlanProtocol::Provider }.write(&mut message, |_| {});
+        let bytes = message.finish(1);
+        let attribute = [6_u16.to_ne_bytes(), IFLA_VLAN_PROTOCOL.to_ne_bytes(), [0x88, 0xa8]].concat();
+        assert!(bytes.windows(6).any(|part| part == attribute), "{bytes:x?}");
+    }
+}
