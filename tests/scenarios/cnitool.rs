@@ -76,9 +76,11 @@ fn the_graph_has_what_each_kind_of_interface_hangs_on() {
     let lab = Lab::new();
     lab.container("pod").sh("ip link add inner address 02:00:00:00:00:01 type bridge");
     lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    lab.host().sh("ip link add enp3s0 type veth peer name switch; ip link set switch up");
     let tool = lab.cnitool();
     for (ifname, plugin) in [
         ("mac0", json!({"type": "macvlan", "master": "cable"})),
+        ("dev0", json!({"type": "host-device", "device": "enp3s0"})),
         ("tap0", json!({"type": "tap"})),
         ("tap1", json!({"type": "tap", "bridge": "inner"})),
     ] {
@@ -88,7 +90,10 @@ fn the_graph_has_what_each_kind_of_interface_hangs_on() {
     }
     let graph = tool.says("graph");
     for branch in [
-        "cable up veth\n└─ mac0 (macvlan bridge) up in web",
+        "cable ",
+        " veth\n└─ mac0 (macvlan bridge) ",
+        "enp3s0 of web ",
+        " moved device\n└─ dev0 ",
         "programs behind taps\n└─ tap0 (tap) ",
         "inner of web down bridge\n└─ tap1 (tap) ",
     ] {

@@ -1,5 +1,5 @@
 use cni::AddResult;
-use netlink::{Link, LinkKind, MacvlanMode, TunKind};
+use netlink::{IpvlanFlag, IpvlanMode, Link, LinkKind, MacvlanMode, TunKind, VlanProtocol};
 
 use super::model::{Container, Graph, Interface};
 use super::trunk::{self, Trunk};
@@ -112,6 +112,20 @@ fn a_macvlan_hangs_on_its_master_and_a_dummy_on_nothing() {
     assert_eq!(hangs_on(macvlan, &[], &[]), ("host".into(), "without a bridge".into()), "its master is gone");
     let dummy = Link { kind: Some(LinkKind::Dummy), ..Link::default() };
     assert_eq!(hangs_on(dummy, &[], &[]), ("nowhere".into(), String::new()));
+}
+
+#[test]
+fn a_vlan_and_an_ipvlan_hang_on_their_masters_and_say_which_they_are() {
+    let vlan = child(LinkKind::Vlan { id: 100, protocol: VlanProtocol::Customer });
+    let ipvlan = child(LinkKind::Ipvlan { mode: IpvlanMode::L3, flag: IpvlanFlag::Bridge });
+    for (link, title) in [(vlan, "vlan 100"), (ipvlan, "ipvlan l3")] {
+        assert_eq!(kind(&link).as_deref(), Some(title));
+        assert_eq!(hangs_on(link, &[], &[seven("lan0", None)]), ("lan0".into(), "device".into()));
+    }
+    // A VLAN of the host is a master, too.
+    let tagged = seven("lan0.5", Some(LinkKind::Vlan { id: 5, protocol: VlanProtocol::Customer }));
+    let macvlan = child(LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadcast_queue: None });
+    assert_eq!(hangs_on(macvlan, &[], &[tagged]), ("lan0.5".into(), "vlan 5".into()));
 }
 
 #[test]
