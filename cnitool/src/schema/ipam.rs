@@ -15,7 +15,7 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "static",
         role: Role::Ipam,
-        about: "Gives the addresses that the configuration names.",
+        about: "Gives the addresses that the configuration or the call names.",
         keys: &[
             key(
                 "addresses",
