@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::common::{host_local, ips, leases};
 
 /// What makes many interfaces on one link of the host. A plugin joins by an entry.
-const ON_ONE_MASTER: [(&str, Feature); 1] = [("macvlan", Feature::Macvlan)];
+const ON_ONE_MASTER: [(&str, Feature); 2] = [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan)];
 
 #[test]
 fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_nothing() {

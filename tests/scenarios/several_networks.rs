@@ -51,11 +51,14 @@ fn networks() -> Vec<Joined> {
         "ipam": {"type": "static", "addresses": [{"gateway": "198.51.100.2"}], "routes": [{"dst": "192.0.2.0/24"}]},
     });
     let routed = json!({"type": "ptp", "ipam": host_local(&[&["10.9.0.0/24"]])});
+    let tagged =
+        json!({"type": "vlan", "master": "uplink", "vlanId": 100, "ipam": host_local(&[&["10.100.0.0/24"]])});
     let joined = |ifname, needs, plugin, capabilities| Joined { ifname, needs, plugin, capabilities };
     let mut all = vec![
         joined("eth0", None, bridge, json!({})),
         joined("net1", Some(Feature::Macvlan), on_lan, json!({"ips": ["198.51.100.77/24"]})),
         joined("net2", None, routed, json!({})),
+        joined("net3", Some(Feature::Vlan), tagged, json!({})),
     ];
     // Debian's package has no tap.
     if !under_test().reference {
@@ -71,6 +74,9 @@ fn with_machine(lab: &Lab) -> Netns {
     let far = lab.machine("far");
     far.sh("ip addr add 203.0.113.1/32 dev lo; ip addr add 192.0.2.1/32 dev lo");
     lab.host().sh("ip route add 203.0.113.0/24 via 198.51.100.2");
+    if Feature::Vlan.is_there() {
+        far.sh("ip link add link eth0 name tagged type vlan id 100; ip addr add 10.100.0.200/24 dev tagged; ip link set tagged up");
+    }
     far
 }
 
@@ -85,6 +91,9 @@ fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
     if pod.link("tap0").is_some() {
         let _machine = pod.machine_behind("tap0", None, Ipv4Addr::new(10, 8, 0, 200));
         assert!(pod.reaches("10.8.0.200"), "tap0 leads to a machine in the pod");
+    }
+    if Feature::Vlan.is_there() {
+        assert!(pod.reaches("10.100.0.200"), "net3 leads to whoever has its tag");
     }
     let own = pod.addresses("net2").remove(0).replace("/24", "");
     assert!(lab.host().reaches(&own) && pod.reaches("10.9.0.1"), "net2 leads to the host");
