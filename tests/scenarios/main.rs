@@ -24,6 +24,7 @@ mod macvlan;
 mod mistyped;
 mod multicall;
 mod old_kernels;
+mod physical_device;
 mod portmap;
 mod ptp;
 mod reliability;

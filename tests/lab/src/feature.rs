@@ -16,6 +16,8 @@ pub enum Feature {
     Ext4,
     Ipvlan,
     Macvlan,
+    /// Two network cards that are plugged into each other, and nobody needs: `FERRULE_SPARE_NICS` has their MACs.
+    SpareNics,
     Tap,
     Vlan,
     Nftables,
@@ -44,6 +46,7 @@ impl Feature {
             Self::Macvlan => {
                 "ip link add name a0 type veth peer name a1 && ip link add link a0 name m0 type macvlan mode bridge"
             }
+            Self::SpareNics => "[ -n \"$FERRULE_SPARE_NICS\" ]",
             Self::Tap => "ip tuntap add dev tap0 mode tap",
             Self::Vlan => {
                 "ip link add name a0 type veth peer name a1 && ip link add link a0 name vlan5 type vlan id 5"
@@ -95,6 +98,7 @@ impl fmt::Display for Feature {
             Self::Ext4 => "ext4 on loop devices",
             Self::Ipvlan => "ipvlan interfaces",
             Self::Macvlan => "macvlan interfaces",
+            Self::SpareNics => "spare network cards (make test-vm has)",
             Self::Tap => "tap interfaces",
             Self::Vlan => "VLAN interfaces",
             Self::Nftables => "nftables",

@@ -103,6 +103,12 @@ impl Lab {
         machine
     }
 
+    /// The machine's initial namespace, where the kernel puts physical devices whose namespace has died. It is nobody's own: only
+    /// devices that are there for tests may be taken from it.
+    pub fn initial(&self) -> Netns {
+        Netns::bind("initial", "/proc/1/ns/net")
+    }
+
     fn namespace(&self, name: &str) -> Netns {
         let netns = Netns::create(name);
         self.others.borrow_mut().push(netns.clone());

@@ -32,9 +32,14 @@ impl Netns {
 
     /// The namespace that the calling thread is in.
     pub(crate) fn bind_current(name: &str) -> Self {
+        Self::bind(name, "/proc/thread-self/ns/net")
+    }
+
+    /// The namespace that a file is.
+    pub(crate) fn bind(name: &str, file: &str) -> Self {
         let path = Path::new("/run/netns").join(name);
         File::create_new(&path).unwrap_or_else(|e| panic!("create {}: {e}", path.display()));
-        mount(Some("/proc/thread-self/ns/net"), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+        mount(Some(file), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             .expect("bind a network namespace");
         Self { name: name.to_owned(), path }
     }
