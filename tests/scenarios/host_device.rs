@@ -136,9 +136,10 @@ fn a_device_that_the_container_renamed_is_found() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let call = bare(&lab, &pod);
-    let without_alias = ["ip link set eth0 down name wan", "ip link set eth0 down name wan alias ''"];
-    for changed in without_alias {
+    let changes = ["ip link set eth0 name wan", "ip link set eth0 name wan alias ''"];
+    for changed in changes {
         call.add().ok_result();
+        pod.sh("ip link set eth0 down");
         pod.sh(changed);
         pod.sh("ip link add eth0 type bridge");
         call.del().ok();

@@ -150,7 +150,7 @@ fn without_its_alias_the_card_is_found_by_its_address_on_the_bus() {
     needs!(SpareNics);
     let at = Fixture::new();
     at.call().add().ok_result();
-    at.pod.sh("ip link set eth0 down alias '' name wan");
+    at.pod.sh("ip link set eth0 down alias ''; ip link set eth0 name wan");
     at.call().del().ok();
     at.assert_home();
 }
