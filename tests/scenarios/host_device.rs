@@ -150,6 +150,21 @@ fn a_device_that_the_container_renamed_is_found() {
 }
 
 #[test]
+fn a_record_that_cannot_be_read_keeps_no_device_in_the_container() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    call.add().ok_result();
+    lab.host().sh("mv /run/cni/host-device /run/cni/away; touch /run/cni/host-device");
+    call.del().refused(5, "/run/cni/host-device");
+    assert!(lab.host().link("dev0").is_some());
+    lab.host().sh("rm /run/cni/host-device; mv /run/cni/away /run/cni/host-device");
+    call.del().ok();
+    assert_home(&lab);
+}
+
+#[test]
 fn its_name_may_be_taken_in_the_container() {
     beyond_reference!("way-home");
     let lab = Lab::new();

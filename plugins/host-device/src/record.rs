@@ -1,9 +1,10 @@
 //! What a device was like in the host, kept on disk between ADD and DEL.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::backup::{self, Backup};
-use cni::{Attachment, Gc, NetworkName, Result, Undo};
+use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
 use iface::Namespace;
 use netlink::Link;
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,10 @@ pub fn file(network: &NetworkName, at: &Attachment) -> Backup {
 /// # Errors
 /// Code 5: what failed on which file.
 pub fn load(file: &Backup) -> Result<Option<Record>> {
+    // Behind something else in the directory's place there may be a record, which the next DEL can read.
+    if fs::symlink_metadata(DIRECTORY).is_ok_and(|found| !found.is_dir()) {
+        return Err(Error::new(Code::Io, format!("read records: {DIRECTORY} is not a directory")));
+    }
     Ok(file.read()?.as_deref().and_then(Record::read))
 }
 
