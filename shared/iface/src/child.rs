@@ -29,12 +29,10 @@ pub struct Spec<'a> {
 /// Code 4 if the container has an interface of that name; else what the kernel refuses, explained.
 pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut Undo) -> Result<Link> {
     let (network, at) = (&call.net.name, &call.attachment);
+    veth::refuse_taken_name(sandbox, at)?;
     let names = [at.ifname.to_string(), ownership::name(TEMPORARY, network, at)];
     let made = match make(sandbox, &names[0], spec) {
-        Err(e) if e.is_exists() => {
-            veth::refuse_taken_name(sandbox, at)?;
-            make_elsewhere(sandbox, &names[1], spec)
-        }
+        Err(e) if e.is_exists() => make_elsewhere(sandbox, &names[1], spec),
         other => other,
     };
     let link = made.map_err(|e| match e.is_unanswered() {

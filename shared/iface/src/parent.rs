@@ -44,12 +44,13 @@ impl ParentConf {
     /// Code 7 if there is none, or if the earlier plugins made several that it could be.
     pub fn find(&self, host: &Namespace, sandbox: &Namespace, prev: Option<&AddResult>) -> Result<Parent> {
         let namespace = if self.in_container { sandbox } else { host };
-        let made = |prev| self.of_chain(prev).transpose();
-        let link = match (&self.name, prev.and_then(made).transpose()?) {
-            (Some(name), _) => named(namespace, name, "master")?,
-            (None, Some(interface)) => named(namespace, &interface.name, "prevResult: interface")?,
-            (None, None) if !self.or_default_route => return Err(without_name(namespace)),
-            (None, None) => default_uplink(namespace)?.ok_or_else(|| without_default_route(namespace))?,
+        let link = match &self.name {
+            Some(name) => named(namespace, name, "master")?,
+            None => match prev.map(|prev| self.of_chain(prev)).transpose()?.flatten() {
+                Some(interface) => named(namespace, &interface.name, "prevResult: interface")?,
+                None if !self.or_default_route => return Err(without_name(namespace)),
+                None => default_uplink(namespace)?.ok_or_else(|| without_default_route(namespace))?,
+            },
         };
         if !link.up {
             cni::warn(&format!("master {} is down: no packet passes until it is set up", link.name));

@@ -94,6 +94,7 @@ fn in_a_chain_it_is_what_an_earlier_plugin_made() {
         let mut several = result(vec![interface("made0", None), interface("made1", None)]);
         let error = find(lab, "{}", Some(&several)).unwrap_err();
         assert_eq!((error.code(), error.msg()), (7, "master is missing, and prevResult lists made0, made1"));
+        assert_eq!(found(lab, r#"{"master": "up"}"#, Some(&several)).0, "up", "the name says which");
         let leases = AddResult { ips: vec![leased("10.1.0.2/24", None)], ..AddResult::default() };
         several.put_first(leases, &interface("made1", None));
         assert_eq!(found(lab, "{}", Some(&several)).0, "made1");
