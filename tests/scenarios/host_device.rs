@@ -9,6 +9,9 @@ use crate::common::{container_interface, host_local, ips, leases};
 const CABLE: &str =
     "ip link add dev0 type veth peer name far0; ip link set far0 up; ip link set dev0 up alias storage";
 
+/// What is kept of it for the container `pod`.
+const RECORD: &str = "/run/cni/host-device/pod_eth0.json";
+
 /// dev0 for a container.
 pub fn of_cable(lab: &Lab, pod: &Container) -> Call {
     lab.host().sh(CABLE);
@@ -127,7 +130,48 @@ fn a_name_that_is_taken_on_the_way_home_keeps_nobody_from_going() {
     assert_eq!(alias(lab.host(), "dev1"), "dev0");
     lab.host().sh("ip link del dev0");
     call.gc(&[]).ok();
-    assert_eq!(lab.host().link("dev0").unwrap()["linkinfo"]["info_kind"], "veth", "its name is free by now");
+    // Its name is free by now.
+    assert_home(&lab);
+}
+
+#[test]
+fn an_add_that_fails_keeps_what_the_device_was_like_until_it_has_its_name_again() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.fake_plugin(
+        "refuser",
+        r#"ip link add dev0 type bridge; echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#,
+    );
+    let call = bare(&lab, &pod);
+    call.clone().config(json!({"ipam": {"type": "refuser"}})).add().refused(11, "later");
+    assert_eq!(alias(lab.host(), "dev1"), "dev0");
+    lab.host().sh("ip link del dev0");
+    call.gc(&[]).ok();
+    assert_home(&lab);
+}
+
+#[test]
+fn a_device_that_cannot_be_set_up_is_home_all_the_same() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up");
+    let macvlan = |name: &str| {
+        format!("ip link add {name} link cable address 02:00:00:00:00:07 type macvlan; ip link set {name} up")
+    };
+    lab.host().sh(&macvlan("dev0"));
+    lab.host().sh("ip link set dev0 alias storage");
+    let call = lab.plugin("host-device").version("1.1.0").config(json!({"device": "dev0"})).on(&pod);
+    call.add().ok_result();
+    pod.sh("ip link set eth0 down");
+    // A second one with its MAC: the kernel sets only one of them up.
+    lab.host().sh(&macvlan("other"));
+    let gone = call.del();
+    gone.ok();
+    assert!(gone.stderr.contains("dev0 is back in the host, but stays down"), "{gone:?}");
+    assert_eq!(alias(lab.host(), "dev0"), "storage");
+    call.del().ok();
 }
 
 #[test]
@@ -223,8 +267,90 @@ fn the_next_container_gets_a_device_whose_container_died() {
         call.clone().on(&b).config(selector).add().ok_result();
         assert_eq!(alias(&b, "eth0"), "dev0");
         call.on(&b).del().ok();
-        assert!(lab.host().link("dev0").is_some());
+        assert_home(&lab);
     }
+}
+
+#[test]
+fn a_del_without_a_namespace_brings_the_device_out_of_one_that_lives() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    call.add().ok_result();
+    call.without("CNI_NETNS").del().ok();
+    assert_home(&lab);
+}
+
+#[test]
+fn gc_keeps_the_record_of_a_card_that_is_still_on_its_way() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [pod, way] = ["pod", "way"].map(|id| lab.container(id));
+    let call = bare(&lab, &pod);
+    call.add().ok_result();
+    // As of a card, which is of no kind.
+    lab.host().sh(&format!("sed -i 's/\"kind\": .*/\"kind\": null,/' {RECORD}"));
+    pod.sh(&format!("ip link set eth0 netns {}", way.path().display()));
+    pod.vanish();
+    call.gc(&[]).ok();
+    way.sh("ip link set eth0 netns host");
+    call.gc(&[]).ok();
+    assert_home(&lab);
+    lab.host().sh(&format!("test ! -e {RECORD}"));
+}
+
+#[test]
+fn del_and_gc_leave_a_device_at_home_alone_if_its_record_leads_to_the_host() {
+    beyond_reference!("gc");
+    for is_gc in [false, true] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        let call = bare(&lab, &pod);
+        lab.host().sh("ip link set dev0 down");
+        call.add().ok_result();
+        lab.host().sh(&format!("sed -i 's#\"netns\": .*#\"netns\": \"/proc/self/ns/net\"#' {RECORD}"));
+        pod.sh("ip link set eth0 netns host name dev0");
+        lab.host().sh("ip link set dev0 up alias storage");
+        if is_gc {
+            call.gc(&[]).ok()
+        } else {
+            call.without("CNI_NETNS").del().ok()
+        }
+        assert_home(&lab);
+        lab.host().sh(&format!("test ! -e {RECORD}"));
+    }
+}
+
+#[test]
+fn what_a_dead_container_left_takes_the_device_out_of_no_other_one() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = bare(&lab, &a);
+    let first = call.clone().env("CNI_NETNS", "/run/again");
+    lab.host().sh(&format!("ln -s {} /run/again", a.path().display()));
+    first.add().ok_result();
+    dies(&a, "eth0");
+    call.on(&b).config(json!({"name": "second"})).add().ok_result();
+    // As a process's number may.
+    lab.host().sh(&format!("ln -sfn {} /run/again", b.path().display()));
+    first.gc(&[]).ok();
+    first.without("CNI_NETNS").del().ok();
+    assert!(b.link("eth0").is_some(), "{:?}", b.link_names());
+}
+
+#[test]
+fn a_link_that_is_down_and_has_peoples_alias_is_not_renamed() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link del dev0; ip link add spare type bridge; ip link set spare alias dev0");
+    let before = lab.snapshot();
+    call.del().ok();
+    call.add().refused(7, "device dev0");
+    lab.snapshot().assert_same(&before);
 }
 
 #[test]

@@ -36,9 +36,9 @@ impl Selector {
         }
         let home = WayHome { record: None, selector: Some(self.clone()), ifname: Some(ifname.clone()) };
         let link = match self.link(host)? {
-            Some(link) if link.name != link.alias && home.is_back(&link) => Some(home.settle(host, link)?),
-            Some(link) => Some(link),
-            None => home.bring(host, None)?,
+            Some(link) if !home.is_back(&link) => Some(link),
+            Some(link) => Some(home.settle_as_kept(host, link)?),
+            None => home.returned(host)?.map(|link| home.settle_as_kept(host, link)).transpose()?,
         };
         let link = link.ok_or_else(|| {
             Error::config(format!("{self}: no such interface is in the host's namespace"))

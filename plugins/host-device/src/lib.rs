@@ -14,7 +14,7 @@ use iface::attach::{self, Attach};
 use iface::{Namespace, remove, verify, veth};
 use netlink::Link;
 use record::Record;
-use way_home::WayHome;
+use way_home::{WayHome, open_container};
 
 /// The plugin.
 #[derive(Debug)]
@@ -55,9 +55,10 @@ impl Plugin for HostDevice {
     fn gc(call: &Gc) -> Result<()> {
         let (host, mut failures) = (Namespace::host()?, Failures::new());
         let home = WayHome { record: None, selector: lenient_selector(&call.conf), ifname: None };
-        let collected = record::collect(call, |record, sandbox| {
+        let collected = record::collect(call, |record| {
+            let sandbox = open_container(&host, Some(&record.netns))?;
             let home = WayHome { record: Some(record), ..home.clone() };
-            home.bring(&host, sandbox).map(drop)
+            home.complete(&host, sandbox.as_ref())
         });
         if failures.note(collected).is_some() {
             // What the reference moved has no record. One that has its name may be on its way home now.
@@ -98,9 +99,12 @@ fn take(
         cni::warn(&format!("{} is a port of a bridge or a bond: it leaves that one", device.name));
     }
     let record = Record::new(device, &call.net.name, &call.netns);
-    record.save(&call.attachment, &call.net.name, undo)?;
+    let file = record::file(&call.net.name, &call.attachment);
+    record.save(&file)?;
     let home = WayHome { record: Some(record), selector: None, ifname: Some(call.attachment.ifname.clone()) };
-    home.move_in(host, sandbox, device, undo)
+    let link = home.move_in(file.clone(), host, sandbox, device, undo)?;
+    record::forget_earlier(device, &file)?;
+    Ok(link)
 }
 
 /// Brings the device home, from wherever it is.
@@ -111,20 +115,18 @@ fn give_back(call: &Del, failures: &mut Failures) {
     if record.as_ref().is_some_and(|record| !record.is_of(&call.net.name)) {
         return;
     }
+    let Some(host) = failures.note(Namespace::host()) else { return };
+    let netns = call.netns.as_ref().or(record.as_ref().map(|record| &record.netns));
+    let opened = failures.note(open_container(&host, netns));
+    let sandbox = opened.as_ref().and_then(Option::as_ref);
     let (selector, ifname) = (lenient_selector(&call.conf), Some(call.attachment.ifname.clone()));
     let home = WayHome { record, selector, ifname };
-    let opened = failures.note(Namespace::open_if_present(call.netns.as_ref()));
-    let sandbox = opened.as_ref().and_then(Option::as_ref);
-    let Some(host) = failures.note(Namespace::host()) else { return };
     if loaded.is_none() {
         // The next DEL may be able to read what the device was like.
         failures.note(home.fetch(&host, sandbox));
         return;
     }
-    let Some(back) = failures.note(home.bring(&host, sandbox)) else { return };
-    // It may still be on its way from a namespace that has died: GC, or the next ADD, meets it.
-    let on_its_way = sandbox.is_none() && home.record.is_some_and(|record| !record.is_virtual());
-    if back.is_some() || (opened.is_some() && !on_its_way) {
+    if failures.note(home.complete(&host, sandbox)) == Some(true) && opened.is_some() {
         failures.note(file.remove());
     }
 }

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::backup::{self, Backup};
-use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
-use iface::Namespace;
+use cni::{Attachment, Code, Error, Gc, NetworkName, Result};
 use netlink::Link;
 use serde::{Deserialize, Serialize};
 
@@ -25,9 +24,10 @@ pub struct Record {
     mac: Option<String>,
     kind: Option<String>,
     bus_address: String,
-    /// Whose attachment has it, for GC, and where.
+    /// Whose attachment has it, for GC.
     network: String,
-    netns: PathBuf,
+    /// Where it is then.
+    pub netns: PathBuf,
 }
 
 impl Record {
@@ -47,9 +47,11 @@ impl Record {
         }
     }
 
-    /// Whether an interface is the device, whatever its name and alias are by now.
+    /// Whether an interface is the device, whatever its name and alias are by now. Tunnels have nothing to be told by.
     pub fn fits(&self, link: &Link) -> bool {
-        self.mac == mac(link)
+        let is_known = self.mac.is_some() || !self.bus_address.is_empty();
+        is_known
+            && self.mac == mac(link)
             && self.kind.as_deref() == link.kind_name()
             && self.bus_address == link.bus_address
     }
@@ -63,11 +65,14 @@ impl Record {
     ///
     /// # Errors
     /// Code 5: what failed on which file.
-    pub fn save(&self, at: &Attachment, network: &NetworkName, undo: &mut Undo) -> Result<()> {
-        let file = file(network, at);
-        file.write(&serde_json::to_vec_pretty(self)?)?;
-        undo.push(move || file.remove());
-        Ok(())
+    pub fn save(&self, file: &Backup) -> Result<()> {
+        file.write(&serde_json::to_vec_pretty(self)?)
+    }
+
+    /// Whether it is of a device that is in the host. The container may have given it another MAC.
+    fn is_about(&self, name: &str, device: &Link) -> bool {
+        let on_its_bus = !self.bus_address.is_empty() && self.bus_address == device.bus_address;
+        self.device == name && (on_its_bus || self.fits(device))
     }
 
     /// Whether it is of an attachment to this network: of another one it may be that the same name was refused.
@@ -101,25 +106,62 @@ pub fn load(file: &Backup) -> Result<Option<Record>> {
     Ok(file.read()?.as_deref().and_then(Record::read))
 }
 
-/// GC: hands over what is kept for attachments of the network that are not valid any more, with the container's namespace if that is
-/// still there, and forgets it.
+/// What is kept of a device that is back in the host: its alias is its name. Its attachment is dead, or a DEL of it did not end.
+pub fn of_returned(device: &Link) -> Option<Record> {
+    all().map(|(_, record)| record).find(|record| record.is_about(&device.alias, device))
+}
+
+/// Forgets what earlier attachments of a device kept, as it has a new one: theirs would take it out of that one's container.
+///
+/// # Errors
+/// Code 5: what could not be removed.
+pub fn forget_earlier(device: &Link, but: &Backup) -> Result<()> {
+    let mut earlier =
+        all().filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
+    let remove = |path: PathBuf| {
+        fs::remove_file(&path).map_err(|e| Error::io(format!("remove record {}", path.display()), &e))
+    };
+    earlier.try_for_each(|(path, _)| remove(path))
+}
+
+/// What is kept of all attachments. A record is no hidden file: that would be one that is being written.
+fn all() -> impl Iterator<Item = (PathBuf, Record)> {
+    let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let files = entries.filter(|entry| entry.file_type().is_ok_and(|found| found.is_file()));
+    let paths =
+        files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "json"));
+    paths.filter_map(|path| Some((path.clone(), Record::read(&fs::read(path).ok()?)?)))
+}
+
+/// GC: hands over what is kept for attachments of the network that are not valid any more, and forgets it if nothing is left to do.
 ///
 /// # Errors
 /// What the caller says; what could not be read or removed.
-pub fn collect(
-    call: &Gc,
-    mut bring_home: impl FnMut(Record, Option<&Namespace>) -> Result<()>,
-) -> Result<()> {
-    let held = call.valid.iter().map(|at| load(&file(&call.net.name, at)));
-    let held = held.filter_map(Result::transpose).collect::<Result<Vec<Record>>>()?;
+pub fn collect(call: &Gc, mut bring_home: impl FnMut(Record) -> Result<bool>) -> Result<()> {
     backup::collect(Path::new(DIRECTORY), call, |file, bytes| {
         let own = Record::read(bytes).filter(|record| record.is_of(&call.net.name));
         let Some(record) = own else { return Ok(()) };
-        // A valid attachment may have it by now, where this one had it: processes' numbers come again.
-        if !held.iter().any(|other| (&other.device, &other.netns) == (&record.device, &record.netns)) {
-            let sandbox = Namespace::open_if_present(Some(&record.netns))?;
-            bring_home(record, sandbox.as_ref())?;
-        }
-        file.remove()
+        if bring_home(record)? { file.remove() } else { Ok(()) }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    #[test]
+    fn a_device_without_mac_and_bus_is_no_other_one_of_its_kind() {
+        let network = NetworkName::parse("net").unwrap();
+        let of = |link: &Link| Record::new(link, &network, Path::new("/run/netns/pod"));
+        let tunnel = Link::default();
+        assert!(!of(&tunnel).fits(&tunnel));
+        for known in [
+            Link { mac: Some("02:00:00:00:00:07".parse().unwrap()), ..Link::default() },
+            Link { bus_address: "0000:3b:02.5".to_owned(), ..Link::default() },
+        ] {
+            assert!(of(&known).fits(&known) && !of(&known).fits(&tunnel));
+        }
+    }
 }

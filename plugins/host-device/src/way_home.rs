@@ -5,13 +5,15 @@
 //! `devN` if that is taken; the alias stays.
 
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 
+use cni::backup::Backup;
 use cni::{Code, Error, IfName, Result, Undo};
 use iface::Namespace;
 use netlink::{Link, LinkChange};
 
 use crate::conf::Selector;
-use crate::record::Record;
+use crate::record::{self, Record};
 
 /// What is known of a device that an attachment has, or had.
 #[derive(Clone, Debug)]
@@ -25,12 +27,14 @@ pub struct WayHome {
 }
 
 impl WayHome {
-    /// Moves the device into the container, down, in one request: udev in the host does not see it under another name.
+    /// Moves the device into the container, down, in one request: udev in the host does not see it under another name. `kept` is the
+    /// record's file, which goes only after the device is home.
     ///
     /// # Errors
     /// What the kernel refuses, explained.
     pub fn move_in(
         self,
+        kept: Backup,
         host: &Namespace,
         sandbox: &Namespace,
         device: &Link,
@@ -39,13 +43,13 @@ impl WayHome {
         let ifname = self.ifname.clone().map(|name| name.to_string()).unwrap_or_default();
         let (home, away, before) = (host.clone(), sandbox.clone(), device.clone());
         undo.push(move || {
-            self.bring(&home, Some(&away))?;
+            let is_done = self.complete(&home, Some(&away))?;
             if before.master.is_some()
                 && let Some(link) = home.nl.link(&before.name)?
             {
                 home.nl.change_link(&link, &LinkChange { master: before.master, ..LinkChange::default() })?;
             }
-            Ok::<(), Error>(())
+            if is_done { kept.remove() } else { Ok(()) }
         });
         let change = LinkChange {
             netns: Some(sandbox.as_fd()),
@@ -64,6 +68,21 @@ impl WayHome {
     pub fn bring(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<Option<Link>> {
         self.fetch(host, sandbox)?;
         self.returned(host)?.map(|link| self.settle(host, link)).transpose()
+    }
+
+    /// Brings the device home, and tells whether nothing is left to do, so that its record may go.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn complete(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<bool> {
+        let back = self.bring(host, sandbox)?;
+        let Some(record) = &self.record else { return Ok(true) };
+        if let Some(link) = back {
+            return Ok(link.name == record.device);
+        }
+        // A physical one may still be on its way from a namespace that has died: GC, or the next ADD, meets it.
+        let never_comes = sandbox.is_some() || record.is_virtual();
+        Ok(never_comes || host.nl.link(&record.device)?.is_some_and(|link| record.fits(&link)))
     }
 
     /// Brings the device out of the container, if it is there. Its alias stays: whoever knows what it was like completes it.
@@ -149,7 +168,9 @@ impl WayHome {
         match (self.name(), &self.record, &self.selector) {
             (Some(name), Some(_), _) => link.alias == name,
             (Some(name), None, _) => {
-                link.alias == name && (has_its_name || !link.up || self.is_makeshift(&link.name))
+                // GC does not know CNI_IFNAME.
+                let is_any = self.ifname.is_none() && !link.up;
+                link.alias == name && (has_its_name || is_any || self.is_makeshift(&link.name))
             }
             (None, _, Some(selector)) => {
                 selector.fits(link) && (has_its_name || (!link.up && self.is_makeshift(&link.name)))
@@ -163,6 +184,17 @@ impl WayHome {
         let number = name.strip_prefix("dev");
         let numbered = number.is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()));
         numbered || self.ifname.as_ref().is_some_and(|ifname| **ifname == *name)
+    }
+
+    /// As [`WayHome::settle`], by what an earlier attachment has kept of the device.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn settle_as_kept(&self, host: &Namespace, link: Link) -> Result<Link> {
+        match record::of_returned(&link) {
+            None if link.name == link.alias => Ok(link),
+            record => Self { record, ..self.clone() }.settle(host, link),
+        }
     }
 
     /// Gives a device that is back its name, its state and its alias. A name that is taken by now keeps nobody from going.
@@ -186,14 +218,27 @@ impl WayHome {
             }
         }
         let before = self.record.as_ref();
-        if before.is_some_and(|record| record.up) {
-            change(LinkChange { up: Some(true), ..LinkChange::default() })?;
+        if before.is_some_and(|record| record.up)
+            && let Err(e) = change(LinkChange { up: Some(true), ..LinkChange::default() })
+        {
+            cni::warn(&format!("{name} is back in the host, but stays down: {e}"));
         }
         // The last: by its alias another DEL sees what is still to be done.
         let alias = before.map_or("", |record| &record.alias);
         change(LinkChange { alias: Some(alias), ..LinkChange::default() })?;
-        Ok(Link { name, alias: alias.to_owned(), ..link })
+        // As it is to be: the next attachment's record is made of this.
+        let up = link.up || before.is_some_and(|record| record.up);
+        Ok(Link { name, alias: alias.to_owned(), up, ..link })
     }
+}
+
+/// The container's namespace at a path: none if it is gone, or if it is the host's own, as a process's number may come again.
+///
+/// # Errors
+/// If it is there but cannot be entered.
+pub fn open_container(host: &Namespace, netns: Option<&PathBuf>) -> Result<Option<Namespace>> {
+    let netns = netns.filter(|path| !host.is_at(path));
+    Namespace::open_if_present(netns)
 }
 
 /// A name of the host for a device whose own is taken.
