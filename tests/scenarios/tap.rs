@@ -261,6 +261,13 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     pod.sh("ip link del eth0; ip tuntap add dev eth0 mode tap");
     call.add().refused(4, "CNI_IFNAME eth0");
     call.del().ok();
+    // A VPN's, without Ethernet frames.
+    pod.sh("ip tuntap add dev eth0 mode tun");
+    let before = lab.snapshot();
+    call.add().refused(4, "CNI_IFNAME eth0");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    pod.sh("ip link del eth0");
     call.add().ok_result();
     let before = lab.snapshot();
     let second = call.config(json!({"name": "second"}));

@@ -283,6 +283,20 @@ fn beside_a_master_that_has_its_name_the_interface_has_the_id_in_its_own() {
 }
 
 #[test]
+fn a_vlan_that_the_container_made_beside_its_interface_is_its_own() {
+    beyond_reference!("vlan-chained");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = beside_eth0(&lab, &pod).config(json!({"master": "eth0"}));
+    pod.sh("ip link add link eth0 name eth0.100 type vlan id 100");
+    let before = lab.snapshot();
+    call.add().refused(4, "eth0.100");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
 fn a_name_that_would_be_too_long_with_the_id_is_refused() {
     beyond_reference!("vlan-chained");
     let lab = Lab::new();

@@ -13,7 +13,7 @@ use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, Role
 use conf::Conf;
 use iface::attach::{self, Attach};
 use iface::{Namespace, remove, verify};
-use netlink::Link;
+use netlink::{Link, LinkKind, TunKind};
 
 /// The kernel's name for the kind of a tap.
 const KIND: &str = "tun";
@@ -45,7 +45,7 @@ impl Plugin for Tap {
 
     fn del(call: &Del) -> Result<()> {
         remove::with_leases(&call.net, |failures| {
-            failures.note(remove::child(call, KIND));
+            failures.note(remove::child_like(call, is_ours));
         })
     }
 
@@ -69,6 +69,11 @@ impl Plugin for Tap {
     fn serve_itself(arguments: &[OsString]) -> Option<ExitCode> {
         label::serve(arguments)
     }
+}
+
+/// Whether DEL may take a link for the plugin's. A VPN's tun is of the same kind, and a tap that is not persistent goes with its program.
+fn is_ours(link: &Link) -> bool {
+    matches!(link.kind, Some(LinkKind::Tun(TunKind { tap: true, persistent: true, .. })))
 }
 
 /// The bridge in the container that the configuration names.

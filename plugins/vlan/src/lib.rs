@@ -44,7 +44,7 @@ impl Plugin for Vlan {
     fn del(call: &Del) -> Result<()> {
         remove::with_leases(&call.net, |failures| {
             if let Some(beside) = name::deleted(call) {
-                failures.note(remove::child(&beside, Self::NAME));
+                failures.note(remove::child_like(&beside, |link| name::is_ours(link, &beside)));
             }
             failures.note(remove::child(call, Self::NAME));
         })

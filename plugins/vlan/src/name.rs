@@ -1,8 +1,11 @@
 //! What the interface is called: `CNI_IFNAME`, unless that is the master. Then it is `CNI_IFNAME.ID`, as in `eth0.100`.
 
-use cni::{Add, Attachment, Check, Code, Del, Error, IfName, Result};
+use cni::{Add, Attachment, Check, Code, Del, Error, IfName, Plugin, Result};
+use iface::ownership;
 use iface::parent::Parent;
+use netlink::Link;
 
+use crate::Vlan;
 use crate::conf::Conf;
 
 /// An ADD that is to make an interface beside its master.
@@ -34,6 +37,12 @@ pub fn deleted(call: &Del) -> Option<Del> {
     let in_container: bool = call.conf.key(&["linkInContainer"])?;
     let attachment = renamed(&call.attachment, call.conf.key(&["vlanId"])?).ok()?;
     in_container.then(|| Del { attachment, ..call.clone() })
+}
+
+/// Whether a link is the one that ADD made beside its master: the container may have a VLAN of that name by itself, so the alias says it.
+pub fn is_ours(link: &Link, call: &Del) -> bool {
+    let alias = ownership::alias(&call.net.name, &call.attachment);
+    link.is(Vlan::NAME) && link.alias == alias.unwrap_or_default()
 }
 
 fn renamed(at: &Attachment, id: u16) -> Result<Attachment> {
