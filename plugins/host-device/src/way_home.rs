@@ -218,10 +218,14 @@ impl WayHome {
             }
         }
         let before = self.record.as_ref();
-        if before.is_some_and(|record| record.up)
-            && let Err(e) = change(LinkChange { up: Some(true), ..LinkChange::default() })
-        {
-            cni::warn(&format!("{name} is back in the host, but stays down: {e}"));
+        if before.is_some_and(|record| record.up) {
+            match change(LinkChange { up: Some(true), ..LinkChange::default() }) {
+                // The kernel would say it to each DEL to come: a VLAN's master is down, or a card has no firmware.
+                Err(e) if !e.is_unanswered() => {
+                    cni::warn(&format!("{name} is back in the host, but stays down: {e}"));
+                }
+                other => other?,
+            }
         }
         // The last: by its alias another DEL sees what is still to be done.
         let alias = before.map_or("", |record| &record.alias);
