@@ -161,6 +161,10 @@ impl WayHome {
 
     /// Whether an interface of the host is the device, and its alias says that it was away. People's own aliases do not.
     pub fn is_back(&self, link: &Link) -> bool {
+        if let Some(record) = self.record.as_ref().filter(|_| link.alias.is_empty()) {
+            // While the record could not be read it was brought home without its state.
+            return link.name == record.device && record.fits(link);
+        }
         if IfName::parse(&link.alias).is_err() {
             return false;
         }
@@ -202,7 +206,7 @@ impl WayHome {
     /// # Errors
     /// What the kernel refuses.
     pub fn settle(&self, host: &Namespace, link: Link) -> Result<Link> {
-        let name = link.alias.clone();
+        let name = if link.alias.is_empty() { link.name.clone() } else { link.alias.clone() };
         let change = |change: LinkChange<'_>| host.nl.change_link(&link, &change);
         if link.name != name {
             change(LinkChange { up: Some(false), ..LinkChange::default() })?;
