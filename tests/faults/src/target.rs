@@ -154,6 +154,8 @@ impl Target {
         match (under_test().reference, self.hit) {
             (true, Hit::Runtime) => false,
             (true, _) if self.backend == Some("nftables") => false,
+            // Its DEL fails where there is nothing left to do: no case could be cleaned up.
+            (true, _) if self.name == "host-device" => false,
             _ => self.dir().join(self.plugin()).exists(),
         }
     }
