@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{host_local, ips, leases};
+use crate::common::{cable, host_local, ips, leases};
 
 /// A bridge with host-local, as a network of its own.
 fn pods(version: &str, subnet: &str) -> Value {
@@ -75,7 +75,7 @@ fn the_graph_has_what_each_kind_of_interface_hangs_on() {
     needs!(Macvlan, Tap);
     let lab = Lab::new();
     lab.container("pod").sh("ip link add inner address 02:00:00:00:00:01 type bridge");
-    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    cable(&lab);
     lab.host().sh("ip link add enp3s0 type veth peer name switch; ip link set switch up");
     let tool = lab.cnitool();
     for (ifname, plugin) in [

@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::IpAddr;
 
-use lab::{Lab, Netns, tcp_says};
+use lab::{Call, Lab, Netns, tcp_says};
 use serde_json::{Value, json};
 
 /// Where host-local keeps the leases of the network `net`.
@@ -49,6 +49,58 @@ pub fn leases() -> Vec<String> {
     let mut leases: Vec<_> = entries.filter(|name| name.parse::<IpAddr>().is_ok()).collect();
     leases.sort();
     leases
+}
+
+/// A link of the host that nothing is behind: a master for layer 2.
+pub fn cable(lab: &Lab) {
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+}
+
+/// A property of a link's kind as `ip -d -j` calls it.
+pub fn data(netns: &Netns, link: &str, key: &str) -> Value {
+    netns.link(link).unwrap()["linkinfo"]["info_data"][key].clone()
+}
+
+pub fn is_up(netns: &Netns, link: &str) -> bool {
+    netns.link(link).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
+}
+
+/// eth0 takes neither addresses nor routes from routers.
+pub fn is_deaf_to_routers(pod: &Netns) {
+    for key in ["accept_ra", "autoconf"] {
+        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
+    }
+}
+
+/// An ADD whose eth0 another plugin or network has is refused, and the DEL that follows leaves it alone.
+pub fn a_taken_name_is_refused(lab: &Lab, call: &Call) {
+    let before = lab.snapshot();
+    call.add().refused(4, "CNI_IFNAME eth0");
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+/// An ADD whose IPAM plugin fails leaves nothing.
+pub fn a_failed_ipam_plugin_leaves_nothing(lab: &Lab, call: &Call) {
+    lab.fake_plugin("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#);
+    let before = lab.snapshot();
+    call.clone().config(json!({"ipam": {"type": "refuser"}})).add().refused(11, "later");
+    lab.snapshot().assert_same(&before);
+}
+
+/// In a chain without `master`, the interface is on the `cable` that an earlier plugin made, whose result is handed on.
+pub fn the_chains_interface_is_the_master(call: Call) -> Call {
+    let call = call.config(json!({"master": null, "prevResult": {
+        "cniVersion": "1.1.0", "interfaces": [{"name": "cable"}],
+        "dns": {"nameservers": ["10.1.0.53"]},
+    }}));
+    let result = call.add().ok_result();
+    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
+    assert_eq!(names, ["cable", "eth0"]);
+    assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
+    call.check(&result).ok();
+    call.del().ok();
+    call
 }
 
 /// Under which address a server on another machine sees the container.

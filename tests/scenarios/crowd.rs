@@ -6,7 +6,7 @@ use std::thread;
 use lab::{Feature, Lab};
 use serde_json::json;
 
-use crate::common::{host_local, ips, leases};
+use crate::common::{cable, host_local, ips, leases};
 
 /// What makes many interfaces on one link of the host. A plugin joins by an entry.
 const ON_ONE_MASTER: [(&str, Feature); 2] = [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan)];
@@ -15,7 +15,7 @@ const ON_ONE_MASTER: [(&str, Feature); 2] = [("macvlan", Feature::Macvlan), ("ip
 fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_nothing() {
     for (plugin, _) in ON_ONE_MASTER.into_iter().filter(|(_, needs)| needs.is_there()) {
         let lab = Lab::new();
-        lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+        cable(&lab);
         let links = lab.host().link_names();
         let ipam = host_local(&[&["10.1.0.0/16"], &["fd00:1::/64"]]);
         let call = lab.plugin(plugin).config(json!({"master": "cable", "ipam": ipam}));

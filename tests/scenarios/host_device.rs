@@ -3,7 +3,9 @@
 use lab::{Call, Container, Lab, Netns, beyond_reference};
 use serde_json::{Value, json};
 
-use crate::common::{container_interface, host_local, ips, leases};
+use crate::common::{
+    a_taken_name_is_refused, container_interface, host_local, ips, is_deaf_to_routers, is_up, leases,
+};
 
 /// A device of the host, up and with people's alias, and what it is plugged into.
 const CABLE: &str =
@@ -26,10 +28,6 @@ fn bare(lab: &Lab, pod: &Container) -> Call {
 
 fn alias(netns: &Netns, name: &str) -> Value {
     netns.link(name).unwrap_or_else(|| panic!("{:?} has no {name}", netns.link_names()))["ifalias"].clone()
-}
-
-fn is_up(netns: &Netns, name: &str) -> bool {
-    netns.link(name).unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
 }
 
 /// dev0 is in the host, as it was.
@@ -373,18 +371,11 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     let pod = lab.container("pod");
     let call = bare(&lab, &pod);
     pod.sh("ip link add eth0 type veth peer name other");
-    let before = lab.snapshot();
-    call.add().refused(4, "CNI_IFNAME eth0");
-    call.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call);
     // As another network's device.
     pod.sh("ip link del eth0");
     call.add().ok_result();
-    let before = lab.snapshot();
-    let second = call.config(json!({"name": "second"}));
-    second.add().refused(4, "CNI_IFNAME eth0");
-    second.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call.config(json!({"name": "second"})));
 }
 
 #[test]
@@ -454,9 +445,7 @@ fn accept_ra_is_off_before_the_device_is_up() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     bare(&lab, &pod).config(json!({"acceptRa": false})).add().ok_result();
-    for key in ["accept_ra", "autoconf"] {
-        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0");
-    }
+    is_deaf_to_routers(&pod);
 }
 
 /// A directory of sysfs as a host with such devices has it.

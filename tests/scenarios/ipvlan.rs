@@ -3,7 +3,10 @@
 use lab::{Call, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{container_interface, ips, leases};
+use crate::common::{
+    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, cable, container_interface, data, ips,
+    is_deaf_to_routers, is_up, leases, the_chains_interface_is_the_master,
+};
 
 /// Addresses of the network that the host's uplink leads to, where [`Lab::machine`] is .2 and ::2.
 fn ipam() -> Value {
@@ -32,17 +35,8 @@ fn behind_the_host(lab: &Lab, mode: &str) -> (Netns, Call) {
 
 /// A master that nothing is behind, for layer 2.
 fn on_cable(lab: &Lab) -> Call {
-    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    cable(lab);
     lab.plugin("ipvlan").version("1.1.0").config(json!({"master": "cable"}))
-}
-
-/// A property of the interface as `ip -d -j` calls it.
-fn data(netns: &Netns, key: &str) -> Value {
-    netns.link("eth0").unwrap()["linkinfo"]["info_data"][key].clone()
-}
-
-fn is_up(netns: &Netns) -> bool {
-    netns.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
 }
 
 #[test]
@@ -70,7 +64,7 @@ fn reach_through_the_host(mode: &str) {
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     let result = call.clone().on(&a).add().ok_result();
     call.clone().on(&b).add().ok_result();
-    assert_eq!(data(&a, "mode"), mode);
+    assert_eq!(data(&a, "eth0", "mode"), mode);
     assert!(a.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("NOARP")));
     for address in ["198.51.100.2", "2001:db8:51::2", "10.7.0.3", "fd00:7::3"] {
         assert!(a.reaches(address), "{address}");
@@ -156,7 +150,7 @@ fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
     assert_eq!(interface["mac"], lab.host().link("uplink").unwrap()["address"]);
     assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 0));
     assert_eq!(pod.addresses("eth0"), ["198.51.100.100/24", "2001:db8:51::100/64"]);
-    assert_eq!((data(&pod, "mode"), is_up(&pod)), (json!("l2"), true));
+    assert_eq!((data(&pod, "eth0", "mode"), is_up(&pod, "eth0")), (json!("l2"), true));
 }
 
 #[test]
@@ -204,7 +198,7 @@ fn a_link_of_the_host_may_have_the_name_of_the_containers_one() {
     let call = on_cable(&lab).on(&pod).config(json!({"ipam": ipam()}));
     lab.host().sh("ip link add name eth0 address 02:00:00:00:00:01 type bridge");
     call.add().ok_result();
-    assert_eq!(data(&pod, "mode"), "l2");
+    assert_eq!(data(&pod, "eth0", "mode"), "l2");
     assert_eq!(lab.host().link("eth0").unwrap()["linkinfo"]["info_kind"], "bridge");
     call.del().ok();
     assert!(lab.host().link("eth0").is_some() && pod.link("eth0").is_none());
@@ -337,16 +331,7 @@ fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed
     needs!(Ipvlan);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod).config(json!({"master": null, "prevResult": {
-        "cniVersion": "1.1.0", "interfaces": [{"name": "cable"}],
-        "dns": {"nameservers": ["10.1.0.53"]},
-    }}));
-    let result = call.add().ok_result();
-    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
-    assert_eq!(names, ["cable", "eth0"]);
-    assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
-    call.check(&result).ok();
-    call.del().ok();
+    the_chains_interface_is_the_master(on_cable(&lab).on(&pod));
 }
 
 #[test]
@@ -383,7 +368,7 @@ fn in_a_chain_addresses_that_an_interface_of_the_container_has_stay_there() {
     });
     let result = on_cable(&lab).on(&pod).config(json!({"prevResult": prev})).add().ok_result();
     assert_eq!((ips(&result), &result["ips"][0]["interface"]), (vec!["10.7.0.9/24"], &json!(0)));
-    assert!(pod.addresses("eth0").is_empty() && is_up(&pod));
+    assert!(pod.addresses("eth0").is_empty() && is_up(&pod, "eth0"));
 }
 
 #[test]
@@ -394,17 +379,10 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     let pod = lab.container("pod");
     let call = on_cable(&lab).on(&pod);
     pod.sh("ip link add eth0 type veth peer name other");
-    let before = lab.snapshot();
-    call.add().refused(4, "CNI_IFNAME eth0");
-    call.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call);
     pod.sh("ip link del eth0");
     call.add().ok_result();
-    let before = lab.snapshot();
-    let second = call.config(json!({"name": "second"}));
-    second.add().refused(4, "CNI_IFNAME eth0");
-    second.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call.config(json!({"name": "second"})));
 }
 
 #[test]
@@ -413,11 +391,7 @@ fn a_failed_ipam_plugin_leaves_no_interface() {
     needs!(Ipvlan);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    lab.fake_plugin("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#);
-    let call = on_cable(&lab).on(&pod).config(json!({"ipam": {"type": "refuser"}}));
-    let before = lab.snapshot();
-    call.add().refused(11, "later");
-    lab.snapshot().assert_same(&before);
+    a_failed_ipam_plugin_leaves_nothing(&lab, &on_cable(&lab).on(&pod));
 }
 
 #[test]
@@ -452,9 +426,7 @@ fn routers_of_the_masters_network_are_not_listened_to_if_asked() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     on_cable(&lab).on(&pod).config(json!({"acceptRa": false})).add().ok_result();
-    for key in ["accept_ra", "autoconf"] {
-        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
-    }
+    is_deaf_to_routers(&pod);
 }
 
 #[test]

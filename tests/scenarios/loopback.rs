@@ -1,5 +1,7 @@
-use lab::{Lab, Netns};
+use lab::Lab;
 use serde_json::{Value, json};
+
+use crate::common::is_up;
 
 #[test]
 fn the_loopback_interface_comes_up_and_answers_in_both_families() {
@@ -23,14 +25,9 @@ fn del_takes_the_loopback_interface_down() {
     let pod = lab.container("pod");
     let call = lab.plugin("loopback").ifname("lo").on(&pod);
     call.add().ok_result();
-    assert!(is_up(&pod));
+    assert!(is_up(&pod, "lo"));
     call.del().ok();
-    assert!(!is_up(&pod));
-}
-
-fn is_up(netns: &Netns) -> bool {
-    let lo = netns.link("lo").unwrap();
-    lo["flags"].as_array().unwrap().contains(&Value::from("UP"))
+    assert!(!is_up(&pod, "lo"));
 }
 
 #[test]

@@ -1,9 +1,12 @@
 //! macvlan with host-local: what it makes on which master, who reaches whom, and what it leaves.
 
-use lab::{Call, Lab, Netns, beyond_reference, tcp_says};
+use lab::{Call, Lab, beyond_reference, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{container_interface, ips, leases};
+use crate::common::{
+    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, cable, container_interface, data, ips,
+    is_deaf_to_routers, is_up, leases, the_chains_interface_is_the_master,
+};
 
 const MAC: &str = "02:00:00:00:00:aa";
 
@@ -22,17 +25,8 @@ pub fn on_uplink(lab: &Lab) -> Call {
 
 /// A master that nothing is behind, for layer 2.
 fn on_cable(lab: &Lab) -> Call {
-    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    cable(lab);
     lab.plugin("macvlan").version("1.1.0").config(json!({"master": "cable"}))
-}
-
-/// A property of the interface as `ip -d -j` calls it.
-fn data(netns: &Netns, key: &str) -> Value {
-    netns.link("eth0").unwrap()["linkinfo"]["info_data"][key].clone()
-}
-
-fn is_up(netns: &Netns) -> bool {
-    netns.link("eth0").unwrap()["flags"].as_array().unwrap().contains(&json!("UP"))
 }
 
 #[test]
@@ -65,7 +59,7 @@ fn the_result_is_the_containers_interface_as_the_kernel_has_it() {
     assert_eq!(interface["mac"], pod.link("eth0").unwrap()["address"]);
     assert!(result["ips"].as_array().unwrap().iter().all(|ip| ip["interface"] == 0));
     assert_eq!(pod.addresses("eth0"), ["198.51.100.100/24", "2001:db8:51::100/64"]);
-    assert_eq!((data(&pod, "mode"), is_up(&pod)), (json!("bridge"), true));
+    assert_eq!((data(&pod, "eth0", "mode"), is_up(&pod, "eth0")), (json!("bridge"), true));
     assert!(!lab.host().sh("ip link").contains("macvlan"), "nothing is in the host");
 }
 
@@ -106,7 +100,7 @@ fn a_link_of_the_host_may_have_the_name_of_the_containers_one() {
     lab.host().sh("ip link add name eth0 address 02:00:00:00:00:01 type bridge");
     let before = lab.snapshot();
     call.add().ok_result();
-    assert_eq!(data(&pod, "mode"), "bridge");
+    assert_eq!(data(&pod, "eth0", "mode"), "bridge");
     assert_eq!(lab.host().link("eth0").unwrap()["linkinfo"]["info_kind"], "bridge");
     call.del().ok();
     lab.snapshot().assert_same(&before);
@@ -120,7 +114,7 @@ fn private_containers_reach_the_network_and_not_each_other() {
     let call = on_uplink(&lab).config(json!({"mode": "private"}));
     call.clone().on(&a).add().ok_result();
     call.on(&b).add().ok_result();
-    assert_eq!(data(&a, "mode"), "private");
+    assert_eq!(data(&a, "eth0", "mode"), "private");
     assert!(a.reaches("198.51.100.2"));
     assert!(a.is_cut_off_from("198.51.100.101"));
 }
@@ -206,7 +200,7 @@ fn the_queue_for_broadcasts_is_as_long_as_asked() {
     let pod = lab.container("pod");
     let call = on_cable(&lab).on(&pod).config(json!({"bcqueuelen": 2000}));
     let result = call.add().ok_result();
-    assert_eq!(data(&pod, "bcqueuelen"), 2000);
+    assert_eq!(data(&pod, "eth0", "bcqueuelen"), 2000);
     call.check(&result).ok();
     pod.sh("ip link set eth0 type macvlan bcqueuelen 3000");
     call.check(&result).refused(999, "bcqueuelen is 3000");
@@ -261,16 +255,7 @@ fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed
     beyond_reference!("macvlan-chained");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod).config(json!({"master": null, "prevResult": {
-        "cniVersion": "1.1.0", "interfaces": [{"name": "cable"}],
-        "dns": {"nameservers": ["10.1.0.53"]},
-    }}));
-    let result = call.add().ok_result();
-    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
-    assert_eq!(names, ["cable", "eth0"]);
-    assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
-    call.check(&result).ok();
-    call.del().ok();
+    let call = the_chains_interface_is_the_master(on_cable(&lab).on(&pod));
     let two = json!([{"name": "cable"}, {"name": "far"}]);
     let ambiguous = call.config(json!({"prevResult": {"cniVersion": "1.1.0", "interfaces": two}}));
     ambiguous.add().refused(7, "cable, far");
@@ -281,7 +266,7 @@ fn without_ipam_it_is_for_layer_2_and_up() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let result = on_cable(&lab).on(&pod).add().ok_result();
-    assert!(ips(&result).is_empty() && is_up(&pod));
+    assert!(ips(&result).is_empty() && is_up(&pod, "eth0"));
 }
 
 #[test]
@@ -291,17 +276,10 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     let pod = lab.container("pod");
     let call = on_cable(&lab).on(&pod);
     pod.sh("ip link add eth0 type veth peer name other");
-    let before = lab.snapshot();
-    call.add().refused(4, "CNI_IFNAME eth0");
-    call.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call);
     pod.sh("ip link del eth0");
     call.add().ok_result();
-    let before = lab.snapshot();
-    let second = call.config(json!({"name": "second"}));
-    second.add().refused(4, "CNI_IFNAME eth0");
-    second.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call.config(json!({"name": "second"})));
 }
 
 #[test]
@@ -309,11 +287,7 @@ fn a_failed_ipam_plugin_leaves_no_interface() {
     beyond_reference!("nothing-left");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    lab.fake_plugin("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#);
-    let call = on_cable(&lab).on(&pod).config(json!({"ipam": {"type": "refuser"}}));
-    let before = lab.snapshot();
-    call.add().refused(11, "later");
-    lab.snapshot().assert_same(&before);
+    a_failed_ipam_plugin_leaves_nothing(&lab, &on_cable(&lab).on(&pod));
 }
 
 #[test]
@@ -347,9 +321,7 @@ fn routers_of_the_masters_network_are_not_listened_to_if_asked() {
     let pod = lab.container("pod");
     let call = on_cable(&lab).on(&pod);
     call.clone().config(json!({"acceptRa": false})).add().ok_result();
-    for key in ["accept_ra", "autoconf"] {
-        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
-    }
+    is_deaf_to_routers(&pod);
 }
 
 #[test]

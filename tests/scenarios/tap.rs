@@ -8,7 +8,10 @@ use lab::{Call, Container, Lab, beyond_reference, needs, under_test};
 use netlink::Tun;
 use serde_json::{Value, json};
 
-use crate::common::{container_interface, host_local, ips, leases};
+use crate::common::{
+    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, container_interface, data, host_local, ips,
+    is_deaf_to_routers, leases,
+};
 
 /// The address of the machine behind the tap.
 const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 1, 2, 200);
@@ -27,11 +30,6 @@ fn link(pod: &Container) -> Value {
     pod.link("eth0").unwrap()
 }
 
-/// A property of the tap as `ip -d -j` calls it.
-fn data(pod: &Container, key: &str) -> Value {
-    link(pod)["linkinfo"]["info_data"][key].clone()
-}
-
 #[test]
 fn a_machine_behind_it_answers_and_the_result_is_the_containers_interface() {
     beyond_reference!("tap");
@@ -44,7 +42,7 @@ fn a_machine_behind_it_answers_and_the_result_is_the_containers_interface() {
     let interface = container_interface(&result);
     assert_eq!((&interface["name"], &interface["sandbox"]), (&json!("eth0"), &json!(pod.path())));
     assert_eq!((&interface["mac"], &interface["mtu"]), (&link(&pod)["address"], &json!(1500)));
-    assert_eq!((data(&pod, "type"), data(&pod, "persist")), (json!("tap"), json!(true)));
+    assert_eq!((data(&pod, "eth0", "type"), data(&pod, "eth0", "persist")), (json!("tap"), json!(true)));
     {
         let _machine = pod.machine_behind("eth0", None, MACHINE);
         assert!(pod.reaches("10.1.2.200"));
@@ -61,9 +59,9 @@ fn a_machine_may_have_several_queues_if_asked() {
     let pod = lab.container("pod");
     let call = tap(&lab, &pod).config(json!({"multiQueue": true}));
     let result = call.add().ok_result();
-    assert_eq!(data(&pod, "multi_queue"), true);
+    assert_eq!(data(&pod, "eth0", "multi_queue"), true);
     let _machine = pod.machine_behind("eth0", Some(3), MACHINE);
-    assert_eq!(data(&pod, "numqueues"), 3);
+    assert_eq!(data(&pod, "eth0", "numqueues"), 3);
     assert!(pod.reaches("10.1.2.200"));
     call.check(&result).ok();
 }
@@ -254,26 +252,16 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     let pod = lab.container("pod");
     let call = bare(&lab, &pod);
     pod.sh("ip link add eth0 type veth peer name other");
-    let before = lab.snapshot();
-    call.add().refused(4, "CNI_IFNAME eth0");
-    call.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call);
     pod.sh("ip link del eth0; ip tuntap add dev eth0 mode tap");
     call.add().refused(4, "CNI_IFNAME eth0");
     call.del().ok();
     // A VPN's, without Ethernet frames.
     pod.sh("ip tuntap add dev eth0 mode tun");
-    let before = lab.snapshot();
-    call.add().refused(4, "CNI_IFNAME eth0");
-    call.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call);
     pod.sh("ip link del eth0");
     call.add().ok_result();
-    let before = lab.snapshot();
-    let second = call.config(json!({"name": "second"}));
-    second.add().refused(4, "CNI_IFNAME eth0");
-    second.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call.config(json!({"name": "second"})));
 }
 
 #[test]
@@ -282,13 +270,11 @@ fn a_failed_ipam_plugin_or_a_kill_before_the_end_leaves_no_tap() {
     needs!(Tap);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    lab.fake_plugin("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#);
+    let call = tap(&lab, &pod);
+    a_failed_ipam_plugin_leaves_nothing(&lab, &call);
     lab.fake_plugin("killer", "[ $CNI_COMMAND != ADD ] || kill -9 $PPID");
     let before = lab.snapshot();
-    let by = |ipam: &str| tap(&lab, &pod).config(json!({"ipam": {"type": ipam}}));
-    by("refuser").add().refused(11, "later");
-    lab.snapshot().assert_same(&before);
-    assert_eq!(by("killer").add().exit, None);
+    assert_eq!(call.config(json!({"ipam": {"type": "killer"}})).add().exit, None);
     lab.snapshot().assert_same(&before);
 }
 
@@ -374,7 +360,10 @@ fn the_process_that_makes_a_tap_for_the_plugin_leaves_it_to_the_plugin() {
     let busy = 16;
     assert_eq!(start("lo"), Some(busy));
     assert_eq!(start("eth0"), Some(0));
-    assert_eq!((data(&pod, "multi_queue"), data(&pod, "persist")), (json!(true), json!(false)));
+    assert_eq!(
+        (data(&pod, "eth0", "multi_queue"), data(&pod, "eth0", "persist")),
+        (json!(true), json!(false))
+    );
     drop(tun);
     assert_eq!(pod.link("eth0"), None);
 }
@@ -386,7 +375,5 @@ fn routers_are_not_listened_to_if_asked() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     bare(&lab, &pod).config(json!({"acceptRa": false})).add().ok_result();
-    for key in ["accept_ra", "autoconf"] {
-        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
-    }
+    is_deaf_to_routers(&pod);
 }

@@ -5,7 +5,7 @@ use std::fs;
 use lab::{Call, Lab, needs};
 use serde_json::{Value, json};
 
-use crate::common::{STORE, dual_stack, host_local, ips, leases};
+use crate::common::{STORE, cable, dual_stack, host_local, ips, leases};
 use crate::tuning::{tuning, wired};
 
 fn ours(call: &Call) -> Call {
@@ -18,7 +18,7 @@ fn the_reference_s(call: &Call) -> Call {
 
 /// An interface on a link of the host.
 fn on_cable(lab: &Lab, plugin: &str, keys: Value) -> Call {
-    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    cable(lab);
     let ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
     lab.plugin(plugin).config(json!({"master": "cable", "mtu": 1400, "ipam": ipam})).config(keys)
 }
@@ -217,7 +217,7 @@ fn a_lease_written_by_the_other_is_honoured_and_released() {
 fn static_addresses_given_by_the_other_pass_check_and_go_with_the_interface() {
     for way in WAYS {
         let lab = Lab::new();
-        lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+        cable(&lab);
         let addresses = json!([
             {"address": "10.1.2.2/24", "gateway": "10.1.2.1"}, {"address": "fd00:1:2::2/64"},
         ]);

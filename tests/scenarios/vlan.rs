@@ -3,7 +3,10 @@
 use lab::{Call, Container, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
-use crate::common::{container_interface, host_local, ips, leases};
+use crate::common::{
+    a_failed_ipam_plugin_leaves_nothing, a_taken_name_is_refused, cable, container_interface, data,
+    host_local, ips, is_deaf_to_routers, leases, the_chains_interface_is_the_master,
+};
 
 const MAC: &str = "02:00:00:00:00:aa";
 
@@ -34,7 +37,7 @@ pub fn on_uplink(lab: &Lab) -> Call {
 
 /// VLAN 100 of a master that nothing is behind, for layer 2.
 fn on_cable(lab: &Lab) -> Call {
-    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    cable(lab);
     lab.plugin("vlan").version("1.1.0").config(json!({"master": "cable", "vlanId": 100}))
 }
 
@@ -42,11 +45,6 @@ fn on_cable(lab: &Lab) -> Call {
 fn beside_eth0(lab: &Lab, pod: &Container) -> Call {
     pod.sh("ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up");
     lab.plugin("vlan").version("1.1.0").on(pod).config(json!({"vlanId": 100, "linkInContainer": true}))
-}
-
-/// A property of an interface as `ip -d -j` calls it.
-fn data(netns: &Netns, link: &str, key: &str) -> Value {
-    netns.link(link).unwrap()["linkinfo"]["info_data"][key].clone()
 }
 
 #[test]
@@ -316,16 +314,7 @@ fn in_a_chain_the_master_is_what_an_earlier_plugin_made_and_its_result_is_passed
     needs!(Vlan);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let call = on_cable(&lab).on(&pod).config(json!({"master": null, "prevResult": {
-        "cniVersion": "1.1.0", "interfaces": [{"name": "cable"}],
-        "dns": {"nameservers": ["10.1.0.53"]},
-    }}));
-    let result = call.add().ok_result();
-    let names: Vec<_> = result["interfaces"].as_array().unwrap().iter().map(|one| &one["name"]).collect();
-    assert_eq!(names, ["cable", "eth0"]);
-    assert_eq!(result["dns"]["nameservers"], json!(["10.1.0.53"]));
-    call.check(&result).ok();
-    call.del().ok();
+    the_chains_interface_is_the_master(on_cable(&lab).on(&pod));
 }
 
 #[test]
@@ -336,17 +325,10 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     let pod = lab.container("pod");
     let call = on_cable(&lab).on(&pod);
     pod.sh("ip link add eth0 type veth peer name other");
-    let before = lab.snapshot();
-    call.add().refused(4, "CNI_IFNAME eth0");
-    call.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call);
     pod.sh("ip link del eth0");
     call.add().ok_result();
-    let before = lab.snapshot();
-    let second = call.config(json!({"name": "second", "vlanId": 200}));
-    second.add().refused(4, "CNI_IFNAME eth0");
-    second.del().ok();
-    lab.snapshot().assert_same(&before);
+    a_taken_name_is_refused(&lab, &call.config(json!({"name": "second", "vlanId": 200})));
 }
 
 #[test]
@@ -355,11 +337,7 @@ fn a_failed_ipam_plugin_leaves_no_interface() {
     needs!(Vlan);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    lab.fake_plugin("refuser", r#"echo '{"cniVersion": "1.0.0", "code": 11, "msg": "later"}'; exit 1"#);
-    let call = on_cable(&lab).on(&pod).config(json!({"ipam": {"type": "refuser"}}));
-    let before = lab.snapshot();
-    call.add().refused(11, "later");
-    lab.snapshot().assert_same(&before);
+    a_failed_ipam_plugin_leaves_nothing(&lab, &on_cable(&lab).on(&pod));
 }
 
 #[test]
@@ -414,9 +392,7 @@ fn routers_of_the_vlan_are_not_listened_to_if_asked() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     on_cable(&lab).on(&pod).config(json!({"acceptRa": false})).add().ok_result();
-    for key in ["accept_ra", "autoconf"] {
-        assert_eq!(pod.sysctl(&format!("ipv6/conf/eth0/{key}")), "0", "{key}");
-    }
+    is_deaf_to_routers(&pod);
 }
 
 #[test]

@@ -49,18 +49,15 @@ impl Conf {
         let Some(LinkKind::Ipvlan { mode, flag }) = link.kind else {
             return verify::of_kind(link, self.kind().name());
         };
-        let changed = |key, wanted: &str, found: &str| {
-            verify::differs(link, key, wanted, found).detail(format!(
-                "all interfaces of a master have one {key}: a later network on it has changed it"
-            ))
+        let shared = |key: &'static str| {
+            move |e: Error| {
+                e.detail(format!(
+                    "all interfaces of a master have one {key}: a later network on it has changed it"
+                ))
+            }
         };
-        if mode != self.mode {
-            return Err(changed("mode", &self.mode.to_string(), &mode.to_string()));
-        }
-        if flag != self.flag {
-            return Err(changed("flag", &self.flag.to_string(), &flag.to_string()));
-        }
-        Ok(())
+        verify::same(link, "mode", self.mode, mode).map_err(shared("mode"))?;
+        verify::same(link, "flag", self.flag, flag).map_err(shared("flag"))
     }
 }
 

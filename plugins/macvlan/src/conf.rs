@@ -47,13 +47,9 @@ impl Conf {
         let Some(LinkKind::Macvlan { mode, broadcast_queue }) = link.kind else {
             return verify::of_kind(link, self.kind().name());
         };
-        if mode != self.mode {
-            return Err(verify::differs(link, "mode", &self.mode.to_string(), &mode.to_string()));
-        }
+        verify::same(link, "mode", self.mode, mode)?;
         match (self.broadcast_queue, broadcast_queue) {
-            (Some(wanted), Some(found)) if wanted != found => {
-                Err(verify::differs(link, "bcqueuelen", &wanted.to_string(), &found.to_string()))
-            }
+            (Some(wanted), Some(found)) => verify::same(link, "bcqueuelen", wanted, found),
             _ => Ok(()),
         }
     }

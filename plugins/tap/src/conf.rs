@@ -48,19 +48,12 @@ impl Conf {
         // The reference leaves owner and group 0 out.
         let asked = |id: Option<u32>| id.filter(|id| *id != 0 || ownership::is_owned(link));
         let id = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
-        let flag = |on: bool| on.to_string();
         let TunKind { tap, owner, group, multi_queue, persistent } = found;
-        let properties = [
-            ("tap", flag(true), flag(tap)),
-            ("owner", id(asked(self.owner)), id(owner)),
-            ("group", id(asked(self.group)), id(group)),
-            ("multiQueue", flag(self.multi_queue), flag(multi_queue)),
-            ("persistent", flag(true), flag(persistent)),
-        ];
-        match properties.iter().find(|(_, wanted, found)| wanted != found) {
-            Some((property, wanted, found)) => Err(verify::differs(link, property, wanted, found)),
-            None => Ok(()),
-        }
+        verify::same(link, "tap", true, tap)?;
+        verify::same(link, "owner", id(asked(self.owner)), id(owner))?;
+        verify::same(link, "group", id(asked(self.group)), id(group))?;
+        verify::same(link, "multiQueue", self.multi_queue, multi_queue)?;
+        verify::same(link, "persistent", true, persistent)
     }
 }
 

@@ -49,19 +49,11 @@ impl Conf {
         let Some(LinkKind::Vlan { id, protocol }) = link.kind else {
             return verify::of_kind(link, self.kind().name());
         };
-        if id != self.id {
-            return Err(verify::differs(link, "vlanId", &self.id.to_string(), &id.to_string()));
-        }
-        if protocol != self.protocol {
-            return Err(verify::differs(link, "protocol", &self.protocol.to_string(), &protocol.to_string()));
-        }
+        verify::same(link, "vlanId", self.id, id)?;
+        verify::same(link, "protocol", self.protocol, protocol)?;
         // Results before 1.1.0 do not tell the MTU. A parent's that has been lowered since lowers its VLANs'.
-        match self.mtu.filter(|_| listed.mtu.is_none()).map(|mtu| mtu.min(parent.mtu)) {
-            Some(mtu) if mtu != link.mtu => {
-                Err(verify::differs(link, "MTU", &mtu.to_string(), &link.mtu.to_string()))
-            }
-            _ => Ok(()),
-        }
+        let mtu = self.mtu.filter(|_| listed.mtu.is_none()).map(|mtu| mtu.min(parent.mtu));
+        mtu.map_or(Ok(()), |mtu| verify::same(link, "MTU", mtu, link.mtu))
     }
 }
 

@@ -1,5 +1,7 @@
 //! CHECK: is what a result says still so?
 
+use std::fmt::Display;
+
 use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Route, Undo};
 use netlink::{Link, RouteFilter, uapi};
 
@@ -70,9 +72,7 @@ pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     if let Some(wanted) = expected.mac.as_deref().filter(|m| !m.eq_ignore_ascii_case(&mac)) {
         return Err(differs(&link, "MAC", wanted, &mac));
     }
-    if let Some(wanted) = expected.mtu.filter(|mtu| *mtu != link.mtu) {
-        return Err(differs(&link, "MTU", &wanted.to_string(), &link.mtu.to_string()));
-    }
+    expected.mtu.map_or(Ok(()), |wanted| same(&link, "MTU", wanted, link.mtu))?;
     Ok(link)
 }
 
@@ -158,6 +158,17 @@ fn has(routes: &[netlink::Route], wanted: &netlink::Route) -> bool {
             && same_number(route.mtu, wanted.mtu)
             && same_number(route.advmss, wanted.advmss)
     })
+}
+
+/// A property of a link is as it was.
+///
+/// # Errors
+/// If it is another one.
+pub fn same<T: PartialEq + Display>(link: &Link, property: &str, wanted: T, found: T) -> Result<()> {
+    if wanted == found {
+        return Ok(());
+    }
+    Err(differs(link, property, &wanted.to_string(), &found.to_string()))
 }
 
 /// An error for a property of a link that is not as it was.
