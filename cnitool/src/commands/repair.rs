@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cni::NetworkName;
-use firewall::Losses;
+use netfilter::Losses;
 use runtime::{Cache, Entry, Error, Repaired, Result};
 use serde_json::json;
 

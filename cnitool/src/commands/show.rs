@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use cni::{AddResult, Interface, IpConfig};
-use firewall::{Firewall, Owner};
+use netfilter::{Firewall, Owner};
 use netlink::{Link, Route};
 use runtime::{Entry, Error, Result};
 use serde_json::{Value, json};

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use cni::{AddResult, AsWritten, Error, IfName, Result, addr};
-use firewall::{Backend, ChainName, Conditions, HostPort, HostPorts, Mark, SourceNat};
 use ipnetwork::IpNetwork;
+use netfilter::{Backend, ChainName, Conditions, HostPort, HostPorts, Mark, SourceNat};
 use serde::Deserialize;
 
 /// The configuration as written.
@@ -240,7 +240,7 @@ mod tests {
             mapped(json!({"HostPort": 8080, "ContainerPort": 80, "Protocol": "TCP", "HostIP": ""})).unwrap();
         let port = |number| NonZeroU16::new(number).unwrap();
         let wanted = HostPort {
-            protocol: firewall::Protocol::Tcp,
+            protocol: netfilter::Protocol::Tcp,
             host_ip: None,
             host_port: port(8080),
             container_port: port(80),

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
 use cni::{AddResult, AsWritten, IfName, Version, json};
-use firewall::{Mark, Rules};
+use netfilter::{Mark, Rules};
 
 use crate::conf::{self, Conf};
 

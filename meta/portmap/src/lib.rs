@@ -7,8 +7,8 @@ mod localnet;
 
 use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
-use firewall::{Firewall, HostPorts, Owner, Removal};
 use iface::verify;
+use netfilter::{Firewall, HostPorts, Owner, Removal};
 
 /// The plugin.
 #[derive(Debug)]

@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use cni::{Attachments, Code, Error, Failures, NetworkName, Result, Undo};
-use firewall::{HostPorts, Owner, SourceNat};
 use iface::Namespace;
+use netfilter::{HostPorts, Owner, SourceNat};
 use netlink::Link;
 use system::lock::Lock;
 use users::Users;
@@ -50,7 +50,7 @@ pub fn withdraw(owner: &Owner) -> Result<()> {
 /// # Errors
 /// What could not be given back.
 pub fn withdraw_stale(network: &NetworkName, valid: &Attachments) -> Result<()> {
-    let prefix = firewall::network_prefix(network);
+    let prefix = netfilter::network_prefix(network);
     let valid: BTreeSet<String> = valid.iter().map(|at| Owner::new(network, at).label()).collect();
     give_back(|users| users.retain(&|label| label.starts_with(&prefix) && !valid.contains(label)))
 }

@@ -3,9 +3,9 @@
 use std::ops::RangeInclusive;
 
 use cni::{AsWritten, Error, IfName, Result};
-use firewall::MasqueradeConf;
 use iface::InterfaceConf;
 use iface::conf::VethMtu;
+use netfilter::MasqueradeConf;
 use serde::Deserialize;
 
 /// The bridge's name if the configuration gives none.

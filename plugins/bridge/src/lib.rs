@@ -12,8 +12,8 @@ mod vlan;
 
 use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
-use firewall::{Owner, Removal};
 use iface::{Namespace, announce, attach, remove, verify, veth};
+use netfilter::{Owner, Removal};
 
 /// The plugin.
 #[derive(Debug)]

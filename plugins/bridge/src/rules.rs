@@ -1,8 +1,8 @@
 //! The firewall's part: masquerade and spoof check.
 
 use cni::{Check, IfName, Result, Status, Undo};
-use firewall::{Backend, Firewall, Kind, Masquerade, Owner, SpoofCheck};
 use iface::{attach, verify};
+use netfilter::{Backend, Firewall, Kind, Masquerade, Owner, SpoofCheck};
 use netlink::Mac;
 
 use crate::conf::Conf;

@@ -1,9 +1,9 @@
 //! The configuration: keys that ptp shares with others. No I/O.
 
 use cni::{AsWritten, Error, Result};
-use firewall::MasqueradeConf;
 use iface::InterfaceConf;
 use iface::conf::VethMtu;
+use netfilter::MasqueradeConf;
 
 /// The configuration as checked.
 #[derive(Debug)]

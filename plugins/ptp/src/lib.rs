@@ -7,9 +7,9 @@ mod routes;
 
 use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
-use firewall::{Kind, Masquerade, Owner, Removal};
 use iface::attach::{self, Attach};
 use iface::{Namespace, forwarding, host_end, remove, verify, veth};
+use netfilter::{Kind, Masquerade, Owner, Removal};
 
 /// The plugin.
 #[derive(Debug)]

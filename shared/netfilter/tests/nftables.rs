@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cni::{Attachment, ContainerId, IfName, NetworkName};
 use common::*;
-use firewall::{
+use netfilter::{
     Backend, Conditions, Firewall, HostPorts, Kind, Mark, Masquerade, Owner, Removal, SpoofCheck,
 };
 use netlink::wire::{Attributes, Message, read_be32};

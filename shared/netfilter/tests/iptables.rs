@@ -8,7 +8,7 @@ use std::process::Command;
 
 use cni::NetworkName;
 use common::*;
-use firewall::{Backend, Conditions, Firewall, HostPorts, Mark, Masquerade, Removal, SourceNat};
+use netfilter::{Backend, Conditions, Firewall, HostPorts, Mark, Masquerade, Removal, SourceNat};
 use netns::NetNs;
 
 fn iptables() -> Firewall {
@@ -55,7 +55,7 @@ fn a_foreign_mark_chain_conditions_and_everybody_masqueraded() {
     let mut rules = host_ports(&["10.1.0.5/24"], &["tcp 8080 80"]);
     let words: Vec<String> = "! -s 192.0.2.0/24 -i eth+".split(' ').map(str::to_owned).collect();
     rules.conditions = Conditions::parse(&words, &[]).unwrap();
-    rules.mark = Mark::Chain(firewall::ChainName::parse("KUBE-MARK-MASQ").unwrap());
+    rules.mark = Mark::Chain(netfilter::ChainName::parse("KUBE-MARK-MASQ").unwrap());
     rules.source_nat = SourceNat::All;
     let owner = owner("cbr0", "c1");
     install(&iptables(), &owner, &rules);

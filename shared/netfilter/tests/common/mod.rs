@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use cni::{Attachment, ContainerId, IfName, NetworkName, Undo};
-use firewall::{Conditions, Firewall, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
+use netfilter::{Conditions, Firewall, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
 use netns::NetNs;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};

@@ -8,7 +8,7 @@ use std::net::{IpAddr, TcpListener, UdpSocket};
 
 use cni::IfName;
 use common::*;
-use firewall::{Backend, Conditions, Firewall, Removal, SourceNat, SpoofCheck};
+use netfilter::{Backend, Conditions, Firewall, Removal, SourceNat, SpoofCheck};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
