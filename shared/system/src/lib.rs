@@ -1,8 +1,9 @@
 //! What plugins ask of the operating system besides the network: child processes, files in whose place something else
-//! may have been put, and locks between processes. Nothing here knows CNI.
+//! may have been put, locks between processes, and questions to services over D-Bus. Nothing here knows CNI.
 
 #![warn(missing_docs)]
 
+pub mod bus;
 pub mod child;
 pub mod file;
 pub mod linger;

@@ -1,0 +1,26 @@
+//! Hostile input: what the fuzz target feeds to this module. Its seeds are answers of a bus, and ordinary tests replay them.
+
+use super::message::Head;
+
+/// Whatever a bus says: it is an answer within its bounds, one of another call, or an error.
+pub fn answers(mut bytes: &[u8]) {
+    while let Some((start, rest)) = bytes.split_at_checked(Head::LENGTH) {
+        let Ok(start) = start.try_into() else { return };
+        let Ok(head) = Head::parse(start) else { return };
+        let (message, behind) = rest.split_at_checked(head.rest()).unwrap_or((rest, &[]));
+        for serial in 0..3 {
+            let _ = head.outcome(message, serial);
+        }
+        bytes = behind;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_answer_cut_off_anywhere_is_borne() {
+        seeds::replay("bus", |bytes| (0..=bytes.len()).for_each(|end| answers(&bytes[..end])));
+    }
+}
