@@ -1,0 +1,27 @@
+//! The client's side of DHCP for IPv4 (RFC 2131): what the daemon of the dhcp plugin speaks for each container.
+//!
+//! [`Client`] is the state machine. It does no I/O and knows no clock: who drives it tells it the time and what has arrived, and does what it
+//! answers. [`Link`] is the I/O: a socket in the container's namespace, for one exchange. [`Lease`] is what a server gave, as it is
+//! kept on disk; [`result::of_lease`] is the same in CNI's terms.
+//!
+//! What comes from the network is not trusted: it is read with bounds checked, what is malformed in it is passed over, and what no server
+//! may say is not believed.
+
+#![warn(missing_docs)]
+
+mod client;
+mod lease;
+mod link;
+mod message;
+pub mod options;
+mod random;
+pub mod result;
+mod time;
+
+pub use client::{Action, Client, Identity, Reason, State, Timing, To};
+pub use lease::Lease;
+pub use link::Link;
+pub use message::{Kind, Message};
+pub use options::Options;
+pub use random::Random;
+pub use time::Time;

