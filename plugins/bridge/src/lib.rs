@@ -88,7 +88,7 @@ impl Plugin for Bridge {
         let sandbox = Namespace::open(&call.netns)?;
         let bridge = bridge::verify(&host, &call.conf, &call.prev_result)?;
         if let Some(container) = port::verify(&host, &bridge, &sandbox, call)? {
-            verify::addresses_and_routes(&sandbox, &container, &call.prev_result)?;
+            verify::addresses_and_routes(&sandbox, &container, call)?;
             rules::verify(call)?;
         }
         call.net.ask_ipam(Command::Check)

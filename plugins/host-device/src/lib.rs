@@ -47,7 +47,7 @@ impl Plugin for HostDevice {
             let sandbox = Namespace::open(&call.netns)?;
             let link = verify::interface(&sandbox, verify::listed(&call.prev_result, &call.attachment)?)?;
             verify::up(&link)?;
-            verify::addresses_and_routes(&sandbox, &link, &call.prev_result)?;
+            verify::addresses_and_routes(&sandbox, &link, call)?;
         }
         call.net.ask_ipam(Command::Check)
     }

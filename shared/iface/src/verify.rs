@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Route, Undo};
+use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Route, Undo, Version};
 use netlink::{Link, RouteFilter, uapi};
 
 use crate::{Namespace, apply};
@@ -30,7 +30,7 @@ fn as_listed<C>(sandbox: &Namespace, call: &Check<C>, kind: &str, most: u32) -> 
     let link = interface(sandbox, &Interface { mtu, ..listed.clone() })?;
     of_kind(&link, kind)?;
     up(&link)?;
-    addresses_and_routes(sandbox, &link, &call.prev_result)?;
+    addresses_and_routes(sandbox, &link, call)?;
     Ok(link)
 }
 
@@ -76,21 +76,23 @@ pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     Ok(link)
 }
 
-/// The addresses and routes that the result gives the interface are there.
+/// The addresses and routes that the result gives the interface are there: each route in the table that the result says. Before
+/// 1.1.0 results cannot say a table, and plugins such as sbr and vrf move routes to others: any table is right then.
 ///
 /// # Errors
 /// What is missing.
-pub fn addresses_and_routes(sandbox: &Namespace, link: &Link, prev: &AddResult) -> Result<()> {
+pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>) -> Result<()> {
+    let prev = &call.prev_result;
     let own: Vec<_> = prev.ips_of(&link.name).collect();
     let addresses = sandbox.nl.addresses(Some(link))?;
     if let Some(lost) = own.iter().find(|ip| !addresses.iter().any(|a| a.net == ip.address)) {
         return Err(missing(&format!("address {}", lost.address), link));
     }
+    let says_tables = call.net.version >= Version::V1_1_0;
     let routes = sandbox.nl.routes(RouteFilter { link: Some(link.index), table: None })?;
     for wanted in &prev.routes {
-        if !has(&routes, &apply::kernel_route(link, wanted, &own))
-            && !is_on_another(sandbox, link, prev, wanted)?
-        {
+        let kernel = apply::kernel_route(link, wanted, &own);
+        if !has(&routes, &kernel, says_tables) && !is_on_another(sandbox, link, prev, wanted, says_tables)? {
             return Err(missing(&format!("route to {}", wanted.dst), link));
         }
     }
@@ -99,12 +101,18 @@ pub fn addresses_and_routes(sandbox: &Namespace, link: &Link, prev: &AddResult) 
 
 /// Whether a route of the result is there by another interface of the container: the chain may have made several, and does not say
 /// whose a route is.
-fn is_on_another(sandbox: &Namespace, link: &Link, prev: &AddResult, wanted: &Route) -> Result<bool> {
+fn is_on_another(
+    sandbox: &Namespace,
+    link: &Link,
+    prev: &AddResult,
+    wanted: &Route,
+    says_tables: bool,
+) -> Result<bool> {
     for other in prev.interfaces.iter().filter(|i| i.sandbox.is_some() && i.name != link.name) {
         let Some(other) = sandbox.nl.link(&other.name)? else { continue };
         let own: Vec<_> = prev.ips_of(&other.name).collect();
         let routes = sandbox.nl.routes(RouteFilter { link: Some(other.index), table: None })?;
-        if has(&routes, &apply::kernel_route(&other, wanted, &own)) {
+        if has(&routes, &apply::kernel_route(&other, wanted, &own), says_tables) {
             return Ok(true);
         }
     }
@@ -147,13 +155,13 @@ fn attached(sandbox: &Namespace, prev: &AddResult, at: &Attachment) -> Result<()
     }
 }
 
-fn has(routes: &[netlink::Route], wanted: &netlink::Route) -> bool {
+fn has(routes: &[netlink::Route], wanted: &netlink::Route, says_tables: bool) -> bool {
     let same_number = |is: Option<u32>, wanted: Option<u32>| wanted.is_none() || is == wanted;
     routes.iter().any(|route| {
         route.dst.network() == wanted.dst.network()
             && route.dst.prefix() == wanted.dst.prefix()
             && route.gateway == wanted.gateway
-            && route.table == wanted.table.or(Some(uapi::RT_TABLE_MAIN))
+            && (!says_tables || route.table == wanted.table.or(Some(uapi::RT_TABLE_MAIN)))
             && same_number(route.priority, wanted.priority)
             && same_number(route.mtu, wanted.mtu)
             && same_number(route.advmss, wanted.advmss)

@@ -3,7 +3,7 @@
 
 mod common;
 
-use cni::{AddResult, Check, Route};
+use cni::{AddResult, Check, Route, Version};
 use common::{Lab, at, lab, layer_2, leased, sh};
 use iface::attach::Attach;
 use iface::{InterfaceConf, verify};
@@ -80,6 +80,28 @@ fn a_route_of_another_interface_of_the_container_is_not_missed_here() {
         verify::container(&lab.sandbox, &call, "veth").unwrap();
         call.prev_result.interfaces.pop();
         assert!(verify::container(&lab.sandbox, &call, "veth").is_err());
+    });
+}
+
+/// sbr and vrf move routes.
+#[test]
+fn a_route_may_be_in_another_table_if_the_result_says_so_or_cannot_say_it() {
+    lab(|lab| {
+        let mut call = attached(lab);
+        let nsenter = format!("nsenter --net={} ip route", lab.path().display());
+        sh(&format!("{nsenter} del 10.9.0.0/16"));
+        sh(&format!("{nsenter} add 10.9.0.0/16 via 10.1.0.1 table 100"));
+        let verified = |call: &Check<()>| verify::container(&lab.sandbox, call, "veth").map(drop);
+        assert!(verified(&call).unwrap_err().msg().contains("route to 10.9.0.0/16"));
+        call.prev_result.routes[0].table = Some(100);
+        verified(&call).unwrap();
+        call.prev_result.routes[0].table = Some(101);
+        assert!(verified(&call).is_err());
+        call.prev_result.routes[0].table = None;
+        call.net.version = Version::V1_0_0;
+        verified(&call).unwrap();
+        sh(&format!("{nsenter} flush table 100"));
+        assert!(verified(&call).is_err());
     });
 }
 

@@ -9,11 +9,20 @@ use nix::errno::Errno;
 use crate::error::RequestError;
 use crate::link::Link;
 use crate::uapi::*;
-use crate::wire::{Attributes, Message, read_ip, read_u32};
+use crate::wire::{Attributes, Message, read_ip, read_str, read_u8, read_u32};
 use crate::{Netlink, Result};
 
 /// `struct ifaddrmsg`.
 const HEADER: usize = 8;
+
+/// The longest label, in bytes (IFNAMSIZ).
+const LABEL: usize = 16;
+
+/// The lifetime of what does not end.
+const FOR_GOOD: u32 = u32::MAX;
+
+/// What is said with an address when it is made, and not found out by the kernel.
+const SAID: u32 = IFA_F_HOMEADDRESS | IFA_F_MANAGETEMPADDR | IFA_F_NOPREFIXROUTE | IFA_F_MCAUTOJOIN;
 
 /// An address of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +37,22 @@ pub struct Address {
     pub tentative: bool,
     /// Not usable: somebody else has it.
     pub duplicate: bool,
+    /// All flags, as in rtnetlink(7).
+    pub flags: u32,
+    /// Seconds for which new connections may use it. None: for good.
+    pub preferred: Option<u32>,
+    /// Seconds until it ends by itself. None: it does not.
+    pub valid: Option<u32>,
+    /// The other end's address, of a point-to-point link.
+    pub peer: Option<IpAddr>,
+    /// The address that reaches all of the subnet. IPv4 only.
+    pub broadcast: Option<IpAddr>,
+    /// The metric of its subnet's route. None: the kernel's.
+    pub priority: Option<u32>,
+    /// Who added it (Linux 5.18). None: it was not said.
+    pub protocol: Option<u8>,
+    /// The name under which old programs see it, such as `eth0:1`.
+    label: Option<[u8; LABEL]>,
 }
 
 impl Address {
@@ -38,14 +63,59 @@ impl Address {
         // IFA_ADDRESS is the peer's on a point-to-point link; IFA_LOCAL, where there is one, is our own.
         let own = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS)).and_then(read_ip)?;
         let flags = attributes.get(IFA_FLAGS).and_then(read_u32).unwrap_or_else(|| u32::from(flags));
+        let lifetime = |at| read_u32(attributes.get(IFA_CACHEINFO)?.get(at..)?).filter(|t| *t != FOR_GOOD);
+        let ip = |kind| attributes.get(kind).and_then(read_ip);
         Some(Self {
             index: read_u32(payload.get(4..)?)?,
             net: IpNetwork::new(own, prefix).ok()?,
             scope,
             tentative: flags & IFA_F_TENTATIVE != 0,
             duplicate: flags & IFA_F_DADFAILED != 0,
+            flags,
+            preferred: lifetime(0),
+            valid: lifetime(4),
+            peer: ip(IFA_ADDRESS).filter(|peer| *peer != own),
+            broadcast: ip(IFA_BROADCAST),
+            priority: attributes.get(IFA_RT_PRIORITY).and_then(read_u32),
+            protocol: attributes.get(IFA_PROTO).and_then(read_u8),
+            label: attributes.get(IFA_LABEL).and_then(label),
         })
     }
+
+    /// The request that makes it again on a link, ready for use at once: it was tested for duplicates before.
+    fn message(&self, link: &Link) -> Message {
+        let ip = self.net.ip();
+        let mut head = header(family(ip), self.net.prefix(), link.index);
+        head[3] = self.scope;
+        let mut message = Message::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &head);
+        message.put_ip(IFA_LOCAL, ip);
+        message.put_ip(IFA_ADDRESS, self.peer.unwrap_or(ip));
+        if let Some(broadcast) = self.broadcast {
+            message.put_ip(IFA_BROADCAST, broadcast);
+        }
+        if let Some(label) = self.label {
+            message.put(IFA_LABEL, &label);
+        }
+        let untested = if ip.is_ipv6() { IFA_F_NODAD } else { 0 };
+        message.put_u32(IFA_FLAGS, self.flags & SAID | untested);
+        message.put_optional(IFA_RT_PRIORITY, self.priority);
+        if let Some(protocol) = self.protocol {
+            message.put_u8(IFA_PROTO, protocol);
+        }
+        let times = [self.preferred, self.valid].map(|time| time.unwrap_or(FOR_GOOD));
+        // An address that has ended cannot be made.
+        let [preferred, valid] = [times[0].min(times[1]), times[1].max(1)].map(u32::to_ne_bytes);
+        message.put(IFA_CACHEINFO, &[preferred, valid, [0; 4], [0; 4]].concat());
+        message
+    }
+}
+
+/// A label that the kernel would take.
+fn label(value: &[u8]) -> Option<[u8; LABEL]> {
+    let text = read_str(value).filter(|text| text.len() < LABEL)?.as_bytes();
+    let mut label = [0; LABEL];
+    label[..text.len()].copy_from_slice(text);
+    Some(label)
 }
 
 pub(crate) fn family(ip: IpAddr) -> u8 {
@@ -135,6 +205,15 @@ impl Netlink {
             message.put_u32(IFA_FLAGS, flags);
         }
         self.order(message, "add address", format_args!("{net} to {}", link.name))
+    }
+
+    /// Makes an address again as it was read, with lifetimes and flags; on the link that it was on, or another. An IPv6 address can
+    /// be used at once.
+    ///
+    /// # Errors
+    /// If the link has it already, or the kernel refuses.
+    pub fn restore_address(&self, link: &Link, address: &Address) -> Result<()> {
+        self.order(address.message(link), "add address", format_args!("{} to {}", address.net, link.name))
     }
 
     /// Takes an address from a link. That it is gone already is fine.

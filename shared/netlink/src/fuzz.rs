@@ -1,7 +1,7 @@
 //! Hostile input: what the fuzz target feeds to this crate. Its seeds are messages of the kernel, and ordinary tests replay them.
 
 use crate::wire::Frames;
-use crate::{Address, BridgeVlan, Link, Route};
+use crate::{Address, BridgeVlan, Link, Route, Rule};
 
 /// Whatever a netlink socket receives, taken for a datagram and for the payload of each kind of message: no decoder panics,
 /// and each comes to an end.
@@ -16,7 +16,15 @@ pub fn decode(bytes: &[u8]) {
 fn payload(bytes: &[u8]) {
     let _ = Link::parse(bytes);
     let _ = Address::parse(bytes);
-    let _ = Route::parse(bytes);
+    if let Some(route) = Route::parse(bytes) {
+        let again = Route::parse(&route.payload());
+        assert_eq!(
+            again.map(|again| again.payload()),
+            Some(route.payload()),
+            "what is put back is what was there"
+        );
+    }
+    let _ = Rule::parse(bytes);
     let _ = BridgeVlan::parse(bytes);
 }
 

@@ -1,4 +1,4 @@
-//! Blocking netlink over one socket a namespace: links, addresses, routes, neighbours, bridge VLANs.
+//! Blocking netlink over one socket a namespace: links, addresses, routes, rules, neighbours, bridge VLANs.
 //!
 //! [`Netlink`] is rtnetlink(7), opened inside a namespace and bound to it from then on. [`Socket`] and [`wire`] are the
 //! layer below, which nf_tables and conntrack speak too. Requests are written attribute by attribute, with the
@@ -17,6 +17,7 @@ mod mac;
 mod neigh;
 mod netns_id;
 mod route;
+mod rule;
 mod socket;
 mod status;
 mod tun;
@@ -36,7 +37,8 @@ pub use link::{
     TunKind, VlanProtocol,
 };
 pub use mac::Mac;
-pub use route::{Route, RouteFilter};
+pub use route::{Kept, NextHop, Route, RouteFilter, in_order_of_restoring};
+pub use rule::Rule;
 pub use socket::{Protocol, Socket};
 pub use tun::{DEVICE as TUN_DEVICE, Tun};
 use wire::Message;

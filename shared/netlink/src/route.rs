@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use crate::address::family;
 use crate::uapi::*;
-use crate::wire::{Attributes, Message, read_ip, read_u16, read_u32};
+use crate::wire::{Attributes, Message, read_ip, read_u8, read_u16, read_u32};
 use crate::{Link, Netlink, Result};
 
 /// `struct rtmsg`.
@@ -19,19 +19,32 @@ const NEXT_HOP: usize = 8;
 /// The metric of a route that no other route's traffic is to take.
 const LAST_RESORT: u32 = 4096;
 
-/// A unicast route.
+/// Attributes of a route that are put back as they came, whatever they say: realms, and what is around the packets.
+const KEPT: [u16; 3] = [RTA_FLOW, RTA_ENCAP_TYPE, RTA_ENCAP];
+
+/// Attributes by their types, as they came.
+pub type Kept = Vec<(u16, Vec<u8>)>;
+
+/// A route, with all that it takes to make it again. One that names a nexthop object (ip-nexthop(8)) has that object's next hops
+/// instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
     /// The destination.
     pub dst: IpNetwork,
-    /// The next hop, which may be an IPv6 one for IPv4, too. None: the destination is on the link.
+    /// What happens to the packet, as in rtnetlink(7): 1 unicast, 7 unreachable.
+    pub kind: u8,
+    /// The next hop, which may be an IPv6 one for IPv4, too. None: the destination is on the link. The first of several.
     pub gateway: Option<IpAddr>,
-    /// The index of the link that it leaves by. When read, the first of several.
+    /// The index of the link that it leaves by. The first of several.
     pub link: Option<u32>,
+    /// All next hops, if there are several.
+    pub hops: Vec<NextHop>,
     /// The routing table. None: main.
     pub table: Option<u32>,
     /// As in rtnetlink(7). None: link without a gateway, global with one.
     pub scope: Option<u8>,
+    /// Who made it, as in rtnetlink(7): 2 the kernel, 3 boot, 4 static. None: boot.
+    pub protocol: Option<u8>,
     /// The metric; the lowest wins. None: the kernel's, 0 for IPv4 and 1024 for IPv6.
     pub priority: Option<u32>,
     /// The path's MTU in bytes. None: the link's.
@@ -40,30 +53,67 @@ pub struct Route {
     pub advmss: Option<u32>,
     /// The source address to prefer.
     pub source: Option<IpAddr>,
+    /// How much a router is preferred over others (RFC 4191, section 2.1): 0 medium, 1 high, 3 low. IPv6 only.
+    pub preference: Option<u8>,
+    /// Seconds until it ends by itself. None: it does not. IPv6 only.
+    pub expires: Option<u32>,
+    /// The type of service of the packets that it is for; 0 for all. IPv4 only.
+    pub tos: u8,
+    /// The gateway need not be in a subnet of the link.
+    pub on_link: bool,
+    /// The other attributes, as they came.
+    pub kept: Kept,
+    /// The other metrics, as they came.
+    pub metrics: Kept,
+}
+
+/// One of several next hops.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextHop {
+    /// None: the destination is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The index of the link.
+    pub link: u32,
+    /// Its share of the flows, less one.
+    pub weight: u8,
+    /// The gateway need not be in a subnet of the link.
+    pub on_link: bool,
+    /// The other attributes, as they came.
+    pub kept: Kept,
 }
 
 impl Route {
-    /// A route to a destination, and nothing else said.
+    /// A unicast route to a destination, and nothing else said.
     pub fn to(dst: IpNetwork) -> Self {
         Self {
             dst,
+            kind: RTN_UNICAST,
             gateway: None,
             link: None,
+            hops: Vec::new(),
             table: None,
             scope: None,
+            protocol: None,
             priority: None,
             mtu: None,
             advmss: None,
             source: None,
+            preference: None,
+            expires: None,
+            tos: 0,
+            on_link: false,
+            kept: Kept::new(),
+            metrics: Kept::new(),
         }
     }
 
-    /// Decodes the payload of an RTM_NEWROUTE. None for one that is not unicast, and for what the kernel has learnt of a
-    /// path: without strict checks it lists that, too.
+    /// Decodes the payload of an RTM_NEWROUTE, or of a request for one ([`Route::payload`]). None for what the kernel has learnt of
+    /// a path: without strict checks it lists that, too.
     pub fn parse(payload: &[u8]) -> Option<Self> {
-        let &[family, prefix, _, _, table, _, scope, kind, flags @ ..] = payload.first_chunk::<HEADER>()?;
+        let &[family, prefix, _, tos, table, protocol, scope, kind, flags @ ..] =
+            payload.first_chunk::<HEADER>()?;
         let flags = u32::from_ne_bytes(flags);
-        if kind != RTN_UNICAST || flags & RTM_F_CLONED != 0 {
+        if flags & RTM_F_CLONED != 0 {
             return None;
         }
         let attributes = Attributes::after(HEADER, payload);
@@ -73,57 +123,178 @@ impl Route {
             _ => return None,
         };
         let number = |kind| attributes.get(kind).and_then(read_u32);
-        let first_hop = attributes.get(RTA_MULTIPATH).and_then(first_hop);
+        let mut hops: Vec<NextHop> = attributes.get(RTA_MULTIPATH).map(next_hops).unwrap_or_default();
+        let first = hops.first().cloned();
+        if hops.len() == 1 {
+            hops.clear();
+        }
         let metrics = attributes.get(RTA_METRICS).map(Attributes::of);
         let metric = |kind| metrics.and_then(|m| m.get(kind)).and_then(read_u32);
         let dst = attributes.get(RTA_DST).and_then(read_ip).unwrap_or(anything);
         Some(Self {
             dst: IpNetwork::new(dst, prefix).ok()?,
-            gateway: gateway(attributes).or_else(|| gateway(first_hop?.1)),
-            link: number(RTA_OIF).or_else(|| Some(first_hop?.0)),
+            kind,
+            gateway: gateway(attributes).or_else(|| first.as_ref()?.gateway),
+            link: number(RTA_OIF).or_else(|| Some(first.as_ref()?.link)),
             table: number(RTA_TABLE).or(Some(u32::from(table))),
             scope: Some(scope),
+            protocol: Some(protocol),
             priority: number(RTA_PRIORITY),
             mtu: metric(RTAX_MTU),
             advmss: metric(RTAX_ADVMSS),
             source: attributes.get(RTA_PREFSRC).and_then(read_ip),
+            preference: attributes.get(RTA_PREF).and_then(read_u8),
+            expires: number(RTA_EXPIRES).or_else(|| expiry(attributes.get(RTA_CACHEINFO)?)),
+            tos,
+            on_link: flags & RTNH_F_ONLINK != 0 || first.as_ref().is_some_and(|hop| hop.on_link),
+            kept: match first {
+                Some(first) if hops.is_empty() => first.kept,
+                _ => keep(attributes, |kind| KEPT.contains(&kind)),
+            },
+            metrics: metrics
+                .map(|all| keep(all, |kind| kind != RTAX_MTU && kind != RTAX_ADVMSS))
+                .unwrap_or_default(),
+            hops,
         })
     }
 
-    fn message(&self) -> Message {
+    /// What a request for this route has after its header: a form in which it can be written down, for [`Route::parse`].
+    pub fn payload(&self) -> Vec<u8> {
+        self.message(RTM_NEWROUTE, 0).payload().to_vec()
+    }
+
+    /// Whether any of its next hops is by a link.
+    pub fn uses(&self, link: u32) -> bool {
+        self.link == Some(link) || self.hops.iter().any(|hop| hop.link == link)
+    }
+
+    /// The route with only those next hops that are by a link. None if there are none.
+    pub fn only_by(&self, link: u32) -> Option<Self> {
+        self.with_hops(|hop| hop.link == link)
+    }
+
+    /// The route with only those next hops that are by other links. None if there are none.
+    pub fn without(&self, link: u32) -> Option<Self> {
+        self.with_hops(|hop| hop.link != link)
+    }
+
+    fn with_hops(&self, wanted: impl Fn(&NextHop) -> bool) -> Option<Self> {
+        if self.hops.is_empty() {
+            let only = NextHop {
+                gateway: self.gateway,
+                link: self.link?,
+                weight: 0,
+                on_link: self.on_link,
+                kept: Kept::new(),
+            };
+            return wanted(&only).then(|| self.clone());
+        }
+        let hops: Vec<NextHop> = self.hops.iter().filter(|hop| wanted(hop)).cloned().collect();
+        let first = hops.first()?.clone();
+        let (gateway, link, on_link) = (first.gateway, Some(first.link), first.on_link);
+        let (hops, kept) = match hops.len() {
+            1 => (Vec::new(), first.kept),
+            _ => (hops, self.kept.clone()),
+        };
+        Some(Self { gateway, link, on_link, hops, kept, ..self.clone() })
+    }
+
+    fn message(&self, kind: u16, flags: u16) -> Message {
         let scope = match (self.scope, self.gateway, self.dst) {
             (Some(scope), ..) => scope,
-            (None, None, IpNetwork::V4(_)) => RT_SCOPE_LINK,
+            (None, None, IpNetwork::V4(_)) if self.kind == RTN_UNICAST => RT_SCOPE_LINK,
             _ => RT_SCOPE_UNIVERSE,
         };
-        let mut message = Message::new(RTM_NEWROUTE, NLM_F_CREATE, &self.header(scope));
+        let mut message = Message::new(kind, flags, &self.header(scope));
         if self.dst.prefix() > 0 {
             message.put_ip(RTA_DST, self.dst.network());
         }
         message.put_u32(RTA_TABLE, self.table.unwrap_or(RT_TABLE_MAIN));
-        if let Some(gateway) = self.gateway {
-            put_gateway(&mut message, gateway, self.dst);
-        }
         if let Some(source) = self.source {
             message.put_ip(RTA_PREFSRC, source);
         }
-        message.put_optional(RTA_OIF, self.link);
         message.put_optional(RTA_PRIORITY, self.priority);
-        if self.mtu.or(self.advmss).is_some() {
+        if let Some(preference) = self.preference {
+            message.put_u8(RTA_PREF, preference);
+        }
+        message.put_optional(RTA_EXPIRES, self.expires);
+        self.put_next_hops(&mut message);
+        self.kept.iter().for_each(|(kind, value)| message.put(*kind, value));
+        if self.mtu.or(self.advmss).is_some() || !self.metrics.is_empty() {
             message.nest(RTA_METRICS, |m| {
                 m.put_optional(RTAX_MTU, self.mtu);
                 m.put_optional(RTAX_ADVMSS, self.advmss);
+                self.metrics.iter().for_each(|(kind, value)| m.put(*kind, value));
             });
         }
         message
     }
 
+    fn put_next_hops(&self, message: &mut Message) {
+        if self.hops.is_empty() {
+            if let Some(gateway) = self.gateway {
+                put_gateway(message, gateway, self.dst);
+            }
+            message.put_optional(RTA_OIF, self.link);
+            return;
+        }
+        message.nest(RTA_MULTIPATH, |m| {
+            for hop in &self.hops {
+                m.raw_with_length(&hop.header(), |m| {
+                    if let Some(gateway) = hop.gateway {
+                        put_gateway(m, gateway, self.dst);
+                    }
+                    hop.kept.iter().for_each(|(kind, value)| m.put(*kind, value));
+                });
+            }
+        });
+    }
+
     fn header(&self, scope: u8) -> [u8; HEADER] {
         let mut bytes = [0; HEADER];
         bytes[..2].copy_from_slice(&[family(self.dst.ip()), self.dst.prefix()]);
-        bytes[4..8].copy_from_slice(&[RT_TABLE_UNSPEC, RTPROT_BOOT, scope, RTN_UNICAST]);
+        bytes[3] = self.tos;
+        let protocol = self.protocol.unwrap_or(RTPROT_BOOT);
+        bytes[4..8].copy_from_slice(&[RT_TABLE_UNSPEC, protocol, scope, self.kind]);
+        let flags = if self.on_link && self.hops.is_empty() { RTNH_F_ONLINK } else { 0 };
+        bytes[8..].copy_from_slice(&flags.to_ne_bytes());
         bytes
     }
+}
+
+impl NextHop {
+    /// `struct rtnexthop`. Its length is not known yet.
+    fn header(&self) -> [u8; NEXT_HOP] {
+        let [a, b, c, d] = self.link.to_ne_bytes();
+        // The flag is one of the low byte.
+        let flags = if self.on_link { RTNH_F_ONLINK.to_ne_bytes() } else { [0; 4] };
+        let flags = u32::from_ne_bytes(flags).to_le_bytes()[0];
+        [0, 0, flags, self.weight, a, b, c, d]
+    }
+
+    /// Reads a `struct rtnexthop` with its attributes.
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let attributes = Attributes::after(NEXT_HOP, bytes);
+        Some(Self {
+            gateway: gateway(attributes),
+            link: read_u32(bytes.get(4..)?)?,
+            weight: *bytes.get(3)?,
+            on_link: u32::from(*bytes.get(2)?) & RTNH_F_ONLINK != 0,
+            kept: keep(attributes, |kind| KEPT.contains(&kind)),
+        })
+    }
+}
+
+fn keep(attributes: Attributes<'_>, wanted: impl Fn(u16) -> bool) -> Kept {
+    attributes.filter(|(kind, _)| wanted(*kind)).map(|(kind, value)| (kind, value.to_vec())).collect()
+}
+
+/// Seconds of a `struct rta_cacheinfo`. None: the route stays.
+fn expiry(cache_info: &[u8]) -> Option<u32> {
+    let ticks = read_u32(cache_info.get(8..)?).filter(|ticks| *ticks != 0)?;
+    // One that has ended is taken away in a moment.
+    let ticks = u32::try_from(ticks.cast_signed()).unwrap_or_default();
+    Some((ticks / USER_HZ).max(1))
 }
 
 /// How long an address is.
@@ -146,16 +317,21 @@ fn gateway(attributes: Attributes<'_>) -> Option<IpAddr> {
     attributes.get(RTA_GATEWAY).and_then(read_ip).or_else(via)
 }
 
-/// The link and the attributes of the first of several ways (`struct rtnexthop`).
-fn first_hop(ways: &[u8]) -> Option<(u32, Attributes<'_>)> {
-    let first = ways.get(..usize::from(read_u16(ways)?))?;
-    Some((read_u32(first.get(4..)?)?, Attributes::after(NEXT_HOP, first)))
+/// Several next hops, each a `struct rtnexthop` with its attributes. Ends at the first one that does not fit in.
+fn next_hops(mut bytes: &[u8]) -> Vec<NextHop> {
+    let mut hops = Vec::new();
+    while let Some(one) = read_u16(bytes).and_then(|length| bytes.get(..usize::from(length))) {
+        let Some(hop) = NextHop::read(one).filter(|_| one.len() >= NEXT_HOP) else { break };
+        hops.push(hop);
+        bytes = bytes.get(one.len().next_multiple_of(4)..).unwrap_or_default();
+    }
+    hops
 }
 
 /// Which routes to list. What is none is not asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteFilter {
-    /// Those that leave by this link.
+    /// Those that have a next hop by this link.
     pub link: Option<u32>,
     /// Those of this table.
     pub table: Option<u32>,
@@ -167,6 +343,15 @@ impl Netlink {
     /// # Errors
     /// If the kernel refuses to tell.
     pub fn routes(&self, filter: RouteFilter) -> Result<Vec<Route>> {
+        let all = self.all_routes(filter)?;
+        Ok(all.into_iter().filter(|route| route.kind == RTN_UNICAST).collect())
+    }
+
+    /// The routes of both families that a filter lets through, of all kinds.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn all_routes(&self, filter: RouteFilter) -> Result<Vec<Route>> {
         let mut routes = self.routes_of(AF_INET, filter)?;
         match self.routes_of(AF_INET6, filter) {
             Ok(v6) => routes.extend(v6),
@@ -189,8 +374,7 @@ impl Netlink {
             other => other.map_err(|r| r.during("list", "routes"))?,
         };
         let wanted = |r: &Route| {
-            filter.link.is_none_or(|link| r.link == Some(link))
-                && filter.table.is_none_or(|t| r.table == Some(t))
+            filter.link.is_none_or(|link| r.uses(link)) && filter.table.is_none_or(|t| r.table == Some(t))
         };
         Ok(routes.into_iter().filter(wanted).collect())
     }
@@ -250,8 +434,27 @@ impl Netlink {
     /// # Errors
     /// If exactly this one is there, its gateway cannot be reached, or the kernel refuses.
     pub fn add_route(&self, route: &Route) -> Result<()> {
-        self.order(route.message(), "add route", Named(route))
+        self.order(route.message(RTM_NEWROUTE, NLM_F_CREATE), "add route", Named(route))
     }
+
+    /// Deletes a route: exactly this one, or of an IPv6 one with several next hops those that it names. That it is gone already is
+    /// fine.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn delete_route(&self, route: &Route) -> Result<()> {
+        let message = Route { expires: None, ..route.clone() }.message(RTM_DELROUTE, 0);
+        self.order_if_there(message, "delete route", Named(route))
+    }
+}
+
+/// The order in which routes that were listed are put back: first those that reach a link's neighbours, since gateways are among
+/// these; of several IPv4 ones to one destination the last listed first, as the one that is added last comes before the others.
+pub fn in_order_of_restoring(routes: &mut [Route]) {
+    routes.sort_by_key(|route| route.dst.is_ipv6());
+    let v4 = routes.partition_point(|route| route.dst.is_ipv4());
+    routes[..v4].reverse();
+    routes.sort_by_key(|route| route.gateway.is_some() || !route.hops.is_empty());
 }
 
 /// A route as people write it.

@@ -111,3 +111,44 @@ fn addresses_in_the_namespace_of_a_peer_are_listed_and_of_one_that_is_not_there_
         assert_eq!(lab.host.addresses_beyond(id + 1000).unwrap(), None);
     });
 }
+
+#[test]
+fn addresses_of_all_sorts_are_put_back_as_they_were() {
+    lab(|lab| {
+        let (a, _) = pair(&lab.host, "a", "b");
+        for address in [
+            "10.0.0.2/24 brd +",
+            "10.0.0.3/24 label a:x",
+            "10.0.1.2 peer 10.0.1.9/32",
+            "10.0.2.2/24 scope link metric 7 valid_lft 5000 preferred_lft 4000",
+            "fd00::2/64 nodad noprefixroute",
+            "fd00:1::2/64 nodad metric 9",
+            "fd00:2::2/64 nodad valid_lft 5000 preferred_lft 0",
+            "fd00:3::2 peer fd00:3::9/64 nodad",
+        ] {
+            sh(&format!("ip address add {address} dev a"));
+        }
+        // Lifetimes go on; how they are written tells that they are there.
+        let shown = || {
+            let shown =
+                sh("ip -o address show dev a scope global") + &sh("ip -o -4 address show dev a scope link");
+            let lines = shown.lines().map(|line| line.replace(char::is_whitespace, " ").replace("sec", ""));
+            let coarse = |line: String| line.replace("4999", "5000").replace("3999", "4000");
+            lines.map(coarse).collect::<Vec<_>>().join("\n").replace("nodad ", "")
+        };
+        let before = shown();
+        let all = lab.host.addresses(Some(&a)).unwrap();
+        sh("ip address flush dev a scope global");
+        sh("ip address flush dev a scope link");
+        assert_eq!(shown(), "");
+        // The kernel lists IPv4 addresses in the order of their making, IPv6 ones the other way round.
+        let (v4, v6): (Vec<_>, Vec<_>) = all.into_iter().partition(|address| address.net.is_ipv4());
+        for address in v4.iter().chain(v6.iter().rev()) {
+            match lab.host.restore_address(&a, address) {
+                Err(e) if e.is_exists() => {}
+                other => other.unwrap(),
+            }
+        }
+        assert_eq!(shown(), before);
+    });
+}

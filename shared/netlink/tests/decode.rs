@@ -89,6 +89,7 @@ fn a_route_with_everything() {
         mtu: Some(1300),
         advmss: Some(1200),
         source: Some("10.1.2.3".parse().unwrap()),
+        protocol: Some(3),
         ..Route::to("192.0.2.0/24".parse().unwrap())
     };
     assert_eq!(route, wanted);
@@ -105,6 +106,11 @@ fn routes_by_way_of_others() {
     // ip route add 198.51.100.0/24 nexthop via 10.1.2.1 dev br0 nexthop via 10.1.2.9 dev br0
     let several = Route::parse(captured!("route_multipath").payload).unwrap();
     assert_eq!((several.gateway, several.link), (Some("10.1.2.1".parse().unwrap()), v6.link));
+    let gateways: Vec<_> = several.hops.iter().filter_map(|hop| hop.gateway).collect();
+    assert_eq!(
+        gateways,
+        ["10.1.2.1", "10.1.2.9"].map(|gateway| gateway.parse::<std::net::IpAddr>().unwrap())
+    );
 }
 
 /// Kernels list it among the routes where they were not told to check strictly.

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Lab, lab, pair, sh};
-use netlink::{Link, Route, RouteFilter};
+use netlink::{Link, Route, RouteFilter, in_order_of_restoring};
 
 /// A link that is up, with an address of each family.
 fn uplink(lab: &Lab) -> Link {
@@ -38,6 +38,7 @@ fn a_route_has_all_that_was_asked_for() {
             advmss: Some(1200),
             source: Some("10.0.0.2".parse().unwrap()),
             scope: Some(0),
+            protocol: Some(3),
             ..Route::to("192.0.2.0/24".parse().unwrap())
         };
         lab.host.add_route(&route).unwrap();
@@ -62,6 +63,8 @@ fn an_ipv6_route_has_all_that_was_asked_for() {
             mtu: Some(1300),
             advmss: Some(1200),
             scope: Some(0),
+            protocol: Some(3),
+            preference: Some(0),
             ..Route::to("2001:db8::/32".parse().unwrap())
         };
         lab.host.add_route(&route).unwrap();
@@ -82,6 +85,7 @@ fn an_ipv4_route_may_have_an_ipv6_next_hop() {
             link: Some(link.index),
             table: Some(1000),
             scope: Some(0),
+            protocol: Some(3),
             ..Route::to("192.0.2.0/24".parse().unwrap())
         };
         lab.host.add_route(&route).unwrap();
@@ -168,5 +172,117 @@ fn what_is_for_this_host_is_taken_in_at_another_link_as_well() {
         }
         let shown = sh("ip -6 route show table local ::1");
         assert!(shown.contains("local ::1 dev up metric 4096"), "{shown}");
+    });
+}
+
+/// What `ip` prints of the main table, without what the kernel makes by itself.
+fn shown(family: &str) -> String {
+    sh(&format!("ip -{family} -d route show table main"))
+}
+
+fn put_back_exactly(lab: &Lab, family: &str, routes: &[&str]) {
+    for route in routes {
+        sh(&format!("ip -{family} route append {route}"));
+    }
+    let before = shown(family);
+    let all = lab.host.all_routes(of_table(254)).unwrap();
+    let mut those: Vec<_> = all.into_iter().filter(|route| route.dst.is_ipv4() == (family == "4")).collect();
+    for route in &those {
+        lab.host.delete_route(route).unwrap();
+    }
+    assert_eq!(shown(family), "");
+    in_order_of_restoring(&mut those);
+    for route in &those {
+        lab.host.add_route(&Route::parse(&route.payload()).unwrap()).unwrap();
+    }
+    assert_eq!(shown(family), before);
+}
+
+#[test]
+fn ipv4_routes_of_all_sorts_are_put_back_as_they_were() {
+    lab(|lab| {
+        uplink(lab);
+        pair(&lab.host, "other", "another");
+        put_back_exactly(
+            lab,
+            "4",
+            &[
+                "default via 10.0.0.1 dev up proto static",
+                "default via 10.0.0.9 dev up metric 7 initcwnd 20 rto_min 100ms quickack 1",
+                "192.0.2.0/24 nexthop via 10.0.0.1 dev up weight 3 nexthop dev other weight 1",
+                "198.51.100.0/24 via 172.16.0.1 dev up onlink src 10.0.0.2 mtu lock 1300",
+                "198.51.100.0/24 via 10.0.0.3 dev up tos 0x10",
+                "203.0.113.1 dev up scope host",
+                "203.0.113.0/25 via inet6 fe80::1 dev up realm 5",
+                "unreachable 203.0.113.128/25 metric 4278198272",
+                "blackhole 100.64.0.0/10 proto bird",
+            ],
+        );
+    });
+}
+
+#[test]
+fn ipv6_routes_of_all_sorts_are_put_back_as_they_were() {
+    lab(|lab| {
+        uplink(lab);
+        put_back_exactly(
+            lab,
+            "6",
+            &[
+                "default via fd00::1 dev up proto ra pref high",
+                "default via fe80::1 dev up metric 7 mtu 1300",
+                "2001:db8:1::/48 nexthop via fd00::1 dev up weight 3 nexthop via fd00::9 dev up weight 1",
+                "2001:db8:2::/48 via fd00::1 dev up src fd00::2 advmss 1200",
+                "2001:db8:3::/48 via 2001:db8::77 dev up onlink",
+                "prohibit 2001:db8:4::/48 metric 4278198272",
+            ],
+        );
+    });
+}
+
+#[test]
+fn a_route_that_ends_by_itself_still_does_when_it_is_put_back() {
+    lab(|lab| {
+        uplink(lab);
+        sh("ip -6 route add 2001:db8::/32 via fd00::1 dev up expires 3000");
+        let found = lab.host.routes(of_table(254)).unwrap();
+        let route = found.into_iter().find(|route| route.dst.prefix() == 32).unwrap();
+        assert!(route.expires.is_some_and(|seconds| (2900..=3000).contains(&seconds)), "{route:?}");
+        lab.host.delete_route(&route).unwrap();
+        lab.host.add_route(&route).unwrap();
+        assert!(
+            shown("6")
+                .contains("2001:db8::/32 via fd00::1 dev up proto boot scope global metric 1024 expires")
+        );
+    });
+}
+
+#[test]
+fn of_several_next_hops_those_by_a_link_can_be_told_apart() {
+    lab(|lab| {
+        let (link, (other, peer)) = (uplink(lab), pair(&lab.host, "other", "another"));
+        lab.host.set_up(&peer).unwrap();
+        lab.host.add_address(&other, "fd01::2/64".parse().unwrap(), false).unwrap();
+        lab.host.add_address(&other, "10.1.0.2/24".parse().unwrap(), false).unwrap();
+        sh("ip -6 route add default nexthop via fd00::1 dev up nexthop via fd01::1 dev other");
+        sh("ip route add default nexthop via 10.0.0.1 dev up weight 2 nexthop via 10.1.0.1 dev other");
+        for (ours, theirs, hops) in [("10.0.0.1", "10.1.0.1", "4"), ("fd00::1", "fd01::1", "6")] {
+            let v4 = hops == "4";
+            let filter = RouteFilter { link: Some(other.index), table: Some(254) };
+            let found = lab.host.routes(filter).unwrap();
+            let route = found.into_iter().find(|r| r.dst.prefix() == 0 && r.dst.is_ipv4() == v4).unwrap();
+            assert!(route.uses(link.index) && route.uses(other.index));
+            let by = |route: Option<Route>| route.map(|route| (route.link.unwrap(), route.gateway.unwrap()));
+            assert_eq!(by(route.only_by(link.index)), Some((link.index, ours.parse().unwrap())));
+            assert_eq!(by(route.without(link.index)), Some((other.index, theirs.parse().unwrap())));
+            assert_eq!(route.only_by(4242), None);
+            let alone = route.only_by(link.index).unwrap();
+            assert_eq!((alone.without(link.index), alone.only_by(link.index)), (None, Some(alone)));
+        }
+        // Of an IPv6 route a single next hop can be deleted.
+        let found = lab.host.routes(RouteFilter { link: Some(other.index), table: Some(254) }).unwrap();
+        let route = found.into_iter().find(|route| route.dst.prefix() == 0 && route.dst.is_ipv6()).unwrap();
+        lab.host.delete_route(&route.only_by(link.index).unwrap()).unwrap();
+        assert!(sh("ip -6 route show default").starts_with("default via fd01::1 dev other"));
     });
 }

@@ -16,7 +16,7 @@ pub struct LinkChange<'a> {
     pub mtu: Option<u32>,
     /// The hardware address.
     pub mac: Option<Mac>,
-    /// The bridge that it becomes a port of; 0 for none.
+    /// The bridge or VRF that it becomes a port of; 0 for none.
     pub master: Option<u32>,
     /// Take frames that are for others.
     pub promisc: Option<bool>,

@@ -42,6 +42,11 @@ pub enum LinkKind {
         /// The kind of tag.
         protocol: VlanProtocol,
     },
+    /// A routing table of its own for its ports (Documentation/networking/vrf.rst).
+    Vrf {
+        /// The number of the table.
+        table: u32,
+    },
     /// Any other kind, by its name in the kernel.
     Other(String),
 }
@@ -57,6 +62,7 @@ impl LinkKind {
             Self::Tun(_) => "tun",
             Self::Veth => "veth",
             Self::Vlan { .. } => "vlan",
+            Self::Vrf { .. } => "vrf",
             Self::Other(name) => name,
         }
     }
@@ -90,6 +96,7 @@ impl LinkKind {
                 let id = data.get(IFLA_VLAN_ID).and_then(read_u16);
                 id.zip(protocol).map(|(id, protocol)| Self::Vlan { id, protocol })
             }
+            "vrf" => data.get(IFLA_VRF_TABLE).and_then(read_u32).map(|table| Self::Vrf { table }),
             _ => None,
         };
         Some(known.unwrap_or_else(|| Self::Other(name.to_owned())))
@@ -115,6 +122,7 @@ impl LinkKind {
                     m.put_u16(IFLA_VLAN_ID, *id);
                     m.put_be16(IFLA_VLAN_PROTOCOL, protocol.number());
                 }
+                Self::Vrf { table } => m.put_u32(IFLA_VRF_TABLE, *table),
                 Self::Bridge { .. } | Self::Dummy | Self::Tun(_) | Self::Veth | Self::Other(_) => {}
             }
             more(m);
@@ -168,7 +176,9 @@ mod tests {
         let ipvlans = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s].into_iter().zip(flags);
         let vlans = [(0, VlanProtocol::Customer), (4094, VlanProtocol::Provider)];
         let kinds = ipvlans.map(|(mode, flag)| LinkKind::Ipvlan { mode, flag });
-        for kind in kinds.chain(vlans.map(|(id, protocol)| LinkKind::Vlan { id, protocol })) {
+        let vrfs = [1, 254, u32::MAX].map(|table| LinkKind::Vrf { table });
+        let vlans = vlans.map(|(id, protocol)| LinkKind::Vlan { id, protocol });
+        for kind in kinds.chain(vlans).chain(vrfs) {
             assert_eq!(read_back(&kind), Some(kind));
         }
     }

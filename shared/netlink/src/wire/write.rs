@@ -111,6 +111,15 @@ impl Message {
         self.bytes[start..start + 2].copy_from_slice(&length);
     }
 
+    /// Writes a structure that begins with its own length in two bytes, as `struct rtnexthop` does, and has attributes after it.
+    pub fn raw_with_length(&mut self, header: &[u8], inside: impl FnOnce(&mut Self)) {
+        let start = self.bytes.len();
+        self.raw(header);
+        inside(self);
+        let length = self.attribute_length(self.bytes.len() - start);
+        self.bytes[start..start + 2].copy_from_slice(&length);
+    }
+
     /// Whether an attribute is longer than the 64 KiB that its length field can tell. A socket refuses to send it:
     /// the kernel would take part of a value for further attributes.
     pub fn is_too_long(&self) -> bool {
