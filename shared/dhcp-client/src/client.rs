@@ -1,114 +1,21 @@
 //! The state machine of RFC 2131, section 4.4, without I/O.
 
-use std::fmt;
+mod action;
+mod answer;
+mod identity;
+mod request;
+
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use cni::Error;
+use cni::{Code, Error};
 
-use crate::options::Number;
-use crate::{Lease, Random, Time};
+pub use action::{Action, Reason, To};
+use answer::Offer;
+pub use identity::{Identity, Timing};
+use request::Transaction;
 
-/// Who asks, and for what. It stays the same for an attachment's whole life.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// The interface's hardware address.
-    pub mac: [u8; 6],
-    /// Option 61, in all messages.
-    pub client_id: Vec<u8>,
-    /// Whether servers are asked to answer by broadcast. An interface that shares its hardware address with others, such as ipvlan, gets no other answers.
-    pub broadcast: bool,
-    /// Options to send besides, in DISCOVER and REQUEST. One that the client would send itself replaces that; a client id does so in all
-    /// messages. The message's kind, the server's identifier and the requested address cannot be replaced.
-    pub provide: Vec<(Number, Vec<u8>)>,
-    /// Options to ask for, besides [`crate::options::ALWAYS_REQUESTED`], which come first.
-    pub request: Vec<Number>,
-    /// Those without which an offer is not taken.
-    pub required: Vec<Number>,
-}
-
-/// How long to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// How long a server that made an offer may take to confirm it before all servers are asked again, and how long a socket stays open for an answer
-    /// to a renewal. The daemon's flag -timeout.
-    pub timeout: Duration,
-    /// The longest time between two DISCOVERs, give or take a second. The daemon's flag -resendmax.
-    pub resend_max: Duration,
-    /// How long an acquisition may take as a whole. The daemon's flag -resendtimeout.
-    pub resend_timeout: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        let seconds = Duration::from_secs;
-        Self { timeout: seconds(10), resend_max: seconds(62), resend_timeout: seconds(208) }
-    }
-}
-
-/// How a message is sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum To {
-    /// From 0.0.0.0 (or from the lease's address, in REBINDING) to all servers on the link.
-    Broadcast {
-        /// The source address.
-        from: Ipv4Addr,
-    },
-    /// To one server, by the container's routes.
-    Server {
-        /// Its address.
-        server: Ipv4Addr,
-        /// The source address, which the container has.
-        from: Ipv4Addr,
-    },
-}
-
-/// What who drives a [`Client`] has to do.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Send a message, from port 68 to port 67. A failure is the same as a message that is lost.
-    Send {
-        /// To whom.
-        to: To,
-        /// The datagram's payload.
-        message: Vec<u8>,
-    },
-    /// The container has this lease now: a first one, the same with new times, or one of another address or other options.
-    Bound(Lease),
-    /// The container may no longer use its lease's address. The client asks for a new one by itself.
-    Lost(Reason),
-    /// The acquisition failed. The client does nothing any more.
-    Failed(Error),
-}
-
-/// Why a lease was lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// A server refused it.
-    Refused {
-        /// The server's identifier.
-        server: Option<Ipv4Addr>,
-        /// What it says to it (option 56); may be empty.
-        message: String,
-    },
-    /// No server extended it in time.
-    Expired,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Expired => f.write_str("it has expired: no server extended it in time"),
-            Self::Refused { server, message } => {
-                match server {
-                    Some(server) => write!(f, "server {server} refused it")?,
-                    None => f.write_str("a server refused it")?,
-                }
-                if message.is_empty() { Ok(()) } else { write!(f, ": {message:?}") }
-            }
-        }
-    }
-}
+use crate::{Kind, Lease, Message, Random, Time, options};
 
 /// The states of RFC 2131, figure 5, and one for a client that has given up. INIT is the moment before SELECTING.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,72 +30,442 @@ pub enum State {
     Failed,
 }
 
+/// How often a message is sent in quick succession.
+const FAST_SENDS: u32 = 4;
+/// The time between those, give or take a second.
+const FAST: Duration = Duration::from_secs(2);
+/// The first longer time; it doubles from then on.
+const SLOW: Duration = Duration::from_secs(4);
+/// The shortest time between two renewals (RFC 2131, section 4.4.5).
+const EXTEND_AGAIN: Duration = Duration::from_secs(60);
+
 /// The client of one interface.
 #[derive(Debug)]
 pub struct Client {
     identity: Identity,
     timing: Timing,
     random: Random,
-    state: State,
+    phase: Phase,
+    xid: u32,
+    /// When the acquisition or renewal began.
+    began: Time,
+    /// As long as a socket is needed, until when.
+    listens_until: Option<Time>,
+    /// The DISCOVERs since the last lease.
+    discovers: Sends,
+    /// An address that the container had.
+    hint: Option<Ipv4Addr>,
     lease: Option<Lease>,
+    /// For an acquisition that somebody waits for: when it has failed.
+    gives_up: Option<Time>,
+    /// What was wrong with a server's offer, for whom waits.
+    refused: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Selecting,
+    Requesting {
+        offer: Offer,
+        exchange: Exchange,
+    },
+    Rebooting {
+        address: Ipv4Addr,
+        exchange: Exchange,
+    },
+    Bound,
+    /// RENEWING and REBINDING: when what was last sent was sent, and when to send again.
+    Extending {
+        state: State,
+        asked: Time,
+        again: Time,
+    },
+    Failed,
+}
+
+/// A REQUEST, sent again until there is an answer.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    /// When it was first sent.
+    asked: Option<Time>,
+    sends: Sends,
+    /// When it has failed.
+    until: Time,
+}
+
+/// How often a message was sent, and when it is due again.
+#[derive(Clone, Copy, Debug)]
+struct Sends {
+    count: u32,
+    due: Time,
+}
+
+impl Sends {
+    /// Nothing was sent, and the first is due.
+    fn none(now: Time) -> Self {
+        Self { count: 0, due: now }
+    }
+
+    /// One more was sent. The next is due 2±1 s later, four times, then 4±1, 8±1, up to the longest time.
+    fn sent(&mut self, now: Time, longest: Duration, random: &mut Random) {
+        self.count = self.count.saturating_add(1);
+        let gap = match self.count.checked_sub(FAST_SENDS + 1) {
+            None => FAST,
+            Some(doublings) => SLOW.saturating_mul(1_u32.checked_shl(doublings).unwrap_or(u32::MAX)),
+        };
+        self.due = now + random.around(gap.min(longest));
+    }
 }
 
 impl Client {
     /// Asks for any address (INIT). The first [`Client::tick`] sends.
     pub fn acquire(identity: Identity, timing: Timing, now: Time, random: Random) -> Self {
-        let _ = now;
-        Self { identity, timing, random, state: State::Selecting, lease: None }
+        let mut this = Self::new(identity, timing, now, random);
+        this.gives_up = Some(now + timing.resend_timeout);
+        this
     }
 
-    /// Asks for an address that the container already has, of which no lease is known (INIT-REBOOT): what another daemon had leased. It never fails: if no
-    /// server confirms the address, any address is asked for.
+    /// Asks for an address that the container already has, of which no lease is known (INIT-REBOOT): what another daemon had leased. It
+    /// never fails: if no server confirms the address, any address is asked for.
     pub fn reboot(identity: Identity, timing: Timing, address: Ipv4Addr, now: Time, random: Random) -> Self {
-        let _ = (now, address);
-        Self { identity, timing, random, state: State::Rebooting, lease: None }
+        let mut this = Self::new(identity, timing, now, random);
+        this.hint = Some(address);
+        this.phase = Phase::Rebooting { address, exchange: this.exchange(now) };
+        this
     }
 
-    /// Carries on with a lease: BOUND, RENEWING or REBINDING, as the clock says. One that is past is lost at the first [`Client::tick`].
+    /// Carries on with a lease: BOUND, RENEWING or REBINDING, as the clock says. One that is past is lost at the first
+    /// [`Client::tick`]. It never fails.
     pub fn resume(identity: Identity, timing: Timing, lease: Lease, now: Time, random: Random) -> Self {
-        let _ = now;
-        Self { identity, timing, random, state: State::Bound, lease: Some(lease) }
+        let mut this = Self::new(identity, timing, now, random);
+        this.lease = Some(lease);
+        this.phase = Phase::Bound;
+        this
+    }
+
+    fn new(identity: Identity, timing: Timing, now: Time, mut random: Random) -> Self {
+        Self {
+            identity,
+            timing,
+            phase: Phase::Selecting,
+            xid: random.xid(),
+            random,
+            began: now,
+            listens_until: None,
+            discovers: Sends::none(now),
+            hint: None,
+            lease: None,
+            gives_up: None,
+            refused: None,
+        }
+    }
+
+    fn exchange(&self, now: Time) -> Exchange {
+        Exchange { asked: None, sends: Sends::none(now), until: now + self.timing.timeout }
     }
 
     /// When [`Client::tick`] has to be called next. None: only a packet changes anything.
     pub fn deadline(&self) -> Option<Time> {
-        None
+        let lease = self.lease.as_ref();
+        let due = match self.phase {
+            Phase::Selecting => Some(self.discovers.due),
+            Phase::Requesting { exchange, .. } | Phase::Rebooting { exchange, .. } => {
+                Some(exchange.sends.due.min(exchange.until))
+            }
+            // The times of a lease from disk may be in any order.
+            Phase::Bound => lease.and_then(|lease| earliest([lease.renew, lease.rebind, lease.expiry])),
+            Phase::Extending { state: State::Renewing, again, .. } => earliest([
+                Some(again),
+                lease.and_then(|lease| lease.rebind),
+                lease.and_then(|lease| lease.expiry),
+            ]),
+            Phase::Extending { again, .. } => earliest([Some(again), lease.and_then(|lease| lease.expiry)]),
+            Phase::Failed => None,
+        };
+        earliest([due, self.listens_until, self.gives_up])
+    }
+
+    /// Whether a socket must be open now. As long as it is not, nothing of this client keeps the container's namespace.
+    /// [`Client::deadline`] is not later than the moment at which this changes.
+    pub fn awaits_packets(&self, now: Time) -> bool {
+        self.listens_until.is_some_and(|until| now < until)
     }
 
     /// Does what is due. May be called at any time.
     pub fn tick(&mut self, now: Time) -> Vec<Action> {
-        let _ = (now, &self.timing, &mut self.random, &self.identity);
-        Vec::new()
+        let mut actions = Vec::new();
+        if !self.awaits_packets(now) {
+            self.listens_until = None;
+        }
+        if self.gives_up.is_some_and(|end| now >= end) {
+            self.fail(&mut actions);
+        }
+        // Each turn but the last moves on to another state.
+        while self.has_ended(now, &mut actions) {}
+        self.send_what_is_due(now, &mut actions);
+        actions
+    }
+
+    /// Leaves a state whose time is over. Says whether there was one.
+    fn has_ended(&mut self, now: Time, actions: &mut Vec<Action>) -> bool {
+        let is_past = |moment: Option<Time>| moment.is_some_and(|moment| now >= moment);
+        let lease = self.lease.as_ref();
+        match self.phase {
+            Phase::Requesting { exchange, .. } | Phase::Rebooting { exchange, .. }
+                if now >= exchange.until =>
+            {
+                self.phase = Phase::Selecting;
+                self.discovers.due = self.discovers.due.max(now);
+            }
+            Phase::Bound | Phase::Extending { .. } if is_past(lease.and_then(|lease| lease.expiry)) => {
+                self.lose(Reason::Expired, now, actions);
+            }
+            Phase::Bound | Phase::Extending { state: State::Renewing, .. }
+                if is_past(lease.and_then(|lease| lease.rebind)) =>
+            {
+                self.begin_to_extend(State::Rebinding, now);
+            }
+            Phase::Bound if is_past(lease.and_then(|lease| lease.renew)) => {
+                self.begin_to_extend(State::Renewing, now);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    fn begin_to_extend(&mut self, state: State, now: Time) {
+        if matches!(self.phase, Phase::Bound) {
+            self.began = now;
+        }
+        self.phase = Phase::Extending { state, asked: now, again: now };
+    }
+
+    /// The lease's address may no longer be used: back to INIT.
+    fn lose(&mut self, reason: Reason, now: Time, actions: &mut Vec<Action>) {
+        let lost = self.lease.take();
+        self.hint = lost.filter(|_| reason == Reason::Expired).map(|lease| lease.address);
+        actions.push(Action::Lost(reason));
+        self.began = now;
+        self.xid = self.random.xid();
+        self.listens_until = None;
+        self.discovers = Sends::none(now);
+        self.phase = Phase::Selecting;
+    }
+
+    fn fail(&mut self, actions: &mut Vec<Action>) {
+        let error = match self.refused.take() {
+            Some(refused) => Error::new(Code::Internal, refused),
+            None => Error::new(Code::TryAgainLater, "no DHCP server has given an address").detail(format!(
+                "{} DISCOVERs were sent, for {} s; is there a server on the link, with a free address?",
+                self.discovers.count,
+                self.timing.resend_timeout.as_secs()
+            )),
+        };
+        actions.push(Action::Failed(error));
+        (self.phase, self.listens_until, self.gives_up) = (Phase::Failed, None, None);
+    }
+
+    fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let from = Ipv4Addr::UNSPECIFIED;
+        let transaction = self.transaction(now);
+        let (to, message) = match &mut self.phase {
+            Phase::Selecting if now >= self.discovers.due => {
+                self.discovers.sent(now, self.timing.resend_max, &mut self.random);
+                (To::Broadcast { from }, request::discover(&self.identity, transaction, self.hint))
+            }
+            Phase::Requesting { offer, exchange } if now >= exchange.sends.due => {
+                exchange.send(now, self.timing.resend_max, &mut self.random);
+                let (address, server) = (offer.address, Some(offer.server));
+                (To::Broadcast { from }, request::select(&self.identity, transaction, address, server))
+            }
+            Phase::Rebooting { address, exchange } if now >= exchange.sends.due => {
+                exchange.send(now, self.timing.resend_max, &mut self.random);
+                (To::Broadcast { from }, request::select(&self.identity, transaction, *address, None))
+            }
+            Phase::Extending { again, .. } if now >= *again => match self.extend(now) {
+                Some(sent) => sent,
+                None => return,
+            },
+            _ => return,
+        };
+        self.listens_until = Some(now + self.timing.timeout);
+        actions.push(Action::Send { to, message });
+    }
+
+    /// Asks for more time, in a transaction of its own, so that it is known when what is answered was asked. The next time is in half of what is left, at
+    /// least a minute later.
+    fn extend(&mut self, now: Time) -> Option<(To, Vec<u8>)> {
+        self.xid = self.random.xid();
+        let transaction = self.transaction(now);
+        let (lease, Phase::Extending { state, asked, again }) = (self.lease.as_ref()?, &mut self.phase)
+        else {
+            return None;
+        };
+        let (from, server) = (lease.address, lease.server);
+        let (end, to) = match state {
+            State::Renewing => (lease.rebind, To::Server { server, from }),
+            _ => (lease.expiry, To::Broadcast { from }),
+        };
+        let left = end.map_or(Duration::ZERO, |end| end.since(now));
+        (*asked, *again) = (now, now + (left / 2).max(EXTEND_AGAIN));
+        Some((to, request::extend(&self.identity, transaction, from)))
+    }
+
+    fn transaction(&self, now: Time) -> Transaction {
+        let secs = u16::try_from(now.since(self.began).as_secs()).unwrap_or(u16::MAX);
+        Transaction { xid: self.xid, secs }
     }
 
     /// Takes a packet: the payload of a datagram to port 68. What is not for this client, or not due now, is passed over.
     pub fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Action> {
-        let _ = (now, packet);
-        Vec::new()
+        let mut actions = Vec::new();
+        if !self.awaits_packets(now) {
+            return actions;
+        }
+        let Some(message) = Message::decode(packet).filter(|message| self.is_addressed(message)) else {
+            return actions;
+        };
+        match (message.kind(), self.phase) {
+            (Some(Kind::Offer), Phase::Selecting) => self.take_offer(&message, now),
+            (Some(Kind::Ack), Phase::Requesting { offer, exchange }) if is_from(&message, offer.server) => {
+                self.take_ack(message, exchange.asked.unwrap_or(now), now, &mut actions);
+            }
+            (Some(Kind::Ack), Phase::Rebooting { exchange, .. }) => {
+                self.take_ack(message, exchange.asked.unwrap_or(now), now, &mut actions);
+            }
+            (Some(Kind::Ack), Phase::Extending { state, asked, .. }) if self.may_extend(state, &message) => {
+                self.take_ack(message, asked, now, &mut actions);
+            }
+            (Some(Kind::Nak), phase) => self.take_nak(&message, phase, now, &mut actions),
+            _ => {}
+        }
+        // What follows from a packet is due at once. Nothing else is: a deadline may be past.
+        if !actions.iter().any(|action| matches!(action, Action::Bound(_) | Action::Failed(_))) {
+            self.send_what_is_due(now, &mut actions);
+        }
+        actions
     }
 
-    /// Gives the lease back. None: there is none to give back.
-    pub fn release(self) -> Option<Action> {
-        None
+    /// Whether a message is a server's answer to this client.
+    fn is_addressed(&self, message: &Message) -> bool {
+        message.is_reply && message.xid == self.xid && message.mac == self.identity.mac
     }
 
-    /// Whether a socket must be open now. As long as it is not, nothing of this client keeps the container's namespace. [`Client::deadline`] is not later than
-    /// the moment at which this changes.
-    pub fn awaits_packets(&self, now: Time) -> bool {
-        let _ = now;
+    /// In RENEWING the server that gave the lease is asked, in REBINDING any.
+    fn may_extend(&self, state: State, message: &Message) -> bool {
+        state == State::Rebinding || self.lease.as_ref().is_some_and(|lease| is_from(message, lease.server))
+    }
+
+    fn take_offer(&mut self, message: &Message, now: Time) {
+        let Some(offer) = answer::offer(message) else {
+            self.refused = Some(format!("a DHCP server offered {}, which cannot be taken", message.yiaddr));
+            return;
+        };
+        if !self.accepts_options(message, "offered") {
+            // Another server may have what is missing, but nobody has to wait long for it.
+            let soon = now + self.timing.timeout;
+            self.gives_up = self.gives_up.map(|end| end.min(soon));
+            return;
+        }
+        self.phase = Phase::Requesting { offer, exchange: self.exchange(now) };
+    }
+
+    /// Whether all options are there that must be. They need not for a container that runs: an address is better than none.
+    fn accepts_options(&mut self, message: &Message, done: &str) -> bool {
+        let missing = answer::missing(&self.identity.required, &message.options);
+        if missing.is_empty() || self.gives_up.is_none() {
+            return true;
+        }
+        let names: Vec<_> = missing.into_iter().map(options::name).collect();
+        let (names, address) = (names.join(", "), message.yiaddr);
+        let server = answer::server(message).map_or(String::new(), |server| format!(" {server}"));
+        self.refused =
+            Some(format!("DHCP server{server} {done} {address} without what ipam.request asks for: {names}"));
         false
+    }
+
+    /// BOUND.
+    fn take_ack(&mut self, message: Message, asked: Time, now: Time, actions: &mut Vec<Action>) {
+        let is_complete = self.accepts_options(&message, "gave");
+        let lease = answer::lease(message, asked, &mut self.random);
+        let Some(lease) = lease.filter(|lease| lease.expiry.is_none_or(|expiry| now < expiry)) else {
+            return;
+        };
+        if !is_complete {
+            actions.push(self.give_back(lease.address, lease.server));
+            return self.fail(actions);
+        }
+        self.lease = Some(lease.clone());
+        (self.phase, self.listens_until, self.gives_up) = (Phase::Bound, None, None);
+        self.refused = None;
+        actions.push(Action::Bound(lease));
+    }
+
+    /// A refusal of what was asked for; back to INIT. In SELECTING nothing was asked for.
+    fn take_nak(&mut self, message: &Message, phase: Phase, now: Time, actions: &mut Vec<Action>) {
+        let server = answer::server(message);
+        match phase {
+            // The next DISCOVER waits for its turn: a server that offers what it then refuses would be asked without end.
+            Phase::Requesting { offer, .. } if server == Some(offer.server) => {
+                self.hint = None;
+                self.phase = Phase::Selecting;
+            }
+            Phase::Extending { state, .. } if !self.may_extend(state, message) => {}
+            Phase::Rebooting { .. } | Phase::Extending { .. } => {
+                let text = message.options.get(options::MESSAGE).unwrap_or_default();
+                let message = options::text(text);
+                self.lose(Reason::Refused { server, message }, now, actions);
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives back what the client has, or may have without knowing: a server that was asked may have agreed. None: there is nothing.
+    pub fn release(mut self) -> Option<Action> {
+        let (address, server) = match (&self.lease, self.phase) {
+            (_, Phase::Failed) => return None,
+            (Some(lease), _) => (lease.address, lease.server),
+            (None, Phase::Requesting { offer, .. }) => (offer.address, offer.server),
+            (None, _) => return None,
+        };
+        self.xid = self.random.xid();
+        Some(self.give_back(address, server))
+    }
+
+    fn give_back(&self, from: Ipv4Addr, server: Ipv4Addr) -> Action {
+        let message = request::release(&self.identity, self.xid, from, server);
+        Action::Send { to: To::Server { server, from }, message }
     }
 
     /// The state.
     pub fn state(&self) -> State {
-        self.state
+        match self.phase {
+            Phase::Selecting => State::Selecting,
+            Phase::Requesting { .. } => State::Requesting,
+            Phase::Rebooting { .. } => State::Rebooting,
+            Phase::Bound => State::Bound,
+            Phase::Extending { state, .. } => state,
+            Phase::Failed => State::Failed,
+        }
     }
 
     /// The lease that the container has.
     pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
     }
+}
+
+impl Exchange {
+    fn send(&mut self, now: Time, longest: Duration, random: &mut Random) {
+        self.asked.get_or_insert(now);
+        self.sends.sent(now, longest, random);
+    }
+}
+
+fn earliest<const N: usize>(moments: [Option<Time>; N]) -> Option<Time> {
+    moments.into_iter().flatten().min()
+}
+
+fn is_from(message: &Message, server: Ipv4Addr) -> bool {
+    answer::server(message) == Some(server)
 }

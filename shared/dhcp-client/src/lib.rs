@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod client;
+mod datagram;
 mod lease;
 mod link;
 mod message;

@@ -1,43 +1,99 @@
 //! A socket in a container's namespace, for one exchange.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::io::IoSlice;
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-use cni::{Code, Error, Result};
+use cni::{Result, ResultExt};
+use netlink::PacketSocket;
 use netns::NetNs;
+use nix::errno::Errno;
+use nix::libc;
+use nix::net::if_::if_nametoindex;
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrIn, bind, sendmsg, setsockopt,
+    socket, sockopt,
+};
 
 use crate::To;
+use crate::datagram::{self, CLIENT_PORT, SERVER_PORT};
+
+/// The longest packet that is read, in bytes: larger ones are no answers to a client that says how long they may be.
+const LONGEST: usize = 4096;
 
 /// A socket to send messages by and to receive their answers. It keeps the container's namespace alive, so it is closed when
 /// [`crate::Client::awaits_packets`] says so. To close one for broadcasts takes a grace period of the kernel, some 15 ms: a loop that
 /// serves others should have another thread drop it.
 #[derive(Debug)]
 pub struct Link {
-    socket: OwnedFd,
+    interface: String,
+    index: u32,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    /// To all on the link, whatever addresses it has.
+    Broadcast(PacketSocket),
+    /// By the container's routes, from an address that it has.
+    Routed(UdpSocket),
 }
 
 impl Link {
-    /// Opens what a message needs: a packet socket (packet(7)) for broadcasts, whose filter lets through what is for a client's port; else a
-    /// UDP socket that has the source address.
+    /// Opens what a message needs: a packet socket (packet(7)) for broadcasts; else a UDP socket. If the container does not have the address that is to be
+    /// the source, what is meant for one server is broadcast: a lease that was never used can be given back only so.
     ///
     /// # Errors
-    /// If the namespace cannot be entered, or has no such interface or address.
+    /// If the namespace cannot be entered, has no such interface, or has no room for a socket.
     pub fn open(namespace: &NetNs, interface: &str, to: To) -> Result<Self> {
-        let _ = (namespace, to);
-        Err(Error::new(Code::Internal, format!("open a socket on {interface}: not supported yet")))
+        let opened = namespace.enter(|| {
+            let index = if_nametoindex(interface)?;
+            let way = match to {
+                To::Server { from, .. } if has_address(from) => Way::Routed(udp(interface)?),
+                _ => Way::Broadcast(PacketSocket::open(index, &datagram::nothing())?),
+            };
+            Ok::<_, std::io::Error>((index, way))
+        })?;
+        let (index, way) = opened.context(|| format!("open a socket for DHCP on {interface}"))?;
+        Ok(Self { interface: interface.to_owned(), index, way })
     }
 
-    /// Whether a message of that way can be sent by this socket.
+    /// Whether a message of that way can be sent by this socket. If not, another one has to be opened.
     pub fn fits(&self, to: To) -> bool {
-        let _ = to;
-        false
+        match self.way {
+            Way::Broadcast(_) => matches!(to, To::Broadcast { .. }),
+            Way::Routed(_) => matches!(to, To::Server { .. }),
+        }
     }
 
-    /// Sends a message. Does not block.
+    /// Sends a message. Does not block. From then on what arrives is for its transaction.
     ///
     /// # Errors
-    /// If the kernel refuses: the interface is down, or has gone.
+    /// If the kernel refuses: the interface is down or has gone, or there is no route.
     pub fn send(&self, to: To, message: &[u8]) -> Result<()> {
-        let _ = (to, message);
+        let sent = match (&self.way, to) {
+            (Way::Broadcast(socket), To::Broadcast { from } | To::Server { from, .. }) => {
+                let packet = datagram::wrap(from, Ipv4Addr::BROADCAST, message);
+                socket.set_filter(&datagram::answers_to(message)).and_then(|()| socket.broadcast(&packet))
+            }
+            (Way::Routed(socket), To::Server { server, from }) => self.route(socket, from, server, message),
+            (Way::Routed(socket), To::Broadcast { from }) => {
+                self.route(socket, from, Ipv4Addr::BROADCAST, message)
+            }
+        };
+        sent.context(|| format!("send a DHCP message on {}", self.interface))
+    }
+
+    /// The source is chosen by the message, not by the socket: one that is bound to an address gets no broadcasts, and refusals are broadcast.
+    fn route(&self, socket: &UdpSocket, from: Ipv4Addr, to: Ipv4Addr, message: &[u8]) -> std::io::Result<()> {
+        let source = libc::in_pktinfo {
+            ipi_ifindex: self.index as libc::c_int,
+            ipi_spec_dst: libc::in_addr { s_addr: u32::from(from).to_be() },
+            ipi_addr: libc::in_addr { s_addr: 0 },
+        };
+        let (payload, control) = ([IoSlice::new(message)], [ControlMessage::Ipv4PacketInfo(&source)]);
+        let to = SockaddrIn::from(SocketAddrV4::new(to, SERVER_PORT));
+        sendmsg(socket.as_raw_fd(), &payload, &control, MsgFlags::MSG_DONTWAIT, Some(&to))?;
         Ok(())
     }
 
@@ -46,12 +102,61 @@ impl Link {
     /// # Errors
     /// If the interface is down, or has gone.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
-        Ok(None)
+        let mut buffer = [0; LONGEST];
+        loop {
+            let received = match &self.way {
+                Way::Broadcast(socket) => {
+                    socket.receive(&mut buffer).map(|packet| packet.map(datagram::unwrap))
+                }
+                Way::Routed(socket) => receive(socket, &mut buffer).map(|payload| payload.map(Some)),
+            };
+            match received.context(|| format!("receive DHCP messages on {}", self.interface))? {
+                Some(Some(payload)) => return Ok(Some(payload.to_vec())),
+                // What is malformed is passed over.
+                Some(None) => {}
+                None => return Ok(None),
+            }
+        }
     }
 }
 
 impl AsFd for Link {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        match &self.way {
+            Way::Broadcast(socket) => socket.as_fd(),
+            Way::Routed(socket) => socket.as_fd(),
+        }
+    }
+}
+
+/// Whether the namespace has the address: only then can a socket be bound to it.
+fn has_address(address: Ipv4Addr) -> bool {
+    !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+}
+
+/// A socket that hears what arrives on the interface for a client. Another client in the container may have one of its own.
+fn udp(interface: &str) -> std::io::Result<UdpSocket> {
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let fd = socket(AddressFamily::Inet, SockType::Datagram, flags, None)?;
+    setsockopt(&fd, sockopt::ReuseAddr, &true)?;
+    setsockopt(&fd, sockopt::Broadcast, &true)?;
+    setsockopt(&fd, sockopt::BindToDevice, &interface.into())?;
+    bind(fd.as_raw_fd(), &SockaddrIn::from(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, CLIENT_PORT)))?;
+    Ok(fd.into())
+}
+
+fn receive<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> std::io::Result<Option<&'a [u8]>> {
+    match socket.recv(buffer) {
+        Ok(length) => Ok(buffer.get(..length)),
+        // A server that has gone is said so by ICMP: as if it were silent.
+        Err(e)
+            if matches!(
+                Errno::from_raw(e.raw_os_error().unwrap_or(0)),
+                Errno::EAGAIN | Errno::ECONNREFUSED
+            ) =>
+        {
+            Ok(None)
+        }
+        Err(e) => Err(e),
     }
 }

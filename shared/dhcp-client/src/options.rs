@@ -1,9 +1,18 @@
 //! Options (RFC 2132 and others): their numbers, names and values.
 
+mod hex;
+mod names;
+mod value;
+
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
+pub use names::{name, parse};
 use serde::{Deserialize, Serialize};
+pub(crate) use value::is_of_a_name;
+pub use value::{
+    ClasslessRoute, class_prefix, classful_routes, classless_routes, display, domains, encode, text,
+};
 
 /// The number of an option.
 pub type Number = u8;
@@ -62,10 +71,10 @@ pub const ALWAYS_REQUESTED: [Number; 8] = [
     DOMAIN_SEARCH,
 ];
 
-/// The options of a message, by number. An option that was in parts is whole here (RFC 3396).
+/// The options of a message, by number. An option that was in parts is whole here (RFC 3396). On disk they are hexadecimal digits, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Options(BTreeMap<Number, Vec<u8>>);
+pub struct Options(#[serde(with = "hex")] BTreeMap<Number, Vec<u8>>);
 
 impl Options {
     /// The value of an option, in bytes.
@@ -93,39 +102,25 @@ impl Options {
         self.get(number).and_then(|value| <[u8; 4]>::try_from(value).ok()).map(Ipv4Addr::from)
     }
 
+    /// An option that is a list of addresses. None of a malformed one.
+    pub fn addresses(&self, number: Number) -> Vec<Ipv4Addr> {
+        let value = self.get(number).unwrap_or_default();
+        let (addresses, rest) = value.as_chunks::<4>();
+        if rest.is_empty() {
+            addresses.iter().map(|bytes| Ipv4Addr::from(*bytes)).collect()
+        } else {
+            Vec::new()
+        }
+    }
+
     /// An option that is a number of four bytes.
     pub fn number(&self, number: Number) -> Option<u32> {
         self.get(number).and_then(|value| value.try_into().ok()).map(u32::from_be_bytes)
     }
 }
 
-/// The number of an option that a configuration names: a number from 1 to 254, or a name of dhcp-options(5).
-///
-/// # Errors
-/// What is wrong with it, for a message.
-pub fn parse(text: &str) -> Result<Number, String> {
-    match text.parse() {
-        Ok(number @ 1..=254) => Ok(number),
-        _ => Err(format!(
-            "{text:?} is neither the number of an option, from 1 to 254, nor a name of dhcp-options(5)"
-        )),
-    }
-}
-
-/// The name of an option in dhcp-options(5), else its number.
-pub fn name(number: Number) -> String {
-    number.to_string()
-}
-
-/// The bytes of an option's value that a configuration gives as a text: an address or a number where the option is one, else the text's own.
-///
-/// # Errors
-/// What is wrong with it, for a message.
-pub fn encode(_number: Number, text: &str) -> Result<Vec<u8>, String> {
-    Ok(text.as_bytes().to_vec())
-}
-
-/// The value of an option, for a reader.
-pub fn display(_number: Number, value: &[u8]) -> String {
-    value.iter().map(|byte| format!("{byte:02x}")).collect()
+/// Whether one host can have the address: not loopback, no group, not of what was never assigned.
+pub(crate) fn is_unicast(address: Ipv4Addr) -> bool {
+    let first = address.octets()[0];
+    first != 0 && first < 224 && !address.is_loopback()
 }

@@ -16,6 +16,7 @@ mod link;
 mod mac;
 mod neigh;
 mod netns_id;
+pub mod packet;
 mod route;
 mod rule;
 mod socket;
@@ -37,6 +38,7 @@ pub use link::{
     TunKind, VlanProtocol,
 };
 pub use mac::Mac;
+pub use packet::PacketSocket;
 pub use route::{Kept, NextHop, Route, RouteFilter, in_order_of_restoring};
 pub use rule::Rule;
 pub use socket::{Protocol, Socket};

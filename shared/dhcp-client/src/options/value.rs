@@ -1,0 +1,210 @@
+//! Values of options: read from a message, made from a configuration's text, and shown.
+
+use std::fmt::Display;
+use std::net::Ipv4Addr;
+use std::str::FromStr;
+
+use super::names::{Type, kind};
+use super::{Number, hex, name};
+
+/// A route of option 121 or 33.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClasslessRoute {
+    /// The destination, without host bits.
+    pub destination: Ipv4Addr,
+    /// The length of its prefix, in bits.
+    pub prefix: u8,
+    /// The next hop. 0.0.0.0: the destination is on the link.
+    pub router: Ipv4Addr,
+}
+
+/// The routes of an option 121 (RFC 3442). Those before a malformed one are good.
+pub fn classless_routes(mut value: &[u8]) -> Vec<ClasslessRoute> {
+    let mut routes = Vec::new();
+    while let Some((&prefix @ 0..=32, rest)) = value.split_first() {
+        let significant = usize::from(prefix.div_ceil(8));
+        let Some((octets, rest)) = rest.split_at_checked(significant) else { break };
+        let Some((router, rest)) = rest.split_first_chunk::<4>() else { break };
+        let mut destination = [0; 4];
+        destination[..significant].copy_from_slice(octets);
+        // RFC 3442: bits beyond the prefix are to be cleared.
+        let destination = u32::from_be_bytes(destination) & mask(prefix);
+        routes.push(ClasslessRoute {
+            destination: destination.into(),
+            prefix,
+            router: Ipv4Addr::from(*router),
+        });
+        value = rest;
+    }
+    routes
+}
+
+/// The routes of an option 33: each destination is a network of the class that its address has, or a host. The default route is
+/// none of them (RFC 2132, section 5.8).
+pub fn classful_routes(value: &[u8]) -> Vec<ClasslessRoute> {
+    let pairs = value.as_chunks::<8>().0.iter().map(|&[a, b, c, d, e, f, g, h]| {
+        let (destination, router) = (Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h));
+        let class = class_prefix(destination);
+        let is_network = u32::from(destination) & !mask(class) == 0;
+        ClasslessRoute { destination, prefix: if is_network { class } else { 32 }, router }
+    });
+    pairs.filter(|route| !route.destination.is_unspecified()).collect()
+}
+
+/// The length of the prefix that an address's class has (RFC 791). 32 for an address that is in no class of networks.
+pub fn class_prefix(address: Ipv4Addr) -> u8 {
+    match address.octets()[0] {
+        0..128 => 8,
+        128..192 => 16,
+        192..224 => 24,
+        _ => 32,
+    }
+}
+
+fn mask(prefix: u8) -> u32 {
+    u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0)
+}
+
+/// The longest domain (RFC 1035, section 2.3.4).
+const LONGEST_DOMAIN: usize = 253;
+/// The most domains that are taken.
+const MOST_DOMAINS: usize = 64;
+
+/// The domains of an option 119, compressed as in DNS (RFC 3397). Those before a malformed one are good. A pointer may only lead back, so that
+/// none leads round.
+pub fn domains(value: &[u8]) -> Vec<String> {
+    let (mut domains, mut at) = (Vec::new(), 0);
+    while at < value.len() && domains.len() < MOST_DOMAINS {
+        let Some((domain, next)) = domain(value, at) else { break };
+        if !domain.is_empty() {
+            domains.push(domain);
+        }
+        at = next;
+    }
+    domains
+}
+
+/// The domain at a position, and the position behind it.
+fn domain(value: &[u8], mut at: usize) -> Option<(String, usize)> {
+    let (mut domain, mut next) = (String::new(), None);
+    let mut limit = value.len();
+    loop {
+        match *value.get(at..limit.max(at))? {
+            [0, ..] => return Some((domain, next.unwrap_or(at + 1))),
+            [high @ 0xc0..=0xff, low, ..] => {
+                let target = usize::from(u16::from_be_bytes([high & 0x3f, low]));
+                next = next.or(Some(at + 2));
+                // What is pointed to lies before the pointer, and ends before it.
+                if target >= at {
+                    return None;
+                }
+                (limit, at) = (at, target);
+            }
+            [length @ 1..=63, ref rest @ ..] => {
+                let label = std::str::from_utf8(rest.get(..length.into())?).ok()?;
+                if !label.bytes().all(is_of_a_name) || domain.len() + label.len() >= LONGEST_DOMAIN {
+                    return None;
+                }
+                if !domain.is_empty() {
+                    domain.push('.');
+                }
+                domain.push_str(label);
+                at += 1 + usize::from(length);
+            }
+            _ => return None,
+        }
+    }
+}
+
+/// Whether a name in a resolver's configuration may have the byte. What comes from the network ends in a file: no space, and no line's end.
+pub(crate) fn is_of_a_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')
+}
+
+/// A text of the network, for a reader: up to the first zero byte, control characters replaced.
+pub fn text(value: &[u8]) -> String {
+    let end = value.iter().position(|byte| *byte == 0).unwrap_or(value.len());
+    let text = String::from_utf8_lossy(&value[..end]);
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// The bytes of an option's value that a configuration gives as a text: an address, a number or a flag where the option is one (a list has
+/// commas), else the text's own bytes.
+///
+/// # Errors
+/// What is wrong with it, for a message.
+pub fn encode(number: Number, text: &str) -> Result<Vec<u8>, String> {
+    let wrong = |what: &str| format!("option {}: {text:?} is not {what}", name(number));
+    match kind(number) {
+        Type::Address => one::<Ipv4Addr>(text)
+            .map(|address| address.octets().to_vec())
+            .ok_or_else(|| wrong("an IPv4 address")),
+        Type::Addresses => {
+            list(text, |address: Ipv4Addr| address.octets()).ok_or_else(|| wrong("a list of IPv4 addresses"))
+        }
+        Type::Pairs => list(text, |address: Ipv4Addr| address.octets())
+            .filter(|bytes| bytes.len() % 8 == 0)
+            .ok_or_else(|| wrong("a list of pairs of IPv4 addresses")),
+        Type::Flag => one::<bool>(text).map(|flag| vec![flag.into()]).ok_or_else(|| wrong("true or false")),
+        Type::Number8 => one::<u8>(text).map(|n| vec![n]).ok_or_else(|| wrong("a number from 0 to 255")),
+        Type::Number16 => one::<u16>(text)
+            .map(|n| n.to_be_bytes().to_vec())
+            .ok_or_else(|| wrong("a number from 0 to 65535")),
+        Type::Numbers16 => {
+            list(text, u16::to_be_bytes).ok_or_else(|| wrong("a list of numbers from 0 to 65535"))
+        }
+        Type::Number32 => {
+            one::<u32>(text).map(|n| n.to_be_bytes().to_vec()).ok_or_else(|| wrong("a number of 32 bits"))
+        }
+        Type::Signed32 => {
+            one::<i32>(text).map(|n| n.to_be_bytes().to_vec()).ok_or_else(|| wrong("a number of 32 bits"))
+        }
+        Type::Domains | Type::Routes | Type::Bytes | Type::Text => Ok(text.as_bytes().to_vec()),
+    }
+}
+
+fn one<T: FromStr>(text: &str) -> Option<T> {
+    text.trim().parse().ok()
+}
+
+fn list<T: FromStr, const N: usize>(text: &str, bytes: impl Fn(T) -> [u8; N]) -> Option<Vec<u8>> {
+    text.split([',', ' ']).filter(|item| !item.is_empty()).try_fold(Vec::new(), |mut all, item| {
+        all.extend(bytes(one(item)?));
+        Some(all)
+    })
+}
+
+/// The value of an option, for a reader: as its type has it, else as a text, else in hexadecimal digits.
+pub fn display(number: Number, value: &[u8]) -> String {
+    let typed = match kind(number) {
+        Type::Address | Type::Addresses | Type::Pairs => chunks(value, <Ipv4Addr as From<[u8; 4]>>::from),
+        Type::Flag => chunks(value, |[byte]: [u8; 1]| byte != 0),
+        Type::Number8 => chunks(value, u8::from_be_bytes),
+        Type::Number16 | Type::Numbers16 => chunks(value, u16::from_be_bytes),
+        Type::Number32 => chunks(value, u32::from_be_bytes),
+        Type::Signed32 => chunks(value, i32::from_be_bytes),
+        Type::Domains => Some(domains(value).join(", ")).filter(|text| !text.is_empty()),
+        Type::Routes => Some(routes(value)).filter(|text| !text.is_empty()),
+        Type::Bytes => None,
+        Type::Text => printable(value),
+    };
+    typed.unwrap_or_else(|| format!("0x{}", hex::write(value)))
+}
+
+fn routes(value: &[u8]) -> String {
+    let route =
+        |ClasslessRoute { destination, prefix, router }| format!("{destination}/{prefix} via {router}");
+    classless_routes(value).into_iter().map(route).collect::<Vec<_>>().join(", ")
+}
+
+/// A text without control characters. Old servers end it with a zero byte.
+fn printable(value: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(value.strip_suffix(&[0]).unwrap_or(value)).ok()?;
+    (!text.is_empty() && !text.chars().any(char::is_control)).then(|| text.to_owned())
+}
+
+fn chunks<T: Display, const N: usize>(value: &[u8], read: impl Fn([u8; N]) -> T) -> Option<String> {
+    let (items, rest) = value.as_chunks::<N>();
+    let texts: Vec<String> = items.iter().map(|bytes| read(*bytes).to_string()).collect();
+    (rest.is_empty() && !texts.is_empty()).then(|| texts.join(", "))
+}
