@@ -469,3 +469,6 @@ fn earliest<const N: usize>(moments: [Option<Time>; N]) -> Option<Time> {
 fn is_from(message: &Message, server: Ipv4Addr) -> bool {
     answer::server(message) == Some(server)
 }
+
+#[cfg(test)]
+mod tests;

@@ -176,3 +176,106 @@ fn write_option(bytes: &mut Vec<u8>, number: Number, value: &[u8]) {
         _ => value.chunks(usize::from(u8::MAX)).for_each(write),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// An OFFER, byte by byte: BOOTREPLY over Ethernet, yiaddr 10.0.0.7, chaddr 02:42:ac:11:00:02, with these options.
+    fn offer(options: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; HEADER];
+        bytes[..8].copy_from_slice(&[2, 1, 6, 0, 0xde, 0xad, 0xbe, 0xef]);
+        bytes[16..20].copy_from_slice(&[10, 0, 0, 7]);
+        bytes[28..34].copy_from_slice(&[0x02, 0x42, 0xac, 0x11, 0, 2]);
+        bytes[236..].copy_from_slice(&[0x63, 0x82, 0x53, 0x63]);
+        bytes.extend_from_slice(options);
+        bytes
+    }
+
+    fn options_of(bytes: &[u8]) -> Vec<(Number, Vec<u8>)> {
+        let message = Message::decode(bytes).unwrap();
+        message.options.iter().map(|(number, value)| (number, value.to_vec())).collect()
+    }
+
+    #[test]
+    fn the_fields_are_where_the_rfc_has_them() {
+        let message = Message::decode(&offer(&[53, 1, 2, 54, 4, 10, 0, 0, 1, 255])).unwrap();
+        assert_eq!((message.is_reply, message.xid, message.kind()), (true, 0xdead_beef, Some(Kind::Offer)));
+        assert_eq!(
+            (message.yiaddr, message.mac),
+            (Ipv4Addr::new(10, 0, 0, 7), [0x02, 0x42, 0xac, 0x11, 0, 2])
+        );
+        assert_eq!(message.options.address(options::SERVER_ID), Some(Ipv4Addr::new(10, 0, 0, 1)));
+    }
+
+    #[test]
+    fn pads_and_what_is_behind_the_end_are_passed_over_and_so_is_what_does_not_fit() {
+        for (options, wanted) in [
+            (&[0, 0, 53, 1, 2, 0, 255, 3, 4, 1, 2, 3, 4][..], vec![(53, vec![2])]),
+            (&[53, 1, 2], vec![(53, vec![2])]),
+            (&[53, 1, 2, 3], vec![(53, vec![2])]),
+            (&[53, 1, 2, 3, 200, 10, 0, 0, 1], vec![(53, vec![2])]),
+            (&[12, 0, 53, 1, 2], vec![(12, vec![]), (53, vec![2])]),
+            (&[], vec![]),
+        ] {
+            assert_eq!(options_of(&offer(options)), wanted, "{options:?}");
+        }
+    }
+
+    #[test]
+    fn options_in_the_fields_for_names_are_read_and_parts_are_put_together() {
+        // RFC 3396: the parts in the options, then in file, then in sname.
+        let whole = |overload: u8| {
+            let mut bytes = offer(&[52, 1, overload, 15, 2, b'a', b'b', 255]);
+            bytes[FILE][..6].copy_from_slice(&[15, 2, b'c', b'd', 255, 9]);
+            bytes[SNAME][..8].copy_from_slice(&[15, 1, b'e', 52, 1, 3, 0, 255]);
+            Message::decode(&bytes).unwrap().options.get(15).unwrap().to_vec()
+        };
+        for (overload, wanted) in [(0, &b"ab"[..]), (1, b"abcd"), (2, b"abe"), (3, b"abcde")] {
+            assert_eq!(whole(overload), wanted);
+        }
+    }
+
+    #[test]
+    fn a_long_option_is_written_in_parts() {
+        let mut message = Message::decode(&offer(&[53, 1, 2])).unwrap();
+        message.options.set(77, [7; 600]);
+        let bytes = message.encode();
+        assert_eq!(bytes[HEADER..HEADER + 5], [53, 1, 2, 77, 255]);
+        assert_eq!(Message::decode(&bytes).unwrap(), message);
+    }
+
+    #[test]
+    fn what_is_no_message_of_ours_is_none() {
+        let good = offer(&[53, 1, 2, 255]);
+        for (at, value) in [(0, 0), (0, 3), (1, 6), (2, 16), (236, 0), (239, 0)] {
+            let mut bytes = good.clone();
+            bytes[at] = value;
+            assert_eq!(Message::decode(&bytes), None, "byte {at}");
+        }
+        assert!((0..HEADER).all(|length| Message::decode(&good[..length]).is_none()));
+    }
+
+    #[test]
+    fn no_message_is_shorter_than_bootp_has_it() {
+        assert_eq!(Message::decode(&offer(&[53, 1, 2])).unwrap().encode().len(), 300);
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_options_never_panic_and_what_was_read_is_written_the_same(
+            options in proptest::collection::vec(any::<u8>(), 0..700),
+            fields in proptest::collection::vec(any::<u8>(), 192),
+            overload in 0..=4_u8,
+        ) {
+            let mut bytes = offer(&[&[52, 1, overload], &options[..]].concat());
+            bytes[SNAME.start..FILE.end].copy_from_slice(&fields);
+            let mut message = Message::decode(&bytes).unwrap();
+            // What overloaded once is in the options now.
+            message.options.set(options::OVERLOAD, [0]);
+            prop_assert_eq!(Message::decode(&message.encode()).unwrap(), message);
+        }
+    }
+}

@@ -93,3 +93,88 @@ fn dns(options: &Options) -> Dns {
         options: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Time;
+
+    fn lease(options: &[(u8, &[u8])]) -> Lease {
+        let mut all = Options::default();
+        options.iter().for_each(|(number, value)| all.set(*number, *value));
+        let never = None;
+        Lease {
+            address: Ipv4Addr::new(10, 0, 0, 7),
+            prefix: 24,
+            server: Ipv4Addr::new(10, 0, 0, 1),
+            since: Time::default(),
+            renew: never,
+            rebind: never,
+            expiry: never,
+            options: all,
+        }
+    }
+
+    /// `DESTINATION via ROUTER`, or `on link`.
+    fn routes_of(options: &[(u8, &[u8])]) -> Vec<String> {
+        let result = of_lease(&lease(options), Some(5));
+        let text = |route: &Route| match (route.gw, route.scope) {
+            (Some(gw), None) => format!("{} via {gw}", route.dst),
+            (None, Some(SCOPE_LINK)) => format!("{} on link", route.dst),
+            other => panic!("{other:?}"),
+        };
+        assert!(result.routes.iter().all(|route| route.priority == Some(5)));
+        result.routes.iter().map(text).collect()
+    }
+
+    const ROUTER: (u8, &[u8]) = (3, &[10, 0, 0, 1, 10, 0, 0, 2]);
+    const CLASSFUL: (u8, &[u8]) = (33, &[192, 168, 1, 0, 10, 0, 0, 3]);
+
+    #[test]
+    fn the_gateway_is_the_first_router_and_a_default_route_leads_there() {
+        let result = of_lease(&lease(&[(3, &[0, 0, 0, 0, 10, 0, 0, 1])]), None);
+        assert_eq!(result.ips[0].address.to_string(), "10.0.0.7/24");
+        assert_eq!(result.ips[0].gateway, Some(Ipv4Addr::new(10, 0, 0, 1).into()));
+        assert_eq!(routes_of(&[ROUTER, CLASSFUL]), ["192.168.1.0/24 via 10.0.0.3", "0.0.0.0/0 via 10.0.0.1"]);
+        assert_eq!(of_lease(&lease(&[]), None).ips[0].gateway, None);
+        assert!(routes_of(&[(3, &[10, 0, 0])]).is_empty());
+    }
+
+    #[test]
+    fn classless_routes_take_the_place_of_all_others() {
+        let classless =
+            [24, 10, 1, 1, 10, 0, 0, 9, 16, 10, 2, 0, 0, 0, 0, 4, 224, 10, 0, 0, 1, 0, 127, 0, 0, 1];
+        let wanted = ["10.1.1.0/24 via 10.0.0.9", "10.2.0.0/16 on link"];
+        assert_eq!(routes_of(&[ROUTER, CLASSFUL, (121, &classless)]), wanted);
+        // One that is malformed from the start says nothing.
+        assert_eq!(routes_of(&[ROUTER, (121, &[99])]), ["0.0.0.0/0 via 10.0.0.1"]);
+    }
+
+    #[test]
+    fn a_resolver_gets_names_and_addresses_and_nothing_else() {
+        let dns = |options: &[(u8, &[u8])]| of_lease(&lease(options), None).dns;
+        let full =
+            dns(&[(6, &[10, 0, 0, 1, 0, 0, 0, 0]), (15, b"example.org\0"), (119, b"\x01a\x03org\x00")]);
+        assert_eq!(
+            (full.nameservers, full.domain, full.search),
+            (vec!["10.0.0.1".to_owned()], "example.org".to_owned(), vec!["a.org".to_owned()],)
+        );
+        let listed = dns(&[(15, b"a.org b.org")]);
+        assert_eq!(
+            (listed.domain.as_str(), listed.search),
+            ("a.org", vec!["a.org".to_owned(), "b.org".to_owned()])
+        );
+        assert!(dns(&[(15, b"a;rm"), (6, &[1, 2, 3]), (119, b"\xc0\x00")]).is_empty());
+        assert_eq!(dns(&[(15, b"x\nnameserver")]).domain, "");
+    }
+
+    #[test]
+    fn the_mtu_is_one_that_ipv4_permits() {
+        let values: [(&[u8], _); 4] =
+            [(&[5, 120], Some(1400)), (&[0, 67], None), (&[1], None), (&[0, 68], Some(68))];
+        for (value, wanted) in values {
+            assert_eq!(mtu(&lease(&[(26, value)])), wanted);
+        }
+        assert_eq!(mtu(&lease(&[])), None);
+    }
+}

@@ -208,3 +208,108 @@ fn chunks<T: Display, const N: usize>(value: &[u8], read: impl Fn([u8; N]) -> T)
     let texts: Vec<String> = items.iter().map(|bytes| read(*bytes).to_string()).collect();
     (rest.is_empty() && !texts.is_empty()).then(|| texts.join(", "))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn classless_routes_are_read_as_the_rfc_writes_them() {
+        // RFC 3442, the table of destination descriptors, each with the router 10.0.0.1.
+        let rows: &[(&[u8], &str)] = &[
+            (&[0], "0.0.0.0/0"),
+            (&[8, 10], "10.0.0.0/8"),
+            (&[24, 10, 0, 0], "10.0.0.0/24"),
+            (&[16, 10, 17], "10.17.0.0/16"),
+            (&[24, 10, 27, 129], "10.27.129.0/24"),
+            (&[25, 10, 229, 0, 128], "10.229.0.128/25"),
+            (&[32, 10, 198, 122, 47], "10.198.122.47/32"),
+            // Bits beyond the prefix are cleared.
+            (&[12, 10, 255], "10.240.0.0/12"),
+        ];
+        let value: Vec<u8> =
+            rows.iter().flat_map(|(bytes, _)| [bytes, &[10, 0, 0, 1][..]].concat()).collect();
+        let wanted: Vec<String> = rows.iter().map(|(_, text)| format!("{text} via 10.0.0.1")).collect();
+        assert_eq!(display(121, &value), wanted.join(", "));
+        for length in 0..value.len() {
+            assert!(classless_routes(&value[..length]).len() < rows.len());
+        }
+        assert!(classless_routes(&[33, 1, 2, 3, 4, 5, 10, 0, 0, 1]).is_empty());
+    }
+
+    #[test]
+    fn a_classful_route_is_to_a_network_of_its_class_or_to_a_host() {
+        let value = [[10, 0, 0, 0], [172, 16, 0, 0], [192, 168, 1, 0], [10, 0, 0, 9], [0, 0, 0, 0]];
+        let value: Vec<u8> =
+            value.iter().flat_map(|address| [&address[..], &[10, 0, 0, 1]].concat()).collect();
+        let routes = classful_routes(&[&value[..], &[1, 2, 3]].concat());
+        let texts: Vec<_> =
+            routes.iter().map(|r| format!("{}/{} {}", r.destination, r.prefix, r.router)).collect();
+        let wanted = ["10.0.0.0/8", "172.16.0.0/16", "192.168.1.0/24", "10.0.0.9/32"];
+        assert_eq!(texts, wanted.map(|to| format!("{to} 10.0.0.1")));
+    }
+
+    #[test]
+    fn domains_are_read_as_the_rfc_compresses_them_and_no_pointer_leads_round() {
+        // RFC 3397, section 2: eng.apple.com and marketing.apple.com.
+        let value = b"\x03eng\x05apple\x03com\x00\x09marketing\xc0\x04";
+        assert_eq!(domains(value), ["eng.apple.com", "marketing.apple.com"]);
+        for hostile in [
+            &b"\xc0\x00"[..],
+            b"\x01a\xc0\x00",
+            b"\x01a\xc0\x02",
+            b"\x01a\xc0\x09",
+            b"\xc0",
+            b"\x05a",
+            b"\x40a",
+            b"\x03a\nb\x00",
+            b"\x03a b\x00",
+            b"\x00\x00",
+        ] {
+            assert!(domains(hostile).is_empty(), "{hostile:?}");
+        }
+        let long = [&[63; 1][..], &[b'a'; 63]].concat().repeat(5);
+        assert!(domains(&[&long[..], &[0]].concat()).is_empty());
+        assert!(domains(&b"\x01a\x00".repeat(1000)).len() <= MOST_DOMAINS);
+    }
+
+    #[test]
+    fn a_text_becomes_what_the_option_is_and_back() {
+        for (number, text, bytes) in [
+            (12, "pod-1", &b"pod-1"[..]),
+            (61, "01:02", b"01:02"),
+            (224, "site", b"site"),
+            (1, "255.255.255.0", &[255, 255, 255, 0]),
+            (6, "10.0.0.1, 10.0.0.2", &[10, 0, 0, 1, 10, 0, 0, 2]),
+            (26, "1400", &[5, 120]),
+            (2, "-3600", &[255, 255, 241, 240]),
+            (51, "3600", &[0, 0, 14, 16]),
+            (19, "true", &[1]),
+            (23, "64", &[64]),
+        ] {
+            assert_eq!(encode(number, text).unwrap(), bytes, "option {number}");
+            assert_eq!(display(number, bytes), text, "option {number}");
+        }
+        for (number, wrong) in
+            [(1, "255.255.255"), (6, "ten"), (26, "65536"), (19, "1"), (33, "10.0.0.1"), (23, "-1")]
+        {
+            let error = encode(number, wrong).unwrap_err();
+            assert!(error.contains(&name(number)) && error.contains(wrong), "{error}");
+        }
+        assert_eq!(display(12, b"a\x1b[2J"), "0x611b5b324a");
+        assert_eq!(text(b"no\nway\0rest"), "no\u{fffd}way");
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_values_never_panic(number in any::<u8>(), value in proptest::collection::vec(any::<u8>(), 0..300)) {
+            prop_assert!(!display(number, &value).chars().any(char::is_control));
+            prop_assert!(domains(&value).iter().all(|domain| domain.len() <= LONGEST_DOMAIN));
+            for route in classless_routes(&value).into_iter().chain(classful_routes(&value)) {
+                prop_assert_eq!(u32::from(route.destination) & !mask(route.prefix), 0);
+            }
+        }
+    }
+}
