@@ -9,6 +9,7 @@ use cni::multicall::{self, Entry};
 const PLUGINS: &[Entry] = &[
     Entry::of::<bridge::Bridge>(),
     Entry::of::<dummy::Dummy>(),
+    Entry::of::<firewall::Firewall>(),
     Entry::of::<host_device::HostDevice>(),
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<ipvlan::Ipvlan>(),

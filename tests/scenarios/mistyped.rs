@@ -322,6 +322,19 @@ fn mapping(lab: &Lab, _: &Container) -> String {
 }
 
 #[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_firewall_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({"interfaces": [{"name": "eth0", "sandbox": pod.path()}],
+                      "ips": [{"address": "10.1.2.2/24", "interface": 0}]});
+    let keys = json!({"backend": "nftables", "acceptMarkBit": 20, "prevResult": prev});
+    let call = lab.plugin("firewall").version("1.1.0").on(&pod).config(keys);
+    let undone: Undone = |lab, _| shown(lab, "nft list ruleset", &["net/pod/eth0"]);
+    Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &lab.container("other"));
+}
+
+#[test]
 fn a_mistyped_key_keeps_no_del_or_gc_of_static_from_its_work() {
     beyond_reference!("lenient-del");
     let lab = Lab::new();

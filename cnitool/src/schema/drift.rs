@@ -26,6 +26,11 @@ fn the_keys_of_dummy_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_firewall_are_those_that_it_reads() {
+    Case::of::<firewall::Firewall>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_host_device_are_those_that_it_reads() {
     Case::of::<host_device::HostDevice>(json!({})).run();
 }

@@ -49,6 +49,12 @@ pub const PLUGINS: &[Plugin] = &[
                 "open",
                 "Who may open a connection to the container.",
             ),
+            key(
+                "acceptMarkBit",
+                Type::Number(0, 31),
+                "12",
+                "Bit of the packet mark by which the container's packets pass.",
+            ),
         ],
         args: &[],
         capabilities: &[],

@@ -125,7 +125,7 @@ impl Firewall {
         if is_elsewhere {
             return Ok(());
         }
-        for port in own? {
+        for port in own?.iter().filter(|_| rules.kind().facts.redirects) {
             cni::warn(&format!(
                 "a newer attachment has taken a host port of {owner}; its DEL gives the port back: {port}"
             ));

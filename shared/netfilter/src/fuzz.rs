@@ -6,7 +6,7 @@
 use cni::{Attachment, ContainerId, IfName, NetworkName};
 use ipnetwork::IpNetwork;
 
-use crate::kinds::Forward;
+use crate::kinds::PortForward as Forward;
 use crate::{ChainName, Conditions, HostPort, HostPorts, Mark, Masquerade, Owner, Rules, SourceNat};
 use crate::{iptables, nft};
 

@@ -8,6 +8,7 @@ use crate::backend::Backend;
 use crate::conntrack::MappedPort;
 use crate::iptables::script::{Hook, Script};
 use crate::nft::reader::Reader;
+use crate::opening::Opening;
 use crate::ruleset::{Layout, Need, Record, Rule, Table};
 use crate::selector::Selector;
 
@@ -30,6 +31,11 @@ pub trait Rules: Debug {
     /// Rules of nftables that are the attachment's own, since they have conditions. Their comment is the owner's label.
     fn conditional_rules(&self, _label: &str) -> Vec<Rule> {
         Vec::new()
+    }
+
+    /// What lets the packets that they mark through a chain of others.
+    fn opening(&self) -> Option<&Opening> {
+        None
     }
 
     /// Writes the rules of a family for iptables.
@@ -84,7 +90,7 @@ pub(crate) struct InNftables {
     pub(crate) layout: fn() -> Layout,
     /// Reads a record.
     pub(crate) parse: fn(&str) -> Option<Record>,
-    /// Modules that the kernel may lack, beside nft_chain_nat.
+    /// Modules that the kernel may lack. Where one of them is for NAT, nft_chain_nat is another one.
     pub(crate) needs: &'static [Need],
 }
 

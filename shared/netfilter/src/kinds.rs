@@ -3,13 +3,17 @@
 //!
 //! A new kind is a file here, and a line in [`Kind::ALL`]. The engines need not know of it.
 
+mod forward;
 mod host_ports;
+mod isolation;
 mod masquerade;
 mod spoof_check;
 
+pub use forward::Forward;
 #[cfg(any(test, fuzzing))]
-pub(crate) use host_ports::Forward;
+pub(crate) use host_ports::Forward as PortForward;
 pub use host_ports::{ChainName, Conditions, HostPort, HostPorts, Mark, Protocol, SourceNat};
+pub use isolation::{Isolation, Separation};
 pub use masquerade::Masquerade;
 pub use masquerade::conf::MasqueradeConf;
 pub use spoof_check::SpoofCheck;
@@ -18,5 +22,12 @@ use crate::kind::Kind;
 
 impl Kind {
     /// All that there are.
-    pub const ALL: [Self; 3] = [Masquerade::KIND, HostPorts::KIND, SpoofCheck::KIND];
+    pub const ALL: [Self; 6] = [
+        Masquerade::KIND,
+        HostPorts::KIND,
+        SpoofCheck::KIND,
+        Forward::KIND,
+        Isolation::KIND,
+        Separation::KIND,
+    ];
 }

@@ -1,4 +1,5 @@
-//! Firewall rules of attachments as data, applied in one transaction: masquerade, host ports, spoof check.
+//! Firewall rules of attachments as data, applied in one transaction: masquerade, host ports, spoof check, forwarding and
+//! isolation.
 //!
 //! [`Firewall`] installs and checks [`Rules`], with one of two backends: nftables over netlink, or iptables
 //! through its own restore tool. [`Removal`] removes them, whichever backend installed them, by their [`Owner`]
@@ -19,6 +20,7 @@ mod kinds;
 mod losses;
 mod networks;
 mod nft;
+mod opening;
 mod owner;
 mod reference;
 mod removal;
@@ -29,9 +31,10 @@ pub use backend::Backend;
 pub use firewall::Firewall;
 pub use kind::{Kind, Rules};
 pub use kinds::{
-    ChainName, Conditions, HostPort, HostPorts, Mark, Masquerade, MasqueradeConf, Protocol, SourceNat,
-    SpoofCheck,
+    ChainName, Conditions, Forward, HostPort, HostPorts, Isolation, Mark, Masquerade, MasqueradeConf,
+    Protocol, Separation, SourceNat, SpoofCheck,
 };
 pub use losses::Losses;
+pub use opening::Opening;
 pub use owner::{Owner, network_prefix};
 pub use removal::Removal;

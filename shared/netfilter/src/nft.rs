@@ -15,6 +15,7 @@ mod foreign;
 pub(crate) mod fuzz;
 mod install;
 mod installed;
+mod opening;
 mod probe;
 mod query;
 pub(crate) mod reader;
@@ -47,8 +48,8 @@ use slot::Slot;
 #[derive(Debug)]
 pub(crate) struct Nft {
     socket: Socket,
-    /// What records are counted through.
-    counter: OnceCell<Socket>,
+    /// What is listed through, as far as it is not read to its end.
+    lister: OnceCell<Socket>,
     has_deleted: Cell<bool>,
 }
 
@@ -60,7 +61,7 @@ impl Nft {
     pub(crate) fn open() -> Result<Self, RequestError> {
         let this = Self {
             socket: Socket::open(Protocol::Netfilter)?,
-            counter: OnceCell::new(),
+            lister: OnceCell::new(),
             has_deleted: Cell::new(false),
         };
         query::generation(&this.socket)?;
@@ -80,8 +81,8 @@ impl Nft {
     /// Leaves the closing of the sockets to another process, if there is anything to wait for.
     pub(crate) fn leave(self) {
         if self.has_deleted.get() {
-            let Self { socket, counter, .. } = self;
-            linger::leave(socket.into(), counter.into_inner().map(Into::into));
+            let Self { socket, lister, .. } = self;
+            linger::leave(socket.into(), lister.into_inner().map(Into::into));
         }
     }
 

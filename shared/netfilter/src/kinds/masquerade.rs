@@ -12,8 +12,8 @@ use crate::nft::reader::Reader;
 use crate::reference::names;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
-    Chain, Element, Expressions, Field, INET, Layout, NAT_OUT, Need, POSTROUTING, R0, Record, Rule, Set,
-    Table, Type, number, octets,
+    Chain, Element, Expressions, Field, INET, Layout, Need, POSTROUTING, R0, Record, Rule, Set, Table, Type,
+    number, octets,
 };
 use crate::selector::Selector;
 
@@ -31,7 +31,7 @@ static FACTS: Facts = Facts {
         chain: CHAIN.name,
         layout,
         parse,
-        needs: &[Need { module: "nft_masq", hook: NAT_OUT, rule: || Expressions::new().masquerade() }],
+        needs: &[Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() }],
     },
     iptables: Some(InIptables {
         table: "nat",

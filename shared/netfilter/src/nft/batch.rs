@@ -11,6 +11,9 @@ const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_APPEND: u16 = 0x800;
 
+/// The comment of elements that attachments have in common.
+const SHARED: &str = "shared";
+
 /// A message of the nf_tables subsystem, with `struct nfgenmsg`.
 pub(super) fn message(kind: u16, flags: u16, family: u8) -> Message {
     Message::new(NFNL_SUBSYS_NFTABLES << 8 | kind, flags, &[family, 0, 0, 0])
@@ -79,6 +82,13 @@ impl Batch {
         self.push(format!("add chain {}", chain.name), new);
     }
 
+    /// Makes a chain that others jump to, if it is not there.
+    pub(super) fn add_regular_chain(&mut self, table: Table, chain: &str) {
+        let mut new = in_table(NFT_MSG_NEWCHAIN, NLM_F_CREATE, table);
+        new.put_str(NFTA_CHAIN_NAME, chain);
+        self.push(format!("add chain {chain}"), new);
+    }
+
     /// Makes a set, if it is not there.
     pub(super) fn add_set(&mut self, table: Table, set: &Set) {
         self.sets += 1;
@@ -122,9 +132,12 @@ impl Batch {
         self.push(format!("delete chain {chain}"), delete);
     }
 
-    /// Adds an element; refused if its key is there.
+    /// Adds an element; refused if its key is there. One that attachments have in common may be there, and is nobody's.
     pub(super) fn add_element(&mut self, table: Table, element: &Element, comment: &str) {
-        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        let (flags, comment) = match element.set.is_shared {
+            true => (NLM_F_CREATE, SHARED),
+            false => (NLM_F_CREATE | NLM_F_EXCL, comment),
+        };
         self.element(NFT_MSG_NEWSETELEM, flags, table, element, Some(comment));
     }
 

@@ -9,7 +9,7 @@ use super::installed::Installed;
 use super::retry::failure;
 use super::slot::Slot;
 use super::view::View;
-use super::{Nft, query};
+use super::{Nft, opening, query};
 use crate::kind::{Kind, Rules};
 use crate::owner::Owner;
 use crate::ruleset::{Element, Record};
@@ -39,6 +39,11 @@ impl Nft {
         let (kind, records) = (rules.kind(), rules.records());
         if let Some(rule) = missing(&self.socket, kind.table(), &layout_of(rules))?.rules.first() {
             return Ok(Err(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
+        }
+        if let Some(opening) = rules.opening()
+            && let Some(first) = opening::missing(&self.socket, opening)?.first()
+        {
+            return Ok(Err(first.to_string()));
         }
         let view = View::new(&self.socket, kind, 1);
         let found = Installed::read(&view, Slot::of(owner, kind))?;
@@ -79,6 +84,7 @@ fn holder(
     label: &str,
 ) -> Result<Result<Option<String>, String>, RequestError> {
     Ok(match view.comment_of(element)? {
+        Some(_) if element.set.is_shared => Ok(None),
         Some(holder) if holder == label => Ok(None),
         Some(other) if Queue::read(view, element)?.has(label) => Ok(Some(other)),
         Some(other) => Err(format!("belongs to {other}")),

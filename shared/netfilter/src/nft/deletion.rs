@@ -7,8 +7,8 @@ use netlink::RequestError;
 use super::batch::Batch;
 use super::claims::{Asked, Queue};
 use super::installed::{Installed, unique};
-use super::query;
 use super::view::View;
+use super::{opening, query};
 use crate::ruleset::Element;
 
 /// Puts the deletion of what still is theirs into a batch, all but the records, and hands host ports on to those that wait
@@ -21,10 +21,11 @@ pub(super) fn put_deletion(
 ) -> Result<usize, RequestError> {
     let (mut gone, mut asked) = (0, Asked::default());
     let labels: BTreeSet<&str> = stale.iter().map(|found| found.slot.label.as_str()).collect();
-    for element in unique(stale.iter().flat_map(|found| &found.records)) {
-        if keep(&element) {
-            continue;
-        }
+    let elements = unique(stale.iter().flat_map(|found| &found.records)).into_iter();
+    let (shared, own): (Vec<_>, Vec<_>) =
+        elements.filter(|element| !keep(element)).partition(|element| element.set.is_shared);
+    put_shared(view, &shared, stale, batch)?;
+    for element in own {
         let holder = view.comment_of(&element)?;
         let is_theirs = holder.as_deref().is_some_and(|label| labels.contains(label));
         if is_theirs {
@@ -50,4 +51,44 @@ pub(super) fn put_deletion(
         }
     }
     Ok(gone)
+}
+
+/// Puts the deletion of what nobody else has in common with them into a batch.
+fn put_shared(
+    view: &View<'_>,
+    shared: &[Element],
+    stale: &[Installed],
+    batch: &mut Batch,
+) -> Result<(), RequestError> {
+    if shared.is_empty() {
+        return Ok(());
+    }
+    let needed = view.needed_by_others(shared, &digests(stale), |record| record.elements)?;
+    for element in shared.iter().filter(|element| !needed.contains(element)) {
+        if view.comment_of(element)?.is_some() {
+            batch.delete_element(view.table, element);
+        }
+    }
+    Ok(())
+}
+
+/// Puts the closing of chains of others into a batch, for the bits that no other attachment has marked its packets by.
+pub(super) fn put_closing(
+    view: &View<'_>,
+    stale: &[Installed],
+    batch: &mut Batch,
+) -> Result<(), RequestError> {
+    let bits: BTreeSet<u8> =
+        stale.iter().flat_map(|found| &found.records).filter_map(|record| record.bit).collect();
+    if bits.is_empty() {
+        return Ok(());
+    }
+    let bits: Vec<u8> = bits.into_iter().collect();
+    let needed = view.needed_by_others(&bits, &digests(stale), |record| record.bit.into_iter().collect())?;
+    let unused = bits.into_iter().filter(|bit| !needed.contains(bit)).collect();
+    opening::put_closing(view.socket, &unused, batch)
+}
+
+fn digests(stale: &[Installed]) -> BTreeSet<&str> {
+    stale.iter().map(|found| found.slot.digest.as_str()).collect()
 }

@@ -12,7 +12,7 @@ use super::installed::{Installed, unique};
 use super::retry::{Attempt, plain};
 use super::slot::Slot;
 use super::view::View;
-use super::{probe, query};
+use super::{opening, probe, query};
 use crate::kind::Rules;
 use crate::owner::Owner;
 use crate::ruleset::{Element, Layout, Record, Rule, Set, Table};
@@ -45,7 +45,9 @@ impl<'a> Change<'a> {
         let generation = query::generation(socket).map_err(plain)?;
         let missing = missing(socket, table, &self.layout).map_err(plain)?;
         // Additions alone need not be bound to what was read: they fail if it is no longer so.
-        let bound = replace || !missing.rules.is_empty();
+        let opening = self.rules.opening().map(|opening| opening::missing(socket, opening)).transpose();
+        let opening = opening.map_err(plain)?.unwrap_or_default();
+        let bound = replace || !missing.rules.is_empty() || !opening.is_empty();
         self.lays_out.set(!missing.rules.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
         if !missing.rules.is_empty() {
@@ -58,6 +60,7 @@ impl<'a> Change<'a> {
             self.put_replacement(&mut batch).map_err(plain)?;
         }
         self.put_additions(&mut batch);
+        opening.iter().for_each(|missing| missing.put(&mut batch));
         batch.commit(socket)
     }
 
@@ -93,7 +96,7 @@ impl<'a> Change<'a> {
         earlier.put_records(table, batch);
         // Looked for once: one attachment may hold thousands of ports.
         let mut claims = BTreeMap::new();
-        for element in &wanted {
+        for element in wanted.iter().filter(|element| !element.set.is_shared) {
             let Some(holder) = view.comment_of(element)? else { continue };
             batch.delete_element(table, element);
             let mut queue = Queue::read(&view, element)?;

@@ -6,7 +6,7 @@ use nix::errno::Errno;
 
 use super::batch::Batch;
 use crate::ruleset::uapi::*;
-use crate::ruleset::{Chain, NAT_OUT, Need, Rule, Table};
+use crate::ruleset::{Chain, Need, Rule, Table};
 
 /// Never there: the transaction that makes it is always refused.
 const PROBE: Table = Table::new(NFPROTO_INET, "ferrule-probe");
@@ -24,12 +24,13 @@ fn first_refused(socket: &Socket, needs: &[Need]) -> Result<Option<&'static str>
     let mut batch = Batch::new(None);
     batch.add_table(PROBE);
     // Steps are known by the chain that they are about.
-    let chains =
-        [("nft_chain_nat", NAT_OUT)].into_iter().chain(needs.iter().map(|need| (need.module, need.hook)));
-    let chains: Vec<Chain> = chains.map(|(name, hook)| Chain::nat(name, hook)).collect();
+    let first =
+        needs.iter().find(|need| need.chain.is_for_nat()).map(|need| need.chain.named("nft_chain_nat"));
+    let of_needs = needs.iter().map(|need| need.chain.named(need.module));
+    let chains: Vec<Chain> = first.into_iter().chain(of_needs.clone()).collect();
     chains.iter().for_each(|chain| batch.add_chain(PROBE, *chain));
-    for (need, chain) in needs.iter().zip(&chains[1..]) {
-        batch.add_rule(PROBE, &Rule::new(*chain, "", (need.rule)()));
+    for (need, chain) in needs.iter().zip(of_needs) {
+        batch.add_rule(PROBE, &Rule::new(chain, "", (need.rule)()));
     }
     batch.delete_table(NOWHERE);
     let Err((step, refusal)) = batch.commit(socket) else { return Ok(None) };
@@ -81,7 +82,7 @@ mod tests {
     #[test]
     fn the_first_module_that_the_kernel_lacks_is_named() {
         in_a_namespace(|socket| {
-            let need = |module, rule| Need { module, hook: NAT_IN, rule };
+            let need = |module, rule| Need { module, chain: Chain::nat("to", NAT_IN), rule };
             let here = need("nft_fib_inet", || Expressions::new().addressed_here());
             let unknown = need("nft_nosuch", || Expressions::new().unknown());
             let needs = [here, unknown, need("nft_masq", || Expressions::new().masquerade())];

@@ -1,5 +1,7 @@
 //! What is in the ruleset.
 
+use std::cell::RefCell;
+
 use netlink::wire::{Attributes, Message, read_be32, read_be64, read_str};
 use netlink::{RequestError, Socket};
 use nix::errno::Errno;
@@ -24,6 +26,17 @@ pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bo
     let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
     get.put_str(NFTA_CHAIN_NAME, chain);
     found(socket.request(get, |_, _| {}))
+}
+
+/// How many rules a chain has, and how many lead to it, together. None: there is no such chain.
+pub(super) fn uses(socket: &Socket, table: Table, chain: &str) -> Result<Option<u32>, RequestError> {
+    let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
+    get.put_str(NFTA_CHAIN_NAME, chain);
+    let mut uses = None;
+    let outcome = socket.request(get, |_, payload| {
+        uses = Attributes::after(HEADER, payload).get(NFTA_CHAIN_USE).and_then(read_be32);
+    });
+    found(outcome).map(|_| uses)
 }
 
 /// The names of a table's chains; none if there is no such table.
@@ -117,6 +130,27 @@ pub(super) fn elements(
     match socket.dump(all(table, set), parse) {
         Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(Vec::new()),
         other => Ok(other?.concat()),
+    }
+}
+
+/// Shows the key and comment of one element after the other, until one is enough; of no set, none.
+pub(super) fn visit(
+    socket: &Socket,
+    table: Table,
+    set: &str,
+    is_enough: impl FnMut(&[u8], &str) -> bool,
+) -> Result<(), RequestError> {
+    let is_enough = RefCell::new(is_enough);
+    let parse = |_, payload: &[u8]| {
+        let mut is_enough = is_enough.borrow_mut();
+        listed(payload)
+            .filter_map(key_and_comment)
+            .any(|(key, comment)| is_enough(&key, &comment))
+            .then_some(())
+    };
+    match socket.dump_until(all(table, set), parse, |found| !found.is_empty()) {
+        Err(refusal) if refusal.errno() == Some(Errno::ENOENT) => Ok(()),
+        other => other.map(drop),
     }
 }
 

@@ -4,7 +4,7 @@ use cni::Result;
 use netlink::{Protocol, RequestError, Socket};
 
 use super::batch::Batch;
-use super::deletion::put_deletion;
+use super::deletion::{put_closing, put_deletion};
 use super::foreign::{self, Foreign, Wanted};
 use super::installed::Installed;
 use super::retry::{Attempt, plain, retry};
@@ -76,7 +76,7 @@ impl Nft {
             return Ok(());
         }
         let (mut batch, table) = (Batch::new(Some(generation)), kind.table());
-        let view = View::new(&self.socket, kind, stale.len());
+        let view = View::new(&self.socket, kind, stale.len()).listing_through(self.lister());
         let mut gone = put_deletion(&view, stale, |_| false, &mut batch).map_err(plain)?;
         if records {
             stale.iter().for_each(|found| found.put_records(table, &mut batch));
@@ -86,6 +86,7 @@ impl Nft {
                 batch.delete_table(table);
             }
         }
+        put_closing(&view, stale, &mut batch).map_err(plain)?;
         self.has_deleted.set(true);
         if batch.is_empty() { Ok(()) } else { batch.commit(&self.socket) }
     }
@@ -93,14 +94,17 @@ impl Nft {
     /// How many records there are, or at least `enough`: not all are looked at. The answer's rest is left unread, so it has a
     /// socket of its own; and that is kept, because closing one waits for whatever anybody has deleted.
     fn count_up_to(&self, table: Table, enough: usize) -> Result<usize, RequestError> {
-        if self.counter.get().is_none() {
+        query::count_up_to(self.lister(), table, &Set::attachments().name, enough)
+    }
+
+    fn lister(&self) -> &Socket {
+        if self.lister.get().is_none() {
             // A removal must not fail because descriptors ran out: all is read then.
             if let Ok(socket) = Socket::open(Protocol::Netfilter) {
-                self.counter.set(socket).ok();
+                self.lister.set(socket).ok();
             }
         }
-        let set = &Set::attachments().name;
-        query::count_up_to(self.counter.get().unwrap_or(&self.socket), table, set, enough)
+        self.lister.get().unwrap_or(&self.socket)
     }
 
     /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].

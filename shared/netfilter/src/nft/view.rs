@@ -1,13 +1,13 @@
 //! The elements of a table's sets, asked for one by one, or listed once where many are to be looked at.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use netlink::{RequestError, Socket};
 
 use super::query;
 use crate::kind::Kind;
-use crate::ruleset::{Element, Table};
+use crate::ruleset::{Element, Record, Set, Table};
 
 /// From how many attachments on it costs less to list whole sets.
 const MANY: usize = 16;
@@ -17,6 +17,8 @@ type Comments = BTreeMap<Vec<u8>, String>;
 /// What is in the table of a kind of rules, within one try of a transaction.
 pub(super) struct View<'a> {
     pub(super) socket: &'a Socket,
+    /// For lists that are not read to their end.
+    lister: &'a Socket,
     pub(super) kind: Kind,
     pub(super) table: Table,
     listed: RefCell<BTreeMap<String, Comments>>,
@@ -26,7 +28,35 @@ pub(super) struct View<'a> {
 impl<'a> View<'a> {
     /// For a look at the elements of so many attachments.
     pub(super) fn new(socket: &'a Socket, kind: Kind, attachments: usize) -> Self {
-        Self { socket, kind, table: kind.table(), listed: RefCell::default(), lists: attachments >= MANY }
+        let lists = attachments >= MANY;
+        Self { socket, lister: socket, kind, table: kind.table(), listed: RefCell::default(), lists }
+    }
+
+    /// With a socket for lists that are not read to their end: what is left of them is in nobody's way there.
+    pub(super) fn listing_through(self, lister: &'a Socket) -> Self {
+        Self { lister, ..self }
+    }
+
+    /// Which of these things follow from records of others than those of these digests.
+    pub(super) fn needed_by_others<T: PartialEq>(
+        &self,
+        things: &[T],
+        digests: &BTreeSet<&str>,
+        of: impl Fn(Record) -> Vec<T>,
+    ) -> Result<Vec<T>, RequestError> {
+        let is_others = |key: &[u8]| Element::digest_of(key).is_some_and(|it| !digests.contains(it.as_str()));
+        let parse = self.kind.facts.nftables.parse;
+        let mut needed = Vec::new();
+        query::visit(self.lister, self.table, &Set::attachments().name, |key, comment| {
+            let asked = Some(comment).filter(|_| is_others(key)).and_then(parse).map(&of).unwrap_or_default();
+            for thing in asked {
+                if things.contains(&thing) && !needed.contains(&thing) {
+                    needed.push(thing);
+                }
+            }
+            needed.len() == things.len()
+        })?;
+        Ok(needed)
     }
 
     /// The comment of an element: none if it is not there, empty if it has none.

@@ -62,12 +62,14 @@ pub struct Record {
     pub(crate) udp_target: Option<IpAddr>,
     /// The chain that has rules for it: it has conditions, and fits no set.
     pub(crate) chain: Option<&'static str>,
+    /// The bit of the packet's mark by which a chain of others accepts what it is about.
+    pub(crate) bit: Option<u8>,
 }
 
 impl Record {
     /// A record from which elements follow, and nothing else.
     pub(crate) fn of(text: String, elements: impl Into<Vec<Element>>) -> Self {
-        Self { text, elements: elements.into(), udp_target: None, chain: None }
+        Self { text, elements: elements.into(), udp_target: None, chain: None, bit: None }
     }
 }
 

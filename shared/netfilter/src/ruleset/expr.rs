@@ -144,6 +144,12 @@ impl Expressions {
         self.load_ct(NFT_CT_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
     }
 
+    /// Whether a bit of the packet's mark is set, as iptables writes `-m mark`.
+    pub(crate) fn packet_marked(self, bit: u8) -> Self {
+        let bit = (1_u32 << bit).to_ne_bytes();
+        self.load_meta(NFT_META_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
+    }
+
     /// Whether the connection's state is one of those with these bits, or none of them.
     pub(crate) fn state(self, bits: u32, negated: bool) -> Self {
         let op = if negated { NFT_CMP_EQ } else { NFT_CMP_NEQ };

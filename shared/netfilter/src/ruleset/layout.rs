@@ -42,6 +42,16 @@ pub struct Hook {
 }
 
 impl Chain {
+    /// The same under another name.
+    pub(crate) const fn named(self, name: &'static str) -> Self {
+        Self { name, ..self }
+    }
+
+    /// Whether addresses are translated in it.
+    pub(crate) fn is_for_nat(self) -> bool {
+        self.hook.is_some_and(|hook| hook.kind == "nat")
+    }
+
     /// A chain that others jump to.
     pub(crate) const fn regular(name: &'static str) -> Self {
         Self { name, hook: None }
@@ -51,6 +61,11 @@ impl Chain {
     /// bridge family's lowest common priority.
     pub(crate) const fn first_filter(name: &'static str) -> Self {
         Self { name, hook: Some(Hook { kind: "filter", number: NF_INET_PRE_ROUTING, priority: -300 }) }
+    }
+
+    /// A chain for what is forwarded, routed or bridged, at a priority.
+    pub(crate) const fn forward(name: &'static str, priority: i32) -> Self {
+        Self { name, hook: Some(Hook { kind: "filter", number: NF_INET_FORWARD, priority }) }
     }
 
     /// A chain in which addresses are translated.
@@ -103,7 +118,8 @@ impl Layout {
 #[derive(Debug)]
 pub struct Need {
     pub(crate) module: &'static str,
-    pub(crate) hook: u32,
+    /// A chain like the one that has such a rule.
+    pub(crate) chain: Chain,
     pub(crate) rule: fn() -> Expressions,
 }
 

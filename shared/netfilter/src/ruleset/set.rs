@@ -26,11 +26,18 @@ pub struct Set {
     pub(crate) data: Vec<Type>,
     /// Whether several attachments may claim a key: the newest has it, and the others wait for it.
     pub(crate) is_claimed: bool,
+    /// Whether attachments have its elements in common: an element goes with the last record that it follows from.
+    pub(crate) is_shared: bool,
 }
 
 impl Set {
     pub(crate) fn new(name: impl Into<Cow<'static, str>>, key: &[Type]) -> Self {
-        Self { name: name.into(), key: key.into(), data: Vec::new(), is_claimed: false }
+        Self { name: name.into(), key: key.into(), data: Vec::new(), is_claimed: false, is_shared: false }
+    }
+
+    /// A set whose elements attachments have in common.
+    pub(crate) fn shared(name: &'static str, key: &[Type]) -> Self {
+        Self { is_shared: true, ..Self::new(name, key) }
     }
 
     /// The name of a set of networks with one prefix length: each such length has a set of its own.

@@ -11,8 +11,8 @@ use crate::kind::InNftables;
 use crate::networks::subnet;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
-    Chain, Element, Expressions, Field, INET, Layout, NAT_IN, NAT_OUT, Need, POSTROUTING, R0, Record, Rule,
-    Set, Type, concatenated, number, octets,
+    Chain, Element, Expressions, Field, INET, Layout, NAT_IN, Need, POSTROUTING, R0, Record, Rule, Set, Type,
+    concatenated, number, octets,
 };
 
 /// Before conntrack: what would abuse `route_localnet`.
@@ -29,9 +29,9 @@ pub(super) const FACTS: InNftables = InNftables {
     layout,
     parse,
     needs: &[
-        Need { module: "nft_masq", hook: NAT_OUT, rule: || Expressions::new().masquerade() },
-        Need { module: "nft_fib_inet", hook: NAT_IN, rule: || Expressions::new().addressed_here() },
-        Need { module: "nft_nat", hook: NAT_IN, rule: redirection },
+        Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() },
+        Need { module: "nft_fib_inet", chain: PREROUTING, rule: || Expressions::new().addressed_here() },
+        Need { module: "nft_nat", chain: PREROUTING, rule: redirection },
     ],
 };
 

@@ -14,6 +14,16 @@ impl Expressions {
         })
     }
 
+    /// Sets a bit of the packet's mark, by way of a register.
+    pub(crate) fn mark_packet(self, bit: u8, register: u32) -> Self {
+        let bit = 1_u32 << bit;
+        let this = self.load_meta(NFT_META_MARK, register);
+        this.bitwise(register, &(!bit).to_ne_bytes(), &bit.to_ne_bytes()).push("meta", &|data| {
+            data.put_be32(NFTA_META_KEY, NFT_META_MARK);
+            data.put_be32(NFTA_META_SREG, register);
+        })
+    }
+
     pub(crate) fn immediate(self, register: u32, value: &[u8]) -> Self {
         self.push("immediate", &|data| {
             data.put_be32(NFTA_IMMEDIATE_DREG, register);

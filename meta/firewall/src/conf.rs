@@ -1,0 +1,179 @@
+//! The configuration: as written ([`RawConf`]) and as checked ([`Conf`]). DEL and GC need nothing of it. No I/O.
+
+use std::net::IpAddr;
+
+use cni::{AddResult, AsWritten, Error, IfName, Result};
+use netfilter::{ChainName, Opening};
+use serde::Deserialize;
+
+/// The chain of the administrator, if the configuration does not name one.
+const ADMIN_CHAIN: &str = "CNI-ADMIN";
+
+/// The zone of firewalld, if the configuration does not name one.
+const ZONE: &str = "trusted";
+
+/// The configuration as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawConf {
+    backend: Option<String>,
+    iptables_admin_chain_name: Option<String>,
+    firewalld_zone: Option<String>,
+    ingress_policy: Option<String>,
+    accept_mark_bit: Option<i64>,
+}
+
+/// The configuration as checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conf {
+    /// None: firewalld if it runs, else nftables where the kernel has it, else iptables.
+    pub backend: Option<Backend>,
+    /// How what the container's packets are marked with lets them pass.
+    pub opening: Opening,
+    /// The zone of firewalld that the container's addresses join.
+    pub zone: String,
+    /// From whom the container takes nothing.
+    pub policy: Policy,
+}
+
+/// What lets the container's traffic pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// nf_tables, over netlink.
+    Nftables,
+    /// iptables and ip6tables, by `iptables-restore`.
+    Iptables,
+    /// firewalld, over D-Bus.
+    Firewalld,
+}
+
+/// From whom a container takes nothing (the key `ingressPolicy`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// It takes what the host's firewall lets pass.
+    #[default]
+    Open,
+    /// Nothing from containers on other bridges with a policy.
+    SameBridge,
+    /// The same, and nothing from what is on its own bridge.
+    Isolated,
+}
+
+/// The container's addresses that others can send to without naming a link. A result may tell those of loopback too.
+pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for ip in result.ips_of(ifname).map(|ip| ip.address.ip()).filter(|ip| can_be_reached(*ip)) {
+        if !addresses.contains(&ip) {
+            addresses.push(ip);
+        }
+    }
+    addresses
+}
+
+fn can_be_reached(ip: IpAddr) -> bool {
+    let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    !ip.is_loopback() && !ip.is_unspecified() && !link_local
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(raw: AsWritten) -> Result<Self> {
+        let raw: RawConf = raw.decode()?;
+        let text = |value: Option<String>| value.filter(|text| !text.is_empty());
+        let admin = text(raw.iptables_admin_chain_name);
+        let admin = ChainName::parse(admin.as_deref().unwrap_or(ADMIN_CHAIN))
+            .map_err(|e| Error::config(format!("iptablesAdminChainName {e}")))?;
+        Ok(Self {
+            backend: text(raw.backend).as_deref().map(backend).transpose()?,
+            opening: Opening { bit: bit(raw.accept_mark_bit)?, admin },
+            zone: text(raw.firewalld_zone).unwrap_or_else(|| ZONE.into()),
+            policy: text(raw.ingress_policy).as_deref().map(policy).transpose()?.unwrap_or_default(),
+        })
+    }
+}
+
+fn backend(text: &str) -> Result<Backend> {
+    match text {
+        "nftables" => Ok(Backend::Nftables),
+        "iptables" => Ok(Backend::Iptables),
+        "firewalld" => Ok(Backend::Firewalld),
+        _ => Err(Error::config(format!("backend {text:?} is none of nftables, iptables and firewalld"))),
+    }
+}
+
+fn policy(text: &str) -> Result<Policy> {
+    match text {
+        "open" => Ok(Policy::Open),
+        "same-bridge" => Ok(Policy::SameBridge),
+        "isolated" => Ok(Policy::Isolated),
+        _ => Err(Error::config(format!("ingressPolicy {text:?} is none of open, same-bridge and isolated"))),
+    }
+}
+
+fn bit(number: Option<i64>) -> Result<u8> {
+    match number.map_or(Ok(Opening::DEFAULT_BIT), u8::try_from) {
+        Ok(bit @ 0..=31) => Ok(bit),
+        _ => Err(Error::config(format!(
+            "acceptMarkBit {} is not a bit of a mark: 0 to 31",
+            number.unwrap_or_default()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn conf(keys: Value) -> Result<Conf> {
+        AsWritten::from(keys).try_into()
+    }
+
+    #[test]
+    fn left_out_are_the_documented_defaults() {
+        for keys in [
+            json!({}),
+            json!({"backend": "", "iptablesAdminChainName": "", "firewalldZone": "", "ingressPolicy": ""}),
+        ] {
+            let conf = conf(keys).unwrap();
+            assert_eq!((conf.backend, conf.policy, &*conf.zone), (None, Policy::Open, "trusted"));
+            assert_eq!((conf.opening.bit, conf.opening.admin.as_str()), (12, "CNI-ADMIN"));
+        }
+    }
+
+    #[test]
+    fn a_wrong_value_is_named_with_its_key() {
+        for (key, value) in [
+            ("backend", json!("ipchains")),
+            ("ingressPolicy", json!("closed")),
+            ("iptablesAdminChainName", json!("-j ACCEPT")),
+            ("iptablesAdminChainName", json!("a-name-of-more-than-28-letters")),
+            ("acceptMarkBit", json!(32)),
+            ("acceptMarkBit", json!(-1)),
+        ] {
+            let error = conf(json!({key: value})).unwrap_err();
+            assert_eq!(error.code(), 7);
+            assert!(error.msg().contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_addresses_that_others_can_send_to_are_taken_each_once() {
+        let result = json!({
+            "interfaces": [{"name": "br0"}, {"name": "eth0", "sandbox": "/n"}, {"name": "lo", "sandbox": "/n"}],
+            "ips": [
+                {"address": "10.1.0.1/24", "interface": 0},
+                {"address": "10.1.0.5/24", "interface": 1},
+                {"address": "10.1.0.5/16", "interface": 1},
+                {"address": "fd00::5/64", "interface": 1},
+                {"address": "fe80::5/64", "interface": 1},
+                {"address": "127.0.0.1/8", "interface": 2},
+            ],
+        });
+        let result = AddResult::from_json(&result, cni::Version::LATEST).unwrap();
+        let wanted: [IpAddr; 2] = ["10.1.0.5".parse().unwrap(), "fd00::5".parse().unwrap()];
+        assert_eq!(addresses(&result, &IfName::parse("eth0").unwrap()), wanted);
+    }
+}

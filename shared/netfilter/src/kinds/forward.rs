@@ -1,0 +1,148 @@
+//! Forwarding: what is forwarded to and from a container may pass chains that would drop it.
+//!
+//! An `accept` ends a packet's way through its own base chain only. So nothing is accepted here: packets get a bit of their
+//! mark, and one rule in the chain that would drop them accepts what has the bit.
+
+use std::net::IpAddr;
+
+use netlink::RequestError;
+
+use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
+use crate::nft::reader::Reader;
+use crate::opening::Opening;
+use crate::ruleset::uapi::*;
+use crate::ruleset::{
+    Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Type, number, octets,
+};
+use crate::selector::Selector;
+
+/// Before the filters of others, which see the mark.
+const FORWARD: Chain = Chain::forward("forward", -10);
+
+static FACTS: Facts = Facts {
+    name: "forward",
+    redirects: false,
+    nftables: InNftables {
+        table: INET,
+        chain: FORWARD.name,
+        layout,
+        parse,
+        needs: &[Need { module: "nft_ct", chain: FORWARD, rule: || Expressions::new().was_dnatted() }],
+    },
+    iptables: None,
+    reference: InReference {
+        prefixes: &[],
+        ways: &[],
+        rules: &[],
+        has_rule: |_, _| false,
+        chains: |_| Vec::new(),
+    },
+};
+
+/// What comes from a container passes, and so does what answers to it, or was redirected to it by a host port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// The container's addresses.
+    pub addresses: Vec<IpAddr>,
+    /// The mark, and the chain of the administrator.
+    pub opening: Opening,
+}
+
+impl Forward {
+    /// The kind of these rules.
+    pub const KIND: Kind = Kind::new(&FACTS);
+}
+
+impl Rules for Forward {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn records(&self) -> Vec<Record> {
+        self.addresses.iter().map(|ip| record(*ip, self.opening.bit)).collect()
+    }
+
+    fn extend_layout(&self, layout: &mut Layout) {
+        for v4 in [true, false] {
+            extend_layout(layout, v4, self.opening.bit);
+        }
+    }
+
+    fn opening(&self) -> Option<&Opening> {
+        Some(&self.opening)
+    }
+
+    fn reference_count(&self, v4: bool) -> usize {
+        self.addresses.iter().filter(|ip| ip.is_ipv4() == v4).count()
+    }
+
+    fn is_in_reference(&self, _: &Reader<'_>, _: &Selector<'_>) -> Result<bool, RequestError> {
+        Ok(false)
+    }
+}
+
+/// The containers' addresses, a set for each family and bit.
+fn addresses(v4: bool, bit: u8) -> Set {
+    let name = format!("forward{}/{bit}", number(v4));
+    // Whoever had the address before may be gone without a DEL, and back it goes to nobody then.
+    Set { is_claimed: true, ..Set::new(name, &[Type::ip_addr(v4)]) }
+}
+
+fn layout() -> Layout {
+    Layout { chains: vec![FORWARD], ..Layout::default() }
+}
+
+fn extend_layout(layout: &mut Layout, v4: bool, bit: u8) {
+    let set = addresses(v4, bit);
+    let has = |field| Expressions::new().family(v4).load(field, R0).in_set(R0, &set.name);
+    let rule = |comment: &str, conditions: Expressions| {
+        let comment = format!("{comment}, IPv{}, mark bit {bit}", number(v4));
+        Rule::new(FORWARD, comment, conditions.mark_packet(bit, R0))
+    };
+    let to = || has(Field::daddr(v4));
+    layout.rules.extend([
+        rule("from containers", has(Field::saddr(v4))),
+        rule("answers to containers", to().state(ANSWERS, false)),
+        rule("host ports", to().was_dnatted()),
+    ]);
+    layout.sets.push(set);
+}
+
+/// `ct state established,related`
+const ANSWERS: u32 = IP_CT_ESTABLISHED_BIT | IP_CT_RELATED_BIT;
+
+fn record(ip: IpAddr, bit: u8) -> Record {
+    let element = Element::in_set(addresses(ip.is_ipv4(), bit), octets(ip));
+    let record = Record::of(format!("forward {ip} by mark bit {bit}"), [element]);
+    Record { bit: Some(bit), ..record }
+}
+
+fn parse(text: &str) -> Option<Record> {
+    let (ip, bit) = text.strip_prefix("forward ")?.split_once(" by mark bit ")?;
+    let bit = bit.parse().ok().filter(|bit| *bit < 32)?;
+    Some(record(ip.parse().ok()?, bit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_all_that_its_elements_are_made_of() {
+        for text in ["forward 10.1.0.5 by mark bit 12", "forward fd00::5 by mark bit 31"] {
+            let record = parse(text).unwrap();
+            assert_eq!(record.text, text);
+            assert_eq!(record.elements.len(), 1);
+        }
+        for other in [
+            "",
+            "forward",
+            "forward net/c1/eth0",
+            "forward 10.1.0.5",
+            "forward 10.1.0.5 by mark bit 32",
+            "forward 10.1.0.5/24 by mark bit 12",
+        ] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Isolation: containers of bridges with a policy take nothing from those of other such bridges, and where the policy says
+//! so, nothing from others on their own bridge.
+//!
+//! A drop in whatever base chain is final, so these rules are ours alone, with any backend. What a bridge hands from one port
+//! to another passes no chain of the family inet (but by br_netfilter): [`Separation`] is for that.
+
+use cni::IfName;
+use netlink::RequestError;
+
+use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
+use crate::nft::reader::Reader;
+use crate::ruleset::uapi::*;
+use crate::ruleset::{
+    BRIDGE, Chain, Element, Expressions, INET, Layout, Need, R0, Record, Rule, Set, Type, concatenated,
+    padded,
+};
+use crate::selector::Selector;
+
+const ISOLATION: Chain = Chain::forward("isolation", -10);
+const SEPARATION: Chain = Chain::forward("separation", -300);
+
+/// The reference's chains do not tell whose the rules are, and stay.
+const REFERENCE: InReference =
+    InReference { prefixes: &[], ways: &[], rules: &[], has_rule: |_, _| false, chains: |_| Vec::new() };
+
+static ISOLATION_FACTS: Facts = Facts {
+    name: "isolation",
+    redirects: false,
+    nftables: InNftables {
+        table: INET,
+        chain: ISOLATION.name,
+        layout: isolation_layout,
+        parse: parse_isolation,
+        needs: &[Need { module: "nft_ct", chain: ISOLATION, rule: || Expressions::new().was_dnatted() }],
+    },
+    iptables: None,
+    reference: REFERENCE,
+};
+
+static SEPARATION_FACTS: Facts = Facts {
+    name: "separation",
+    redirects: false,
+    nftables: InNftables {
+        table: BRIDGE,
+        chain: SEPARATION.name,
+        layout: separation_layout,
+        parse: parse_separation,
+        needs: &[],
+    },
+    iptables: None,
+    reference: REFERENCE,
+};
+
+/// What is routed to the containers of a bridge (the key `ingressPolicy`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Isolation {
+    /// The bridge.
+    pub bridge: IfName,
+    /// Whether containers on this bridge take nothing from each other, too.
+    pub within: bool,
+}
+
+/// What a bridge hands from one port to another: nothing from or to this one. It talks with the host, and with whom the host
+/// routes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Separation {
+    /// The host's end of the container's link.
+    pub port: IfName,
+}
+
+impl Isolation {
+    /// The kind of these rules.
+    pub const KIND: Kind = Kind::new(&ISOLATION_FACTS);
+}
+
+impl Separation {
+    /// The kind of these rules.
+    pub const KIND: Kind = Kind::new(&SEPARATION_FACTS);
+}
+
+impl Rules for Isolation {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn records(&self) -> Vec<Record> {
+        vec![isolation(&self.bridge, self.within)]
+    }
+
+    fn reference_count(&self, _: bool) -> usize {
+        0
+    }
+
+    fn is_in_reference(&self, _: &Reader<'_>, _: &Selector<'_>) -> Result<bool, RequestError> {
+        Ok(false)
+    }
+}
+
+impl Rules for Separation {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn records(&self) -> Vec<Record> {
+        vec![separation(&self.port)]
+    }
+
+    fn reference_count(&self, _: bool) -> usize {
+        0
+    }
+
+    fn is_in_reference(&self, _: &Reader<'_>, _: &Selector<'_>) -> Result<bool, RequestError> {
+        Ok(false)
+    }
+}
+
+/// Bridges that take nothing from others of these.
+fn fenced() -> Set {
+    Set::shared("fenced", &[Type::IFNAME])
+}
+
+/// Each of them with itself, unless its containers take nothing from each other.
+fn together() -> Set {
+    Set::shared("together", &[Type::IFNAME, Type::IFNAME])
+}
+
+/// Each of the others with itself.
+fn apart() -> Set {
+    Set::shared("apart", &[Type::IFNAME, Type::IFNAME])
+}
+
+/// Ports of bridges.
+fn separated() -> Set {
+    Set::new("separated", &[Type::IFNAME])
+}
+
+fn isolation_layout() -> Layout {
+    let (from, to) = (R0, R0 + 4);
+    let pair = || Expressions::new().load_meta(NFT_META_IIFNAME, from).load_meta(NFT_META_OIFNAME, to);
+    let rule = |comment: &str, expressions| Rule::new(ISOLATION, comment, expressions);
+    let between =
+        pair().in_set(from, &fenced().name).in_set(to, &fenced().name).not_in_set(from, &together().name);
+    Layout {
+        chains: vec![ISOLATION],
+        sets: vec![fenced(), together(), apart()],
+        rules: vec![
+            // Host ports, and the answers through them.
+            rule("redirected", Expressions::new().was_dnatted().verdict(NF_ACCEPT)),
+            rule("within a bridge", pair().in_set(from, &apart().name).verdict(NF_DROP)),
+            rule("between bridges", between.verdict(NF_DROP)),
+        ],
+    }
+}
+
+fn separation_layout() -> Layout {
+    let rule = |comment: &str, key| {
+        let port = Expressions::new().load_meta(key, R0).in_set(R0, &separated().name);
+        Rule::new(SEPARATION, comment, port.verdict(NF_DROP))
+    };
+    Layout {
+        chains: vec![SEPARATION],
+        sets: vec![separated()],
+        rules: vec![rule("from a container", NFT_META_IIFNAME), rule("to a container", NFT_META_OIFNAME)],
+    }
+}
+
+fn isolation(bridge: &IfName, within: bool) -> Record {
+    let (name, set) = (padded(bridge), if within { apart() } else { together() });
+    let pair = concatenated(&[&name, &name]);
+    let text = format!("bridge {bridge} {}", if within { "isolated" } else { "same-bridge" });
+    Record::of(text, [Element::in_set(fenced(), name), Element::in_set(set, pair)])
+}
+
+fn separation(port: &IfName) -> Record {
+    Record::of(format!("apart {port}"), [Element::in_set(separated(), padded(port))])
+}
+
+fn parse_isolation(text: &str) -> Option<Record> {
+    let (bridge, policy) = text.strip_prefix("bridge ")?.split_once(' ')?;
+    let within = match policy {
+        "isolated" => true,
+        "same-bridge" => false,
+        _ => return None,
+    };
+    Some(isolation(&IfName::parse(bridge).ok()?, within))
+}
+
+fn parse_separation(text: &str) -> Option<Record> {
+    Some(separation(&IfName::parse(text.strip_prefix("apart ")?).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_all_that_its_elements_are_made_of() {
+        for text in ["bridge cni0 isolated", "bridge cni0 same-bridge"] {
+            let record = parse_isolation(text).unwrap();
+            assert_eq!(record.text, text);
+            assert_eq!(record.elements.len(), 2);
+            assert!(record.elements.iter().all(|element| element.set.is_shared));
+        }
+        assert_eq!(parse_separation("apart veth1").unwrap().text, "apart veth1");
+        for other in
+            ["", "bridge", "bridge cni0", "bridge cni0 open", "bridge a/b isolated", "apart", "apart a b"]
+        {
+            assert_eq!(parse_isolation(other), None, "{other}");
+            assert_eq!(parse_separation(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The rules in the tables of iptables-nft that let packets pass which have a mark.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use netlink::{RequestError, Socket};
+
+use super::batch::Batch;
+use super::decode::jump;
+use super::query::{self, Found};
+use crate::opening::{CHAIN, HOOK, MARK, Opening, TABLE, TO_ADMIN, TO_CHAIN};
+use crate::ruleset::uapi::*;
+use crate::ruleset::{Chain, Expressions, Rule, Table};
+
+/// Both families' table.
+const TABLES: [Table; 2] = [Table::new(NFPROTO_IPV4, TABLE), Table::new(NFPROTO_IPV6, TABLE)];
+
+/// What is missing of the rules in one family's table.
+pub(super) struct Missing {
+    table: Table,
+    chains: Vec<String>,
+    rules: Vec<Rule>,
+}
+
+/// What is missing of them, where there is a chain to be opened.
+pub(super) fn missing(socket: &Socket, opening: &Opening) -> Result<Vec<Missing>, RequestError> {
+    let mut missing = Vec::new();
+    for table in TABLES {
+        if query::has_chain(socket, table, HOOK)? {
+            missing.extend(missing_in(socket, table, opening)?);
+        }
+    }
+    Ok(missing)
+}
+
+fn missing_in(socket: &Socket, table: Table, opening: &Opening) -> Result<Option<Missing>, RequestError> {
+    let (admin, comment) = (opening.admin.as_str(), opening.comment());
+    let mut this = Missing { table, chains: Vec::new(), rules: Vec::new() };
+    let (forward, here) = (query::rules(socket, table, HOOK)?, query::rules(socket, table, CHAIN)?);
+    let leads = |rules: &[Found], to: &str| rules.iter().any(|rule| jump(rule).as_deref() == Some(to));
+    for chain in [CHAIN, admin] {
+        if !query::has_chain(socket, table, chain)? {
+            this.chains.push(chain.to_owned());
+        }
+    }
+    if !leads(&here, admin) {
+        this.rules.push(first(CHAIN, TO_ADMIN, Expressions::new().jump(admin)));
+    }
+    if !here.iter().any(|rule| rule.comment == comment) {
+        let accept = Expressions::new().packet_marked(opening.bit).verdict(NF_ACCEPT);
+        this.rules.push(Rule::new(Chain::regular(CHAIN), comment, accept));
+    }
+    if !leads(&forward, CHAIN) {
+        this.rules.push(first(HOOK, TO_CHAIN, Expressions::new().jump(CHAIN)));
+    }
+    Ok((!this.rules.is_empty() || !this.chains.is_empty()).then_some(this))
+}
+
+fn first(chain: &'static str, comment: &str, expressions: Expressions) -> Rule {
+    Rule { first: true, ..Rule::new(Chain::regular(chain), comment, expressions) }
+}
+
+impl Missing {
+    pub(super) fn put(&self, batch: &mut Batch) {
+        self.chains.iter().for_each(|chain| batch.add_regular_chain(self.table, chain));
+        self.rules.iter().for_each(|rule| batch.add_rule(self.table, rule));
+    }
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let family = if self.table.family == NFPROTO_IPV4 { "ip" } else { "ip6" };
+        let chain = self.rules.first().map(|rule| rule.chain).or(self.chains.first().map(String::as_str));
+        write!(f, "{family} {TABLE} {} lacks what lets the container's packets pass", chain.unwrap_or(CHAIN))
+    }
+}
+
+/// Puts the deletion of what accepts by these bits into a batch; and of what leads there, if nothing else is there, be it of the
+/// administrator or of the reference.
+pub(super) fn put_closing(
+    socket: &Socket,
+    bits: &BTreeSet<u8>,
+    batch: &mut Batch,
+) -> Result<(), RequestError> {
+    for table in TABLES.into_iter().filter(|_| !bits.is_empty()) {
+        let here = query::rules(socket, table, CHAIN)?;
+        let goes = |rule: &Found| bit_of(rule).is_some_and(|bit| bits.contains(&bit));
+        let (gone, left): (Vec<_>, Vec<_>) = here.iter().partition(|rule| goes(rule));
+        gone.iter().for_each(|rule| batch.delete_rule(table, CHAIN, rule.handle));
+        if !gone.is_empty() {
+            put_end(socket, table, (&here, &left), batch)?;
+        }
+    }
+    Ok(())
+}
+
+/// The bit by which a rule of ours accepts.
+fn bit_of(rule: &Found) -> Option<u8> {
+    rule.comment.strip_prefix(MARK)?.parse().ok()
+}
+
+/// All of it goes that leads to empty chains.
+fn put_end(
+    socket: &Socket,
+    table: Table,
+    (here, left): (&[Found], &[&Found]),
+    batch: &mut Batch,
+) -> Result<(), RequestError> {
+    let admins: Option<Vec<String>> = left.iter().map(|rule| jump(rule)).collect();
+    // Each rule of a chain counts as a use of it, and each jump to it.
+    let is_unused = |chain: &str, uses: usize| -> Result<bool, RequestError> {
+        Ok(query::uses(socket, table, chain)?.is_some_and(|found| found as usize == uses))
+    };
+    let forward = query::rules(socket, table, HOOK)?;
+    let jumps: Vec<&Found> = forward.iter().filter(|rule| jump(rule).as_deref() == Some(CHAIN)).collect();
+    let Some(admins) = admins else { return Ok(()) };
+    for admin in &admins {
+        if !is_unused(admin, 1)? {
+            return Ok(());
+        }
+    }
+    if !is_unused(CHAIN, here.len() + jumps.len())? {
+        return Ok(());
+    }
+    jumps.iter().for_each(|rule| batch.delete_rule(table, HOOK, rule.handle));
+    batch.delete_chain(table, CHAIN);
+    admins.iter().for_each(|admin| batch.delete_chain(table, admin));
+    Ok(())
+}
