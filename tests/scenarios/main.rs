@@ -12,6 +12,7 @@ mod crowd;
 mod delegation;
 mod dhcp;
 mod dummy;
+mod flannel;
 mod foreign_results;
 mod host_device;
 mod host_local;

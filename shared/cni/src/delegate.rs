@@ -47,8 +47,24 @@ impl Delegate {
         self.add_if(undo, |_| Ok(()))
     }
 
+    /// Has it make an attachment that the caller takes back: by its DEL, also where it fails half-way.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub fn add_for_caller(&self) -> Result<AddResult> {
+        self.run(Command::Add).and_then(|out| self.parse(&out))
+    }
+
+    /// Whether there is such a plugin.
+    ///
+    /// # Errors
+    /// Code 7, naming the directories.
+    pub fn is_there(&self) -> Result<()> {
+        self.find().map(drop)
+    }
+
     fn add_if(&self, undo: &mut Undo, suits: impl FnOnce(&AddResult) -> Result<()>) -> Result<AddResult> {
-        let result = self.run(Command::Add).and_then(|out| self.parse(&out)).and_then(|result| {
+        let result = self.add_for_caller().and_then(|result| {
             suits(&result).map_err(|e| self.named(e))?;
             Ok(result)
         });
