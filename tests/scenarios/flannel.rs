@@ -313,3 +313,25 @@ fn an_earlier_plugins_result_is_handed_on() {
     assert!(document("pod").get("prevResult").is_none());
     call.del().ok();
 }
+
+#[test]
+fn rules_of_the_bridge_that_somebody_has_flushed_come_back() {
+    beyond_reference!("flannel");
+    for separately in ["", "1"] {
+        let lab = Lab::new();
+        flanneld_says(&subnet_env(false));
+        lab.container("pod");
+        lab.configure("10-flannel.conflist", &json!({
+            "cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel", "delegate": {"isDefaultGateway": true}}],
+        }));
+        let tool = lab.cnitool().env("FERRULE_SEPARATE_DELEGATES", separately);
+        tool.says("add cbr0 pod");
+        let before = lab.host().ruleset();
+        assert!(before.contains("masquerade"), "{before}");
+        lab.host().sh("nft flush ruleset");
+        tool.says("repair");
+        assert_eq!(lab.host().ruleset(), before);
+        tool.says("check cbr0 pod");
+        tool.says("del cbr0 pod");
+    }
+}

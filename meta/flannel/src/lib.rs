@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use cni::{
-    Add, AddResult, Check, Code, Command, Del, Delegate, Failures, Gc, NetConf, Plugin, Result, ResultExt,
-    Role, Status, Undo,
+    Add, AddResult, Check, Code, Command, Del, Delegate, Failures, Gc, NetConf, Plugin, Repair, Result,
+    ResultExt, Role, Status, Undo,
 };
 use serde_json::Value;
 
@@ -27,6 +27,7 @@ pub struct Flannel;
 impl Plugin for Flannel {
     const NAME: &'static str = "flannel";
     const ROLE: Role = Role::Delegating;
+    const REPAIRS: bool = true;
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
@@ -72,13 +73,11 @@ impl Plugin for Flannel {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        let Check { conf, net, .. } = call;
-        let saved = Saved::new(&conf.data_dir, &net.name, &call.attachment).read()?;
-        let document = match saved {
-            Some(document) => document,
-            None => document::of(conf, net, Some(&Subnet::read(&conf.subnet_file)?))?,
-        };
-        to(net, &document::with_prev(document, net, conf.prev_result.as_ref())).call(Command::Check)
+        attached(call)?.call(Command::Check)
+    }
+
+    fn repair(call: &Repair<Conf>) -> Result<bool> {
+        attached(&call.check)?.repair(call)
     }
 
     fn gc(call: &Gc) -> Result<()> {
@@ -101,6 +100,16 @@ impl Plugin for Flannel {
         let subnet = Subnet::read(&conf.subnet_file).code(Code::NotAvailable)?;
         to(net, &document::of(conf, net, Some(&subnet))?).call(Command::Status)
     }
+}
+
+/// The plugin that has attached the container, with what it was told then.
+fn attached(call: &Check<Conf>) -> Result<Delegate> {
+    let Check { conf, net, .. } = call;
+    let document = match Saved::new(&conf.data_dir, &net.name, &call.attachment).read()? {
+        Some(document) => document,
+        None => document::of(conf, net, Some(&Subnet::read(&conf.subnet_file)?))?,
+    };
+    Ok(to(net, &document::with_prev(document, net, conf.prev_result.as_ref())))
 }
 
 /// The plugin that a document is for.
