@@ -329,7 +329,7 @@ fn rules_of_the_bridge_that_somebody_has_flushed_come_back() {
         let before = lab.host().ruleset();
         assert!(before.contains("masquerade"), "{before}");
         lab.host().sh("nft flush ruleset");
-        tool.says("repair");
+        tool.says("repair cbr0");
         assert_eq!(lab.host().ruleset(), before);
         tool.says("check cbr0 pod");
         tool.says("del cbr0 pod");
