@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
 
 use lab::{Call, Lab, Netns, tcp_says};
 use serde_json::{Value, json};
@@ -123,4 +125,16 @@ pub fn rules_go_without_a_namespace(plugin: &str, network: Value, rules: Value) 
     goes.vanish();
     call.without("CNI_NETNS").del().ok();
     assert_eq!(lab.host().ruleset(), before, "{shown}");
+}
+
+/// Looks again and again, for what no event tells.
+#[track_caller]
+pub fn until(what: &str, condition: impl Fn() -> bool) {
+    let came = (0..1200).any(|_| {
+        condition() || {
+            thread::sleep(Duration::from_millis(50));
+            false
+        }
+    });
+    assert!(came, "still not after a minute: {what}");
 }

@@ -7,14 +7,13 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use lab::{Lab, Netns, Tool, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::dual_stack;
+use crate::common::{dual_stack, until};
 
 const HOST: &str = "198.51.100.1:8080";
 const RESULT: &str = "/var/lib/cni/results/net-pod-eth0";
@@ -320,18 +319,6 @@ impl Drop for Watching {
         self.0.kill().ok();
         self.0.wait().ok();
     }
-}
-
-/// The kernel's events are what is under test: so it is looked at again and again.
-#[track_caller]
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let came = (0..1200).any(|_| {
-        condition() || {
-            thread::sleep(Duration::from_millis(50));
-            false
-        }
-    });
-    assert!(came, "still not after a minute: {what}");
 }
 
 #[test]

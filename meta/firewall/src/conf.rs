@@ -59,6 +59,16 @@ pub enum Policy {
     Isolated,
 }
 
+/// The zone of firewalld that the reference may have put the container's addresses into, for DEL. None: another backend is asked
+/// for, or what is written makes no sense.
+pub fn zone_of_reference(raw: &AsWritten) -> Option<String> {
+    let text = |key: &str| raw.key::<String>(&[key]).filter(|text| !text.is_empty());
+    match text("backend").as_deref() {
+        None | Some("firewalld") => Some(text("firewalldZone").unwrap_or_else(|| ZONE.into())),
+        Some(_) => None,
+    }
+}
+
 /// The container's addresses that others can send to without naming a link. A result may tell those of loopback too.
 pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();

@@ -1,10 +1,15 @@
 //! Lets what is forwarded to and from the container pass the host's firewall, and keeps it from other containers.
 
 mod conf;
+mod firewalld;
 mod port;
 
-use cni::{Add, AddResult, Check, Del, Error, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use cni::{
+    Add, AddResult, Check, Code, Del, Error, Failures, Gc, Plugin, Repair, Result, ResultExt, Role, Status,
+    Undo,
+};
 use conf::{Backend, Conf, Policy};
+use firewalld::Zone;
 use iface::verify;
 use netfilter::{Forward, Isolation, Kind, Owner, Removal, Rules, Separation};
 use port::Port;
@@ -27,23 +32,39 @@ impl Plugin for Firewall {
         let owner = Owner::new(&call.net.name, &call.attachment);
         let wanted = Wanted::of(&call.conf, &result, &call.netns, &call.attachment.ifname)?;
         // What keeps others away comes before what lets them in.
-        let rules = netfilter::Firewall::open(backend(&call.conf)?)?;
-        wanted.all().try_for_each(|wanted| rules.install(&owner, wanted, undo))?;
+        if !wanted.is_empty() {
+            let rules = netfilter::Firewall::open(backend(&call.conf))?;
+            wanted.all().try_for_each(|wanted| rules.install(&owner, wanted, undo))?;
+        }
+        if let Some(zone) = &wanted.zone {
+            zone.add(&call.net.name, &call.attachment, undo)?;
+        }
         Ok(result)
     }
 
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
-        let removal = Removal::start();
-        let removed = removal.remove(&owner, KINDS);
+        let prev = call.net.prev_result.as_ref();
+        let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
+        let mut failures = Failures::new();
+        let zone = conf::zone_of_reference(&call.conf).map(|zone| Zone::new(&zone, addresses.clone()));
+        failures.note(firewalld::remove(&call.net.name, &call.attachment, zone.as_ref()));
+        let removal = Removal::start().knowing(addresses);
+        failures.note(removal.remove(&owner, KINDS));
         removal.leave();
-        removed
+        failures.into_result()
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         let wanted = Wanted::of(&call.conf, &call.prev_result, &call.netns, &call.attachment.ifname)?;
-        let rules = netfilter::Firewall::open(backend(&call.conf)?)?;
+        if let Some(zone) = &wanted.zone {
+            zone.check()?;
+        }
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let rules = netfilter::Firewall::open(backend(&call.conf))?;
         wanted.all().try_for_each(|wanted| rules.check(&owner, wanted))
     }
 
@@ -51,24 +72,35 @@ impl Plugin for Firewall {
         let owner = Owner::new(&call.net.name, &call.attachment);
         verify::while_attached(call, |undo| {
             let wanted = Wanted::of(&call.conf, &call.prev_result, &call.netns, &call.attachment.ifname)?;
-            let rules = netfilter::Firewall::open(backend(&call.conf)?)?;
             let mut repaired = false;
-            for wanted in wanted.all() {
-                repaired |= rules.repair(&owner, wanted, *anew, undo)?;
+            if !wanted.is_empty() {
+                let rules = netfilter::Firewall::open(backend(&call.conf))?;
+                for wanted in wanted.all() {
+                    repaired |= rules.repair(&owner, wanted, *anew, undo)?;
+                }
+            }
+            if let Some(zone) = wanted.zone.as_ref().filter(|zone| *anew || zone.check().is_err()) {
+                zone.add(&call.net.name, &call.attachment, undo)?;
+                repaired = true;
             }
             Ok(repaired)
         })
     }
 
     fn gc(call: &Gc) -> Result<()> {
+        let mut failures = Failures::new();
+        failures.note(firewalld::collect(call));
         let removal = Removal::start();
-        let removed = removal.retain(&call.net.name, KINDS, &call.valid);
+        failures.note(removal.retain(&call.net.name, KINDS, &call.valid));
         removal.leave();
-        removed
+        failures.into_result()
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
-        netfilter::Firewall::available(backend(&call.conf)?, Forward::KIND)
+        if is_by_firewalld(&call.conf).code(Code::NotAvailable)? {
+            return firewalld::available();
+        }
+        netfilter::Firewall::available(backend(&call.conf), Forward::KIND)
     }
 }
 
@@ -77,6 +109,8 @@ struct Wanted {
     isolation: Option<Isolation>,
     separation: Option<Separation>,
     forward: Option<Forward>,
+    /// In place of `forward`.
+    zone: Option<Zone>,
 }
 
 impl Wanted {
@@ -84,11 +118,20 @@ impl Wanted {
         let addresses = conf::addresses(result, ifname);
         let port = (conf.policy != Policy::Open).then(|| Port::of(result, netns, ifname)).transpose()?;
         let within = conf.policy == Policy::Isolated;
+        let is_by_firewalld = !addresses.is_empty() && is_by_firewalld(conf)?;
+        let zone = is_by_firewalld.then(|| Zone::new(&conf.zone, addresses.iter().copied()));
         Ok(Self {
+            zone,
             isolation: port.clone().map(|port| Isolation { bridge: port.bridge, within }),
             separation: port.filter(|_| within).map(|port| Separation { port: port.name }),
-            forward: (!addresses.is_empty()).then(|| Forward { addresses, opening: conf.opening.clone() }),
+            forward: (!is_by_firewalld && !addresses.is_empty())
+                .then(|| Forward { addresses, opening: conf.opening.clone() }),
         })
+    }
+
+    /// Whether there is nothing but a zone.
+    fn is_empty(&self) -> bool {
+        self.all().next().is_none()
     }
 
     fn all(&self) -> impl Iterator<Item = &dyn Rules> {
@@ -101,14 +144,20 @@ impl Wanted {
     }
 }
 
-fn backend(conf: &Conf) -> Result<Option<netfilter::Backend>> {
+/// Whether firewalld is to let the container's traffic pass: it drops what no zone of it accepts, whoever else would.
+fn is_by_firewalld(conf: &Conf) -> Result<bool> {
     match conf.backend {
-        None => Ok(None),
-        Some(Backend::Nftables) => Ok(Some(netfilter::Backend::Nftables)),
-        Some(Backend::Iptables) => Ok(Some(netfilter::Backend::Iptables)),
-        Some(Backend::Firewalld) => Err(Error::new(
-            cni::Code::UnsupportedField,
-            "backend firewalld is not supported; set the backend to nftables",
-        )),
+        Some(Backend::Firewalld) => Ok(true),
+        Some(_) => Ok(false),
+        None => firewalld::is_running(),
+    }
+}
+
+/// The backend of all that is not firewalld's.
+fn backend(conf: &Conf) -> Option<netfilter::Backend> {
+    match conf.backend? {
+        Backend::Nftables => Some(netfilter::Backend::Nftables),
+        Backend::Iptables => Some(netfilter::Backend::Iptables),
+        Backend::Firewalld => None,
     }
 }

@@ -11,8 +11,6 @@
 
 mod client;
 mod datagram;
-#[cfg(any(test, fuzzing))]
-pub mod fuzz;
 mod lease;
 mod link;
 mod message;

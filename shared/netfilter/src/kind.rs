@@ -1,6 +1,7 @@
 //! What the engines know of rules. They know no kind by its name: each kind describes itself, in a file of [`crate::kinds`].
 
 use std::fmt::{self, Debug, Display};
+use std::net::IpAddr;
 
 use netlink::RequestError;
 
@@ -48,6 +49,11 @@ pub trait Rules: Debug {
 
     /// The ports of this host that lead to the container from now on by UDP.
     fn mapped_udp_ports(&self) -> Vec<MappedPort> {
+        Vec::new()
+    }
+
+    /// The container's addresses, if the reference's rules name nothing else.
+    fn accepted(&self) -> Vec<IpAddr> {
         Vec::new()
     }
 
@@ -110,6 +116,8 @@ pub(crate) struct InIptables {
 /// What all attachments share in iptables.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// What the comments of the shared rules begin with.
+    pub(crate) comments: &'static [&'static str],
     /// The chain whose rules jump to the chains of attachments.
     pub(crate) entry: &'static str,
     /// All chains, the entry among them.
@@ -125,6 +133,8 @@ pub(crate) struct InReference {
     pub(crate) prefixes: &'static [&'static str],
     /// How packets come to that chain (None): from a chain to another.
     pub(crate) ways: &'static [(&'static str, Option<&'static str>)],
+    /// The chain of iptables that has rules which name a container by its addresses alone, and nobody's. They lead nowhere else.
+    pub(crate) accepts: Option<Hook>,
     /// The chains of its nftables backend whose rules have comments that say whose they are.
     pub(crate) rules: &'static [(Table, &'static str)],
     /// Whether a rule is somebody's, by its comment.
@@ -134,6 +144,11 @@ pub(crate) struct InReference {
 }
 
 impl Shared {
+    /// Whether a rule is one of the shared ones, by its comment.
+    pub(crate) fn has_rule(&self, comment: &str) -> bool {
+        self.comments.iter().any(|start| comment.starts_with(start))
+    }
+
     /// The tables that have something shared, beside the one with the attachments' chains.
     pub(crate) fn tables_beside(&self, own: &str) -> Vec<&'static str> {
         let mut tables: Vec<_> =

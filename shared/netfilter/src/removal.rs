@@ -7,6 +7,7 @@ use netlink::{Protocol, Socket};
 
 use crate::conntrack::{self, Targets};
 use crate::iptables;
+use crate::iptables::script::Hook;
 use crate::kind::Kind;
 use crate::nft::Nft;
 use crate::owner::Owner;
@@ -38,7 +39,7 @@ impl Removal {
     }
 
     /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
-    /// rules of the reference do not tell whose UDP flows are to be flushed.
+    /// rules of the reference do not tell whose UDP flows are to be flushed, and some of them name nothing but addresses.
     #[must_use]
     pub fn knowing(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { known: addresses.into_iter().collect(), ..self }
@@ -111,6 +112,22 @@ impl Removal {
         // There may be rules behind it.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
         failures.note(iptables::legacy::remove(selector, kind, &flush));
+        if let (Some(hook), Selector::Of(_)) = (kind.facts.reference.accepts, selector) {
+            failures.note(self.remove_accepts(hook));
+        }
+        failures.into_result()
+    }
+
+    /// Rules of the reference that name nobody but the addresses. They are the attachment's, or those of an earlier one that
+    /// had the addresses: whoever has them now by our plugins has rules of its own.
+    fn remove_accepts(&self, hook: Hook) -> Result<()> {
+        let mut failures = Failures::new();
+        if !self.known.is_empty() {
+            if let Ok(Some(nft)) = &self.nft {
+                failures.note(nft.remove_accepts(hook, &self.known));
+            }
+            failures.note(iptables::legacy::remove_accepts(hook, &self.known));
+        }
         failures.into_result()
     }
 

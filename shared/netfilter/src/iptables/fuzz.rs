@@ -33,7 +33,7 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
 fn order(line: &str, saved: &str) {
     let (verb, rest) = line.split_once(' ').unwrap_or((line, ""));
     match verb {
-        "*nat" | "*mangle" | "COMMIT" => assert_eq!(rest, ""),
+        "*nat" | "*mangle" | "*filter" | "COMMIT" => assert_eq!(rest, ""),
         "-N" => assert!(rest.len() < 29 && !rest.contains(' '), "{line}"),
         "-F" | "-X" => assert!(saved.is_empty() || saved.contains(rest), "{line}"),
         "-D" => assert!(saved.contains(&format!("-A {rest}")), "{line}"),

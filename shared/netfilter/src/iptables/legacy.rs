@@ -1,13 +1,15 @@
 //! The legacy variant of iptables. What the variant for nf_tables has is read and removed over netlink.
 
 use std::fs;
+use std::net::IpAddr;
 
 use cni::{Failures, Result, ResultExt};
 use netlink::xtables;
 
 use super::chains;
-use super::plan::Plan;
+use super::plan::{self, Plan};
 use super::saved::Saved;
+use super::script::Hook;
 use super::tools::{Tools, lock, retry};
 use crate::conntrack::Flush;
 use crate::kind::{InIptables, Kind, Rules};
@@ -35,11 +37,45 @@ pub(crate) fn remove(selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> R
     failures.into_result()
 }
 
+/// Removes the rules of the reference's that accept packets of addresses.
+///
+/// # Errors
+/// What the tool says; the other family's rules are removed.
+pub(crate) fn remove_accepts(hook: Hook, addresses: &[IpAddr]) -> Result<()> {
+    let mut failures = Failures::new();
+    for v4 in [true, false] {
+        if !has_chain(v4, hook) {
+            continue;
+        }
+        let Ok(tools) = Tools::find_legacy(v4) else {
+            warn_without_tools(v4);
+            continue;
+        };
+        let _lock = lock()?;
+        let removed = retry(|| {
+            let saved = tools.save(&[hook.0])?;
+            let Ok(rules) = plan::accepts(&Saved::read(&saved), hook, addresses);
+            let lines: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
+            if lines.is_empty() { Ok(()) } else { tools.restore(&format!("*{}\n{lines}COMMIT\n", hook.0)) }
+        });
+        failures.note(removed.context(|| "remove the rules of iptables-legacy"));
+    }
+    failures.into_result()
+}
+
+/// Whether a table has a chain of a user's in this namespace. No program is started to know.
+fn has_chain(v4: bool, (table, chain): Hook) -> bool {
+    has_table(v4, table)
+        && xtables::user_chains(v4, table).map_or(true, |chains| chains.iter().any(|found| found == chain))
+}
+
 /// Whether the reference's rules of an attachment are there.
 pub(crate) fn has_reference(selector: &Selector<'_>, rules: &dyn Rules) -> Result<bool> {
     let kind = rules.kind();
     let Some(InIptables { table, .. }) = kind.iptables() else { return Ok(false) };
-    if ![true, false].into_iter().any(|v4| may_have_rules(v4, table, selector, kind)) {
+    let may_accept = |v4| kind.facts.reference.accepts.is_some_and(|hook| has_chain(v4, hook));
+    let may_be_there = |v4| may_accept(v4) || may_have_rules(v4, table, selector, kind);
+    if ![true, false].into_iter().any(may_be_there) {
         return Ok(false);
     }
     let save = |v4| {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::chains::{self, is_own};
-use super::script::{Hook, SHARED};
+use super::script::Hook;
 use crate::conntrack::Targets;
 use crate::kind::{InIptables, Kind, Shared};
 use crate::reference::names::is_any_chain;
@@ -36,6 +36,8 @@ pub(crate) struct Listed<Handle> {
     /// What it jumps to; empty if it jumps nowhere.
     pub(crate) target: String,
     pub(crate) is_for_udp: bool,
+    /// The container whose packets the reference accepts by it, and by nothing else: those from it, or the answers to it.
+    pub(crate) accepts: Option<IpAddr>,
 }
 
 /// What goes: first the jumps, then what attachments shared, then the chains.
@@ -109,18 +111,55 @@ impl<L: Listing> Plan<L> {
         Ok(())
     }
 
-    /// What attachments shared, after the last one.
+    /// What attachments shared, after the last one. Chains that others may use too stay together with what leads there, as long
+    /// as anybody uses one of them.
     fn take_shared(&mut self, listing: &L, shared: &Shared) -> Result<(), L::Error> {
+        let (mut lent, mut to_lent) = (BTreeSet::new(), Vec::new());
         for hook in shared.hooks {
             let rules = listing.rules(hook.0, hook.1)?.into_iter();
-            let shared = rules.filter(|rule| rule.comment.starts_with(SHARED));
-            self.shared.extend(shared.map(|rule| (*hook, rule.handle)));
+            for rule in rules.filter(|rule| shared.has_rule(&rule.comment)) {
+                let target = rule.target.as_str();
+                let is_own = target.is_empty() || shared.chains.contains(&target);
+                if is_own || !listing.has_chain(self.table, target)? {
+                    self.shared.push((*hook, rule.handle));
+                } else {
+                    to_lent.push((*hook, rule.handle));
+                    lent.insert(rule.target);
+                }
+            }
         }
         for chain in shared.chains {
             if listing.has_chain(self.table, chain)? {
                 self.chains.insert((*chain).to_owned());
             }
         }
+        if !lent.is_empty() && !self.are_used(listing, shared, &lent)? {
+            self.shared.extend(to_lent);
+            self.chains.extend(lent);
+        }
         Ok(())
     }
+
+    /// Whether chains have rules of others, or rules of others lead there.
+    fn are_used(&self, listing: &L, shared: &Shared, lent: &BTreeSet<String>) -> Result<bool, L::Error> {
+        for from in listing.chains(self.table)? {
+            let rules = listing.rules(self.table, &from)?;
+            let mut of_others = rules.iter().filter(|rule| !shared.has_rule(&rule.comment));
+            if of_others.any(|rule| lent.contains(&from) || lent.contains(&rule.target)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The rules by which the reference accepts packets of addresses: they tell nothing else of whose they are.
+pub(crate) fn accepts<L: Listing>(
+    listing: &L,
+    (table, chain): Hook,
+    addresses: &[IpAddr],
+) -> Result<Vec<L::Handle>, L::Error> {
+    let rules = listing.rules(table, chain)?.into_iter();
+    let accepting = rules.filter(|rule| rule.accepts.is_some_and(|ip| addresses.contains(&ip)));
+    Ok(accepting.map(|rule| rule.handle).collect())
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::net::IpAddr;
 
 use super::plan::{Listed, Listing};
 
@@ -41,6 +42,7 @@ impl Listing for Saved<'_> {
             comment: comment(rule),
             target: target(rule).to_owned(),
             is_for_udp: rule.contains(" -p udp "),
+            accepts: accepted(rule),
         };
         Ok(self.rules.get(&(table, chain)).into_iter().flatten().map(listed).collect())
     }
@@ -55,11 +57,11 @@ fn chains(saved: &str) -> impl Iterator<Item = &str> {
     saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
 }
 
-/// Whether a shared rule is listed: it is known by its chain and its comment, for each version of the tool
+/// Whether a shared rule is listed: it is known by its chain, its target and its comment, for each version of the tool
 /// writes the matches in its own way.
 pub(super) fn has_rule(saved: &str, table: &str, chain: &str, words: &str) -> bool {
-    let named = comment(words);
-    rules(saved, table).any(|rule| chain_of(rule) == chain && comment(rule) == named)
+    let (named, to) = (comment(words), target(words));
+    rules(saved, table).any(|rule| chain_of(rule) == chain && target(rule) == to && comment(rule) == named)
 }
 
 /// The rules that are listed of a table, as `-A CHAIN ...`.
@@ -111,6 +113,17 @@ pub(crate) fn word_after<'a>(rule: &'a str, name: &str) -> &'a str {
     rule.split_once(name).and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
 }
 
+/// The container whose packets a rule accepts, and does nothing else.
+fn accepted(rule: &str) -> Option<IpAddr> {
+    let (_, words) = rule.strip_prefix("-A ")?.split_once(' ')?;
+    let from = || words.strip_prefix("-s ")?.strip_suffix(" -j ACCEPT");
+    let to =
+        || words.strip_prefix("-d ")?.strip_suffix(" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
+    let (address, prefix) = from().or_else(to)?.split_once('/')?;
+    let address: IpAddr = address.parse().ok()?;
+    (prefix == if address.is_ipv4() { "32" } else { "128" }).then_some(address)
+}
+
 /// What removes a rule that is listed.
 pub(super) fn deletion(rule: &str) -> String {
     rule.replacen("-A ", "-D ", 1)
@@ -126,6 +139,26 @@ mod tests {
         let quoted = r#"-A X -m comment --comment "dnat name: \"net\" id: \"c\"" -j Y"#;
         assert_eq!(comment(quoted), "dnat name: \"net\" id: \"c\"");
         assert_eq!(comment("-A X -j Y"), "");
+    }
+
+    #[test]
+    fn what_accepts_the_packets_of_one_address_is_told_from_all_else() {
+        for (rule, address) in [
+            ("-A CNI-FORWARD -s 10.1.2.2/32 -j ACCEPT", Some("10.1.2.2")),
+            ("-A CNI-FORWARD -s fd00::2/128 -j ACCEPT", Some("fd00::2")),
+            (
+                "-A CNI-FORWARD -d 10.1.2.2/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
+                Some("10.1.2.2"),
+            ),
+            ("-A CNI-FORWARD -d 10.1.2.2/32 -j ACCEPT", None),
+            ("-A CNI-FORWARD ! -s 10.1.2.2/32 -j ACCEPT", None),
+            ("-A CNI-FORWARD -s 10.1.2.0/24 -j ACCEPT", None),
+            ("-A CNI-FORWARD -s 10.1.2.2/32 -o eth0 -j ACCEPT", None),
+            ("-A CNI-FORWARD -s 10.1.2.2/32 -j DROP", None),
+            ("-A CNI-FORWARD", None),
+        ] {
+            assert_eq!(accepted(rule), address.map(|ip| ip.parse().unwrap()), "{rule}");
+        }
     }
 
     #[test]

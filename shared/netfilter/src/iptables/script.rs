@@ -28,7 +28,7 @@ pub struct Script {
     /// The attachment's own chain.
     pub(crate) chain: String,
     /// The chains that all attachments share.
-    pub(crate) shared_chains: Vec<&'static str>,
+    pub(crate) shared_chains: Vec<String>,
     /// The rules that all attachments share, each known by its comment.
     pub(super) shared: Vec<Line>,
     pub(super) lines: Vec<Line>,

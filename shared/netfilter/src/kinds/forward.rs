@@ -3,13 +3,16 @@
 //! An `accept` ends a packet's way through its own base chain only. So nothing is accepted here: packets get a bit of their
 //! mark, and one rule in the chain that would drop them accepts what has the bit.
 
+mod iptables;
+
 use std::net::IpAddr;
 
 use netlink::RequestError;
 
+use crate::iptables::script::Script;
 use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
 use crate::nft::reader::Reader;
-use crate::opening::Opening;
+use crate::opening::{self, Opening};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Type, number, octets,
@@ -29,10 +32,11 @@ static FACTS: Facts = Facts {
         parse,
         needs: &[Need { module: "nft_ct", chain: FORWARD, rule: || Expressions::new().was_dnatted() }],
     },
-    iptables: None,
+    iptables: Some(iptables::FACTS),
     reference: InReference {
         prefixes: &[],
         ways: &[],
+        accepts: Some((opening::TABLE, opening::CHAIN)),
         rules: &[],
         has_rule: |_, _| false,
         chains: |_| Vec::new(),
@@ -70,6 +74,14 @@ impl Rules for Forward {
 
     fn opening(&self) -> Option<&Opening> {
         Some(&self.opening)
+    }
+
+    fn write(&self, script: &mut Script, label: &str, v4: bool) {
+        iptables::write(self, script, label, v4);
+    }
+
+    fn accepted(&self) -> Vec<IpAddr> {
+        self.addresses.clone()
     }
 
     fn reference_count(&self, v4: bool) -> usize {

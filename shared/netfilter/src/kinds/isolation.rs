@@ -20,8 +20,14 @@ const ISOLATION: Chain = Chain::forward("isolation", -10);
 const SEPARATION: Chain = Chain::forward("separation", -300);
 
 /// The reference's chains do not tell whose the rules are, and stay.
-const REFERENCE: InReference =
-    InReference { prefixes: &[], ways: &[], rules: &[], has_rule: |_, _| false, chains: |_| Vec::new() };
+const REFERENCE: InReference = InReference {
+    prefixes: &[],
+    ways: &[],
+    accepts: None,
+    rules: &[],
+    has_rule: |_, _| false,
+    chains: |_| Vec::new(),
+};
 
 static ISOLATION_FACTS: Facts = Facts {
     name: "isolation",

@@ -42,6 +42,7 @@ static FACTS: Facts = Facts {
     reference: InReference {
         prefixes: &["CNI-"],
         ways: &[("POSTROUTING", None)],
+        accepts: None,
         rules: &[(REFERENCE, REFERENCE_CHAIN)],
         has_rule: is_of_reference,
         chains: |_| Vec::new(),

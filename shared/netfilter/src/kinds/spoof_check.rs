@@ -25,6 +25,7 @@ static FACTS: Facts = Facts {
     reference: InReference {
         prefixes: &[],
         ways: &[],
+        accepts: None,
         rules: &[(REFERENCE, "PREROUTING")],
         has_rule: |selector, comment| {
             id(selector).is_some_and(|id| comment.strip_prefix("macspoofchk-") == Some(&id))

@@ -1,14 +1,17 @@
 //! What iptables-nft or the reference's nftables backends installed, removed over netlink: no process is
 //! started.
 
+use std::net::IpAddr;
+
 use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
-use super::decode::{is_for_udp, jump};
+use super::decode::{accepted, is_for_udp, jump};
 use super::query;
 use super::retry::{Attempt, plain};
 use crate::conntrack::Targets;
-use crate::iptables::plan::{Listed, Listing, Plan};
+use crate::iptables::plan::{self, Listed, Listing, Plan};
+use crate::iptables::script::Hook;
 use crate::kind::Kind;
 use crate::ruleset::Table;
 use crate::ruleset::uapi::*;
@@ -48,6 +51,7 @@ impl Listing for Family<'_> {
             handle: rule.handle,
             target: jump(&rule).unwrap_or_default(),
             is_for_udp: is_for_udp(&rule),
+            accepts: accepted(&rule),
             comment: rule.comment,
         };
         Ok(query::rules(self.socket, self.table(table), chain)?.into_iter().map(listed).collect())
@@ -93,6 +97,21 @@ pub(super) fn remove(
         batch.commit(socket)?;
     }
     Ok(foreign)
+}
+
+/// Removes the rules by which the reference accepts packets of addresses, in one transaction. Whether there were any.
+pub(super) fn remove_accepts(socket: &Socket, hook: Hook, addresses: &[IpAddr]) -> Attempt<bool> {
+    let mut batch = Batch::new(Some(query::generation(socket).map_err(plain)?));
+    for family in Family::all(socket) {
+        for handle in plan::accepts(&family, hook, addresses).map_err(plain)? {
+            batch.delete_rule(family.table(hook.0), hook.1, handle);
+        }
+    }
+    if batch.is_empty() {
+        return Ok(false);
+    }
+    batch.commit(socket)?;
+    Ok(true)
 }
 
 fn put_removal(socket: &Socket, wanted: Wanted<'_>, batch: &mut Batch) -> Result<Foreign, RequestError> {

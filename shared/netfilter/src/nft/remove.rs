@@ -1,5 +1,7 @@
 //! The removal of attachments' rules.
 
+use std::net::IpAddr;
+
 use cni::Result;
 use netlink::{Protocol, RequestError, Socket};
 
@@ -12,6 +14,7 @@ use super::slot::Slot;
 use super::view::View;
 use super::{Nft, query};
 use crate::conntrack::{Flush, Targets};
+use crate::iptables::script::Hook;
 use crate::kind::Kind;
 use crate::ruleset::{Set, Table};
 use crate::selector::Selector;
@@ -105,6 +108,15 @@ impl Nft {
             }
         }
         self.lister.get().unwrap_or(&self.socket)
+    }
+
+    /// Removes the rules of the reference's in iptables-nft that accept packets of addresses.
+    pub(crate) fn remove_accepts(&self, hook: Hook, addresses: &[IpAddr]) -> Result<()> {
+        retry("the reference", "remove", |_| {
+            let were_there = foreign::remove_accepts(&self.socket, hook, addresses)?;
+            self.has_deleted.set(self.has_deleted.get() || were_there);
+            Ok(())
+        })
     }
 
     /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].

@@ -1,6 +1,9 @@
 //! The reference's chains of iptables, in whichever variant.
 
-use crate::iptables::plan::Listing;
+use std::net::IpAddr;
+
+use crate::iptables::plan::{self, Listing};
+use crate::iptables::script::Hook;
 use crate::kind::Rules;
 use crate::reference::names;
 use crate::selector::Selector;
@@ -12,6 +15,9 @@ pub(crate) fn are_there<L: Listing>(
     listings: [L; 2],
 ) -> Result<bool, L::Error> {
     let reference = &rules.kind().facts.reference;
+    if let Some(hook) = reference.accepts {
+        return are_accepted(hook, rules, &listings);
+    }
     let (Selector::Of(owner), Some(prefix)) = (selector, reference.prefixes.first()) else {
         return Ok(false);
     };
@@ -33,4 +39,25 @@ pub(crate) fn are_there<L: Listing>(
         }
     }
     Ok(true)
+}
+
+/// Whether packets of all addresses are accepted, by rules that come first in FORWARD: two for each address.
+fn are_accepted<L: Listing>(hook: Hook, rules: &dyn Rules, listings: &[L; 2]) -> Result<bool, L::Error> {
+    let all = rules.accepted();
+    for (v4, listing) in [true, false].into_iter().zip(listings) {
+        let addresses: Vec<IpAddr> = all.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
+        if addresses.is_empty() {
+            continue;
+        }
+        let leads = listing.rules(hook.0, "FORWARD")?.iter().any(|rule| rule.target == hook.1);
+        if !leads {
+            return Ok(false);
+        }
+        for ip in addresses {
+            if plan::accepts(listing, hook, &[ip])?.len() < 2 {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(!all.is_empty())
 }

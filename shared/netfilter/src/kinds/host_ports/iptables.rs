@@ -7,7 +7,7 @@ use super::forward::Forward;
 use super::mapping::HostPorts;
 use super::mark::Mark;
 use crate::iptables::saved::{self, chain_of, rules, target, word_after};
-use crate::iptables::script::{Script, comment};
+use crate::iptables::script::{SHARED, Script, comment};
 use crate::kind::{InIptables, Shared};
 
 const HOSTPORTS: &str = "FERRULE-HOSTPORTS";
@@ -21,6 +21,7 @@ pub(super) const FACTS: InIptables = InIptables {
     prefix: "FERRULE-HP-",
     parents: &[HOSTPORTS, super::reference::DNAT, "CNI-HOSTPORT-SNAT"],
     shared: Some(Shared {
+        comments: &[SHARED],
         entry: HOSTPORTS,
         chains: &[HAIRPIN, HOSTPORTS],
         hooks: &[("nat", "PREROUTING"), ("nat", "OUTPUT"), ("nat", "POSTROUTING"), ("mangle", "PREROUTING")],
@@ -69,7 +70,7 @@ fn share_host_ports(script: &mut Script, v4: bool) {
             script.share(("mangle", "PREROUTING"), &format!("martians {name} loopback"), matches, "DROP");
         }
     }
-    script.shared_chains.push(HOSTPORTS);
+    script.shared_chains.push(HOSTPORTS.into());
     for chain in ["PREROUTING", "OUTPUT"] {
         // Before what the reference has there: a mapping of its may be stale, and ours is newer.
         script.share_first(("nat", chain), "to this host", "-m addrtype --dst-type LOCAL", HOSTPORTS);
@@ -78,7 +79,7 @@ fn share_host_ports(script: &mut Script, v4: bool) {
 
 fn share_mark(script: &mut Script, bit: u8) {
     let value = 1_u32 << bit;
-    script.shared_chains.push(HAIRPIN);
+    script.shared_chains.push(HAIRPIN.into());
     // Before the rules that masquerade what leaves a subnet: theirs may end the way of a packet.
     script.share_first(("nat", "POSTROUTING"), "host ports", "", HAIRPIN);
     let mark = format!("-m mark --mark {value:#x}/{value:#x}");

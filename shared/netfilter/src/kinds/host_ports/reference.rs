@@ -24,6 +24,7 @@ const SOURCES: &str = "masquerading";
 pub(super) const FACTS: InReference = InReference {
     prefixes: &["CNI-DN-", "CNI-SN-"],
     ways: &[("PREROUTING", Some(DNAT)), ("OUTPUT", Some(DNAT)), (DNAT, None)],
+    accepts: None,
     rules: &[
         (V4, CHAINS[0]),
         (V4, CHAINS[1]),

@@ -1,0 +1,174 @@
+//! The container's addresses in a zone of firewalld, for as long as firewalld runs and does not reload.
+//!
+//! firewalld does not know whose a source of a zone is. So a file of the attachment says which sources it has, and DEL and GC
+//! need neither the configuration nor a previous result. Where firewalld has lost the sources meanwhile, only the file goes.
+
+mod record;
+mod service;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use cni::{Attachment, Code, Error, Failures, Gc, NetworkName, Result, ResultExt, Undo};
+use system::lock::Lock;
+
+use record::Record;
+use service::Service;
+
+/// The lock of those that change zones: an address may be given to a new container while the old one's DEL is at work.
+const LOCK: &str = "firewalld";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Whether firewalld is on this host's system bus. It is not started for it.
+///
+/// # Errors
+/// Code 5 or 11: the bus does not answer.
+pub fn is_running() -> Result<bool> {
+    Ok(Service::find()?.is_some())
+}
+
+/// Whether sources could be added now (STATUS).
+///
+/// # Errors
+/// Code 50 if not.
+pub fn available() -> Result<()> {
+    running().map(drop).code(Code::NotAvailable)
+}
+
+/// A zone, with the addresses that are to be sources of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Zone {
+    name: String,
+    sources: Vec<String>,
+}
+
+impl Zone {
+    /// With a container's addresses.
+    pub fn new(name: &str, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+        let sources = addresses.into_iter().map(source).collect();
+        Self { name: name.to_owned(), sources }
+    }
+
+    /// Adds the sources. What an earlier ADD of the attachment has added is removed, as far as it is not the same.
+    ///
+    /// # Errors
+    /// Code 7: the zone is unknown, or an address is in another one; else what firewalld says.
+    pub fn add(&self, network: &NetworkName, at: &Attachment, undo: &mut Undo) -> Result<()> {
+        let mut service = running()?;
+        let _lock = Lock::acquire(LOCK, PATIENCE)?;
+        let file = record::file(network, at);
+        let earlier = record::load(&file)?.filter(|earlier| *earlier != Record::new(network, self));
+        if let Some(earlier) = earlier {
+            withdraw(Some(&mut service), &earlier.zone(), &file)?;
+        }
+        // Before the change, so that a DEL after a kill knows of it.
+        let (network_, at_) = (network.clone(), at.clone());
+        undo.push(move || remove(&network_, &at_, None));
+        Record::new(network, self).save(&file)?;
+        self.sources.iter().try_for_each(|source| service.add(&self.name, source))
+    }
+
+    /// Whether the zone has the sources, whoever added them.
+    ///
+    /// # Errors
+    /// Code 999, with the source that is missing.
+    pub fn check(&self) -> Result<()> {
+        let mut service = running()?;
+        for source in &self.sources {
+            if !service.has(&self.name, source)? {
+                let zone = &self.name;
+                return Err(Error::new(
+                    Code::Internal,
+                    format!(
+                        "{source} is not in firewalld's zone {zone}: firewalld was reloaded or restarted"
+                    ),
+                )
+                .detail("`cnitool repair --all` puts it back")
+                .detail(format!(
+                    "to keep containers connected through a reload, bind their bridge to the zone: \
+                     `firewall-cmd --permanent --zone={zone} --add-interface=BRIDGE`"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes an attachment's sources, by its file; without one those of `reference`, which keeps no file. What another attachment
+/// has got meanwhile stays.
+///
+/// # Errors
+/// What firewalld says; code 5: what failed on which file.
+pub fn remove(network: &NetworkName, at: &Attachment, reference: Option<&Zone>) -> Result<()> {
+    let file = record::file(network, at);
+    let found = record::load(&file);
+    let reference = reference.filter(|zone| !zone.sources.is_empty());
+    // A host without firewalld is asked nothing.
+    if matches!(found, Ok(None)) && reference.is_none() {
+        return file.remove();
+    }
+    let _lock = Lock::acquire(LOCK, PATIENCE)?;
+    let mut failures = Failures::new();
+    let zone = failures.note(found).flatten().map(|record| record.zone());
+    match zone.as_ref().or(reference) {
+        Some(zone) => failures.note(Service::find().and_then(|mut it| withdraw(it.as_mut(), zone, &file))),
+        None => failures.note(file.remove()),
+    };
+    failures.into_result()
+}
+
+/// Removes the sources of the network's attachments that are not valid any more.
+///
+/// # Errors
+/// As [`remove`]; the rest is removed.
+pub fn collect(call: &Gc) -> Result<()> {
+    if record::are_none() {
+        return Ok(());
+    }
+    let _lock = Lock::acquire(LOCK, PATIENCE)?;
+    let mut service = None;
+    record::stale(call, |file, zone| {
+        if service.is_none() {
+            service = Some(Service::find()?);
+        }
+        withdraw(service.as_mut().and_then(Option::as_mut), zone, file)
+    })
+}
+
+/// Removes sources, if firewalld is there to have any, and then the file. The caller has the lock.
+fn withdraw(service: Option<&mut Service>, zone: &Zone, file: &cni::backup::Backup) -> Result<()> {
+    if let Some(service) = service {
+        let taken = record::sources_of_others(file);
+        let mut failures = Failures::new();
+        for source in zone.sources.iter().filter(|source| !taken.contains(*source)) {
+            failures.note(service.remove(&zone.name, source));
+        }
+        // What could not be removed is for the next DEL or GC.
+        failures.into_result()?;
+    }
+    file.remove()
+}
+
+fn running() -> Result<Service> {
+    Service::find()?.ok_or_else(|| {
+        Error::new(Code::UnsupportedField, "firewalld is not running, and the backend is firewalld")
+            .detail("start firewalld, or set the backend to nftables or iptables")
+    })
+}
+
+/// As firewalld writes a container's address.
+fn source(address: IpAddr) -> String {
+    let prefix = if address.is_ipv4() { 32 } else { 128 };
+    format!("{address}/{prefix}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_an_address_with_all_of_its_bits() {
+        let zone = Zone::new("trusted", ["10.1.2.2", "fd00::2"].map(|text| text.parse().unwrap()));
+        assert_eq!(zone.sources, ["10.1.2.2/32", "fd00::2/128"]);
+    }
+}

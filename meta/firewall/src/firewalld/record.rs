@@ -1,0 +1,106 @@
+//! What an attachment has in firewalld's zones, kept on disk between ADD and DEL.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use cni::backup::{self, Backup};
+use cni::{Attachment, Code, Error, Gc, NetworkName, Result};
+use serde::{Deserialize, Serialize};
+use system::file::read_own;
+
+use super::Zone;
+
+/// Where the files are, until the host is started anew: firewalld's zones have lost the sources then.
+const DIRECTORY: &str = "/run/cni/firewalld";
+
+/// Bytes of a file that is looked at for the addresses in it.
+const LARGEST: u64 = 64 << 10;
+
+/// The sources of one attachment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(super) struct Record {
+    zone: String,
+    sources: Vec<String>,
+    /// Whose attachment has them, for GC.
+    network: String,
+}
+
+impl Record {
+    pub(super) fn new(network: &NetworkName, zone: &Zone) -> Self {
+        Self { zone: zone.name.clone(), sources: zone.sources.clone(), network: network.as_str().to_owned() }
+    }
+
+    /// The zone, with the sources.
+    pub(super) fn zone(&self) -> Zone {
+        Zone { name: self.zone.clone(), sources: self.sources.clone() }
+    }
+
+    /// Keeps it.
+    pub(super) fn save(&self, file: &Backup) -> Result<()> {
+        file.write(&serde_json::to_vec_pretty(self)?)
+    }
+
+    fn read(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok().filter(|record: &Self| !record.zone.is_empty())
+    }
+}
+
+/// The file of an attachment.
+pub(super) fn file(network: &NetworkName, at: &Attachment) -> Backup {
+    Backup::new(Path::new(DIRECTORY), network, at)
+}
+
+/// What was kept for an attachment, if anything was: the reference keeps nothing.
+///
+/// # Errors
+/// Code 5: what failed on which file.
+pub(super) fn load(file: &Backup) -> Result<Option<Record>> {
+    // Behind something else in the directory's place there may be a record, which the next DEL can read.
+    if fs::symlink_metadata(DIRECTORY).is_ok_and(|found| !found.is_dir()) {
+        return Err(Error::new(Code::Io, format!("read records: {DIRECTORY} is not a directory")));
+    }
+    Ok(file.read()?.as_deref().and_then(Record::read))
+}
+
+/// Whether no attachment has any sources.
+pub(super) fn are_none() -> bool {
+    fs::read_dir(DIRECTORY).is_ok_and(|mut entries| entries.next().is_none())
+        || fs::symlink_metadata(DIRECTORY).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// The sources of all attachments but one. A hidden file is one that is being written.
+pub(super) fn sources_of_others(but: &Backup) -> BTreeSet<String> {
+    let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path()).filter(|path| *path != but.path());
+    let files = paths.filter(|path| path.extension().is_some_and(|it| it == "json"));
+    let records = files.filter_map(|path| Record::read(&read_own(&path, LARGEST).ok()?));
+    records.flat_map(|record| record.sources).collect()
+}
+
+/// GC: hands over what attachments of the network have that are not valid any more.
+///
+/// # Errors
+/// What the caller says; what could not be read or removed.
+pub(super) fn stale(call: &Gc, mut withdraw: impl FnMut(&Backup, &Zone) -> Result<()>) -> Result<()> {
+    backup::collect(Path::new(DIRECTORY), call, |file, bytes| match Record::read(bytes) {
+        Some(record) if record.network == call.net.name.as_str() => withdraw(file, &record.zone()),
+        _ => Ok(()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_kept_is_read_again_and_other_files_are_none() {
+        let zone = Zone::new("trusted", ["10.1.2.2".parse().unwrap()]);
+        let record = Record::new(&NetworkName::parse("net").unwrap(), &zone);
+        assert_eq!(Record::read(&serde_json::to_vec(&record).unwrap()).unwrap().zone(), zone);
+        for other in ["", "{}", "[]", "null", r#"{"zone": 1}"#, r#"{"sources": ["10.1.2.2/32"]}"#] {
+            assert_eq!(Record::read(other.as_bytes()), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! firewalld, as it is asked over D-Bus (firewalld.dbus(5)).
+
+use std::time::Duration;
+
+use cni::{Code, Error, Result};
+use system::bus::{Answer, Bus, BusError, Call};
+
+/// Its name on the bus.
+const NAME: &str = "org.fedoraproject.FirewallD1";
+
+const PATH: &str = "/org/fedoraproject/FirewallD1";
+const ZONE: &str = "org.fedoraproject.FirewallD1.zone";
+
+/// How long one answer may take. firewalld does one thing after the other, and a reload of a large ruleset takes seconds;
+/// this is what clients of D-Bus wait by default.
+const PATIENCE: Duration = Duration::from_secs(25);
+
+/// A firewalld that is on the bus.
+#[derive(Debug)]
+pub(super) struct Service {
+    bus: Bus,
+}
+
+impl Service {
+    /// None: there is no bus, or no firewalld on it.
+    pub(super) fn find() -> Result<Option<Self>> {
+        let failed = |e| failure("look for firewalld on the system bus", e);
+        let Some(mut bus) = Bus::system().map_err(failed)? else { return Ok(None) };
+        let is_there = bus.has_owner(NAME).map_err(failed)?;
+        Ok(is_there.then_some(Self { bus }))
+    }
+
+    /// Adds a source to a zone; that it is there already is fine.
+    pub(super) fn add(&mut self, zone: &str, source: &str) -> Result<()> {
+        let refused = match self.ask("addSource", &[zone, source]) {
+            Err(refused) if word(&refused) != "ZONE_ALREADY_SET" => refused,
+            _ => return Ok(()),
+        };
+        let doing = || format!("add {source} to firewalld's zone {zone}");
+        match word(&refused) {
+            "ZONE_CONFLICT" => {
+                let other = match self.ask("getZoneOfSource", &[source]) {
+                    Ok(Answer::Text(zone)) => zone,
+                    _ => "another one".into(),
+                };
+                Err(Error::config(format!("{}: it is in the zone {other}", doing())).detail(format!(
+                    "remove it there, `firewall-cmd --zone={other} --remove-source={source}`, or set firewalldZone"
+                )))
+            }
+            "INVALID_ZONE" => Err(Error::config(format!("{}: there is no such zone", doing()))
+                .detail("`firewall-cmd --get-zones` lists the zones; the key is firewalldZone")),
+            _ => Err(failure(&doing(), refused)),
+        }
+    }
+
+    /// Removes a source from a zone; that it is not there is fine.
+    pub(super) fn remove(&mut self, zone: &str, source: &str) -> Result<()> {
+        match self.ask("removeSource", &[zone, source]) {
+            Err(e) if !matches!(word(&e), "UNKNOWN_SOURCE" | "ZONE_CONFLICT" | "INVALID_ZONE") => {
+                Err(failure(&format!("remove {source} from firewalld's zone {zone}"), e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a zone has a source.
+    pub(super) fn has(&mut self, zone: &str, source: &str) -> Result<bool> {
+        match self.ask("querySource", &[zone, source]) {
+            Ok(answer) => Ok(answer == Answer::Bool(true)),
+            Err(e) if word(&e) == "INVALID_ZONE" => Ok(false),
+            Err(e) => Err(failure(&format!("look for {source} in firewalld's zone {zone}"), e)),
+        }
+    }
+
+    /// None of the zone's methods changes anything that outlives firewalld's next reload.
+    fn ask(&mut self, member: &str, arguments: &[&str]) -> Result<Answer, BusError> {
+        let call = Call { destination: NAME, path: PATH, interface: ZONE, member, arguments };
+        self.bus.call(&call, PATIENCE)
+    }
+}
+
+/// What firewalld's errors begin with, such as `UNKNOWN_SOURCE: '10.1.2.2/32' is not in any zone`.
+fn word(error: &BusError) -> &str {
+    match error {
+        BusError::Refused { message, .. } => message.split(':').next().unwrap_or_default(),
+        _ => "",
+    }
+}
+
+fn failure(doing: &str, error: BusError) -> Error {
+    let code = match &error {
+        BusError::Io(e) if e.kind() == std::io::ErrorKind::TimedOut => Code::TryAgainLater,
+        BusError::Io(_) => Code::Io,
+        _ => Code::Internal,
+    };
+    Error::new(code, format!("{doing}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_word_of_an_error_of_firewalld_is_before_the_colon() {
+        let refused = |message: &str| BusError::Refused {
+            name: "org.fedoraproject.FirewallD1.Exception".into(),
+            message: message.into(),
+        };
+        for (message, wanted) in [
+            ("UNKNOWN_SOURCE: '10.1.2.2/32' is not in any zone", "UNKNOWN_SOURCE"),
+            ("ZONE_ALREADY_SET", "ZONE_ALREADY_SET"),
+            ("", ""),
+        ] {
+            assert_eq!(word(&refused(message)), wanted);
+        }
+        assert_eq!(word(&BusError::Malformed("x: y")), "");
+    }
+}

@@ -1,1 +1,0 @@
-cni::executable!(flannel::Flannel);

@@ -1,0 +1,234 @@
+//! The firewall plugin on hosts whose firewall drops what is forwarded, with rules as others write them.
+
+mod reference;
+mod zones;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use lab::{Call, Chain, Lab, Netns, Outcome, beyond_reference, tcp_is_cut_off, tcp_says};
+use serde_json::{Value, json};
+
+use crate::common::dual_stack;
+
+/// A bridge with a host port and the firewall plugin, as nerdctl has them, in both families.
+fn network(lab: &Lab, firewall: Value) -> Chain {
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let mapping = json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]);
+    let portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": mapping}});
+    let mut plugin = firewall;
+    plugin["type"] = json!("firewall");
+    lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, portmap, plugin]}))
+}
+
+/// A container on it, with a server in it and one on another machine.
+struct Traffic<'a> {
+    pod: &'a Netns,
+    far: &'a Netns,
+}
+
+impl Traffic<'_> {
+    /// What the container asks for goes out and comes back, and what comes to the host port gets in, over both families.
+    fn flows(&self, host: &str) {
+        let _servers = [
+            self.far.serve_tcp("far", "198.51.100.2:7"),
+            self.far.serve_tcp("far", "[2001:db8:51::2]:7"),
+            self.pod.serve_tcp("pod", "10.1.2.2:80"),
+            self.pod.serve_tcp("pod", "[fd00:1:2::2]:80"),
+        ];
+        for (from, to, answer) in [
+            (self.pod, "198.51.100.2:7", "far 10.1.2.2"),
+            (self.pod, "[2001:db8:51::2]:7", "far fd00:1:2::2"),
+            (self.far, "198.51.100.1:8080", "pod 198.51.100.2"),
+            (self.far, "[2001:db8:51::1]:8080", "pod 2001:db8:51::2"),
+        ] {
+            assert_eq!(tcp_says(from, to).as_deref(), Some(answer), "{host}, to {to}");
+        }
+    }
+}
+
+/// What a host has by a variant of iptables, in both families.
+fn both(variant: &str, orders: &str) -> String {
+    format!("for tool in iptables-{variant} ip6tables-{variant}; do {orders}\ndone")
+}
+
+const DROP: &str = "$tool -P FORWARD DROP";
+
+/// As Docker has it, in front of all that comes later.
+const DOCKER: &str = "$tool -P FORWARD DROP
+    for chain in DOCKER DOCKER-USER DOCKER-ISOLATION-STAGE-1 DOCKER-ISOLATION-STAGE-2; do $tool -N $chain; done
+    $tool -A DOCKER-USER -j RETURN
+    $tool -A DOCKER-ISOLATION-STAGE-1 -i docker0 ! -o docker0 -j DOCKER-ISOLATION-STAGE-2
+    $tool -A DOCKER-ISOLATION-STAGE-1 -j RETURN
+    $tool -A DOCKER-ISOLATION-STAGE-2 -o docker0 -j DROP
+    $tool -A DOCKER-ISOLATION-STAGE-2 -j RETURN
+    $tool -A FORWARD -j DOCKER-USER
+    $tool -A FORWARD -j DOCKER-ISOLATION-STAGE-1
+    $tool -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+    $tool -A FORWARD -o docker0 -j DOCKER
+    $tool -A FORWARD -i docker0 ! -o docker0 -j ACCEPT
+    $tool -A FORWARD -i docker0 -o docker0 -j ACCEPT";
+
+/// As ufw writes it when it is enabled: by the restore tool, with its chains around those of the administrator.
+const UFW: &str = "case $tool in ip6*) u=ufw6;; *) u=ufw;; esac
+    $tool-restore -n <<END
+*filter
+:FORWARD DROP [0:0]
+:$u-before-logging-forward - [0:0]
+:$u-before-forward - [0:0]
+:$u-after-forward - [0:0]
+:$u-after-logging-forward - [0:0]
+:$u-reject-forward - [0:0]
+:$u-user-forward - [0:0]
+-A FORWARD -j $u-before-logging-forward
+-A FORWARD -j $u-before-forward
+-A FORWARD -j $u-after-forward
+-A FORWARD -j $u-after-logging-forward
+-A FORWARD -j $u-reject-forward
+-A $u-before-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+-A $u-before-forward -j $u-user-forward
+COMMIT
+END";
+
+fn hosts() -> Vec<(&'static str, &'static str, String)> {
+    vec![
+        ("a policy by iptables-nft", "nft", both("nft", DROP)),
+        ("a policy by iptables-legacy", "legacy", both("legacy", DROP)),
+        ("Docker's rules", "nft", both("nft", DOCKER)),
+        ("Docker's rules in legacy tables", "legacy", both("legacy", DOCKER)),
+        ("ufw's rules", "nft", both("nft", UFW)),
+        ("ufw's rules in legacy tables", "legacy", both("legacy", UFW)),
+    ]
+}
+
+/// Makes the tools of a variant those that a plugin finds.
+fn choose_tools(variant: &str) {
+    fs::create_dir("/run/lab/tools").unwrap();
+    for family in ["iptables", "ip6tables"] {
+        for verb in ["", "-restore", "-save"] {
+            let multi = format!("/usr/sbin/xtables-{variant}-multi");
+            symlink(multi, format!("/run/lab/tools/{family}{verb}")).unwrap();
+        }
+    }
+}
+
+fn by_those_tools(call: Call) -> Call {
+    call.env("PATH", "/run/lab/tools:/usr/sbin:/usr/bin:/sbin:/bin")
+}
+
+#[test]
+fn traffic_and_host_ports_pass_each_hosts_firewall_by_each_backend_and_del_leaves_that_as_it_was() {
+    beyond_reference!("firewall-host-ports");
+    for backend in ["nftables", "iptables"] {
+        for (host, variant, rules) in hosts() {
+            if (backend, variant) == ("nftables", "legacy") {
+                continue;
+            }
+            let lab = Lab::new();
+            let (pod, far) = (lab.container("pod"), lab.machine("far"));
+            choose_tools(variant);
+            lab.host().sh(&rules);
+            let (host, before) = (format!("{backend} beside {host}"), lab.host().filters());
+            let network = network(&lab, json!({"backend": backend})).each(by_those_tools);
+            let result = network.add(&pod, "eth0").ok_result();
+            Traffic { pod: &pod, far: &far }.flows(&host);
+            network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+            network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+            assert_eq!(lab.host().filters(), before, "{host}");
+        }
+    }
+}
+
+trait Filters {
+    fn filters(&self) -> String;
+}
+
+impl Filters for Netns {
+    /// All rules of both variants, without what counts and what tells the time.
+    fn filters(&self) -> String {
+        // The legacy tool would make the table that it is asked for.
+        let saved = self.sh("for family in iptables ip6tables; do
+            $family-nft-save -t filter 2>/dev/null || true
+            if grep -q filter /proc/thread-self/net/$(echo $family | sed s/tables/_tables/)_names; then
+                echo legacy; $family-legacy-save -t filter; fi; done
+            nft list tables | grep ferrule || true");
+        let lines = saved.lines().filter(|line| !line.starts_with('#'));
+        lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n").collect()
+    }
+}
+
+#[test]
+fn nobody_opens_a_connection_to_a_container_past_a_policy_of_drop_unless_the_administrator_says_so() {
+    beyond_reference!("firewall-host-ports");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        lab.host().sh(&both("nft", DROP));
+        let result = network(&lab, json!({"backend": backend, "iptablesAdminChainName": "OURS"}))
+            .add(&pod, "eth0")
+            .ok_result();
+        let _server = pod.serve_tcp("pod", "10.1.2.2:80");
+        assert!(tcp_is_cut_off(&far, "10.1.2.2:80"), "{backend}");
+        lab.host().sh("iptables-nft -A OURS -p tcp --dport 80 -j ACCEPT");
+        assert_eq!(tcp_says(&far, "10.1.2.2:80").as_deref(), Some("pod 198.51.100.2"), "{backend}");
+        // What the administrator has written stays.
+        let network = network(&lab, json!({"backend": backend, "iptablesAdminChainName": "OURS"}));
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert!(lab.host().sh("iptables-nft -S OURS").contains("--dport 80 -j ACCEPT"), "{backend}");
+    }
+}
+
+#[test]
+fn what_the_iptables_backend_wrote_goes_without_namespace_and_prev_result_and_by_gc() {
+    beyond_reference!("firewall-by-owner");
+    let lab = Lab::new();
+    let [stays, goes, dies] = ["stays", "goes", "dies"].map(|id| lab.container(id));
+    lab.host().sh(&both("nft", DROP));
+    let first = lab.host().filters();
+    let firewall = |address: &str| {
+        let prev = json!({
+            "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
+            "ips": [{"address": format!("{address}/24"), "interface": 0}, {"address": "fd00:1:2::2/64", "interface": 0}],
+        });
+        lab.plugin("firewall").config(json!({"name": "net", "backend": "iptables", "prevResult": prev}))
+    };
+    firewall("10.1.2.2").on(&stays).add().ok_result();
+    let before = lab.host().filters();
+    assert_ne!(before, first);
+    firewall("10.1.2.3").on(&goes).add().ok_result();
+    firewall("10.1.2.4").on(&dies).add().ok_result();
+    goes.vanish();
+    let bare = lab.plugin("firewall").config(json!({"name": "net"}));
+    bare.clone().on(&goes).without("CNI_NETNS").del().ok();
+    bare.gc(&[("stays", "eth0")]).ok();
+    assert_eq!(lab.host().filters(), before);
+    // A late DEL by the address of somebody else takes nothing from them.
+    firewall("10.1.2.2").on(&goes).without("CNI_NETNS").del().ok();
+    assert_eq!(lab.host().filters(), before);
+    bare.gc(&[]).ok();
+    assert_eq!(lab.host().filters(), first);
+}
+
+#[test]
+fn the_iptables_backend_needs_no_ip6tables_for_a_container_of_ipv4_alone() {
+    beyond_reference!("firewall-by-owner");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    fs::create_dir("/run/lab/bin").unwrap();
+    for tool in ["restore", "save"] {
+        let script = format!("#!/bin/sh\nexec /usr/sbin/iptables-{tool} \"$@\"\n");
+        fs::write(format!("/run/lab/bin/iptables-{tool}"), script).unwrap();
+        let script = "#!/bin/sh\necho 'there is no ip6tables' >&2\nexit 1\n";
+        fs::write(format!("/run/lab/bin/ip6tables-{tool}"), script).unwrap();
+    }
+    lab.host().sh("chmod +x /run/lab/bin/*");
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
+        "ips": [{"address": "10.1.2.2/24", "interface": 0}],
+    });
+    let call = lab.plugin("firewall").on(&pod).config(json!({"backend": "iptables", "prevResult": prev}));
+    let call = call.env("PATH", "/run/lab/bin");
+    call.add().ok_result();
+    call.del().ok();
+}

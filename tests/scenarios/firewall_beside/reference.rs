@@ -1,0 +1,101 @@
+//! What the reference's firewall plugin made, on a host that changes to ours, and back.
+
+use lab::{Call, Lab, Outcome, beyond_reference};
+use serde_json::{Value, json};
+
+use super::{DROP, Filters, both};
+use crate::common::dual_stack;
+
+/// The plugin alone, on a container with an address of each family.
+fn firewall(lab: &Lab, keys: Value) -> Call {
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
+        "ips": [{"address": "10.1.2.2/24", "interface": 0}, {"address": "fd00:1:2::2/64", "interface": 0}],
+    });
+    lab.plugin("firewall").config(json!({"cniVersion": "1.0.0", "prevResult": prev})).config(keys)
+}
+
+#[test]
+fn what_the_reference_let_pass_passes_check_and_its_rules_go_with_our_del() {
+    beyond_reference!("check-upgrade");
+    for variant in ["nft", "legacy"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        super::choose_tools(variant);
+        lab.host().sh(&both(variant, DROP));
+        let call = firewall(&lab, json!({"backend": "iptables"})).on(&pod);
+        let call = super::by_those_tools(call);
+        let theirs = call.clone().by_the_reference();
+        let result = theirs.add().ok_result();
+        // What all of its attachments share stays, as it leaves it.
+        theirs.del().ok();
+        let before = lab.host().filters();
+        theirs.add().ok_result();
+        call.check(&result).ok();
+        lab.host().sh(&format!("ip6tables-{variant} -D CNI-FORWARD -s fd00:1:2::2 -j ACCEPT"));
+        call.check(&result).refused(999, "net/pod/eth0");
+        call.del().ok();
+        assert_eq!(lab.host().filters(), before, "{variant}");
+    }
+}
+
+#[test]
+fn what_the_reference_let_pass_passes_check_of_our_default_backend_and_goes_too() {
+    beyond_reference!("check-upgrade");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let theirs = firewall(&lab, json!({"backend": "iptables"})).on(&pod).by_the_reference();
+    let result = theirs.add().ok_result();
+    theirs.del().ok();
+    let before = lab.host().filters();
+    theirs.add().ok_result();
+    let ours = firewall(&lab, json!({})).on(&pod);
+    ours.check(&result).ok();
+    ours.del().ok();
+    assert_eq!(lab.host().filters(), before);
+}
+
+#[test]
+fn a_container_of_ours_is_deleted_by_the_reference_and_what_that_leaves_goes_with_our_gc() {
+    beyond_reference!("firewall-by-owner");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        lab.host().sh(&both("nft", DROP));
+        let before = lab.host().filters();
+        let ours = firewall(&lab, json!({"backend": backend})).on(&pod);
+        ours.add().ok_result();
+        firewall(&lab, json!({"backend": "iptables"})).on(&pod).by_the_reference().del().ok();
+        ours.gc(&[]).ok();
+        let left = lab.host().filters();
+        // The reference's DEL makes the chains of its own that are missing.
+        let is_theirs = |line: &&str| !line.contains("CNI-");
+        assert_eq!(
+            left.lines().filter(is_theirs).collect::<Vec<_>>(),
+            before.lines().filter(is_theirs).collect::<Vec<_>>(),
+            "{backend}"
+        );
+    }
+}
+
+#[test]
+fn both_keep_their_containers_connected_on_one_host() {
+    beyond_reference!("firewall-by-owner");
+    let lab = Lab::new();
+    let [theirs, ours] = ["theirs", "ours"].map(|id| lab.container(id));
+    let far = lab.machine("far");
+    lab.host().sh(&both("nft", DROP));
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "firewall", "backend": "iptables"}]);
+    let network = lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    let old = network.clone().each(Call::by_the_reference).add(&theirs, "eth0").ok_result();
+    let new = network.add(&ours, "eth0").ok_result();
+    assert!(theirs.reaches("198.51.100.2") && ours.reaches("198.51.100.2"));
+    network.check(&theirs, "eth0", &old).iter().for_each(Outcome::ok);
+    network.check(&ours, "eth0", &new).iter().for_each(Outcome::ok);
+    network.del(&ours, "eth0", &new).iter().for_each(Outcome::ok);
+    assert!(theirs.reaches("2001:db8:51::2"));
+    network.del(&theirs, "eth0", &old).iter().for_each(Outcome::ok);
+    drop(far);
+}

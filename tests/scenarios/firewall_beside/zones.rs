@@ -1,0 +1,148 @@
+//! Debian's own firewalld, which drops what no zone of it accepts.
+
+use lab::{Lab, Outcome, Tool, beyond_reference, tcp_is_cut_off, tcp_says};
+use serde_json::{Value, json};
+
+use super::{Traffic, network};
+use crate::common::dual_stack;
+use crate::firewalld::{BUS, Firewalld, ask, is_here};
+
+const SOURCES: [&str; 2] = ["10.1.2.2/32", "fd00:1:2::2/128"];
+
+/// Whether a zone has both addresses, as firewalld itself says.
+fn are_in(zone: &str) -> bool {
+    let has = SOURCES.map(|source| ask(&format!("--zone={zone} --query-source={source}")));
+    assert_eq!(has[0], has[1]);
+    has[0]
+}
+
+fn with_bus(call: lab::Call) -> lab::Call {
+    call.env("DBUS_SYSTEM_BUS_ADDRESS", BUS)
+}
+
+/// The tool, with a network in firewalld's zone.
+fn tool(lab: &Lab) -> Tool {
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let plugins = json!([bridge, {"type": "firewall", "backend": "firewalld"}]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    lab.cnitool().env("DBUS_SYSTEM_BUS_ADDRESS", BUS)
+}
+
+#[test]
+fn traffic_passes_firewalld_through_its_zone_and_del_leaves_nothing_there() {
+    beyond_reference!("firewall-host-ports");
+    if !is_here() {
+        return;
+    }
+    for (theirs, keys) in [("nftables", json!({})), ("iptables", json!({"backend": "firewalld"}))] {
+        let lab = Lab::new();
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        let mut firewalld = Firewalld::start(&lab, theirs, "public");
+        let network = network(&lab, keys).each(with_bus);
+        let result = network.add(&pod, "eth0").ok_result();
+        assert!(are_in("trusted"));
+        Traffic { pod: &pod, far: &far }.flows(theirs);
+        network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        // It was there already.
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert!(!are_in("trusted"));
+        assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        // Without it, too.
+        let result = network.add(&pod, "eth0").ok_result();
+        firewalld.stop();
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
+    }
+}
+
+#[test]
+fn after_a_reload_or_a_restart_check_says_so_and_repair_puts_the_container_back() {
+    beyond_reference!("firewalld-check");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let (pod, far) = (lab.container("pod"), lab.machine("far"));
+    let _server = far.serve_tcp("far", "198.51.100.2:7");
+    let mut firewalld = Firewalld::start(&lab, "nftables", "public");
+    let tool = tool(&lab);
+    tool.says("add net pod --container-id pod");
+    for restart in [false, true] {
+        if restart {
+            firewalld.restart();
+        } else {
+            assert!(ask("--reload"));
+        }
+        let checked = tool.run("check net --all");
+        let said = format!("{checked:?}");
+        assert!(!checked.succeeded() && said.contains("firewalld was reloaded or restarted"), "{said}");
+        assert!(tcp_is_cut_off(&pod, "198.51.100.2:7"));
+        assert_eq!(tool.json("repair --all")["repaired"], json!(["net/pod/eth0"]));
+        assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 10.1.2.2"));
+        tool.says("check net --all");
+    }
+    assert!(ask("--reload"));
+    tool.says("del net pod --container-id pod");
+    assert!(!are_in("trusted"));
+}
+
+/// The plugin alone.
+fn firewall(lab: &Lab, keys: Value) -> lab::Call {
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
+        "ips": [{"address": "10.1.2.2/24", "interface": 0}, {"address": "fd00:1:2::2/64", "interface": 0}],
+    });
+    let call = lab.plugin("firewall").config(json!({"cniVersion": "1.0.0", "backend": "firewalld"}));
+    with_bus(call).config(json!({"prevResult": prev})).config(keys)
+}
+
+#[test]
+fn a_zone_is_left_without_prev_result_but_for_what_a_newer_container_has() {
+    beyond_reference!("firewall-by-owner");
+    if !is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let [old, new, dead] = ["old", "new", "dead"].map(|id| lab.container(id));
+    let mut firewalld = Firewalld::start(&lab, "nftables", "public");
+    let bare = with_bus(lab.plugin("firewall")).config(json!({"name": "net"}));
+    firewall(&lab, json!({})).on(&old).add().ok_result();
+    bare.clone().on(&old).without("CNI_NETNS").del().ok();
+    assert!(!are_in("trusted"));
+    // The address has gone from one to another without a DEL between.
+    firewall(&lab, json!({})).on(&old).add().ok_result();
+    firewall(&lab, json!({})).on(&new).add().ok_result();
+    bare.clone().on(&old).without("CNI_NETNS").del().ok();
+    firewall(&lab, json!({})).on(&dead).del().ok();
+    assert!(are_in("trusted"));
+    bare.gc(&[("new", "eth0")]).ok();
+    assert!(are_in("trusted"));
+    bare.gc(&[]).ok();
+    assert!(!are_in("trusted"));
+    // What the reference has put there.
+    firewall(&lab, json!({})).on(&old).by_the_reference().add().ok_result();
+    let result = firewall(&lab, json!({})).on(&old).add().ok_result();
+    firewall(&lab, json!({})).on(&old).check(&result).ok();
+    bare.clone().on(&old).del().ok();
+    firewall(&lab, json!({})).on(&old).by_the_reference().add().ok_result();
+    firewall(&lab, json!({})).on(&old).check(&result).ok();
+    firewall(&lab, json!({})).on(&old).del().ok();
+    assert!(!are_in("trusted"));
+    // And the other way.
+    firewall(&lab, json!({})).on(&old).add().ok_result();
+    firewall(&lab, json!({})).on(&old).by_the_reference().check(&result).ok();
+    firewall(&lab, json!({})).on(&old).by_the_reference().del().ok();
+    assert!(!are_in("trusted"));
+    bare.gc(&[]).ok();
+    // What cannot be.
+    firewall(&lab, json!({"firewalldZone": "nowhere"})).on(&old).add().refused(7, "nowhere");
+    assert!(ask("--zone=work --add-source=10.1.2.2/32"));
+    firewall(&lab, json!({})).on(&old).add().refused(7, "work");
+    firewall(&lab, json!({})).status().ok();
+    firewalld.stop();
+    firewall(&lab, json!({})).on(&old).add().refused(2, "firewalld is not running");
+    firewall(&lab, json!({})).status().refused(50, "firewalld is not running");
+    assert!(lab.host().sh("ls -A /run/cni/firewalld").is_empty());
+}
