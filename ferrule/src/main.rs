@@ -10,6 +10,7 @@ const PLUGINS: &[Entry] = &[
     Entry::of::<bridge::Bridge>(),
     Entry::of::<dummy::Dummy>(),
     Entry::of::<firewall::Firewall>(),
+    Entry::of::<flannel::Flannel>(),
     Entry::of::<host_device::HostDevice>(),
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<ipvlan::Ipvlan>(),

@@ -344,6 +344,39 @@ fn keys_of_dummy() {
 }
 
 #[test]
+fn keys_of_flannel() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    crate::flannel::flanneld_says(&crate::flannel::subnet_env(true));
+    fs::write("/run/flannel/torn", "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_MTU=1450\n").unwrap();
+    fs::write("/run/flannel/odd", crate::flannel::subnet_env(true).replace("10.42.1.1/24", "10.42.1.1"))
+        .unwrap();
+    let call = lab.plugin("flannel").on(&lab.container("pod"));
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a delegate's name", 7, "delegate.name", |c| c.config(json!({"delegate": {"name": "other"}}))),
+        Bad("a delegate's ipam", 7, "delegate.ipam", |c| c.config(json!({"delegate": {"ipam": {"type": "host-local"}}}))),
+        Bad("a delegate that is a word", 6, "delegate", |c| c.config(json!({"delegate": "bridge"}))),
+        Bad("a type that is a number", 6, "delegate.type", |c| c.config(json!({"delegate": {"type": 5}}))),
+        Bad("a type that is a path", 7, "../bridge", |c| c.config(json!({"delegate": {"type": "../bridge"}}))),
+        Bad("a type that nobody has", 7, "nobody", |c| c.config(json!({"delegate": {"type": "nobody"}}))),
+        Bad("flannel by flannel", 7, "itself", |c| c.config(json!({"delegate": {"type": "flannel"}}))),
+        Bad("a key that the delegate refuses", 7, "mtu 10", |c| c.config(json!({"delegate": {"mtu": 10}}))),
+        Bad("an IPAM plugin that is a word", 6, "ipam", |c| c.config(json!({"ipam": "host-local"}))),
+        Bad("routes that are no list", 6, "ipam.routes", |c| c.config(json!({"ipam": {"routes": "0.0.0.0/0"}}))),
+        Bad("what the runtime asks for, of a wrong type", 6, "runtimeConfig", |c| c.config(json!({"runtimeConfig": []}))),
+        Bad("a file that there is not", 11, "/run/flannel/none", |c| c.config(json!({"subnetFile": "/run/flannel/none"}))),
+        Bad("a file that is not whole", 11, "FLANNEL_SUBNET", |c| c.config(json!({"subnetFile": "/run/flannel/torn"}))),
+        Bad("a file with a value that is none", 6, "FLANNEL_SUBNET", |c| c.config(json!({"subnetFile": "/run/flannel/odd"}))),
+        Bad("a file that is a directory", 5, "/run/flannel", |c| c.config(json!({"subnetFile": "/run/flannel"}))),
+        Bad("a file that is a number", 6, "subnetFile", |c| c.config(json!({"subnetFile": 5}))),
+        Bad("a directory that is a file", 5, "/run/flannel/torn", |c| c.config(json!({"dataDir": "/run/flannel/torn"}))),
+        Bad("a directory that is a list", 6, "dataDir", |c| c.config(json!({"dataDir": []}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn keys_of_tap() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

@@ -14,6 +14,7 @@ mod dhcp;
 mod dummy;
 mod firewall_beside;
 mod firewalld;
+mod flannel;
 mod foreign_results;
 mod host_device;
 mod host_local;

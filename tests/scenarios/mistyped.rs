@@ -263,6 +263,20 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_dummy_from_its_work() {
 }
 
 #[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_flannel_from_its_work() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let kept = || fs::read_dir("/var/lib/cni/flannel").into_iter().flatten().count();
+    let after_gc: Undone = |_, _| leases().join(" ");
+    let after_del: Undone = |_, pod| leases().join(" ") + pod.link("eth0").map_or("", |_| "the interface");
+    crate::flannel::flanneld_says(&crate::flannel::subnet_env(true));
+    let call = lab.plugin("flannel").version("1.1.0").on(&pod);
+    Fixture { call, after_del, after_gc, blind: &[] }.run(&lab, &pod);
+    assert_eq!(kept(), 0);
+}
+
+#[test]
 fn a_mistyped_key_keeps_no_del_or_gc_of_tap_from_its_work() {
     beyond_reference!("lenient-del");
     needs!(Tap);

@@ -95,7 +95,9 @@ impl Report<'_> {
             .into_iter()
             .flatten()
             .filter(|_| index == 0 && node.get("name").is_some());
-        let keys: Vec<&Key> = known.keys.iter().chain(PLUGIN).chain(inlined).collect();
+        // flannel's own ipam stands for the one that every plugin has.
+        let common = PLUGIN.iter().filter(|key| schema::find(known.keys, key.name).is_none());
+        let keys: Vec<&Key> = known.keys.iter().chain(common).chain(inlined).collect();
         self.keys(node, keys.iter().copied(), &format!("plugin {}", known.name));
         self.capabilities(node, known);
         self.reserved(node);
@@ -112,6 +114,10 @@ impl Report<'_> {
 
     fn capabilities(&mut self, node: &Node, plugin: &Plugin) {
         let Some(declared) = node.get("capabilities") else { return };
+        // What a delegate has no use for is not known without it.
+        if plugin.role == Role::Delegating {
+            return;
+        }
         let ipam = node.get("ipam").and_then(|ipam| ipam.get("type")).and_then(Node::as_str);
         // What somebody else's IPAM plugin takes is not known.
         let Some(ipam) = ipam.map_or(Some(None), |name| schema::plugin(name).map(Some)) else { return };

@@ -5,7 +5,7 @@ use runtime::text::{Node, Tree};
 
 use super::report::Report;
 use super::value::{read, takes_text};
-use crate::schema::{self, Key, Plugin, Role, Type};
+use crate::schema::{self, Key, PLUGIN, Plugin, Role, Type};
 
 impl Report<'_> {
     /// The plugin that a key names, if it is one of the suite.
@@ -90,11 +90,36 @@ impl Report<'_> {
         }
     }
 
+    /// What a plugin is to be told by another one, which names it where `type` is missing, and sets keys of it itself.
+    fn part(&mut self, node: &Node, name: &str, (default, role): (&str, Role), set: &[&str]) {
+        let Tree::Object(members) = &node.value else {
+            self.error(node.at, format!("{name}: expected an object, found {}", node.value.kind()));
+            return;
+        };
+        for (at, key, _) in
+            members.iter().filter(|(_, key, _)| set.iter().any(|set| key.eq_ignore_ascii_case(set)))
+        {
+            self.error(*at, format!("{name}.{key} is given, which flannel sets itself"));
+        }
+        let named = node.get("type").is_some();
+        let known = if named {
+            self.kind(node, "type", |plugin| plugin.role == role)
+        } else {
+            schema::plugin(default)
+        };
+        let Some(known) = known else { return };
+        let common = PLUGIN.iter().filter(|key| role == Role::Interface || key.name == "type");
+        let keys: Vec<&Key> = known.keys.iter().chain(common).collect();
+        self.keys(node, keys.iter().copied(), &format!("plugin {}", known.name));
+    }
+
     /// A key's value must be of its type. Elements of lists and objects are looked at one by one.
     fn value(&mut self, node: &Node, takes: Type, name: &str) {
         match (takes, &node.value) {
             (Type::Any, _) | (Type::Bool | Type::BoolOrText, Tree::Bool(_)) => {}
             (Type::Ipam, _) => self.ipam(node),
+            (Type::IpamPart, _) => self.part(node, name, ("host-local", Role::Ipam), &[]),
+            (Type::Delegate, _) => self.part(node, name, ("bridge", Role::Interface), &["name", "ipam"]),
             (Type::List(inner), Tree::Array(items)) => {
                 for (i, item) in items.iter().enumerate() {
                     self.value(item, *inner, &format!("{name}[{i}]"));

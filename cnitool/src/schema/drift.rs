@@ -31,6 +31,11 @@ fn the_keys_of_firewall_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_flannel_are_those_that_it_reads() {
+    Case::of::<flannel::Flannel>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_host_device_are_those_that_it_reads() {
     Case::of::<host_device::HostDevice>(json!({})).run();
 }
@@ -184,6 +189,7 @@ fn remove<P: Plugin>(document: &Value) {
         dns: Dns::default(),
         prev_result: None,
         ipam: None,
+        path: Vec::new(),
     };
     let (container, ifname) = (ContainerId::parse("drift").unwrap(), IfName::parse("eth0").unwrap());
     let attachment = Attachment { container, ifname };
@@ -244,6 +250,7 @@ fn example(takes: Type) -> Value {
         Type::List(inner) => json!([example(*inner)]),
         Type::Object(keys) => object(keys.iter()),
         Type::Map(inner) => json!({"name": example(*inner)}),
+        Type::IpamPart | Type::Delegate => json!({}),
         Type::Text | Type::Ipam | Type::Any => json!("word"),
     }
 }

@@ -100,6 +100,41 @@ pub const PLUGINS: &[Plugin] = &[
         args: &[],
         capabilities: &[],
     },
+    Plugin {
+        name: "flannel",
+        role: Role::Delegating,
+        about: "Has another plugin attach the container, with the subnet that flanneld has for the host.",
+        keys: FLANNEL,
+        args: &[],
+        capabilities: &[],
+    },
+];
+
+const FLANNEL: &[Key] = &[
+    key(
+        "subnetFile",
+        Type::Path,
+        "/run/flannel/subnet.env",
+        "File in which flanneld tells the host's subnet.",
+    ),
+    key(
+        "dataDir",
+        Type::Path,
+        "/var/lib/cni/flannel",
+        "Directory in which the delegate's configuration is kept until DEL.",
+    ),
+    key(
+        "delegate",
+        Type::Delegate,
+        "{\"type\": \"bridge\"}",
+        "What the plugin that makes the interface is to be told; name and ipam are set for it.",
+    ),
+    key(
+        "ipam",
+        Type::IpamPart,
+        "{\"type\": \"host-local\"}",
+        "What its IPAM plugin is to be told; ranges are set for it, and routes are added.",
+    ),
 ];
 
 const PORTMAP: &[Key] = &[

@@ -26,6 +26,7 @@ impl Plugin {
             Role::Interface => "an interface plugin",
             Role::Ipam => "an IPAM plugin, for another plugin's ipam",
             Role::Chained => "a chained plugin, after an interface plugin",
+            Role::Delegating => "a plugin that has another one make the interface",
         }
     }
 }
@@ -79,6 +80,10 @@ pub enum Type {
     Map(&'static Type),
     /// The part of another plugin, that `type` in it names.
     Ipam,
+    /// The same, completed by the plugin: `type` may be left out, and is host-local then.
+    IpamPart,
+    /// The part of another plugin that makes the interface: `type` may be left out, and is bridge then.
+    Delegate,
     /// Something that is not looked at.
     Any,
 }
@@ -114,6 +119,8 @@ impl Type {
             }
             Self::Map(inner) => format!("an object, each value {}", inner.describe()),
             Self::Ipam => "an object: the type of an IPAM plugin, and its keys".to_owned(),
+            Self::IpamPart => "an object: keys of an IPAM plugin".to_owned(),
+            Self::Delegate => "an object: keys of an interface plugin".to_owned(),
             Self::Any => "anything".to_owned(),
         }
     }

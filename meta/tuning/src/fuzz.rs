@@ -80,6 +80,7 @@ pub fn backups(scratch: &Path, input: &[u8]) {
         dns: cni::Dns::default(),
         prev_result: None,
         ipam: None,
+        path: Vec::new(),
     };
     backup::remove_stale(&dir, &Gc { valid: [at].into_iter().collect(), net, conf: AsWritten::default() })
         .unwrap();

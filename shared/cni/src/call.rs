@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    AddResult, AsWritten, Attachments, CniArgs, Code, ContainerId, Dns, Error, IfName, Ipam, NetworkName,
-    Result, ResultExt, Role, Version, json,
+    AddResult, AsWritten, Attachments, CniArgs, Code, ContainerId, Delegate, Dns, Error, IfName, Ipam,
+    NetworkName, Result, ResultExt, Role, Version, json,
 };
 
 /// One interface of one container: what ADD makes and DEL removes. Within a network it is unique
@@ -39,6 +39,8 @@ pub struct NetConf {
     pub prev_result: Option<AddResult>,
     /// The IPAM plugin to delegate to, of a plugin that makes interfaces ([`Role::Interface`]).
     pub ipam: Option<Ipam>,
+    /// The directories of `CNI_PATH`, where other plugins are found.
+    pub path: Vec<PathBuf>,
 }
 
 impl NetConf {
@@ -48,6 +50,11 @@ impl NetConf {
     /// As [`Ipam::call`].
     pub fn ask_ipam(&self, command: Command) -> Result<()> {
         self.ipam.as_ref().map_or(Ok(()), |ipam| ipam.call(command))
+    }
+
+    /// Another plugin, and the configuration that it is to work by, in this one's version.
+    pub fn delegate(&self, kind: String, document: &Value) -> Delegate {
+        Delegate::new(kind, self.path.clone(), document.to_string().into_bytes().into(), self.version)
     }
 }
 
@@ -447,7 +454,8 @@ impl Document {
         let ipam = (!raw.ipam.r#type.is_empty())
             .then(|| Ipam::new(raw.ipam.r#type, env.path.clone(), Rc::clone(&self.bytes), self.version));
         let ipam = ipam.filter(|_| role == Role::Interface);
-        Ok(NetConf { name, version: self.version, dns: raw.dns, prev_result: prev, ipam })
+        let (version, path) = (self.version, env.path.clone());
+        Ok(NetConf { name, version, dns: raw.dns, prev_result: prev, ipam, path })
     }
 
     /// `prevResult`, if there is one.

@@ -9,7 +9,10 @@ use std::rc::Rc;
 use system::child::{self, Limits, Outcome, Stopped};
 
 use crate::exec::{self, error_object, excerpt, failure};
-use crate::{AddResult, Code, Command, Error, PluginType, Result, ResultExt, Undo, Version, json, multicall};
+use crate::{
+    AddResult, Code, Command, Error, PluginType, Repair, Result, ResultExt, Undo, Version, json, multicall,
+    repair,
+};
 
 /// No time: the runtime has a deadline of its own, and stops the plugin that waits here.
 pub(crate) const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, group: false };
@@ -47,8 +50,24 @@ impl Delegate {
         self.add_if(undo, |_| Ok(()))
     }
 
+    /// Has it make an attachment that the caller takes back: by its DEL, also where it fails half-way.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub fn add_for_caller(&self) -> Result<AddResult> {
+        self.run(Command::Add).and_then(|out| self.parse(&out))
+    }
+
+    /// Whether there is such a plugin.
+    ///
+    /// # Errors
+    /// Code 7, naming the directories.
+    pub fn is_there(&self) -> Result<()> {
+        self.find().map(drop)
+    }
+
     fn add_if(&self, undo: &mut Undo, suits: impl FnOnce(&AddResult) -> Result<()>) -> Result<AddResult> {
-        let result = self.run(Command::Add).and_then(|out| self.parse(&out)).and_then(|result| {
+        let result = self.add_for_caller().and_then(|result| {
             suits(&result).map_err(|e| self.named(e))?;
             Ok(result)
         });
@@ -73,6 +92,28 @@ impl Delegate {
     /// As [`Delegate::add`].
     pub fn call(&self, command: Command) -> Result<()> {
         self.run(command).map(drop)
+    }
+
+    /// Has it install what is missing of an attachment's rules: whether anything was. A plugin that does not know the
+    /// command has nothing to repair.
+    ///
+    /// # Errors
+    /// The plugin's own error.
+    pub fn repair<C>(&self, call: &Repair<C>) -> Result<bool> {
+        let request = repair::request(call, &self.stdin)?;
+        let file = self.find()?;
+        let out = match multicall::here(&file) {
+            Some(plugin) => plugin.repair(&request)?.into_bytes(),
+            None => {
+                let ended = child::run(
+                    Process::new(&file).arg(repair::ARGUMENT).env_remove("CNI_COMMAND"),
+                    &request,
+                    LIMITS,
+                );
+                ended.map_err(|stopped| self.named(exec::unfinished(&stopped, Command::Repair, LIMITS)))?.out
+            }
+        };
+        repair::outcome(&out)
     }
 
     fn parse(&self, out: &[u8]) -> Result<AddResult> {

@@ -19,7 +19,7 @@ use system::child::{IoStop, Outcome, Stopped};
 use crate::call::Variable;
 use crate::delegate::LIMITS;
 use crate::plugin::{self, Plugin, Print, ReadStdin};
-use crate::{Command, Error, Version};
+use crate::{Command, Error, Result, Version, repair};
 
 /// A plugin of an executable that has many.
 #[derive(Clone, Copy, Debug)]
@@ -27,6 +27,7 @@ pub struct Entry {
     name: &'static str,
     main: fn() -> ExitCode,
     answer: fn(Variable<'_>, ReadStdin<'_>, Print<'_>) -> ExitCode,
+    repair: fn(&[u8]) -> Result<String>,
 }
 
 /// The plugins of this executable. Empty: it is one plugin.
@@ -42,7 +43,12 @@ const FAILED: i32 = 1 << 8;
 impl Entry {
     /// The entry of a plugin.
     pub const fn of<P: Plugin>() -> Self {
-        Self { name: P::NAME, main: plugin::main::<P>, answer: plugin::answer::<P> }
+        Self {
+            name: P::NAME,
+            main: plugin::main::<P>,
+            answer: plugin::answer::<P>,
+            repair: repair::answer::<P>,
+        }
     }
 
     /// The plugin's name.
@@ -56,6 +62,15 @@ impl Entry {
     /// If it printed more than a process may.
     pub(crate) fn run(&self, command: Command, stdin: &[u8]) -> Result<Outcome, Stopped> {
         self.run_with(&|name| env::var_os(name), command, stdin)
+    }
+
+    /// Has the plugin serve a request for REPAIR within this process.
+    ///
+    /// # Errors
+    /// What is wrong with the request.
+    pub(crate) fn repair(&self, request: &[u8]) -> Result<String> {
+        let _served = plugin::serving(self.name);
+        (self.repair)(request)
     }
 
     fn run_with(&self, own: Variable<'_>, command: Command, stdin: &[u8]) -> Result<Outcome, Stopped> {

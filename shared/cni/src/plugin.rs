@@ -27,6 +27,9 @@ pub enum Role {
     /// It works on what an earlier plugin of the chain made: ADD needs that one's result. It may need no namespace, and
     /// if it does, opens it before all else.
     Chained,
+    /// It has another plugin make the interface, with a document of its own making. What that one needs it says itself: a
+    /// namespace, and an IPAM plugin, which is that one's.
+    Delegating,
 }
 
 impl Role {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::call::{Document, Environment};
 use crate::plugin::{check_call, guarded};
-use crate::{Command, Plugin, Repair, Result, Version, json as decoder};
+use crate::{Check, Command, Error, Plugin, Repair, Result, Version, json as decoder};
 
 /// The argument that asks for it.
 pub const ARGUMENT: &str = "repair";
@@ -72,6 +72,41 @@ fn told(outcome: Result<bool>) -> Value {
     match outcome {
         Ok(repaired) => json!({"repaired": repaired}),
         Err(e) => json!({"code": e.code(), "msg": e.msg(), "details": e.details()}),
+    }
+}
+
+/// The request for one attachment, which a plugin hands on to another one.
+///
+/// # Errors
+/// Code 6 if the configuration is none.
+pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
+    let Check { attachment, netns, args, .. } = &call.check;
+    // A name that means nothing: it says that the rules are to be installed anew.
+    let claims: &[&str] = if call.anew { &["anew"] } else { &[] };
+    let item = json!({
+        "containerID": attachment.container.as_str(),
+        "ifname": attachment.ifname.as_str(),
+        "netns": netns.display().to_string(),
+        "args": args.to_string(),
+        "claims": claims,
+        "config": decoder::parse(config, "the configuration")?,
+    });
+    Ok(serde_json::to_vec(&json!({"claimed": claims, "attachments": [item]}))?)
+}
+
+/// What came of such a request. A plugin of others says nothing: then nothing was repaired.
+///
+/// # Errors
+/// The plugin's own error.
+pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
+    let answer = decoder::parse(out, "its answer").unwrap_or_default();
+    let Some(told) = answer["repairs"].get(0) else { return Ok(false) };
+    match told["code"].as_u64() {
+        None => Ok(told["repaired"] == true),
+        Some(code) => {
+            let text = |key: &str| told[key].as_str().unwrap_or_default();
+            Err(Error::foreign(u32::try_from(code).unwrap_or(u32::MAX), text("msg"), text("details")))
+        }
     }
 }
 

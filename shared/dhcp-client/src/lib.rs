@@ -11,6 +11,8 @@
 
 mod client;
 mod datagram;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod lease;
 mod link;
 mod message;

@@ -133,10 +133,10 @@ impl Target {
         if self.single { ours() } else { under_test().dir.clone() }
     }
 
-    /// Whether the last plugin calls an IPAM plugin.
+    /// Whether the last plugin calls another one.
     fn delegates(&self) -> bool {
         let delegate = self.network.last().and_then(|plugin| plugin["ipam"]["type"].as_str());
-        delegate.is_some_and(|delegate| delegate != self.plugin())
+        self.plugin() == "flannel" || delegate.is_some_and(|delegate| delegate != self.plugin())
     }
 
     /// Whether what is hit is not what is called.

@@ -30,6 +30,7 @@ pub fn all() -> Vec<Target> {
             tap(),
             host_local(),
             static_addresses(),
+            flannel(),
         ],
         rules.concat(),
         vec![tuning()],
@@ -177,6 +178,20 @@ fn static_addresses() -> Target {
         network: vec![json!({"type": "static", "ipam": {"type": "static", "addresses": addresses}})],
         capabilities: vec![(json!({}), [NONE; 5])],
         sample: 13,
+        ..Target::default()
+    }
+}
+
+/// Alone what is its own: the rest is bridge's and host-local's, which are called within its process.
+fn flannel() -> Target {
+    Target {
+        name: "flannel",
+        network: vec![json!({"type": "flannel", "delegate": {"bridge": "br0", "isDefaultGateway": true}})],
+        host: "mkdir -p /run/flannel; printf 'FLANNEL_%s\\n' NETWORK=10.1.0.0/16 SUBNET=10.1.2.1/24 \
+               IPV6_NETWORK=fd00:1::/32 IPV6_SUBNET=fd00:1:2::1/64 MTU=1400 IPMASQ=true >/run/flannel/subnet.env",
+        keeps: Some(Keeps { directory: "/var/lib/cni/flannel", files: FLANNEL }),
+        capabilities: vec![(json!({}), [BOTH, NET, SYS, NET, BOTH])],
+        sample: 101,
         ..Target::default()
     }
 }
@@ -363,6 +378,12 @@ const TUNING: &[Place] = &[
     directory("dataDir", "/run/cni/tuning"),
     own("the backup", "/run/cni/tuning/victim_eth0.json"),
     administrators("the allowlist", "/etc/cni/tuning/allowlist.conf"),
+];
+
+const FLANNEL: &[Place] = &[
+    directory("dataDir", "/var/lib/cni/flannel"),
+    own("what DEL needs", "/var/lib/cni/flannel/victim"),
+    administrators("subnetFile", "/run/flannel/subnet.env"),
 ];
 
 const HOST_DEVICE: &[Place] = &[own("the record", "/run/cni/host-device/victim_eth0.json")];

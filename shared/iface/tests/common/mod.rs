@@ -99,7 +99,8 @@ pub fn at(container: &str, ifname: &str) -> Attachment {
 /// A network without IPAM.
 pub fn layer_2(name: &str) -> NetConf {
     let name = network(name);
-    NetConf { name, version: Version::LATEST, dns: cni::Dns::default(), prev_result: None, ipam: None }
+    let (version, path) = (Version::LATEST, Vec::new());
+    NetConf { name, version, dns: cni::Dns::default(), prev_result: None, ipam: None, path }
 }
 
 /// An ADD of a network without IPAM.

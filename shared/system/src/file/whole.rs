@@ -67,6 +67,30 @@ impl WholeFile<'_> {
         }
     }
 
+    /// As [`WholeFile::replace`], and it is on the disk, whatever happens to the machine afterwards.
+    ///
+    /// # Errors
+    /// What the file system says. If the disk fails, the file may be there already.
+    pub fn replace_on_disk(&self, content: &[u8]) -> io::Result<()> {
+        self.replace(content)?;
+        self.sync()
+    }
+
+    /// As [`WholeFile::create`], and it is on the disk, whatever happens to the machine afterwards.
+    ///
+    /// # Errors
+    /// As [`WholeFile::replace_on_disk`].
+    pub fn create_on_disk(&self, content: &[u8]) -> io::Result<bool> {
+        let created = self.create(content)?;
+        if created { self.sync().map(|()| true) } else { Ok(false) }
+    }
+
+    /// The content, and then the name.
+    fn sync(&self) -> io::Result<()> {
+        open_in(self.dir, self.name, OFlag::O_RDONLY)?.sync_all()?;
+        self.dir.sync_all()
+    }
+
     fn write_and(&self, content: &[u8], rename: impl FnOnce(&str) -> io::Result<()>) -> io::Result<()> {
         let (name, mut file) = self.open_temporary()?;
         let written = file.write_all(content);

@@ -1,0 +1,143 @@
+//! The configuration as checked. No I/O.
+
+use std::path::PathBuf;
+
+use cni::{AsWritten, Code, Error, PluginType, Result, json};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::Flannel;
+use cni::Plugin;
+
+/// Where flanneld writes.
+const SUBNET_FILE: &str = "/run/flannel/subnet.env";
+/// Where the reference keeps what its DEL needs.
+const DATA_DIR: &str = "/var/lib/cni/flannel";
+
+/// The configuration.
+#[derive(Debug)]
+pub struct Conf {
+    /// `subnetFile`, which flanneld writes.
+    pub subnet_file: PathBuf,
+    /// `dataDir`, the directory of what DEL needs.
+    pub data_dir: PathBuf,
+    /// `delegate`: what the other plugin's configuration is to say.
+    pub delegate: Map<String, Value>,
+    /// `ipam`: what its IPAM plugin's is to say.
+    pub ipam: Map<String, Value>,
+    /// `runtimeConfig`, which is handed on as it is.
+    pub runtime_config: Option<Value>,
+    /// `prevResult`, the same.
+    pub prev_result: Option<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawConf {
+    delegate: Map<String, Value>,
+    ipam: Map<String, Value>,
+    runtime_config: Map<String, Value>,
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(written: AsWritten) -> Result<Self> {
+        let RawConf { delegate, ipam, .. } = written.decode()?;
+        let conf = Self {
+            subnet_file: subnet_file(&written)?,
+            data_dir: data_dir(&written)?,
+            delegate,
+            ipam,
+            runtime_config: written.member("runtimeConfig").cloned(),
+            prev_result: written.member("prevResult").cloned(),
+        };
+        conf.check_delegate()?;
+        Ok(conf)
+    }
+}
+
+impl Conf {
+    /// What DEL and GC go by: whatever is of the wrong type counts as missing.
+    pub fn leniently(written: &AsWritten) -> Self {
+        let or_default = |path: Result<PathBuf>, default: &str| {
+            path.unwrap_or_else(|error| {
+                cni::warn(&format!("{}; {default} is used instead", error.msg()));
+                default.into()
+            })
+        };
+        let mut delegate: Map<String, Value> = written.key(&["delegate"]).unwrap_or_default();
+        delegate.retain(|key, value| !key.eq_ignore_ascii_case("type") || value.is_string());
+        Self {
+            subnet_file: or_default(subnet_file(written), SUBNET_FILE),
+            data_dir: or_default(data_dir(written), DATA_DIR),
+            delegate,
+            ipam: written.key(&["ipam"]).unwrap_or_default(),
+            runtime_config: written.key::<Map<_, _>>(&["runtimeConfig"]).map(Value::Object),
+            prev_result: written.member("prevResult").cloned(),
+        }
+    }
+
+    fn check_delegate(&self) -> Result<()> {
+        let is_set = |key: &str| self.delegate.keys().any(|set| set.eq_ignore_ascii_case(key));
+        if let Some(key) = ["name", "ipam"].into_iter().find(|key| is_set(key)) {
+            return Err(Error::config(format!("delegate.{key} is given, which flannel sets itself"))
+                .detail("keys for the IPAM plugin belong under ipam, beside delegate"));
+        }
+        let Some((_, kind)) = self.delegate.iter().find(|(key, _)| key.eq_ignore_ascii_case("type")) else {
+            return Ok(());
+        };
+        let Some(kind) = kind.as_str() else {
+            return Err(Error::new(Code::Decoding, "delegate.type: expected a string"));
+        };
+        PluginType::parse(kind).map_err(|e| Error::config(format!("delegate.type {e}")))?;
+        if kind == Flannel::NAME {
+            return Err(Error::config("delegate.type: flannel cannot delegate to itself"));
+        }
+        Ok(())
+    }
+}
+
+fn subnet_file(written: &AsWritten) -> Result<PathBuf> {
+    json::directory(written.member("subnetFile"), "subnetFile", SUBNET_FILE)
+}
+
+fn data_dir(written: &AsWritten) -> Result<PathBuf> {
+    json::directory(written.member("dataDir"), "dataDir", DATA_DIR)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn conf(document: Value) -> Result<Conf> {
+        Conf::try_from(AsWritten::from(document))
+    }
+
+    #[test]
+    fn what_flannel_sets_itself_may_not_be_given() {
+        for (delegate, code, word) in [
+            (json!({"name": "x"}), 7, "delegate.name"),
+            (json!({"IPAM": {}}), 7, "delegate.ipam"),
+            (json!({"type": 5}), 6, "delegate.type"),
+            (json!({"type": "../bridge"}), 7, "delegate.type"),
+            (json!({"type": "flannel"}), 7, "itself"),
+            (json!([]), 6, "delegate"),
+        ] {
+            let error = conf(json!({"delegate": delegate})).unwrap_err();
+            assert!(error.code() == code && error.msg().contains(word), "{delegate}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn del_goes_by_what_is_of_the_right_type() {
+        let written =
+            json!({"delegate": {"type": 5, "bridge": "br0"}, "ipam": 7, "dataDir": [], "subnetFile": "/x"});
+        let conf = Conf::leniently(&AsWritten::from(written));
+        assert_eq!(Value::Object(conf.delegate), json!({"bridge": "br0"}));
+        assert_eq!((conf.data_dir, conf.subnet_file), (DATA_DIR.into(), "/x".into()));
+        assert!(conf.ipam.is_empty());
+    }
+}

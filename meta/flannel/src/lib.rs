@@ -1,0 +1,118 @@
+//! flannel: has another plugin attach the container, with what flanneld tells of the host's part of the network.
+
+mod conf;
+mod document;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod saved;
+mod subnet;
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use cni::{
+    Add, AddResult, Check, Code, Command, Del, Delegate, Failures, Gc, NetConf, Plugin, Repair, Result,
+    ResultExt, Role, Status, Undo,
+};
+use serde_json::Value;
+
+use conf::Conf;
+use saved::Saved;
+use subnet::Subnet;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Flannel;
+
+impl Plugin for Flannel {
+    const NAME: &'static str = "flannel";
+    const ROLE: Role = Role::Delegating;
+    const REPAIRS: bool = true;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let Add { conf, net, .. } = call;
+        let subnet = Subnet::read(&conf.subnet_file)?;
+        let document = document::of(conf, net, Some(&subnet))?;
+        let delegate = to(net, &document::with_prev(document.clone(), net, conf.prev_result.as_ref()));
+        // What is saved is for a DEL that can be served.
+        delegate.is_there()?;
+
+        let saved = Saved::new(&conf.data_dir, &net.name, &call.attachment);
+        let (begun, begins) = (Rc::new(Cell::new(false)), delegate.clone());
+        let (has_begun, forget) = (Rc::clone(&begun), saved.clone());
+        undo.push(move || {
+            if has_begun.get() {
+                begins.call(Command::Del)?;
+            }
+            // The next DEL needs it where this one failed.
+            forget.remove()
+        });
+        saved.write(&document)?;
+        begun.set(true);
+        delegate.add_for_caller()
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        let (conf, net) = (Conf::leniently(&call.conf), &call.net);
+        let saved = Saved::new(&conf.data_dir, &net.name, &call.attachment);
+        let mut failures = Failures::new();
+        let found = failures.note(saved.read()).flatten();
+        let is_lost = found.is_none();
+        let document = found.map_or_else(|| document::rebuilt(&conf, net), Ok)?;
+        let delegate = to(net, &document::with_prev(document, net, conf.prev_result.as_ref()));
+        if is_lost && let Err(missing) = delegate.is_there() {
+            // Then no ADD can have been: it saves nothing without the plugin.
+            cni::warn(&format!("nothing is deleted: {missing}"));
+            return failures.into_result();
+        }
+        if failures.note(delegate.call(Command::Del)).is_some() {
+            failures.note(saved.remove());
+        }
+        failures.into_result()
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        attached(call)?.call(Command::Check)
+    }
+
+    fn repair(call: &Repair<Conf>) -> Result<bool> {
+        attached(&call.check)?.repair(call)
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        let (conf, net) = (Conf::leniently(&call.conf), &call.net);
+        let now = document::for_gc(document::rebuilt(&conf, net)?, call);
+        let collected = to(net, &now).call(Command::Gc);
+        let is_collected = collected.is_ok();
+        let mut failures = Failures::new();
+        failures.note(collected);
+        // One that was attached by another configuration has left its things where that one says.
+        failures.note(saved::collect(&conf.data_dir, call, |document| {
+            let then = document::for_gc(document, call);
+            if then == now { Ok(is_collected) } else { to(net, &then).call(Command::Gc).map(|()| true) }
+        }));
+        failures.into_result()
+    }
+
+    fn status(call: &Status<Conf>) -> Result<()> {
+        let Status { conf, net } = call;
+        let subnet = Subnet::read(&conf.subnet_file).code(Code::NotAvailable)?;
+        to(net, &document::of(conf, net, Some(&subnet))?).call(Command::Status)
+    }
+}
+
+/// The plugin that has attached the container, with what it was told then.
+fn attached(call: &Check<Conf>) -> Result<Delegate> {
+    let Check { conf, net, .. } = call;
+    let document = match Saved::new(&conf.data_dir, &net.name, &call.attachment).read()? {
+        Some(document) => document,
+        None => document::of(conf, net, Some(&Subnet::read(&conf.subnet_file)?))?,
+    };
+    Ok(to(net, &document::with_prev(document, net, conf.prev_result.as_ref())))
+}
+
+/// The plugin that a document is for.
+fn to(net: &NetConf, document: &Value) -> Delegate {
+    net.delegate(document::kind(document).to_owned(), document)
+}

@@ -1,0 +1,147 @@
+//! What flanneld tells of the host's part of the network, in a file: usually /run/flannel/subnet.env.
+
+use std::path::Path;
+
+use cni::addr::parse_cidr;
+use cni::{Code, Error, Result, ResultExt};
+use ipnetwork::IpNetwork;
+use system::file;
+
+/// Bytes. flanneld writes some two hundred.
+const LARGEST: u64 = 64 << 10;
+
+/// What it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Subnet {
+    /// The networks of all hosts, IPv4 first. FLANNEL_NETWORK and FLANNEL_IPV6_NETWORK, which may be lists.
+    pub networks: Vec<IpNetwork>,
+    /// The host's part, one of each family at most, IPv4 first. FLANNEL_SUBNET and FLANNEL_IPV6_SUBNET.
+    pub subnets: Vec<IpNetwork>,
+    /// What a packet may have on the way to another host, in bytes. FLANNEL_MTU.
+    pub mtu: u32,
+    /// Whether flanneld hides containers behind the host's address. FLANNEL_IPMASQ.
+    pub ip_masq: bool,
+}
+
+impl Subnet {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// Code 11 if it is missing or not whole, 6 for a value that is none, 5 if it cannot be read.
+    pub fn read(path: &Path) -> Result<Self> {
+        let text = file::read(path, LARGEST).map_err(|e| {
+            let error = Error::io(format!("open subnetFile {}", path.display()), &e);
+            match e.kind() {
+                std::io::ErrorKind::NotFound => awaited(error),
+                _ => error,
+            }
+        })?;
+        Self::parse(&String::from_utf8_lossy(&text)).context(|| format!("subnetFile {}", path.display()))
+    }
+
+    /// Reads what is in it: a line for a variable, as a shell would. What is unknown is passed over.
+    ///
+    /// # Errors
+    /// Code 11, naming what is missing; 6, naming the variable whose value is none.
+    pub fn parse(text: &str) -> Result<Self> {
+        let value = |name: &str| {
+            let mut lines = text.lines().rev().filter_map(|line| line.split_once('='));
+            lines.find(|(key, _)| key.trim() == name).map(|(_, v)| v.trim()).filter(|v| !v.is_empty())
+        };
+        let list = |name: &str, is_v4: bool| {
+            let items = value(name).into_iter().flat_map(|list| list.split(',')).map(str::trim);
+            items
+                .map(|item| network(item, is_v4).map_err(|e| malformed(name, &e)))
+                .collect::<Result<Vec<_>>>()
+        };
+        let one = |name: &str, is_v4: bool| {
+            value(name).map(|text| network(text, is_v4).map_err(|e| malformed(name, &e))).transpose()
+        };
+        let networks = [list("FLANNEL_NETWORK", true)?, list("FLANNEL_IPV6_NETWORK", false)?].concat();
+        let subnets = [one("FLANNEL_SUBNET", true)?, one("FLANNEL_IPV6_SUBNET", false)?];
+        let subnets: Vec<_> = subnets.into_iter().flatten().collect();
+        let mtu = value("FLANNEL_MTU").map(|text| {
+            text.parse::<u32>()
+                .map_err(|_| malformed("FLANNEL_MTU", &format!("{text:?} is not a number of bytes")))
+        });
+        match (mtu.transpose()?, value("FLANNEL_IPMASQ")) {
+            (Some(mtu), Some(ip_masq)) if !networks.is_empty() && !subnets.is_empty() => {
+                Ok(Self { networks, subnets, mtu, ip_masq: ip_masq == "true" })
+            }
+            (mtu, ip_masq) => Err(missing(&[
+                (!networks.is_empty(), "FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK"),
+                (!subnets.is_empty(), "FLANNEL_SUBNET or FLANNEL_IPV6_SUBNET"),
+                (mtu.is_some(), "FLANNEL_MTU"),
+                (ip_masq.is_some(), "FLANNEL_IPMASQ"),
+            ])),
+        }
+    }
+}
+
+/// A network: the host's bits, which flanneld sets in its subnet, are left out.
+fn network(text: &str, is_v4: bool) -> Result<IpNetwork, String> {
+    let network = parse_cidr(text)?;
+    if network.is_ipv4() != is_v4 {
+        return Err(format!("{text:?} is not of the family IPv{}", if is_v4 { 4 } else { 6 }));
+    }
+    IpNetwork::new(network.network(), network.prefix()).map_err(|e| e.to_string())
+}
+
+fn malformed(name: &str, what: &str) -> Error {
+    Error::new(Code::Decoding, format!("{name}: {what}"))
+}
+
+fn missing(all: &[(bool, &str)]) -> Error {
+    let missing: Vec<&str> = all.iter().filter(|(is_there, _)| !is_there).map(|(_, name)| *name).collect();
+    awaited(Error::config(format!("it lacks {}", missing.join(", "))))
+}
+
+fn awaited(error: Error) -> Error {
+    error
+        .with_code(Code::TryAgainLater)
+        .detail("flanneld writes this file when it has its lease: is flanneld running?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str =
+        "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
+
+    #[test]
+    fn what_is_missing_is_named_all_at_once() {
+        let error = Subnet::parse("FLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=\n").unwrap_err();
+        assert!(error.code() == 11 && error.details().contains("is flanneld running?"), "{error:?}");
+        assert_eq!(
+            error.msg(),
+            "it lacks FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ"
+        );
+    }
+
+    #[test]
+    fn a_line_without_a_value_and_an_unknown_one_are_passed_over() {
+        let text = format!("FLANNEL_MTU\n# a comment\n\nFLANNEL_ODD=1=2\r\n{}", WHOLE.replace('\n', " \r\n"));
+        assert_eq!(Subnet::parse(&text).unwrap(), Subnet::parse(WHOLE).unwrap());
+    }
+
+    #[test]
+    fn the_last_of_two_lines_counts_as_in_a_shell() {
+        let subnet = Subnet::parse(&format!("{WHOLE}FLANNEL_IPMASQ=false\n")).unwrap();
+        assert!(!subnet.ip_masq && subnet.mtu == 1450);
+    }
+
+    #[test]
+    fn a_value_that_is_none_is_named() {
+        for (line, word) in [
+            ("FLANNEL_SUBNET=10.42.1.1", "FLANNEL_SUBNET"),
+            ("FLANNEL_SUBNET=fd00::1/64", "IPv4"),
+            ("FLANNEL_IPV6_NETWORK=10.0.0.0/8", "IPv6"),
+            ("FLANNEL_NETWORK=10.42.0.0/16,,", "FLANNEL_NETWORK"),
+            ("FLANNEL_MTU=-1", "FLANNEL_MTU"),
+        ] {
+            let error = Subnet::parse(&format!("{WHOLE}{line}\n")).unwrap_err();
+            assert!(error.code() == 6 && error.msg().contains(word), "{line}: {error:?}");
+        }
+    }
+}

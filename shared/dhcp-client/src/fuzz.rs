@@ -1,0 +1,105 @@
+//! Hostile input: what the fuzz target feeds to this crate, and what must hold whatever it is.
+
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use crate::options::{self, is_unicast};
+use crate::{Action, Client, Identity, Message, Random, State, Time, Timing, datagram, result};
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+
+/// The most that happens to a client.
+const MOST: usize = 64;
+
+/// A packet as it arrives: what is read of it is written the same, and each option can be shown on one line.
+pub fn packet(input: &[u8]) {
+    if let Some(payload) = datagram::unwrap(input) {
+        assert!(payload.len() + 28 <= input.len());
+    }
+    let Some(mut message) = Message::decode(input) else { return };
+    // What overloaded once is in the options now.
+    message.options.set(options::OVERLOAD, [0]);
+    assert_eq!(Message::decode(&message.encode()), Some(message.clone()));
+    for (number, value) in message.options.iter() {
+        assert!(!options::display(number, value).chars().any(char::is_control));
+    }
+}
+
+/// The state machine: each line is the time that passes in seconds (two bytes), how an answer is to fit
+/// (a byte), and what a server sends, without what is put right. Whatever that is, a lease has an address that a host can have and times in order, nothing is used after its end,
+/// and nothing is sent without end.
+pub fn client(input: &[u8]) {
+    let identity = Identity {
+        mac: MAC,
+        client_id: vec![0, 1, 2],
+        broadcast: false,
+        provide: Vec::new(),
+        request: Vec::new(),
+        required: Vec::new(),
+    };
+    let mut now = Time::since_boot(Duration::from_secs(1));
+    let mut client = Client::acquire(identity, Timing::default(), now, Random::seeded(1));
+    let mut asked = sent(&client.tick(now));
+    for step in input.split(|byte| *byte == b'\n').take(MOST) {
+        let [high, low, fit, packet @ ..] = step else { continue };
+        now += Duration::from_secs(u16::from_be_bytes([*high, *low]).into());
+        let actions = client.tick(now);
+        holds(&client, now, &actions);
+        asked = sent(&actions).or(asked);
+        let mut packet = packet.to_vec();
+        fit_to(&mut packet, *fit, asked.as_ref());
+        let actions = client.receive(now, &packet);
+        holds(&client, now, &actions);
+        asked = sent(&actions).or(asked);
+    }
+}
+
+/// Puts right what an answer repeats, as the bits of `fit` say: without it nothing would get far.
+fn fit_to(packet: &mut [u8], fit: u8, asked: Option<&Message>) {
+    let Some((asked, header)) = asked.zip(packet.get_mut(..240)) else { return };
+    let fields: [(std::ops::Range<usize>, Vec<u8>); 4] = [
+        (0..4, vec![2, 1, 6, 0]),
+        (4..8, asked.xid.to_be_bytes().to_vec()),
+        (28..34, MAC.to_vec()),
+        (236..240, vec![99, 130, 83, 99]),
+    ];
+    for (bit, (at, value)) in fields.into_iter().enumerate() {
+        if fit & (1 << bit) == 0 {
+            header[at].copy_from_slice(&value);
+        }
+    }
+}
+
+fn sent(actions: &[Action]) -> Option<Message> {
+    actions.iter().rev().find_map(|action| match action {
+        Action::Send { message, .. } => Some(Message::decode(message).unwrap()),
+        _ => None,
+    })
+}
+
+fn holds(client: &Client, now: Time, actions: &[Action]) {
+    assert!(actions.len() <= 2);
+    assert!(!client.awaits_packets(now) || client.state() != State::Bound);
+    let Some(lease) = client.lease() else { return };
+    assert!(is_unicast(lease.address) && is_unicast(lease.server) && lease.address != lease.server);
+    let broadcast = u32::from(lease.address) | u32::MAX.checked_shr(lease.prefix.into()).unwrap_or(0);
+    assert!(lease.prefix >= 31 || lease.address != Ipv4Addr::from(broadcast));
+    assert!(lease.expiry.is_none_or(|expiry| lease.renew < lease.rebind && lease.rebind < Some(expiry)));
+    assert!(actions.is_empty() || lease.expiry.is_none_or(|expiry| now < expiry));
+    let given = result::of_lease(lease, None);
+    assert_eq!(given.ips.len(), 1);
+    let words = given.dns.search.iter().chain([&given.dns.domain]);
+    assert!(words.flat_map(|word| word.bytes()).all(options::is_of_a_name));
+    for route in &given.routes {
+        assert!(route.gw.is_none_or(|gw| !gw.is_unspecified() && !gw.is_multicast() && !gw.is_loopback()));
+        assert_eq!(route.dst.network(), route.dst.ip());
+    }
+}
+
+#[test]
+fn every_seed_is_borne() {
+    seeds::replay("dhcp_packet", packet);
+    seeds::replay("dhcp_client", client);
+}

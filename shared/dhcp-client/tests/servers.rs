@@ -1,0 +1,246 @@
+//! The client and its sockets against a real server, dnsmasq. The clock is the tests': a renewal is due when they say so.
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsFd;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use dhcp_client::{
+    Action, Client, Identity, Kind, Lease, Link, Message, Random, State, Time, Timing, To, result,
+};
+use lab::{Container, Lab};
+use netns::NetNs;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+/// A bound against hanging.
+const PATIENCE: u16 = 60_000;
+
+/// dnsmasq at one end of a veth whose other end is the container's.
+struct Server {
+    process: Child,
+    log: String,
+}
+
+impl Server {
+    fn start(lab: &Lab, pod: &Container, options: &[&str]) -> Self {
+        lab.host().sh(&format!(
+            "ip link add srv type veth peer name eth0 netns {}
+             ip addr add 10.0.0.1/24 dev srv; ip link set srv up",
+            pod.netns.name()
+        ));
+        pod.sh("ip link set lo up; ip link set eth0 up");
+        Self::serve(options)
+    }
+
+    fn serve(options: &[&str]) -> Self {
+        let log = "/run/lab/dnsmasq.log".to_owned();
+        let file = File::create(&log).unwrap();
+        let process = Command::new("/usr/sbin/dnsmasq")
+            .args(["--keep-in-foreground", "--port=0", "--no-ping", "--conf-file=/dev/null", "--user=root"])
+            .args(["--dhcp-authoritative", "--log-dhcp", "--log-facility=-", "--pid-file="])
+            .args(["--dhcp-leasefile=/run/lab/leases", "--interface=srv", "--bind-interfaces"])
+            .args(options)
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .expect("dnsmasq: apt install dnsmasq-base");
+        let this = Self { process, log };
+        this.wait_for("DHCP, IP range");
+        this
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    fn wait_for(&self, what: &str) {
+        for _ in 0..u32::from(PATIENCE) / 10 {
+            if self.text().contains(what) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{what:?} is not in dnsmasq's log: {}", self.text());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.process.kill().ok();
+        self.process.wait().ok();
+    }
+}
+
+fn identity(pod: &Container) -> Identity {
+    let mac = pod.link("eth0").unwrap()["address"].as_str().unwrap().parse::<netlink::Mac>().unwrap();
+    Identity {
+        mac: mac.bytes(),
+        client_id: b"\0pod/net/eth0".to_vec(),
+        broadcast: false,
+        provide: vec![(12, b"pod".to_vec())],
+        request: vec![42],
+        required: vec![42],
+    }
+}
+
+/// Sends what is to be sent, and gives the client what comes back, until something has come of it.
+fn exchange(pod: &Container, client: &mut Client, now: Time, mut actions: Vec<Action>) -> Vec<Action> {
+    let namespace = NetNs::open(pod.path()).unwrap();
+    let mut link: Option<Link> = None;
+    loop {
+        for action in &actions {
+            let Action::Send { to, message } = action else { return actions };
+            let open = link.take().filter(|link| link.fits(*to));
+            let open = open.unwrap_or_else(|| Link::open(&namespace, "eth0", *to).unwrap());
+            open.send(*to, message).unwrap();
+            link = Some(open);
+        }
+        let open = link.as_ref().expect("something was sent");
+        let mut fds = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::from(PATIENCE)).unwrap(), 1, "nobody answers");
+        actions = match open.receive().unwrap() {
+            Some(packet) => client.receive(now, &packet),
+            None => Vec::new(),
+        };
+    }
+}
+
+#[track_caller]
+fn bound(actions: Vec<Action>) -> Lease {
+    match <[Action; 1]>::try_from(actions) {
+        Ok([Action::Bound(lease)]) => lease,
+        other => panic!("{other:?}"),
+    }
+}
+
+const POOL: &str = "--dhcp-range=10.0.0.50,10.0.0.60,1h";
+const NTP: &str = "--dhcp-option=42,10.0.0.9";
+
+fn acquire(pod: &Container, identity: &Identity, now: Time) -> (Client, Lease) {
+    let mut client = Client::acquire(identity.clone(), Timing::default(), now, Random::from_kernel());
+    let actions = client.tick(now);
+    let lease = bound(exchange(pod, &mut client, now, actions));
+    pod.sh(&format!("ip addr add {}/{} dev eth0", lease.address, lease.prefix));
+    (client, lease)
+}
+
+#[test]
+fn a_real_server_gives_extends_and_takes_back() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let routes = "--dhcp-option=121,10.1.0.0/16,10.0.0.2,0.0.0.0/0,10.0.0.1";
+    let search = "--dhcp-option=119,eng.example.org,example.org";
+    let server = Server::start(&lab, &pod, &[POOL, NTP, routes, search, "--domain=example.org"]);
+    let (mut client, lease) = acquire(&pod, &identity(&pod), Time::now());
+    assert_eq!((lease.prefix, lease.server), (24, Ipv4Addr::new(10, 0, 0, 1)));
+    let given = result::of_lease(&lease, None);
+    let routes: Vec<_> =
+        given.routes.iter().map(|route| (route.dst.to_string(), route.gw.unwrap().to_string())).collect();
+    let text = |a: &str, b: &str| (a.to_owned(), b.to_owned());
+    assert_eq!(routes, [text("10.1.0.0/16", "10.0.0.2"), text("0.0.0.0/0", "10.0.0.1")]);
+    assert_eq!(given.dns.search, ["eng.example.org", "example.org"]);
+
+    for state in [State::Renewing, State::Rebinding] {
+        let lease = client.lease().unwrap().clone();
+        let now = if state == State::Renewing { lease.renew } else { lease.rebind }.unwrap();
+        let actions = client.tick(now);
+        assert_eq!(client.state(), state);
+        let extended = bound(exchange(&pod, &mut client, now, actions));
+        assert_eq!((extended.address, extended.since), (lease.address, now));
+    }
+
+    let Some(Action::Send { to, message }) = client.release() else { panic!("there is a lease") };
+    let namespace = NetNs::open(pod.path()).unwrap();
+    Link::open(&namespace, "eth0", to).unwrap().send(to, &message).unwrap();
+    server.wait_for(&format!("DHCPRELEASE(srv) {}", lease.address));
+    assert!(!server.text().contains("unknown lease"), "{}", server.text());
+}
+
+#[test]
+fn an_address_that_was_never_put_on_the_link_is_given_back_by_broadcast() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let server = Server::start(&lab, &pod, &[POOL, NTP]);
+    let (client, lease) = acquire(&pod, &identity(&pod), Time::now());
+    pod.sh("ip addr flush dev eth0");
+    let Some(Action::Send { to, message }) = client.release() else { panic!("there is a lease") };
+    let namespace = NetNs::open(pod.path()).unwrap();
+    Link::open(&namespace, "eth0", to).unwrap().send(to, &message).unwrap();
+    server.wait_for(&format!("DHCPRELEASE(srv) {}", lease.address));
+    assert!(!server.text().contains("unknown lease"), "{}", server.text());
+}
+
+#[test]
+fn a_server_that_now_has_another_subnet_refuses_and_gives_a_new_address() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let server = Server::start(&lab, &pod, &[POOL, NTP]);
+    let (mut client, old) = acquire(&pod, &identity(&pod), Time::now());
+    drop(server);
+    fs::remove_file("/run/lab/leases").ok();
+    // The old address stays, so that the server is still reached.
+    lab.host().sh("ip addr add 10.9.0.1/24 dev srv");
+    let _server = Server::serve(&["--dhcp-range=10.9.0.50,10.9.0.60,1h", NTP]);
+    let now = old.renew.unwrap();
+    let actions = client.tick(now);
+    let mut actions = exchange(&pod, &mut client, now, actions);
+    assert!(matches!(actions.remove(0), Action::Lost(_)));
+    pod.sh("ip addr flush dev eth0");
+    let new = bound(exchange(&pod, &mut client, now, actions));
+    assert!(new.address.to_string().starts_with("10.9.0."), "{}", new.address);
+}
+
+#[test]
+fn an_address_of_a_lease_that_is_not_known_is_confirmed_by_init_reboot() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let _server = Server::start(&lab, &pod, &[POOL, NTP]);
+    let now = Time::now();
+    let (_, lease) = acquire(&pod, &identity(&pod), now);
+    let mut client =
+        Client::reboot(identity(&pod), Timing::default(), lease.address, now, Random::from_kernel());
+    let actions = client.tick(now);
+    assert_eq!(client.state(), State::Rebooting);
+    assert_eq!(bound(exchange(&pod, &mut client, now, actions)).address, lease.address);
+}
+
+#[test]
+fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh(&format!(
+        "ip link add srv type veth peer name eth0 netns {}
+         ip addr add 10.0.0.1/24 dev srv; ip link set srv up",
+        pod.netns.name()
+    ));
+    pod.sh("ip link set eth0 up; ip addr add 10.0.0.7/24 dev eth0");
+    let mut client = Client::acquire(identity(&pod), Timing::default(), Time::now(), Random::from_kernel());
+    let actions = client.tick(Time::now());
+    let [Action::Send { to, message }] = &actions[..] else { panic!("{actions:?}") };
+    let link = Link::open(&NetNs::open(pod.path()).unwrap(), "eth0", *to).unwrap();
+    link.send(*to, message).unwrap();
+
+    let asked = Message::decode(message).unwrap();
+    let mut offer = Message { is_reply: true, ..asked };
+    offer.options.set(53, [Kind::Offer as u8]);
+    let other = Message { xid: offer.xid ^ 1, ..offer.clone() };
+    let socket = UdpSocket::bind("10.0.0.1:67").unwrap();
+    for (payload, port) in
+        [(b"noise".to_vec(), 68), (offer.encode(), 69), (other.encode(), 68), (offer.encode(), 68)]
+    {
+        socket.send_to(&payload, ("10.0.0.7", port)).unwrap();
+    }
+    let mut fds = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::from(PATIENCE)).unwrap(), 1);
+    // The last one was sent last, and is the only one.
+    assert_eq!(link.receive().unwrap(), Some(offer.encode()));
+    assert_eq!(link.receive().unwrap(), None);
+
+    pod.sh("ip link set eth0 down");
+    assert!(link.send(*to, message).unwrap_err().msg().contains("eth0"));
+    let nowhere =
+        Link::open(&NetNs::open(pod.path()).unwrap(), "eth9", To::Broadcast { from: Ipv4Addr::UNSPECIFIED });
+    assert!(nowhere.unwrap_err().msg().contains("eth9"));
+}

@@ -1,0 +1,337 @@
+//! The plugin flannel: what it has bridge and host-local do, and what it keeps until DEL.
+
+use std::fs;
+
+use lab::{Call, Container, Lab, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{ips, is_up};
+
+const KEPT: &str = "/var/lib/cni/flannel";
+const SUBNET_FILE: &str = "/run/flannel/subnet.env";
+
+/// What flanneld writes on the host that has these subnets.
+pub fn subnet_env(ip_masq: bool) -> String {
+    format!(
+        "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:42::/56\n\
+         FLANNEL_IPV6_SUBNET=fd00:42:0:1::1/64\nFLANNEL_MTU=1400\nFLANNEL_IPMASQ={ip_masq}\n"
+    )
+}
+
+pub fn flanneld_says(text: &str) {
+    fs::create_dir_all("/run/flannel").unwrap();
+    fs::write(SUBNET_FILE, text).unwrap();
+}
+
+/// The configuration of flannel's own manifest.
+fn flannel(lab: &Lab) -> Call {
+    flanneld_says(&subnet_env(true));
+    lab.plugin("flannel")
+        .config(json!({"name": "cbr0", "delegate": {"hairpinMode": true, "isDefaultGateway": true}}))
+}
+
+fn kept() -> Vec<String> {
+    let Ok(entries) = fs::read_dir(KEPT) else { return Vec::new() };
+    let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+fn document(name: &str) -> Value {
+    serde_json::from_slice(&fs::read(format!("{KEPT}/{name}")).unwrap()).unwrap()
+}
+
+/// What all containers share stays, and is there before.
+fn settled(lab: &Lab, call: &Call) {
+    let first = call.clone().on(&lab.container("first"));
+    first.add().ok_result();
+    first.del().ok();
+}
+
+/// A delegate that writes down what it gets, and fails when /run/lab/fail names the command.
+const SPY: &str = r#"
+cat >/run/lab/stdin.$CNI_COMMAND
+echo $CNI_COMMAND >>/run/lab/commands
+if grep -qsx $CNI_COMMAND /run/lab/fail; then echo '{"code": 111, "msg": "not today"}'; exit 1; fi
+[ $CNI_COMMAND != ADD ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.9/24"}]}'"#;
+
+fn spied(lab: &Lab) -> (Call, Container) {
+    lab.fake_plugin("spy", SPY);
+    let pod = lab.container("pod");
+    (flannel(lab).config(json!({"delegate": {"type": "spy"}})).on(&pod), pod)
+}
+
+fn commands() -> Vec<String> {
+    fs::read_to_string("/run/lab/commands").unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+fn given(command: &str) -> Value {
+    serde_json::from_slice(&fs::read(format!("/run/lab/stdin.{command}")).unwrap()).unwrap()
+}
+
+#[test]
+fn containers_get_addresses_of_the_hosts_subnets_and_reach_each_other() {
+    beyond_reference!("flannel");
+    for separately in ["", "1"] {
+        let lab = Lab::new();
+        let call = flannel(&lab).env("FERRULE_SEPARATE_DELEGATES", separately);
+        settled(&lab, &call);
+        let before = lab.snapshot();
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let [first, second] = [&a, &b].map(|pod| call.clone().on(pod).add().ok_result());
+        assert_eq!(ips(&first), ["10.42.1.3/24", "fd00:42:0:1::3/64"]);
+        for other in ips(&second) {
+            assert!(a.reaches(other.split_once('/').unwrap().0), "{other}");
+        }
+        assert!(is_up(lab.host(), "cni0"));
+        assert_eq!(a.link("eth0").unwrap()["mtu"], 1400);
+        assert!(lab.host().addresses("cni0").contains(&"10.42.1.1/24".to_owned()));
+        assert!(a.sh("ip route").contains("10.42.0.0/16 via 10.42.1.1"), "{}", a.sh("ip route"));
+        for (pod, result) in [(&a, &first), (&b, &second)] {
+            let call = call.clone().on(pod);
+            call.check(result).ok();
+            assert!(call.run("DEL").stderr.is_empty(), "nothing is written to the log");
+            call.del().ok();
+        }
+        lab.snapshot().without("a").without("b").assert_same(&before);
+    }
+}
+
+#[test]
+fn one_of_flanneld_and_the_bridge_hides_containers_behind_the_host() {
+    beyond_reference!("flannel");
+    for flanneld_does in [true, false] {
+        let lab = Lab::new();
+        let call = flannel(&lab).on(&lab.container("pod"));
+        flanneld_says(&subnet_env(flanneld_does));
+        call.add().ok_result();
+        assert_eq!(document("pod")["ipMasq"], !flanneld_does);
+        assert_eq!(lab.host().ruleset().contains("masquerade"), !flanneld_does);
+        call.del().ok();
+    }
+}
+
+#[test]
+fn every_command_reaches_the_delegate_with_the_configuration_of_its_add() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let (call, _pod) = spied(&lab);
+    let call = call.version("1.1.0").config(json!({"runtimeConfig": {"mac": "02:00:00:00:00:01", "odd": 1}}));
+    let result = call.add().ok_result();
+    let saved = document("pod");
+    assert_eq!(
+        (&saved["name"], &saved["type"], &saved["ipMasq"]),
+        (&json!("cbr0"), &json!("spy"), &json!(false))
+    );
+    assert_eq!(saved["runtimeConfig"], json!({"mac": "02:00:00:00:00:01", "odd": 1}));
+    assert_eq!(given("ADD"), saved);
+    // flanneld has got another subnet meanwhile: the container is as it was.
+    flanneld_says(&subnet_env(true).replace("10.42.1.", "10.42.7."));
+    call.check(&result).ok();
+    assert_eq!((&given("CHECK")["ipam"], &given("CHECK")["prevResult"]), (&saved["ipam"], &result));
+    call.status().ok();
+    call.clone().config(json!({"prevResult": result})).del().ok();
+    assert_eq!(given("DEL")["ipam"], saved["ipam"]);
+    assert_eq!(commands(), ["ADD", "CHECK", "STATUS", "DEL"]);
+    assert!(kept().is_empty());
+}
+
+#[test]
+fn what_is_kept_goes_only_when_the_delegate_has_deleted() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let (call, _pod) = spied(&lab);
+    call.add().ok_result();
+    fs::write("/run/lab/fail", "DEL").unwrap();
+    assert_eq!(call.del().error().code, 111);
+    assert_eq!(kept(), ["pod"]);
+    fs::remove_file("/run/lab/fail").unwrap();
+    call.del().ok();
+    assert_eq!((kept().len(), commands().len()), (0, 3));
+}
+
+#[test]
+fn a_failed_add_is_taken_back_and_keeps_what_del_needs_only_if_that_failed_too() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let (call, _pod) = spied(&lab);
+    fs::write("/run/lab/fail", "ADD").unwrap();
+    assert_eq!(call.add().error().code, 111);
+    assert_eq!((commands(), kept().len()), (vec!["ADD".to_owned(), "DEL".to_owned()], 0));
+    fs::write("/run/lab/fail", "ADD\nDEL").unwrap();
+    assert_eq!(call.add().error().code, 111);
+    assert_eq!(kept(), ["pod"]);
+    // Without the plugin there is nothing to take back.
+    let call = call.config(json!({"delegate": {"type": "nobody"}}));
+    call.add().refused(7, "nobody");
+}
+
+#[test]
+fn two_networks_of_a_container_do_not_overwrite_what_each_other_keeps() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let one = flannel(&lab).on(&pod);
+    fs::write("/run/flannel/other.env", subnet_env(true).replace("42", "43")).unwrap();
+    let two = flannel(&lab).on(&pod).ifname("net1").config(json!({
+        "name": "other", "subnetFile": "/run/flannel/other.env", "delegate": {"bridge": "cni1"},
+    }));
+    let results = [&one, &two].map(|call| call.add().ok_result());
+    assert_eq!(kept(), ["pod", "pod@other@net1"]);
+    assert_eq!(
+        (&document("pod")["name"], &document("pod@other@net1")["name"]),
+        (&json!("cbr0"), &json!("other"))
+    );
+    one.check(&results[0]).ok();
+    two.check(&results[1]).ok();
+    one.del().ok();
+    assert_eq!(kept(), ["pod@other@net1"]);
+    two.check(&results[1]).ok();
+    two.del().ok();
+    assert!(kept().is_empty() && lab.host().link_names().iter().all(|name| !name.starts_with("veth")));
+}
+
+#[test]
+fn what_was_lost_is_made_again_from_the_configuration() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab);
+    settled(&lab, &call);
+    let before = lab.snapshot();
+    // Lost; torn by a crash of the machine; and flanneld, with its file, is gone as well.
+    for spoil in ["rm /var/lib/cni/flannel/pod", "echo -n '{\"ty' >/var/lib/cni/flannel/pod"] {
+        let pod = lab.container("pod");
+        let call = call.clone().on(&pod);
+        call.add().ok_result();
+        lab.host().sh(spoil);
+        lab.host().sh("mv /run/flannel /run/gone");
+        call.del().ok();
+        lab.host().sh("mv /run/gone /run/flannel");
+        lab.snapshot().without("pod").assert_same(&before);
+        pod.vanish();
+    }
+}
+
+#[test]
+fn gc_has_the_delegate_collect_and_forgets_what_is_kept_of_nobody() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab).version("1.1.0");
+    let [stays, goes] = ["stays", "goes"].map(|id| lab.container(id));
+    let of = |pod: &Container| call.clone().on(pod);
+    of(&stays).add().ok_result();
+    let before = lab.snapshot();
+    let other = json!({"ipam": {"dataDir": "/var/lib/cni/elsewhere"}});
+    // It was attached by another configuration.
+    of(&goes).config(other).add().ok_result();
+    fs::write(format!("{KEPT}/strangers"), r#"{"name": "another", "type": "bridge"}"#).unwrap();
+    fs::write(format!("{KEPT}/.new.7.0.cbr0~goes"), "").unwrap();
+    goes.vanish();
+    call.gc(&[("stays", "eth0")]).ok();
+    assert_eq!(kept(), ["stays", "strangers"]);
+    fs::remove_file(format!("{KEPT}/strangers")).unwrap();
+    let leases = lab.host().sh("ls /var/lib/cni/elsewhere/cbr0");
+    assert!(!leases.contains("10.42") && !leases.contains("fd00"), "{leases}");
+    fs::remove_dir_all("/var/lib/cni/elsewhere").unwrap();
+    lab.snapshot().without("goes").assert_same(&before);
+}
+
+#[test]
+fn without_a_whole_file_of_flannelds_no_container_is_attached_and_status_says_it() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab).on(&lab.container("pod"));
+    call.status().ok();
+    let before = lab.snapshot();
+    flanneld_says("FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_MTU\n");
+    call.status().refused(50, "is flanneld running?");
+    let error = call.add().refused(11, "is flanneld running?");
+    assert!(error.msg.contains(SUBNET_FILE) && error.msg.contains("FLANNEL_MTU"), "{error:?}");
+    fs::remove_file(SUBNET_FILE).unwrap();
+    call.status().refused(50, "is flanneld running?");
+    call.add().refused(11, SUBNET_FILE);
+    call.del().ok();
+    flanneld_says(&subnet_env(true));
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn an_attachment_of_the_reference_is_deleted_and_ours_is_of_the_form_that_it_reads() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab);
+    settled(&lab, &call);
+    let pod = lab.container("pod");
+    let before = lab.snapshot();
+    // What the reference has done: it calls Debian's bridge with this document, and saves it.
+    let document = json!({
+        "cniVersion": "1.0.0", "name": "cbr0", "type": "bridge", "hairpinMode": true, "isDefaultGateway": true,
+        "ipMasq": false, "isGateway": true, "mtu": 1400,
+        "ipam": {
+            "type": "host-local", "ranges": [[{"subnet": "10.42.1.0/24"}], [{"subnet": "fd00:42:0:1::/64"}]],
+            "routes": [{"dst": "10.42.0.0/16"}, {"dst": "fd00:42::/56"}],
+        },
+    });
+    let bridge = lab.plugin("bridge").config(document.clone()).on(&pod).by_the_reference();
+    let result = bridge.add().ok_result();
+    fs::write(format!("{KEPT}/pod"), document.to_string()).unwrap();
+    let call = call.on(&pod);
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+
+    call.add().ok_result();
+    let ours = self::document("pod");
+    assert_eq!(ours, document, "the same keys and values");
+    bridge.del().ok();
+    fs::remove_file(format!("{KEPT}/pod")).unwrap();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn another_plugin_attaches_where_the_configuration_says_so() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    lab.host().sh("ip link add cable type veth peer name far; ip link set cable up; ip link set far up");
+    let delegate = json!({"type": "macvlan", "master": "cable"});
+    let call = flannel(&lab).config(json!({"delegate": delegate})).on(&lab.container("pod"));
+    let result = call.add().ok_result();
+    assert_eq!(ips(&result).len(), 2);
+    assert!(document("pod").get("isGateway").is_none());
+    call.check(&result).ok();
+    call.del().ok();
+}
+
+#[test]
+fn an_earlier_plugins_result_is_handed_on() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab).on(&lab.container("pod"));
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "lo", "sandbox": "/run/netns/pod"}]});
+    let result = call.clone().config(json!({"prevResult": prev})).add().ok_result();
+    assert!(result["interfaces"].as_array().unwrap().iter().any(|one| one["name"] == "lo"), "{result}");
+    assert!(document("pod").get("prevResult").is_none());
+    call.del().ok();
+}
+
+#[test]
+fn rules_of_the_bridge_that_somebody_has_flushed_come_back() {
+    beyond_reference!("flannel");
+    for separately in ["", "1"] {
+        let lab = Lab::new();
+        flanneld_says(&subnet_env(false));
+        lab.container("pod");
+        lab.configure("10-flannel.conflist", &json!({
+            "cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel", "delegate": {"isDefaultGateway": true}}],
+        }));
+        let tool = lab.cnitool().env("FERRULE_SEPARATE_DELEGATES", separately);
+        tool.says("add cbr0 pod");
+        let before = lab.host().ruleset();
+        assert!(before.contains("masquerade"), "{before}");
+        lab.host().sh("nft flush ruleset");
+        tool.says("repair cbr0");
+        assert_eq!(lab.host().ruleset(), before);
+        tool.says("check cbr0 pod");
+        tool.says("del cbr0 pod");
+    }
+}
