@@ -103,3 +103,36 @@ fn every_seed_is_borne() {
     seeds::replay("dhcp_packet", packet);
     seeds::replay("dhcp_client", client);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn seeds_of(target: &str) -> Vec<Vec<u8>> {
+        let seeds = RefCell::<Vec<_>>::default();
+        seeds::replay(target, |seed| seeds.borrow_mut().push(seed.to_vec()));
+        seeds.into_inner()
+    }
+
+    proptest! {
+        #[test]
+        fn seeds_with_some_bytes_changed_are_borne(
+            which in any::<prop::sample::Index>(),
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+        ) {
+            for (target, function) in [("dhcp_packet", packet as fn(&[u8])), ("dhcp_client", client)] {
+                let seeds = seeds_of(target);
+                let mut seed = seeds[which.index(seeds.len())].clone();
+                for (at, value) in &changes {
+                    let at = at.index(seed.len().max(1));
+                    seed.get_mut(at).into_iter().for_each(|byte| *byte = *value);
+                }
+                function(&seed);
+            }
+        }
+    }
+}
