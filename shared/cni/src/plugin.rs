@@ -104,8 +104,9 @@ pub trait Plugin {
         Ok(false)
     }
 
-    /// Serves a process that no runtime started but the plugin itself, for what takes a process of its own. None: these are not the
-    /// arguments of such a process.
+    /// Serves a process that no runtime started: one that the plugin itself did, for what takes a process of its own, or a daemon of
+    /// the plugin's. One that lives long calls [`heap::stays`] before all else. None: these are not the arguments of such a
+    /// process. A process without arguments does not get here.
     fn serve_itself(_: &[OsString]) -> Option<ExitCode> {
         None
     }
@@ -113,13 +114,16 @@ pub trait Plugin {
 
 /// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.
 pub fn main<P: Plugin>() -> ExitCode {
+    let arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    // No runtime gives any. Whoever does may have the variables of a call in its environment all the same.
+    if !arguments.is_empty()
+        && let Some(code) = P::serve_itself(&arguments)
+    {
+        return code;
+    }
     if !is_called() {
         if linger::held() {
             return ExitCode::SUCCESS;
-        }
-        let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-        if let Some(code) = P::serve_itself(&arguments) {
-            return code;
         }
         if arguments.first().is_none_or(|argument| argument != repair::ARGUMENT) {
             about::<P>();

@@ -10,7 +10,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Bytes. A plugin needs less than a tenth of it; a GC with thousands of attachments more.
 const SIZE: usize = 2 << 20;
@@ -18,6 +18,15 @@ const SIZE: usize = 2 << 20;
 /// What every block is aligned to at least, as malloc(3) does it. The unwinder counts on it: it stores 16 bytes at a
 /// time into the exception that Rust asks 8-byte alignment for, and an ADD that panics would die in the midst.
 const ALIGN: usize = 16;
+
+/// Whether the process stays. Of the process and not of an arena: a library cannot reach the executable's allocator.
+static STAYS: AtomicBool = AtomicBool::new(false);
+
+/// Says that this process stays: from now on memory comes from the system's allocator, which uses again what is given back.
+/// What was handed out before remains where it is.
+pub fn stays() {
+    STAYS.store(true, Ordering::Relaxed);
+}
 
 /// Hands out its memory from one end to the other. Only the block handed out last can be given back or grow in place,
 /// which is how a vector or string that is being filled behaves.
@@ -51,6 +60,9 @@ impl Arena {
 
     /// Takes a block, as its offset, and where what was never handed out begins. None if it does not fit.
     fn take(&self, layout: Layout) -> Option<(usize, usize)> {
+        if STAYS.load(Ordering::Relaxed) {
+            return None;
+        }
         let mut used = self.used.load(Ordering::Relaxed);
         loop {
             let align = layout.align().max(ALIGN);
@@ -68,7 +80,8 @@ impl Arena {
     fn resize_last(&self, offset: usize, size: usize, new_size: usize) -> bool {
         let (end, Some(new_end)) = (offset + size, offset.checked_add(new_size)) else { return false };
         let moved = || self.used.compare_exchange(end, new_end, Ordering::AcqRel, Ordering::Relaxed);
-        let resized = new_end <= SIZE && moved().is_ok();
+        let fits = new_end <= SIZE && !(new_size > size && STAYS.load(Ordering::Relaxed));
+        let resized = fits && moved().is_ok();
         if resized {
             self.touched.fetch_max(new_end, Ordering::AcqRel);
         }
@@ -196,6 +209,28 @@ mod tests {
         let blocks: Vec<_> =
             threads.into_iter().map(|(byte, thread)| (byte, thread.join().unwrap())).collect();
         assert!(blocks.iter().all(|(byte, blocks)| blocks.iter().flatten().all(|b| b == byte)));
+    }
+
+    /// In a process of its own: it is the whole process that stays.
+    #[test]
+    fn a_process_that_stays_uses_again_what_it_gave_back() {
+        const ALONE: &str = "HEAP_TEST_STAYS";
+        if std::env::var_os(ALONE).is_none() {
+            let mut process = std::process::Command::new(std::env::current_exe().unwrap());
+            process.args(["--exact", "tests::a_process_that_stays_uses_again_what_it_gave_back"]);
+            assert!(process.env(ALONE, "1").output().unwrap().status.success());
+            return;
+        }
+        let mut before = vec![7_u8; 100];
+        stays();
+        let used = HEAP.used.load(Ordering::Relaxed);
+        for size in (0..10_000).map(|n| n % 5000) {
+            assert!(vec![8_u8; size].iter().all(|byte| *byte == 8));
+        }
+        before.extend([7; 4000]);
+        assert!(before.iter().all(|byte| *byte == 7));
+        assert!(HEAP.used.load(Ordering::Relaxed) <= used);
+        assert!(HEAP.offset(before.as_mut_ptr()).is_none());
     }
 
     #[test]
