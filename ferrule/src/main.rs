@@ -8,6 +8,7 @@ use cni::multicall::{self, Entry};
 /// A new plugin is one line here, and one in Cargo.toml.
 const PLUGINS: &[Entry] = &[
     Entry::of::<bridge::Bridge>(),
+    Entry::of::<dhcp::Dhcp>(),
     Entry::of::<dummy::Dummy>(),
     Entry::of::<firewall::Firewall>(),
     Entry::of::<flannel::Flannel>(),

@@ -479,6 +479,33 @@ fn more(call: Call, key: &str, value: Value) -> Call {
 }
 
 #[test]
+fn options_of_dhcp() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = lab.plugin("dhcp").on(&pod);
+    fn key(call: Call, key: &str, value: Value) -> Call {
+        let mut ipam = json!({"type": "dhcp"});
+        ipam[key] = value;
+        call.config(json!({"ipam": ipam}))
+    }
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a socket that is no absolute path", 7, "daemonSocketPath", |c| key(c, "daemonSocketPath", json!("dhcp.sock"))),
+        Bad("a socket that is a number", 6, "daemonSocketPath", |c| key(c, "daemonSocketPath", json!(5))),
+        Bad("no daemon", 11, "/run/cni/dhcp.sock", |c| key(c, "priority", json!(5))),
+        Bad("a priority below zero", 6, "priority", |c| key(c, "priority", json!(-1))),
+        Bad("an option that nobody knows", 7, "provide[0].option", |c| key(c, "provide", json!([{"option": "colour", "value": "red"}]))),
+        Bad("an option without a name", 7, "provide[0].option", |c| key(c, "provide", json!([{"value": "red"}]))),
+        Bad("a value that is too long", 7, "provide[0].value", |c| key(c, "provide", json!([{"option": "12", "value": "x".repeat(256)}]))),
+        Bad("a value that is too long, by an argument", 4, "NAME", |c| key(c, "provide", json!([{"option": "12", "fromArg": "NAME"}])).args(&format!("NAME={}", "x".repeat(256)))),
+        Bad("the end as an option", 7, "request[0].option", |c| key(c, "request", json!([{"option": "255"}]))),
+        Bad("a word for a boolean", 6, "request[0].skipDefault", |c| key(c, "request", json!([{"skipDefault": "yes"}]))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn addresses_of_static() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

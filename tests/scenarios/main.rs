@@ -11,6 +11,7 @@ mod conformance;
 mod crowd;
 mod delegation;
 mod dhcp;
+mod dhcp_servers;
 mod dummy;
 mod firewall_beside;
 mod firewalld;

@@ -6,6 +6,7 @@ use lab::{Call, Container, Lab, beyond_reference, needs, plugins};
 use serde_json::{Value, json};
 
 use crate::common::{host_local, leases};
+use crate::dhcp_servers;
 use crate::portmap::web;
 
 /// For no key are all of these right.
@@ -31,7 +32,7 @@ impl Fixture {
         let schema = lab.cnitool().json(&format!("explain {}", self.call.plugin()));
         let mut keys = vec![];
         // An IPAM plugin's keys stand in another one's.
-        let is_ipam = ["host-local", "static"].contains(&self.call.plugin());
+        let is_ipam = ["dhcp", "host-local", "static"].contains(&self.call.plugin());
         let above = if is_ipam { "ipam." } else { "" };
         collect(&schema["keys"], above, &mut keys);
         let everybodys = ["ipam", "dns", "args", "runtimeConfig", "args.cni", "prevResult", "capabilities"];
@@ -346,6 +347,21 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_firewall_from_its_work() {
     let call = lab.plugin("firewall").version("1.1.0").on(&pod).config(keys);
     let undone: Undone = |lab, _| shown(lab, "nft list ruleset", &["net/pod/eth0"]);
     Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &lab.container("other"));
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_dhcp_from_its_work() {
+    beyond_reference!("lenient-del");
+    if !dhcp_servers::can_be_had() {
+        return;
+    }
+    let lab = Lab::new();
+    let _running = dhcp_servers::start(&lab);
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add port type veth peer name eth0 netns pod; ip link set port master br0 up");
+    let undone: Undone = |_, _| format!("{}", dhcp_servers::files()).replace('0', "");
+    let call = lab.plugin("dhcp").version("1.1.0").config(json!({"ipam": {"type": "dhcp"}})).on(&pod);
+    Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &pod);
 }
 
 #[test]

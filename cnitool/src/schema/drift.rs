@@ -21,6 +21,11 @@ fn the_keys_of_bridge_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_dhcp_are_those_that_it_reads() {
+    Case::of::<dhcp::Dhcp>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_dummy_are_those_that_it_reads() {
     Case::of::<dummy::Dummy>(json!({})).run();
 }

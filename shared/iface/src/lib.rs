@@ -18,6 +18,7 @@ mod namespace;
 pub mod ownership;
 pub mod parent;
 pub mod remove;
+pub mod renew;
 pub mod verify;
 pub mod veth;
 

@@ -44,17 +44,21 @@ impl Namespace {
     /// Code 3 if it is gone; 4 if the path is no network namespace; else what the kernel refuses.
     pub fn open(path: &Path) -> Result<Self> {
         match NetNs::open(path) {
-            Ok(ns) => Self::of(ns, path),
+            Ok(ns) => Self::of(ns),
             Err(e) if e.is_something_else() => Err(Error::from(e).with_code(Code::InvalidEnvironment)),
             Err(e) if e.is_missing() => Err(Error::from(e).with_code(Code::UnknownContainer)),
             Err(e) => Err(e.into()),
         }
     }
 
-    fn of(ns: NetNs, path: &Path) -> Result<Self> {
+    /// A container's namespace that is open already.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn of(ns: NetNs) -> Result<Self> {
         let home = Rc::new(NetNs::current()?);
         let nl = ns.enter_from(&home, Netlink::open)??;
-        let sandbox = Sandbox { path: path.display().to_string(), home };
+        let sandbox = Sandbox { path: ns.path().display().to_string(), home };
         Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(sandbox) })
     }
 
@@ -64,12 +68,17 @@ impl Namespace {
     /// If it is there but cannot be entered.
     pub fn open_if_present(path: Option<&PathBuf>) -> Result<Option<Self>> {
         let Some(path) = path else { return Ok(None) };
-        NetNs::open_if_present(path)?.map(|ns| Self::of(ns, path)).transpose()
+        NetNs::open_if_present(path)?.map(Self::of).transpose()
     }
 
     /// Where a link is to be made that a socket elsewhere asks for.
     pub(crate) fn target(&self) -> Target<'_> {
         Target { netns: self.as_fd(), nl: &self.nl }
+    }
+
+    /// The namespace itself.
+    pub fn netns(&self) -> &NetNs {
+        &self.ns
     }
 
     /// Whether a path leads here, too.

@@ -71,6 +71,18 @@ impl NetNs {
         }
     }
 
+    /// The namespace that an open file is, and the path that somebody else opened it by.
+    ///
+    /// # Errors
+    /// If it is no namespace.
+    pub fn of(file: File, path: &Path) -> Result<Self, Error> {
+        match is_network_namespace(&file) {
+            Ok(true) => Ok(Self { file, path: path.to_owned() }),
+            Ok(false) => Err(Error::new("open", path, not_a_namespace())),
+            Err(e) => Err(Error::new("open", path, e)),
+        }
+    }
+
     /// The path that it was opened by.
     pub fn path(&self) -> &Path {
         &self.path
@@ -81,9 +93,17 @@ impl NetNs {
     /// # Errors
     /// If either cannot be looked at.
     pub fn is_same_as(&self, other: &Self) -> Result<bool, Error> {
-        let identity =
-            |ns: &Self| ns.file.metadata().map(|m| (m.dev(), m.ino())).map_err(|e| ns.failed("look at", e));
-        Ok(identity(self)? == identity(other)?)
+        Ok(self.identity()? == other.identity()?)
+    }
+
+    /// What tells it from all other namespaces that live: the numbers of the device and the inode. One that comes later may have those
+    /// of one that has died.
+    ///
+    /// # Errors
+    /// If it cannot be looked at.
+    pub fn identity(&self) -> Result<(u64, u64), Error> {
+        let seen = self.file.metadata().map_err(|e| self.failed("look at", e))?;
+        Ok((seen.dev(), seen.ino()))
     }
 
     /// Runs a closure inside the namespace, and returns from it even after a panic.

@@ -10,5 +10,6 @@ pub mod linger;
 pub mod lock;
 mod patience;
 pub mod size_limit;
+pub mod socket;
 
 pub use patience::Patience;

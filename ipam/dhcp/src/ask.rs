@@ -1,0 +1,111 @@
+//! The plugin's end of the wire: a request to the daemon, and its answer.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use cni::{Code, Error, Result};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, connect, sendmsg, socket_with, sockopt,
+};
+use serde_json::Value;
+
+use crate::wire::{Op, Request, read_reply};
+
+/// How long the daemon may take for what needs no answer of a server: for what does, see [`LONGEST_TRY`].
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long the daemon may take for an address. It ends its tries itself, by its flag -resendtimeout: this is against hanging only.
+const LONGEST_TRY: Duration = Duration::from_secs(3600);
+
+/// The most bytes of an answer. A thousand leases have one million.
+const LARGEST_ANSWER: u64 = 64 << 20;
+
+/// What came of a request.
+#[derive(Debug)]
+pub enum Asked {
+    /// What the daemon says.
+    Answered(Result<Value>),
+    /// Nobody listens on the socket.
+    NoDaemon(io::Error),
+}
+
+/// Sends a request, with an open namespace, and waits for the answer.
+///
+/// # Errors
+/// Code 5: the socket cannot be used. Code 11: the daemon does not answer in time.
+pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Asked> {
+    let failed = |e: &io::Error| match e.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
+            Code::TryAgainLater,
+            format!("the DHCP daemon on {} does not answer", socket.display()),
+        )
+        .detail("its log says what it does: journalctl -u cni-dhcp.service"),
+        _ => Error::io(format!("ask the DHCP daemon on {}", socket.display()), e),
+    };
+    let patience = if request.op == Op::Acquire { LONGEST_TRY } else { PATIENCE };
+    let stream = match open(socket, patience) {
+        Err(e) if is_nobody(&e) => return Ok(Asked::NoDaemon(e)),
+        opened => opened.map_err(|e| failed(&e))?,
+    };
+    let line = request.line()?;
+    match send(&stream, &line, netns) {
+        // It hung up: what it has said before tells why.
+        Err(e) if matches!(e.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => {}
+        sent => sent.map_err(|e| failed(&e))?,
+    }
+    let answer = receive(&stream).map_err(|e| failed(&e))?;
+    Ok(Asked::Answered(read_reply(&answer)))
+}
+
+fn open(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    // Also for the connection itself: it waits while the daemon's queue is full.
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(patience))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
+}
+
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::ConnectionRefused)
+}
+
+/// The descriptor comes with the first bytes.
+fn send(mut stream: &UnixStream, line: &[u8], netns: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if let Some(netns) = &netns {
+        ancillary.push(SendAncillaryMessage::ScmRights(std::slice::from_ref(netns)));
+    }
+    let sent = sendmsg(stream, &[IoSlice::new(line)], &mut ancillary, SendFlags::NOSIGNAL)?;
+    stream.write_all(line.get(sent..).unwrap_or_default())
+}
+
+/// The answer's line, or what came of it before the daemon hung up.
+fn receive(stream: &UnixStream) -> io::Result<Vec<u8>> {
+    let (mut answer, mut block) = (Vec::new(), [0; 4096]);
+    let mut limited = stream.take(LARGEST_ANSWER);
+    while answer.last() != Some(&b'\n') {
+        match limited.read(&mut block) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(block.get(..count).unwrap_or_default()),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            // What it said before is told.
+            Err(e) if e.kind() == ErrorKind::ConnectionReset => break,
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(answer)
+}
+
+/// Code 11: there is no daemon.
+pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
+    Error::io(format!("ask the DHCP daemon on {}", socket.display()), cause)
+        .with_code(Code::TryAgainLater)
+        .detail("start it: systemctl start cni-dhcp.socket, or `dhcp daemon`; if it has another socket, daemonSocketPath names it")
+}

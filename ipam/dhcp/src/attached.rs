@@ -1,0 +1,340 @@
+//! One attachment: its client's actions, carried out in its container.
+
+use std::time::Duration;
+
+use cni::{AddResult, Code, Error, Result};
+use dhcp_client::{Action, Client, Lease, Link, Random, Reason, State, Time, Timing, To, result};
+use iface::{Namespace, renew};
+use netlink::LinkChange;
+
+use crate::daemon::{Host, log};
+use crate::place::{self, Found, NotFound};
+use crate::record::{Key, Record, address_of};
+
+/// How long after a lease its address may not be on the link yet.
+const JUST_LEASED: Duration = Duration::from_secs(60);
+
+/// An attachment that has a lease, or gets one.
+#[derive(Debug)]
+pub struct Attached {
+    pub key: Key,
+    pub record: Record,
+    client: Client,
+    /// The container, until the first lease is there: later it is looked for each time, so that nothing keeps a dead one.
+    here: Option<Namespace>,
+    /// Open while an answer is waited for.
+    link: Option<Link>,
+    /// Who waits for the first lease.
+    pub waits: Waits,
+}
+
+/// Who waits for the first lease of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// Nobody: it has had one.
+    Nobody,
+    /// A connection.
+    Connection(u64),
+    /// A plugin that has hung up. A server may have given an address by now, which is to be given back.
+    Abandoned,
+}
+
+/// What came of actions.
+#[derive(Debug)]
+pub enum Outcome {
+    /// Nothing that others need to know.
+    Carries,
+    /// The first lease is there.
+    First(AddResult),
+    /// There is none, and nobody asks any more.
+    Failed(Error),
+    /// The container or its interface has gone.
+    Gone(String),
+}
+
+impl Attached {
+    /// Asks for a first lease, in a container that is open.
+    pub fn acquire(key: Key, record: Record, here: Namespace, timing: Timing, connection: u64) -> Self {
+        let client = Client::acquire(record.identity(), timing, Time::now(), Random::from_kernel());
+        Self { key, record, client, here: Some(here), link: None, waits: Waits::Connection(connection) }
+    }
+
+    /// Carries on with a lease, or without one that was lost.
+    pub fn resume(key: Key, record: Record, timing: Timing) -> Self {
+        let (now, random) = (Time::now(), Random::from_kernel());
+        let client = match record.lease.clone() {
+            Some(lease) => Client::resume(record.identity(), timing, lease, now, random),
+            None => match record.on_link {
+                Some(net) => Client::reboot(record.identity(), timing, net.ip(), now, random),
+                None => Client::acquire(record.identity(), timing, now, random),
+            },
+        };
+        Self { key, record, client, here: None, link: None, waits: Waits::Nobody }
+    }
+
+    /// Asks for another lease after all servers were asked in vain for one that was lost.
+    pub fn ask_again(key: Key, record: Record, timing: Timing) -> Self {
+        Self::resume(key, record, timing)
+    }
+
+    /// Takes up a record of an earlier daemon, at its place.
+    ///
+    /// # Errors
+    /// If the place is there, and the address is not.
+    pub fn carry_on(&mut self, host: &Host, found: &Found) -> Result<(), NotFound> {
+        let Some(lease) = self.record.lease.clone() else {
+            return Ok(host.store.write(&self.key, &self.record)?);
+        };
+        if self.record.on_link != address_of(&lease) {
+            // The daemon ended while it put the address on the link.
+            let new = result::of_lease(&lease, self.record.priority);
+            return self.put_on_link(host, AddResult::default(), &new, &lease);
+        }
+        // The plugin that asked for it may not have put it there yet.
+        let is_new = Time::now().since(lease.since) < JUST_LEASED;
+        if is_new || found.has_address(&self.record)? {
+            return Ok(());
+        }
+        Err(NotFound::Gone(format!("address {} is no longer on {}", lease.address, found.link.name)))
+    }
+
+    /// Whether a server may have given an address that nobody has been told of yet.
+    pub fn may_be_granted(&self) -> bool {
+        self.client.state() == State::Requesting
+    }
+
+    /// Its client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The socket that an answer is waited for at.
+    pub fn socket(&self) -> Option<&Link> {
+        self.link.as_ref()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, host: &Host) -> Outcome {
+        let actions = self.client.tick(Time::now());
+        self.act(host, actions)
+    }
+
+    /// Takes what has arrived.
+    pub fn receive(&mut self, host: &Host) -> Outcome {
+        while let Some(link) = &self.link {
+            match link.receive() {
+                Ok(Some(packet)) => {
+                    let actions = self.client.receive(Time::now(), &packet);
+                    match self.act(host, actions) {
+                        Outcome::Carries => {}
+                        other => return other,
+                    }
+                }
+                Ok(None) => break,
+                // The interface is down, or has gone: the next message finds out.
+                Err(_) => self.close(host),
+            }
+        }
+        Outcome::Carries
+    }
+
+    fn close(&mut self, host: &Host) {
+        self.link.take().into_iter().for_each(|link| host.closer.close(link));
+    }
+
+    fn act(&mut self, host: &Host, actions: Vec<Action>) -> Outcome {
+        let mut outcome = Outcome::Carries;
+        for action in actions {
+            let done = match action {
+                Action::Send { to, message } => self.send(host, to, &message),
+                Action::Bound(lease) => self.bound(host, lease),
+                Action::Lost(reason) => self.lost(host, &reason),
+                Action::Failed(error) => Ok(Outcome::Failed(error)),
+            };
+            match done {
+                Ok(Outcome::Carries) => {}
+                Ok(other) => outcome = other,
+                Err(NotFound::Gone(what)) => return Outcome::Gone(what),
+                Err(NotFound::Failed(e)) if self.waits != Waits::Nobody => return Outcome::Failed(e),
+                Err(NotFound::Failed(e)) => log(&self.key, &e.to_string()),
+            }
+        }
+        if !self.client.awaits_packets(Time::now()) {
+            self.close(host);
+        }
+        outcome
+    }
+
+    fn found(&self, host: &Host) -> Result<Found, NotFound> {
+        let Some(namespace) = self.here.clone() else {
+            return place::find(&self.record, &host.args.host_prefix);
+        };
+        let name = &self.record.if_name;
+        match namespace.nl.link(name)? {
+            Some(link) => Ok(Found { namespace, link }),
+            None => Err(NotFound::Gone(format!("link {name} in {namespace} is gone"))),
+        }
+    }
+
+    fn send(&mut self, host: &Host, to: To, message: &[u8]) -> Result<Outcome, NotFound> {
+        if !self.link.as_ref().is_some_and(|link| link.fits(to)) {
+            self.close(host);
+            self.link = Some(self.open(host, to)?);
+        }
+        if let Some(Err(e)) = self.link.as_ref().map(|link| link.send(to, message)) {
+            // As a message that is lost. The socket is opened anew for the next one.
+            self.close(host);
+            log(&self.key, &e.to_string());
+        }
+        Ok(Outcome::Carries)
+    }
+
+    fn open(&self, host: &Host, to: To) -> Result<Link, NotFound> {
+        let found = self.found(host)?;
+        if !found.link.up {
+            found.namespace.nl.set_up(&found.link)?;
+        }
+        if matches!(to, To::Server { .. }) && !found.has_address(&self.record)? {
+            let address = self.record.on_link.map(|net| net.to_string()).unwrap_or_default();
+            return Err(NotFound::Gone(format!("address {address} is no longer on {}", found.link.name)));
+        }
+        Ok(Link::open(found.namespace.netns(), &found.link.name, to)?)
+    }
+
+    /// The address of the first lease is put on the link by the plugin that asked; a later one by us.
+    fn bound(&mut self, host: &Host, lease: Lease) -> Result<Outcome, NotFound> {
+        let before = self.record.lease.replace(lease.clone());
+        let first = self.waits != Waits::Nobody;
+        if first {
+            let found = self.found(host)?;
+            self.record.on_link = address_of(&lease);
+            self.set_mtu(&found, &lease)?;
+        }
+        host.store.write(&self.key, &self.record)?;
+        self.here = None;
+        let new = result::of_lease(&lease, self.record.priority);
+        log(&self.key, &told(&lease, before.as_ref()));
+        if first {
+            return Ok(Outcome::First(new));
+        }
+        let old = before.map(|lease| result::of_lease(&lease, self.record.priority));
+        if self.record.on_link != address_of(&lease) || old.as_ref().is_some_and(|old| *old != new) {
+            self.put_on_link(host, old.unwrap_or_default(), &new, &lease)?;
+        }
+        Ok(Outcome::Carries)
+    }
+
+    fn set_mtu(&self, found: &Found, lease: &Lease) -> Result<()> {
+        let mtu = result::mtu(lease).filter(|mtu| self.record.sets_mtu && *mtu != found.link.mtu);
+        let change = LinkChange { mtu, ..LinkChange::default() };
+        mtu.map_or(Ok(()), |_| Ok(found.namespace.nl.change_link(&found.link, &change)?))
+    }
+
+    /// Another address than before, or other routes.
+    fn put_on_link(
+        &mut self,
+        host: &Host,
+        mut old: AddResult,
+        new: &AddResult,
+        lease: &Lease,
+    ) -> Result<(), NotFound> {
+        let found = self.found(host)?;
+        old.ips = self.record.on_link.map(|net| cni::IpConfig::new(net.into(), None)).into_iter().collect();
+        self.set_mtu(&found, lease)?;
+        renew::replace(&found.namespace, &found.link, &old, new)?;
+        self.record.on_link = address_of(lease);
+        host.store.write(&self.key, &self.record)?;
+        let now = self.record.on_link.map(|net| net.to_string()).unwrap_or_default();
+        log(&self.key, &format!("put {now} with its routes on {}", found.link.name));
+        Ok(())
+    }
+
+    /// The address goes off the link, which is set down: nothing of the container's leaves by it any more. It comes up with the
+    /// next message.
+    fn lost(&mut self, host: &Host, reason: &Reason) -> Result<Outcome, NotFound> {
+        let address = self.record.on_link.map(|net| net.to_string()).unwrap_or_default();
+        log(&self.key, &format!("lost {address}: {reason}"));
+        self.record.lease = None;
+        host.store.write(&self.key, &self.record)?;
+        let found = self.found(host)?;
+        self.close(host);
+        if let Some(net) = self.record.on_link {
+            found.namespace.nl.delete_address(&found.link, net.into())?;
+        }
+        let down = LinkChange { up: Some(false), ..LinkChange::default() };
+        found.namespace.nl.change_link(&found.link, &down)?;
+        self.record.on_link = None;
+        host.store.write(&self.key, &self.record)?;
+        Ok(Outcome::Carries)
+    }
+
+    /// Gives the lease back, if there is one: its file goes first, so that after a kill nobody renews what was given back.
+    ///
+    /// # Errors
+    /// Code 5: its file cannot be removed, and it is kept.
+    pub fn release(mut self, host: &Host) -> Result<Option<Link>, (Box<Self>, Error)> {
+        if let Err(e) = host.store.remove(&self.key) {
+            return Err((Box::new(self), e));
+        }
+        self.close(host);
+        let Self { key, record, client, .. } = self;
+        let Some(lease) = client.lease().cloned() else { return Ok(None) };
+        let Some(Action::Send { to, message }) = client.release() else { return Ok(None) };
+        match give_back(&record, host, to, &message) {
+            Ok(link) => {
+                log(&key, &format!("released {} to {}", lease.address, lease.server));
+                Ok(Some(link))
+            }
+            Err(e) => {
+                log(
+                    &key,
+                    &format!(
+                        "{} is not given back, and its server keeps it until it expires: {e}",
+                        lease.address
+                    ),
+                );
+                Ok(None)
+            }
+        }
+    }
+
+    /// Forgets it, and says nothing.
+    pub fn forget_quietly(mut self, host: &Host) {
+        self.close(host);
+        if let Err(e) = host.store.remove(&self.key) {
+            log(&self.key, &e.to_string());
+        }
+    }
+
+    /// Forgets it: there is nothing left that could use the lease, or give it back.
+    pub fn forget(self, host: &Host, why: &str) {
+        log(&self.key, &format!("forgotten: {why}"));
+        self.forget_quietly(host);
+    }
+}
+
+/// Sends a message from the place of a record. The socket is to be kept open until the message has left.
+fn give_back(record: &Record, host: &Host, to: To, message: &[u8]) -> Result<Link, NotFound> {
+    let found = place::find(record, &host.args.host_prefix)?;
+    let link = Link::open(found.namespace.netns(), &found.link.name, to)?;
+    link.send(to, message)?;
+    Ok(link)
+}
+
+/// A lease for the log.
+fn told(lease: &Lease, before: Option<&Lease>) -> String {
+    let what = match before {
+        Some(before) if before.address == lease.address => "renewed",
+        _ => "leased",
+    };
+    let time = match lease.expiry {
+        Some(expiry) => format!("for {} s", expiry.since(lease.since).as_secs()),
+        None => "for ever".to_owned(),
+    };
+    format!("{what} {}/{} from {} {time}", lease.address, lease.prefix, lease.server)
+}
+
+/// Code 11: the plugin's ADD was ended by another call for the same attachment.
+pub fn superseded() -> Error {
+    Error::new(Code::TryAgainLater, "another call for the same attachment came, and ended this one")
+}

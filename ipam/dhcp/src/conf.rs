@@ -1,0 +1,219 @@
+//! The configuration as checked. No I/O.
+
+use std::path::PathBuf;
+
+use cni::{AsWritten, CniArgs, Error, Result};
+use dhcp_client::options::{self, Number};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::daemon::SOCKET;
+
+/// The configuration.
+#[derive(Clone, Debug)]
+pub struct Conf {
+    /// `daemonSocketPath`.
+    pub socket: PathBuf,
+    /// `priority`: the metric of all routes. None: the kernel's.
+    pub priority: Option<u32>,
+    /// `provide`: what servers are told.
+    pub provide: Vec<Provide>,
+    /// `request`: what servers are asked for and have to give.
+    pub request: Vec<Number>,
+    /// Of `request`: what is asked for by default is left out.
+    pub skip_default: bool,
+    /// All of it, which the daemon gets.
+    pub written: Value,
+}
+
+/// An option that is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provide {
+    pub option: Number,
+    /// Its value, as bytes.
+    pub value: Option<Vec<u8>>,
+    /// The key of `CNI_ARGS` that has another one.
+    pub from_arg: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawConf {
+    ipam: RawIpam,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawIpam {
+    daemon_socket_path: PathBuf,
+    priority: Option<u32>,
+    provide: Vec<RawProvide>,
+    request: Vec<RawRequest>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawProvide {
+    option: String,
+    value: Option<String>,
+    from_arg: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawRequest {
+    option: String,
+    skip_default: bool,
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(written: AsWritten) -> Result<Self> {
+        let RawConf { ipam } = written.decode()?;
+        let provide = ipam
+            .provide
+            .into_iter()
+            .enumerate()
+            .map(|(n, raw)| raw.checked().map_err(|e| Error::config(format!("ipam.provide[{n}].{e}"))));
+        let skip_default = ipam.request.iter().any(|raw| raw.skip_default);
+        let named = ipam.request.iter().enumerate().filter(|(_, raw)| !raw.option.is_empty());
+        let request = named.map(|(n, raw)| {
+            options::parse(&raw.option).map_err(|e| Error::config(format!("ipam.request[{n}].option: {e}")))
+        });
+        Ok(Self {
+            socket: socket(ipam.daemon_socket_path)?,
+            priority: ipam.priority,
+            provide: provide.collect::<Result<_>>()?,
+            request: request.collect::<Result<_>>()?,
+            skip_default,
+            written: written.decode()?,
+        })
+    }
+}
+
+/// The daemon's socket. None named: where it is by default.
+fn socket(path: PathBuf) -> Result<PathBuf> {
+    match path.as_os_str().is_empty() {
+        true => Ok(SOCKET.into()),
+        false if !path.is_absolute() => {
+            Err(Error::config(format!("ipam.daemonSocketPath {} is not an absolute path", path.display())))
+        }
+        false => Ok(path),
+    }
+}
+
+/// The daemon's socket for DEL and GC, which go on without a key that makes no sense.
+pub fn socket_as_written(written: &AsWritten) -> PathBuf {
+    let path: PathBuf = written.key(&["ipam", "daemonSocketPath"]).unwrap_or_default();
+    socket(path).unwrap_or_else(|_| SOCKET.into())
+}
+
+/// The longest value of an option that a server can be told, in bytes.
+const LONGEST: usize = 255;
+
+impl RawProvide {
+    fn checked(self) -> Result<Provide, String> {
+        let option = options::parse(&self.option).map_err(|e| format!("option: {e}"))?;
+        let value = self.value.filter(|text| !text.is_empty());
+        let value = value.map(|text| bytes(option, &text).map_err(|e| format!("value: {e}"))).transpose()?;
+        Ok(Provide { option, value, from_arg: self.from_arg.filter(|key| !key.is_empty()) })
+    }
+}
+
+fn bytes(option: Number, text: &str) -> Result<Vec<u8>, String> {
+    let bytes = options::encode(option, text)?;
+    if bytes.len() > LONGEST {
+        return Err(format!("{} bytes are too long for an option, which has at most {LONGEST}", bytes.len()));
+    }
+    Ok(bytes)
+}
+
+impl Conf {
+    /// The options to send for an attachment: `CNI_ARGS` first, else the configuration's value. One that has neither is left out.
+    ///
+    /// # Errors
+    /// Code 4: an argument makes no value of its option.
+    pub fn provided(&self, args: &CniArgs) -> Result<Vec<(Number, Vec<u8>)>> {
+        let mut all = Vec::new();
+        for Provide { option, value, from_arg } in &self.provide {
+            let arg = from_arg
+                .as_deref()
+                .and_then(|key| Some((key, args.get(key).filter(|text| !text.is_empty())?)));
+            match arg {
+                Some((key, text)) => {
+                    let bytes = bytes(*option, text).map_err(|e| {
+                        Error::new(cni::Code::InvalidEnvironment, format!("CNI_ARGS: {key}: {e}"))
+                    })?;
+                    all.push((*option, bytes));
+                }
+                None => all.extend(value.clone().map(|value| (*option, value))),
+            }
+        }
+        Ok(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn conf(ipam: Value) -> Result<Conf> {
+        Conf::try_from(AsWritten::from(json!({"ipam": ipam})))
+    }
+
+    #[test]
+    fn keys_have_the_references_meaning() {
+        let conf = conf(json!({
+            "type": "dhcp",
+            "daemonSocketPath": "/run/other.sock",
+            "priority": 100,
+            "provide": [{"option": "12", "value": "a"}, {"option": "60", "fromArg": "CLASS"}, {"option": "77"}],
+            "request": [{"skipDefault": true}, {"option": "42"}],
+        }));
+        let conf = conf.unwrap();
+        assert_eq!(conf.socket, PathBuf::from("/run/other.sock"));
+        assert_eq!((conf.priority, conf.skip_default, &conf.request[..]), (Some(100), true, &[42][..]));
+        let provided = |args| conf.provided(&CniArgs::parse(args).unwrap()).unwrap();
+        assert_eq!(provided(""), [(12, b"a".to_vec())]);
+        assert_eq!(provided("CLASS=b;OTHER=c"), [(12, b"a".to_vec()), (60, b"b".to_vec())]);
+    }
+
+    #[test]
+    fn an_argument_comes_before_the_value() {
+        let conf = conf(json!({"provide": [{"option": "12", "value": "a", "fromArg": "NAME"}]})).unwrap();
+        let provided = |args| conf.provided(&CniArgs::parse(args).unwrap()).unwrap();
+        assert_eq!(provided("NAME=b"), [(12, b"b".to_vec())]);
+        assert_eq!(provided("NAME="), [(12, b"a".to_vec())]);
+        let long = format!("NAME={}", "x".repeat(256));
+        assert_eq!(conf.provided(&CniArgs::parse(&long).unwrap()).unwrap_err().code(), 4);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named() {
+        for (ipam, code, culprit) in [
+            (json!({"daemonSocketPath": "dhcp.sock"}), 7, "daemonSocketPath"),
+            (json!({"daemonSocketPath": 5}), 6, "daemonSocketPath"),
+            (json!({"priority": -1}), 6, "priority"),
+            (json!({"provide": [{"option": "no-such-option"}]}), 7, "provide[0].option"),
+            (json!({"provide": [{"value": "a"}]}), 7, "provide[0].option"),
+            (json!({"provide": [{"option": []}]}), 6, "provide[0].option"),
+            (json!({"provide": [{"option": "12", "value": "x".repeat(256)}]}), 7, "provide[0].value"),
+            (json!({"request": [{"option": "255"}]}), 7, "request[0].option"),
+            (json!({"request": [{"skipDefault": 1}]}), 6, "request[0].skipDefault"),
+        ] {
+            let error = conf(ipam.clone()).unwrap_err();
+            assert!(error.code() == code && error.msg().contains(culprit), "{ipam}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_socket_that_makes_no_sense_keeps_no_del_from_the_daemon() {
+        for socket in [json!(5), json!("dhcp.sock"), json!(""), Value::Null] {
+            let written = AsWritten::from(json!({"ipam": {"daemonSocketPath": socket}}));
+            assert_eq!(socket_as_written(&written), PathBuf::from(SOCKET));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! `dhcp daemon`: the process that has the leases of all containers.
+
+mod adopt;
+pub mod args;
+mod closer;
+mod connection;
+mod listener;
+mod operations;
+mod serve;
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{self, ExitCode};
+
+use cni::{Error, Result};
+use dhcp_client::Timing;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use system::size_limit;
+
+pub use args::{Args, SOCKET};
+use closer::Closer;
+use serve::Daemon;
+pub use serve::LEAVING;
+
+use crate::record::below;
+use crate::store::Store;
+
+/// What all operations need.
+#[derive(Debug)]
+pub struct Host {
+    pub args: Args,
+    pub timing: Timing,
+    pub store: Store,
+    pub closer: Closer,
+}
+
+impl Host {
+    /// As the flags say.
+    pub fn new(args: Args) -> Self {
+        let Args { timeout, resend_max, resend_timeout, .. } = args;
+        let timing = Timing { timeout, resend_max, resend_timeout };
+        let store = Store::beside(&below(&args.host_prefix, &args.socket));
+        Self { args, timing, store, closer: Closer::start() }
+    }
+
+    fn socket(&self) -> PathBuf {
+        below(&self.args.host_prefix, &self.args.socket)
+    }
+}
+
+/// Writes a line about an attachment to the log, which is stderr.
+pub fn log(about: impl Display, what: &str) {
+    say(&format!("{about}: {what}"));
+}
+
+#[expect(clippy::print_stderr, reason = "the log of the daemon")]
+fn say(line: &str) {
+    eprintln!("{line}");
+}
+
+/// The whole `main` of the daemon.
+#[expect(clippy::print_stdout, reason = "someone at a terminal asks for help")]
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    heap::stays();
+    if arguments.iter().any(|argument| ["-h", "-help", "--help"].iter().any(|help| argument == help)) {
+        print!("{}", args::HELP);
+        return ExitCode::SUCCESS;
+    }
+    let args = match Args::parse(arguments) {
+        Ok(args) => args,
+        Err(e) => {
+            say(&format!("dhcp daemon: {e}; dhcp daemon -help tells how it is used"));
+            return ExitCode::from(2);
+        }
+    };
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            say(&format!("dhcp daemon: {e}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> Result<()> {
+    size_limit::outlive();
+    let signals = signals()?;
+    raise_descriptors();
+    let host = Host::new(args);
+    let locked = host.store.lock()?.ok_or_else(|| {
+        Error::io(format!("lock {}", host.store.path().display()), &std::io::ErrorKind::WouldBlock.into())
+            .detail("another DHCP daemon has these leases; one at a time can serve a socket")
+    })?;
+    let listener = listener::open(&host.socket())?;
+    let pid_file = host.args.pid_file.clone();
+    if let Some(path) = &pid_file {
+        let written = fs::write(path, format!("{}\n", process::id()));
+        written.map_err(|e| Error::io(format!("write -pidfile {}", path.display()), &e))?;
+    }
+    let mut daemon = Daemon::new(host);
+    daemon.carry_on()?;
+    let served = daemon.serve(&listener, &signals);
+    listener.remove();
+    pid_file.iter().for_each(|path| drop(fs::remove_file(path)));
+    unlock(locked);
+    served
+}
+
+/// Only now another daemon may have the leases.
+fn unlock(lock: File) {
+    drop(lock);
+}
+
+/// SIGTERM and SIGINT, which end the daemon, as a descriptor. They are blocked in threads that are started from here on, too.
+fn signals() -> Result<SignalFd> {
+    let mut ends = SigSet::empty();
+    ends.add(Signal::SIGTERM);
+    ends.add(Signal::SIGINT);
+    ends.thread_block()?;
+    Ok(SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// An ADD takes five descriptors while it lasts, and a service has 1024 by default.
+fn raise_descriptors() {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
+}

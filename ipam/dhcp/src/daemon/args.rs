@@ -1,0 +1,188 @@
+//! The daemon's command line. Its flags are those of the reference's daemon, with one dash or two, and durations as Go writes them.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Where plugins look for the daemon, unless `daemonSocketPath` says otherwise.
+pub const SOCKET: &str = "/run/cni/dhcp.sock";
+
+/// What the flags say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Args {
+    /// `-socketpath`. Not used with a socket that systemd passed on.
+    pub socket: PathBuf,
+    /// `-hostprefix`: where the host's root directory is mounted, if the daemon is in a container. Empty: it is not.
+    pub host_prefix: PathBuf,
+    /// `-pidfile`: where the daemon's number is written. None: nowhere.
+    pub pid_file: Option<PathBuf>,
+    /// `-timeout`: how long an answer to one packet is waited for at first.
+    pub timeout: Duration,
+    /// `-resendmax`: the longest time between two packets.
+    pub resend_max: Duration,
+    /// `-resendtimeout`: how long ADD tries in all.
+    pub resend_timeout: Duration,
+    /// `-broadcast`: servers are asked to answer by broadcast, always.
+    pub broadcast: bool,
+    /// `-adopt`: attachments of libcni's cache that have no lease here are asked for by their addresses.
+    pub adopt: bool,
+}
+
+impl Default for Args {
+    fn default() -> Self {
+        Self {
+            socket: SOCKET.into(),
+            host_prefix: PathBuf::new(),
+            pid_file: None,
+            timeout: Duration::from_secs(10),
+            resend_max: Duration::from_secs(62),
+            resend_timeout: Duration::from_secs(208),
+            broadcast: false,
+            adopt: false,
+        }
+    }
+}
+
+impl Args {
+    /// Reads what follows `daemon`.
+    ///
+    /// # Errors
+    /// What is wrong, as a sentence.
+    pub fn parse(arguments: &[OsString]) -> Result<Self, String> {
+        let mut this = Self::default();
+        let mut rest = arguments.iter();
+        while let Some(argument) = rest.next() {
+            let text = argument.to_str().ok_or_else(|| format!("{argument:?} is not UTF-8"))?;
+            let flag = text.strip_prefix("--").or_else(|| text.strip_prefix('-'));
+            let flag = flag.ok_or_else(|| format!("{text:?} is not a flag"))?;
+            let (name, value) = match flag.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (flag, None),
+            };
+            let mut next = || {
+                let value = value.or_else(|| rest.next()?.to_str());
+                value.ok_or_else(|| format!("-{name}: its value is missing"))
+            };
+            match name {
+                "socketpath" => this.socket = path(name, next()?)?,
+                "hostprefix" => this.host_prefix = next()?.into(),
+                "pidfile" => this.pid_file = Some(path(name, next()?)?),
+                "timeout" => this.timeout = duration(name, next()?)?,
+                "resendmax" => this.resend_max = duration(name, next()?)?,
+                "resendtimeout" => this.resend_timeout = duration(name, next()?)?,
+                "broadcast" => this.broadcast = boolean(name, value)?,
+                "adopt" => this.adopt = boolean(name, value)?,
+                _ => return Err(format!("{text:?} is not a flag of the daemon")),
+            }
+        }
+        Ok(this)
+    }
+}
+
+fn path(name: &str, value: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(value);
+    if path.is_absolute() { Ok(path) } else { Err(format!("-{name} {value:?} is not an absolute path")) }
+}
+
+/// As Go's flag package reads it. A boolean's value cannot be an argument of its own.
+fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
+    match value {
+        None | Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
+        Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
+        Some(other) => Err(format!("-{name}={other} is not a boolean")),
+    }
+}
+
+/// Units of Go's durations, in nanoseconds. `ms` comes before `m`.
+const UNITS: [(&str, f64); 8] =
+    [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
+
+fn duration(name: &str, value: &str) -> Result<Duration, String> {
+    nanoseconds(value)
+        .and_then(|nanoseconds| Duration::try_from_secs_f64(nanoseconds / 1e9).ok())
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("-{name} {value:?} is not a time such as 10s or 1m30s"))
+}
+
+fn nanoseconds(text: &str) -> Option<f64> {
+    let (mut rest, mut sum) = (text.strip_prefix('+').unwrap_or(text), 0.0);
+    if rest.is_empty() {
+        return None;
+    }
+    while !rest.is_empty() {
+        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+        let (number, unit) = rest.split_at(digits);
+        let (name, factor) = UNITS.iter().find(|(name, _)| unit.starts_with(name))?;
+        sum += number.parse::<f64>().ok()? * factor;
+        rest = unit.strip_prefix(name)?;
+    }
+    Some(sum)
+}
+
+/// What `dhcp daemon -help` prints.
+pub const HELP: &str = "usage: dhcp daemon [FLAGS]
+
+Keeps the leases of containers: it asks DHCP servers for them, renews them, and gives them back.
+
+  -socketpath PATH      its socket (/run/cni/dhcp.sock); leases are beside it, in a directory without the .sock
+  -hostprefix PATH      where the host's root directory is, before the paths of sockets and namespaces
+  -pidfile PATH         a file for its process number
+  -timeout TIME         how long an answer to one packet is waited for (10s)
+  -resendmax TIME       the longest time between two packets (62s)
+  -resendtimeout TIME   how long one ADD tries in all (208s)
+  -broadcast            ask servers to answer by broadcast
+  -adopt                take over the addresses of libcni's cache that no lease is known for
+";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, String> {
+        Args::parse(&line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn flags_are_as_go_reads_them() {
+        assert_eq!(parse("").unwrap(), Args::default());
+        let args = parse(
+            "-socketpath /a.sock --hostprefix=/host -pidfile /p --timeout 1m30s -resendmax=1.5s -resendtimeout 500ms --broadcast -adopt=0",
+        );
+        let expected = Args {
+            socket: "/a.sock".into(),
+            host_prefix: "/host".into(),
+            pid_file: Some("/p".into()),
+            timeout: Duration::from_secs(90),
+            resend_max: Duration::from_millis(1500),
+            resend_timeout: Duration::from_millis(500),
+            broadcast: true,
+            adopt: false,
+        };
+        assert_eq!(args.unwrap(), expected);
+        // Not the value of a boolean, as in Go.
+        assert!(parse("-broadcast false").is_err());
+    }
+
+    #[test]
+    fn what_is_no_flag_is_named() {
+        for (line, culprit) in [
+            ("here", "here"),
+            ("-sock /a", "-sock"),
+            ("-timeout", "-timeout"),
+            ("-timeout 10", "10"),
+            ("-timeout 10x", "10x"),
+            ("-timeout s", "\"s\""),
+            ("-timeout -5s", "-5s"),
+            ("-timeout 0s", "0s"),
+            ("-timeout 1e400h", "1e400h"),
+            ("-timeout 99999999999999999999999h", "99999999999999999999999h"),
+            ("-timeout 1.2.3s", "1.2.3s"),
+            ("-broadcast=maybe", "maybe"),
+            ("-pidfile relative", "relative"),
+            ("-socketpath s", "\"s\""),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(culprit), "{line}: {error}");
+        }
+    }
+}

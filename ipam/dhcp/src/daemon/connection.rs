@@ -1,0 +1,159 @@
+//! The daemon's end of the wire: a plugin's connection.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use cni::{Code, Error, Result};
+use dhcp_client::Time;
+use rustix::event::PollFlags;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg, sockopt};
+
+use crate::wire::{self, LARGEST_REQUEST};
+
+/// How long a plugin may take to send its request, and to take its answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A plugin's connection. It never blocks.
+#[derive(Debug)]
+pub struct Connection {
+    stream: UnixStream,
+    state: State,
+    deadline: Option<Time>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// The request is being read, and the namespace that comes with it.
+    Reads(Vec<u8>, Option<OwnedFd>),
+    /// The answer is being found.
+    Waits,
+    /// The answer is being written.
+    Writes(Vec<u8>),
+}
+
+/// What has come of an event.
+#[derive(Debug)]
+pub enum Event {
+    /// Nothing yet.
+    Nothing,
+    /// A request is there as a line, with a descriptor.
+    Request(Vec<u8>, Option<File>),
+    /// All is said, or the plugin has hung up.
+    Ended,
+}
+
+impl Connection {
+    /// One that was just accepted. Others than root are not served.
+    ///
+    /// # Errors
+    /// Who is refused, as a sentence.
+    pub fn new(stream: UnixStream, now: Time) -> Result<Self, String> {
+        let peer = sockopt::socket_peercred(&stream).map_err(|e| e.to_string())?;
+        if !peer.uid.is_root() {
+            return Err(format!(
+                "process {} of user {} was refused: only root is served",
+                peer.pid, peer.uid
+            ));
+        }
+        stream.set_nonblocking(true).map_err(|e| e.to_string())?;
+        Ok(Self { stream, state: State::Reads(Vec::new(), None), deadline: Some(now + PATIENCE) })
+    }
+
+    /// What to wait for. That the plugin hangs up is always told.
+    pub fn interest(&self) -> PollFlags {
+        match self.state {
+            State::Reads(..) => PollFlags::IN,
+            State::Waits => PollFlags::IN | PollFlags::RDHUP,
+            State::Writes(_) => PollFlags::OUT,
+        }
+    }
+
+    /// When it has taken too long.
+    pub fn deadline(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// Does what can be done now.
+    pub fn go_on(&mut self) -> Event {
+        match &mut self.state {
+            State::Reads(..) => self.read(),
+            // It has nothing more to say.
+            State::Waits => Event::Ended,
+            State::Writes(_) => self.write(),
+        }
+    }
+
+    fn read(&mut self) -> Event {
+        let State::Reads(line, netns) = &mut self.state else { return Event::Nothing };
+        loop {
+            match receive(&self.stream, line, netns) {
+                Ok(0) => return Event::Ended,
+                Ok(_) if wire::is_go_plugin(line) => {
+                    return self.answer(wire::TO_GO_PLUGIN.to_vec(), Time::now());
+                }
+                Ok(_) if line.last() == Some(&b'\n') => break,
+                Ok(_) if line.len() > LARGEST_REQUEST => {
+                    let text = format!("the request is larger than {LARGEST_REQUEST} bytes");
+                    let refused = wire::reply(&Err(Error::new(Code::Decoding, text)));
+                    return self.answer(refused, Time::now());
+                }
+                Ok(_) => {}
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Event::Nothing,
+                Err(_) => return Event::Ended,
+            }
+        }
+        let (line, netns) = (std::mem::take(line), netns.take().map(File::from));
+        (self.state, self.deadline) = (State::Waits, None);
+        Event::Request(line, netns)
+    }
+
+    /// Sends the answer, as far as that goes now.
+    pub fn answer(&mut self, answer: Vec<u8>, now: Time) -> Event {
+        (self.state, self.deadline) = (State::Writes(answer), Some(now + PATIENCE));
+        self.write()
+    }
+
+    fn write(&mut self) -> Event {
+        let State::Writes(answer) = &mut self.state else { return Event::Nothing };
+        while !answer.is_empty() {
+            match (&self.stream).write(answer) {
+                Ok(count) => drop(answer.drain(..count)),
+                Err(e) if e.kind() == ErrorKind::WouldBlock => return Event::Nothing,
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(_) => break,
+            }
+        }
+        Event::Ended
+    }
+}
+
+/// Appends what has arrived, and takes the first descriptor that came with it. 0: the plugin has hung up.
+fn receive(stream: &UnixStream, line: &mut Vec<u8>, netns: &mut Option<OwnedFd>) -> io::Result<usize> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut block = [0; 16 << 10];
+    let received =
+        recvmsg(stream, &mut [IoSliceMut::new(&mut block)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            for descriptor in descriptors {
+                // Others are closed here.
+                if netns.is_none() {
+                    *netns = Some(descriptor);
+                }
+            }
+        }
+    }
+    line.extend_from_slice(block.get(..received.bytes).unwrap_or_default());
+    Ok(received.bytes)
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}

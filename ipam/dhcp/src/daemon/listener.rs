@@ -1,0 +1,81 @@
+//! The daemon's socket: systemd's, or its own.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use cni::{Error, Result};
+use system::socket;
+
+/// A socket that plugins connect to.
+#[derive(Debug)]
+pub struct Listener {
+    socket: UnixListener,
+    /// Its path, if it is the daemon's own.
+    own: Option<PathBuf>,
+}
+
+/// Takes the socket that systemd passed on, or makes one at a path.
+///
+/// # Errors
+/// Code 5: it cannot be made; another process listens there.
+pub fn open(path: &Path) -> Result<Listener> {
+    let failed = |e: io::Error| Error::io(format!("listen on {}", path.display()), &e);
+    let (socket, own) = match socket::passed_on() {
+        Some(passed) => (UnixListener::from(passed), None),
+        None => (own(path).map_err(failed)?, Some(path.to_owned())),
+    };
+    socket.set_nonblocking(true).map_err(failed)?;
+    Ok(Listener { socket, own })
+}
+
+fn own(path: &Path) -> io::Result<UnixListener> {
+    if let Some(dir) = path.parent() {
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    }
+    let socket = match UnixListener::bind(path) {
+        Err(e) if e.kind() == ErrorKind::AddrInUse => {
+            remove_stale(path)?;
+            UnixListener::bind(path)?
+        }
+        bound => bound?,
+    };
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    Ok(socket)
+}
+
+/// What a daemon that was killed has left.
+fn remove_stale(path: &Path) -> io::Result<()> {
+    match UnixStream::connect(path) {
+        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another daemon listens there: stop it first")),
+        Err(e) if e.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
+        // Gone meanwhile.
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+impl Listener {
+    /// The next connection, if there is one.
+    pub fn accept(&self) -> io::Result<Option<UnixStream>> {
+        match self.socket.accept() {
+            Ok((stream, _)) => Ok(Some(stream)),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Removes the daemon's own socket: nobody is to connect any more.
+    pub fn remove(&self) {
+        self.own.iter().for_each(|path| drop(fs::remove_file(path)));
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

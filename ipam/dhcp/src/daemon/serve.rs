@@ -1,0 +1,339 @@
+//! The daemon's one loop: its socket, plugins' connections, containers' sockets and all times to keep.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use cni::{Error, Result, Version};
+use dhcp_client::{Link, Time};
+use nix::sys::signalfd::SignalFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde_json::Value;
+
+use super::connection::{Connection, Event};
+use super::listener::Listener;
+use super::{Host, adopt, log, say};
+use crate::attached::{Attached, Outcome, Waits};
+use crate::place::{self, NotFound};
+use crate::record::{Key, Record};
+use crate::wire;
+
+/// The most connections at a time. More wait until some of these have ended, which none takes long to.
+const MOST_CONNECTIONS: usize = 1024;
+
+/// How long no connection is taken after none could be, for lack of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a message that gives an address back may take to leave: the neighbour that it goes to is asked for its hardware address first.
+pub const LEAVING: Duration = Duration::from_secs(1);
+/// How often it is looked at meanwhile: the kernel tells nobody.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// The daemon.
+#[derive(Debug)]
+pub struct Daemon {
+    pub(super) host: Host,
+    pub(super) attached: BTreeMap<Key, Attached>,
+    connections: BTreeMap<u64, Connection>,
+    /// The number of the next connection.
+    next: u64,
+    leaving: Vec<Leaving>,
+    /// When connections are taken again.
+    paused: Option<Time>,
+}
+
+/// Messages on their way out, and who is told when they are.
+#[derive(Debug)]
+pub(super) struct Leaving {
+    pub connection: u64,
+    pub links: Vec<Link>,
+    pub until: Time,
+    pub answer: Vec<u8>,
+}
+
+/// What poll(2) has told.
+#[derive(Debug, Default)]
+struct Ready {
+    end: bool,
+    listener: bool,
+    connections: Vec<u64>,
+    attached: Vec<Key>,
+}
+
+impl Daemon {
+    /// One without leases.
+    pub fn new(host: Host) -> Self {
+        Self {
+            host,
+            attached: BTreeMap::new(),
+            connections: BTreeMap::new(),
+            next: 0,
+            leaving: Vec::new(),
+            paused: None,
+        }
+    }
+
+    /// Takes up the leases on disk. One whose container has gone is forgotten.
+    ///
+    /// # Errors
+    /// Code 5: the directory cannot be read.
+    pub fn carry_on(&mut self) -> Result<()> {
+        let (records, errors) = self.host.store.all(true)?;
+        for error in errors {
+            say(&format!("dhcp daemon: {error}"));
+        }
+        for record in records {
+            self.carry_on_with(record);
+        }
+        if self.host.args.adopt {
+            for record in adopt::unknown(&self.host, &|key| self.attached.contains_key(key)) {
+                self.carry_on_with(record);
+            }
+        }
+        say(&format!("dhcp daemon: {} leases, in {}", self.attached.len(), self.host.store.path().display()));
+        Ok(())
+    }
+
+    fn carry_on_with(&mut self, record: Record) {
+        let Some(key) = record.key() else { return };
+        let found = place::find(&record, &self.host.args.host_prefix);
+        let mut one = Attached::resume(key.clone(), record, self.host.timing);
+        match found.and_then(|found| one.carry_on(&self.host, &found)) {
+            Err(NotFound::Gone(what)) => one.forget(&self.host, &what),
+            other => {
+                // What cannot be looked at now is looked at again with the next message.
+                if let Err(e) = other {
+                    log(&key, &e.to_string());
+                }
+                self.attached.insert(key, one);
+            }
+        }
+    }
+
+    /// Serves until a signal ends it. Leases stay.
+    ///
+    /// # Errors
+    /// If the kernel does not let it wait.
+    pub fn serve(&mut self, listener: &Listener, signals: &SignalFd) -> Result<()> {
+        loop {
+            let ready = self.wait(listener, signals)?;
+            if ready.end {
+                return Ok(());
+            }
+            if ready.listener {
+                self.accept(listener);
+            }
+            for number in ready.connections {
+                self.connection(number);
+            }
+            for key in ready.attached {
+                self.with(&key, Attached::receive);
+            }
+            self.keep_times();
+        }
+    }
+
+    fn wait(&self, listener: &Listener, signals: &SignalFd) -> Result<Ready> {
+        let accepts = self.paused.is_none() && self.connections.len() < MOST_CONNECTIONS;
+        let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
+        polled.push(PollFd::new(listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
+        let (mut numbers, mut keys) = (Vec::new(), Vec::new());
+        for (number, connection) in &self.connections {
+            numbers.push(*number);
+            polled.push(PollFd::from_borrowed_fd(connection.as_fd(), connection.interest()));
+        }
+        for (key, socket) in self.attached.iter().filter_map(|(key, one)| Some((key, one.socket()?))) {
+            keys.push(key);
+            polled.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut polled, self.timeout().as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(Error::io("wait for events", &e.into())),
+        }
+        let mut told = polled.iter().map(|one| !one.revents().is_empty());
+        let (end, listener) = (told.next() == Some(true), told.next() == Some(true));
+        let mut ready = Ready { end, listener, ..Ready::default() };
+        ready.connections =
+            numbers.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(n, _)| n).collect();
+        ready.attached =
+            keys.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(k, _)| k.clone()).collect();
+        Ok(ready)
+    }
+
+    /// The time until something is due. None: nothing is.
+    fn timeout(&self) -> Option<Timespec> {
+        let now = Time::now();
+        let clients = self.attached.values().filter_map(|one| one.client().deadline());
+        let connections = self.connections.values().filter_map(Connection::deadline);
+        let looks = (!self.leaving.is_empty()).then(|| now + LOOK);
+        let next = clients.chain(connections).chain(looks).chain(self.paused).min()?;
+        // Up to the next millisecond: what is due then is not looked for again and again before.
+        let left = next.after(now) + Duration::from_micros(999);
+        Timespec::try_from(Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))).ok()
+    }
+
+    fn accept(&mut self, listener: &Listener) {
+        while self.connections.len() < MOST_CONNECTIONS {
+            match listener.accept() {
+                Ok(None) => return,
+                Ok(Some(stream)) => match Connection::new(stream, Time::now()) {
+                    Ok(connection) => {
+                        self.connections.insert(self.next, connection);
+                        self.next += 1;
+                    }
+                    Err(refused) => say(&format!("dhcp daemon: {refused}")),
+                },
+                // Whoever it was has gone.
+                Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+                Err(e) => {
+                    say(&format!("dhcp daemon: take a connection: {e}"));
+                    self.paused = Some(Time::now() + PAUSE);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn connection(&mut self, number: u64) {
+        match self.connections.get_mut(&number).map(Connection::go_on) {
+            Some(Event::Request(line, netns)) => {
+                if let Some(outcome) = self.request(number, &line, netns) {
+                    self.answer(number, &outcome);
+                }
+            }
+            Some(Event::Ended) => self.hang_up(number),
+            Some(Event::Nothing) | None => {}
+        }
+    }
+
+    /// Ends a connection. The address that it waits for is given back as soon as it comes.
+    fn hang_up(&mut self, number: u64) {
+        self.connections.remove(&number);
+        let waiting = self.attached.values_mut().find(|one| one.waits == Waits::Connection(number));
+        let Some(key) = waiting.map(|one| one.key.clone()) else { return };
+        if let Some(mut one) = self.attached.remove(&key) {
+            log(&key, "the plugin hung up");
+            if one.may_be_granted() {
+                one.waits = Waits::Abandoned;
+                self.attached.insert(key, one);
+            }
+        }
+    }
+
+    pub(super) fn answer(&mut self, number: u64, outcome: &Result<Value>) {
+        self.say_to(number, wire::reply(outcome));
+    }
+
+    fn say_to(&mut self, number: u64, answer: Vec<u8>) {
+        let ended =
+            self.connections.get_mut(&number).map(|connection| connection.answer(answer, Time::now()));
+        if let Some(Event::Ended) = ended {
+            self.connections.remove(&number);
+        }
+    }
+
+    /// Has one attachment do something, and carries out what comes of it.
+    pub(super) fn with(&mut self, key: &Key, act: impl FnOnce(&mut Attached, &Host) -> Outcome) {
+        let Some(mut one) = self.attached.remove(key) else { return };
+        match act(&mut one, &self.host) {
+            Outcome::Carries => drop(self.attached.insert(key.clone(), one)),
+            Outcome::First(result) => self.first(one, &result),
+            Outcome::Failed(error) => self.failed(one, error),
+            Outcome::Gone(what) => match one.waits {
+                Waits::Nobody => one.forget(&self.host, &what),
+                _ => self.failed(one, Error::new(cni::Code::UnknownContainer, what)),
+            },
+        }
+    }
+
+    /// The first lease of an attachment goes to who waits for it.
+    fn first(&mut self, mut one: Attached, result: &cni::AddResult) {
+        let waits = std::mem::replace(&mut one.waits, Waits::Nobody);
+        let Waits::Connection(number) = waits else { return self.give_back(one, None) };
+        let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
+        self.attached.insert(one.key.clone(), one);
+        self.answer(number, &json);
+    }
+
+    fn failed(&mut self, one: Attached, error: Error) {
+        log(&one.key, &format!("no lease: {error}"));
+        match one.waits {
+            Waits::Connection(number) => {
+                one.forget_quietly(&self.host);
+                self.answer(number, &Err(error));
+            }
+            Waits::Abandoned => one.forget_quietly(&self.host),
+            // It has had one, and goes on asking for another.
+            Waits::Nobody => {
+                let Attached { key, record, .. } = one;
+                self.attached.insert(key.clone(), Attached::ask_again(key, record, self.host.timing));
+            }
+        }
+    }
+
+    /// Gives a lease back, and tells a connection when that is done.
+    pub(super) fn give_back(&mut self, one: Attached, connection: Option<u64>) {
+        let (links, outcome) = self.release(one);
+        self.tell_when_left(connection, links, &outcome);
+    }
+
+    /// Gives a lease back. What is not to be closed yet, and what failed.
+    pub(super) fn release(&mut self, one: Attached) -> (Vec<Link>, Result<Value>) {
+        let key = one.key.clone();
+        match one.release(&self.host) {
+            Ok(link) => (link.into_iter().collect(), Ok(Value::Null)),
+            Err((one, e)) => {
+                self.attached.insert(key, *one);
+                (Vec::new(), Err(e))
+            }
+        }
+    }
+
+    pub(super) fn tell_when_left(
+        &mut self,
+        connection: Option<u64>,
+        links: Vec<Link>,
+        outcome: &Result<Value>,
+    ) {
+        // No connection has the last number.
+        let leaving = Leaving {
+            connection: connection.unwrap_or(u64::MAX),
+            links,
+            until: Time::now() + LEAVING,
+            answer: wire::reply(outcome),
+        };
+        self.leaving.push(leaving);
+        self.look_at_leaving();
+    }
+
+    fn look_at_leaving(&mut self) {
+        let now = Time::now();
+        for mut one in std::mem::take(&mut self.leaving) {
+            let is_out = |link: &Link| system::socket::unsent(link).is_ok_and(|bytes| bytes == 0);
+            if one.until > now && !one.links.iter().all(is_out) {
+                self.leaving.push(one);
+                continue;
+            }
+            one.links.drain(..).for_each(|link| self.host.closer.close(link));
+            self.say_to(one.connection, one.answer);
+        }
+    }
+
+    fn keep_times(&mut self) {
+        let now = Time::now();
+        let is_due = |time: Option<Time>| time.is_some_and(|time| time <= now);
+        self.paused = self.paused.filter(|paused| *paused > now);
+        self.look_at_leaving();
+        let late: Vec<u64> =
+            self.connections.iter().filter(|(_, c)| is_due(c.deadline())).map(|(n, _)| *n).collect();
+        late.into_iter().for_each(|number| self.hang_up(number));
+        let due: Vec<Key> = self
+            .attached
+            .iter()
+            .filter(|(_, one)| is_due(one.client().deadline()))
+            .map(|(k, _)| k.clone())
+            .collect();
+        due.iter().for_each(|key| self.with(key, Attached::tick));
+    }
+}

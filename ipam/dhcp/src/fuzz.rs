@@ -1,0 +1,41 @@
+//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+
+use cni::{AsWritten, CniArgs, json};
+
+use crate::conf::Conf;
+use crate::record::{Key, Record};
+use crate::wire::{Request, read_reply};
+
+/// A configuration, and behind a line that is `--`, `CNI_ARGS`: every option that is sent fits into a message.
+pub fn configuration(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let (document, args) = text.split_once("\n--\n").unwrap_or((&text, ""));
+    let Ok(document) = json::parse(document.as_bytes(), "it") else { return };
+    let (Ok(conf), Ok(args)) = (Conf::try_from(AsWritten::from(document)), CniArgs::parse(args.trim_end()))
+    else {
+        return;
+    };
+    assert!(conf.socket.is_absolute());
+    let provided = conf.provided(&args).unwrap_or_default();
+    assert!(provided.iter().all(|(option, value)| (1..=254).contains(option) && value.len() <= 255));
+}
+
+/// What comes by the socket, from either side, or is read from a file: an attachment's names are none that could be a path.
+pub fn wire(input: &[u8]) {
+    read_reply(input).ok();
+    if let Ok(request) = Request::read(input)
+        && let Ok(key) = Key::parse(&request.network, &request.container_id, &request.if_name)
+    {
+        assert!(!key.file().contains('/') && key.client_id().len() <= 255);
+    }
+    let record: Option<Record> = serde_json::from_slice(input).ok();
+    if let Some(key) = record.and_then(|record| record.key()) {
+        assert!(!key.file().contains('/'));
+    }
+}
+
+#[test]
+fn every_seed_is_borne() {
+    seeds::replay("dhcp", configuration);
+    seeds::replay("dhcp_wire", wire);
+}

@@ -1,0 +1,129 @@
+//! `dhcp list`: the daemon's leases, for people and for programs.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cni::{Error, Result};
+use dhcp_client::{State, Time, options};
+use serde_json::{Map, Value, json};
+
+use crate::ask::{Asked, ask, no_daemon};
+use crate::attached::Attached;
+use crate::daemon::SOCKET;
+use crate::wire::{Op, Request};
+
+/// What the daemon tells of an attachment. Times are in seconds from now.
+pub fn entry(one: &Attached) -> Value {
+    let (record, now) = (&one.record, Time::now());
+    let mut entry = json!({
+        "network": record.network,
+        "containerId": record.container_id,
+        "ifName": record.if_name,
+        "netns": record.place.netns,
+        "state": state(one.client().state()),
+    });
+    if let Some(lease) = &record.lease {
+        let left = |time: Option<Time>| time.map(|time| time.after(now).as_secs());
+        let named =
+            |(number, value): (u8, &[u8])| (options::name(number), json!(options::display(number, value)));
+        let options: Map<String, Value> = lease.options.iter().map(named).collect();
+        entry["address"] = json!(format!("{}/{}", lease.address, lease.prefix));
+        entry["server"] = json!(lease.server);
+        entry["renewIn"] = json!(left(lease.renew));
+        entry["rebindIn"] = json!(left(lease.rebind));
+        entry["expiresIn"] = json!(left(lease.expiry));
+        entry["options"] = Value::Object(options);
+    }
+    entry
+}
+
+/// As RFC 2131 names it.
+fn state(state: State) -> &'static str {
+    match state {
+        State::Selecting => "SELECTING",
+        State::Requesting => "REQUESTING",
+        State::Rebooting => "REBOOTING",
+        State::Bound => "BOUND",
+        State::Renewing => "RENEWING",
+        State::Rebinding => "REBINDING",
+        State::Failed => "FAILED",
+    }
+}
+
+const HELP: &str = "usage: dhcp list [-o json] [-socketpath PATH]
+
+Prints the leases that the daemon has.
+";
+
+/// The whole `main` of `dhcp list`.
+#[expect(clippy::print_stdout, clippy::print_stderr, reason = "someone looks at the terminal")]
+pub fn main(arguments: &[OsString]) -> ExitCode {
+    let (mut as_json, mut socket, mut rest) = (false, PathBuf::from(SOCKET), arguments.iter());
+    while let Some(argument) = rest.next() {
+        match (argument.to_str(), rest.len()) {
+            (Some("-h" | "-help" | "--help"), _) => {
+                print!("{HELP}");
+                return ExitCode::SUCCESS;
+            }
+            (Some("-o" | "--output"), 1..) if rest.next().is_some_and(|form| form == "json") => {
+                as_json = true
+            }
+            (Some("-socketpath" | "--socketpath"), 1..) => {
+                socket = rest.next().map(PathBuf::from).unwrap_or_default()
+            }
+            _ => {
+                eprint!("dhcp list: {argument:?} is not understood\n{HELP}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    match leases(&socket) {
+        Ok(leases) if as_json => println!("{leases:#}"),
+        Ok(leases) => print!("{}", table(&leases)),
+        Err(e) => {
+            eprintln!("dhcp list: {e}");
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn leases(socket: &std::path::Path) -> Result<Value> {
+    match ask(socket, &Request::new(Op::List, ""), None)? {
+        Asked::Answered(answer) => answer,
+        Asked::NoDaemon(e) => Err::<Value, Error>(no_daemon(socket, &e)),
+    }
+}
+
+const COLUMNS: [(&str, &str); 8] = [
+    ("NETWORK", "network"),
+    ("CONTAINER", "containerId"),
+    ("INTERFACE", "ifName"),
+    ("STATE", "state"),
+    ("ADDRESS", "address"),
+    ("SERVER", "server"),
+    ("RENEWS IN", "renewIn"),
+    ("EXPIRES IN", "expiresIn"),
+];
+
+fn table(leases: &Value) -> String {
+    let cell = |lease: &Value, key| match &lease[key] {
+        Value::String(text) => text.clone(),
+        Value::Number(seconds) => format!("{seconds} s"),
+        _ => "-".to_owned(),
+    };
+    let mut rows = vec![COLUMNS.map(|(title, _)| title.to_owned())];
+    rows.extend(
+        leases.as_array().into_iter().flatten().map(|lease| COLUMNS.map(|(_, key)| cell(lease, key))),
+    );
+    let mut text = String::new();
+    for row in &rows {
+        let widths = (0..COLUMNS.len()).map(|n| rows.iter().map(|row| row[n].len()).max().unwrap_or(0));
+        let line: String = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}  ")).collect();
+        // Writing to a String does not fail.
+        writeln!(text, "{}", line.trim_end()).ok();
+    }
+    text
+}

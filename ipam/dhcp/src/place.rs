@@ -1,0 +1,98 @@
+//! Where an attachment is: its namespace and its link, looked for anew each time.
+
+use std::fmt;
+use std::path::Path;
+
+use cni::{Error, Result};
+use iface::Namespace;
+use netlink::Link;
+use netns::NetNs;
+
+use crate::record::{Place, Record, has};
+
+/// The place of an attachment, as it is now.
+#[derive(Debug)]
+pub struct Found {
+    pub namespace: Namespace,
+    pub link: Link,
+}
+
+/// Why there is no such place.
+#[derive(Debug)]
+pub enum NotFound {
+    /// The container has gone, or its interface: for good.
+    Gone(String),
+    /// It cannot be looked at now.
+    Failed(Error),
+}
+
+impl fmt::Display for NotFound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gone(what) => f.write_str(what),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<E: Into<Error>> From<E> for NotFound {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Looks for the place of a record.
+///
+/// # Errors
+/// If the namespace is another one by now or none, if the link is, or if either cannot be looked at.
+pub fn find(record: &Record, host_prefix: &Path) -> Result<Found, NotFound> {
+    let path = record.netns_below(host_prefix);
+    let gone = |what: String| Err(NotFound::Gone(what));
+    let Some(netns) = NetNs::open_if_present(&path)? else {
+        return gone(format!("namespace {} is gone", path.display()));
+    };
+    if netns.identity()? != record.place.netns_id {
+        return gone(format!("namespace {} is another one", path.display()));
+    }
+    let namespace = Namespace::of(netns)?;
+    let Some(link) = namespace.nl.link(&record.if_name)? else {
+        return gone(format!("link {} in {namespace} is gone", record.if_name));
+    };
+    let (index, mac) = (link.index, link.mac.map(|mac| mac.bytes()));
+    if (index, mac) != (record.place.index, Some(record.place.mac)) {
+        return gone(format!("link {} in {namespace} is another one", record.if_name));
+    }
+    Ok(Found { namespace, link })
+}
+
+impl Found {
+    /// The place of a link that is there now.
+    ///
+    /// # Errors
+    /// If the link has no hardware address of six bytes.
+    pub fn place(&self) -> Result<Place> {
+        let mac = self.link.mac.ok_or_else(|| {
+            Error::config(format!(
+                "link {} in {} has no hardware address, so no server can answer it",
+                self.link.name, self.namespace
+            ))
+        })?;
+        let netns = self.namespace.netns();
+        Ok(Place {
+            netns: netns.path().to_owned(),
+            netns_id: netns.identity()?,
+            index: self.link.index,
+            mac: mac.bytes(),
+        })
+    }
+
+    /// Whether the link has the address of a record's lease, or the one that it had before.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn has_address(&self, record: &Record) -> Result<bool> {
+        let addresses = self.namespace.nl.addresses(Some(&self.link))?;
+        let known = [record.on_link.map(|net| net.ip()), record.lease.as_ref().map(|lease| lease.address)];
+        Ok(known.into_iter().flatten().any(|address| has(&addresses, address)))
+    }
+}

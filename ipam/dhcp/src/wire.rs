@@ -1,0 +1,245 @@
+//! What plugin and daemon say to each other: a line of JSON each way (docs/dhcp.md, "The wire").
+
+use std::path::PathBuf;
+
+use cni::{Code, Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+/// The version of the wire.
+pub const VERSION: u32 = 1;
+
+/// The most bytes of a request. A GC of ten thousand attachments has two million.
+pub const LARGEST_REQUEST: usize = 4 << 20;
+
+/// What the daemon is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Op {
+    /// Get an address for an attachment, and keep it.
+    Acquire,
+    /// Is the attachment's lease known, and its address on the link?
+    Check,
+    /// Give the attachment's address back.
+    Release,
+    /// Give all addresses of a network back but those of the valid attachments.
+    Gc,
+    /// Could an address be got now?
+    Status,
+    /// Tell all leases.
+    List,
+}
+
+/// A request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request {
+    /// The version of the wire.
+    pub v: u32,
+    /// What to do.
+    pub op: Op,
+    /// The network's name.
+    #[serde(default)]
+    pub network: String,
+    /// The container's id. With operations on one attachment, as the next one.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub container_id: String,
+    /// The interface in the container.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub if_name: String,
+    /// The path of the container's namespace, which comes along as an open descriptor with acquire.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<PathBuf>,
+    /// `CNI_ARGS`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub args: String,
+    /// The configuration on the plugin's stdin, with acquire.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub config: Value,
+    /// The attachments that gc keeps, as container and interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub valid: Vec<(String, String)>,
+}
+
+impl Request {
+    /// One about a network.
+    pub fn new(op: Op, network: &str) -> Self {
+        Self {
+            v: VERSION,
+            op,
+            network: network.to_owned(),
+            container_id: String::new(),
+            if_name: String::new(),
+            netns: None,
+            args: String::new(),
+            config: Value::Null,
+            valid: Vec::new(),
+        }
+    }
+
+    /// One about an attachment.
+    pub fn about(op: Op, network: &str, at: &cni::Attachment) -> Self {
+        Self {
+            container_id: at.container.to_string(),
+            if_name: at.ifname.to_string(),
+            ..Self::new(op, network)
+        }
+    }
+
+    /// Reads a line that a plugin sent.
+    ///
+    /// # Errors
+    /// Code 6 for what is no request, 11 for one of another version of the wire.
+    pub fn read(line: &[u8]) -> Result<Self> {
+        let value = cni::json::parse(line, "the request")?;
+        refuse_other_version(&value, "the plugin")?;
+        serde_json::from_value(value).map_err(|e| Error::new(Code::Decoding, format!("the request: {e}")))
+    }
+
+    /// As it is sent.
+    ///
+    /// # Errors
+    /// None that a request can cause.
+    pub fn line(&self) -> Result<Vec<u8>> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        Ok(line)
+    }
+}
+
+/// The daemon's answer: what was asked for, or why not.
+pub fn reply(outcome: &Result<Value>) -> Vec<u8> {
+    let value = match outcome {
+        Ok(result) => json!({"v": VERSION, "result": result}),
+        Err(e) => {
+            json!({"v": VERSION, "error": {"code": e.code(), "msg": e.msg(), "details": e.details()}})
+        }
+    };
+    format!("{value}\n").into_bytes()
+}
+
+#[derive(Deserialize)]
+struct Reply {
+    #[serde(default)]
+    result: Option<Value>,
+    #[serde(default)]
+    error: Option<Failed>,
+}
+
+#[derive(Deserialize)]
+struct Failed {
+    code: u32,
+    msg: String,
+    #[serde(default)]
+    details: String,
+}
+
+/// What the daemon's answer says.
+///
+/// # Errors
+/// The daemon's own, or code 11 if the answer is not from a daemon of this version.
+pub fn read_reply(line: &[u8]) -> Result<Value> {
+    if is_http(line) {
+        return Err(Error::new(Code::TryAgainLater, "the DHCP daemon on the socket is another project's, which speaks HTTP")
+            .detail("restart cni-dhcp.service, so that the daemon is of the same release as the plugin; if it does not run as a service, end it and start `dhcp daemon` of this directory"));
+    }
+    let no_answer = |what: String| {
+        Error::new(
+            Code::TryAgainLater,
+            format!("the DHCP daemon gave no answer that can be understood: {what}"),
+        )
+        .detail("its log says more: journalctl -u cni-dhcp.service")
+    };
+    if line.is_empty() {
+        return Err(no_answer("it hung up".to_owned()));
+    }
+    let value: Value = serde_json::from_slice(line).map_err(|e| no_answer(e.to_string()))?;
+    refuse_other_version(&value, "the DHCP daemon")?;
+    match serde_json::from_value(value).map_err(|e| no_answer(e.to_string()))? {
+        Reply { error: Some(error), .. } => Err(Error::foreign(error.code, error.msg, error.details)),
+        Reply { result: Some(result), .. } => Ok(result),
+        Reply { .. } => Ok(Value::Null),
+    }
+}
+
+fn refuse_other_version(value: &Value, whose: &str) -> Result<()> {
+    match value["v"].as_u64() {
+        Some(v) if v == u64::from(VERSION) => Ok(()),
+        Some(v) => Err(Error::new(
+            Code::TryAgainLater,
+            format!("{whose} speaks version {v} of the wire between plugin and daemon, and not {VERSION}"),
+        )
+        .detail("restart cni-dhcp.service, so that the daemon is of the same release as the plugin")),
+        None => Err(Error::new(Code::Decoding, format!("{whose} does not say its version of the wire"))),
+    }
+}
+
+/// What the reference's plugin begins with: `CONNECT /_goRPC_ HTTP/1.0`.
+const GO_PLUGIN: &[u8] = b"CONNECT ";
+
+/// What the reference's plugin is told. It prints all but the protocol.
+pub const TO_GO_PLUGIN: &[u8] = b"HTTP/1.0 426 Ferrule daemon\r\n\r\n";
+
+/// Whether what has come so far is a plugin of the reference's, which waits for an answer.
+pub fn is_go_plugin(received: &[u8]) -> bool {
+    received.starts_with(GO_PLUGIN)
+}
+
+/// What a daemon of the reference's says to a request.
+fn is_http(line: &[u8]) -> bool {
+    line.starts_with(b"HTTP/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_says_what_was_asked_for_or_why_not() {
+        let error = Error::new(Code::TryAgainLater, "no answer").detail("later");
+        assert_eq!(read_reply(&reply(&Ok(json!({"a": 1})))).unwrap(), json!({"a": 1}));
+        assert_eq!(read_reply(&reply(&Ok(Value::Null))).unwrap(), Value::Null);
+        assert_eq!(read_reply(&reply(&Err(error.clone()))).unwrap_err(), error);
+    }
+
+    #[test]
+    fn what_is_no_answer_says_what_to_restart() {
+        for (line, code, culprit) in [
+            ("HTTP/1.1 400 Bad Request\r\n", 11, "cni-dhcp.service"),
+            ("", 11, "hung up"),
+            ("{", 11, "journalctl"),
+            ("{\"v\": 2, \"result\": {}}", 11, "version 2"),
+            ("{}", 6, "version"),
+            ("[1]", 6, "version"),
+            ("{\"v\": 1, \"error\": {}}", 11, "code"),
+        ] {
+            let error = read_reply(line.as_bytes()).unwrap_err();
+            assert!(error.code() == code && error.to_string().contains(culprit), "{line}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_request_comes_as_it_was_sent_and_what_is_none_is_refused() {
+        let mut request = Request::new(Op::Gc, "net");
+        request.valid.push(("a".to_owned(), "eth0".to_owned()));
+        let read = Request::read(&request.line().unwrap()).unwrap();
+        assert_eq!((read.op, read.network, read.valid), (Op::Gc, request.network, request.valid));
+        for (line, code) in [
+            ("", 6),
+            ("x", 6),
+            ("{}", 6),
+            ("{\"v\": 1}", 6),
+            ("{\"v\": 7, \"op\": \"acquire\"}", 11),
+            ("{\"v\": 1, \"op\": \"dance\"}", 6),
+            ("{\"v\": 1, \"op\": \"list\", \"network\": 5}", 6),
+        ] {
+            assert_eq!(Request::read(line.as_bytes()).unwrap_err().code(), code, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_references_plugin_is_known_by_its_first_word() {
+        assert!(is_go_plugin(b"CONNECT /_goRPC_ HTTP/1.0\n\n"));
+        assert!(!is_go_plugin(b"{\"v\":1}") && !is_go_plugin(b"CONN"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Sockets: one that systemd opened for this process, and what is still under way from one.
+
+#![allow(unsafe_code, reason = "no safe wrapper takes a descriptor by its number, or makes this ioctl")]
+
+use std::env;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::process;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::libc;
+
+/// `SD_LISTEN_FDS_START` of sd-daemon.h.
+const FIRST: i32 = 3;
+
+/// The socket that systemd has passed to this process by socket activation (sd_listen_fds(3)); the first, if there are several. None: there is none,
+/// it is for another process, or it was asked for before.
+pub fn passed_on() -> Option<OwnedFd> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
+    if number("LISTEN_PID")? != process::id()
+        || number("LISTEN_FDS")? == 0
+        || TAKEN.swap(true, Ordering::SeqCst)
+    {
+        return None;
+    }
+    // SAFETY: who started this process says that it opened the descriptor for it, and nobody else took it: this is done once.
+    let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
+    fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
+    Some(socket)
+}
+
+/// The bytes that were sent by a UDP socket and have not left for the device: they wait for a neighbour's address (`SIOCOUTQ`).
+///
+/// # Errors
+/// If the descriptor is not a socket.
+pub fn unsent(socket: impl AsFd) -> io::Result<i32> {
+    let mut bytes = 0;
+    // SAFETY: the descriptor is open, and the kernel writes one int.
+    let asked = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+    Errno::result(asked)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_under_way_from_a_socket_that_sent_nothing() {
+        assert_eq!(unsent(UdpSocket::bind("127.0.0.1:0").unwrap()).unwrap(), 0);
+    }
+
+    #[test]
+    fn without_systemd_there_is_no_socket() {
+        assert!(env::var_os("LISTEN_PID").is_some() || passed_on().is_none());
+    }
+}
