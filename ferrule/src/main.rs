@@ -7,6 +7,7 @@ use cni::multicall::{self, Entry};
 
 /// A new plugin is one line here, and one in Cargo.toml.
 const PLUGINS: &[Entry] = &[
+    Entry::of::<bandwidth::Bandwidth>(),
     Entry::of::<bridge::Bridge>(),
     Entry::of::<dhcp::Dhcp>(),
     Entry::of::<dummy::Dummy>(),

@@ -727,6 +727,38 @@ fn attributes_of_tuning() {
 }
 
 #[test]
+fn limits_of_bandwidth() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = crate::tuning::wired(&lab, "eth0");
+    let call = crate::bandwidth::limited(&lab, &pod);
+    #[rustfmt::skip]
+    let rows = [
+        Bad("a rate without its burst", 7, "ingressRate 8000000 needs ingressBurst", |c| c.config(json!({"ingressBurst": 0}))),
+        Bad("a burst without its rate", 7, "egressBurst 400000 needs egressRate", |c| c.config(json!({"egressRate": null}))),
+        Bad("less than a byte in a second", 7, "egressRate 7", |c| c.config(json!({"egressRate": 7}))),
+        Bad("a rate below nothing", 7, "ingressRate -1", |c| c.config(json!({"ingressRate": -1}))),
+        Bad("a burst below nothing", 7, "egressBurst -8", |c| c.config(json!({"egressBurst": -8}))),
+        Bad("a burst too large for the kernel", 7, "ingressBurst 34359738368", |c| c.config(json!({"ingressBurst": 1_u64 << 35}))),
+        Bad("a rate too large for a number", 6, "ingressRate", |c| c.config(json!({"ingressRate": u64::MAX}))),
+        Bad("a rate that is a word", 6, "ingressRate", |c| c.config(json!({"ingressRate": "8M"}))),
+        Bad("a rate with a fraction", 6, "egressRate", |c| c.config(json!({"egressRate": 8.5}))),
+        Bad("no time to wait", 7, "latencyMs 0", |c| c.config(json!({"latencyMs": 0}))),
+        Bad("too long a time to wait", 7, "latencyMs 10001", |c| c.config(json!({"latencyMs": 10_001}))),
+        Bad("a time that is a word", 6, "latencyMs", |c| c.config(json!({"latencyMs": "25ms"}))),
+        Bad("a flag that is a number", 6, "shapeInContainer", |c| c.config(json!({"shapeInContainer": 1}))),
+        Bad("subnets to limit", 2, "shapedSubnets", |c| c.config(json!({"shapedSubnets": ["10.0.0.0/8"]}))),
+        Bad("subnets not to limit", 2, "unshapedSubnets", |c| c.config(json!({"unshapedSubnets": ["10.0.0.0/8"]}))),
+        Bad("subnets of the runtime", 2, "runtimeConfig.bandwidth.shapedSubnets", |c| c.config(json!({"runtimeConfig": {"bandwidth": {"shapedSubnets": ["10.0.0.0/8"]}}}))),
+        Bad("a limit of the runtime that is a list", 6, "bandwidth", |c| c.config(json!({"runtimeConfig": {"bandwidth": [1]}}))),
+        Bad("a rate of the runtime without its burst", 7, "runtimeConfig.bandwidth.egressRate 8", |c| c.config(json!({"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null, "runtimeConfig": {"bandwidth": {"egressRate": 8}}}))),
+        Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
+        Bad("an interface that there is not", 999, "eth1", |c| c.ifname("eth1")),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
 fn lists_of_allowed_sysctls() {
     beyond_reference!("bad-input");
     let lab = Lab::new();

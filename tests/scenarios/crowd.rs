@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use lab::{Feature, Lab};
+use lab::{Feature, Lab, needs};
 use serde_json::json;
 
 use crate::common::{cable, host_local, ips, leases};
@@ -30,6 +30,34 @@ fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_n
         assert!(pods.iter().all(|pod| pod.link_names().is_empty()), "{plugin}");
         assert_eq!(lab.host().link_names(), links, "{plugin}");
     }
+}
+
+/// k3s' chain, with the part that flannel would ask bridge for.
+#[test]
+fn a_hundred_containers_by_sixteen_workers_with_limits_fail_nobody_and_leave_nothing() {
+    needs!(TrafficControl);
+    let lab = Lab::new();
+    let links = lab.host().link_names();
+    let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
+    let bandwidth = json!({
+        "type": "bandwidth", "ingressRate": 80_000_000, "ingressBurst": 2_147_483_647, "egressRate": 80_000_000,
+        "egressBurst": 2_147_483_647,
+    });
+    let bridge = json!({
+        "type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "hairpinMode": true, "forceAddress": true,
+        "ipam": host_local(&[&["10.1.0.0/16"]]),
+    });
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    let plugins = json!([bridge, portmap, bandwidth]);
+    let chain = lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    let results = by_workers(&pods, |pod| chain.add(pod, "eth0").ok_result());
+    assert_eq!(lab.host().ip("link show type ifb").len(), 100);
+    let attached: Vec<_> = pods.iter().zip(&results).collect();
+    by_workers(&attached, |(pod, result)| chain.check(pod, "eth0", result).iter().for_each(lab::Outcome::ok));
+    by_workers(&attached, |(pod, result)| chain.del(pod, "eth0", result).iter().for_each(lab::Outcome::ok));
+    assert!(leases().is_empty() && pods.iter().all(|pod| pod.link_names().is_empty()));
+    lab.host().sh("ip link del cni0");
+    assert_eq!(lab.host().link_names(), links);
 }
 
 /// Sixteen workers, each with its share of them all.

@@ -3,6 +3,7 @@
 
 mod bad_host_ports;
 mod bad_input;
+mod bandwidth;
 mod bridge;
 mod bridge_firewall;
 mod cnitool;

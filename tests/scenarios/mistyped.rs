@@ -41,7 +41,8 @@ impl Fixture {
             ("ipam", &["type", "ranges", "routes"][..]),
             ("dns", &["nameservers", "domain", "search", "options"]),
             ("args.cni", &["mac", "sysctl", "mtu", "promisc", "allmulti", "txQLen", "ips"]),
-            ("runtimeConfig", &["mac", "portMappings", "ips", "ipRanges"]),
+            ("runtimeConfig", &["mac", "portMappings", "ips", "ipRanges", "bandwidth"]),
+            ("runtimeConfig.bandwidth", &["ingressRate", "ingressBurst", "egressRate", "egressBurst"]),
         ] {
             keys.extend(inner.iter().map(|key| format!("{place}.{key}")));
         }
@@ -147,6 +148,16 @@ fn mistyped(call: &Call, path: &str, value: &Value) -> Call {
 fn shown(lab: &Lab, tool: &str, words: &[&str]) -> String {
     let text = lab.host().sh(tool);
     text.lines().filter(|line| words.iter().any(|word| line.contains(word))).collect::<Vec<_>>().join("; ")
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_bandwidth_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let pod = crate::tuning::wired(&lab, "eth0");
+    let undone: Undone = |lab, _| shown(lab, "ip link show type ifb", &["bwp"]);
+    let call = crate::bandwidth::limited(&lab, &pod).version("1.1.0");
+    Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &pod);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lab::{Lab, Netns, Tool, beyond_reference, tcp_is_cut_off, tcp_says, under_test};
+use lab::{Lab, Netns, Tool, beyond_reference, needs, tcp_is_cut_off, tcp_says, under_test};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -104,6 +104,43 @@ fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passe
         tool.says("del net pod --container-id pod");
         assert!(!lab.host().sh("nft list ruleset; iptables-legacy-save").contains("10.1.2.2"), "{flush}");
     }
+}
+
+#[test]
+fn limits_come_back_too_and_what_is_there_stays() {
+    needs!(TrafficControl);
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let bandwidth = json!({
+        "type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 4_000_000, "egressBurst": 400_000,
+    });
+    let network = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, bandwidth]});
+    lab.configure("10-net.conflist", &network);
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod");
+    let state = || lab.host().sh("tc qdisc show; ip -o link show type ifb");
+    let end = lab.host().sh("ip -o link show type veth");
+    let end = end.split([' ', '@']).find(|word| word.starts_with("veth")).unwrap();
+    let losses = [
+        format!("tc qdisc del dev {end} root"),
+        format!("tc qdisc del dev {end} clsact"),
+        "ip link show type ifb | grep -o 'bwp[0-9a-f]*' | xargs -n 1 ip link del".to_owned(),
+    ];
+    for loss in losses {
+        lab.host().sh(&loss);
+        assert!(!tool.run("check net --all").succeeded(), "{loss}");
+        assert_eq!(tool.json("repair net")["repaired"], json!(["net/pod/eth0"]), "{loss}");
+        tool.says("check net --all");
+        let whole = state();
+        assert_eq!(tool.json("repair net")["repaired"], json!([]), "{loss}");
+        assert_eq!(state(), whole, "{loss}");
+        assert!(pod.reaches("10.1.2.1"), "{loss}");
+    }
+    tool.says("del net pod --container-id pod");
+    assert!(lab.host().ip("link show type ifb").is_empty());
 }
 
 #[test]

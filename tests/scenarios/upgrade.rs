@@ -96,6 +96,23 @@ fn a_vlan_made_by_the_other_passes_check_and_is_deleted_to_the_last_lease() {
     is_taken_over("vlan", &json!({"vlanId": 100}));
 }
 
+#[test]
+fn limits_set_by_the_other_pass_check_and_their_ifb_is_deleted() {
+    needs!(TrafficControl);
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let pod = wired(&lab, "eth0");
+        let call = crate::bandwidth::limited(&lab, &pod);
+        let before = lab.snapshot();
+        let result = old(&call).add().ok_result();
+        new(&call).check(&result).ok();
+        new(&call).del().ok();
+        // These go with the link that they are on. The reference leaves them, and of its own ours does not know whose they are.
+        lab.host().sh("tc qdisc del dev cable root || :; tc qdisc del dev cable clsact || tc qdisc del dev cable ingress || :");
+        lab.snapshot().assert_same(&before);
+    }
+}
+
 type Who = fn(&Call) -> Call;
 
 /// One ADDs, the other takes over.

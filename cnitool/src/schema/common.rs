@@ -17,8 +17,11 @@ pub const MAC: Key = key(
      args.cni.mac, then MAC of CNI_ARGS, then this key.",
 );
 
-/// Bits, or bits in a second.
-const BITS: Type = Type::Number(0, i64::MAX);
+/// Bits in a second.
+const RATE: Type = Type::Number(0, i64::MAX);
+
+/// Bits; the kernel counts bytes in 32 bits.
+const BURST: Type = Type::Number(0, 34_359_738_367);
 
 /// Settings for a resolver.
 pub const DNS: &[Key] = &[
@@ -49,9 +52,46 @@ pub const RANGE: &[Key] = &[
 ];
 
 /// Limits of the traffic of a container.
-pub const BANDWIDTH: &[Key] = &[
-    key("ingressRate", BITS, "0 (no limit)", "Limit of what the container gets, in bits per second."),
-    key("ingressBurst", BITS, "0", "What may come at once, in bits."),
-    key("egressRate", BITS, "0 (no limit)", "Limit of what the container sends, in bits per second."),
-    key("egressBurst", BITS, "0", "What may go at once, in bits."),
+pub const BANDWIDTH: &[Key] =
+    &[INGRESS_RATE, INGRESS_BURST, EGRESS_RATE, EGRESS_BURST, SHAPED_SUBNETS, UNSHAPED_SUBNETS];
+
+/// The keys of the plugin itself.
+pub const BANDWIDTH_PLUGIN: &[Key] = &[
+    INGRESS_RATE,
+    INGRESS_BURST,
+    EGRESS_RATE,
+    EGRESS_BURST,
+    key(
+        "latencyMs",
+        Type::Number(1, 10_000),
+        "25",
+        "How long a packet may wait once the burst is used up, in milliseconds.",
+    ),
+    key(
+        "shapeInContainer",
+        Type::Bool,
+        "false",
+        "Limit what the container sends inside it: for interfaces that have no end on the host.",
+    ),
+    SHAPED_SUBNETS,
+    UNSHAPED_SUBNETS,
 ];
+
+const INGRESS_RATE: Key = key(
+    "ingressRate",
+    RATE,
+    "0 (no limit)",
+    "Limit of what the container gets, in bits per second; at least 8.",
+);
+const INGRESS_BURST: Key = key("ingressBurst", BURST, "0", "What may come at once, in bits.");
+const EGRESS_RATE: Key = key(
+    "egressRate",
+    RATE,
+    "0 (no limit)",
+    "Limit of what the container sends, in bits per second; at least 8.",
+);
+const EGRESS_BURST: Key = key("egressBurst", BURST, "0", "What may go at once, in bits.");
+const SHAPED_SUBNETS: Key =
+    key("shapedSubnets", Type::List(&Type::Text), "none", "Not supported: refused unless it is empty.");
+const UNSHAPED_SUBNETS: Key =
+    key("unshapedSubnets", Type::List(&Type::Text), "none", "Not supported: refused unless it is empty.");

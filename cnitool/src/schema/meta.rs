@@ -1,6 +1,6 @@
 //! Plugins that work on what an earlier one made.
 
-use super::common::{BANDWIDTH, U32};
+use super::common::{BANDWIDTH_PLUGIN, U32};
 use super::types::{Key, Plugin, Role, Type, key};
 
 pub const PLUGINS: &[Plugin] = &[
@@ -63,7 +63,7 @@ pub const PLUGINS: &[Plugin] = &[
         name: "bandwidth",
         role: Role::Chained,
         about: "Limits the container's traffic. A rate needs its burst.",
-        keys: BANDWIDTH,
+        keys: BANDWIDTH_PLUGIN,
         args: &[],
         capabilities: &["bandwidth"],
     },

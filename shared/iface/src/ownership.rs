@@ -44,10 +44,11 @@ pub fn group(network: &NetworkName) -> u32 {
     (fnv1a([network.as_str()]) as u32) | 1
 }
 
-/// The attachment of a network that a link belongs to by its alias: container id and interface name.
+/// The attachment of a network that a link belongs to by its alias: container id and interface name. What follows there is the plugin's own.
 pub fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a str)> {
     let rest = link.alias.strip_prefix(ALIAS)?.strip_prefix(' ')?;
-    rest.strip_prefix(network.as_str())?.strip_prefix(' ')?.split_once(' ')
+    let (container, rest) = rest.strip_prefix(network.as_str())?.strip_prefix(' ')?.split_once(' ')?;
+    Some((container, rest.split_once(' ').map_or(rest, |(ifname, _)| ifname)))
 }
 
 /// Whether a link belongs to an attachment by its alias, of whatever network.
@@ -124,6 +125,7 @@ mod tests {
         let ours = link("veth0", &alias(&net, &at("c", "eth0")).unwrap(), 0);
         assert_eq!(owner(&ours, &net), Some(("c", "eth0")));
         assert_eq!(owner(&ours, &longer), None);
+        assert_eq!(owner(&link("veth0", "cni net c eth0 and more", 0), &net), Some(("c", "eth0")));
         assert!(is_owned(&ours));
         for of_people in ["mine", "cnitool", ""] {
             let theirs = link("veth0", of_people, 0);

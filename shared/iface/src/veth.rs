@@ -92,8 +92,9 @@ pub fn create(
     Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })
 }
 
-/// Deletes a link that may have been made: the kernel's answer was lost. One with an alias is of an earlier ADD.
-pub(crate) fn withdraw(namespace: &Namespace, names: &[String], kind: &LinkKind, error: Error) -> Error {
+/// Deletes a link that may have been made: the kernel's answer was lost. One with an alias is of an earlier ADD. The error that was
+/// got, with what could not be deleted.
+pub fn withdraw(namespace: &Namespace, names: &[String], kind: &LinkKind, error: Error) -> Error {
     let mut left = Failures::new();
     for name in names {
         let made = left.note(namespace.nl.link(name)).flatten();

@@ -1,5 +1,6 @@
 //! Hostile input: what the fuzz target feeds to this crate. Its seeds are messages of the kernel, and ordinary tests replay them.
 
+use crate::tc::{Filter, Qdisc};
 use crate::wire::Frames;
 use crate::{Address, BridgeVlan, Link, Route, Rule};
 
@@ -26,6 +27,8 @@ fn payload(bytes: &[u8]) {
     }
     let _ = Rule::parse(bytes);
     let _ = BridgeVlan::parse(bytes);
+    let _ = Qdisc::parse(bytes).and_then(|qdisc| qdisc.tbf());
+    let _ = Filter::parse(bytes);
 }
 
 #[cfg(test)]
@@ -63,7 +66,7 @@ mod tests {
 
         #[test]
         fn arbitrary_attributes_are_borne(family in 0..12_u8, header in vec(any::<u8>(), 7..16), list in attributes()) {
-            for length in [8, 12, 16] {
+            for length in [8, 12, 16, 20] {
                 let mut bytes = vec![family];
                 bytes.extend(&header);
                 bytes.resize(length, 0);

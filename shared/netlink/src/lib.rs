@@ -1,4 +1,5 @@
-//! Blocking netlink over one socket a namespace: links, addresses, routes, rules, neighbours, bridge VLANs.
+//! Blocking netlink over one socket a namespace: links, addresses, routes, rules, neighbours, bridge VLANs, traffic
+//! control.
 //!
 //! [`Netlink`] is rtnetlink(7), opened inside a namespace and bound to it from then on. [`Socket`] and [`wire`] are the
 //! layer below, which nf_tables and conntrack speak too. Requests are written attribute by attribute, with the
@@ -21,6 +22,7 @@ mod route;
 mod rule;
 mod socket;
 mod status;
+pub mod tc;
 mod tun;
 pub mod uapi;
 mod wait;

@@ -16,7 +16,7 @@ use std::process;
 
 use nix::errno::Errno;
 use nix::libc;
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, setns, unshare};
 use nix::sys::statfs::fstatfs;
 
 const ENTER: &str = "enter";
@@ -123,6 +123,20 @@ impl NetNs {
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| self.failed(ENTER, e.into()))?;
         let home = Home(here);
+        let value = closure();
+        drop(home);
+        Ok(value)
+    }
+
+    /// Runs a closure in a new namespace that nobody else sees, and that ends when the closure has returned and nothing of it is open.
+    ///
+    /// # Errors
+    /// As [`NetNs::enter`]; or if the kernel makes none.
+    pub fn scratch<T>(closure: impl FnOnce() -> T) -> Result<T, Error> {
+        let here = Self::current()?;
+        setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
+        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| here.failed("make another one beside", e.into()))?;
+        let home = Home(&here);
         let value = closure();
         drop(home);
         Ok(value)

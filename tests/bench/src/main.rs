@@ -12,6 +12,7 @@ mod floor;
 mod machine;
 mod networks;
 mod process;
+mod rates;
 mod repairs;
 mod report;
 mod rounds;
@@ -29,9 +30,11 @@ use report::{Report, Row};
 use scenario::{Measured, Scenario};
 
 const USAGE: &str = "usage: scripts/bench [--runs N] [--filter TEXT] [--baseline DIRECTORY]
+       scripts/bench --rates
   --runs N              how often each side is run (100); a slow one until N times 150 ms are over
   --filter TEXT         only what has TEXT in its name
   --baseline DIRECTORY  compare with the executables there, of another time, in place of the reference
+  --rates               only how fast a TCP flow is that bandwidth limits
 With --filter or --baseline the table goes to the terminal only.";
 
 /// What the user asks for.
@@ -68,6 +71,10 @@ fn directory(path: &str) -> Option<Box<Path>> {
 }
 
 fn main() -> ExitCode {
+    if env::args().skip(1).eq(["--rates"]) {
+        rates::table();
+        return ExitCode::SUCCESS;
+    }
     let Some(options) = Options::parse(env::args().skip(1)) else {
         eprintln!("{USAGE}");
         return ExitCode::FAILURE;

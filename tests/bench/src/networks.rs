@@ -90,6 +90,17 @@ pub fn kubernetes(side: Side, container: usize) -> Value {
     conflist
 }
 
+/// A bridge whose containers are limited in both directions.
+pub fn limited(side: Side, container: usize) -> Value {
+    let mut conflist = bridged(side, container);
+    let limits = json!({
+        "type": "bandwidth", "ingressRate": 100_000_000, "ingressBurst": 8_000_000,
+        "egressRate": 100_000_000, "egressBurst": 8_000_000,
+    });
+    conflist["plugins"].as_array_mut().expect("a list").push(limits);
+    conflist
+}
+
 /// The same with addresses and ports of both families.
 pub fn dual_stack(side: Side, container: usize) -> Value {
     let mut conflist = kubernetes(side, container);

@@ -6,7 +6,7 @@ use crate::blast::blast;
 use crate::collection::{of_stale_mappings, of_valid_attachments};
 use crate::floor::with_deletion;
 use crate::networks::{
-    bridged, dual_stack, fixed, kubernetes, loopback, nothing, of_host_device, on_dummy, on_ipvlan,
+    bridged, dual_stack, fixed, kubernetes, limited, loopback, nothing, of_host_device, on_dummy, on_ipvlan,
     on_macvlan, on_tap, on_vlan, point_to_point, ports, stocked, store, with_hundreds_of_mappings,
     with_master,
 };
@@ -26,6 +26,7 @@ const DUMMY: &[&str] = &["dummy", "host-local"];
 const TAP: &[&str] = &["tap", "host-local"];
 const HOST_DEVICE: &[&str] = &["host-device", "host-local"];
 const PORTMAP: &[&str] = &["bridge", "host-local", "portmap"];
+const BANDWIDTH: &[&str] = &["bridge", "host-local", "bandwidth"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
 /// All of them, in the table's order. The reference would need minutes to install 5 000 mappings, so it is left out
@@ -98,6 +99,8 @@ fn interfaces() -> Vec<Scenario> {
         Scenario::new("vlan + host-local", VLAN, chain(on_vlan, with_master, None)).needs(&[Feature::Vlan]),
         Scenario::new("host-device + host-local", HOST_DEVICE, chain(of_host_device, with_master, None)),
         Scenario::new("dummy + host-local", DUMMY, chain(on_dummy, nothing, None)).needs(&[Feature::Dummy]),
+        Scenario::new("bandwidth", BANDWIDTH, chain(limited, nothing, Some("bandwidth")))
+            .needs(&[Feature::TrafficControl]),
         Scenario::new("tap + host-local", TAP, chain(on_tap, nothing, None)).needs(&[Feature::Tap]),
     ]
 }

@@ -33,7 +33,7 @@ pub fn all() -> Vec<Target> {
             flannel(),
         ],
         rules.concat(),
-        vec![tuning()],
+        vec![tuning(), bandwidth()],
         claims.concat(),
         tools(),
         vec![delegate(), runtime()],
@@ -212,6 +212,20 @@ fn tuning() -> Target {
             (json!({"sysctl": null}), [BOTH, BOTH, SYS, NONE, NONE]),
         ],
         sample: 29,
+        ..Target::default()
+    }
+}
+
+fn bandwidth() -> Target {
+    let bandwidth = json!({
+        "type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000,
+        "egressRate": 4_000_000, "egressBurst": 400_000,
+    });
+    Target {
+        name: "bandwidth",
+        network: vec![bridge(json!({})), bandwidth],
+        needs: &[Feature::TrafficControl],
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NET, BOTH])],
         ..Target::default()
     }
 }

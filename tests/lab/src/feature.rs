@@ -19,6 +19,8 @@ pub enum Feature {
     /// Two network cards that are plugged into each other, and nobody needs: `FERRULE_SPARE_NICS` has their MACs.
     SpareNics,
     Tap,
+    /// Token bucket filters, ifb, and filters that redirect what comes in.
+    TrafficControl,
     Vlan,
     Nftables,
     /// All that host ports and masquerade need of nf_tables: address translation in the family inet, and who looks up
@@ -48,6 +50,11 @@ impl Feature {
             }
             Self::SpareNics => "[ -n \"$FERRULE_SPARE_NICS\" ]",
             Self::Tap => "ip tuntap add dev tap0 mode tap",
+            Self::TrafficControl => {
+                "ip link add name ifb7 type ifb; tc qdisc add dev ifb7 root tbf rate 8mbit burst 10k latency 25ms
+                 tc qdisc add dev ifb7 clsact
+                 tc filter add dev ifb7 ingress u32 match u32 0 0 action mirred egress redirect dev lo"
+            }
             Self::Vlan => {
                 "ip link add name a0 type veth peer name a1 && ip link add link a0 name vlan5 type vlan id 5"
             }
@@ -100,6 +107,7 @@ impl fmt::Display for Feature {
             Self::Macvlan => "macvlan interfaces",
             Self::SpareNics => "spare network cards (make test-vm has)",
             Self::Tap => "tap interfaces",
+            Self::TrafficControl => "traffic control: tbf, ifb, clsact, u32, mirred",
             Self::Vlan => "VLAN interfaces",
             Self::Nftables => "nftables",
             Self::NftNat => "address translation in nftables",

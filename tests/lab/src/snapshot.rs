@@ -37,6 +37,7 @@ impl Snapshot {
             }
             section("iptables-legacy", legacy(netns));
             section("sysctls", sysctls(netns));
+            section("traffic control", traffic_control(netns));
             section("connections", translated(netns));
         }
         let mut files = Vec::new();
@@ -144,6 +145,32 @@ fn is_noise(line: &str) -> bool {
         && line.contains(" proto kernel ");
     let signs = ["fe80:", "ff00::/8", "lo inet 127.0.0.1/8", "lo inet6 ::1/128"];
     of_an_address || signs.iter().any(|sign| line.contains(sign))
+}
+
+/// What somebody has set: the kernel's own queueing disciplines have the handle 0.
+fn traffic_control(netns: &Netns) -> Vec<String> {
+    let qdiscs = lines(&netns.sh("tc qdisc show"));
+    let set = qdiscs.iter().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let set: Vec<_> = set.filter(|words| words.get(2).is_some_and(|handle| *handle != "0:")).collect();
+    let mut all = Vec::new();
+    for words in set {
+        let link = words[words.iter().position(|word| *word == "dev").expect("a link") + 1];
+        all.push(without_number_after("refcnt", &words));
+        if ["ingress", "clsact"].contains(&words[1]) {
+            let filters = netns
+                .sh(&format!("tc filter show dev {link} ingress; tc filter show dev {link} egress || :"));
+            let filter =
+                |line: String| without_number_after("index", &line.split_whitespace().collect::<Vec<_>>());
+            all.extend(lines(&filters).into_iter().map(|line| format!("{link}: {}", filter(line))));
+        }
+    }
+    all
+}
+
+fn without_number_after(word: &str, words: &[&str]) -> String {
+    let is_one = |at: usize| words[at] == word || at > 0 && words[at - 1] == word;
+    let kept = (0..words.len()).filter(|at| !is_one(*at)).map(|at| words[at]);
+    kept.collect::<Vec<_>>().join(" ")
 }
 
 fn legacy(netns: &Netns) -> Vec<String> {

@@ -16,6 +16,8 @@ pub enum LinkKind {
     },
     /// It leads nowhere.
     Dummy,
+    /// What comes in by it is what others redirected to it, so that it can be queued on its way in.
+    Ifb,
     /// Addresses of its parent. Mode and flag are the parent's: making a link sets them for all on the same parent.
     Ipvlan {
         /// The layer that it works on.
@@ -57,6 +59,7 @@ impl LinkKind {
         match self {
             Self::Bridge { .. } => "bridge",
             Self::Dummy => "dummy",
+            Self::Ifb => "ifb",
             Self::Ipvlan { .. } => "ipvlan",
             Self::Macvlan { .. } => "macvlan",
             Self::Tun(_) => "tun",
@@ -77,6 +80,7 @@ impl LinkKind {
                 vlan_filtering: data.get(IFLA_BR_VLAN_FILTERING).and_then(read_u8).is_some_and(|on| on != 0),
             }),
             "dummy" => Some(Self::Dummy),
+            "ifb" => Some(Self::Ifb),
             "ipvlan" => data.get(IFLA_IPVLAN_MODE).and_then(read_u16).and_then(IpvlanMode::of).map(|mode| {
                 // A kernel before 4.15 has no flags.
                 let flag = data.get(IFLA_IPVLAN_FLAGS).and_then(read_u16).and_then(IpvlanFlag::of);
@@ -123,7 +127,12 @@ impl LinkKind {
                     m.put_be16(IFLA_VLAN_PROTOCOL, protocol.number());
                 }
                 Self::Vrf { table } => m.put_u32(IFLA_VRF_TABLE, *table),
-                Self::Bridge { .. } | Self::Dummy | Self::Tun(_) | Self::Veth | Self::Other(_) => {}
+                Self::Bridge { .. }
+                | Self::Dummy
+                | Self::Ifb
+                | Self::Tun(_)
+                | Self::Veth
+                | Self::Other(_) => {}
             }
             more(m);
         });

@@ -7,7 +7,7 @@ mod write;
 
 pub use read::{
     Attributes, Frames, MessageRef, read_be32, read_be64, read_i32, read_ip, read_str, read_u8, read_u16,
-    read_u32,
+    read_u32, read_u64,
 };
 pub use write::Message;
 

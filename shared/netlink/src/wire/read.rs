@@ -101,6 +101,11 @@ pub fn read_u32(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
+/// The `u64` that a value begins with.
+pub fn read_u64(value: &[u8]) -> Option<u64> {
+    value.first_chunk().map(|b| u64::from_ne_bytes(*b))
+}
+
 /// The `i32` that a value begins with.
 pub fn read_i32(value: &[u8]) -> Option<i32> {
     value.first_chunk().map(|b| i32::from_ne_bytes(*b))

@@ -65,6 +65,11 @@ impl Message {
         self.put(kind, &value.to_ne_bytes());
     }
 
+    /// Writes a `u64`.
+    pub fn put_u64(&mut self, kind: u16, value: u64) {
+        self.put(kind, &value.to_ne_bytes());
+    }
+
     /// Writes a `u32`, if there is one.
     pub fn put_optional(&mut self, kind: u16, value: Option<u32>) {
         if let Some(value) = value {

@@ -1,0 +1,4 @@
+//! bandwidth's configuration.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| bandwidth::fuzz::configuration(input));

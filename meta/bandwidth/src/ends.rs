@@ -1,0 +1,97 @@
+//! The two ends of what a container sends and receives, and which of them keeps which limit.
+
+use std::path::Path;
+
+use cni::{Attachment, Del, Error, Failures, Result};
+use iface::{Namespace, host_end};
+use netlink::Link;
+
+use crate::bucket::{self, Bucket};
+use crate::conf::Conf;
+use crate::limit::Limit;
+use crate::redirect;
+
+/// Both ends.
+#[derive(Debug)]
+pub struct Ends {
+    /// The host's namespace.
+    pub host: Namespace,
+    sandbox: Namespace,
+    container: Link,
+    host_end: Option<Link>,
+}
+
+impl Ends {
+    /// Finds them.
+    ///
+    /// # Errors
+    /// Code 7 if a limit has no end that could keep it.
+    pub fn find(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
+        let (host, sandbox) = (Namespace::host()?, Namespace::open(netns)?);
+        let container = sandbox.link(&at.ifname)?;
+        let host_end = host_end::find(&host, &sandbox, &container)?;
+        if host_end.is_none() {
+            refuse_without_host_end(conf, &container)?;
+        }
+        Ok(Self { host, sandbox, container, host_end })
+    }
+
+    /// What a link keeps to by itself: the host's end of what the container gets, and the container's, if so asked, of what it sends.
+    pub fn buckets(&self, conf: &Conf) -> Vec<Bucket<'_>> {
+        let ingress = self.host_end.as_ref().zip(conf.ingress).map(|end| (&self.host, end));
+        let egress = conf.egress.filter(|_| conf.in_container);
+        let egress = egress.map(|limit| (&self.sandbox, (&self.container, limit)));
+        let all = ingress.into_iter().chain(egress);
+        all.map(|(namespace, (link, limit))| Bucket { namespace, link, limit, latency_ms: conf.latency_ms })
+            .collect()
+    }
+
+    /// The limit of what the container sends, and the link of the host that it comes in by, if it is to go through an ifb.
+    pub fn through_ifb(&self, conf: &Conf) -> Option<(Limit, &Link)> {
+        conf.egress.filter(|_| !conf.in_container).zip(self.host_end.as_ref())
+    }
+
+    /// What an ifb keeps to.
+    pub fn bucket_of<'a>(&'a self, ifb: &'a Link, limit: Limit, conf: &Conf) -> Bucket<'a> {
+        Bucket { namespace: &self.host, link: ifb, limit, latency_ms: conf.latency_ms }
+    }
+}
+
+fn refuse_without_host_end(conf: &Conf, container: &Link) -> Result<()> {
+    let kind = container.kind_name().unwrap_or("a physical one");
+    let lost = |what: &str, key: &str, todo: &str| {
+        Err(Error::config(format!(
+            "{key}: what {} {what} cannot be limited on the host: its kind is {kind}, which has no end there",
+            container.name
+        ))
+        .detail(todo))
+    };
+    if conf.ingress.is_some() {
+        return lost("receives", "ingressRate", "remove ingressRate and ingressBurst for this network");
+    }
+    if conf.egress.is_some() && !conf.in_container {
+        let todo = "set \"shapeInContainer\": true to limit it where it is sent; with CAP_NET_ADMIN the container can undo that";
+        return lost("sends", "egressRate", todo);
+    }
+    Ok(())
+}
+
+/// DEL: both ends send as before, and nothing leads to ifbs that are about to go.
+pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
+    let sandbox = Namespace::open_if_present(call.netns.as_ref())?;
+    let container = match &sandbox {
+        Some(sandbox) => sandbox.nl.link(&call.attachment.ifname)?,
+        None => None,
+    };
+    let mut failures = Failures::new();
+    if let Some((sandbox, container)) = sandbox.as_ref().zip(container.as_ref()) {
+        failures.note(bucket::remove(&sandbox.nl, container));
+        if let Some(Some(end)) = failures.note(host_end::find(host, sandbox, container)) {
+            failures.note(redirect::remove(host, &end, ifbs));
+            failures.note(bucket::remove(&host.nl, &end));
+        }
+    } else if !ifbs.is_empty() {
+        failures.note(redirect::remove_everywhere(host, ifbs));
+    }
+    failures.into_result()
+}

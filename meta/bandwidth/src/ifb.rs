@@ -1,0 +1,203 @@
+//! The link of kind ifb that what a container sends goes through on the host.
+
+use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
+use iface::{Namespace, ownership, veth};
+use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
+use sha2::{Digest, Sha512};
+
+use crate::kernel::{self, Part};
+
+/// What a name begins with.
+const LETTERS: &str = "bwp";
+
+/// The longest name of a link, in bytes.
+const NAME: usize = 15;
+
+/// What an alias ends with if the place of the filters is ours too, and goes with them.
+const MADE_CLSACT: &str = " clsact";
+
+/// The longest alias, in bytes.
+const ALIAS: usize = 255;
+
+/// Whose link it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Ifb<'a> {
+    /// The network.
+    pub network: &'a NetworkName,
+    /// The attachment.
+    pub at: &'a Attachment,
+}
+
+impl Ifb<'_> {
+    /// The names that it may have: the reference's, which all interfaces of a container on a network have in common, and one of
+    /// its own for where that one is taken.
+    fn names(&self) -> [String; 2] {
+        let (network, container) = (self.network.as_str(), self.at.container.as_str());
+        [name(&[network, container]), name(&[network, container, &self.at.ifname])]
+    }
+
+    /// The alias that says whose it is. None: it would be too long.
+    fn alias(&self, with_clsact: bool) -> Option<String> {
+        let mut alias = ownership::alias(self.network, self.at)?;
+        if with_clsact && alias.len() + MADE_CLSACT.len() <= ALIAS {
+            alias.push_str(MADE_CLSACT);
+        }
+        Some(alias)
+    }
+
+    /// Whether an alias says that a link is the attachment's; none if it does not say whose it is.
+    fn is_named_by(&self, link: &Link) -> Option<bool> {
+        let own = (self.at.container.as_str(), &*self.at.ifname);
+        ownership::is_owned(link).then(|| ownership::owner(link, self.network) == Some(own))
+    }
+
+    /// Those that DEL removes: the attachment's own, what a killed ADD has left, and the reference's.
+    pub fn all(&self, host: &Namespace) -> Result<Vec<Link>> {
+        let mut found = Vec::new();
+        for name in self.names() {
+            let link = host.nl.link(&name)?.filter(|link| link.is("ifb"));
+            found.extend(link.filter(|link| self.is_named_by(link) != Some(false)));
+        }
+        Ok(found)
+    }
+
+    /// The one that the attachment has.
+    ///
+    /// # Errors
+    /// If it is missing.
+    pub fn find(&self, host: &Namespace) -> Result<Link> {
+        let all = self.all(host)?;
+        let own = all.iter().find(|link| self.is_named_by(link) == Some(true)).or(all.first());
+        own.cloned().ok_or_else(|| {
+            let text =
+                format!("link {}, which limits what {} sends, is missing", self.names()[0], self.at.ifname);
+            Error::new(Code::Internal, text).detail("`cnitool repair` brings it back")
+        })
+    }
+
+    /// Makes it, down, or finds the one of an earlier ADD.
+    pub fn make(&self, host: &Namespace, mtu: u32, undo: &mut Undo) -> Result<Link> {
+        let names = self.names();
+        // Without an alias, only the name of its own says whose it is.
+        let usable = if self.alias(false).is_some() { &names[..] } else { &names[1..] };
+        for name in usable {
+            let new = NewLink {
+                mtu: Some(mtu),
+                // The same if it has to be made again: CHECK compares it with the result of ADD.
+                mac: Some(mac(name)),
+                group: Some(ownership::group(self.network)),
+                ..NewLink::new(name, LinkKind::Ifb)
+            };
+            match host.nl.create_link(&new) {
+                Ok(link) => {
+                    let (nl, made) = (host.nl.clone(), link.clone());
+                    undo.push(move || nl.delete_link(&made));
+                    return Ok(link);
+                }
+                Err(e) if e.is_exists() => {}
+                Err(e) if e.is_unanswered() => {
+                    return Err(veth::withdraw(host, std::slice::from_ref(name), &LinkKind::Ifb, e.into()));
+                }
+                Err(e) => return Err(kernel::explained(Part::Ifb, e)),
+            }
+            if let Some(link) = host.nl.link(name)?.filter(|link| self.is_of_earlier_add(link, &names[1])) {
+                return Ok(link);
+            }
+        }
+        Err(Error::new(Code::Internal, format!("link {} exists in the host's namespace already", names[1]))
+            .detail("it has nothing to do with this attachment; remove it: ip link delete"))
+    }
+
+    fn is_of_earlier_add(&self, link: &Link, own_name: &str) -> bool {
+        let unfinished =
+            link.alias.is_empty() && link.group == ownership::group(self.network) && link.name == own_name;
+        link.is("ifb") && self.is_named_by(link).unwrap_or(unfinished)
+    }
+
+    /// Sets it up, with its alias.
+    pub fn finish(&self, host: &Namespace, link: &Link, with_clsact: bool) -> Result<()> {
+        let alias = self.alias(with_clsact);
+        let group = alias.as_ref().map(|_| 0);
+        let change = LinkChange { up: Some(true), group, alias: alias.as_deref(), ..LinkChange::default() };
+        Ok(host.nl.change_link(link, &change)?)
+    }
+}
+
+/// Whether the place of the filters that lead to a link was made for it.
+pub fn made_clsact(link: &Link) -> bool {
+    ownership::is_owned(link) && link.alias.ends_with(MADE_CLSACT)
+}
+
+/// Those of a network whose attachments are not valid any more.
+///
+/// The reference's tell neither network nor interface, so they are not among them.
+pub fn stale(host: &Namespace, call: &Gc) -> Result<Vec<Link>> {
+    let network = &call.net.name;
+    let is_valid = |link: &Link| match ownership::owner(link, network) {
+        Some((container, ifname)) => call.valid.contains(container, ifname),
+        None if !link.alias.is_empty() || link.group != ownership::group(network) => true,
+        // A killed ADD has left it, or its alias would be too long.
+        None => call.valid.iter().any(|at| Ifb { network, at }.names().contains(&link.name)),
+    };
+    let mut links = host.nl.links()?;
+    links.retain(|link| link.is("ifb") && link.name.starts_with(LETTERS) && !is_valid(link));
+    Ok(links)
+}
+
+fn mac(name: &str) -> Mac {
+    let hash = Sha512::digest(name);
+    Mac::local([hash[0], hash[1], hash[2], hash[3], hash[4]])
+}
+
+fn name(parts: &[&str]) -> String {
+    let hash = Sha512::digest(parts.concat());
+    let mut name = LETTERS.to_owned();
+    name.extend(hash.iter().map(|byte| format!("{byte:02x}")));
+    name.truncate(NAME);
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use cni::{ContainerId, IfName};
+
+    use super::*;
+
+    fn attachment(container: &str, ifname: &str) -> Attachment {
+        Attachment {
+            container: ContainerId::parse(container).unwrap(),
+            ifname: IfName::parse(ifname).unwrap(),
+        }
+    }
+
+    /// `printf netc1 | sha512sum`, and what the reference's release 1.1.1 made.
+    #[test]
+    fn the_name_is_the_references() {
+        let (network, at) = (NetworkName::parse("net").unwrap(), attachment("c1", "eth0"));
+        let names = Ifb { network: &network, at: &at }.names();
+        assert_eq!(names[0], "bwp623e1c388032");
+        assert!(names[1] != names[0] && names[1].len() == 15);
+    }
+
+    #[test]
+    fn an_alias_says_whose_it_is_and_whether_the_place_of_filters_goes_with_it() {
+        let (network, at) = (NetworkName::parse("net").unwrap(), attachment("c1", "eth0"));
+        let ifb = Ifb { network: &network, at: &at };
+        let with = |alias: &str| Link { alias: alias.into(), ..Link::default() };
+        for (clsact, alias) in [(false, "cni net c1 eth0"), (true, "cni net c1 eth0 clsact")] {
+            assert_eq!(ifb.alias(clsact).as_deref(), Some(alias));
+            assert_eq!((made_clsact(&with(alias)), ifb.is_named_by(&with(alias))), (clsact, Some(true)));
+        }
+        assert_eq!(ifb.is_named_by(&with("cni net c1 eth1 clsact")), Some(false));
+        assert_eq!(ifb.is_named_by(&with("cni other c1 eth0")), Some(false));
+        assert_eq!(ifb.is_named_by(&with("")), None);
+        assert!(!made_clsact(&with("my clsact")));
+        // As long as an alias can be, there is no room for more.
+        let long = attachment(&"c".repeat(255 - "cni net  eth0".len()), "eth0");
+        let ifb = Ifb { network: &network, at: &long };
+        assert_eq!(
+            (ifb.alias(true).map(|alias| alias.len()), ifb.alias(true)),
+            (Some(255), ifb.alias(false))
+        );
+    }
+}

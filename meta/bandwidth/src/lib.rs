@@ -1,0 +1,125 @@
+//! Limits how fast a container sends and receives, on an interface that an earlier plugin of the chain made.
+//!
+//! What the container gets is sent by the host's end of its veth, which sends through a token bucket filter. What it sends comes in by
+//! that end, where the kernel has no queues: it is redirected to an ifb, which sends through such a filter, too.
+
+mod bucket;
+mod conf;
+mod ends;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod ifb;
+mod kernel;
+mod limit;
+mod redirect;
+
+use bucket::Bucket;
+use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use conf::Conf;
+use ends::Ends;
+use iface::{Namespace, verify};
+use ifb::Ifb;
+use netlink::Link;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Bandwidth;
+
+impl Plugin for Bandwidth {
+    const NAME: &'static str = "bandwidth";
+    const ROLE: Role = Role::Chained;
+    const REPAIRS: bool = true;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let mut result =
+            call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
+        if call.conf.is_unlimited() {
+            return Ok(result);
+        }
+        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        let whose = Ifb { network: &call.net.name, at: &call.attachment };
+        let ifb = shape(&ends, &call.conf, whose, undo, |bucket, undo| bucket.set(undo))?;
+        result.interfaces.extend(ifb.map(|ifb| ends.host.report(&ifb)));
+        Ok(result)
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        let host = Namespace::host()?;
+        let whose = Ifb { network: &call.net.name, at: &call.attachment };
+        let mut failures = Failures::new();
+        let ifbs = failures.note(whose.all(&host)).unwrap_or_default();
+        failures.note(ends::unshape(&host, call, &ifbs));
+        for ifb in &ifbs {
+            failures.note(host.nl.delete_link(ifb));
+        }
+        failures.into_result()
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        if call.conf.is_unlimited() {
+            return Ok(());
+        }
+        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        ends.buckets(&call.conf).iter().try_for_each(Bucket::verify)?;
+        let Some((limit, link)) = ends.through_ifb(&call.conf) else { return Ok(()) };
+        let ifb = Ifb { network: &call.net.name, at: &call.attachment }.find(&ends.host)?;
+        verify::up(&ifb)?;
+        ends.bucket_of(&ifb, limit, &call.conf).verify()?;
+        redirect::verify(&ends.host, link, &ifb)
+    }
+
+    fn repair(Repair { check: call, .. }: &Repair<Conf>) -> Result<bool> {
+        if call.conf.is_unlimited() {
+            return Ok(false);
+        }
+        verify::while_attached(call, |undo| {
+            if Self::check(call).is_ok() {
+                return Ok(false);
+            }
+            let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+            let whose = Ifb { network: &call.net.name, at: &call.attachment };
+            shape(&ends, &call.conf, whose, undo, |bucket, undo| {
+                bucket.verify().or_else(|_| bucket.set(undo))
+            })?;
+            Ok(true)
+        })
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        let host = Namespace::host()?;
+        let stale = ifb::stale(&host, call)?;
+        if stale.is_empty() {
+            return Ok(());
+        }
+        let mut failures = Failures::new();
+        failures.note(redirect::remove_everywhere(&host, &stale));
+        for ifb in &stale {
+            failures.note(host.nl.delete_link(ifb));
+        }
+        failures.into_result()
+    }
+
+    fn status(_: &Status<Conf>) -> Result<()> {
+        Namespace::host()?.permits_attachments()?;
+        kernel::has_all_parts()
+    }
+}
+
+/// Has both ends keep to the limits, and what the container sends go through an ifb, which is returned if there is one.
+fn shape(
+    ends: &Ends,
+    conf: &Conf,
+    whose: Ifb<'_>,
+    undo: &mut Undo,
+    set: impl Fn(&Bucket<'_>, &mut Undo) -> Result<()>,
+) -> Result<Option<Link>> {
+    for bucket in ends.buckets(conf) {
+        set(&bucket, undo)?;
+    }
+    let Some((limit, link)) = ends.through_ifb(conf) else { return Ok(None) };
+    let ifb = whose.make(&ends.host, link.mtu, undo)?;
+    set(&ends.bucket_of(&ifb, limit, conf), undo)?;
+    redirect::install(&ends.host, link, whose, &ifb, undo)?;
+    Ok(Some(ifb))
+}

@@ -1,0 +1,127 @@
+//! A limit, and the token bucket filter that keeps it (tc-tbf(8)).
+
+use cni::Result;
+use iface::verify;
+use netlink::Link;
+use netlink::tc::Tbf;
+
+/// The header of an Ethernet frame, which the kernel counts, in bytes.
+const ETHERNET: u32 = 14;
+
+/// How fast, and how much at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Bytes in a second, 1 at least.
+    pub rate: u64,
+    /// Bytes.
+    pub burst: u32,
+}
+
+impl Limit {
+    /// The limit for a link: a burst that has no room for the largest packet lets none of these through, ever.
+    pub fn of(&self, link: &Link) -> Self {
+        Self { burst: self.burst.max(link.mtu.saturating_add(ETHERNET)), ..*self }
+    }
+
+    /// The filter. What comes while the bucket is empty waits, but not longer than a time in milliseconds.
+    pub fn tbf(&self, latency_ms: u32) -> Tbf {
+        let waiting = u128::from(self.rate) * u128::from(latency_ms) / 1000;
+        let limit = u32::try_from(waiting + u128::from(self.burst)).unwrap_or(u32::MAX);
+        // As the reference tells the burst, in whole microseconds: its CHECK compares the numbers. But its number does not hold more
+        // than 275 seconds, and for fast links it is a smaller burst than was asked for.
+        let microseconds = u128::from(self.burst) * 1_000_000 / u128::from(self.rate.max(1));
+        let ticks = u32::try_from(microseconds * 1000 / 64).ok();
+        let held = ticks.map(|ticks| Tbf::burst_of(self.rate, ticks));
+        match ticks.filter(|_| held == Some(u128::from(self.burst))) {
+            Some(ticks) => Tbf { rate: self.rate, limit, ticks, burst: None },
+            None => Tbf { rate: self.rate, limit, ticks: 0, burst: Some(self.burst) },
+        }
+    }
+
+    /// Whether a filter that was read keeps the limit on a link.
+    ///
+    /// # Errors
+    /// What is different.
+    pub fn verify(&self, link: &Link, latency_ms: u32, found: &Tbf) -> Result<()> {
+        verify::same(link, "rate (bytes per second)", self.rate, found.rate)?;
+        // The reference does not raise a burst.
+        let wanted = [self.of(link), *self].map(|limit| (limit, limit.tbf(latency_ms).limit));
+        let (limit, bytes) = wanted.into_iter().find(|(_, bytes)| *bytes == found.limit).unwrap_or(wanted[0]);
+        verify::same(link, "limit of what waits (bytes)", bytes, found.limit)?;
+        if limit.has_ticks(found.ticks) {
+            return Ok(());
+        }
+        let burst = u64::try_from(Tbf::burst_of(self.rate, found.ticks)).unwrap_or(u64::MAX);
+        Err(verify::differs(link, "burst (bytes)", &limit.burst.to_string(), &burst.to_string()))
+    }
+
+    /// Whether the kernel tells the burst so. It tells the lower 32 bits, it rounds, and the reference rounds to microseconds.
+    fn has_ticks(&self, found: u32) -> bool {
+        let wanted = Tbf::ticks_of(self.rate, self.burst);
+        let tolerated = 16 + (wanted >> 24);
+        let lost = (wanted as u32).wrapping_sub(found);
+        u128::from(lost.min(lost.wrapping_neg())) <= tolerated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(mtu: u32) -> Link {
+        Link { mtu, name: "veth0".into(), ..Link::default() }
+    }
+
+    #[test]
+    fn a_burst_has_room_for_a_packet() {
+        let limit = Limit { rate: 1000, burst: 1513 };
+        assert_eq!(limit.of(&link(1500)).burst, 1514);
+        assert_eq!(limit.of(&link(1400)).burst, 1513);
+        assert_eq!(limit.of(&link(u32::MAX)).burst, u32::MAX);
+    }
+
+    #[test]
+    fn the_filter_has_the_references_numbers_where_they_are_right() {
+        let tbf = Limit { rate: 1_000_000, burst: 100_000 }.tbf(25);
+        assert_eq!(tbf, Tbf { rate: 1_000_000, limit: 125_000, ticks: 1_562_500, burst: None });
+        let tbf = Limit { rate: 1_000_000, burst: 100_000 }.tbf(100);
+        assert_eq!(tbf.limit, 200_000);
+    }
+
+    #[test]
+    fn a_burst_that_ticks_cannot_tell_is_told_in_bytes() {
+        // kubelet's burst at 1 Mbit/s takes 2147 s; and a packet at 1 Gbit/s takes 12.1 microseconds.
+        for (rate, burst) in [(125_000, (1 << 28) - 1), (125_000_000, 1514), (u64::MAX / 8, 1514)] {
+            let tbf = Limit { rate, burst }.tbf(25);
+            assert_eq!((tbf.ticks, tbf.burst), (0, Some(burst)));
+        }
+        assert_eq!(Limit { rate: u64::MAX / 8, burst: 1 }.tbf(10_000).limit, u32::MAX);
+    }
+
+    #[test]
+    fn check_takes_what_the_kernel_rounds_and_cuts_off() {
+        let (rate, burst) = (125_000, (1 << 28) - 1);
+        let limit = Limit { rate, burst };
+        let all = Tbf::ticks_of(rate, burst);
+        let found = |ticks| Tbf { ticks, ..limit.tbf(25) };
+        let verify = |ticks| limit.verify(&link(1500), 25, &found(ticks));
+        assert!(
+            verify(all as u32).is_ok() && verify(all as u32 - 15).is_ok() && verify(all as u32 + 100).is_ok()
+        );
+        let error = verify((all as u32).wrapping_sub(1 << 20)).unwrap_err();
+        assert!(error.msg().contains("link veth0: burst (bytes) is"), "{error}");
+    }
+
+    #[test]
+    fn check_takes_a_burst_that_the_reference_did_not_raise() {
+        let limit = Limit { rate: 125_000, burst: 1000 };
+        for made in [limit, limit.of(&link(1500))] {
+            let ticks = Tbf::ticks_of(made.rate, made.burst) as u32;
+            limit.verify(&link(1500), 25, &Tbf { ticks, ..made.tbf(25) }).unwrap();
+        }
+        let other = Tbf { limit: 1, ..limit.tbf(25) };
+        assert!(limit.verify(&link(1500), 25, &other).is_err());
+        let slower = Tbf { rate: 1, ..limit.tbf(25) };
+        assert!(limit.verify(&link(1500), 25, &slower).unwrap_err().msg().contains("rate"));
+    }
+}

@@ -1,0 +1,245 @@
+//! Queueing disciplines: what a link does with packets that are to leave by it.
+
+use super::{HEADER, header};
+use crate::link::Link;
+use crate::uapi::*;
+use crate::wire::{Attributes, Message, read_str, read_u32, read_u64};
+use crate::{Netlink, Result};
+
+/// Nanoseconds in a second.
+const NANOSECONDS: u128 = 1_000_000_000;
+
+/// Nanoseconds in a tick, the unit of a bucket in messages (`PSCHED_SHIFT`).
+const TICK: u128 = 64;
+
+/// The number of clsact, and of `ingress`: always this one.
+const CLSACT: u32 = TC_H_CLSACT & 0xffff_0000;
+
+/// `struct tc_tbf_qopt`: rate and peak rate of 12 bytes each, limit, buffer, mtu.
+const TBF_PARMS: usize = 36;
+
+/// A queueing discipline of a link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Qdisc {
+    /// The index of the link.
+    pub link: u32,
+    /// Its number, such as `1:` (0x1_0000). 0: the kernel put it there by itself.
+    pub handle: u32,
+    /// What it hangs on: [`TC_H_ROOT`], or a class.
+    pub parent: u32,
+    /// Its kind, such as `tbf`.
+    pub kind: String,
+    /// What its kind has besides, as the kernel writes it.
+    options: Vec<u8>,
+}
+
+impl Qdisc {
+    /// Decodes the payload of an RTM_NEWQDISC. None for one without a kind.
+    pub fn parse(payload: &[u8]) -> Option<Self> {
+        let attributes = Attributes::after(HEADER, payload);
+        Some(Self {
+            link: read_u32(payload.get(4..)?)?,
+            handle: read_u32(payload.get(8..)?)?,
+            parent: read_u32(payload.get(12..)?)?,
+            kind: attributes.get(TCA_KIND).and_then(read_str).filter(|kind| !kind.is_empty())?.to_owned(),
+            options: attributes.get(TCA_OPTIONS).unwrap_or_default().to_vec(),
+        })
+    }
+
+    /// Whether a link sends through it.
+    pub fn is_root(&self) -> bool {
+        self.parent == TC_H_ROOT
+    }
+
+    /// What a token bucket filter lets through; None for another kind.
+    pub fn tbf(&self) -> Option<Tbf> {
+        if self.kind != "tbf" {
+            return None;
+        }
+        let options = Attributes::of(&self.options);
+        let parms = options.get(TCA_TBF_PARMS)?;
+        let rate = u64::from(read_u32(parms.get(8..)?)?);
+        Some(Tbf {
+            rate: options.get(TCA_TBF_RATE64).and_then(read_u64).unwrap_or(rate),
+            limit: read_u32(parms.get(24..)?)?,
+            ticks: read_u32(parms.get(28..)?)?,
+            burst: None,
+        })
+    }
+}
+
+/// A token bucket filter (tc-tbf(8)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tbf {
+    /// Bytes in a second.
+    pub rate: u64,
+    /// The most bytes that wait; more are dropped.
+    pub limit: u32,
+    /// What the bucket holds, as the time that it takes to fill it. Longer times than 275 seconds do not fit: the lower 32 bits are told.
+    pub ticks: u32,
+    /// What the bucket holds, in bytes. None: as `ticks` say, which is all that can be read.
+    pub burst: Option<u32>,
+}
+
+impl Tbf {
+    /// The time that it takes to fill a bucket, in ticks: however long it is.
+    pub fn ticks_of(rate: u64, burst: u32) -> u128 {
+        u128::from(burst) * NANOSECONDS / u128::from(rate.max(1)) / TICK
+    }
+
+    /// The bytes that a bucket holds which takes so long to fill.
+    pub fn burst_of(rate: u64, ticks: u32) -> u128 {
+        u128::from(ticks) * TICK * u128::from(rate) / NANOSECONDS
+    }
+
+    fn write(&self, message: &mut Message) {
+        let mut parms = [0; TBF_PARMS];
+        // Without a kind of link the kernel wants a table of the times that packets take.
+        parms[1] = TC_LINKLAYER_ETHERNET;
+        let rate = u32::try_from(self.rate);
+        for (place, number) in [(8, rate.unwrap_or(u32::MAX)), (24, self.limit), (28, self.ticks)] {
+            parms[place..place + 4].copy_from_slice(&number.to_ne_bytes());
+        }
+        message.put(TCA_TBF_PARMS, &parms);
+        if rate.is_err() {
+            message.put_u64(TCA_TBF_RATE64, self.rate);
+        }
+        message.put_optional(TCA_TBF_BURST, self.burst);
+    }
+}
+
+impl Netlink {
+    /// The queueing disciplines of a link, or of all.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn qdiscs(&self, link: Option<&Link>) -> Result<Vec<Qdisc>> {
+        let none = Link::default();
+        let message = Message::new(RTM_GETQDISC, 0, &header(link.unwrap_or(&none), 0, 0, 0));
+        let all = self.socket.dump(message, |_, payload| Qdisc::parse(payload));
+        let all = all.map_err(|r| r.during("list", "queueing disciplines"))?;
+        // The kernel has no filter for this list.
+        Ok(all.into_iter().filter(|qdisc| link.is_none_or(|link| link.index == qdisc.link)).collect())
+    }
+
+    /// What a link sends through, if somebody has set it.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn root_qdisc(&self, link: &Link) -> Result<Option<Qdisc>> {
+        Ok(self.qdiscs(Some(link))?.into_iter().find(|qdisc| qdisc.is_root() && qdisc.handle != 0))
+    }
+
+    /// Has a link send through a token bucket filter, in place of the kernel's own choice only.
+    ///
+    /// # Errors
+    /// If somebody has set what the link sends through; if the kernel refuses.
+    pub fn add_tbf(&self, link: &Link, handle: u32, tbf: &Tbf) -> Result<()> {
+        self.put_tbf(link, handle, tbf, NLM_F_EXCL)
+    }
+
+    /// Has a link send through a token bucket filter, whatever it was before.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn replace_tbf(&self, link: &Link, handle: u32, tbf: &Tbf) -> Result<()> {
+        self.put_tbf(link, handle, tbf, NLM_F_REPLACE)
+    }
+
+    fn put_tbf(&self, link: &Link, handle: u32, tbf: &Tbf, flags: u16) -> Result<()> {
+        let mut message = new_qdisc(link, handle, TC_H_ROOT, "tbf", flags);
+        message.nest(TCA_OPTIONS, |m| tbf.write(m));
+        self.order(message, "set token bucket filter of link", &link.name)
+    }
+
+    /// Puts back what a link sent through, as it was read.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn restore_qdisc(&self, link: &Link, qdisc: &Qdisc) -> Result<()> {
+        let mut message = new_qdisc(link, qdisc.handle, qdisc.parent, &qdisc.kind, NLM_F_REPLACE);
+        if !qdisc.options.is_empty() {
+            message.put(TCA_OPTIONS, &qdisc.options);
+        }
+        self.order(message, "restore queueing discipline of link", &link.name)
+    }
+
+    /// Lets filters be put on a link, both on what comes in and on what goes out (clsact, Linux 4.5).
+    ///
+    /// # Errors
+    /// If the link has this already, or its forerunner `ingress`, instead of which there can be only one; if the kernel refuses.
+    pub fn add_clsact(&self, link: &Link) -> Result<()> {
+        // Without its number the kernel would put it in the place of `ingress`.
+        let message = new_qdisc(link, CLSACT, TC_H_CLSACT, "clsact", NLM_F_EXCL);
+        self.order(message, "add clsact to link", &link.name)
+    }
+
+    /// Removes the place of filters from a link, and with it all of them. That there is none is fine.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn delete_clsact(&self, link: &Link) -> Result<()> {
+        self.delete_qdisc(link, CLSACT, TC_H_CLSACT, "clsact")
+    }
+
+    /// Removes the token bucket filter that a link sends through, if it has this handle.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn delete_tbf(&self, link: &Link, handle: u32) -> Result<()> {
+        self.delete_qdisc(link, handle, TC_H_ROOT, "tbf")
+    }
+
+    fn delete_qdisc(&self, link: &Link, handle: u32, parent: u32, kind: &str) -> Result<()> {
+        let mut message = Message::new(RTM_DELQDISC, 0, &header(link, handle, parent, 0));
+        message.put_str(TCA_KIND, kind);
+        match self.order_if_there(message, "remove queueing discipline of link", &link.name) {
+            // The kernel compares handle and kind with what is there.
+            Err(e) if e.is_invalid() => Ok(()),
+            other => other,
+        }
+    }
+}
+
+fn new_qdisc(link: &Link, handle: u32, parent: u32, kind: &str, flags: u16) -> Message {
+    let mut message = Message::new(RTM_NEWQDISC, NLM_F_CREATE | flags, &header(link, handle, parent, 0));
+    message.put_str(TCA_KIND, kind);
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_back(tbf: &Tbf) -> Option<Tbf> {
+        let mut message = new_qdisc(&Link { index: 7, ..Link::default() }, 0x1_0000, TC_H_ROOT, "tbf", 0);
+        message.nest(TCA_OPTIONS, |m| tbf.write(m));
+        let qdisc = Qdisc::parse(&message.finish(1)[16..]).unwrap();
+        assert_eq!((qdisc.link, qdisc.handle, qdisc.is_root()), (7, 0x1_0000, true));
+        qdisc.tbf()
+    }
+
+    #[test]
+    fn what_is_asked_of_a_bucket_is_read_back_also_beyond_32_bits() {
+        for rate in [1, 125_000, u64::from(u32::MAX), 1 << 32, 50_000_000_000, u64::MAX] {
+            let tbf = Tbf { rate, limit: 3, ticks: 4, burst: None };
+            assert_eq!(read_back(&tbf), Some(tbf));
+        }
+    }
+
+    #[test]
+    fn a_bucket_is_told_as_the_time_to_fill_it() {
+        assert_eq!(Tbf::ticks_of(1_000_000, 100_000), 1_562_500);
+        // 2147 s at 1 Mbit/s.
+        assert_eq!(Tbf::ticks_of(125_000, (1 << 28) - 1), 33_554_431_875);
+        assert_eq!(Tbf::burst_of(1_000_000, 1_562_500), 100_000);
+        assert_eq!(Tbf::ticks_of(0, u32::MAX) >> 32, 15_624_999);
+    }
+
+    #[test]
+    fn another_kind_is_no_bucket() {
+        let other = Qdisc { kind: "fq".into(), ..Qdisc::default() };
+        assert_eq!(other.tbf(), None);
+        assert_eq!(Qdisc::parse(&[0; 20]), None);
+    }
+}
