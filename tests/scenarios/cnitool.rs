@@ -126,7 +126,7 @@ fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
 
 #[test]
 fn an_add_that_a_signal_interrupts_is_rolled_back() {
-    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
         let lab = Lab::new();
         let pod = lab.container("pod");
         let (mut add, go) = add_that_waits(&lab);

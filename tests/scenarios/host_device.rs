@@ -12,7 +12,7 @@ const CABLE: &str =
     "ip link add dev0 type veth peer name far0; ip link set far0 up; ip link set dev0 up alias storage";
 
 /// What is kept of it for the container `pod`.
-const RECORD: &str = "/run/cni/host-device/pod_eth0.json";
+const RECORD: &str = "/run/cni/host-device/pod~eth0.json";
 
 /// dev0 for a container.
 pub fn of_cable(lab: &Lab, pod: &Container) -> Call {
@@ -147,6 +147,76 @@ fn an_add_that_fails_keeps_what_the_device_was_like_until_it_has_its_name_again(
     lab.host().sh("ip link del dev0");
     call.gc(&[]).ok();
     assert_home(&lab);
+}
+
+#[test]
+fn a_port_of_a_bridge_is_its_port_again() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link add br0 type bridge; ip link set dev0 master br0");
+    let before = lab.snapshot();
+    call.add().ok_result();
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+    // The bridge may be gone by then.
+    call.add().ok_result();
+    lab.host().sh("ip link del br0");
+    call.del().ok();
+    assert_home(&lab);
+}
+
+#[test]
+fn an_alternative_name_that_is_taken_in_the_host_keeps_nobody_from_going() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link property add dev dev0 altname disk0; ip link property add dev dev0 altname rack7");
+    call.add().ok_result();
+    lab.host().sh("ip link add disk0 type bridge");
+    let gone = call.del();
+    gone.ok();
+    assert_home(&lab);
+    // Before Linux 6.6 both have it.
+    let names = lab.host().link("dev0").unwrap()["altnames"].clone();
+    assert!(names.as_array().unwrap().contains(&json!("rack7")), "{names}");
+}
+
+#[test]
+fn an_alternative_name_that_is_taken_in_the_container_is_told() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    lab.host().sh("ip link property add dev dev0 altname disk0");
+    pod.sh("ip link add disk0 type bridge");
+    let before = lab.snapshot();
+    let added = call.add();
+    if added.exit != Some(0) {
+        added.refused(999, "disk0");
+    } else {
+        // Before Linux 6.6 nobody minds.
+        call.del().ok();
+    }
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn records_of_two_attachments_are_two_files() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let [a, b] = ["a_b", "a"].map(|id| lab.container(id));
+    let call = bare(&lab, &a).ifname("c");
+    lab.host().sh("ip link add dev1 type veth peer name far1; ip link set dev1 up alias backup");
+    call.add().ok_result();
+    let other = call.clone().on(&b).ifname("b_c").config(json!({"device": "dev1"}));
+    other.add().ok_result();
+    call.del().ok();
+    assert_home(&lab);
+    other.del().ok();
+    assert_eq!(alias(lab.host(), "dev1"), "backup");
 }
 
 #[test]

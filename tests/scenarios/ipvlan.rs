@@ -415,7 +415,8 @@ fn status_says_that_there_is_no_master() {
     let call = on_cable(&lab);
     call.status().ok();
     call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
-    call.clone().config(json!({"master": null})).status().refused(50, "default route");
+    // An earlier plugin of the chain may make it.
+    call.clone().config(json!({"master": null})).status().ok();
     call.config(json!({"master": "net1", "linkInContainer": true})).status().ok();
 }
 

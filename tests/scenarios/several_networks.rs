@@ -60,8 +60,11 @@ fn networks() -> Vec<Joined> {
         joined("net2", None, routed, json!({})),
         joined("net3", Some(Feature::Vlan), tagged, json!({})),
     ];
-    // Debian's package has no tap.
+    // Debian's package has no tap, and a second DEL of its host-device fails.
     if !under_test().reference {
+        let device =
+            json!({"type": "host-device", "device": "dev0", "ipam": host_local(&[&["10.7.0.0/24"]])});
+        all.push(joined("net4", None, device, json!({})));
         let tap = json!({"type": "tap", "ipam": host_local(&[&["10.8.0.0/24"]])});
         all.push(joined("tap0", Some(Feature::Tap), tap, json!({})));
     }
@@ -73,7 +76,9 @@ fn networks() -> Vec<Joined> {
 fn with_machine(lab: &Lab) -> Netns {
     let far = lab.machine("far");
     far.sh("ip addr add 203.0.113.1/32 dev lo; ip addr add 192.0.2.1/32 dev lo");
-    lab.host().sh("ip route add 203.0.113.0/24 via 198.51.100.2");
+    lab.host().sh("ip route add 203.0.113.0/24 via 198.51.100.2
+                   ip link add dev0 type veth peer name cable netns far; ip link set dev0 up alias storage");
+    far.sh("ip addr add 10.7.0.200/24 dev cable; ip link set cable up");
     if Feature::Vlan.is_there() {
         far.sh("ip link add link eth0 name tagged type vlan id 100; ip addr add 10.100.0.200/24 dev tagged; ip link set tagged up");
     }
@@ -91,6 +96,9 @@ fn is_attached(lab: &Lab, pod: &Container, far: &Netns) {
     if pod.link("tap0").is_some() {
         let _machine = pod.machine_behind("tap0", None, Ipv4Addr::new(10, 8, 0, 200));
         assert!(pod.reaches("10.8.0.200"), "tap0 leads to a machine in the pod");
+    }
+    if pod.link("net4").is_some() {
+        assert!(pod.reaches("10.7.0.200"), "net4 is the host's device");
     }
     if Feature::Vlan.is_there() {
         assert!(pod.reaches("10.100.0.200"), "net3 leads to whoever has its tag");
@@ -123,8 +131,12 @@ fn pods(recorder: &Recorder) -> Pods {
 }
 
 fn on_all(container: &Container) -> Pod {
+    on(container, &networks())
+}
+
+fn on(container: &Container, networks: &[Joined]) -> Pod {
     let pod = Pod::new(&container.id, container.path()).unwrap();
-    networks().iter().fold(pod, |pod, network| pod.join(network.request()))
+    networks.iter().fold(pod, |pod, network| pod.join(network.request()))
 }
 
 /// What all containers share stays, and is there before.
@@ -184,7 +196,10 @@ fn of_a_pod_whose_namespace_is_gone_nothing_is_left_on_any_network() {
     settled(&lab);
     let before = lab.snapshot();
     let container = lab.container("pod");
-    let (pods, mut pod) = (pods(&Recorder::default()), on_all(&container));
+    let mut networks = networks();
+    // A veth, which is the device here, dies with the namespace.
+    networks.retain(|network| network.plugin["type"] != "host-device");
+    let (pods, mut pod) = (pods(&Recorder::default()), on(&container, &networks));
     pods.set_up(&pod).unwrap();
     container.vanish();
     lab.host()

@@ -281,6 +281,26 @@ fn beside_a_master_that_has_its_name_the_interface_has_the_id_in_its_own() {
 }
 
 #[test]
+fn of_a_tag_in_a_tag_del_removes_the_inner_one_only() {
+    beyond_reference!("vlan-chained");
+    needs!(Vlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let outer = on_cable(&lab).on(&pod).config(json!({"protocol": "802.1ad"}));
+    let first = outer.add().ok_result();
+    let inner = outer.clone().config(json!({
+        "master": null, "vlanId": 200, "protocol": null, "linkInContainer": true, "prevResult": first
+    }));
+    inner.add().ok_result();
+    for _ in 0..2 {
+        inner.del().ok();
+        assert_eq!(pod.link_names(), ["eth0"]);
+    }
+    outer.del().ok();
+    assert!(pod.link_names().is_empty());
+}
+
+#[test]
 fn a_vlan_that_the_container_made_beside_its_interface_is_its_own() {
     beyond_reference!("vlan-chained");
     needs!(Vlan);
@@ -367,7 +387,9 @@ fn a_master_that_is_missing_or_down_is_told_by_status_and_add() {
     lab.host().sh("ip link set cable down");
     call.status().refused(50, "master cable is down");
     let before = lab.snapshot();
-    call.on(&pod).add().refused(11, "master cable is down");
+    let refused = call.on(&pod).add();
+    refused.refused(11, "master cable is down");
+    assert!(!refused.stderr.contains("until it is set up"), "{refused:?}");
     lab.snapshot().assert_same(&before);
 }
 

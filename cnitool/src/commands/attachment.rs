@@ -1,12 +1,13 @@
 //! `add`, `check`, `del`.
 
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use cni::{AddResult, Command};
 use runtime::{Attach, Error, Network, Result};
 use serde_json::{Value, json};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::cli::{ManyTargets, Target};
@@ -36,15 +37,25 @@ pub fn add(target: &Target, keep: bool, settings: &Settings, ui: &Ui) -> Result<
     })
 }
 
-/// What SIGINT and SIGTERM set. The second of them ends the process as usual: a plugin may hang, or the DEL of one.
+/// What SIGINT, SIGTERM and SIGHUP set, but those that the caller has this process ignore, as nohup(1) does. The second of them ends
+/// the process as usual: a plugin may hang, or the DEL of one.
 fn signalled() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    let ignored = ignored();
+    let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;
+    for signal in [SIGINT, SIGTERM, SIGHUP].into_iter().filter(heard) {
         flag::register_conditional_default(signal, flag.clone())
             .and_then(|_| flag::register(signal, flag.clone()))
             .map_err(|e| cni::Error::io("handle signals", &e))?;
     }
     Ok(flag)
+}
+
+/// The signals that this process ignores, the lowest bit for signal 1 (proc_pid_status(5)). None if /proc does not tell.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
 /// CHECK of one attachment, or of all.

@@ -43,7 +43,7 @@ impl Plugin for Dummy {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        verify::container(&Namespace::open(&call.netns)?, call, Self::NAME)?;
+        verify::container_with_mtu(&Namespace::open(&call.netns)?, call, Self::NAME, call.conf.mtu)?;
         call.net.ask_ipam(Command::Check)
     }
 

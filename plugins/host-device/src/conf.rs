@@ -1,28 +1,52 @@
 //! The configuration as checked. No I/O.
 
-use std::path::{Component, PathBuf};
+use std::fmt;
+use std::path::{Component, Path, PathBuf};
 
 use cni::{AsWritten, Error, IfName, Result};
 use iface::{InterfaceConf, unicast_mac};
-use netlink::Mac;
+use netlink::HardwareAddress;
 use serde::Deserialize;
 
 /// Where `kernelpath` must be.
 const DEVICES: &str = "/sys/devices";
 
-/// By what the device is found. Names and paths cannot leave their directories.
+/// The devices of the PCI bus, each a directory.
+pub const PCI: &str = "/sys/bus/pci/devices";
+
+/// Those of the auxiliary bus: parts of a PCI device.
+const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
+
+/// By what the device is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Selector {
-    /// `runtimeConfig.deviceID`: the name of a device on the PCI bus or the auxiliary one.
-    Id(String),
+pub struct Selector {
+    /// The key, and its value as written: for messages.
+    written: String,
+    /// What the value means.
+    pub by: By,
+}
+
+/// What a device is told from others by. Names and paths cannot leave their directories.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum By {
     /// `device`: the interface's name.
     Name(IfName),
-    /// `hwaddr`: its MAC.
-    Mac(Mac),
-    /// `kernelpath`: below /sys/devices.
-    Path(PathBuf),
-    /// `pciBusID`: an address on the PCI bus.
-    Pci(String),
+    /// `hwaddr`: its hardware address.
+    Address(HardwareAddress),
+    /// `kernelpath`, `pciBusID` or `runtimeConfig.deviceID`: the device's directory in sysfs, the first of these that is there.
+    Directory(Vec<PathBuf>),
+}
+
+impl Selector {
+    fn new(key: &str, text: &str, by: By) -> Self {
+        Self { written: format!("{key} {text}"), by }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.written)
+    }
 }
 
 /// The keys as written.
@@ -34,8 +58,6 @@ struct RawConf {
     kernelpath: String,
     #[serde(rename = "pciBusID")]
     pci_bus_id: String,
-    enabledad: bool,
-    accept_ra: Option<bool>,
     runtime_config: RawRuntime,
 }
 
@@ -49,19 +71,18 @@ struct RawRuntime {
 impl RawConf {
     /// All that are given, the first one counts: device plugins hand out devices by `deviceID`, and Multus writes `pciBusID` beside it.
     fn selectors(&self) -> impl Iterator<Item = Result<Selector>> {
-        type Read = fn(&str, &str) -> Result<Selector>;
-        let ways: [(&str, &str, Read); 5] = [
+        type Read = fn(&str, &str) -> Result<By>;
+        let keys: [(&str, &str, Read); 5] = [
             ("runtimeConfig.deviceID", &self.runtime_config.device_id, |key, text| {
-                bus_address(key, text).map(Selector::Id)
+                bus(key, text, &[AUXILIARY, PCI])
             }),
-            ("device", &self.device, |key, text| {
-                IfName::parse(text).map(Selector::Name).map_err(|e| Error::config(format!("{key} {e}")))
-            }),
-            ("hwaddr", &self.hwaddr, |key, text| unicast_mac(key, text).map(Selector::Mac)),
-            ("kernelpath", &self.kernelpath, |key, text| kernel_path(key, text).map(Selector::Path)),
-            ("pciBusID", &self.pci_bus_id, |key, text| bus_address(key, text).map(Selector::Pci)),
+            ("device", &self.device, interface),
+            ("hwaddr", &self.hwaddr, address),
+            ("kernelpath", &self.kernelpath, kernel_path),
+            ("pciBusID", &self.pci_bus_id, |key, text| bus(key, text, &[PCI])),
         ];
-        ways.into_iter().filter(|(_, text, _)| !text.is_empty()).map(|(key, text, read)| read(key, text))
+        let given = keys.into_iter().filter(|(_, text, _)| !text.is_empty());
+        given.map(|(key, text, read)| Ok(Selector::new(key, text, read(key, text)?)))
     }
 }
 
@@ -93,40 +114,50 @@ impl TryFrom<AsWritten> for Conf {
     fn try_from(document: AsWritten) -> Result<Self> {
         let raw: RawConf = document.decode()?;
         let selectors = raw.selectors().collect::<Result<Vec<_>>>()?;
-        let mut interface = InterfaceConf::default();
-        (interface.enable_dad, interface.accept_ra) = (raw.enabledad, raw.accept_ra);
+        let interface = InterfaceConf::read_without_any_mac(&document)?;
         Ok(Self { selector: selectors.into_iter().next(), interface })
     }
 }
 
 /// By what DEL and GC may find the device, as far as the configuration can be read.
 pub fn lenient_selector(document: &AsWritten) -> Option<Selector> {
-    let text = |keys: &[&str]| document.key::<String>(keys).unwrap_or_default();
+    let text = |keys: &[&str]| document.key(keys).unwrap_or_default();
     let raw = RawConf {
         device: text(&["device"]),
         hwaddr: text(&["hwaddr"]),
         kernelpath: text(&["kernelpath"]),
         pci_bus_id: text(&["pciBusID"]),
         runtime_config: RawRuntime { device_id: text(&["runtimeConfig", "deviceID"]) },
-        ..RawConf::default()
     };
     raw.selectors().find_map(Result::ok)
 }
 
+fn interface(key: &str, text: &str) -> Result<By> {
+    IfName::parse(text).map(By::Name).map_err(|e| Error::config(format!("{key} {e}")))
+}
+
+fn address(key: &str, text: &str) -> Result<By> {
+    let address = match HardwareAddress::infiniband(text) {
+        Some(address) => address,
+        None => unicast_mac(key, text)?.into(),
+    };
+    Ok(By::Address(address))
+}
+
 /// A device's address on its bus, which is the name of a directory.
-fn bus_address(key: &str, text: &str) -> Result<String> {
+fn bus(key: &str, text: &str, buses: &[&str]) -> Result<By> {
     let wrong = text.contains(['/', '\0']) || matches!(text, "." | "..");
     if wrong {
         return Err(Error::config(format!("{key} {text:?} is not an address such as 0000:00:1f.6")));
     }
-    Ok(text.to_owned())
+    Ok(By::Directory(buses.iter().map(|bus| Path::new(bus).join(text)).collect()))
 }
 
-fn kernel_path(key: &str, text: &str) -> Result<PathBuf> {
+fn kernel_path(key: &str, text: &str) -> Result<By> {
     let path = PathBuf::from(text);
     let climbs = path.components().any(|part| part == Component::ParentDir);
     if climbs || text.contains('\0') || !path.starts_with(DEVICES) {
         return Err(Error::config(format!("{key} {text:?} is not a path below {DEVICES}, without \"..\"")));
     }
-    Ok(path)
+    Ok(By::Directory(vec![path]))
 }

@@ -5,46 +5,89 @@ use std::path::{Path, PathBuf};
 
 use cni::{Error, IfName, Result};
 use iface::Namespace;
-use netlink::{Link, Mac};
+use netlink::{HardwareAddress, Link};
 
-use crate::conf::Selector;
-use crate::way_home::WayHome;
-
-const PCI: &str = "/sys/bus/pci/devices";
-const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
+use crate::conf::{By, PCI, Selector};
+use crate::record::{self, Record};
 
 /// Drivers that give a device to a program, not to the kernel's network.
 const FOR_PROGRAMS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
-/// A device of the host.
-#[derive(Debug)]
-pub struct Device {
-    /// Its interface. None: a program has the device itself.
-    pub link: Option<Link>,
-    /// Its address on the PCI bus, if it was found by that.
-    pub pci: Option<String>,
-}
-
 impl Selector {
-    /// Finds the device for an ADD. One that is back from a container that died gets its name again first.
+    /// Finds the device for an ADD. One that is back from a container that died gets its name and its state again first.
     ///
     /// # Errors
     /// Code 7 if there is none, or several that it could be.
-    pub fn find(&self, host: &Namespace, ifname: &IfName) -> Result<Device> {
-        if let Some(pci) = self.device_of_a_program()? {
-            return Ok(Device { link: None, pci: Some(pci) });
-        }
-        let home = WayHome { record: None, selector: Some(self.clone()), ifname: Some(ifname.clone()) };
-        let link = match self.link(host)? {
-            Some(link) if !home.is_back(&link) => Some(link),
-            Some(link) => Some(home.settle_as_kept(host, link)?),
-            None => home.returned(host)?.map(|link| home.settle_as_kept(host, link)).transpose()?,
+    pub fn find(&self, host: &Namespace, ifname: &IfName) -> Result<Link> {
+        let pending = |link: &Link| record::of_returned(link).or_else(|| self.returned(link, Some(ifname)));
+        let found = match (self.link(host)?, &self.by) {
+            (None, By::Name(name)) => {
+                host.nl.links()?.into_iter().find(|link| link.alias == **name && pending(link).is_some())
+            }
+            (found, _) => found,
         };
-        let link = link.ok_or_else(|| {
+        let link = found.ok_or_else(|| {
             Error::config(format!("{self}: no such interface is in the host's namespace"))
                 .detail("it may be in another container; the DEL of that one, or its end, brings it back")
         })?;
-        Ok(Device { link: Some(link), pci: self.pci().map(str::to_owned) })
+        let Some(record) = pending(&link) else { return Ok(link) };
+        record.settle(host, &link)?;
+        let link = host.nl.link_by_index(link.index)?.unwrap_or(link);
+        // As it is to be: the next record is made of this.
+        Ok(Link { up: link.up || record.up, ..link })
+    }
+
+    /// The device that the reference moved, which keeps no record: what there can be known of it. In the container it is CNI_IFNAME.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn moved(
+        &self,
+        host: &Namespace,
+        sandbox: Option<&Namespace>,
+        ifname: Option<&IfName>,
+    ) -> Result<Option<Record>> {
+        if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
+            && let Some(link) = sandbox.nl.link(ifname)?.filter(|link| self.is_of(link))
+        {
+            return Ok(Some(Record::guessed(&link)));
+        }
+        Ok(host.nl.links()?.iter().find_map(|link| self.returned(link, ifname)))
+    }
+
+    /// Of an interface of the host: whether it is the device, and the kernel has put it there, as the container's namespace died. It is
+    /// down then, and called `CNI_IFNAME` or `devN`. People's own aliases do not count. None for `ifname`: GC does not know it.
+    fn returned(&self, link: &Link, ifname: Option<&IfName>) -> Option<Record> {
+        let was_away = IfName::parse(&link.alias).is_ok() && link.alias != link.name;
+        let number = link.name.strip_prefix("dev");
+        let numbered = number.is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()));
+        let makeshift = numbered || ifname.map_or(!link.up, |ifname| **ifname == *link.name);
+        let is_named = matches!(&self.by, By::Name(_));
+        let is_it = was_away && makeshift && (is_named || !link.up) && self.is_of(link);
+        is_it.then(|| Record::guessed(link))
+    }
+
+    /// Whether an interface that was moved, in whatever namespace and under whatever name, is the device.
+    fn is_of(&self, link: &Link) -> bool {
+        match &self.by {
+            By::Name(name) => link.alias == **name,
+            By::Address(address) => link.address.as_ref() == Some(address),
+            By::Directory(_) => {
+                let mut buses = self.buses().into_iter();
+                buses.any(|bus| bus.file_name().is_some_and(|name| name == link.bus_address.as_str()))
+            }
+        }
+    }
+
+    fn link(&self, host: &Namespace) -> Result<Option<Link>> {
+        match &self.by {
+            By::Name(name) => Ok(host.nl.link(name)?),
+            By::Address(address) => with_address(host, address),
+            By::Directory(_) => {
+                let mut names = self.buses().into_iter().flat_map(|bus| entries(&bus.join("net")));
+                Ok(names.find_map(|name| host.nl.link(&name).transpose()).transpose()?)
+            }
+        }
     }
 
     /// The address of the PCI device, if a program has it: ADD moves nothing then.
@@ -53,7 +96,7 @@ impl Selector {
     /// Code 7 if there is no such device, or it has no driver.
     pub fn device_of_a_program(&self) -> Result<Option<String>> {
         let Some(pci) = self.pci() else { return Ok(None) };
-        let device = Path::new(PCI).join(pci);
+        let device = Path::new(PCI).join(&pci);
         if !device.exists() {
             return Err(Error::config(format!("{self}: this host has no such PCI device")));
         }
@@ -61,85 +104,40 @@ impl Selector {
             Error::config(format!("{self}: the device has no driver"))
                 .detail("without one it has no interface; load the driver's module, or bind the device to it")
         })?;
-        let programs =
-            driver.file_name().is_some_and(|driver| FOR_PROGRAMS.iter().any(|name| driver == *name));
-        Ok(programs.then(|| pci.to_owned()))
+        let has_it = |driver: &std::ffi::OsStr| FOR_PROGRAMS.iter().any(|name| driver == *name);
+        Ok(driver.file_name().is_some_and(has_it).then_some(pci))
     }
 
-    fn pci(&self) -> Option<&str> {
-        match self {
-            Self::Pci(address) => Some(address),
-            Self::Id(id) if !Path::new(AUXILIARY).join(id).exists() => Some(id),
-            _ => None,
-        }
+    /// Its address on the PCI bus, if it is found by that.
+    pub fn pci(&self) -> Option<String> {
+        let directory = self.directory().filter(|directory| directory.parent() == Some(Path::new(PCI)))?;
+        Some(directory.file_name()?.to_str()?.to_owned())
     }
 
-    /// The device's directory in sysfs.
-    fn directory(&self) -> Option<PathBuf> {
-        match self {
-            Self::Name(_) | Self::Mac(_) => None,
-            Self::Path(path) => Some(path.clone()),
-            Self::Pci(address) => Some(Path::new(PCI).join(address)),
-            Self::Id(id) => Some(Path::new(self.pci().map_or(AUXILIARY, |_| PCI)).join(id)),
-        }
+    /// The device's directory in sysfs: the last one if there is none.
+    fn directory(&self) -> Option<&PathBuf> {
+        let By::Directory(all) = &self.by else { return None };
+        all.iter().find(|directory| directory.exists()).or(all.last())
     }
 
-    fn link(&self, host: &Namespace) -> Result<Option<Link>> {
-        match self {
-            Self::Name(name) => Ok(host.nl.link(name)?),
-            Self::Mac(mac) => with_mac(host, *mac),
-            _ => {
-                let directory = self.directory().unwrap_or_default();
-                let names = buses(&directory).into_iter().flat_map(|bus| entries(&bus.join("net")));
-                names
-                    .map(|name| host.nl.link(&name))
-                    .find_map(Result::transpose)
-                    .transpose()
-                    .map_err(Into::into)
-            }
-        }
-    }
-
-    /// Whether an interface, in whatever namespace and under whatever name, is one of the device.
-    pub fn fits(&self, link: &Link) -> bool {
-        match self {
-            Self::Name(_) => false,
-            Self::Mac(mac) => link.mac == Some(*mac),
-            _ => self.directory().is_some_and(|directory| {
-                let mut buses = buses(&directory).into_iter();
-                buses.any(|bus| bus.file_name().is_some_and(|name| name == link.bus_address.as_str()))
-            }),
-        }
+    /// The device itself, and the virtio devices on it: those have the interface of a virtual machine's card.
+    fn buses(&self) -> Vec<PathBuf> {
+        let Some(device) = self.directory() else { return vec![] };
+        let below = entries(device).into_iter().filter(|name| name.starts_with("virtio"));
+        let below: Vec<PathBuf> = below.map(|name| device.join(name)).collect();
+        [vec![device.clone()], below].concat()
     }
 }
 
-impl std::fmt::Display for Selector {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Id(id) => write!(f, "runtimeConfig.deviceID {id}"),
-            Self::Name(name) => write!(f, "device {name}"),
-            Self::Mac(mac) => write!(f, "hwaddr {mac}"),
-            Self::Path(path) => write!(f, "kernelpath {}", path.display()),
-            Self::Pci(address) => write!(f, "pciBusID {address}"),
-        }
-    }
-}
-
-fn with_mac(host: &Namespace, mac: Mac) -> Result<Option<Link>> {
-    let mut all: Vec<Link> = host.nl.links()?.into_iter().filter(|link| link.mac == Some(mac)).collect();
+fn with_address(host: &Namespace, address: &HardwareAddress) -> Result<Option<Link>> {
+    let has_it = |link: &Link| link.address.as_ref() == Some(address);
+    let mut all: Vec<Link> = host.nl.links()?.into_iter().filter(has_it).collect();
     if all.len() > 1 {
         let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();
-        return Err(Error::config(format!("hwaddr {mac}: {} have it", names.join(", ")))
+        return Err(Error::config(format!("hwaddr {address}: {} have it", names.join(", ")))
             .detail("bonds, VLANs and their ports share a MAC; name the interface with the key device"));
     }
     Ok(all.pop())
-}
-
-/// The device itself, and the virtio devices on it: those have the interface of a virtual machine's card.
-fn buses(device: &Path) -> Vec<PathBuf> {
-    let below = entries(device).into_iter().filter(|name| name.starts_with("virtio"));
-    let below: Vec<PathBuf> = below.map(|name| device.join(name)).collect();
-    [vec![device.to_owned()], below].concat()
 }
 
 /// The names in a directory of sysfs, in order. None if it is not there.

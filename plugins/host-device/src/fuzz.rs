@@ -6,7 +6,7 @@ use std::path::Component;
 
 use cni::{AsWritten, json};
 
-use crate::conf::{Conf, Selector, lenient_selector};
+use crate::conf::{By, Conf, Selector, lenient_selector};
 
 /// The configuration: no name leaves its directory, and DEL looks for the device that ADD moved.
 pub fn configuration(input: &[u8]) {
@@ -19,18 +19,13 @@ pub fn configuration(input: &[u8]) {
 }
 
 fn assert_that_it_stays_below(selector: &Selector) {
-    match selector {
-        Selector::Id(name) | Selector::Pci(name) => {
-            assert!(!name.is_empty() && !name.contains('/') && name != "." && name != "..");
-        }
-        Selector::Name(name) => assert!((1..=15).contains(&name.len())),
-        Selector::Mac(mac) => assert!(!mac.is_multicast() && !mac.is_zero()),
-        Selector::Path(path) => {
-            assert!(
-                path.starts_with("/sys/devices")
-                    && !path.components().any(|part| part == Component::ParentDir)
-            );
-        }
+    match &selector.by {
+        By::Name(name) => assert!((1..=15).contains(&name.len())),
+        By::Address(_) => {}
+        By::Directory(all) => assert!(all.iter().all(|path| {
+            let climbs = path.components().any(|part| part == Component::ParentDir);
+            path.starts_with("/sys") && path.file_name().is_some() && !climbs
+        })),
     }
 }
 

@@ -9,12 +9,11 @@ mod way_home;
 
 use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Interface, Plugin, Result, Role, Status, Undo};
 use conf::{Conf, lenient_selector};
-use device::Device;
 use iface::attach::{self, Attach};
 use iface::{Namespace, remove, verify, veth};
 use netlink::Link;
 use record::Record;
-use way_home::{WayHome, open_container};
+use way_home::open_container;
 
 /// The plugin.
 #[derive(Debug)]
@@ -28,14 +27,17 @@ impl Plugin for HostDevice {
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         veth::refuse_taken_name(&sandbox, &call.attachment)?;
-        let Device { link, pci } = call.conf.selector()?.find(&host, &call.attachment.ifname)?;
-        let Some(device) = link else { return for_a_program(call, pci, undo) };
+        let selector = call.conf.selector()?;
+        if let Some(pci) = selector.device_of_a_program()? {
+            return for_a_program(call, pci, undo);
+        }
+        let device = selector.find(&host, &call.attachment.ifname)?;
         let link = take(call, &host, &sandbox, &device, undo)?;
 
         let eth = Attach { net: &call.net, conf: &call.conf.interface, sandbox: &sandbox, link: &link };
         let leases = eth.lease(undo)?;
         eth.configure(&leases)?;
-        Ok(attach::report(call, [Interface { pci_id: pci, ..sandbox.report(&link) }], leases))
+        Ok(attach::report(call, [Interface { pci_id: selector.pci(), ..sandbox.report(&link) }], leases))
     }
 
     fn del(call: &Del) -> Result<()> {
@@ -54,16 +56,14 @@ impl Plugin for HostDevice {
 
     fn gc(call: &Gc) -> Result<()> {
         let (host, mut failures) = (Namespace::host()?, Failures::new());
-        let home = WayHome { record: None, selector: lenient_selector(&call.conf), ifname: None };
-        let collected = record::collect(call, |record| {
+        failures.note(record::collect(call, |record| {
             let sandbox = open_container(&host, Some(&record.netns))?;
-            let home = WayHome { record: Some(record), ..home.clone() };
-            home.complete(&host, sandbox.as_ref())
-        });
-        if failures.note(collected).is_some() {
-            // What the reference moved has no record. One that has its name may be on its way home now.
-            let back = failures.note(home.returned(&host)).flatten().filter(|link| link.name != link.alias);
-            failures.note(back.map(|link| home.settle(&host, link)).transpose());
+            record.bring_home(&host, sandbox.as_ref())
+        }));
+        let moved =
+            lenient_selector(&call.conf).map_or(Ok(None), |selector| selector.moved(&host, None, None));
+        if let Some(record) = failures.note(moved).flatten() {
+            failures.note(record.bring_home(&host, None));
         }
         failures.note(call.net.ask_ipam(Command::Gc));
         failures.into_result()
@@ -76,12 +76,12 @@ impl Plugin for HostDevice {
 }
 
 /// The device itself is the program's: only addresses are reserved for it.
-fn for_a_program(call: &Add<Conf>, pci: Option<String>, undo: &mut Undo) -> Result<AddResult> {
+fn for_a_program(call: &Add<Conf>, pci: String, undo: &mut Undo) -> Result<AddResult> {
     let leases = call.net.ipam.as_ref().map_or_else(|| Ok(AddResult::default()), |ipam| ipam.add(undo))?;
     let interface = Interface {
         name: call.attachment.ifname.to_string(),
         sandbox: Some(call.netns.display().to_string()),
-        pci_id: pci,
+        pci_id: Some(pci),
         ..Interface::default()
     };
     Ok(attach::report(call, [interface], leases))
@@ -98,11 +98,10 @@ fn take(
     if device.master.is_some() {
         cni::warn(&format!("{} is a port of a bridge or a bond: it leaves that one", device.name));
     }
-    let record = Record::new(device, &call.net.name, &call.netns);
+    let record = Record::new(host, device, &call.net.name, &call.netns)?;
     let file = record::file(&call.net.name, &call.attachment);
     record.save(&file)?;
-    let home = WayHome { record: Some(record), selector: None, ifname: Some(call.attachment.ifname.clone()) };
-    let link = home.move_in(file.clone(), host, sandbox, device, undo)?;
+    let link = record.move_in(file.clone(), host, sandbox, (device, &call.attachment), undo)?;
     record::forget_earlier(device, &file)?;
     Ok(link)
 }
@@ -111,22 +110,24 @@ fn take(
 fn give_back(call: &Del, failures: &mut Failures) {
     let file = record::file(&call.net.name, &call.attachment);
     let loaded = failures.note(record::load(&file));
-    let record = loaded.clone().flatten();
-    if record.as_ref().is_some_and(|record| !record.is_of(&call.net.name)) {
+    let kept = loaded.clone().flatten();
+    if kept.as_ref().is_some_and(|record| !record.is_of(&call.net.name)) {
         return;
     }
     let Some(host) = failures.note(Namespace::host()) else { return };
-    let netns = call.netns.as_ref().or(record.as_ref().map(|record| &record.netns));
+    let netns = call.netns.as_ref().or(kept.as_ref().map(|record| &record.netns));
     let opened = failures.note(open_container(&host, netns));
     let sandbox = opened.as_ref().and_then(Option::as_ref);
-    let (selector, ifname) = (lenient_selector(&call.conf), Some(call.attachment.ifname.clone()));
-    let home = WayHome { record, selector, ifname };
+    let moved = || {
+        let selector = lenient_selector(&call.conf);
+        selector.map_or(Ok(None), |selector| selector.moved(&host, sandbox, Some(&call.attachment.ifname)))
+    };
+    let record = kept.map_or_else(moved, |record| Ok(Some(record)));
+    let Some(record) = failures.note(record).flatten() else { return };
     if loaded.is_none() {
         // The next DEL may be able to read what the device was like.
-        failures.note(home.fetch(&host, sandbox));
-        return;
-    }
-    if failures.note(home.complete(&host, sandbox)) == Some(true) && opened.is_some() {
+        failures.note(record.fetch(&host, sandbox));
+    } else if failures.note(record.bring_home(&host, sandbox)) == Some(true) && opened.is_some() {
         failures.note(file.remove());
     }
 }

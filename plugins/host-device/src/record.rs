@@ -5,11 +5,15 @@ use std::path::{Path, PathBuf};
 
 use cni::backup::{self, Backup};
 use cni::{Attachment, Code, Error, Gc, NetworkName, Result};
+use iface::Namespace;
 use netlink::Link;
 use serde::{Deserialize, Serialize};
 
 /// Where the files are, until the host is started anew: the devices are home then.
 const DIRECTORY: &str = "/run/cni/host-device";
+
+/// Kinds of physical devices: the others are of no kind, or virtual (`netns_refund` in the kernel).
+const PHYSICAL: [&str; 2] = ["can", "dsa"];
 
 /// A device before ADD.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +25,8 @@ pub struct Record {
     pub alias: String,
     /// Whether it was up.
     pub up: bool,
+    /// The bridge or bond that it was a port of.
+    pub master: Option<String>,
     mac: Option<String>,
     kind: Option<String>,
     bus_address: String,
@@ -32,18 +38,32 @@ pub struct Record {
 
 impl Record {
     /// Of a device that an attachment is to have.
-    pub fn new(device: &Link, network: &NetworkName, netns: &Path) -> Self {
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn new(host: &Namespace, device: &Link, network: &NetworkName, netns: &Path) -> Result<Self> {
         // An alias that is the name itself is what Debian's v1.1.1 leaves.
         let alias = if device.alias == device.name { String::new() } else { device.alias.clone() };
-        Self {
+        Ok(Self {
             device: device.name.clone(),
             alias,
             up: device.up,
-            mac: mac(device),
-            kind: device.kind_name().map(str::to_owned),
-            bus_address: device.bus_address.clone(),
+            master: host.nl.link_named_by(device.master)?.map(|master| master.name),
             network: network.as_str().to_owned(),
             netns: netns.to_owned(),
+            ..Self::guessed(device)
+        })
+    }
+
+    /// Of a device that was moved and of which nothing was kept: its alias is its name.
+    pub fn guessed(link: &Link) -> Self {
+        let device = if link.alias.is_empty() { &link.name } else { &link.alias };
+        Self {
+            device: device.clone(),
+            mac: mac(link),
+            kind: link.kind_name().map(str::to_owned),
+            bus_address: link.bus_address.clone(),
+            ..Self::default()
         }
     }
 
@@ -58,7 +78,7 @@ impl Record {
 
     /// Whether the device dies with the container's namespace. A physical one is moved to the host by the kernel, a moment later.
     pub fn is_virtual(&self) -> bool {
-        self.kind.is_some()
+        self.kind.as_deref().is_some_and(|kind| !PHYSICAL.contains(&kind))
     }
 
     /// Keeps it.
@@ -86,12 +106,12 @@ impl Record {
 }
 
 fn mac(link: &Link) -> Option<String> {
-    link.mac.map(|mac| mac.to_string())
+    link.address.as_ref().map(ToString::to_string)
 }
 
 /// The file of an attachment.
 pub fn file(network: &NetworkName, at: &Attachment) -> Backup {
-    Backup::new(Path::new(DIRECTORY), network, at)
+    Backup::of_one(Path::new(DIRECTORY), network, at)
 }
 
 /// What was kept for an attachment, if anything was: the reference keeps nothing.
@@ -108,6 +128,9 @@ pub fn load(file: &Backup) -> Result<Option<Record>> {
 
 /// What is kept of a device that is back in the host: its alias is its name. Its attachment is dead, or a DEL of it did not end.
 pub fn of_returned(device: &Link) -> Option<Record> {
+    if device.alias.is_empty() {
+        return None;
+    }
     all().map(|(_, record)| record).find(|record| record.is_about(&device.alias, device))
 }
 
@@ -137,11 +160,12 @@ fn all() -> impl Iterator<Item = (PathBuf, Record)> {
 ///
 /// # Errors
 /// What the caller says; what could not be read or removed.
-pub fn collect(call: &Gc, mut bring_home: impl FnMut(Record) -> Result<bool>) -> Result<()> {
+pub fn collect(call: &Gc, mut bring_home: impl FnMut(&Record) -> Result<bool>) -> Result<()> {
     backup::collect(Path::new(DIRECTORY), call, |file, bytes| {
-        let own = Record::read(bytes).filter(|record| record.is_of(&call.net.name));
-        let Some(record) = own else { return Ok(()) };
-        if bring_home(record)? { file.remove() } else { Ok(()) }
+        match Record::read(bytes).filter(|record| record.is_of(&call.net.name)) {
+            Some(record) if bring_home(&record)? => file.remove(),
+            _ => Ok(()),
+        }
     })
 }
 
@@ -149,19 +173,31 @@ pub fn collect(call: &Gc, mut bring_home: impl FnMut(Record) -> Result<bool>) ->
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
 
+    use netlink::{LinkKind, Mac};
+
     use super::*;
 
     #[test]
     fn a_device_without_mac_and_bus_is_no_other_one_of_its_kind() {
-        let network = NetworkName::parse("net").unwrap();
-        let of = |link: &Link| Record::new(link, &network, Path::new("/run/netns/pod"));
         let tunnel = Link::default();
-        assert!(!of(&tunnel).fits(&tunnel));
+        assert!(!Record::guessed(&tunnel).fits(&tunnel));
         for known in [
-            Link { mac: Some("02:00:00:00:00:07".parse().unwrap()), ..Link::default() },
+            Link { address: Some("02:00:00:00:00:07".parse::<Mac>().unwrap().into()), ..Link::default() },
             Link { bus_address: "0000:3b:02.5".to_owned(), ..Link::default() },
         ] {
-            assert!(of(&known).fits(&known) && !of(&known).fits(&tunnel));
+            assert!(Record::guessed(&known).fits(&known) && !Record::guessed(&known).fits(&tunnel));
         }
+    }
+
+    #[test]
+    fn the_kernel_sends_home_what_has_hardware() {
+        let of = |kind: Option<&str>| {
+            Record::guessed(&Link {
+                kind: kind.map(|kind| LinkKind::Other(kind.to_owned())),
+                ..Link::default()
+            })
+        };
+        assert!([None, Some("can"), Some("dsa")].iter().all(|kind| !of(*kind).is_virtual()));
+        assert!([Some("veth"), Some("vcan")].iter().all(|kind| of(*kind).is_virtual()));
     }
 }

@@ -27,6 +27,7 @@ impl Plugin for Ipvlan {
             cni::warn(&format!("the MAC {mac} is not set: an ipvlan has the MAC of its master"));
         }
         let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
+        parent.warn_if_down();
         let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac: None, mtu: parent.mtu(conf.mtu)? };
         let link = child::create(&sandbox, call, &spec, undo)?;
 
@@ -50,7 +51,7 @@ impl Plugin for Ipvlan {
     fn check(call: &Check<Conf>) -> Result<()> {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
-        let link = verify::child(&sandbox, call, Self::NAME, &parent)?;
+        let link = verify::child(&sandbox, call, Self::NAME, call.conf.mtu, &parent)?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
     }

@@ -28,6 +28,7 @@ impl Plugin for Macvlan {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         let mac = conf.interface.mac(&call.args)?;
         let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
+        parent.warn_if_down();
         let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac, mtu: parent.mtu(conf.mtu)? };
         let link = child::create(&sandbox, call, &spec, undo)?;
         warn(&parent.link, mac, &link);
@@ -50,7 +51,7 @@ impl Plugin for Macvlan {
     fn check(call: &Check<Conf>) -> Result<()> {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
-        let link = verify::child(&sandbox, call, Self::NAME, &parent)?;
+        let link = verify::child(&sandbox, call, Self::NAME, call.conf.mtu, &parent)?;
         call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
     }

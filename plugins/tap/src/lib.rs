@@ -51,7 +51,7 @@ impl Plugin for Tap {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let sandbox = Namespace::open(&call.netns)?;
-        let link = verify::container(&sandbox, call, KIND)?;
+        let link = verify::container_with_mtu(&sandbox, call, KIND, call.conf.mtu)?;
         call.conf.verify(&link)?;
         if let Some(bridge) = bridge(&call.conf, &sandbox)?.filter(|bridge| link.master != Some(bridge.index))
         {

@@ -1,6 +1,6 @@
 //! The configuration as checked. No I/O.
 
-use cni::{AsWritten, Error, Interface, Result};
+use cni::{AsWritten, Error, Result};
 use iface::parent::ParentConf;
 use iface::{InterfaceConf, conf, verify};
 use netlink::{Link, LinkKind, VlanProtocol};
@@ -41,19 +41,16 @@ impl Conf {
         LinkKind::Vlan { id: self.id, protocol: self.protocol }
     }
 
-    /// CHECK: a link is what ADD made and listed.
+    /// CHECK: a link is what ADD made.
     ///
     /// # Errors
     /// What is different.
-    pub fn verify(&self, link: &Link, listed: &Interface, parent: &Link) -> Result<()> {
+    pub fn verify(&self, link: &Link) -> Result<()> {
         let Some(LinkKind::Vlan { id, protocol }) = link.kind else {
             return verify::of_kind(link, self.kind().name());
         };
         verify::same(link, "vlanId", self.id, id)?;
-        verify::same(link, "protocol", self.protocol, protocol)?;
-        // Results before 1.1.0 do not tell the MTU. A parent's that has been lowered since lowers its VLANs'.
-        let mtu = self.mtu.filter(|_| listed.mtu.is_none()).map(|mtu| mtu.min(parent.mtu));
-        mtu.map_or(Ok(()), |mtu| verify::same(link, "MTU", mtu, link.mtu))
+        verify::same(link, "protocol", self.protocol, protocol)
     }
 }
 

@@ -43,10 +43,14 @@ impl Plugin for Vlan {
 
     fn del(call: &Del) -> Result<()> {
         remove::with_leases(&call.net, |failures| {
-            if let Some(beside) = name::deleted(call) {
-                failures.note(remove::child_like(&beside, |link| name::is_ours(link, &beside)));
+            let Some(beside) = name::deleted(call) else {
+                failures.note(remove::child(call, Self::NAME));
+                return;
+            };
+            if failures.note(remove::child_like(&beside, |link| name::is_ours(link, &beside))) == Some(false)
+            {
+                failures.note(remove::child_like(call, |link| name::is_asked_for(link, call)));
             }
-            failures.note(remove::child(call, Self::NAME));
         })
     }
 
@@ -55,8 +59,8 @@ impl Plugin for Vlan {
         let call = beside.as_ref().unwrap_or(call);
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
-        let link = verify::child(&sandbox, call, Self::NAME, &parent)?;
-        call.conf.verify(&link, verify::listed(&call.prev_result, &call.attachment)?, &parent)?;
+        let link = verify::child(&sandbox, call, Self::NAME, call.conf.mtu, &parent)?;
+        call.conf.verify(&link)?;
         call.net.ask_ipam(Command::Check)
     }
 

@@ -3,7 +3,7 @@
 use cni::{Add, Attachment, Check, Code, Del, Error, IfName, Plugin, Result};
 use iface::ownership;
 use iface::parent::Parent;
-use netlink::Link;
+use netlink::{Link, LinkKind};
 
 use crate::Vlan;
 use crate::conf::Conf;
@@ -39,10 +39,19 @@ pub fn deleted(call: &Del) -> Option<Del> {
     in_container.then(|| Del { attachment, ..call.clone() })
 }
 
-/// Whether a link is the one that ADD made beside its master: the container may have a VLAN of that name by itself, so the alias says it.
+/// Whether a link is the one that ADD made beside its master: the container may have a VLAN of that name by itself, so the alias says
+/// it, or, after a kill, the group.
 pub fn is_ours(link: &Link, call: &Del) -> bool {
     let alias = ownership::alias(&call.net.name, &call.attachment);
-    link.is(Vlan::NAME) && link.alias == alias.unwrap_or_default()
+    let unfinished = link.alias.is_empty() && link.group == ownership::group(&call.net.name);
+    link.is(Vlan::NAME) && (unfinished || alias.is_some_and(|alias| link.alias == alias))
+}
+
+/// Whether a link may be the VLAN that a configuration asks for. In a container `CNI_IFNAME` may be its master, and a VLAN itself: an
+/// earlier plugin's.
+pub fn is_asked_for(link: &Link, call: &Del) -> bool {
+    let wanted = call.conf.key::<u16>(&["vlanId"]);
+    matches!(link.kind, Some(LinkKind::Vlan { id, .. }) if wanted.is_none_or(|wanted| wanted == id))
 }
 
 fn renamed(at: &Attachment, id: u16) -> Result<Attachment> {

@@ -25,7 +25,12 @@ pub struct Backup {
 impl Backup {
     /// That of an attachment, in a plugin's directory.
     pub fn new(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
-        Self::named(dir, network, file_name(at))
+        Self::named(dir, network, file_name(at, SHARED))
+    }
+
+    /// As [`Backup::new`], in a directory that no other suite writes to: no two attachments have one name there.
+    pub fn of_one(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
+        Self::named(dir, network, file_name(at, OWN))
     }
 
     fn named(dir: &Path, network: &NetworkName, name: String) -> Self {
@@ -74,9 +79,15 @@ impl Backup {
     }
 }
 
-/// As the reference's tuning names it. Both names were checked, and neither has a slash in it.
-fn file_name(at: &Attachment) -> String {
-    format!("{}_{}.json", at.container, at.ifname)
+/// Between the container's id and the interface's name, as the reference's tuning has it. Both names may have one, too.
+const SHARED: char = '_';
+
+/// The same, which no container's id has.
+const OWN: char = '~';
+
+/// Both names were checked, and neither has a slash in it.
+fn file_name(at: &Attachment, separator: char) -> String {
+    format!("{}{separator}{}.json", at.container, at.ifname)
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -114,7 +125,8 @@ pub fn collect(dir: &Path, call: &Gc, mut of_nobody: impl FnMut(&Backup, &[u8]) 
     let Some(entries) = missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
         return Ok(());
     };
-    let valid: HashSet<String> = call.valid.iter().map(file_name).collect();
+    let valid: HashSet<String> =
+        call.valid.iter().flat_map(|at| [SHARED, OWN].map(|separator| file_name(at, separator))).collect();
     let (mut failures, unfinished) = (Failures::new(), label_prefix(&call.net.name));
     for entry in entries {
         let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };

@@ -1,7 +1,7 @@
 //! A container's interface that is one link, made where it belongs: a macvlan on its parent, a dummy on none.
 
 use cni::{Add, Code, Error, Result, Undo};
-use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
+use netlink::{IpvlanMode, Link, LinkChange, LinkKind, Mac, NewLink};
 use nix::errno::Errno;
 
 use crate::parent::Parent;
@@ -31,8 +31,9 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
     let (network, at) = (&call.net.name, &call.attachment);
     veth::refuse_taken_name(sandbox, at)?;
     let names = [at.ifname.to_string(), ownership::name(TEMPORARY, network, at)];
-    let made = match make(sandbox, &names[0], spec) {
-        Err(e) if e.is_exists() => make_elsewhere(sandbox, &names[1], spec),
+    let group = ownership::group(network);
+    let made = match make(sandbox, &names[0], spec, group) {
+        Err(e) if e.is_exists() => make_elsewhere(sandbox, &names[1], spec, group),
         other => other,
     };
     let link = made.map_err(|e| match e.is_unanswered() {
@@ -43,27 +44,39 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
     undo.push(move || nl.delete_link(&made));
     let alias = ownership::alias(network, at);
     let name = Some(names[0].as_str()).filter(|name| *name != link.name);
-    sandbox.nl.change_link(&link, &LinkChange { name, alias: alias.as_deref(), ..LinkChange::default() })?;
+    let group = alias.is_some().then_some(0);
+    let named = LinkChange { name, alias: alias.as_deref(), group, ..LinkChange::default() };
+    sandbox.nl.change_link(&link, &named).map_err(|e| match e.is_exists() {
+        true => veth::taken_name(sandbox, at, e.into()),
+        false => e.into(),
+    })?;
     Ok(Link { name: at.ifname.to_string(), alias: alias.unwrap_or_default(), ..link })
 }
 
 /// Before Linux 6.15 the name is looked up in the parent's namespace too, where it may well be taken: `eth0`. So the link is born
 /// under another name.
-fn make_elsewhere(sandbox: &Namespace, temporary: &str, spec: &Spec<'_>) -> netlink::Result<Link> {
+fn make_elsewhere(
+    sandbox: &Namespace,
+    temporary: &str,
+    spec: &Spec<'_>,
+    group: u32,
+) -> netlink::Result<Link> {
     // An ADD that was killed before it gave the link its name has left it.
     if let Some(left) = sandbox.nl.link(temporary)? {
         sandbox.nl.delete_link(&left)?;
     }
-    make(sandbox, temporary, spec)
+    make(sandbox, temporary, spec, group)
 }
 
-fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>) -> netlink::Result<Link> {
+/// In the network's group: until the link has its alias, that tells whose it is.
+fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>, group: u32) -> netlink::Result<Link> {
     // The kernel looks for the parent in the socket's namespace.
     let home = spec.parent.map_or(sandbox, |parent| &parent.namespace);
     home.nl.create_link(&NewLink {
         parent: spec.parent.map(|parent| parent.link.index),
         mac: spec.mac,
         mtu: spec.mtu,
+        group: Some(group),
         target: spec.parent.filter(|parent| !parent.in_container).map(|_| sandbox.target()),
         ..NewLink::new(name, spec.kind.clone())
     })
@@ -71,8 +84,13 @@ fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>) -> netlink::Result<Lin
 
 fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
     let kind = spec.kind.name();
-    let (module, or_so) =
-        if kind == "vlan" { ("8021q", "; or its master, as lo, carries no VLANs") } else { (kind, "") };
+    let (module, or_so) = match &spec.kind {
+        LinkKind::Vlan { .. } => ("8021q", "; or its master, as lo, carries no VLANs"),
+        LinkKind::Ipvlan { mode: IpvlanMode::L3s, .. } => {
+            (kind, "; or it was built without the mode l3s (CONFIG_IPVLAN_L3S)")
+        }
+        _ => (kind, ""),
+    };
     match (cause.errno(), spec.parent.map(|parent| &parent.link.name)) {
         (Some(Errno::EOPNOTSUPP), _) => Error::from(cause)
             .detail(format!("this kernel has no links of kind {kind}: load its module (modprobe {module}){or_so}")),

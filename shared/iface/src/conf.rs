@@ -18,9 +18,14 @@ const MTUS: RangeInclusive<u32> = 68..=65535;
 /// The keys as written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawInterface {
+struct RawFlags {
     enabledad: bool,
     accept_ra: Option<bool>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawAsked {
     args: RawArgs,
     runtime_config: RawMac,
 }
@@ -66,15 +71,20 @@ impl InterfaceConf {
     /// # Errors
     /// As [`InterfaceConf::read`].
     pub fn read_without_mac(document: &AsWritten) -> Result<Self> {
-        let raw: RawInterface = document.decode()?;
+        let raw: RawAsked = document.decode()?;
         let macs = [("runtimeConfig.mac", &raw.runtime_config.mac), ("args.cni.mac", &raw.args.cni.mac)];
         let asked = macs.into_iter().find(|(_, text)| !text.is_empty());
-        Ok(Self {
-            enable_dad: raw.enabledad,
-            accept_ra: raw.accept_ra,
-            file_mac: None,
-            asked_mac: asked.map(|(key, text)| unicast_mac(key, text)).transpose()?,
-        })
+        let asked_mac = asked.map(|(key, text)| unicast_mac(key, text)).transpose()?;
+        Ok(Self { asked_mac, ..Self::read_without_any_mac(document)? })
+    }
+
+    /// As [`InterfaceConf::read`], for a plugin that sets no MAC at all.
+    ///
+    /// # Errors
+    /// Code 6 for a key of the wrong type.
+    pub fn read_without_any_mac(document: &AsWritten) -> Result<Self> {
+        let raw: RawFlags = document.decode()?;
+        Ok(Self { enable_dad: raw.enabledad, accept_ra: raw.accept_ra, ..Self::default() })
     }
 
     /// The interface's hardware address: of `runtimeConfig`, else `args.cni`, else `CNI_ARGS`, else the key `mac`. None: the

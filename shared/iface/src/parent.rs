@@ -52,14 +52,11 @@ impl ParentConf {
                 None => default_uplink(namespace)?.ok_or_else(|| without_default_route(namespace))?,
             },
         };
-        if !link.up {
-            cni::warn(&format!("master {} is down: no packet passes until it is set up", link.name));
-        }
         Ok(Parent { link, namespace: namespace.clone(), in_container: self.in_container })
     }
 
-    /// Looks for a parent in the host, without an attachment: for STATUS, which knows no container. None: only an attachment
-    /// would show it.
+    /// Looks for a parent in the host, without an attachment: for STATUS, which knows neither a container nor what is earlier in the
+    /// chain. None: only an attachment would show it.
     ///
     /// # Errors
     /// As [`ParentConf::find`].
@@ -68,7 +65,7 @@ impl ParentConf {
             _ if self.in_container => Ok(None),
             Some(name) => named(host, name, "master").map(Some),
             None if !self.or_default_route => Ok(None),
-            None => default_uplink(host)?.map(Some).ok_or_else(|| without_default_route(host)),
+            None => Ok(default_uplink(host)?),
         }
     }
 
@@ -123,6 +120,13 @@ pub struct Parent {
 }
 
 impl Parent {
+    /// Says on the log that it is down, for a kind of child that can be up all the same.
+    pub fn warn_if_down(&self) {
+        if !self.link.up {
+            cni::warn(&format!("master {} is down: no packet passes until it is set up", self.link.name));
+        }
+    }
+
     /// The MTU of a child. None: the parent's.
     ///
     /// # Errors

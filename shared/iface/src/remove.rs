@@ -35,19 +35,21 @@ pub fn with_leases(net: &NetConf, links: impl FnOnce(&mut Failures)) -> Result<(
 /// # Errors
 /// If the kernel refuses.
 pub fn child(call: &Del, kind: &str) -> Result<()> {
-    child_like(call, |link| link.is(kind))
+    child_like(call, |link| link.is(kind)).map(drop)
 }
 
-/// As [`child`], by more than the kind, where a container may well have made a link of the kind itself.
+/// As [`child`], by more than the kind, where a container may well have made a link of the kind itself. Whether there was one.
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn child_like(call: &Del, is_made_here: impl Fn(&Link) -> bool) -> Result<()> {
-    let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
+pub fn child_like(call: &Del, is_made_here: impl Fn(&Link) -> bool) -> Result<bool> {
+    let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(false) };
     let (network, at) = (&call.net.name, &call.attachment);
     // One without an alias of this suite may be the reference's.
     let own = |link: &Link| !ownership::is_owned(link) || ownership::owner(link, network).is_some();
-    delete(&sandbox, sandbox.nl.link(&at.ifname)?.filter(|link| is_made_here(link) && own(link)))
+    let link = sandbox.nl.link(&at.ifname)?.filter(|link| is_made_here(link) && own(link));
+    let is_there = link.is_some();
+    delete(&sandbox, link).map(|()| is_there)
 }
 
 /// Deletes the attachment's veth pair, by either end: by the host's, if a plugin of this suite made it, even when the

@@ -13,20 +13,45 @@ use crate::{Namespace, apply};
 /// # Errors
 /// What is different; code 7 if the result does not have the interface.
 pub fn container<C>(sandbox: &Namespace, call: &Check<C>, kind: &str) -> Result<Link> {
-    as_listed(sandbox, call, kind, u32::MAX)
+    as_listed(sandbox, call, kind, None, u32::MAX)
 }
 
-/// As [`container`], for an interface on a parent: a parent's MTU that has been lowered since lowers its children's.
+/// As [`container`], of an interface whose configuration may say the MTU: results before 1.1.0 do not.
 ///
 /// # Errors
 /// As [`container`].
-pub fn child<C>(sandbox: &Namespace, call: &Check<C>, kind: &str, parent: &Link) -> Result<Link> {
-    as_listed(sandbox, call, kind, parent.mtu)
+pub fn container_with_mtu<C>(
+    sandbox: &Namespace,
+    call: &Check<C>,
+    kind: &str,
+    mtu: Option<u32>,
+) -> Result<Link> {
+    as_listed(sandbox, call, kind, mtu, u32::MAX)
 }
 
-fn as_listed<C>(sandbox: &Namespace, call: &Check<C>, kind: &str, most: u32) -> Result<Link> {
+/// As [`container_with_mtu`], for an interface on a parent: a parent's MTU that has been lowered since lowers its children's.
+///
+/// # Errors
+/// As [`container`].
+pub fn child<C>(
+    sandbox: &Namespace,
+    call: &Check<C>,
+    kind: &str,
+    mtu: Option<u32>,
+    parent: &Link,
+) -> Result<Link> {
+    as_listed(sandbox, call, kind, mtu, parent.mtu)
+}
+
+fn as_listed<C>(
+    sandbox: &Namespace,
+    call: &Check<C>,
+    kind: &str,
+    mtu: Option<u32>,
+    most: u32,
+) -> Result<Link> {
     let listed = listed(&call.prev_result, &call.attachment)?;
-    let mtu = listed.mtu.map(|mtu| mtu.min(most));
+    let mtu = listed.mtu.or(mtu).map(|mtu| mtu.min(most));
     let link = interface(sandbox, &Interface { mtu, ..listed.clone() })?;
     of_kind(&link, kind)?;
     up(&link)?;
@@ -68,7 +93,7 @@ pub fn up(link: &Link) -> Result<()> {
 /// What is different.
 pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     let link = namespace.link(&expected.name)?;
-    let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+    let mac = link.address.as_ref().map(ToString::to_string).unwrap_or_default();
     if let Some(wanted) = expected.mac.as_deref().filter(|m| !m.eq_ignore_ascii_case(&mac)) {
         return Err(differs(&link, "MAC", wanted, &mac));
     }

@@ -123,13 +123,16 @@ pub fn refuse_taken_name(sandbox: &Namespace, at: &Attachment) -> Result<()> {
     }
 }
 
+/// Explains what the kernel answered: somebody may have taken CNI_IFNAME since ADD looked ([`refuse_taken_name`]).
+pub fn taken_name(sandbox: &Namespace, at: &Attachment, cause: Error) -> Error {
+    refuse_taken_name(sandbox, at).err().unwrap_or(cause)
+}
+
 /// Whose name is taken.
 fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Error {
-    refuse_taken_name(sandbox, at).err().unwrap_or_else(|| {
-        Error::new(Code::Internal, format!("link {host_name} exists in the host's namespace already")).detail(
-            format!("an earlier ADD of container {} left it behind; its DEL removes it", at.container),
-        )
-    })
+    let left = Error::new(Code::Internal, format!("link {host_name} exists in the host's namespace already"))
+        .detail(format!("an earlier ADD of container {} left it behind; its DEL removes it", at.container));
+    taken_name(sandbox, at, left)
 }
 
 /// The name of an attachment's end in the host.

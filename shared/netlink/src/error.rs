@@ -5,6 +5,9 @@ use std::io;
 
 use nix::errno::Errno;
 
+/// The kernel's own number for "not supported" (include/linux/errno.h). Programs should never see it, and some drivers return it.
+const ENOTSUPP: i32 = 524;
+
 /// Why a request failed, before it is known what it was for.
 #[derive(Debug)]
 pub struct RequestError {
@@ -16,6 +19,8 @@ pub struct RequestError {
 impl RequestError {
     /// With the kernel's explanation, if it gave one (the extended ACK's NLMSGERR_ATTR_MSG).
     pub fn new(cause: io::Error, kernel_text: Option<String>) -> Self {
+        let is_unnamed = cause.raw_os_error() == Some(ENOTSUPP);
+        let cause = if is_unnamed { Errno::EOPNOTSUPP.into() } else { cause };
         Self { cause, kernel_text, answered: true }
     }
 
@@ -119,3 +124,16 @@ impl Display for Error {
 
 /// The cause is part of the message.
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_drivers_call_unsupported_has_a_name() {
+        let cause = io::Error::from_raw_os_error(ENOTSUPP);
+        let error = RequestError::new(cause, None).during("create", "ipvlan eth0");
+        assert!(error.is_unsupported());
+        assert_eq!(error.to_string(), "create ipvlan eth0: Operation not supported on transport endpoint");
+    }
+}

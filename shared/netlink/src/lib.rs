@@ -39,7 +39,7 @@ pub use link::{
     IpvlanFlag, IpvlanMode, Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target,
     TunKind, VlanProtocol,
 };
-pub use mac::Mac;
+pub use mac::{HardwareAddress, Mac};
 pub use packet::PacketSocket;
 pub use route::{Kept, NextHop, Route, RouteFilter, in_order_of_restoring};
 pub use rule::Rule;

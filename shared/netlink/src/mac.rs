@@ -63,9 +63,58 @@ impl FromStr for Mac {
     }
 }
 
+/// The bytes of an address of IP over InfiniBand (INFINIBAND_ALEN): a queue pair and a port's GID (RFC 4391, section 9.1.1).
+const INFINIBAND: usize = 20;
+
+/// A hardware address that tells a link from others: of Ethernet, or of IP over InfiniBand. Tunnels have an IP address in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HardwareAddress(Vec<u8>);
+
+impl HardwareAddress {
+    /// Reads one of IP over InfiniBand: twenty bytes of two hexadecimal digits, separated by `:`.
+    pub fn infiniband(text: &str) -> Option<Self> {
+        let byte = |part: &str| match part.len() {
+            2 if !part.starts_with('+') => u8::from_str_radix(part, 16).ok(),
+            _ => None,
+        };
+        let bytes: Vec<u8> = text.split(':').map(byte).collect::<Option<_>>()?;
+        Some(Self(bytes)).filter(|address| address.0.len() == INFINIBAND)
+    }
+
+    pub(crate) fn read(value: &[u8]) -> Option<Self> {
+        matches!(value.len(), 6 | INFINIBAND).then(|| Self(value.to_owned()))
+    }
+}
+
+impl From<Mac> for HardwareAddress {
+    fn from(mac: Mac) -> Self {
+        Self(mac.bytes().to_vec())
+    }
+}
+
+impl fmt::Display for HardwareAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: Vec<String> = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        f.write_str(&bytes.join(":"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_of_infiniband_has_twenty_bytes() {
+        let text = "80:00:02:08:fe:80:00:00:00:00:00:00:F4:52:14:03:00:7b:cb:a1";
+        let read = HardwareAddress::infiniband(text).unwrap();
+        assert_eq!(read.to_string(), text.to_lowercase());
+        assert_eq!(HardwareAddress::read(&read.0), Some(read));
+        for bad in ["02:00:00:00:00:07", &text[3..], &text.replace("80", "+8"), &text.replace(':', "-")] {
+            assert_eq!(HardwareAddress::infiniband(bad), None, "{bad}");
+        }
+        // Of a tunnel over IPv4.
+        assert_eq!(HardwareAddress::read(&[192, 0, 2, 1]), None);
+    }
 
     #[test]
     fn a_mac_reads_in_either_notation_and_writes_in_one() {

@@ -38,6 +38,7 @@ pub const NLA_F_NESTED: u16 = 0x8000;
 pub const NLA_TYPE_MASK: u16 = 0x3fff;
 
 // rtnetlink.h
+pub const RTM_DELLINKPROP: u16 = 109;
 pub const RTA_CACHEINFO: u16 = 12;
 pub const RTA_VIA: u16 = 18;
 pub const RTA_PREF: u16 = 20;
@@ -74,6 +75,7 @@ pub const IFF_PROMISC: u32 = 0x100;
 pub const IFF_ALLMULTI: u32 = 0x200;
 
 // if_link.h
+pub const IFLA_PROP_LIST: u16 = 52;
 pub const IFLA_BR_VLAN_FILTERING: u16 = 7;
 pub const IFLA_MACVLAN_MODE: u16 = 1;
 pub const IFLA_MACVLAN_BC_QUEUE_LEN: u16 = 7;

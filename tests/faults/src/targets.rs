@@ -400,7 +400,7 @@ const FLANNEL: &[Place] = &[
     administrators("subnetFile", "/run/flannel/subnet.env"),
 ];
 
-const HOST_DEVICE: &[Place] = &[own("the record", "/run/cni/host-device/victim_eth0.json")];
+const HOST_DEVICE: &[Place] = &[own("the record", "/run/cni/host-device/victim~eth0.json")];
 
 const CNITOOL: &[Place] = &[
     directory("the results", "/var/lib/cni/results"),

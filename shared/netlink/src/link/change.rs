@@ -79,6 +79,16 @@ impl Netlink {
         self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
     }
 
+    /// Takes one of its other names from a link ([`Link::alt_names`]). That it has it no more is fine.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn remove_alt_name(&self, link: &Link, name: &str) -> Result<()> {
+        let mut message = Message::new(RTM_DELLINKPROP, 0, &header(AF_UNSPEC, link.index, 0, 0));
+        message.nest(IFLA_PROP_LIST, |m| m.put_str(IFLA_ALT_IFNAME, name));
+        self.order_if_there(message, "remove the alternative name", format_args!("{name} of {}", link.name))
+    }
+
     /// Asks whether this process may change links.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_i32, read_str, read_u8, read_u32};
-use crate::{Mac, Netlink, Result};
+use crate::{HardwareAddress, Mac, Netlink, Result};
 
 pub use change::LinkChange;
 pub use create::{NewLink, Peer, Target};
@@ -31,6 +31,10 @@ pub struct Link {
     pub name: String,
     /// Its hardware address, if it is an Ethernet address.
     pub mac: Option<Mac>,
+    /// Its hardware address, also of IP over InfiniBand.
+    pub address: Option<HardwareAddress>,
+    /// Other names that it can be called by (`ip link property`, Linux 5.5).
+    pub alt_names: Vec<String>,
     /// Bytes.
     pub mtu: u32,
     /// Administratively up.
@@ -95,7 +99,13 @@ impl Link {
             IFLA_IFNAME => self.name = read_str(value).unwrap_or_default().to_owned(),
             IFLA_IFALIAS => self.alias = read_str(value).unwrap_or_default().to_owned(),
             IFLA_GROUP => self.group = read_u32(value).unwrap_or_default(),
-            IFLA_ADDRESS => self.mac = Mac::read(value),
+            IFLA_ADDRESS => {
+                (self.mac, self.address) = (Mac::read(value), HardwareAddress::read(value));
+            }
+            IFLA_PROP_LIST => {
+                let names = Attributes::of(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
+                self.alt_names = names.filter_map(|(_, name)| read_str(name)).map(str::to_owned).collect();
+            }
             IFLA_MTU => self.mtu = read_u32(value).unwrap_or_default(),
             IFLA_TXQLEN => self.tx_queue_len = read_u32(value).unwrap_or_default(),
             IFLA_OPERSTATE => self.state = OperState::of(read_u8(value).unwrap_or_default()),
