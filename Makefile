@@ -1,9 +1,10 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm demo bench sweep fuzz lint install dist clean
+.PHONY: build test test-vm test-vm-short demo bench sweep fuzz lint install dist clean
 
 build:    ; scripts/build
 test:     ; scripts/test
 test-vm:  ; scripts/test-vm
+test-vm-short: ; scripts/test-vm --short
 demo:     ; scripts/demo
 bench:    ; scripts/bench
 sweep:    ; scripts/sweep $(if $(EVERY),--figures --every $(EVERY))

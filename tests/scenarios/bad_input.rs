@@ -218,6 +218,7 @@ fn keys_of_host_device() {
         Bad("an id that is a path", 7, "runtimeConfig.deviceID", |c| c.config(json!({"runtimeConfig": {"deviceID": "a/b"}}))),
         Bad("an id that is a number", 6, "deviceID", |c| c.config(json!({"runtimeConfig": {"deviceID": 5}}))),
         Bad("a switch that is a word", 6, "enabledad", |c| c.config(json!({"enabledad": "yes"}))),
+        Bad("addresses of a word", 6, "useInterfaceNetwork", |c| c.config(json!({"useInterfaceNetwork": "yes"}))),
         Bad("a name that is taken", 4, "CNI_IFNAME taken0", |c| c.ifname("taken0")),
     ];
     refuses(&lab, &call, "ADD", &rows);

@@ -150,6 +150,54 @@ fn an_add_that_fails_keeps_what_the_device_was_like_until_it_has_its_name_again(
 }
 
 #[test]
+fn its_addresses_and_routes_go_with_it_and_come_home_with_it() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = of_cable(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
+    // As clouds have it: nothing but the router is in the subnet, and the rest is behind it.
+    lab.host().sh("ip addr add 192.0.2.7/32 dev dev0; ip -6 addr add 2001:db8::7/64 dev dev0 nodad
+                   ip route add 192.0.2.1 dev dev0; ip route add 203.0.113.0/24 via 192.0.2.1 dev dev0 mtu 1400 metric 5
+                   ip route add 198.18.0.0/15 via 192.0.2.1 dev dev0 table 100
+                   ip -6 route add 2001:db8:9::/48 via 2001:db8::1 dev dev0");
+    let other = lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
+    other.env("CNI_CONTAINERID", "other").env("CNI_NETNS", "/run/netns/other").add().ok_result();
+    let before = lab.snapshot();
+    let result = call.add().ok_result();
+    assert_eq!(ips(&result), ["10.1.2.3/24", "fd00:1:2::2/64", "192.0.2.7/32", "2001:db8::7/64"]);
+    let has = |command: &str, line: &str| {
+        let routes = pod.sh(command);
+        assert!(routes.contains(line), "{line} in\n{routes}");
+    };
+    has("ip route", "192.0.2.1 dev eth0 scope link");
+    has("ip route", "203.0.113.0/24 via 192.0.2.1 dev eth0 metric 5 mtu 1400");
+    has("ip route show table 100", "198.18.0.0/15 via 192.0.2.1 dev eth0");
+    has("ip -6 route", "2001:db8:9::/48 via 2001:db8::1 dev eth0");
+    call.check(&result).ok();
+    pod.sh("ip route del 203.0.113.0/24");
+    call.check(&result).refused(999, "203.0.113.0/24");
+    for _ in 0..2 {
+        call.del().ok();
+        lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn addresses_that_a_router_gave_for_a_time_stay_behind() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
+    lab.host().sh("ip -6 addr add 2001:db8::7/64 dev dev0 nodad valid_lft 3600 preferred_lft 3600
+                   ip addr add 192.0.2.7/24 dev dev0 valid_lft 3600 preferred_lft 3600");
+    let result = call.add().ok_result();
+    assert_eq!(ips(&result), ["192.0.2.7/24"]);
+    assert!(pod.sh("ip -4 addr show dev eth0").contains("valid_lft forever"), "nobody renews it there");
+    call.del().ok();
+    assert!(lab.host().sh("ip -4 addr show dev dev0").contains("192.0.2.7/24"));
+}
+
+#[test]
 fn a_port_of_a_bridge_is_its_port_again() {
     beyond_reference!("way-home");
     let lab = Lab::new();
@@ -580,6 +628,7 @@ fn a_device_that_a_program_has_stays_where_it_is() {
         call.check(&result).ok();
         call.del().ok();
         assert!(leases().is_empty());
+        call.config(json!({"useInterfaceNetwork": true})).add().refused(7, "useInterfaceNetwork");
     }
 }
 

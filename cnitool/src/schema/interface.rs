@@ -75,6 +75,12 @@ pub const PLUGINS: &[Plugin] = &[
             key("hwaddr", Type::Mac, "none", "MAC address of the device. Only one interface may have it."),
             key("kernelpath", Type::Text, "none", "Path of the device in the kernel, below /sys/devices."),
             key("pciBusID", Type::Text, "none", "PCI address of the device, such as 0000:00:1f.6."),
+            key(
+                "useInterfaceNetwork",
+                Type::Bool,
+                "false",
+                "The device's addresses and routes go with it into the container, and come back with it.",
+            ),
             ENABLE_DAD,
             ACCEPT_RA,
         ],

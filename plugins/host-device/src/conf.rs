@@ -4,9 +4,11 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use cni::{AsWritten, Error, IfName, Result};
-use iface::{InterfaceConf, unicast_mac};
-use netlink::HardwareAddress;
+use iface::{InterfaceConf, Namespace, unicast_mac};
+use netlink::{HardwareAddress, Link};
 use serde::Deserialize;
+
+use crate::network::Network;
 
 /// Where `kernelpath` must be.
 const DEVICES: &str = "/sys/devices";
@@ -58,6 +60,7 @@ struct RawConf {
     kernelpath: String,
     #[serde(rename = "pciBusID")]
     pci_bus_id: String,
+    use_interface_network: bool,
     runtime_config: RawRuntime,
 }
 
@@ -91,6 +94,7 @@ impl RawConf {
 pub struct Conf {
     /// None: STATUS has no `runtimeConfig`.
     selector: Option<Selector>,
+    use_network: bool,
     /// What every interface has. The MAC is the device's.
     pub interface: InterfaceConf,
 }
@@ -106,6 +110,27 @@ impl Conf {
                 .detail("one of them must say which device to move")
         })
     }
+
+    /// `useInterfaceNetwork`: what goes with a device. Nothing without the key.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn network(&self, host: &Namespace, device: &Link) -> Result<Network> {
+        if self.use_network { Network::of(host, device) } else { Ok(Network::default()) }
+    }
+
+    /// For a device that a program has.
+    ///
+    /// # Errors
+    /// Code 7 if its addresses and routes are asked for.
+    pub fn refuse_network(&self) -> Result<()> {
+        if !self.use_network {
+            return Ok(());
+        }
+        Err(Error::config(
+            "useInterfaceNetwork: the device has a driver for programs, and so no addresses and routes",
+        ))
+    }
 }
 
 impl TryFrom<AsWritten> for Conf {
@@ -115,7 +140,8 @@ impl TryFrom<AsWritten> for Conf {
         let raw: RawConf = document.decode()?;
         let selectors = raw.selectors().collect::<Result<Vec<_>>>()?;
         let interface = InterfaceConf::read_without_any_mac(&document)?;
-        Ok(Self { selector: selectors.into_iter().next(), interface })
+        let use_network = raw.use_interface_network;
+        Ok(Self { selector: selectors.into_iter().next(), use_network, interface })
     }
 }
 
@@ -128,6 +154,7 @@ pub fn lenient_selector(document: &AsWritten) -> Option<Selector> {
         kernelpath: text(&["kernelpath"]),
         pci_bus_id: text(&["pciBusID"]),
         runtime_config: RawRuntime { device_id: text(&["runtimeConfig", "deviceID"]) },
+        ..RawConf::default()
     };
     raw.selectors().find_map(Result::ok)
 }

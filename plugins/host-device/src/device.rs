@@ -37,22 +37,28 @@ impl Selector {
         Ok(Link { up: link.up || record.up, ..link })
     }
 
-    /// The device that the reference moved, which keeps no record: what there can be known of it. In the container it is CNI_IFNAME.
+    /// Brings home a device without a record, as one that the reference moved. In the container it is CNI_IFNAME. From there it comes
+    /// with its name as its alias: should there be a record yet, a later DEL gives it its state.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
-    pub fn moved(
+    /// What the kernel refuses.
+    pub fn bring_home(
         &self,
         host: &Namespace,
         sandbox: Option<&Namespace>,
         ifname: Option<&IfName>,
-    ) -> Result<Option<Record>> {
+    ) -> Result<()> {
         if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
             && let Some(link) = sandbox.nl.link(ifname)?.filter(|link| self.is_of(link))
         {
-            return Ok(Some(Record::guessed(&link)));
+            return Record::guessed(&link).fetch(host, Some(sandbox));
         }
-        Ok(host.nl.links()?.iter().find_map(|link| self.returned(link, ifname)))
+        for link in host.nl.links()? {
+            if let Some(record) = self.returned(&link, ifname) {
+                record.settle(host, &link)?;
+            }
+        }
+        Ok(())
     }
 
     /// Of an interface of the host: whether it is the device, and the kernel has put it there, as the container's namespace died. It is

@@ -4,6 +4,7 @@ mod conf;
 mod device;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod network;
 mod record;
 mod way_home;
 
@@ -12,6 +13,7 @@ use conf::{Conf, lenient_selector};
 use iface::attach::{self, Attach};
 use iface::{Namespace, remove, verify, veth};
 use netlink::Link;
+use network::Network;
 use record::Record;
 use way_home::open_container;
 
@@ -29,14 +31,18 @@ impl Plugin for HostDevice {
         veth::refuse_taken_name(&sandbox, &call.attachment)?;
         let selector = call.conf.selector()?;
         if let Some(pci) = selector.device_of_a_program()? {
+            call.conf.refuse_network()?;
             return for_a_program(call, pci, undo);
         }
         let device = selector.find(&host, &call.attachment.ifname)?;
-        let link = take(call, &host, &sandbox, &device, undo)?;
+        let network = call.conf.network(&host, &device)?;
+        let link = take(call, &host, &sandbox, (&device, &network), undo)?;
 
         let eth = Attach { net: &call.net, conf: &call.conf.interface, sandbox: &sandbox, link: &link };
-        let leases = eth.lease(undo)?;
+        let mut leases = eth.lease(undo)?;
+        leases.ips.extend(network.ips());
         eth.configure(&leases)?;
+        leases.routes.extend(network.add_routes(&sandbox, &link)?);
         Ok(attach::report(call, [Interface { pci_id: selector.pci(), ..sandbox.report(&link) }], leases))
     }
 
@@ -60,10 +66,8 @@ impl Plugin for HostDevice {
             let sandbox = open_container(&host, Some(&record.netns))?;
             record.bring_home(&host, sandbox.as_ref())
         }));
-        let moved =
-            lenient_selector(&call.conf).map_or(Ok(None), |selector| selector.moved(&host, None, None));
-        if let Some(record) = failures.note(moved).flatten() {
-            failures.note(record.bring_home(&host, None));
+        if let Some(selector) = lenient_selector(&call.conf) {
+            failures.note(selector.bring_home(&host, None, None));
         }
         failures.note(call.net.ask_ipam(Command::Gc));
         failures.into_result()
@@ -92,13 +96,14 @@ fn take(
     call: &Add<Conf>,
     host: &Namespace,
     sandbox: &Namespace,
-    device: &Link,
+    (device, had): (&Link, &Network),
     undo: &mut Undo,
 ) -> Result<Link> {
     if device.master.is_some() {
         cni::warn(&format!("{} is a port of a bridge or a bond: it leaves that one", device.name));
     }
-    let record = Record::new(host, device, &call.net.name, &call.netns)?;
+    let mut record = Record::new(host, device, &call.net.name, &call.netns)?;
+    record.had = had.clone();
     let file = record::file(&call.net.name, &call.attachment);
     record.save(&file)?;
     let link = record.move_in(file.clone(), host, sandbox, (device, &call.attachment), undo)?;
@@ -118,16 +123,15 @@ fn give_back(call: &Del, failures: &mut Failures) {
     let netns = call.netns.as_ref().or(kept.as_ref().map(|record| &record.netns));
     let opened = failures.note(open_container(&host, netns));
     let sandbox = opened.as_ref().and_then(Option::as_ref);
-    let moved = || {
-        let selector = lenient_selector(&call.conf);
-        selector.map_or(Ok(None), |selector| selector.moved(&host, sandbox, Some(&call.attachment.ifname)))
+    let is_home = match (kept, lenient_selector(&call.conf)) {
+        (Some(record), _) => failures.note(record.bring_home(&host, sandbox)) == Some(true),
+        (None, Some(selector)) => {
+            failures.note(selector.bring_home(&host, sandbox, Some(&call.attachment.ifname))).is_some()
+        }
+        (None, None) => true,
     };
-    let record = kept.map_or_else(moved, |record| Ok(Some(record)));
-    let Some(record) = failures.note(record).flatten() else { return };
-    if loaded.is_none() {
-        // The next DEL may be able to read what the device was like.
-        failures.note(record.fetch(&host, sandbox));
-    } else if failures.note(record.bring_home(&host, sandbox)) == Some(true) && opened.is_some() {
+    // The next DEL may be able to read what could not be read, or entered.
+    if is_home && loaded.is_some() && opened.is_some() {
         failures.note(file.remove());
     }
 }

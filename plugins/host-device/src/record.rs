@@ -9,6 +9,8 @@ use iface::Namespace;
 use netlink::Link;
 use serde::{Deserialize, Serialize};
 
+use crate::network::Network;
+
 /// Where the files are, until the host is started anew: the devices are home then.
 const DIRECTORY: &str = "/run/cni/host-device";
 
@@ -27,6 +29,8 @@ pub struct Record {
     pub up: bool,
     /// The bridge or bond that it was a port of.
     pub master: Option<String>,
+    /// The addresses and routes that went with it.
+    pub had: Network,
     mac: Option<String>,
     kind: Option<String>,
     bus_address: String,

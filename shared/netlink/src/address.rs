@@ -82,6 +82,11 @@ impl Address {
         })
     }
 
+    /// What a request for this address has after its header: a form in which it can be written down, for [`Address::parse`].
+    pub fn payload(&self) -> Vec<u8> {
+        self.message(&Link::default()).payload().to_vec()
+    }
+
     /// The request that makes it again on a link, ready for use at once: it was tested for duplicates before.
     fn message(&self, link: &Link) -> Message {
         let ip = self.net.ip();

@@ -39,6 +39,7 @@ pub const NLA_TYPE_MASK: u16 = 0x3fff;
 
 // rtnetlink.h
 pub const RTM_DELLINKPROP: u16 = 109;
+pub const RTPROT_RA: u8 = 9;
 pub const RTA_CACHEINFO: u16 = 12;
 pub const RTA_VIA: u16 = 18;
 pub const RTA_PREF: u16 = 20;
@@ -141,6 +142,7 @@ pub const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 0x8;
 pub const BRIDGE_VLAN_INFO_RANGE_END: u16 = 0x10;
 
 // if_addr.h
+pub const IFA_F_PERMANENT: u32 = 0x80;
 pub const IFA_CACHEINFO: u16 = 6;
 pub const IFA_RT_PRIORITY: u16 = 9;
 pub const IFA_PROTO: u16 = 11;
