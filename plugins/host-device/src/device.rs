@@ -77,7 +77,7 @@ impl Selector {
     fn is_of(&self, link: &Link) -> bool {
         match &self.by {
             By::Name(name) => link.alias == **name,
-            By::Address(address) => link.address.as_ref() == Some(address),
+            By::Address(address) => link.address().as_ref() == Some(address),
             By::Directory(_) => {
                 let mut buses = self.buses().into_iter();
                 buses.any(|bus| bus.file_name().is_some_and(|name| name == link.bus_address.as_str()))
@@ -136,7 +136,7 @@ impl Selector {
 }
 
 fn with_address(host: &Namespace, address: &HardwareAddress) -> Result<Option<Link>> {
-    let has_it = |link: &Link| link.address.as_ref() == Some(address);
+    let has_it = |link: &Link| link.address().as_ref() == Some(address);
     let mut all: Vec<Link> = host.nl.links()?.into_iter().filter(has_it).collect();
     if all.len() > 1 {
         let names: Vec<&str> = all.iter().map(|link| link.name.as_str()).collect();

@@ -110,7 +110,7 @@ impl Record {
 }
 
 fn mac(link: &Link) -> Option<String> {
-    link.address.as_ref().map(ToString::to_string)
+    link.address().map(|address| address.to_string())
 }
 
 /// The file of an attachment.
@@ -186,7 +186,7 @@ mod tests {
         let tunnel = Link::default();
         assert!(!Record::guessed(&tunnel).fits(&tunnel));
         for known in [
-            Link { address: Some("02:00:00:00:00:07".parse::<Mac>().unwrap().into()), ..Link::default() },
+            Link { mac: Some("02:00:00:00:00:07".parse::<Mac>().unwrap()), ..Link::default() },
             Link { bus_address: "0000:3b:02.5".to_owned(), ..Link::default() },
         ] {
             assert!(Record::guessed(&known).fits(&known) && !Record::guessed(&known).fits(&tunnel));

@@ -50,7 +50,8 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
         true => veth::taken_name(sandbox, at, e.into()),
         false => e.into(),
     })?;
-    Ok(Link { name: at.ifname.to_string(), alias: alias.unwrap_or_default(), ..link })
+    let group = group.unwrap_or(link.group);
+    Ok(Link { name: at.ifname.to_string(), alias: alias.unwrap_or_default(), group, ..link })
 }
 
 /// Before Linux 6.15 the name is looked up in the parent's namespace too, where it may well be taken: `eth0`. So the link is born

@@ -100,7 +100,7 @@ impl Namespace {
     pub fn report(&self, link: &Link) -> cni::Interface {
         cni::Interface {
             name: link.name.clone(),
-            mac: link.address.as_ref().map(ToString::to_string),
+            mac: link.address().map(|address| address.to_string()),
             mtu: Some(link.mtu),
             sandbox: self.sandbox.as_ref().map(|sandbox| sandbox.path.clone()),
             ..cni::Interface::default()

@@ -93,7 +93,7 @@ pub fn up(link: &Link) -> Result<()> {
 /// What is different.
 pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     let link = namespace.link(&expected.name)?;
-    let mac = link.address.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mac = link.address().map(|address| address.to_string()).unwrap_or_default();
     if let Some(wanted) = expected.mac.as_deref().filter(|m| !m.eq_ignore_ascii_case(&mac)) {
         return Err(differs(&link, "MAC", wanted, &mac));
     }

@@ -82,7 +82,7 @@ impl HardwareAddress {
     }
 
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
-        matches!(value.len(), 6 | INFINIBAND).then(|| Self(value.to_owned()))
+        (value.len() == INFINIBAND).then(|| Self(value.to_owned()))
     }
 }
 

@@ -31,8 +31,8 @@ pub struct Link {
     pub name: String,
     /// Its hardware address, if it is an Ethernet address.
     pub mac: Option<Mac>,
-    /// Its hardware address, also of IP over InfiniBand.
-    pub address: Option<HardwareAddress>,
+    /// Its hardware address, if it is an interface of IP over InfiniBand.
+    pub infiniband: Option<HardwareAddress>,
     /// Other names that it can be called by (`ip link property`, Linux 5.5).
     pub alt_names: Vec<String>,
     /// Bytes.
@@ -78,6 +78,11 @@ impl Link {
         self.kind.as_ref().map(LinkKind::name)
     }
 
+    /// Its hardware address, of Ethernet or of IP over InfiniBand.
+    pub fn address(&self) -> Option<HardwareAddress> {
+        self.mac.map(HardwareAddress::from).or_else(|| self.infiniband.clone())
+    }
+
     /// Decodes the payload of an RTM_NEWLINK or RTM_DELLINK. None for one that tells no name: every link has one.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let flags = read_u32(payload.get(8..)?)?;
@@ -100,7 +105,7 @@ impl Link {
             IFLA_IFALIAS => self.alias = read_str(value).unwrap_or_default().to_owned(),
             IFLA_GROUP => self.group = read_u32(value).unwrap_or_default(),
             IFLA_ADDRESS => {
-                (self.mac, self.address) = (Mac::read(value), HardwareAddress::read(value));
+                (self.mac, self.infiniband) = (Mac::read(value), HardwareAddress::read(value));
             }
             IFLA_PROP_LIST => {
                 let names = Attributes::of(value).filter(|(kind, _)| *kind == IFLA_ALT_IFNAME);
