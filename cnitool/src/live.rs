@@ -67,7 +67,7 @@ pub fn state(link: &Link) -> &'static str {
     }
 }
 
-/// The kind, as `ip link` names it, with the mode of a macvlan or an ipvlan and the id of a VLAN, and tun and tap told apart. None for a
+/// The kind, as `ip link` names it, with the mode of a macvlan or an ipvlan, the id of a VLAN and the table of a VRF, and tun and tap told apart. None for a
 /// physical link and loopback.
 pub fn kind(link: &Link) -> Option<String> {
     match link.kind.as_ref()? {
@@ -75,6 +75,7 @@ pub fn kind(link: &Link) -> Option<String> {
         LinkKind::Macvlan { mode, .. } => Some(format!("macvlan {mode}")),
         LinkKind::Tun(TunKind { tap: true, .. }) => Some("tap".to_owned()),
         LinkKind::Vlan { id, .. } => Some(format!("vlan {id}")),
+        LinkKind::Vrf { table } => Some(format!("vrf table {table}")),
         kind => Some(kind.name().to_owned()),
     }
 }

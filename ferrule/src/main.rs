@@ -20,10 +20,12 @@ const PLUGINS: &[Entry] = &[
     Entry::of::<macvlan::Macvlan>(),
     Entry::of::<portmap::Portmap>(),
     Entry::of::<ptp::Ptp>(),
+    Entry::of::<sbr::Sbr>(),
     Entry::of::<static_ipam::Static>(),
     Entry::of::<tap::Tap>(),
     Entry::of::<tuning::Tuning>(),
     Entry::of::<vlan::Vlan>(),
+    Entry::of::<vrf::VrfPlugin>(),
 ];
 
 #[global_allocator]

@@ -778,3 +778,43 @@ fn lists_of_allowed_sysctls() {
         lab.snapshot().assert_same(&before);
     }
 }
+
+#[test]
+fn keys_of_sbr() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let (_, call) = crate::sbr::by_hand(&lab);
+    #[rustfmt::skip]
+    let rows = [
+        Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
+        Bad("a table that is none", 7, "table 0", |c| c.config(json!({"table": 0}))),
+        Bad("a table too large", 6, "table", |c| c.config(json!({"table": 4_294_967_296_u64}))),
+        Bad("a table by name", 6, "table", |c| c.config(json!({"table": "main"}))),
+        Bad("two gateways of a family", 7, "10.1.0.1 and 10.1.0.3", |c| c.config(json!({"gateways": ["10.1.0.1", "10.1.0.3"]}))),
+        Bad("a gateway with a prefix", 7, "10.1.0.1/24", |c| c.config(json!({"gateways": ["10.1.0.1/24"]}))),
+        Bad("a gateway that is a group", 7, "224.0.0.1", |c| c.config(json!({"gateways": ["224.0.0.1"]}))),
+        Bad("one gateway without a list", 6, "gateways", |c| c.config(json!({"gateways": "10.1.0.1"}))),
+        Bad("hints that are a word", 6, "addSourceHints", |c| c.config(json!({"addSourceHints": "yes"}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}
+
+#[test]
+fn keys_of_vrf() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let (_, call) = crate::vrf::by_hand(&lab);
+    #[rustfmt::skip]
+    let rows = [
+        Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
+        Bad("no name", 7, "vrfname", |c| c.config(json!({"vrfname": null}))),
+        Bad("an empty name", 7, "vrfname", |c| c.config(json!({"vrfname": ""}))),
+        Bad("a name too long", 7, "sixteen-letters-", |c| c.config(json!({"vrfname": "sixteen-letters-"}))),
+        Bad("a name that climbs", 7, "vrfname", |c| c.config(json!({"vrfname": ".."}))),
+        Bad("a name that is a link's", 7, "eth1", |c| c.config(json!({"vrfname": "eth1"}))),
+        Bad("a name that is a number", 6, "vrfname", |c| c.config(json!({"vrfname": 5}))),
+        Bad("a table below nothing", 6, "table", |c| c.config(json!({"table": -1}))),
+        Bad("a table by name", 6, "table", |c| c.config(json!({"table": "main"}))),
+    ];
+    refuses(&lab, &call, "ADD", &rows);
+}

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use lab::{Call, Lab, Netns, tcp_says};
+use lab::{Call, Container, Lab, Netns, tcp_says};
 use serde_json::{Value, json};
 
 /// Where host-local keeps the leases of the network `net`.
@@ -137,4 +137,44 @@ pub fn until(what: &str, condition: impl Fn() -> bool) {
         }
     });
     assert!(came, "still not after a minute: {what}");
+}
+
+/// Rules, routes and addresses of a container, in words.
+pub fn routing_of(pod: &Netns) -> String {
+    let all = pod.sh(
+        "for family in 4 6; do ip -$family rule; ip -$family -d route show table all; ip -$family -o addr; done",
+    );
+    // The kernel lists what is of equal rank in the order of making.
+    let mut lines: Vec<&str> = all.lines().map(str::trim).collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+/// A network of its own beyond `cableN`, with the gateways 10.N.0.1 and fd00:N::1. The client behind them has the same addresses
+/// in each: 192.0.2.2 and 2001:db8:77::2.
+pub fn site(lab: &Lab, n: u8) -> Container {
+    site_of(lab, n, n)
+}
+
+/// As [`site`], with the gateways 10.NET.0.1 and fd00:NET::1.
+pub fn site_of(lab: &Lab, n: u8, net: u8) -> Container {
+    let (router, client) = (lab.container(&format!("router{n}")), lab.container(&format!("client{n}")));
+    lab.host().sh(&format!(
+        "ip link add cable{n} type veth peer name wan netns router{n}; ip link set cable{n} up"
+    ));
+    router.sh(&format!(
+        "ip link set wan up; ip addr add 10.{net}.0.1/24 dev wan; ip addr add fd00:{net}::1/64 dev wan nodad
+         ip link add lan type veth peer name eth0 netns client{n}; ip link set lan up
+         ip addr add 192.0.2.1/24 dev lan; ip addr add 2001:db8:77::1/64 dev lan nodad
+         echo 1 >/proc/sys/net/ipv4/ip_forward; echo 1 >/proc/sys/net/ipv6/conf/all/forwarding"
+    ));
+    client.sh(
+        "ip link set eth0 up; ip addr add 192.0.2.2/24 dev eth0; ip addr add 2001:db8:77::2/64 dev eth0 nodad
+         ip route add default via 192.0.2.1",
+    );
+    client.wait_until("the client's carrier is there", |client| {
+        client.link("eth0").is_some_and(|link| link["operstate"] == "UP")
+    });
+    client.sh("ip -6 route add default via 2001:db8:77::1");
+    client
 }

@@ -407,3 +407,26 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_tuning_from_its_work() {
     let call = call.config(json!({"prevResult": {"interfaces": [{"name": "eth0", "sandbox": pod.path()}]}}));
     Fixture { call, after_del: undone, after_gc: backup, blind: &[] }.run(&lab, &pod);
 }
+
+/// What sbr makes goes with DEL. It is in the container alone, and no GC's to remove.
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_sbr_from_its_work() {
+    beyond_reference!("lenient-del");
+    let lab = Lab::new();
+    let (pod, call) = crate::sbr::by_hand(&lab);
+    let rules: Undone = |_, pod| {
+        let rules = pod.sh("ip rule; ip -6 rule");
+        if rules.contains("10.1.0.2") || rules.contains("fd00:1::2") { rules } else { String::new() }
+    };
+    Fixture { call, after_del: rules, after_gc: |_, _| String::new(), blind: &[] }.run(&lab, &pod);
+}
+
+#[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_vrf_from_its_work() {
+    beyond_reference!("lenient-del");
+    needs!(Vrf);
+    let lab = Lab::new();
+    let (pod, call) = crate::vrf::by_hand(&lab);
+    let vrf: Undone = |_, pod| pod.link("blue").map(|link| link.to_string()).unwrap_or_default();
+    Fixture { call, after_del: vrf, after_gc: |_, _| String::new(), blind: &["vrfname"] }.run(&lab, &pod);
+}

@@ -81,6 +81,11 @@ fn the_keys_of_ptp_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_sbr_are_those_that_it_reads() {
+    Case::of::<sbr::Sbr>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_static_are_those_that_it_reads() {
     Case::of::<static_ipam::Static>(json!({})).run();
 }
@@ -98,6 +103,11 @@ fn the_keys_of_tuning_are_those_that_it_reads() {
 #[test]
 fn the_keys_of_vlan_are_those_that_it_reads() {
     Case::of::<vlan::Vlan>(json!({"vlanId": 100})).run();
+}
+
+#[test]
+fn the_keys_of_vrf_are_those_that_it_reads() {
+    Case::of::<vrf::VrfPlugin>(json!({"vrfname": "blue"})).run();
 }
 
 /// A plugin, and a configuration that it takes.

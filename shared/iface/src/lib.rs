@@ -3,7 +3,7 @@
 //! A recipe opens two [`Namespace`]s, the host's and the container's, reads the keys that all of them have
 //! ([`InterfaceConf`]), makes its interface ([`veth`]), and attaches it ([`attach`]): addresses are leased, configured and, where a
 //! neighbour may remember another owner, announced ([`announce`]). CHECK is [`verify`], DEL and GC are [`remove`], which finds
-//! links by their [`ownership`].
+//! links by their [`ownership`]. What moves routes to another table does it by [`tables`].
 
 #![warn(missing_docs)]
 
@@ -19,6 +19,7 @@ pub mod ownership;
 pub mod parent;
 pub mod remove;
 pub mod renew;
+pub mod tables;
 pub mod verify;
 pub mod veth;
 

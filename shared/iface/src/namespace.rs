@@ -5,11 +5,19 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use cni::{Code, Error, Result, ResultExt};
 use netlink::{Link, Netlink, Target};
 use netns::NetNs;
 use nix::libc;
+use system::lock::Lock;
+
+/// How many locks all namespaces share. The file of a lock stays; each namespace of its own would be too many.
+const LOCKS: u64 = 32;
+
+/// What is done under a namespace's lock takes milliseconds.
+const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The host's namespace or a container's. Clones share the descriptors.
 #[derive(Clone, Debug)]
@@ -79,6 +87,16 @@ impl Namespace {
     /// The namespace itself.
     pub fn netns(&self) -> &NetNs {
         &self.ns
+    }
+
+    /// Takes the lock of the namespace, for what must not be done there by two plugins at once, such as choosing a free number.
+    /// None: this host has no locks that only root can take, and the other kind was not to be had.
+    ///
+    /// # Errors
+    /// Code 11 if another plugin has held it for all of [`LOCK_PATIENCE`].
+    pub fn lock(&self) -> Result<Option<Lock>> {
+        let slot = self.ns.number()? % LOCKS;
+        Ok(Lock::acquire(&format!("netns-{slot}"), LOCK_PATIENCE)?)
     }
 
     /// Whether a path leads here, too.

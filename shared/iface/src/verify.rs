@@ -5,7 +5,7 @@ use std::fmt::Display;
 use cni::{AddResult, Attachment, Check, Code, Error, Interface, Result, Route, Undo, Version};
 use netlink::{Link, RouteFilter, uapi};
 
-use crate::{Namespace, apply};
+use crate::{Namespace, apply, tables};
 
 /// The container's interface is there as ADD left it: in the result, of its kind, up, with its hardware address, MTU, addresses and
 /// routes.
@@ -183,9 +183,7 @@ fn attached(sandbox: &Namespace, prev: &AddResult, at: &Attachment) -> Result<()
 fn has(routes: &[netlink::Route], wanted: &netlink::Route, says_tables: bool) -> bool {
     let same_number = |is: Option<u32>, wanted: Option<u32>| wanted.is_none() || is == wanted;
     routes.iter().any(|route| {
-        route.dst.network() == wanted.dst.network()
-            && route.dst.prefix() == wanted.dst.prefix()
-            && route.gateway == wanted.gateway
+        tables::is_same_way(route, wanted)
             && (!says_tables || route.table == wanted.table.or(Some(uapi::RT_TABLE_MAIN)))
             && same_number(route.priority, wanted.priority)
             && same_number(route.mtu, wanted.mtu)

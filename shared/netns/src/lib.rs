@@ -88,6 +88,14 @@ impl NetNs {
         &self.path
     }
 
+    /// The namespace's number, which no other one of the machine has while this one lives.
+    ///
+    /// # Errors
+    /// If it cannot be looked at.
+    pub fn number(&self) -> Result<u64, Error> {
+        self.file.metadata().map(|found| found.ino()).map_err(|e| self.failed("look at", e))
+    }
+
     /// Whether both are the same namespace.
     ///
     /// # Errors

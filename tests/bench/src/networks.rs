@@ -36,6 +36,22 @@ pub fn bridged(_: Side, _: usize) -> Value {
     list(&[json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()})])
 }
 
+/// sbr after bridge.
+pub fn source_routed(side: Side, container: usize) -> Value {
+    after_bridge(json!({"type": "sbr"}), side, container)
+}
+
+/// vrf after bridge.
+pub fn in_vrf(side: Side, container: usize) -> Value {
+    after_bridge(json!({"type": "vrf", "vrfname": "blue"}), side, container)
+}
+
+fn after_bridge(plugin: Value, side: Side, container: usize) -> Value {
+    let mut conflist = bridged(side, container);
+    conflist["plugins"].as_array_mut().expect("a list").push(plugin);
+    conflist
+}
+
 /// Its own veth, and the containers' addresses behind the host's.
 pub fn point_to_point(side: Side, _: usize) -> Value {
     let mut ptp = json!({"type": "ptp", "ipMasq": true, "ipam": host_local()});

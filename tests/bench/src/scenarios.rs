@@ -6,9 +6,9 @@ use crate::blast::blast;
 use crate::collection::{of_stale_mappings, of_valid_attachments};
 use crate::floor::with_deletion;
 use crate::networks::{
-    bridged, dual_stack, fixed, kubernetes, limited, loopback, nothing, of_host_device, on_dummy, on_ipvlan,
-    on_macvlan, on_tap, on_vlan, point_to_point, ports, stocked, store, with_hundreds_of_mappings,
-    with_master,
+    bridged, dual_stack, fixed, in_vrf, kubernetes, limited, loopback, nothing, of_host_device, on_dummy,
+    on_ipvlan, on_macvlan, on_tap, on_vlan, point_to_point, ports, source_routed, stocked, store,
+    with_hundreds_of_mappings, with_master,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, crowd, crowd_in_unrest, version};
@@ -27,6 +27,8 @@ const TAP: &[&str] = &["tap", "host-local"];
 const HOST_DEVICE: &[&str] = &["host-device", "host-local"];
 const PORTMAP: &[&str] = &["bridge", "host-local", "portmap"];
 const BANDWIDTH: &[&str] = &["bridge", "host-local", "bandwidth"];
+const SBR: &[&str] = &["bridge", "host-local", "sbr"];
+const VRF: &[&str] = &["bridge", "host-local", "vrf"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
 /// All of them, in the table's order. The reference would need minutes to install 5 000 mappings, so it is left out
@@ -88,7 +90,7 @@ fn storms() -> Vec<Scenario> {
     ]
 }
 
-/// Interface plugins beside bridge, each with host-local.
+/// Interface plugins beside bridge, each with host-local, and what moves their routes.
 fn interfaces() -> Vec<Scenario> {
     vec![
         Scenario::new("ptp + host-local, ipMasq", PTP, chain(point_to_point, nothing, None)).by_backends(),
@@ -101,6 +103,8 @@ fn interfaces() -> Vec<Scenario> {
         Scenario::new("dummy + host-local", DUMMY, chain(on_dummy, nothing, None)).needs(&[Feature::Dummy]),
         Scenario::new("bandwidth", BANDWIDTH, chain(limited, nothing, Some("bandwidth")))
             .needs(&[Feature::TrafficControl]),
+        Scenario::new("sbr", SBR, chain(source_routed, nothing, Some("sbr"))),
+        Scenario::new("vrf", VRF, chain(in_vrf, nothing, Some("vrf"))).needs(&[Feature::Vrf]),
         Scenario::new("tap + host-local", TAP, chain(on_tap, nothing, None)).needs(&[Feature::Tap]),
     ]
 }

@@ -33,7 +33,7 @@ pub fn all() -> Vec<Target> {
             flannel(),
         ],
         rules.concat(),
-        vec![tuning(), bandwidth()],
+        vec![tuning(), bandwidth(), sbr(), vrf()],
         claims.concat(),
         tools(),
         vec![delegate(), runtime()],
@@ -226,6 +226,25 @@ fn bandwidth() -> Target {
         network: vec![bridge(json!({})), bandwidth],
         needs: &[Feature::TrafficControl],
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NET, BOTH])],
+        ..Target::default()
+    }
+}
+
+fn sbr() -> Target {
+    Target {
+        name: "sbr",
+        network: vec![bridge(json!({})), json!({"type": "sbr", "addSourceHints": true})],
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, NONE])],
+        ..Target::default()
+    }
+}
+
+fn vrf() -> Target {
+    Target {
+        name: "vrf",
+        network: vec![bridge(json!({})), json!({"type": "vrf", "vrfname": "blue"})],
+        needs: &[Feature::Vrf],
+        capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, NET])],
         ..Target::default()
     }
 }

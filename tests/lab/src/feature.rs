@@ -22,6 +22,7 @@ pub enum Feature {
     /// Token bucket filters, ifb, and filters that redirect what comes in.
     TrafficControl,
     Vlan,
+    Vrf,
     Nftables,
     /// All that host ports and masquerade need of nf_tables: address translation in the family inet, and who looks up
     /// whose an address is.
@@ -58,6 +59,7 @@ impl Feature {
             Self::Vlan => {
                 "ip link add name a0 type veth peer name a1 && ip link add link a0 name vlan5 type vlan id 5"
             }
+            Self::Vrf => "ip link add name vrf0 type vrf table 10",
             Self::Nftables => "nft add table inet probe",
             Self::NftNat => {
                 "nft 'table inet probe {
@@ -109,6 +111,7 @@ impl fmt::Display for Feature {
             Self::Tap => "tap interfaces",
             Self::TrafficControl => "traffic control: tbf, ifb, clsact, u32, mirred",
             Self::Vlan => "VLAN interfaces",
+            Self::Vrf => "VRFs",
             Self::Nftables => "nftables",
             Self::NftNat => "address translation in nftables",
             Self::IptablesNat => "iptables with address translation",

@@ -1,0 +1,110 @@
+//! Source-based routing: what comes from an address of the interface leaves by the interface.
+
+mod conf;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod moves;
+mod source;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Plugin, Result, ResultExt, Role, Status, Undo};
+use iface::{Namespace, tables, verify};
+use netlink::{Link, RouteFilter};
+
+use conf::{Conf, lenient_table};
+use source::Source;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Sbr;
+
+impl Plugin for Sbr {
+    const NAME: &'static str = "sbr";
+    const ROLE: Role = Role::Chained;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let (conf, ifname) = (&call.conf, &call.attachment.ifname);
+        let sandbox = Namespace::open(&call.netns)?;
+        let _lock = sandbox.lock()?;
+        let link = sandbox.link(ifname)?;
+        let mut result = call.net.prev_result.clone().unwrap_or_default();
+        let sources = source::choose(&sandbox, &result, ifname, conf.table, &conf.gateways)?;
+        if conf.table.is_some() {
+            source::add_rules(&sandbox, &sources, undo)?;
+            return Ok(result);
+        }
+        // At no moment is an address without a way.
+        let filled = moves::fill(&sandbox, &link, &sources, undo)?;
+        source::add_rules(&sandbox, &sources, undo)?;
+        moves::clear_main(&sandbox, &link, &sources, conf.source_hints, undo)?;
+        tables::report(&mut result, &link, &filled);
+        Ok(result)
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
+        let _lock = sandbox.lock()?;
+        let link = sandbox.nl.link(&call.attachment.ifname)?;
+        let table = lenient_table(&call.conf);
+        let rules = source::made_rules(&sandbox, &addresses(call, &sandbox, link.as_ref())?, table)?;
+        let mut failures = Failures::new();
+        if let (Some(link), None) = (&link, table) {
+            let of_rules = rules.iter().map(|rule| rule.table).filter(|table| source::can_be_chosen(*table));
+            for table in of_rules.chain(moves::abandoned(&sandbox, link)?).collect::<BTreeSet<u32>>() {
+                moves::restore(&sandbox, link, table, &mut failures);
+            }
+        }
+        for rule in &rules {
+            failures.note(sandbox.nl.delete_rule(rule));
+        }
+        failures.into_result()
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let (conf, ifname) = (&call.conf, &call.attachment.ifname);
+        let sandbox = Namespace::open(&call.netns)?;
+        let link = sandbox.link(ifname)?;
+        let sources = source::choose(&sandbox, &call.prev_result, ifname, conf.table, &conf.gateways)?;
+        if let Some(lost) = sources.iter().find(|source| !source.has_rule) {
+            return Err(missing(&format!("the rule for what comes from {}", lost.net.ip())));
+        }
+        if conf.table.is_none() {
+            sources.iter().try_for_each(|source| has_default(&sandbox, &link, source))?;
+        }
+        verify::addresses_and_routes(&sandbox, &link, call)
+    }
+
+    fn status(_: &Status<Conf>) -> Result<()> {
+        let rules = Namespace::host()?.nl.rules();
+        rules.map(drop).code(Code::NotAvailable).hint("sbr needs policy routing (CONFIG_IP_MULTIPLE_TABLES)")
+    }
+}
+
+/// The addresses that the interface has, or had: without the interface, the result of ADD knows them.
+fn addresses(call: &Del, sandbox: &Namespace, link: Option<&Link>) -> Result<Vec<IpAddr>> {
+    let ifname = &call.attachment.ifname;
+    let told = call.net.prev_result.iter().flat_map(|result| tables::addresses_of(result, ifname));
+    let mut addresses: Vec<IpAddr> = told.collect();
+    if let Some(link) = link {
+        addresses.extend(sandbox.nl.addresses(Some(link))?.iter().map(|address| address.net.ip()));
+    }
+    Ok(addresses)
+}
+
+fn has_default(sandbox: &Namespace, link: &Link, source: &Source) -> Result<()> {
+    let filter = RouteFilter { link: Some(link.index), table: Some(source.table) };
+    let routes = sandbox.nl.routes(filter)?;
+    let is_it = |route: &netlink::Route| route.dst.prefix() == 0 && route.gateway == source.gateway;
+    if source.gateway.is_none() || routes.iter().any(is_it) {
+        return Ok(());
+    }
+    Err(missing(&format!("the default route of {} in table {}", source.net.ip(), source.table)))
+}
+
+fn missing(what: &str) -> Error {
+    Error::new(Code::Internal, format!("{what} is missing"))
+        .detail("something removed it after ADD; DEL and ADD of the attachment bring it back")
+}

@@ -1,0 +1,249 @@
+//! Which routes go to which table, and back.
+
+use std::collections::BTreeSet;
+
+use cni::{Failures, Result, Undo};
+use iface::{Namespace, tables};
+use ipnetwork::{IpNetwork, Ipv6Network};
+use netlink::{Link, Route, uapi};
+
+use crate::source::{Source, can_be_chosen};
+
+/// Who has made a default route that the main table did not have, as the kernel notes it: DEL does not move it there.
+const ADDED: u8 = uapi::RTPROT_STATIC;
+
+/// Fills the tables with the link's routes of the main table and a default route each. What is there already, of an earlier ADD,
+/// stays. All that is in the tables now.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn fill(sandbox: &Namespace, link: &Link, sources: &[Source], undo: &mut Undo) -> Result<Vec<Route>> {
+    let main = own_routes(sandbox, link)?;
+    let mut filled: Vec<Route> = Vec::new();
+    for source in sources {
+        let mut there = tables::of_link(sandbox, link, Some(source.table))?;
+        for route in wanted(source, sources, link, &main) {
+            if there.iter().any(|one| is_alike(one, &route)) {
+                continue;
+            }
+            tables::add(sandbox, &route, undo)?;
+            there.push(route);
+        }
+        filled.extend(there);
+    }
+    Ok(filled)
+}
+
+/// The link's routes of the main table that are to leave it: not that to link-local addresses, which are the same on every link.
+fn own_routes(sandbox: &Namespace, link: &Link) -> Result<Vec<Route>> {
+    let mut routes = tables::of_link(sandbox, link, Some(uapi::RT_TABLE_MAIN))?;
+    routes.retain(|route| !is_link_local(route.dst));
+    Ok(routes)
+}
+
+/// fe80::/10 (RFC 4291, section 2.5.6), of which links have fe80::/64.
+fn is_link_local(dst: IpNetwork) -> bool {
+    matches!(dst, IpNetwork::V6(v6) if is_within_fe80(v6))
+}
+
+fn is_within_fe80(net: Ipv6Network) -> bool {
+    net.prefix() >= 10 && net.ip().is_unicast_link_local()
+}
+
+/// What a source's table is to have, in the order of adding.
+fn wanted(source: &Source, all: &[Source], link: &Link, main: &[Route]) -> Vec<Route> {
+    let of_family = main.iter().filter(|route| route.dst.is_ipv4() == source.net.is_ipv4());
+    let own = of_family.filter(|route| is_of(source, all, route));
+    let moved = own.filter_map(|route| route.only_by(link.index));
+    let mut routes: Vec<Route> = moved.map(|route| Route { table: Some(source.table), ..route }).collect();
+    let defaults: Vec<&Route> = routes.iter().filter(|route| route.dst.prefix() == 0).collect();
+    if let Some(gateway) = source.gateway
+        && defaults.iter().all(|route| route.gateway != Some(gateway))
+    {
+        // IPv4 prefers the newest of a metric, IPv6 would use both.
+        let lowest = defaults.iter().filter_map(|route| route.priority).min();
+        let priority = lowest.filter(|_| source.net.is_ipv6()).map(|metric| metric.saturating_sub(1));
+        routes.push(Route {
+            gateway: Some(gateway),
+            link: Some(link.index),
+            table: Some(source.table),
+            protocol: Some(ADDED),
+            priority,
+            ..Route::to(anywhere(source.net))
+        });
+    }
+    routes
+}
+
+fn anywhere(net: IpNetwork) -> IpNetwork {
+    let any = if net.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
+    IpNetwork::new(any, 0).unwrap_or(net)
+}
+
+/// Whether a route is for what comes from an address. One that no address of the interface can claim is for all of them.
+fn is_of(source: &Source, all: &[Source], route: &Route) -> bool {
+    let claims = |one: &Source| one.net.is_ipv4() == route.dst.is_ipv4() && claims(one.net, route);
+    claims(source) || !all.iter().any(claims)
+}
+
+fn claims(net: IpNetwork, route: &Route) -> bool {
+    let is_subnet = route.dst.prefix() > 0 && route.dst.contains(net.ip());
+    match (route.gateway, route.source) {
+        (Some(gateway), _) if net.contains(gateway) => true,
+        (None, None) => true,
+        (None, Some(_)) if is_subnet => true,
+        (_, Some(preferred)) => preferred == net.ip(),
+        (Some(_), None) => false,
+    }
+}
+
+fn is_alike(one: &Route, other: &Route) -> bool {
+    let of = |route: &Route| (route.dst.network(), route.dst.prefix(), route.gateway, route.link);
+    of(one) == of(other)
+}
+
+/// Takes the link's routes out of the main table. With `hints`, those to the subnets of its addresses stay, and prefer the address.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn clear_main(
+    sandbox: &Namespace,
+    link: &Link,
+    sources: &[Source],
+    hints: bool,
+    undo: &mut Undo,
+) -> Result<()> {
+    // The other way round than they are put back.
+    for route in own_routes(sandbox, link)?.iter().rev() {
+        let of_subnet = sources.iter().find(|source| is_subnet_of(source, route));
+        let hint = of_subnet.filter(|_| hints).map(|source| source.net.ip());
+        if hint.is_some() && route.source.is_some() {
+            continue;
+        }
+        let (ns, device, moved) = (sandbox.clone(), link.clone(), route.clone());
+        undo.push(move || tables::give_back(&ns, &device, &moved));
+        tables::take(sandbox, link, route)?;
+        if hint.is_some() {
+            tables::add(sandbox, &Route { source: hint, ..route.clone() }, undo)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_subnet_of(source: &Source, route: &Route) -> bool {
+    route.gateway.is_none()
+        && (route.dst.network(), route.dst.prefix()) == (source.net.network(), source.net.prefix())
+}
+
+/// The tables of the link that nothing leads to: ADD was killed before it made the rule, or somebody has removed that.
+///
+/// # Errors
+/// If the kernel refuses to tell.
+pub fn abandoned(sandbox: &Namespace, link: &Link) -> Result<BTreeSet<u32>> {
+    let own = tables::of_link(sandbox, link, None)?.into_iter().filter_map(|route| route.table);
+    let mut abandoned: BTreeSet<u32> = own.filter(|table| can_be_chosen(*table)).collect();
+    if !abandoned.is_empty() {
+        for table in tables::in_effect(sandbox, &sandbox.nl.rules()?)? {
+            abandoned.remove(&table);
+        }
+    }
+    Ok(abandoned)
+}
+
+/// Moves the link's routes of a table back to the main one, as far as that is possible.
+pub fn restore(sandbox: &Namespace, link: &Link, table: u32, failures: &mut Failures) {
+    let Some(routes) = failures.note(tables::of_link(sandbox, link, Some(table))) else { return };
+    let main = failures.note(own_routes(sandbox, link)).unwrap_or_default();
+    for route in routes.iter().filter(|route| !is_added(route)) {
+        let back = Route { table: Some(uapi::RT_TABLE_MAIN), ..route.clone() };
+        // With its hint.
+        for hinted in main.iter().filter(|one| is_alike(one, &back) && one.source != back.source) {
+            failures.note(tables::take(sandbox, link, hinted));
+        }
+        failures.note(tables::put(sandbox, &back));
+    }
+    for route in routes.iter().rev() {
+        failures.note(tables::take(sandbox, link, route));
+    }
+}
+
+fn is_added(route: &Route) -> bool {
+    route.dst.prefix() == 0 && route.protocol == Some(ADDED)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn source(net: &str, table: u32) -> Source {
+        Source { net: net.parse().unwrap(), gateway: None, table, has_rule: false }
+    }
+
+    fn route(dst: &str, gateway: &str, preferred: &str) -> Route {
+        let (gateway, source) = (gateway.parse().ok(), preferred.parse().ok());
+        Route { link: Some(7), gateway, source, ..Route::to(dst.parse().unwrap()) }
+    }
+
+    fn link() -> Link {
+        Link { index: 7, ..Link::default() }
+    }
+
+    /// What goes to the table of the first of the addresses.
+    fn moved(addresses: &[&str], main: &[Route]) -> Vec<String> {
+        let all: Vec<Source> = addresses.iter().map(|net| source(net, 100)).collect();
+        wanted(&all[0], &all, &link(), main).iter().map(|route| route.dst.to_string()).collect()
+    }
+
+    #[test]
+    fn a_route_goes_to_the_tables_of_the_addresses_that_can_use_it() {
+        let main = [
+            route("10.1.0.0/24", "", "10.1.0.2"),
+            route("10.9.0.0/16", "10.1.0.1", ""),
+            route("10.10.0.0/16", "10.2.0.1", ""),
+            route("10.11.0.0/16", "", ""),
+            route("10.12.0.0/16", "", "10.2.0.2"),
+            route("fd00::/64", "", ""),
+        ];
+        assert_eq!(
+            moved(&["10.1.0.2/24", "10.2.0.2/24"], &main),
+            ["10.1.0.0/24", "10.9.0.0/16", "10.11.0.0/16"]
+        );
+        assert_eq!(
+            moved(&["10.2.0.2/24", "10.1.0.2/24"], &main),
+            ["10.10.0.0/16", "10.11.0.0/16", "10.12.0.0/16"]
+        );
+        assert_eq!(moved(&["fd00::2/64"], &main), ["fd00::/64"]);
+    }
+
+    #[test]
+    fn a_second_address_of_a_subnet_has_the_subnets_route_too() {
+        let main = [route("10.1.0.0/24", "", "10.1.0.2")];
+        assert_eq!(moved(&["10.1.0.3/24", "10.1.0.2/24"], &main), ["10.1.0.0/24"]);
+    }
+
+    #[test]
+    fn what_no_address_can_claim_is_not_lost() {
+        let main = [route("169.254.1.1/32", "", ""), route("0.0.0.0/0", "169.254.1.1", "")];
+        assert_eq!(moved(&["10.1.0.2/32"], &main), ["169.254.1.1/32", "0.0.0.0/0"]);
+    }
+
+    #[test]
+    fn the_tables_gateway_comes_before_the_default_routes_that_the_interface_had() {
+        let near = Source { gateway: "fd00::5".parse().ok(), ..source("fd00::2/64", 100) };
+        let of = |gateway| {
+            let main = [Route { priority: Some(1024), ..route("::/0", gateway, "") }];
+            let routes = wanted(&near, &[near], &link(), &main);
+            routes.iter().map(|route| (route.gateway, route.priority)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("fd00::1"), [("fd00::1".parse().ok(), Some(1024)), (near.gateway, Some(1023))]);
+        assert_eq!(of("fd00::5"), [(near.gateway, Some(1024))]);
+    }
+
+    #[test]
+    fn only_link_local_destinations_are_link_local() {
+        for (net, is) in [("fe80::/64", true), ("fe80::/10", true), ("::/0", false), ("fd00::/64", false)] {
+            assert_eq!(is_link_local(net.parse().unwrap()), is, "{net}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The configuration as checked. No I/O.
+
+use cni::{AsWritten, Error, IfName, Result};
+use serde::Deserialize;
+
+/// The plugin's own keys as written.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RawConf {
+    vrfname: String,
+    table: u32,
+}
+
+/// The configuration as checked.
+#[derive(Clone, Debug)]
+pub struct Conf {
+    /// `vrfname`: the VRF's name in the container.
+    pub name: IfName,
+    /// `table`: the VRF's routing table. None: that of the VRF, if it is there, or a free one.
+    pub table: Option<u32>,
+}
+
+/// `vrfname` for DEL. None: there cannot have been an ADD.
+pub fn lenient_name(raw: &AsWritten) -> Option<IfName> {
+    raw.key::<String>(&["vrfname"]).and_then(|name| IfName::parse(&name).ok())
+}
+
+impl TryFrom<AsWritten> for Conf {
+    type Error = Error;
+
+    fn try_from(raw: AsWritten) -> Result<Self> {
+        let RawConf { vrfname, table } = raw.decode()?;
+        if vrfname.is_empty() {
+            return Err(Error::config(
+                "vrfname is missing: it is the name of the VRF that the interface joins",
+            ));
+        }
+        let name = IfName::parse(&vrfname).map_err(|why| Error::config(format!("vrfname {why}")))?;
+        Ok(Self { name, table: Some(table).filter(|table| *table != 0) })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn conf(document: Value) -> Result<Conf> {
+        Conf::try_from(AsWritten::from(document))
+    }
+
+    #[test]
+    fn table_0_is_any_table() {
+        assert_eq!(conf(json!({"vrfname": "blue"})).unwrap().table, None);
+        assert_eq!(conf(json!({"vrfname": "blue", "table": 0})).unwrap().table, None);
+        assert_eq!(conf(json!({"vrfname": "blue", "table": 7})).unwrap().table, Some(7));
+    }
+
+    #[test]
+    fn the_name_is_one_that_a_link_can_have() {
+        for wrong in ["", "a/b", "..", "sixteen-letters-x"] {
+            let error = conf(json!({"vrfname": wrong})).unwrap_err();
+            assert!(error.code() == 7 && error.msg().contains("vrfname"), "{error}");
+        }
+    }
+
+    #[test]
+    fn del_takes_the_name_only_and_does_without_a_mistyped_one() {
+        let of = |document: Value| lenient_name(&AsWritten::from(document)).map(|name| name.to_string());
+        assert_eq!(of(json!({"vrfname": "blue", "table": "x"})), Some("blue".to_owned()));
+        assert_eq!(
+            (of(json!({"vrfname": 5})), of(json!({"vrfname": "a/b"})), of(json!({}))),
+            (None, None, None)
+        );
+    }
+}

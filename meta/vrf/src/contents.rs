@@ -1,0 +1,106 @@
+//! What a link has, and loses when it joins or leaves a VRF: the kernel takes it down and up again.
+
+use cni::{Failures, Result};
+use iface::{Namespace, tables};
+use netlink::{Address, Link, LinkChange, Route, uapi};
+use nix::errno::Errno;
+
+/// The addresses and routes of a link.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    addresses: Vec<Address>,
+    /// In the order in which they are put back.
+    routes: Vec<Route>,
+}
+
+impl Contents {
+    /// What a link has now.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn of(sandbox: &Namespace, link: &Link) -> Result<Self> {
+        let addresses = sandbox.nl.addresses(Some(link))?;
+        // The kernel lists IPv6 addresses in the opposite order of their making.
+        let (v4, v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.net.is_ipv4());
+        let addresses = v4.into_iter().chain(v6.into_iter().rev()).collect();
+        let routes = tables::of_link(sandbox, link, None)?;
+        Ok(Self { addresses, routes })
+    }
+
+    /// The routes as they are when those of one table are in another.
+    pub fn moved(&self, link: &Link, from: u32, to: u32) -> Vec<Route> {
+        let own = self.routes.iter().filter(|route| route.table == Some(from));
+        let own = own.filter_map(|route| route.only_by(link.index));
+        own.map(|route| Route { table: Some(to), ..route }).collect()
+    }
+
+    /// Has the link join a master, or leave it for none, and puts back what it loses by that. The routes of the table `from` are in
+    /// `to` afterwards.
+    ///
+    /// # Errors
+    /// All that could not be put back.
+    pub fn change_master(
+        &self,
+        sandbox: &Namespace,
+        link: &Link,
+        master: u32,
+        (from, to): (u32, u32),
+    ) -> Result<()> {
+        sandbox.nl.change_link(link, &LinkChange { master: Some(master), ..LinkChange::default() })?;
+        let mut failures = Failures::new();
+        failures.note(self.put_addresses_back(sandbox, link));
+        for route in &self.routes {
+            let by_link = route.only_by(link.index);
+            let put = match by_link {
+                // The kernel makes those to the subnets of the addresses by itself.
+                _ if route.protocol == Some(uapi::RTPROT_KERNEL) => Ok(()),
+                Some(own) if route.table == Some(from) => put(sandbox, &Route { table: Some(to), ..own }),
+                _ => tables::give_back(sandbox, link, route),
+            };
+            failures.note(put);
+        }
+        failures.note(clear(sandbox, link, from));
+        failures.into_result()
+    }
+
+    /// The addresses that the link has lost, ready for use at once. One that is being tested for duplicates again has passed the
+    /// test before.
+    fn put_addresses_back(&self, sandbox: &Namespace, link: &Link) -> Result<()> {
+        let (now, mut failures) = (sandbox.nl.addresses(Some(link))?, Failures::new());
+        for address in self.addresses.iter().filter(|address| !address.duplicate) {
+            match now.iter().find(|one| one.net == address.net) {
+                Some(kept) if kept.tentative && !address.tentative && kept.scope == 0 => {
+                    failures.note(sandbox.nl.delete_address(link, kept.net));
+                }
+                Some(_) => continue,
+                None => {}
+            }
+            match sandbox.nl.restore_address(link, address) {
+                // The kernel was faster: a link-local one.
+                Err(e) if e.is_exists() => {}
+                other => drop(failures.note(other)),
+            }
+        }
+        failures.into_result()
+    }
+}
+
+/// The kernel does not see a gateway before the link's carrier is there again, which for a network card takes seconds.
+fn put(sandbox: &Namespace, route: &Route) -> Result<()> {
+    match sandbox.nl.add_route(route) {
+        Err(e) if e.is_exists() => Ok(()),
+        Err(e) if matches!(e.errno(), Some(Errno::EHOSTUNREACH | Errno::ENETUNREACH)) => {
+            tables::put(sandbox, &Route { on_link: true, ..route.clone() })
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Takes what is left of a link's routes out of a table. Of a route over several links the kernel keeps the part of this one.
+fn clear(sandbox: &Namespace, link: &Link, table: u32) -> Result<()> {
+    let mut failures = Failures::new();
+    for route in tables::of_link(sandbox, link, Some(table))?.iter().rev() {
+        failures.note(tables::take(sandbox, link, route));
+    }
+    failures.into_result()
+}

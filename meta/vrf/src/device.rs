@@ -1,0 +1,130 @@
+//! The VRF: a link of the container whose ports have a routing table of their own (Documentation/networking/vrf.rst).
+
+use cni::{Code, Error, IfName, Result, Undo};
+use iface::{Namespace, tables};
+use netlink::{Link, LinkKind, NewLink};
+use nix::errno::Errno;
+
+use crate::conf::Conf;
+
+/// The first table that is chosen, as in the reference.
+const FIRST: u32 = 1;
+
+/// How often the way from "none is there" to "it is there" is gone.
+const TRIES: u32 = 3;
+
+/// A VRF, and its table.
+#[derive(Clone, Debug)]
+pub struct Vrf {
+    /// The link.
+    pub link: Link,
+    /// Its table.
+    pub table: u32,
+}
+
+impl Vrf {
+    /// The VRF that a link is.
+    ///
+    /// # Errors
+    /// Code 7 if it is something else.
+    fn of(link: Link) -> Result<Self> {
+        match link.kind {
+            Some(LinkKind::Vrf { table }) => Ok(Self { link, table }),
+            _ => Err(Error::config(format!(
+                "vrfname {}: the container has a link of that name that is not a VRF",
+                link.name
+            ))),
+        }
+    }
+
+    /// Deletes the VRF if nothing is in it, as the reference does, whoever has made it.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn delete_if_empty(&self, sandbox: &Namespace) -> Result<()> {
+        if sandbox.nl.ports(self.link.index)?.is_empty() {
+            sandbox.nl.delete_link(&self.link)?;
+        }
+        Ok(())
+    }
+}
+
+/// The VRF of a name, if there is one.
+///
+/// # Errors
+/// Code 7 if a link of that name is something else; what the kernel refuses.
+pub fn find(sandbox: &Namespace, name: &str) -> Result<Option<Vrf>> {
+    sandbox.nl.link(name)?.map(Vrf::of).transpose()
+}
+
+/// The VRF of the configuration, which is made if it is not there.
+///
+/// # Errors
+/// Code 7 if it has another table; 11 if the kernel has no VRFs; what the kernel refuses.
+pub fn provide(sandbox: &Namespace, conf: &Conf, undo: &mut Undo) -> Result<Vrf> {
+    for _ in 0..TRIES {
+        if let Some(vrf) = find(sandbox, &conf.name)? {
+            has_table(&vrf, conf.table)?;
+            sandbox.nl.set_up(&vrf.link)?;
+            return Ok(vrf);
+        }
+        let table = conf.table.map_or_else(|| free_table(sandbox), Ok)?;
+        match make(sandbox, &conf.name, table, undo) {
+            // Somebody who takes no lock was faster.
+            Err(e) if e.is_exists() => {}
+            Err(e) => return Err(explained(e)),
+            Ok(vrf) => return Ok(vrf),
+        }
+    }
+    Err(Error::new(Code::TryAgainLater, format!("vrf {} comes and goes in {sandbox}", conf.name)))
+}
+
+/// A VRF has the table that the configuration asks for.
+///
+/// # Errors
+/// Code 7 if it has another one.
+pub fn has_table(vrf: &Vrf, table: Option<u32>) -> Result<()> {
+    match table.filter(|table| *table != vrf.table) {
+        None => Ok(()),
+        Some(wanted) => Err(Error::config(format!(
+            "table {wanted}: vrf {} has table {} in this container already",
+            vrf.link.name, vrf.table
+        ))
+        .detail("all networks that share a VRF need the same table, or none in their configuration")),
+    }
+}
+
+fn make(sandbox: &Namespace, name: &IfName, table: u32, undo: &mut Undo) -> netlink::Result<Vrf> {
+    let made = sandbox.nl.create_link(&NewLink { up: true, ..NewLink::new(name, LinkKind::Vrf { table }) });
+    if made.as_ref().map_or_else(netlink::Error::is_unanswered, |_| true) {
+        let (ns, name) = (sandbox.clone(), name.clone());
+        undo.push(move || find(&ns, &name)?.map_or(Ok(()), |vrf| vrf.delete_if_empty(&ns)));
+    }
+    made.map(|link| Vrf { link, table })
+}
+
+fn free_table(sandbox: &Namespace) -> Result<u32> {
+    tables::first_free(&tables::used(sandbox, &sandbox.nl.rules()?)?, FIRST)
+}
+
+/// STATUS: whether the kernel has VRFs. It is asked for one with an impossible table, and refuses that only after it has
+/// found, or loaded, what makes VRFs.
+///
+/// # Errors
+/// Code 11 if it has none.
+pub fn is_supported(host: &Namespace) -> Result<()> {
+    let impossible = NewLink::new("ferrule-vrf", LinkKind::Vrf { table: 0 });
+    match host.nl.create_link(&impossible).map(drop) {
+        Err(e) if e.is_invalid() => Ok(()),
+        other => other.map_err(explained),
+    }
+}
+
+fn explained(cause: netlink::Error) -> Error {
+    match cause.errno() {
+        Some(Errno::EOPNOTSUPP) => Error::from(cause)
+            .with_code(Code::TryAgainLater)
+            .detail("this kernel has no VRFs: load the module (modprobe vrf)"),
+        _ => cause.into(),
+    }
+}

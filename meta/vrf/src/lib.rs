@@ -1,0 +1,116 @@
+//! The interface joins a VRF of the container: a routing table of its own, with subnets that may be others' too.
+
+mod conf;
+mod contents;
+mod device;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+
+use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Plugin, Result, ResultExt, Role, Status, Undo};
+use iface::{Namespace, tables, verify};
+use netlink::{Link, uapi::RT_TABLE_MAIN};
+
+use conf::{Conf, lenient_name};
+use contents::Contents;
+use device::Vrf;
+
+/// For a link that leaves its master.
+const NO_MASTER: u32 = 0;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct VrfPlugin;
+
+impl Plugin for VrfPlugin {
+    const NAME: &'static str = "vrf";
+    const ROLE: Role = Role::Chained;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let sandbox = Namespace::open(&call.netns)?;
+        let _lock = sandbox.lock()?;
+        let link = sandbox.link(&call.attachment.ifname)?;
+        refuse_other_master(&sandbox, &link, &call.conf)?;
+        let vrf = device::provide(&sandbox, &call.conf, undo)?;
+        let contents = Contents::of(&sandbox, &link)?;
+        let joined = if link.master == Some(vrf.link.index) {
+            // An earlier ADD has done it.
+            contents.moved(&link, vrf.table, vrf.table)
+        } else {
+            join(&sandbox, &link, &vrf, &contents, undo)?;
+            contents.moved(&link, RT_TABLE_MAIN, vrf.table)
+        };
+        let mut result = call.net.prev_result.clone().unwrap_or_default();
+        tables::report(&mut result, &link, &joined);
+        Ok(result)
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        let Some(name) = lenient_name(&call.conf) else { return Ok(()) };
+        let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
+        let _lock = sandbox.lock()?;
+        // What is not a VRF is not this plugin's.
+        let Some(vrf) = device::find(&sandbox, &name).or_else(not_a_vrf)? else { return Ok(()) };
+        let mut failures = Failures::new();
+        let link = failures.note(sandbox.nl.link(&call.attachment.ifname)).flatten();
+        if let Some(link) = link.filter(|link| link.master == Some(vrf.link.index)) {
+            failures.note(leave(&sandbox, &link, &vrf));
+        }
+        failures.note(vrf.delete_if_empty(&sandbox));
+        failures.into_result()
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        let sandbox = Namespace::open(&call.netns)?;
+        let link = sandbox.link(&call.attachment.ifname)?;
+        let missing =
+            || Error::new(Code::Internal, format!("vrf {} does not exist in {sandbox}", call.conf.name));
+        let vrf = device::find(&sandbox, &call.conf.name)?.ok_or_else(missing)?;
+        device::has_table(&vrf, call.conf.table).code(Code::Internal)?;
+        verify::up(&vrf.link)?;
+        if link.master != Some(vrf.link.index) {
+            let found = master_of(&sandbox, &link)?.map_or_else(|| "none".to_owned(), |master| master.name);
+            return Err(verify::differs(&link, "master", &vrf.link.name, &found));
+        }
+        verify::addresses_and_routes(&sandbox, &link, call)
+    }
+
+    fn status(_: &Status<Conf>) -> Result<()> {
+        device::is_supported(&Namespace::host()?).code(Code::NotAvailable)
+    }
+}
+
+fn join(sandbox: &Namespace, link: &Link, vrf: &Vrf, contents: &Contents, undo: &mut Undo) -> Result<()> {
+    let (ns, joined, before, table) = (sandbox.clone(), link.clone(), contents.clone(), vrf.table);
+    undo.push(move || leave_for(&ns, &joined, &before, table));
+    contents.change_master(sandbox, link, vrf.link.index, (RT_TABLE_MAIN, vrf.table))
+}
+
+/// Takes back a [`join`], wherever it ended.
+fn leave_for(sandbox: &Namespace, link: &Link, before: &Contents, table: u32) -> Result<()> {
+    // Everything is where it was then, so nothing is moved.
+    before.change_master(sandbox, link, NO_MASTER, (table, table))
+}
+
+fn leave(sandbox: &Namespace, link: &Link, vrf: &Vrf) -> Result<()> {
+    let contents = Contents::of(sandbox, link)?;
+    contents.change_master(sandbox, link, NO_MASTER, (vrf.table, RT_TABLE_MAIN))
+}
+
+fn master_of(sandbox: &Namespace, link: &Link) -> Result<Option<Link>> {
+    Ok(sandbox.nl.link_named_by(link.master)?)
+}
+
+fn refuse_other_master(sandbox: &Namespace, link: &Link, conf: &Conf) -> Result<()> {
+    match master_of(sandbox, link)?.filter(|master| master.name != *conf.name) {
+        None => Ok(()),
+        Some(master) => Err(Error::config(format!(
+            "interface {} has the master {} already, and cannot join vrf {}",
+            link.name, master.name, conf.name
+        ))),
+    }
+}
+
+fn not_a_vrf(error: Error) -> Result<Option<Vrf>> {
+    if error.code() == Code::InvalidConfig as u32 { Ok(None) } else { Err(error) }
+}

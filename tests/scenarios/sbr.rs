@@ -1,0 +1,209 @@
+//! sbr: what comes from an address of an interface leaves by that interface.
+
+use lab::{Call, Container, Lab, beyond_reference, tcp_says};
+use serde_json::{Value, json};
+
+use crate::common::{routing_of, site};
+
+/// A second network of a container, as Multus attaches it: a macvlan with a default route of its own, and sbr.
+fn second(n: u8, version: &str) -> Value {
+    let ranges = json!([[{"subnet": format!("10.{n}.0.0/24")}], [{"subnet": format!("fd00:{n}::/64")}]]);
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let ipam = json!({"type": "host-local", "ranges": ranges, "routes": routes});
+    let macvlan = json!({"type": "macvlan", "master": format!("cable{n}"), "ipam": ipam});
+    json!({"cniVersion": version, "name": format!("net{n}"), "plugins": [macvlan, {"type": "sbr"}]})
+}
+
+/// A container with eth0 up by hand, of two addresses a family, and sbr's call for it.
+pub fn by_hand(lab: &Lab) -> (Container, Call) {
+    let pod = lab.container("pod");
+    let result = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
+        "ips": [
+            {"address": "10.1.0.2/24", "gateway": "10.1.0.1", "interface": 0},
+            {"address": "fd00:1::2/64", "gateway": "fd00:1::1", "interface": 0},
+        ],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.77.0.0/16", "gw": "10.1.0.7"}],
+    });
+    lab.host().sh("ip link add cable type veth peer name eth0 netns pod; ip link set cable up");
+    pod.sh("echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ip link set lo up; ip link set eth0 up
+        ip addr add 10.1.0.2/24 dev eth0; ip -6 addr add fd00:1::2/64 dev eth0 nodad
+        ip route add default via 10.1.0.1; ip route add 10.77.0.0/16 via 10.1.0.7 mtu 1300 metric 5 proto static
+        ip -6 route add 2001:db8::/32 via fd00:1::7 dev eth0");
+    let call = lab.plugin("sbr").version("1.1.0").on(&pod).config(json!({"prevResult": result}));
+    (pod, call)
+}
+
+#[test]
+fn answers_leave_by_the_interface_that_the_question_came_in_by() {
+    beyond_reference!("sbr-gateway");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let bridge = lab.plugin("bridge").on(&pod).config(crate::common::dual_stack());
+    bridge.add().ok_result();
+    // The clients of both have one address.
+    let clients = [1, 2].map(|n| site(&lab, n));
+    let _server = pod.serve_tcp("pod", "[::]:80");
+    let mut results = vec![];
+    for (n, version) in [(1, "1.0.0"), (2, "1.1.0")] {
+        let chain = lab.chain(second(n, version));
+        let result = chain.add(&pod, &format!("net{n}")).ok_result();
+        chain
+            .check(&pod, &format!("net{n}"), &result)
+            .iter()
+            .for_each(|outcome| assert!(outcome.succeeded(), "{outcome:?}"));
+        results.push(result);
+    }
+    assert_eq!(results[1]["routes"][0]["table"], 102);
+    for (client, at) in clients.iter().zip(["1", "2"]) {
+        for address in [format!("10.{at}.0.2:80"), format!("[fd00:{at}::2]:80")] {
+            let answer = tcp_says(client, &address).unwrap();
+            assert!(answer.starts_with("pod ") && answer.ends_with('2'), "{answer}");
+        }
+    }
+    // What is not bound to an address goes where it went before.
+    assert!(pod.sh("ip route get 192.0.2.2").contains("dev eth0"));
+    assert!(pod.sh("ip route get 192.0.2.2 from 10.2.0.2").contains("dev net2"));
+    let chain = lab.chain(second(1, "1.0.0"));
+    chain
+        .del(&pod, "net1", &results[0])
+        .iter()
+        .for_each(|outcome| assert!(outcome.succeeded(), "{outcome:?}"));
+    assert!(!pod.sh("ip rule; ip -6 rule").contains("10.1.0.2"));
+    assert!(tcp_says(&clients[1], "10.2.0.2:80").is_some());
+}
+
+#[test]
+fn del_puts_everything_back_that_add_has_moved() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    for keys in
+        [json!({}), json!({"addSourceHints": true}), json!({"gateways": ["10.1.0.9"]}), json!({"table": 7})]
+    {
+        let (before, call) = (routing_of(&pod), call.clone().config(keys.clone()));
+        let result = call.add().ok_result();
+        assert_ne!(routing_of(&pod), before, "{keys}");
+        let after = routing_of(&pod);
+        call.check(&result).ok();
+        // Another ADD finds all that the first one has made.
+        call.add().ok_result();
+        assert_eq!(routing_of(&pod), after, "{keys}");
+        for _ in 0..2 {
+            call.del().ok();
+            assert_eq!(routing_of(&pod), before, "{keys}");
+        }
+    }
+}
+
+#[test]
+fn the_routes_are_in_a_table_of_each_address_and_the_result_says_so() {
+    beyond_reference!("sbr-table-of-each-address");
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    let result = call.add().ok_result();
+    let v4 = pod.sh("ip route show table 100");
+    assert!(
+        v4.contains("default via 10.1.0.1")
+            && v4.contains("10.77.0.0/16 via 10.1.0.7 dev eth0 proto static metric 5 mtu 1300"),
+        "{v4}"
+    );
+    let v6 = pod.sh("ip -6 route show table 101");
+    assert!(v6.contains("default via fd00:1::1") && v6.contains("2001:db8::/32 via fd00:1::7"), "{v6}");
+    assert_eq!(pod.sh("ip route show dev eth0"), "");
+    assert_eq!(pod.sh("ip -6 route show dev eth0").trim(), "fe80::/64 proto kernel metric 256 pref medium");
+    let rules = pod.sh("ip rule; ip -6 rule");
+    assert!(
+        rules.contains("from 10.1.0.2 lookup 100") && rules.contains("from fd00:1::2 lookup 101"),
+        "{rules}"
+    );
+    assert_eq!((&result["routes"][0]["table"], &result["routes"][1]["table"]), (&json!(100), &json!(100)));
+}
+
+#[test]
+fn a_table_of_the_configuration_gets_rules_only() {
+    beyond_reference!("sbr-keys");
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    let routes = pod.sh("ip route show table all; ip -6 route show table all");
+    call.clone().config(json!({"table": 7})).add().ok_result();
+    assert!(pod.sh("ip rule; ip -6 rule").matches("lookup 7").count() == 2);
+    assert_eq!(pod.sh("ip route show table all; ip -6 route show table all"), routes);
+}
+
+#[test]
+fn gateways_lead_the_default_routes_and_hints_keep_the_subnets_in_main() {
+    beyond_reference!("sbr-keys");
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    let keys = json!({"gateways": ["fd00:1::9", "10.1.0.9"], "addSourceHints": true});
+    call.config(keys).add().ok_result();
+    assert!(pod.sh("ip route get 192.0.2.9 from 10.1.0.2").contains("via 10.1.0.9"));
+    assert!(pod.sh("ip route get 2001:db9::9 from fd00:1::2").contains("via fd00:1::9"));
+    assert!(pod.sh("ip route show dev eth0").contains("10.1.0.0/24 proto kernel scope link src 10.1.0.2"));
+    assert!(pod.sh("ip -6 route show dev eth0").contains("fd00:1::/64 proto kernel src fd00:1::2"));
+}
+
+#[test]
+fn a_failed_add_leaves_everything_as_it_was() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    let before = routing_of(&pod);
+    call.clone().config(json!({"gateways": ["203.0.113.1"]})).add().refused(999, "203.0.113.1");
+    assert_eq!(routing_of(&pod), before);
+    let none = json!({"prevResult": {"cniVersion": "1.1.0", "ips": []}});
+    call.config(none).add().refused(7, "no address of interface eth0");
+}
+
+#[test]
+fn the_rules_go_without_the_interface_and_without_the_namespace_there_is_nothing_to_do() {
+    beyond_reference!("sbr-restore");
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    let rules = pod.sh("ip rule; ip -6 rule");
+    call.add().ok_result();
+    pod.sh("ip link del eth0");
+    call.del().ok();
+    assert_eq!(pod.sh("ip rule; ip -6 rule"), rules);
+    pod.vanish();
+    call.del().ok();
+    assert!(!pod.netns.path().exists());
+    call.gc(&[]).ok();
+    call.status().ok();
+}
+
+#[test]
+fn check_tells_what_has_changed() {
+    beyond_reference!("sbr-check");
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    for (harm, word) in [
+        ("ip rule del from 10.1.0.2 lookup 100", "10.1.0.2"),
+        ("ip route del default table 100", "default route of 10.1.0.2"),
+        ("ip route del 10.77.0.0/16 table 100", "10.77.0.0/16"),
+    ] {
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        pod.sh(harm);
+        call.check(&result).refused(999, word);
+        call.del().ok();
+    }
+}
+
+#[test]
+fn a_default_route_without_a_gateway_of_the_address_counts() {
+    beyond_reference!("sbr-gateway");
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    pod.sh("ip route del default");
+    let result = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
+        "ips": [{"address": "10.1.0.2/24", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.8"}],
+    });
+    call.config(json!({"prevResult": result})).add().ok_result();
+    assert!(pod.sh("ip route show table 100 default").contains("via 10.1.0.8"));
+}

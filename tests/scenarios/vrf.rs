@@ -1,0 +1,167 @@
+//! vrf: an interface in a routing domain of its own.
+
+use lab::{Call, Container, Lab, beyond_reference, needs, tcp_says};
+use serde_json::{Value, json};
+
+use crate::common::{data, routing_of, site_of};
+
+/// A second network of a container: a macvlan with a default route of its own, in a VRF.
+fn second(n: u8, vrf: &str, version: &str) -> Value {
+    let ranges = json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]);
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let ipam = json!({"type": "host-local", "ranges": ranges, "routes": routes});
+    let macvlan = json!({"type": "macvlan", "master": format!("cable{n}"), "ipam": ipam});
+    let vrf = json!({"type": "vrf", "vrfname": vrf});
+    json!({"cniVersion": version, "name": format!("net{n}"), "plugins": [macvlan, vrf]})
+}
+
+pub fn by_hand(lab: &Lab) -> (Container, Call) {
+    let pod = lab.container("pod");
+    let result = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
+        "ips": [{"address": "10.1.0.2/24", "interface": 0}, {"address": "fd00:1::2/64", "interface": 0}],
+        "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}],
+    });
+    lab.host().sh("ip link add cable type veth peer name eth0 netns pod; ip link set cable up
+        ip link add other type veth peer name eth1 netns pod; ip link set other up");
+    pod.sh("for link in eth0 eth1; do echo 0 >/proc/sys/net/ipv6/conf/$link/accept_dad; done
+        ip link set lo up; ip link set eth0 up; ip link set eth1 up
+        ip addr add 10.1.0.2/24 dev eth0; ip -6 addr add fd00:1::2/64 dev eth0 nodad
+        ip -6 addr add fd00:2::2/64 dev eth1 nodad
+        ip route add default via 10.1.0.1; ip route add 10.77.0.0/16 via 10.1.0.7 mtu 1300 metric 5 proto static
+        ip -6 route add default nexthop via fd00:1::1 dev eth0 nexthop via fd00:2::1 dev eth1");
+    let keys = json!({"vrfname": "blue", "prevResult": result});
+    (pod.clone(), lab.plugin("vrf").version("1.1.0").on(&pod).config(keys))
+}
+
+#[test]
+fn two_vrfs_of_a_container_have_the_same_subnet_and_both_answer() {
+    beyond_reference!("vrf-routes");
+    needs!(Vrf, Macvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link set lo up");
+    let clients = [1, 2].map(|n| site_of(&lab, n, 1));
+    let mut results = vec![];
+    for (n, vrf, version) in [(1, "red", "1.0.0"), (2, "blue", "1.1.0")] {
+        let chain = lab.chain(second(n, vrf, version));
+        let ifname = format!("net{n}");
+        let result = chain.add(&pod, &ifname).ok_result();
+        chain
+            .check(&pod, &ifname, &result)
+            .iter()
+            .for_each(|outcome| assert!(outcome.succeeded(), "{outcome:?}"));
+        results.push(result);
+    }
+    assert_eq!((data(&pod, "red", "table"), data(&pod, "blue", "table")), (json!(1), json!(2)));
+    assert_eq!(results[1]["routes"][0]["table"], 2);
+    // One server for all VRFs (Documentation/networking/vrf.rst).
+    pod.sh("echo 1 >/proc/sys/net/ipv4/tcp_l3mdev_accept");
+    let _server = pod.serve_tcp("pod", "[::]:80");
+    for client in &clients {
+        for address in ["10.1.0.2:80", "[fd00:1::2]:80"] {
+            assert!(tcp_says(client, address).is_some_and(|answer| answer.starts_with("pod ")), "{address}");
+        }
+    }
+    for (n, vrf, result) in [(1, "red", &results[0]), (2, "blue", &results[1])] {
+        let chain = lab.chain(second(n, vrf, "1.0.0"));
+        chain
+            .del(&pod, &format!("net{n}"), result)
+            .iter()
+            .for_each(|outcome| assert!(outcome.succeeded(), "{outcome:?}"));
+        assert!(pod.link(vrf).is_none());
+    }
+}
+
+#[test]
+fn del_puts_addresses_and_routes_back() {
+    beyond_reference!("vrf-routes");
+    needs!(Vrf);
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    // The kernel's rule for VRFs comes with the first one, and stays.
+    pod.sh("ip link add first type vrf table 4242; ip link del first");
+    let before = routing_of(&pod);
+    let result = call.add().ok_result();
+    call.check(&result).ok();
+    call.add().ok_result();
+    let v4 = pod.sh("ip route show vrf blue");
+    assert!(v4.contains("default via 10.1.0.1"), "{v4}");
+    assert!(v4.contains("10.77.0.0/16 via 10.1.0.7 dev eth0 proto static metric 5 mtu 1300"), "{v4}");
+    assert!(pod.sh("ip -6 route show vrf blue").contains("default via fd00:1::1"));
+    let main = pod.sh("ip -6 route show default");
+    assert!(main.contains("fd00:2::1") && !main.contains("fd00:1::1"), "{main}");
+    assert!(!pod.sh("ip -6 addr show dev eth0").contains("tentative"));
+    assert_eq!(result["routes"][0]["table"], 1);
+    for _ in 0..2 {
+        call.del().ok();
+        assert_eq!(routing_of(&pod), before);
+    }
+}
+
+#[test]
+fn a_vrf_stays_until_the_last_interface_has_left_and_its_table_is_one_for_all() {
+    beyond_reference!("vrf-routes");
+    needs!(Vrf);
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    let other = call.clone().env("CNI_IFNAME", "eth1").config(json!({"prevResult": {
+        "cniVersion": "1.1.0", "interfaces": [{"name": "eth1", "sandbox": pod.netns.path()}],
+        "ips": [{"address": "fd00:2::2/64", "interface": 0}],
+    }}));
+    call.clone().config(json!({"table": 77})).add().ok_result();
+    other.clone().config(json!({"table": 78})).add().refused(7, "has table 77");
+    other.add().ok_result();
+    call.clone().config(json!({"vrfname": "red"})).add().refused(7, "has the master blue");
+    assert!(pod.link("red").is_none());
+    call.del().ok();
+    assert_eq!(data(&pod, "blue", "table"), 77);
+    pod.sh("ip link del eth1");
+    other.del().ok();
+    assert!(pod.link("blue").is_none());
+    call.clone().config(json!({"vrfname": null})).del().ok();
+    pod.sh("ip link add blue type veth peer name green");
+    call.add().refused(7, "not a VRF");
+    call.del().ok();
+    assert!(pod.link("blue").is_some());
+    pod.vanish();
+    call.del().ok();
+    call.status().ok();
+}
+
+#[test]
+fn check_tells_what_has_changed() {
+    beyond_reference!("vrf-check");
+    needs!(Vrf);
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    for (harm, word) in [
+        ("ip link set eth0 nomaster", "master is none"),
+        ("ip route del default vrf blue", "0.0.0.0/0"),
+        ("ip link set blue down", "down"),
+        ("ip link del blue", "does not exist"),
+    ] {
+        let result = call.add().ok_result();
+        call.check(&result).ok();
+        pod.sh(harm);
+        call.check(&result).refused(999, word);
+        call.del().ok();
+        pod.sh("ip route replace default via 10.1.0.1");
+    }
+}
+
+#[test]
+fn a_kernel_without_vrfs_is_told_apart_and_nothing_has_changed() {
+    beyond_reference!("vrf-kernel");
+    if lab::Feature::Vrf.is_there() {
+        return;
+    }
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    let before = routing_of(&pod);
+    call.add().refused(11, "modprobe vrf");
+    call.status().refused(50, "modprobe vrf");
+    call.del().ok();
+    assert_eq!(routing_of(&pod), before);
+}
