@@ -329,3 +329,82 @@ fn macvlan_gets_its_address_from_the_same_server() {
     assert!(pod.reaches("10.9.0.1"));
     call.del().ok();
 }
+
+#[test]
+fn the_addresses_of_a_daemon_that_forgot_them_are_adopted() {
+    beyond_reference!("dhcp-restart");
+    needs_server!();
+    let lab = Lab::new();
+    let server = network(&lab);
+    let _serving = serve(&server, RANGE);
+    let first = daemon(&lab, "");
+    let pod = lab.container("pod");
+    let plugin = json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "dhcp"}});
+    lab.configure("lan.conflist", &json!({"cniVersion": "1.0.0", "name": "lan", "plugins": [plugin]}));
+    lab.cnitool().says("add lan pod");
+    let address = pod.addresses("eth0")[0].clone();
+    first.end(Signal::SIGKILL);
+    fs::remove_dir_all(STATE).unwrap();
+    let _second = daemon(&lab, "-adopt");
+    until("the address is confirmed", || list(&lab).first().is_some_and(|lease| lease["state"] == "BOUND"));
+    assert_eq!(
+        (list(&lab)[0]["address"].as_str(), pod.addresses("eth0")),
+        (Some(&*address), vec![address.clone()])
+    );
+}
+
+#[test]
+fn a_plugin_that_hangs_up_leaves_no_lease() {
+    beyond_reference!("dhcp-restart");
+    needs_server!();
+    let lab = Lab::new();
+    // Nobody answers.
+    let _server = network(&lab);
+    let _daemon = daemon(&lab, "");
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add port type veth peer name eth0 netns pod; ip link set port master br0 up");
+    let mut adding = start_adding(&lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).on(&pod));
+    until("the daemon asks", || list(&lab).len() == 1);
+    adding.kill().unwrap();
+    adding.wait().unwrap();
+    until("the daemon gives up", || list(&lab).is_empty());
+    assert_eq!(files(), 0);
+}
+
+#[test]
+fn whatever_is_sent_to_the_daemon_it_serves_on_and_its_memory_does_not_grow() {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    beyond_reference!("dhcp-restart");
+    let lab = Lab::new();
+    let process = daemon(&lab, "");
+    let connect = || UnixStream::connect("/run/cni/dhcp.sock").unwrap();
+    let ask = |text: &str| {
+        let mut stream = connect();
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map(|_| answer).unwrap_or_default()
+    };
+    assert!(ask("CONNECT /_goRPC_ HTTP/1.0\n\n").starts_with("HTTP/1.0 426 Ferrule daemon"));
+    for request in ["garbage\n", "{}\n", "{\"v\":1,\"op\":\"acquire\"}\n", "{\"v\":2,\"op\":\"list\"}\n"] {
+        assert!(ask(request).contains("error"), "{request}");
+    }
+    let mut halves: Vec<_> = (0..200).map(|_| connect()).collect();
+    halves.iter_mut().for_each(|half| half.write_all(b"{").unwrap());
+    // Bytes of the heap, in the kernel's count.
+    let size = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", process.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap().to_owned();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let many = || {
+        for n in 0..5000 {
+            assert!(ask("{\"v\":1,\"op\":\"list\"}\n").contains("result"));
+            assert!(ask(&format!("{{\"v\":1,\"op\":\"status\",\"network\":\"n{n}\"}}\n")).contains("result"));
+        }
+    };
+    many();
+    let before = size();
+    many();
+    assert!(size() <= before, "{before} kB, and then {} kB", size());
+}
