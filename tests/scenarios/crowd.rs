@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::thread;
 
-use lab::{Feature, Lab, needs};
+use lab::{Feature, Lab, beyond_reference, needs, skip};
 use serde_json::json;
 
 use crate::common::{cable, host_local, ips, leases};
@@ -69,4 +69,36 @@ fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec
             shares.map(|share| scope.spawn(move || share.iter().map(work).collect::<Vec<_>>())).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     })
+}
+
+/// The chains of Nomad, nerdctl and k3s, run as a runtime does.
+#[test]
+fn a_hundred_containers_by_sixteen_workers_on_the_chains_of_the_field_fail_nobody_and_leave_nothing() {
+    beyond_reference!("flannel");
+    for (who, network) in crate::field::crowded() {
+        if let Some(what) = crate::field::is_missing(&network) {
+            skip(&format!("{who}: {what}"));
+            continue;
+        }
+        let lab = crate::field::machine();
+        lab.configure("10-net.conflist", &network);
+        let (tool, name) = (lab.cnitool(), network["name"].as_str().unwrap());
+        // What all containers share stays, and is there before.
+        let first = lab.container("first");
+        tool.says(&format!("add {name} {}", first.id));
+        tool.says(&format!("del {name} {}", first.id));
+        let before = lab.snapshot();
+        let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
+        for command in ["add", "check", "del"] {
+            by_workers(&pods, |pod| tool.says(&format!("{command} {name} {}", pod.id)));
+        }
+        assert!(pods.iter().all(|pod| pod.link_names().is_empty()), "{who}");
+        pods.iter().for_each(|pod| pod.vanish());
+        let after = pods.iter().fold(lab.snapshot(), |snapshot, pod| snapshot.without(&pod.id));
+        // Which address comes next is not the first one's.
+        let left = after.since(&before);
+        let left: Vec<_> =
+            left.lines().filter(|line| line.contains("  + ") && !line.contains("last_reserved_ip")).collect();
+        assert!(left.is_empty(), "{who} has left:\n{}", left.join("\n"));
+    }
 }

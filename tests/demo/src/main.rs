@@ -1,4 +1,5 @@
-//! `make demo`: two containers get a network, are reached from everywhere, and are gone without a trace.
+//! `make demo`: two containers get a network, are reached from everywhere, and are gone without a trace. Then pods on two machines reach
+//! each other.
 //!
 //! Even the "host" is a namespace of its own, so nothing of the machine that it runs on is touched.
 #![allow(
@@ -11,6 +12,7 @@ mod network;
 mod remains;
 mod show;
 mod traffic;
+mod two_machines;
 
 use std::process::ExitCode;
 
@@ -45,6 +47,10 @@ fn main() -> ExitCode {
 
     show::title("What is left");
     let clean = remains::none(&lab, &before);
-    let fine = clean && reached && pings == [true, true];
+    drop(lab);
+
+    show::title("Two machines with flannel's network");
+    let across = two_machines::reach_each_other();
+    let fine = clean && reached && across && pings == [true, true];
     ExitCode::from(u8::from(!fine))
 }
