@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use cni::{AsWritten, CniArgs, Error, Result};
-use dhcp_client::options::{self, Number};
+use cni::{AsWritten, CniArgs, Code, Error, Result};
+use dhcp_client::options::{self, Number, PARAMETER_REQUEST_LIST};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -131,6 +131,7 @@ fn bytes(option: Number, text: &str) -> Result<Vec<u8>, String> {
 
 impl Conf {
     /// The options to send for an attachment: `CNI_ARGS` first, else the configuration's value. One that has neither is left out.
+    /// With `skipDefault` the list of what is asked for is one of them.
     ///
     /// # Errors
     /// Code 4: an argument makes no value of its option.
@@ -142,13 +143,16 @@ impl Conf {
                 .and_then(|key| Some((key, args.get(key).filter(|text| !text.is_empty())?)));
             match arg {
                 Some((key, text)) => {
-                    let bytes = bytes(*option, text).map_err(|e| {
-                        Error::new(cni::Code::InvalidEnvironment, format!("CNI_ARGS: {key}: {e}"))
-                    })?;
+                    let bytes = bytes(*option, text)
+                        .map_err(|e| Error::new(Code::InvalidEnvironment, format!("CNI_ARGS: {key}: {e}")))?;
                     all.push((*option, bytes));
                 }
                 None => all.extend(value.clone().map(|value| (*option, value))),
             }
+        }
+        let has_list = all.iter().any(|(option, _)| *option == PARAMETER_REQUEST_LIST);
+        if self.skip_default && !self.request.is_empty() && !has_list {
+            all.push((PARAMETER_REQUEST_LIST, self.request.clone()));
         }
         Ok(all)
     }
@@ -177,8 +181,9 @@ mod tests {
         assert_eq!(conf.socket, PathBuf::from("/run/other.sock"));
         assert_eq!((conf.priority, conf.skip_default, &conf.request[..]), (Some(100), true, &[42][..]));
         let provided = |args| conf.provided(&CniArgs::parse(args).unwrap()).unwrap();
-        assert_eq!(provided(""), [(12, b"a".to_vec())]);
-        assert_eq!(provided("CLASS=b;OTHER=c"), [(12, b"a".to_vec()), (60, b"b".to_vec())]);
+        let asked = (55, vec![42]);
+        assert_eq!(provided(""), [(12, b"a".to_vec()), asked.clone()]);
+        assert_eq!(provided("CLASS=b;OTHER=c"), [(12, b"a".to_vec()), (60, b"b".to_vec()), asked]);
     }
 
     #[test]
