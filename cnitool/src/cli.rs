@@ -78,6 +78,8 @@ pub enum Command {
     Add {
         #[command(flatten)]
         target: Target,
+        #[command(flatten)]
+        asked: Asked,
         /// If ADD fails, do not remove what was made so far
         #[arg(long)]
         keep: bool,
@@ -170,6 +172,18 @@ pub enum Command {
         /// CODE, PLUGIN, PLUGIN.KEY or network; lists the plugins if left out
         topic: Option<String>,
     },
+    /// Print the JSON Schema of a network's configuration, or of a plugin's
+    ///
+    /// For editors, and for programs that make configurations. `cnitool validate` finds more: it also knows which plugins
+    /// are installed, and what they have no use for.
+    Schema {
+        /// A plugin, or `network`
+        #[arg(default_value = "network")]
+        of: String,
+        /// Write all schemas into this directory, NAME.json each
+        #[arg(long, value_name = "DIR", conflicts_with = "of")]
+        to: Option<PathBuf>,
+    },
     /// Print the completion script for a shell
     Completion { shell: Shell },
     /// Print the manual page
@@ -235,6 +249,21 @@ pub struct Names {
     /// Capability arguments, as a JSON object: {"portMappings": [...]}
     #[arg(long, env = "CAP_ARGS", value_name = "JSON", hide_env_values = true)]
     pub cap_args: Option<String>,
+}
+
+/// What the attachment is to have. A plugin that declares the capability gets it as a capability argument; addresses and the MAC
+/// are in CNI_ARGS otherwise.
+#[derive(Args, Debug)]
+pub struct Asked {
+    /// Forward a port of the host: [HOSTIP:]HOSTPORT:PORT[/PROTOCOL]
+    #[arg(short, long, value_name = "PORTS")]
+    pub publish: Vec<String>,
+    /// The container's address; may be given once for each family
+    #[arg(long, value_name = "ADDRESS")]
+    pub ip: Vec<String>,
+    /// The MAC address of the container's interface
+    #[arg(long, value_name = "MAC")]
+    pub mac: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

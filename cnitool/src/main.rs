@@ -1,5 +1,6 @@
 //! `cnitool`: CNI plugins, driven by hand.
 
+mod asked;
 mod checks;
 mod cli;
 mod codes;

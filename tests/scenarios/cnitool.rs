@@ -71,6 +71,41 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
 }
 
 #[test]
+fn ports_an_address_and_a_mac_are_asked_for_in_words_of_the_command_line() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut conf = pods("1.0.0", "10.1.2.0/24");
+    conf["plugins"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"type": "portmap", "capabilities": {"portMappings": true}}));
+    lab.configure("10-net.conflist", &conf);
+    let tool = lab.cnitool();
+    let result: Value = serde_json::from_str(&tool.says(
+        "add net pod -p 8080:80 -p 53:53/udp --ip 10.1.2.9 --mac 0a:58:0a:00:00:05 --container-id web1",
+    ))
+    .unwrap();
+    assert_eq!(ips(&result), ["10.1.2.9/24"]);
+    assert_eq!(pod.link("eth0").unwrap()["address"], "0a:58:0a:00:00:05");
+    assert_eq!(
+        tool.json("show web1")[0]["ports"],
+        json!(["*:8080/tcp → 80", "*:53/udp → 53"]),
+        "{:#}",
+        tool.json("show web1")
+    );
+    tool.says("check net pod --container-id web1");
+    tool.says("del net pod --container-id web1");
+
+    let refused = tool.run("add net pod -p 80");
+    assert_eq!(
+        (refused.exit, refused.stderr.contains("HOSTPORT:PORT")),
+        (Some(3), true),
+        "{}",
+        refused.stderr
+    );
+}
+
+#[test]
 fn the_graph_has_what_each_kind_of_interface_hangs_on() {
     needs!(Macvlan, Tap);
     let lab = Lab::new();

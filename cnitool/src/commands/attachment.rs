@@ -10,15 +10,16 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::cli::{ManyTargets, Target};
+use crate::asked;
+use crate::cli::{Asked, ManyTargets, Target};
 use crate::settings::{Settings, attach};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
 /// ADD, and DEL if that fails, is interrupted, or the result cannot be told.
-pub fn add(target: &Target, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
+pub fn add(target: &Target, wanted: &Asked, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let network = settings.conf.find(&target.network)?;
-    let attach = attach(&target.netns, &target.names)?;
+    let attach = asked::apply(wanted, &network, attach(&target.netns, &target.names)?)?;
     let add = if keep {
         settings.runtime.add(&network, &attach)
     } else {

@@ -6,6 +6,7 @@ mod gc;
 mod graph;
 mod list;
 mod repair;
+mod schema;
 mod shell;
 mod show;
 mod status;
@@ -23,7 +24,7 @@ use crate::ui::Ui;
 /// Runs a command. A failure that is its answer (a network that is not ready) is an exit code, not an error.
 pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     match command {
-        Command::Add { target, keep } => attachment::add(&target, keep, settings, ui)?,
+        Command::Add { target, asked, keep } => attachment::add(&target, &asked, keep, settings, ui)?,
         Command::Check { target } => attachment::check(&target, settings, ui)?,
         Command::Del { target } => attachment::del(&target, settings, ui)?,
         Command::Gc { network, options, .. } => gc::run(&network, &options, settings, ui)?,
@@ -37,6 +38,7 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Man => shell::manual(ui)?,
         Command::Validate { file } => return validate::run(&file, settings, ui),
         Command::Explain { topic } => explain::run(topic.as_deref(), settings, ui)?,
+        Command::Schema { of, to } => schema::run(&of, to.as_deref(), ui)?,
         Command::Graph { network, format, to } => {
             graph::run(network.as_deref(), format, to.as_deref(), settings, ui)?
         }

@@ -1,11 +1,12 @@
 //! What a configuration may say: every key of every plugin of the suite, and of a network. The one source for
-//! `validate`, `explain` and the pages in docs/.
+//! `validate`, `explain`, the schemas in docs/schema/ and the pages in docs/.
 
 mod common;
 #[cfg(test)]
 mod drift;
 mod interface;
 mod ipam;
+pub mod json;
 mod link;
 mod meta;
 mod nearest;
