@@ -61,7 +61,7 @@ fn a_hundred_containers_by_sixteen_workers_with_limits_fail_nobody_and_leave_not
 }
 
 /// Sixteen workers, each with its share of them all.
-fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let work = &work;
     thread::scope(|scope| {
         let shares = all.chunks(all.len().div_ceil(16));

@@ -15,6 +15,7 @@ mod dhcp;
 mod dhcp_servers;
 mod dummy;
 mod field;
+mod firewall;
 mod firewall_beside;
 mod firewalld;
 mod flannel;

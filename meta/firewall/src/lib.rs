@@ -2,6 +2,8 @@
 
 mod conf;
 mod firewalld;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod port;
 
 use cni::{
@@ -11,7 +13,7 @@ use cni::{
 use conf::{Backend, Conf, Policy};
 use firewalld::Zone;
 use iface::verify;
-use netfilter::{Forward, Isolation, Kind, Owner, Removal, Rules, Separation};
+use netfilter::{Barrier, Forward, Isolation, Kind, Owner, Removal, Rules, Separation};
 use port::Port;
 
 /// The plugin.
@@ -39,6 +41,7 @@ impl Plugin for Firewall {
         if let Some(zone) = &wanted.zone {
             zone.add(&call.net.name, &call.attachment, undo)?;
         }
+        wanted.barriers()?.iter().for_each(|barrier| cni::warn(&barrier.to_string()));
         Ok(result)
     }
 
@@ -100,7 +103,14 @@ impl Plugin for Firewall {
         if is_by_firewalld(&call.conf).code(Code::NotAvailable)? {
             return firewalld::available();
         }
-        netfilter::Firewall::available(backend(&call.conf), Forward::KIND)
+        netfilter::Firewall::available(backend(&call.conf), Forward::KIND)?;
+        // Where the choice was ours, the host may have another way in.
+        let asked = call.conf.backend == Some(Backend::Nftables);
+        let barriers = netfilter::Firewall::barriers(call.conf.opening.bit, &[true, false])?;
+        match barriers.first().filter(|_| asked) {
+            Some(barrier) => Err(Error::new(Code::NotAvailable, barrier.to_string())),
+            None => Ok(()),
+        }
     }
 }
 
@@ -122,8 +132,14 @@ impl Wanted {
         let zone = is_by_firewalld.then(|| Zone::new(&conf.zone, addresses.iter().copied()));
         Ok(Self {
             zone,
-            isolation: port.clone().map(|port| Isolation { bridge: port.bridge, within }),
-            separation: port.filter(|_| within).map(|port| Separation { port: port.name }),
+            isolation: port.clone().map(|port| Isolation {
+                bridge: port.bridge,
+                within,
+                bit: conf.opening.bit,
+            }),
+            separation: port
+                .filter(|_| within)
+                .map(|port| Separation { port: port.name, bit: conf.opening.bit }),
             forward: (!is_by_firewalld && !addresses.is_empty())
                 .then(|| Forward { addresses, opening: conf.opening.clone() }),
         })
@@ -132,6 +148,13 @@ impl Wanted {
     /// Whether there is nothing but a zone.
     fn is_empty(&self) -> bool {
         self.all().next().is_none()
+    }
+
+    /// The chains of others through which the container's packets do not pass.
+    fn barriers(&self) -> Result<Vec<Barrier>> {
+        let Some(forward) = &self.forward else { return Ok(Vec::new()) };
+        let families: Vec<bool> = forward.addresses.iter().map(|ip| ip.is_ipv4()).collect();
+        netfilter::Firewall::barriers(forward.opening.bit, &families)
     }
 
     fn all(&self) -> impl Iterator<Item = &dyn Rules> {

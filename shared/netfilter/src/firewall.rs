@@ -6,10 +6,10 @@ use netlink::{Protocol, Socket};
 use crate::backend::Backend;
 use crate::iptables::Iptables;
 use crate::kind::{Kind, Rules};
-use crate::nft::Nft;
+use crate::nft::{Barrier, Nft};
 use crate::owner::Owner;
 use crate::removal::Removal;
-use crate::{conntrack, reference};
+use crate::{conntrack, iptables, reference};
 
 /// The firewall of the calling thread's namespace, through one backend.
 #[derive(Debug)]
@@ -94,6 +94,9 @@ impl Firewall {
                 installed => installed?,
             },
         }
+        if let (Engine::Nftables(_), Some(opening)) = (&self.engine, rules.opening()) {
+            iptables::opening::open(opening)?;
+        }
         self.flush(rules)
     }
 
@@ -116,7 +119,10 @@ impl Firewall {
     pub fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<()> {
         let own = match &self.engine {
             Engine::Iptables(iptables) if rules.kind().iptables().is_some() => iptables.check(owner, rules),
-            engine => engine.nft(|nft| nft.check(owner, rules)),
+            engine => engine.nft(|nft| {
+                rules.opening().map_or(Ok(()), iptables::opening::verify)?;
+                nft.check(owner, rules)
+            }),
         };
         let by_iptables = || Iptables::open().and_then(|iptables| iptables.check(owner, rules)).is_ok();
         let is_elsewhere = own.is_err()
@@ -131,6 +137,21 @@ impl Firewall {
             ));
         }
         Ok(())
+    }
+
+    /// The chains of others that drop what is forwarded to and from a container all the same: only whoever made them can open
+    /// them. None, where the kernel has no nf_tables.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn barriers(bit: u8, families: &[bool]) -> Result<Vec<Barrier>> {
+        let nft = match open_nft() {
+            Err(without) if without.code() == Code::UnsupportedField as u32 => return Ok(Vec::new()),
+            opened => opened?,
+        };
+        let mut barriers = nft.barriers(bit).map_err(|r| r.during("list", "the chains of nf_tables"))?;
+        barriers.retain(|barrier| families.iter().any(|v4| barrier.is_for(*v4)));
+        Ok(barriers)
     }
 
     /// What is installed of an attachment through nf_tables, for people: a line such as `map tcp 8080 to 10.1.0.5:80`

@@ -9,6 +9,7 @@ mod deletion;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 pub(crate) mod legacy;
+pub(crate) mod opening;
 pub(crate) mod plan;
 pub(crate) mod saved;
 pub(crate) mod script;

@@ -98,6 +98,8 @@ pub(crate) struct InNftables {
     pub(crate) parse: fn(&str) -> Option<Record>,
     /// Modules that the kernel may lack. Where one of them is for NAT, nft_chain_nat is another one.
     pub(crate) needs: &'static [Need],
+    /// Whether a chain of others is opened for what they mark.
+    pub(crate) opens: bool,
 }
 
 /// A kind in iptables, in both families.

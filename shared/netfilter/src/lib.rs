@@ -35,6 +35,7 @@ pub use kinds::{
     Protocol, Separation, SourceNat, SpoofCheck,
 };
 pub use losses::Losses;
+pub use nft::Barrier;
 pub use opening::Opening;
 pub use owner::{Owner, network_prefix};
 pub use removal::Removal;

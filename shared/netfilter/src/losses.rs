@@ -10,6 +10,7 @@ use nix::errno::Errno;
 
 use crate::iptables::legacy::has_table;
 use crate::nft::Nft;
+use crate::opening;
 use crate::ruleset::INET;
 use crate::ruleset::uapi;
 
@@ -60,7 +61,7 @@ impl Losses {
 
     /// Whether this namespace has rules of iptables' legacy variant, which sends no events.
     pub fn may_be_silent() -> bool {
-        has_table(true, "nat") || has_table(false, "nat")
+        [true, false].into_iter().any(|v4| has_table(v4, "nat") || has_table(v4, opening::TABLE))
     }
 }
 
@@ -80,12 +81,19 @@ fn is_loss(kind: u16, payload: &[u8]) -> bool {
     }
     // All of them have the table's name under the same number.
     let table = name(uapi::NFTA_TABLE_NAME);
-    let of_iptables = ["nat", "raw"].contains(&table);
+    let leads_to_ours = |chain: &str| match table {
+        "nat" | "raw" => leads_to_ours(chain),
+        // What is forwarded passes here.
+        opening::TABLE => [opening::HOOK, opening::CHAIN].contains(&chain),
+        _ => false,
+    };
     match kind & 0xff {
-        uapi::NFT_MSG_DELTABLE => table == TABLE || of_iptables,
+        uapi::NFT_MSG_DELTABLE => [TABLE, "nat", "raw", opening::TABLE].contains(&table),
+        // It may drop what passed before: whoever starts iptables makes it.
+        uapi::NFT_MSG_NEWCHAIN => table == opening::TABLE && name(uapi::NFTA_CHAIN_NAME) == opening::HOOK,
         uapi::NFT_MSG_DELSET => table == TABLE,
-        uapi::NFT_MSG_DELCHAIN => table == TABLE || of_iptables && leads_to_ours(name(uapi::NFTA_CHAIN_NAME)),
-        uapi::NFT_MSG_DELRULE => table == TABLE || of_iptables && leads_to_ours(name(uapi::NFTA_RULE_CHAIN)),
+        uapi::NFT_MSG_DELCHAIN => table == TABLE || leads_to_ours(name(uapi::NFTA_CHAIN_NAME)),
+        uapi::NFT_MSG_DELRULE => table == TABLE || leads_to_ours(name(uapi::NFTA_RULE_CHAIN)),
         _ => false,
     }
 }
@@ -123,6 +131,11 @@ mod tests {
             (NFT_MSG_DELRULE, vec![(1, "nat"), (2, "FERRULE-HAIRPIN")], true),
             (NFT_MSG_DELRULE, vec![(1, "nat"), (2, "KUBE-SERVICES")], false),
             (NFT_MSG_DELRULE, vec![(1, "filter"), (2, "OUTPUT")], false),
+            (NFT_MSG_DELRULE, vec![(1, "filter"), (2, "FORWARD")], true),
+            (NFT_MSG_DELRULE, vec![(1, "filter"), (2, "CNI-FORWARD")], true),
+            (NFT_MSG_DELRULE, vec![(1, "filter"), (2, "CNI-ADMIN")], false),
+            (NFT_MSG_NEWCHAIN, vec![(1, "filter"), (3, "FORWARD")], true),
+            (NFT_MSG_NEWCHAIN, vec![(1, "filter"), (3, "DOCKER")], false),
             (NFT_MSG_DELCHAIN, vec![(1, "raw"), (3, "PREROUTING")], true),
             (NFT_MSG_DELCHAIN, vec![(1, "nat"), (3, "KUBE-SEP-1")], false),
         ] {

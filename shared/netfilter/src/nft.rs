@@ -5,6 +5,7 @@
 //! that it needs. A DEL reads the attachment's records and deletes the elements that follow from them, as far
 //! as they still are its own.
 
+mod barriers;
 mod batch;
 mod check;
 mod claims;
@@ -36,8 +37,9 @@ use crate::iptables::plan::Listing as _;
 use crate::kind::{Kind, Rules};
 use crate::owner::Owner;
 use crate::reference::chains::are_there;
-use crate::ruleset::{Element, RECORDS_MAX};
+use crate::ruleset::{Element, RECORDS_MAX, Set};
 use crate::selector::Selector;
+pub use barriers::Barrier;
 use foreign::Family;
 use install::Change;
 use reader::Reader;
@@ -107,7 +109,28 @@ impl Nft {
             }
             other => other,
         })?;
-        lack.map_or(Ok(()), |error| Err(self.named(rules.kind(), error)))
+        if let Some(error) = lack {
+            return Err(self.named(rules.kind(), error));
+        }
+        match rules.opening() {
+            Some(opening) => retry(owner, "open FORWARD to", |_| opening::open(&self.socket, opening)),
+            None => Ok(()),
+        }
+    }
+
+    /// The chains of others that drop what is forwarded, though it has a bit of the mark.
+    pub(crate) fn barriers(&self, bit: u8) -> Result<Vec<Barrier>, RequestError> {
+        barriers::find(&self.socket, bit)
+    }
+
+    /// Whether any attachment has rules of a kind.
+    pub(crate) fn has_any(&self, kind: Kind) -> Result<bool, RequestError> {
+        let mut found = false;
+        query::visit(self.lister(), kind.table(), &Set::attachments().name, |_, comment| {
+            found |= slot::label(kind, comment).is_some();
+            found
+        })?;
+        Ok(found)
     }
 
     /// What the kernel lacks for rules of a kind, in words. None: they were installed before, or can be. If

@@ -109,6 +109,9 @@ impl Removal {
             failures.note(nft.remove(selector, kind, &flush));
             failures.note(nft.remove_foreign(selector, kind, &flush));
         }
+        if kind.facts.nftables.opens {
+            failures.note(iptables::opening::close(|| self.has_any(kind)));
+        }
         // There may be rules behind it.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
         failures.note(iptables::legacy::remove(selector, kind, &flush));
@@ -129,6 +132,12 @@ impl Removal {
             failures.note(iptables::legacy::remove_accepts(hook, &self.known));
         }
         failures.into_result()
+    }
+
+    /// Whether any attachment has rules of a kind by nftables.
+    fn has_any(&self, kind: Kind) -> Result<bool> {
+        let Ok(Some(nft)) = &self.nft else { return Ok(false) };
+        Ok(nft.has_any(kind).map_err(|r| r.during("list", "the attachments' records"))?)
     }
 
     /// The container is gone, or its ports are: UDP flows that led to it go with them. It is no reason to keep rules that they

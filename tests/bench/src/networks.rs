@@ -147,6 +147,22 @@ fn mapped(side: Side, ports: &[(u16, u16)]) -> Value {
     list(&[bridge, portmap])
 }
 
+/// Bridge, and firewall as it is by default.
+pub fn passing(side: Side, _: usize) -> Value {
+    let bridge = json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()});
+    let mut firewall = json!({"type": "firewall"});
+    if side.backend == Backend::Iptables {
+        firewall["backend"] = "iptables".into();
+    }
+    list(&[bridge, firewall])
+}
+
+/// A host that forwards nothing by itself.
+pub fn with_policy_drop(lab: &Lab, _: Side) -> Spent {
+    lab.host().sh("iptables -P FORWARD DROP; ip6tables -P FORWARD DROP");
+    Spent::default()
+}
+
 pub fn nothing(_: &Lab, _: Side) -> Spent {
     Spent::default()
 }

@@ -7,8 +7,8 @@ use crate::collection::{of_stale_mappings, of_valid_attachments};
 use crate::floor::with_deletion;
 use crate::networks::{
     bridged, dual_stack, fixed, in_vrf, kubernetes, limited, loopback, nothing, of_host_device, on_dummy,
-    on_ipvlan, on_macvlan, on_tap, on_vlan, point_to_point, ports, source_routed, stocked, store,
-    with_hundreds_of_mappings, with_master,
+    on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point, ports, source_routed, stocked, store,
+    with_hundreds_of_mappings, with_master, with_policy_drop,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, crowd, crowd_in_unrest, version};
@@ -29,6 +29,7 @@ const PORTMAP: &[&str] = &["bridge", "host-local", "portmap"];
 const BANDWIDTH: &[&str] = &["bridge", "host-local", "bandwidth"];
 const SBR: &[&str] = &["bridge", "host-local", "sbr"];
 const VRF: &[&str] = &["bridge", "host-local", "vrf"];
+const FIREWALL: &[&str] = &["bridge", "host-local", "firewall"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
 /// All of them, in the table's order. The reference would need minutes to install 5 000 mappings, so it is left out
@@ -123,6 +124,7 @@ fn collections() -> Vec<Scenario> {
 
 fn host_ports() -> Vec<Scenario> {
     vec![
+        Scenario::new("firewall", FIREWALL, chain(passing, with_policy_drop, Some("firewall"))),
         Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap"))).by_backends(),
         Scenario::new(
             "portmap, two ports beside 5 000 mappings",

@@ -33,7 +33,7 @@ pub fn all() -> Vec<Target> {
             flannel(),
         ],
         rules.concat(),
-        vec![tuning(), bandwidth(), sbr(), vrf()],
+        vec![firewall(), tuning(), bandwidth(), sbr(), vrf()],
         claims.concat(),
         tools(),
         vec![delegate(), runtime()],
@@ -286,6 +286,21 @@ fn portmap(backend: &'static str) -> Target {
         translates: true,
         capabilities: vec![(json!({}), [NET, NET, NET, NET, if iptables { NONE } else { NET }])],
         sample: if iptables { 151 } else { 101 },
+        ..Target::default()
+    }
+}
+
+/// All that it can install beside bridge, by nftables. What it does for FORWARD is done only where that is there.
+fn firewall() -> Target {
+    Target {
+        name: "firewall, nftables",
+        network: vec![
+            bridge(json!({})),
+            json!({"type": "firewall", "backend": "nftables", "ingressPolicy": "isolated"}),
+        ],
+        backend: Some("nftables"),
+        capabilities: vec![(json!({}), [NET, NET, NET, NET, NET])],
+        sample: 101,
         ..Target::default()
     }
 }

@@ -106,7 +106,7 @@ pub(crate) fn has_table(v4: bool, table: &str) -> bool {
 }
 
 /// Whoever made the rules had the tools: they can be removed when these are back. The container must be able to go.
-fn warn_without_tools(v4: bool) {
+pub(super) fn warn_without_tools(v4: bool) {
     let tool = if v4 { "iptables" } else { "ip6tables" };
     cni::warn(&format!(
         "there may be rules of {tool}-legacy, but {tool} is not installed, so they cannot be removed: \

@@ -31,6 +31,7 @@ static FACTS: Facts = Facts {
         layout,
         parse,
         needs: &[Need { module: "nft_ct", chain: FORWARD, rule: || Expressions::new().was_dnatted() }],
+        opens: true,
     },
     iptables: Some(iptables::FACTS),
     reference: InReference {

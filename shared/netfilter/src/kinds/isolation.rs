@@ -17,6 +17,8 @@ use crate::ruleset::{
 use crate::selector::Selector;
 
 const ISOLATION: Chain = Chain::forward("isolation", -10);
+/// After destinations were rewritten.
+const REDIRECTED: Chain = Chain::filter("redirected", NF_INET_PRE_ROUTING, -90);
 const SEPARATION: Chain = Chain::forward("separation", -300);
 
 /// The reference's chains do not tell whose the rules are, and stay.
@@ -38,6 +40,7 @@ static ISOLATION_FACTS: Facts = Facts {
         layout: isolation_layout,
         parse: parse_isolation,
         needs: &[Need { module: "nft_ct", chain: ISOLATION, rule: || Expressions::new().was_dnatted() }],
+        opens: false,
     },
     iptables: None,
     reference: REFERENCE,
@@ -52,6 +55,7 @@ static SEPARATION_FACTS: Facts = Facts {
         layout: separation_layout,
         parse: parse_separation,
         needs: &[],
+        opens: false,
     },
     iptables: None,
     reference: REFERENCE,
@@ -64,6 +68,8 @@ pub struct Isolation {
     pub bridge: IfName,
     /// Whether containers on this bridge take nothing from each other, too.
     pub within: bool,
+    /// The bit of the packet's mark for what host ports have redirected: by it [`Separation`] tells such frames.
+    pub bit: u8,
 }
 
 /// What a bridge hands from one port to another: nothing from or to this one. It talks with the host, and with whom the host
@@ -72,6 +78,8 @@ pub struct Isolation {
 pub struct Separation {
     /// The host's end of the container's link.
     pub port: IfName,
+    /// The bit of the packet's mark that host ports redirected the frame: br_netfilter has them stay within the bridge.
+    pub bit: u8,
 }
 
 impl Isolation {
@@ -93,6 +101,13 @@ impl Rules for Isolation {
         vec![isolation(&self.bridge, self.within)]
     }
 
+    fn extend_layout(&self, layout: &mut Layout) {
+        let redirected = Expressions::new().load_meta(NFT_META_IIFNAME, R0).in_set(R0, &fenced().name);
+        let mark = redirected.was_dnatted().mark_packet(self.bit, R0);
+        layout.chains.push(REDIRECTED);
+        layout.rules.push(Rule::new(REDIRECTED, format!("mark bit {}", self.bit), mark));
+    }
+
     fn reference_count(&self, _: bool) -> usize {
         0
     }
@@ -109,6 +124,12 @@ impl Rules for Separation {
 
     fn records(&self) -> Vec<Record> {
         vec![separation(&self.port)]
+    }
+
+    fn extend_layout(&self, layout: &mut Layout) {
+        let accept = Expressions::new().packet_marked(self.bit).verdict(NF_ACCEPT);
+        let comment = format!("redirected, mark bit {}", self.bit);
+        layout.rules.push(Rule { first: true, ..Rule::new(SEPARATION, comment, accept) });
     }
 
     fn reference_count(&self, _: bool) -> usize {

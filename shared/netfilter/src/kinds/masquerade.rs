@@ -32,6 +32,7 @@ static FACTS: Facts = Facts {
         layout,
         parse,
         needs: &[Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() }],
+        opens: false,
     },
     iptables: Some(InIptables {
         table: "nat",

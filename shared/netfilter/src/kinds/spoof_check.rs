@@ -20,7 +20,7 @@ const REFERENCE: Table = Table::new(NFPROTO_BRIDGE, "nat");
 static FACTS: Facts = Facts {
     name: "spoofcheck",
     redirects: false,
-    nftables: InNftables { table: BRIDGE, chain: PREROUTING.name, layout, parse, needs: &[] },
+    nftables: InNftables { table: BRIDGE, chain: PREROUTING.name, layout, parse, needs: &[], opens: false },
     iptables: None,
     reference: InReference {
         prefixes: &[],

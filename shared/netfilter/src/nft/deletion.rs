@@ -7,8 +7,8 @@ use netlink::RequestError;
 use super::batch::Batch;
 use super::claims::{Asked, Queue};
 use super::installed::{Installed, unique};
+use super::query;
 use super::view::View;
-use super::{opening, query};
 use crate::ruleset::Element;
 
 /// Puts the deletion of what still is theirs into a batch, all but the records, and hands host ports on to those that wait
@@ -72,21 +72,16 @@ fn put_shared(
     Ok(())
 }
 
-/// Puts the closing of chains of others into a batch, for the bits that no other attachment has marked its packets by.
-pub(super) fn put_closing(
-    view: &View<'_>,
-    stale: &[Installed],
-    batch: &mut Batch,
-) -> Result<(), RequestError> {
+/// The bits that no other attachment has its packets marked by: chains of others need accept them no more.
+pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeSet<u8>, RequestError> {
     let bits: BTreeSet<u8> =
         stale.iter().flat_map(|found| &found.records).filter_map(|record| record.bit).collect();
     if bits.is_empty() {
-        return Ok(());
+        return Ok(bits);
     }
-    let bits: Vec<u8> = bits.into_iter().collect();
-    let needed = view.needed_by_others(&bits, &digests(stale), |record| record.bit.into_iter().collect())?;
-    let unused = bits.into_iter().filter(|bit| !needed.contains(bit)).collect();
-    opening::put_closing(view.socket, &unused, batch)
+    let all: Vec<u8> = bits.iter().copied().collect();
+    let needed = view.needed_by_others(&all, &digests(stale), |record| record.bit.into_iter().collect())?;
+    Ok(bits.into_iter().filter(|bit| !needed.contains(bit)).collect())
 }
 
 fn digests(stale: &[Installed]) -> BTreeSet<&str> {

@@ -12,7 +12,7 @@ use super::installed::{Installed, unique};
 use super::retry::{Attempt, plain};
 use super::slot::Slot;
 use super::view::View;
-use super::{opening, probe, query};
+use super::{probe, query};
 use crate::kind::Rules;
 use crate::owner::Owner;
 use crate::ruleset::{Element, Layout, Record, Rule, Set, Table};
@@ -45,9 +45,7 @@ impl<'a> Change<'a> {
         let generation = query::generation(socket).map_err(plain)?;
         let missing = missing(socket, table, &self.layout).map_err(plain)?;
         // Additions alone need not be bound to what was read: they fail if it is no longer so.
-        let opening = self.rules.opening().map(|opening| opening::missing(socket, opening)).transpose();
-        let opening = opening.map_err(plain)?.unwrap_or_default();
-        let bound = replace || !missing.rules.is_empty() || !opening.is_empty();
+        let bound = replace || !missing.rules.is_empty();
         self.lays_out.set(!missing.rules.is_empty());
         let mut batch = Batch::new(bound.then_some(generation));
         if !missing.rules.is_empty() {
@@ -60,7 +58,6 @@ impl<'a> Change<'a> {
             self.put_replacement(&mut batch).map_err(plain)?;
         }
         self.put_additions(&mut batch);
-        opening.iter().for_each(|missing| missing.put(&mut batch));
         batch.commit(socket)
     }
 

@@ -8,12 +8,22 @@ use netlink::{RequestError, Socket};
 use super::batch::Batch;
 use super::decode::jump;
 use super::query::{self, Found};
+use super::retry::{Attempt, plain};
 use crate::opening::{CHAIN, HOOK, MARK, Opening, TABLE, TO_ADMIN, TO_CHAIN};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Expressions, Rule, Table};
 
 /// Both families' table.
 const TABLES: [Table; 2] = [Table::new(NFPROTO_IPV4, TABLE), Table::new(NFPROTO_IPV6, TABLE)];
+
+/// Puts what is missing of them there. To be called when the records are there by which others know that it is needed.
+pub(super) fn open(socket: &Socket, opening: &Opening) -> Attempt {
+    let generation = query::generation(socket).map_err(plain)?;
+    let missing = missing(socket, opening).map_err(plain)?;
+    let mut batch = Batch::new(Some(generation));
+    missing.iter().for_each(|missing| missing.put(&mut batch));
+    if batch.is_empty() { Ok(()) } else { batch.commit(socket) }
+}
 
 /// What is missing of the rules in one family's table.
 pub(super) struct Missing {

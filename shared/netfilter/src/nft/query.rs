@@ -67,9 +67,46 @@ pub(super) struct Found {
     pub(super) expressions: Vec<u8>,
 }
 
+/// A base chain of whomever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    pub(super) family: u8,
+    pub(super) table: String,
+    pub(super) name: String,
+    /// Whether its policy is to drop.
+    pub(super) drops: bool,
+}
+
+/// The base chains at a hook, of all families.
+pub(super) fn base_chains(socket: &Socket, hook: u32) -> Result<Vec<Base>, RequestError> {
+    let parse = |_, payload: &[u8]| {
+        let chain = Attributes::after(HEADER, payload);
+        let at = Attributes::of(chain.get(NFTA_CHAIN_HOOK)?);
+        (at.get(NFTA_HOOK_HOOKNUM).and_then(read_be32)? == hook).then_some(())?;
+        Some(Base {
+            family: *payload.first()?,
+            table: chain.get(NFTA_CHAIN_TABLE).and_then(read_str)?.to_owned(),
+            name: chain.get(NFTA_CHAIN_NAME).and_then(read_str)?.to_owned(),
+            drops: chain.get(NFTA_CHAIN_POLICY).and_then(read_be32).map(u32::cast_signed) == Some(NF_DROP),
+        })
+    };
+    socket.dump(message(NFT_MSG_GETCHAIN, 0, NFPROTO_UNSPEC), parse)
+}
+
 /// The rules of a chain; none if there is no such chain.
 pub(super) fn rules(socket: &Socket, table: Table, chain: &str) -> Result<Vec<Found>, RequestError> {
-    let mut get = in_table(NFT_MSG_GETRULE, 0, table);
+    rules_of(socket, table.family, table.name, chain)
+}
+
+/// The same, of a table that is known at run time only.
+pub(super) fn rules_of(
+    socket: &Socket,
+    family: u8,
+    table: &str,
+    chain: &str,
+) -> Result<Vec<Found>, RequestError> {
+    let mut get = message(NFT_MSG_GETRULE, 0, family);
+    get.put_str(NFTA_TABLE_NAME, table);
     get.put_str(NFTA_RULE_CHAIN, chain);
     let parse = |_, payload: &[u8]| {
         let rule = Attributes::after(HEADER, payload);

@@ -6,13 +6,13 @@ use cni::Result;
 use netlink::{Protocol, RequestError, Socket};
 
 use super::batch::Batch;
-use super::deletion::{put_closing, put_deletion};
+use super::deletion::{put_deletion, unused_bits};
 use super::foreign::{self, Foreign, Wanted};
 use super::installed::Installed;
 use super::retry::{Attempt, plain, retry};
 use super::slot::Slot;
 use super::view::View;
-use super::{Nft, query};
+use super::{Nft, opening, query};
 use crate::conntrack::{Flush, Targets};
 use crate::iptables::script::Hook;
 use crate::kind::Kind;
@@ -80,16 +80,17 @@ impl Nft {
         }
         let (mut batch, table) = (Batch::new(Some(generation)), kind.table());
         let view = View::new(&self.socket, kind, stale.len()).listing_through(self.lister());
+        let unused = unused_bits(&view, stale).map_err(plain)?;
         let mut gone = put_deletion(&view, stale, |_| false, &mut batch).map_err(plain)?;
         if records {
             stale.iter().for_each(|found| found.put_records(table, &mut batch));
             gone += stale.iter().map(|found| found.recorded).sum::<usize>();
-            if self.count_up_to(table, gone + 1).map_err(plain)? == gone {
+            if !view.has_others.get() && self.count_up_to(table, gone + 1).map_err(plain)? == gone {
                 batch = Batch::new(Some(generation));
                 batch.delete_table(table);
             }
         }
-        put_closing(&view, stale, &mut batch).map_err(plain)?;
+        opening::put_closing(&self.socket, &unused, &mut batch).map_err(plain)?;
         self.has_deleted.set(true);
         if batch.is_empty() { Ok(()) } else { batch.commit(&self.socket) }
     }
@@ -100,7 +101,7 @@ impl Nft {
         query::count_up_to(self.lister(), table, &Set::attachments().name, enough)
     }
 
-    fn lister(&self) -> &Socket {
+    pub(super) fn lister(&self) -> &Socket {
         if self.lister.get().is_none() {
             // A removal must not fail because descriptors ran out: all is read then.
             if let Ok(socket) = Socket::open(Protocol::Netfilter) {

@@ -1,6 +1,6 @@
 //! The elements of a table's sets, asked for one by one, or listed once where many are to be looked at.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use netlink::{RequestError, Socket};
@@ -23,13 +23,16 @@ pub(super) struct View<'a> {
     pub(super) table: Table,
     listed: RefCell<BTreeMap<String, Comments>>,
     lists: bool,
+    /// Whether records of others have been seen than those that are removed.
+    pub(super) has_others: Cell<bool>,
 }
 
 impl<'a> View<'a> {
     /// For a look at the elements of so many attachments.
     pub(super) fn new(socket: &'a Socket, kind: Kind, attachments: usize) -> Self {
         let lists = attachments >= MANY;
-        Self { socket, lister: socket, kind, table: kind.table(), listed: RefCell::default(), lists }
+        let (table, listed) = (kind.table(), RefCell::default());
+        Self { socket, lister: socket, kind, table, listed, lists, has_others: Cell::new(false) }
     }
 
     /// With a socket for lists that are not read to their end: what is left of them is in nobody's way there.
@@ -56,6 +59,7 @@ impl<'a> View<'a> {
             }
             needed.len() == things.len()
         })?;
+        self.has_others.set(self.has_others.get() || !needed.is_empty());
         Ok(needed)
     }
 

@@ -65,7 +65,12 @@ impl Chain {
 
     /// A chain for what is forwarded, routed or bridged, at a priority.
     pub(crate) const fn forward(name: &'static str, priority: i32) -> Self {
-        Self { name, hook: Some(Hook { kind: "filter", number: NF_INET_FORWARD, priority }) }
+        Self::filter(name, NF_INET_FORWARD, priority)
+    }
+
+    /// A chain in which packets are looked at, at a hook and a priority.
+    pub(crate) const fn filter(name: &'static str, number: u32, priority: i32) -> Self {
+        Self { name, hook: Some(Hook { kind: "filter", number, priority }) }
     }
 
     /// A chain in which addresses are translated.

@@ -1,0 +1,32 @@
+//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
+use std::net::IpAddr;
+
+use cni::{AddResult, AsWritten, IfName, Version, json};
+
+use crate::conf::{self, Conf};
+
+/// The configuration, and the result before it if it has one: the mark is a bit, the chain's name a word, and no address is
+/// let pass that is not the container's alone.
+pub fn configuration(input: &[u8]) {
+    let Ok(document) = json::parse(input, "it") else { return };
+    let Ok(conf) = Conf::try_from(AsWritten::from(document.clone())) else { return };
+    assert!(conf.opening.bit < 32);
+    let admin = conf.opening.admin.as_str();
+    assert!(!admin.is_empty() && admin.len() < 29 && !admin.starts_with('-'));
+    assert!(admin.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'));
+    let Some(prev) = json::member(&document, "prevResult") else { return };
+    let Ok(result) = AddResult::from_json(prev, Version::LATEST) else { return };
+    let addresses = conf::addresses(&result, &IfName::parse("eth0").unwrap());
+    for (n, ip) in addresses.iter().enumerate() {
+        assert!(!ip.is_loopback() && !ip.is_unspecified() && !addresses[..n].contains(ip));
+        assert!(!matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));
+    }
+}
+
+#[test]
+fn every_seed_is_borne() {
+    seeds::replay("firewall", configuration);
+}

@@ -1,0 +1,122 @@
+//! Chains of others that drop what is forwarded, and that nobody else can open.
+
+use std::fmt;
+
+use netlink::wire::{Attributes, read_be32, read_str};
+use netlink::{RequestError, Socket};
+
+use super::query::{self, Base, Found};
+use crate::opening;
+use crate::ruleset::INET;
+use crate::ruleset::uapi::*;
+
+/// A base chain that drops, with what opens it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    chain: Base,
+    bit: u8,
+}
+
+impl Barrier {
+    /// The families whose packets meet it.
+    pub(crate) fn is_for(&self, v4: bool) -> bool {
+        match self.chain.family {
+            NFPROTO_IPV4 => v4,
+            NFPROTO_IPV6 => !v4,
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Base { table, name, .. } = &self.chain;
+        let family = match self.chain.family {
+            NFPROTO_IPV4 => "ip",
+            NFPROTO_IPV6 => "ip6",
+            _ => "inet",
+        };
+        write!(f, "the chain {name} of the table {family} {table} drops what is forwarded, ")?;
+        match table.as_str() {
+            "firewalld" => f.write_str("and firewalld alone can open it: set the backend to firewalld"),
+            _ => {
+                let bit = 1_u32 << self.bit;
+                write!(
+                    f,
+                    "and only whoever made it can open it, \
+                     by `nft insert rule {family} {table} {name} meta mark and {bit:#x} == {bit:#x} accept`"
+                )
+            }
+        }
+    }
+}
+
+/// The chains through which packets do not pass that have a bit of their mark.
+pub(super) fn find(socket: &Socket, bit: u8) -> Result<Vec<Barrier>, RequestError> {
+    let mut barriers = Vec::new();
+    for chain in query::base_chains(socket, NF_INET_FORWARD)? {
+        if !is_filter(&chain) || is_ours(&chain) {
+            continue;
+        }
+        let rules = query::rules_of(socket, chain.family, &chain.table, &chain.name)?;
+        if (chain.drops || rules.iter().any(drops_all)) && !rules.iter().any(|rule| accepts(rule, bit)) {
+            barriers.push(Barrier { chain, bit });
+        }
+    }
+    Ok(barriers)
+}
+
+fn is_filter(chain: &Base) -> bool {
+    [NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6].contains(&chain.family)
+}
+
+/// Ours, or one that we open.
+fn is_ours(chain: &Base) -> bool {
+    let opened = chain.family != NFPROTO_INET && chain.table == opening::TABLE && chain.name == opening::HOOK;
+    opened || chain.family == INET.family && chain.table == INET.name
+}
+
+/// Whether a rule drops or rejects every packet.
+fn drops_all(rule: &Found) -> bool {
+    let mut drops = false;
+    for (name, data) in expressions(rule) {
+        match name {
+            "counter" | "log" => {}
+            "reject" => drops = true,
+            "immediate" => drops |= verdict(data) == Some(NF_DROP),
+            _ => return false,
+        }
+    }
+    drops
+}
+
+/// Whether a rule looks at a bit of the packet's mark, and accepts.
+fn accepts(rule: &Found, bit: u8) -> bool {
+    let mask = (1_u32 << bit).to_ne_bytes();
+    let (mut marks, mut masks, mut accepts) = (false, false, false);
+    for (name, data) in expressions(rule) {
+        let value = |kind| Attributes::of(data.get(kind).unwrap_or_default()).get(NFTA_DATA_VALUE);
+        match name {
+            "meta" => marks |= data.get(NFTA_META_KEY).and_then(read_be32) == Some(NFT_META_MARK),
+            "bitwise" => masks |= value(NFTA_BITWISE_MASK) == Some(&mask),
+            "immediate" => accepts |= verdict(data) == Some(NF_ACCEPT),
+            _ => {}
+        }
+    }
+    marks && masks && accepts
+}
+
+/// The name and the data of each expression.
+fn expressions(rule: &Found) -> impl Iterator<Item = (&str, Attributes<'_>)> {
+    Attributes::of(&rule.expressions).filter_map(|(_, expression)| {
+        let expression = Attributes::of(expression);
+        let data = expression.get(NFTA_EXPR_DATA).unwrap_or_default();
+        Some((expression.get(NFTA_EXPR_NAME).and_then(read_str)?, Attributes::of(data)))
+    })
+}
+
+fn verdict(data: Attributes<'_>) -> Option<i32> {
+    let data = Attributes::of(data.get(NFTA_IMMEDIATE_DATA)?);
+    let verdict = Attributes::of(data.get(NFTA_DATA_VERDICT)?);
+    verdict.get(NFTA_VERDICT_CODE).and_then(read_be32).map(u32::cast_signed)
+}

@@ -1,0 +1,109 @@
+//! Containers that take nothing from others (`ingressPolicy`).
+
+use lab::{Chain, Echo, Lab, beyond_reference, tcp_is_cut_off, tcp_says};
+use serde_json::json;
+
+use super::*;
+
+fn serve(pod: &Container, addresses: &[String; 2]) -> [Echo; 2] {
+    addresses.each_ref().map(|ip| pod.serve_tcp(&pod.id, &at(ip, 80)))
+}
+
+fn with_policy(lab: &Lab, number: u8, policy: &str) -> Chain {
+    network(lab, number, &json!({"ingressPolicy": policy}))
+}
+
+#[test]
+fn networks_with_a_policy_do_not_talk_to_each_other_and_containers_of_one_bridge_do() {
+    beyond_reference!("ingress-policy");
+    let lab = Lab::new();
+    let [one, other, open] = [(2, "same-bridge"), (3, "same-bridge"), (4, "open")]
+        .map(|(number, policy)| with_policy(&lab, number, policy));
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|id| lab.container(id));
+    let at_one = [attach(&one, &a).1, attach(&one, &b).1];
+    let (at_other, at_open) = (attach(&other, &c).1, attach(&open, &d).1);
+    let _servers = [(&a, &at_one[0]), (&c, &at_other), (&d, &at_open)].map(|(pod, ips)| serve(pod, ips));
+    for n in [0, 1] {
+        assert!(tcp_says(&b, &at(&at_one[0][n], 80)).is_some(), "on one bridge");
+        assert!(tcp_is_cut_off(&b, &at(&at_other[n], 80)), "from one to the other");
+        assert!(tcp_is_cut_off(&c, &at(&at_one[0][n], 80)), "and back");
+        assert!(tcp_says(&b, &at(&at_open[n], 80)).is_some(), "to a network without a policy");
+        assert!(tcp_says(&d, &at(&at_one[0][n], 80)).is_some(), "and back");
+    }
+    assert!(tcp_says(&b, "10.1.3.1:8003").is_some(), "a host port of the other network");
+}
+
+#[test]
+fn isolated_containers_of_one_bridge_do_not_talk_whether_or_not_the_bridge_asks_the_firewall() {
+    beyond_reference!("ingress-policy");
+    for asks in [0, 1] {
+        let lab = Lab::new();
+        lab.host().sh(&format!(
+            "for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo {asks} >$f; done"
+        ));
+        let far = lab.machine("far");
+        let network = with_policy(&lab, 2, "isolated");
+        let [a, b] = ["a", "b"].map(|id| lab.container(id));
+        let ((kept, ips), (result, _)) = (attach(&network, &a), attach(&network, &b));
+        let _servers = serve(&a, &ips);
+        let _far = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
+        for n in [0, 1] {
+            assert!(b.is_cut_off_from(&ips[n]), "{}, {asks}", ips[n]);
+            assert!(tcp_says(&b, &at(FAR[n], 80)).is_some(), "{}, {asks}", FAR[n]);
+        }
+        network.check(&b, "eth0", &result).iter().for_each(lab::Outcome::ok);
+        network.del(&b, "eth0", &result).iter().for_each(lab::Outcome::ok);
+        assert!(lab.host().ruleset().contains("fenced"), "the bridge has another user");
+        network.del(&a, "eth0", &kept).iter().for_each(lab::Outcome::ok);
+        assert_eq!(lab.host().ruleset(), "");
+    }
+}
+
+#[test]
+fn host_ports_lead_into_isolated_networks_also_from_the_same_bridge() {
+    beyond_reference!("ingress-policy");
+    for asks in [0, 1] {
+        let lab = Lab::new();
+        lab.host().sh(&format!(
+            "for f in /proc/sys/net/bridge/bridge-nf-call-ip*tables; do [ ! -e $f ] || echo {asks} >$f; done"
+        ));
+        let far = lab.machine("far");
+        let (one, other) = (with_policy(&lab, 2, "isolated"), with_policy(&lab, 3, "isolated"));
+        let [beside, pod, third] = ["beside", "pod", "third"].map(|id| lab.container(id));
+        attach(&one, &beside);
+        // The newest has the port.
+        let (_, ips) = attach(&one, &pod);
+        attach(&other, &third);
+        let _servers = serve(&pod, &ips);
+        for host in HOST {
+            for from in [&far, &*beside, &*third] {
+                assert!(tcp_says(from, &at(host, 8002)).is_some(), "{} to {host}, {asks}", from.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn without_a_bridge_a_policy_is_refused() {
+    beyond_reference!("ingress-policy");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link add eth0 type veth peer name host0 netns host && ip link set eth0 up");
+    let prev = json!({
+        "interfaces": [{"name": "host0"}, {"name": "eth0", "sandbox": pod.path()}],
+        "ips": [{"address": "10.1.2.2/24", "interface": 1}],
+    });
+    let call =
+        lab.plugin("firewall").on(&pod).config(json!({"prevResult": prev, "ingressPolicy": "isolated"}));
+    call.add().refused(7, "ingressPolicy");
+    assert_eq!(lab.host().ruleset(), "");
+    call.clone().config(json!({"ingressPolicy": "open"})).add().ok_result();
+    lab.host().sh("ip link add br9 type bridge && ip link set br9 up && ip link set host0 master br9 up");
+    // What is older does not tell of interfaces: the other end of the veth is found.
+    let old = lab.plugin("firewall").version("0.2.0").on(&pod);
+    let old = old.config(json!({"prevResult": {"ip4": {"ip": "10.1.2.2/24"}}, "ingressPolicy": "isolated"}));
+    old.add().ok_result();
+    assert!(lab.host().ruleset().contains("apart host0"));
+    old.del().ok();
+    assert_eq!(lab.host().ruleset(), "");
+}

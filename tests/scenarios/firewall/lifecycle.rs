@@ -1,0 +1,123 @@
+//! Each command, and what others do meanwhile.
+
+use lab::{Call, Lab, Outcome, beyond_reference};
+use serde_json::json;
+
+use super::*;
+use crate::crowd::by_workers;
+
+/// A container whose address a result tells.
+fn call(lab: &Lab, pod: &Container, address: &str) -> Call {
+    let prev = json!({"interfaces": [{"name": "eth0", "sandbox": pod.path()}],
+                      "ips": [{"address": address, "interface": 0}]});
+    lab.plugin("firewall").version("1.1.0").on(pod).config(json!({"backend": "nftables", "prevResult": prev}))
+}
+
+#[test]
+fn del_and_gc_need_neither_result_nor_namespace_and_leave_other_attachments_alone() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    lab.host().sh(POLICY_DROP);
+    let before = lab.host().ruleset();
+    let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
+    let calls = [(&a, "10.1.2.2/24"), (&b, "10.1.2.3/24"), (&c, "fd00::5/64")];
+    let calls = calls.map(|(pod, address)| call(&lab, pod, address));
+    calls.iter().for_each(|call| drop(call.add().ok_result()));
+    a.vanish();
+    let bare = |pod: &Container| lab.plugin("firewall").version("1.1.0").on(pod);
+    bare(&a).without("CNI_NETNS").del().ok();
+    bare(&a).without("CNI_NETNS").del().ok();
+    lab.plugin("firewall").version("1.1.0").gc(&[("b", "eth0")]).ok();
+    let left = lab.host().ruleset();
+    assert!(!left.contains("net/a/eth0") && !left.contains("net/c/eth0") && left.contains("net/b/eth0"));
+    assert!(left.contains("mark bit 12"), "it is still needed: {left}");
+    bare(&b).del().ok();
+    assert_eq!(lab.host().ruleset(), before);
+}
+
+#[test]
+fn an_address_that_a_newer_attachment_has_keeps_passing_when_the_older_goes() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let [old, new] = ["old", "new"].map(|id| lab.container(id));
+    let calls = [&old, &new].map(|pod| call(&lab, pod, "10.1.2.2/24"));
+    let results = calls.each_ref().map(|call| call.add().ok_result());
+    calls.iter().zip(&results).for_each(|(call, result)| call.check(result).ok());
+    calls[0].del().ok();
+    calls[1].check(&results[1]).ok();
+    calls[1].del().ok();
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
+fn check_notices_whatever_is_gone_and_repair_by_the_next_add_brings_it_back() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    lab.host().sh(POLICY_DROP);
+    let pod = lab.container("pod");
+    let network = network(&lab, 2, &json!({"ingressPolicy": "isolated", "backend": "nftables"}));
+    let (result, _) = attach(&network, &pod);
+    let all_pass = || network.check(&pod, "eth0", &result).iter().all(Outcome::succeeded);
+    for loss in [
+        "nft flush set inet ferrule forward4/12",
+        "nft flush set inet ferrule fenced",
+        "nft flush set inet ferrule apart",
+        "nft flush set bridge ferrule separated",
+        "nft flush chain inet ferrule forward",
+        "nft flush chain inet ferrule isolation",
+        "iptables -F CNI-FORWARD",
+        "ip6tables -F FORWARD",
+        "iptables -F; iptables -X",
+    ] {
+        assert!(all_pass(), "before {loss}");
+        lab.host().sh(loss);
+        assert!(!all_pass(), "{loss}");
+        let keys = json!({"ingressPolicy": "isolated", "backend": "nftables", "prevResult": result});
+        let again = lab.plugin("firewall").on(&pod).config(keys).config(json!({"name": "net2"}));
+        again.add().ok_result();
+    }
+    assert!(all_pass());
+    network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    assert!(!lab.host().ruleset().contains("ferrule"));
+}
+
+#[test]
+fn all_versions_are_spoken_and_the_result_is_handed_on() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for version in ["0.1.0", "0.2.0"] {
+        let prev = json!({"ip4": {"ip": "10.1.2.2/24"}, "dns": {"nameservers": ["10.1.0.53"]}});
+        let call = lab.plugin("firewall").version(version).on(&pod).config(json!({"prevResult": prev}));
+        let result = call.add().ok_result();
+        assert_eq!((&result["ip4"]["ip"], &result["dns"]), (&json!("10.1.2.2/24"), &prev["dns"]));
+        assert!(lab.host().ruleset().contains("10.1.2.2"));
+        call.del().ok();
+    }
+    assert_eq!(lab.host().ruleset(), "");
+}
+
+#[test]
+fn a_hundred_containers_by_sixteen_workers_on_one_bridge_fail_nobody_and_leave_nothing() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    lab.host().sh(POLICY_DROP);
+    let before = lab.host().ruleset();
+    let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
+    let bridge =
+        lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": host_local(&[&["10.1.0.0/16"]])}));
+    let plugin = lab.plugin("firewall").config(json!({"ingressPolicy": "same-bridge"}));
+    let firewall = |result: &Value| plugin.clone().config(json!({"prevResult": result}));
+    let results = by_workers(&pods, |pod| {
+        let result = bridge.clone().on(pod).add().ok_result();
+        firewall(&result).on(pod).add().ok_result();
+        result
+    });
+    let attached: Vec<_> = pods.iter().zip(&results).collect();
+    by_workers(&attached, |(pod, result)| firewall(result).on(pod).check(result).ok());
+    by_workers(&attached, |(pod, result)| {
+        firewall(result).on(pod).del().ok();
+        bridge.clone().on(pod).del().ok();
+    });
+    assert_eq!(lab.host().ruleset(), before);
+}

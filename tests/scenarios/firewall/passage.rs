@@ -1,0 +1,118 @@
+//! Containers of hosts that forward nothing by themselves.
+
+use lab::{Lab, beyond_reference, tcp_is_cut_off, tcp_says};
+use serde_json::json;
+
+use super::*;
+
+/// A container's traffic passes on a host with a policy, and nobody else's.
+fn passes_under(policy: &str) {
+    let lab = Lab::new();
+    let (far, pod) = (lab.machine("far"), lab.container("pod"));
+    // bridge turns forwarding on, and leaves it on.
+    lab.host().sh("sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1");
+    lab.host().sh(policy);
+    let before = lab.snapshot();
+    let network = network(&lab, 2, &json!({}));
+    let (result, pods) = attach(&network, &pod);
+    let _servers = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
+    let _own = pods.each_ref().map(|ip| pod.serve_tcp("pod", &at(ip, 80)));
+    for n in [0, 1] {
+        assert!(tcp_says(&pod, &at(FAR[n], 80)).is_some(), "out, and the answers in: {}", FAR[n]);
+        assert!(
+            tcp_is_cut_off(&far, &at(&pods[n], 80)),
+            "new connections in are the administrator's to permit"
+        );
+        assert!(tcp_says(&far, &at(HOST[n], 8002)).is_some(), "but for host ports: {}", HOST[n]);
+    }
+    network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+    network.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+    lab.host().sh("ip link del br2; rm -rf /var/lib/cni/networks/net2");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn under_a_policy_of_iptables_nft_containers_reach_out_and_host_ports_in_and_nothing_is_left() {
+    beyond_reference!("firewall-nftables");
+    passes_under(POLICY_DROP);
+}
+
+#[test]
+fn under_a_policy_of_iptables_legacy_containers_reach_out_and_host_ports_in_and_nothing_is_left() {
+    beyond_reference!("firewall-nftables");
+    passes_under(POLICY_DROP_LEGACY);
+}
+
+#[test]
+fn a_save_and_a_restore_of_iptables_keep_what_passes_and_what_does_not() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let (far, pod) = (lab.machine("far"), lab.container("pod"));
+    lab.host().sh(POLICY_DROP);
+    let network = network(&lab, 2, &json!({}));
+    let (result, pods) = attach(&network, &pod);
+    lab.host().sh("iptables-save >/run/lab/saved && iptables-restore </run/lab/saved");
+    let _servers = [far.serve_tcp("far", &at(FAR[0], 80)), pod.serve_tcp("pod", &at(&pods[0], 80))];
+    assert!(tcp_says(&pod, &at(FAR[0], 80)).is_some());
+    assert!(tcp_is_cut_off(&far, &at(&pods[0], 80)));
+    network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+}
+
+#[test]
+fn the_administrators_chain_comes_first_and_stays_with_what_is_in_it() {
+    beyond_reference!("firewall-nftables");
+    for policy in [POLICY_DROP, POLICY_DROP_LEGACY] {
+        let lab = Lab::new();
+        let (far, pod) = (lab.machine("far"), lab.container("pod"));
+        lab.host().sh(policy);
+        let tool = policy.split(' ').next().unwrap();
+        let network = network(&lab, 2, &json!({"iptablesAdminChainName": "RULES-OF-MINE"}));
+        let (result, pods) = attach(&network, &pod);
+        lab.host().sh(&format!(
+            "{tool} -A RULES-OF-MINE -p tcp --dport 81 -d {} -j ACCEPT
+             {tool} -A RULES-OF-MINE -p tcp --dport 82 -j REJECT",
+            pods[0]
+        ));
+        let _own = [80, 81].map(|port| pod.serve_tcp("pod", &at(&pods[0], port)));
+        let _far = far.serve_tcp("far", &at(FAR[0], 82));
+        assert!(tcp_says(&far, &at(&pods[0], 81)).is_some());
+        assert!(tcp_is_cut_off(&far, &at(&pods[0], 80)));
+        assert!(tcp_is_cut_off(&pod, &at(FAR[0], 82)));
+        network.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+        let left = lab.host().sh(&format!("{tool} -S"));
+        assert!(left.contains("-A CNI-FORWARD") && left.contains("-j RULES-OF-MINE"), "{left}");
+        assert!(left.contains("--dport 81") && !left.contains("mark"), "{left}");
+    }
+}
+
+#[test]
+fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let (far, pod) = (lab.machine("far"), lab.container("pod"));
+    lab.host().sh(
+        "nft add table inet site; nft 'add chain inet site pass { type filter hook forward priority 5; policy drop; }'
+         nft add table ip6 other; nft 'add chain ip6 other refuse { type filter hook forward priority 6; }'
+         nft add rule ip6 other refuse counter reject
+         nft add table ip open; nft 'add chain ip open every { type filter hook forward priority 7; }'
+         nft add rule ip open every counter accept",
+    );
+    let network = network(&lab, 2, &json!({"acceptMarkBit": 20, "backend": "nftables"}));
+    let outcome = network.add(&pod, "eth0");
+    let result = outcome.ok_result();
+    assert!(!outcome.stderr.contains("chain every"), "{}", outcome.stderr);
+    for rule in [
+        "nft insert rule inet site pass meta mark and 0x100000 == 0x100000 accept",
+        "nft insert rule ip6 other refuse meta mark and 0x100000 == 0x100000 accept",
+    ] {
+        assert!(outcome.stderr.contains(rule), "{}", outcome.stderr);
+        lab.plugin("firewall").config(json!({"acceptMarkBit": 20})).status().ok();
+        let asked = lab.plugin("firewall").config(json!({"acceptMarkBit": 20, "backend": "nftables"}));
+        asked.status().refused(50, rule.split("rule ").nth(1).unwrap().split(" meta").next().unwrap());
+        lab.host().sh(rule);
+    }
+    let _servers = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
+    FAR.iter().for_each(|ip| assert!(tcp_says(&pod, &at(ip, 80)).is_some(), "{ip}"));
+    lab.plugin("firewall").config(json!({"acceptMarkBit": 20, "backend": "nftables"})).status().ok();
+    network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+}
