@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use cni::{Attachment, Del, Error, Failures, Result};
-use iface::{Namespace, host_end};
+use cni::{Attachment, Del, Error, Failures, Gc, Result};
+use iface::{Namespace, host_end, ownership};
 use netlink::Link;
 
 use crate::bucket::{self, Bucket};
@@ -92,6 +92,25 @@ pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
         }
     } else if !ifbs.is_empty() {
         failures.note(redirect::remove_everywhere(host, ifbs));
+    }
+    failures.into_result()
+}
+
+/// The host's ends of the network's veths whose attachments are not valid any more, as far as their aliases say so.
+pub fn stale(links: &[Link], call: &Gc) -> Vec<Link> {
+    let is_valid = |(container, ifname): (&str, &str)| call.valid.contains(container, ifname);
+    let owner = |link: &Link| ownership::owner(link, &call.net.name).is_some_and(|owner| !is_valid(owner));
+    links.iter().filter(|link| link.is("veth") && owner(link)).cloned().collect()
+}
+
+/// GC: stale ends send as before. A killed ADD or DEL may have left a filter, or a place of filters, that no ifb is behind.
+pub fn unshape_stale(host: &Namespace, call: &Gc, ends: &[Link], ifbs: &[Link]) -> Result<()> {
+    let mut failures = Failures::new();
+    for end in ends {
+        let owner = |link| ownership::owner(link, &call.net.name);
+        let own: Vec<_> = ifbs.iter().filter(|ifb| owner(ifb) == owner(end)).cloned().collect();
+        failures.note(redirect::remove(host, end, &own));
+        failures.note(bucket::remove(&host.nl, end));
     }
     failures.into_result()
 }

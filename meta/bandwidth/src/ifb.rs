@@ -131,7 +131,7 @@ pub fn made_clsact(link: &Link) -> bool {
 /// Those of a network whose attachments are not valid any more.
 ///
 /// The reference's tell neither network nor interface, so they are not among them.
-pub fn stale(host: &Namespace, call: &Gc) -> Result<Vec<Link>> {
+pub fn stale(links: &[Link], call: &Gc) -> Vec<Link> {
     let network = &call.net.name;
     let is_valid = |link: &Link| match ownership::owner(link, network) {
         Some((container, ifname)) => call.valid.contains(container, ifname),
@@ -139,9 +139,8 @@ pub fn stale(host: &Namespace, call: &Gc) -> Result<Vec<Link>> {
         // A killed ADD has left it, or its alias would be too long.
         None => call.valid.iter().any(|at| Ifb { network, at }.names().contains(&link.name)),
     };
-    let mut links = host.nl.links()?;
-    links.retain(|link| link.is("ifb") && link.name.starts_with(LETTERS) && !is_valid(link));
-    Ok(links)
+    let is_stale = |link: &&Link| link.is("ifb") && link.name.starts_with(LETTERS) && !is_valid(link);
+    links.iter().filter(is_stale).cloned().collect()
 }
 
 fn mac(name: &str) -> Mac {

@@ -49,9 +49,11 @@ impl Plugin for Bandwidth {
         let whose = Ifb { network: &call.net.name, at: &call.attachment };
         let mut failures = Failures::new();
         let ifbs = failures.note(whose.all(&host)).unwrap_or_default();
-        failures.note(ends::unshape(&host, call, &ifbs));
-        for ifb in &ifbs {
-            failures.note(host.nl.delete_link(ifb));
+        // An ifb that something may still lead to stays: its alias says what the next DEL may remove.
+        if failures.note(ends::unshape(&host, call, &ifbs)).is_some() {
+            for ifb in &ifbs {
+                failures.note(host.nl.delete_link(ifb));
+            }
         }
         failures.into_result()
     }
@@ -88,14 +90,19 @@ impl Plugin for Bandwidth {
 
     fn gc(call: &Gc) -> Result<()> {
         let host = Namespace::host()?;
-        let stale = ifb::stale(&host, call)?;
-        if stale.is_empty() {
+        let links = host.nl.links()?;
+        let (stale, ends) = (ifb::stale(&links, call), ends::stale(&links, call));
+        if stale.is_empty() && ends.is_empty() {
             return Ok(());
         }
         let mut failures = Failures::new();
-        failures.note(redirect::remove_everywhere(&host, &stale));
-        for ifb in &stale {
-            failures.note(host.nl.delete_link(ifb));
+        let unled = failures.note(redirect::remove_everywhere(&host, &stale));
+        let unshaped = failures.note(ends::unshape_stale(&host, call, &ends, &stale));
+        // As in DEL.
+        if unled.and(unshaped).is_some() {
+            for ifb in &stale {
+                failures.note(host.nl.delete_link(ifb));
+            }
         }
         failures.into_result()
     }
