@@ -11,8 +11,11 @@ use serde_json::{Value, json};
 
 const PORT: u16 = 5001;
 
-/// How long a flow is measured once its burst is used up, and what it has before to settle.
+/// How long a flow is measured at least once its burst is used up, and how many bits: a packet may have 64 KiB.
 const MEASURED: Duration = Duration::from_secs(4);
+const MEASURED_BITS: u64 = 32_000_000;
+
+/// What a flow has before to settle.
 const SETTLE: Duration = Duration::from_secs(2);
 
 /// Bits in a second.
@@ -64,13 +67,15 @@ fn flow(ingress: bool, rate: u64, burst: u64) -> io::Result<(f64, f64)> {
     thread::scope(|scope| {
         scope.spawn(|| pump(&sender, &end));
         scope.spawn(|| drain(&receiver, &received));
-        while received.load(Ordering::Relaxed) < burst / 8 {
+        // The first packet that has to wait tells that the burst is used up.
+        while counted(host, link, "overlimits") == 0 {
             thread::sleep(Duration::from_millis(50));
         }
         thread::sleep(SETTLE);
-        let (start, wire, payload) = (Instant::now(), counted(host, link), received.load(Ordering::Relaxed));
-        thread::sleep(MEASURED);
-        let wire = counted(host, link) - wire;
+        let (start, wire, payload) =
+            (Instant::now(), counted(host, link, "bytes"), received.load(Ordering::Relaxed));
+        thread::sleep(MEASURED.max(Duration::from_secs(MEASURED_BITS / rate)));
+        let wire = counted(host, link, "bytes") - wire;
         let payload = received.load(Ordering::Relaxed) - payload;
         let seconds = start.elapsed().as_secs_f64();
         end.store(true, Ordering::Relaxed);
@@ -92,9 +97,9 @@ fn drain(mut stream: &TcpStream, received: &AtomicU64) {
     }
 }
 
-/// The bytes that a link has sent.
-fn counted(host: &Netns, link: &str) -> u64 {
+/// What the kernel has counted of what a link sends.
+fn counted(host: &Netns, link: &str, what: &str) -> u64 {
     let all: Vec<Value> =
         serde_json::from_str(&host.sh(&format!("tc -s -j qdisc show dev {link}"))).expect("JSON");
-    all.iter().find(|qdisc| qdisc["root"] == true).and_then(|qdisc| qdisc["bytes"].as_u64()).expect("a count")
+    all.iter().find(|qdisc| qdisc["root"] == true).and_then(|qdisc| qdisc[what].as_u64()).expect("a count")
 }
