@@ -147,7 +147,8 @@ fn check_tells_what_has_changed() {
         pod.sh(harm);
         call.check(&result).refused(999, word);
         call.del().ok();
-        pod.sh("ip route replace default via 10.1.0.1");
+        // Whoever takes the interface out of a VRF by hand takes its routes and IPv6 addresses, too.
+        pod.sh("ip route replace default via 10.1.0.1; ip -6 addr replace fd00:1::2/64 dev eth0 nodad");
     }
 }
 
