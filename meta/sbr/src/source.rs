@@ -116,14 +116,17 @@ fn gateway_of(
 /// # Errors
 /// What the kernel refuses.
 pub fn add_rules(sandbox: &Namespace, sources: &[Source], undo: &mut Undo) -> Result<()> {
-    for source in sources.iter().filter(|source| !source.has_rule) {
-        let (nl, rule) = (sandbox.nl.clone(), source.rule());
-        undo.push(move || nl.delete_rule(&rule));
-        match sandbox.nl.add_rule(&rule) {
-            // The address is listed twice.
-            Err(e) if e.is_exists() => {}
-            other => other?,
+    let mut rules: Vec<Rule> = Vec::new();
+    for rule in sources.iter().filter(|source| !source.has_rule).map(Source::rule) {
+        // An address may be listed twice, and the kernel would take its rule twice.
+        if !rules.contains(&rule) {
+            rules.push(rule);
         }
+    }
+    for rule in rules {
+        let nl = sandbox.nl.clone();
+        undo.push(move || nl.delete_rule(&rule));
+        sandbox.nl.add_rule(&rule)?;
     }
     Ok(())
 }

@@ -107,10 +107,10 @@ impl Netlink {
         rules.map_err(|r| r.during("list", "rules"))
     }
 
-    /// Adds a rule.
+    /// Adds a rule. Without a priority it gets one of its own, also beside an equal rule.
     ///
     /// # Errors
-    /// If there is such a rule, or the kernel refuses.
+    /// If the kernel refuses.
     pub fn add_rule(&self, rule: &Rule) -> Result<()> {
         self.order(rule.message(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL), "add rule", rule)
     }

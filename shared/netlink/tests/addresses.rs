@@ -128,13 +128,17 @@ fn addresses_of_all_sorts_are_put_back_as_they_were() {
         ] {
             sh(&format!("ip address add {address} dev a"));
         }
-        // Lifetimes go on; how they are written tells that they are there.
+        // Lifetimes go on: that there is one is compared, not its seconds.
         let shown = || {
             let shown =
                 sh("ip -o address show dev a scope global") + &sh("ip -o -4 address show dev a scope link");
-            let lines = shown.lines().map(|line| line.replace(char::is_whitespace, " ").replace("sec", ""));
-            let coarse = |line: String| line.replace("4999", "5000").replace("3999", "4000");
-            lines.map(coarse).collect::<Vec<_>>().join("\n").replace("nodad ", "")
+            let coarse = |word: &str| match word.strip_suffix("sec").and_then(|seconds| seconds.parse().ok())
+            {
+                Some(1_u32..) => "seconds".to_owned(),
+                _ => word.to_owned(),
+            };
+            let words = |line: &str| line.split_whitespace().map(coarse).collect::<Vec<_>>().join(" ");
+            shown.lines().map(words).collect::<Vec<_>>().join("\n").replace("nodad ", "")
         };
         let before = shown();
         let all = lab.host.addresses(Some(&a)).unwrap();
