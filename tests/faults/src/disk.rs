@@ -72,8 +72,10 @@ pub(crate) fn full(disk: Disk, culprit: &str) -> Vec<EnvFault> {
     rooms.map(fault).collect()
 }
 
-/// A disk that was made read-only, as the kernel does with one that fails.
-pub(crate) fn read_only(culprit: &str) -> EnvFault {
+/// A disk that was made read-only, as the kernel does with one that fails. A plugin and its delegate may both keep something there: either
+/// may be the first to say so.
+pub(crate) fn read_only(directory: &str) -> EnvFault {
+    let culprit = if directory.starts_with(DISK) { DISK } else { directory };
     EnvFault {
         inflict: Box::new(|_| write_protect(DISK, MsFlags::empty())),
         culprit: Some(culprit.to_owned()),
