@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cni::{AddResult, AsWritten, Error, IfName, Result};
+use cni::{AddResult, AsWritten, Error, IfName, Result, addr};
 use netfilter::{ChainName, Opening};
 use serde::Deserialize;
 
@@ -72,17 +72,12 @@ pub fn zone_of_reference(raw: &AsWritten) -> Option<String> {
 /// The container's addresses that others can send to without naming a link. A result may tell those of loopback too.
 pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for ip in result.ips_of(ifname).map(|ip| ip.address.ip()).filter(|ip| can_be_reached(*ip)) {
+    for ip in result.ips_of(ifname).map(|ip| ip.address.ip()).filter(|ip| addr::can_be_reached(*ip)) {
         if !addresses.contains(&ip) {
             addresses.push(ip);
         }
     }
     addresses
-}
-
-fn can_be_reached(ip: IpAddr) -> bool {
-    let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    !ip.is_loopback() && !ip.is_unspecified() && !link_local
 }
 
 impl TryFrom<AsWritten> for Conf {

@@ -2,7 +2,7 @@
 //! name and form, so that either's DEL can delete what the other has attached.
 
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -89,7 +89,7 @@ impl Saved {
             Some(Found::Nothing) | None => {}
         }
         for name in [&self.plain, &self.own] {
-            let removed = missing_is_fine(file::remove_temporary(&self.dir, &self.label(name)));
+            let removed = file::missing_is_fine(file::remove_temporary(&self.dir, &self.label(name)));
             failures
                 .note(removed.map_err(|e| Error::io(format!("remove files in {}", self.dir.display()), &e)));
         }
@@ -124,7 +124,7 @@ enum Found {
 }
 
 fn read(path: &Path) -> Result<Found> {
-    let read = missing_is_fine(file::read_own(path, json::MAX_BYTES).map(Some));
+    let read = file::missing_is_fine(file::read_own(path, json::MAX_BYTES).map(Some));
     let read = read.map_err(|e| Error::io(format!("read {}", path.display()), &e))?;
     let Some(bytes) = read else { return Ok(Found::Nothing) };
     let document = json::parse(&bytes, "it").ok().filter(|document| document["type"].is_string());
@@ -132,23 +132,8 @@ fn read(path: &Path) -> Result<Found> {
 }
 
 fn remove(path: &Path) -> Result<()> {
-    let removed = missing_is_fine(fs::remove_file(path));
+    let removed = file::missing_is_fine(fs::remove_file(path));
     removed.map_err(|e| Error::io(format!("remove {}", path.display()), &e))
-}
-
-/// A name too long for the file system is the name of nothing.
-fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
-    match outcome {
-        Err(e)
-            if matches!(
-                e.kind(),
-                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
-            ) =>
-        {
-            Ok(T::default())
-        }
-        other => other,
-    }
 }
 
 /// GC: hands over what was saved of each attachment of the network that is not among the valid ones. The file goes if that is said of
@@ -158,7 +143,7 @@ fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
 /// What the caller says; code 5: what could not be read or removed.
 pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Result<bool>) -> Result<()> {
     let failed = |e: &io::Error| Error::io(format!("list dataDir {}", dir.display()), e);
-    let Some(entries) = missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
+    let Some(entries) = file::missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
         return Ok(());
     };
     let (mut failures, unfinished) = (Failures::new(), format!("{}~", call.net.name));

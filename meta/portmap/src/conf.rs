@@ -109,13 +109,7 @@ impl Conf {
 
 /// The addresses of the container's interface. A result may tell those of loopback too.
 pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpNetwork> {
-    result.ips_of(ifname).map(|ip| ip.address).filter(|a| can_be_reached(a.ip())).collect()
-}
-
-/// Whether others can send to an address without naming a link.
-fn can_be_reached(ip: IpAddr) -> bool {
-    let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    !ip.is_loopback() && !ip.is_unspecified() && !link_local
+    result.ips_of(ifname).map(|ip| ip.address).filter(|a| addr::can_be_reached(a.ip())).collect()
 }
 
 impl TryFrom<AsWritten> for Conf {

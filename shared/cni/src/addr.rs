@@ -40,6 +40,12 @@ pub fn parse_cidr(text: &str) -> Result<IpNetwork, String> {
     IpNetwork::new(ip, prefix).map_err(|_| format!("{text:?}: the prefix length is out of range"))
 }
 
+/// Whether others can send to an address without naming a link.
+pub fn can_be_reached(ip: IpAddr) -> bool {
+    let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    !ip.is_loopback() && !ip.is_unspecified() && !link_local
+}
+
 /// `4` or `6`.
 pub fn family(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "4" } else { "6" }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,7 @@ impl Backup {
     /// Code 5: what failed on which file.
     pub fn read(&self) -> Result<Option<Vec<u8>>> {
         let path = self.path();
-        let read = missing_is_fine(file::read_own(&path, LARGEST).map(Some));
+        let read = file::missing_is_fine(file::read_own(&path, LARGEST).map(Some));
         read.map_err(|e| Error::io(format!("read backup {}", path.display()), &e))
     }
 
@@ -73,7 +73,7 @@ impl Backup {
     pub fn remove(&self) -> Result<()> {
         let mut failures = Failures::new();
         failures.note(remove(&self.path()));
-        let removed = missing_is_fine(file::remove_temporary(&self.dir, &self.label));
+        let removed = file::missing_is_fine(file::remove_temporary(&self.dir, &self.label));
         failures.note(removed.map_err(|e| Error::io(format!("remove files in {}", self.dir.display()), &e)));
         failures.into_result()
     }
@@ -91,28 +91,13 @@ fn file_name(at: &Attachment, separator: char) -> String {
 }
 
 fn remove(path: &Path) -> Result<()> {
-    let removed = missing_is_fine(fs::remove_file(path));
+    let removed = file::missing_is_fine(fs::remove_file(path));
     removed.map_err(|e| Error::io(format!("remove backup {}", path.display()), &e))
 }
 
 /// No name of a network has a `~` in it.
 fn label_prefix(network: &NetworkName) -> String {
     format!("{network}~")
-}
-
-/// A name too long for the file system is the name of nothing.
-fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
-    match outcome {
-        Err(e)
-            if matches!(
-                e.kind(),
-                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
-            ) =>
-        {
-            Ok(T::default())
-        }
-        other => other,
-    }
 }
 
 /// GC: hands over each file whose attachment is not among the valid ones, with what is in it; only the caller can tell
@@ -122,7 +107,7 @@ fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
 /// What the caller says; code 5: what could not be read or removed.
 pub fn collect(dir: &Path, call: &Gc, mut of_nobody: impl FnMut(&Backup, &[u8]) -> Result<()>) -> Result<()> {
     let failed = |e: &io::Error| Error::io(format!("list the backups in {}", dir.display()), e);
-    let Some(entries) = missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
+    let Some(entries) = file::missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
         return Ok(());
     };
     let valid: HashSet<String> =

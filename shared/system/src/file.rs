@@ -51,6 +51,24 @@ pub fn open_in(dir: &File, name: &str, flags: OFlag) -> io::Result<File> {
     if flags.contains(OFlag::O_EXCL) { opened } else { regular(opened) }
 }
 
+/// The outcome for a file that need not be there: nothing, where it is not. A name too long for the file system is the name of nothing.
+///
+/// # Errors
+/// Those of the outcome, but for a missing file.
+pub fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
+    match outcome {
+        Err(e)
+            if matches!(
+                e.kind(),
+                ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::InvalidFilename
+            ) =>
+        {
+            Ok(T::default())
+        }
+        other => other,
+    }
+}
+
 /// Whether an error says that a path is not a regular file, whatever it is.
 pub fn is_irregular(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Irregular>())
