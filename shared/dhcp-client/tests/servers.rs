@@ -126,6 +126,15 @@ fn acquire(pod: &Container, identity: &Identity, now: Time) -> (Client, Lease) {
     (client, lease)
 }
 
+/// The client says that it needs the address no more, and the server knows the lease that is meant.
+fn is_given_back(pod: &Container, server: &Server, client: Client, lease: &Lease) {
+    let Some(Action::Send { to, message }) = client.release() else { panic!("there is a lease") };
+    let namespace = NetNs::open(pod.path()).unwrap();
+    Link::open(&namespace, "eth0", to).unwrap().send(to, &message).unwrap();
+    server.wait_for(&format!("DHCPRELEASE(srv) {}", lease.address));
+    assert!(!server.text().contains("unknown lease"), "{}", server.text());
+}
+
 #[test]
 fn a_real_server_gives_extends_and_takes_back() {
     let lab = Lab::new();
@@ -151,11 +160,7 @@ fn a_real_server_gives_extends_and_takes_back() {
         assert_eq!((extended.address, extended.since), (lease.address, now));
     }
 
-    let Some(Action::Send { to, message }) = client.release() else { panic!("there is a lease") };
-    let namespace = NetNs::open(pod.path()).unwrap();
-    Link::open(&namespace, "eth0", to).unwrap().send(to, &message).unwrap();
-    server.wait_for(&format!("DHCPRELEASE(srv) {}", lease.address));
-    assert!(!server.text().contains("unknown lease"), "{}", server.text());
+    is_given_back(&pod, &server, client, &lease);
 }
 
 #[test]
@@ -165,11 +170,7 @@ fn an_address_that_was_never_put_on_the_link_is_given_back_by_broadcast() {
     let server = Server::start(&lab, &pod, &[POOL, NTP]);
     let (client, lease) = acquire(&pod, &identity(&pod), Time::now());
     pod.sh("ip addr flush dev eth0");
-    let Some(Action::Send { to, message }) = client.release() else { panic!("there is a lease") };
-    let namespace = NetNs::open(pod.path()).unwrap();
-    Link::open(&namespace, "eth0", to).unwrap().send(to, &message).unwrap();
-    server.wait_for(&format!("DHCPRELEASE(srv) {}", lease.address));
-    assert!(!server.text().contains("unknown lease"), "{}", server.text());
+    is_given_back(&pod, &server, client, &lease);
 }
 
 #[test]
