@@ -89,10 +89,14 @@ impl Address {
 
     /// The request that makes it again on a link, ready for use at once: it was tested for duplicates before.
     fn message(&self, link: &Link) -> Message {
+        self.message_with(link, NLM_F_EXCL)
+    }
+
+    fn message_with(&self, link: &Link, flags: u16) -> Message {
         let ip = self.net.ip();
         let mut head = header(family(ip), self.net.prefix(), link.index);
         head[3] = self.scope;
-        let mut message = Message::new(RTM_NEWADDR, NLM_F_CREATE | NLM_F_EXCL, &head);
+        let mut message = Message::new(RTM_NEWADDR, NLM_F_CREATE | flags, &head);
         message.put_ip(IFA_LOCAL, ip);
         message.put_ip(IFA_ADDRESS, self.peer.unwrap_or(ip));
         if let Some(broadcast) = self.broadcast {
@@ -221,12 +225,43 @@ impl Netlink {
         self.order(address.message(link), "add address", format_args!("{} to {}", address.net, link.name))
     }
 
+    /// Says until when an address that the link has may be used, as its fields `preferred` and `valid` say. It is not tested for
+    /// duplicates again, and gets the other flags that the fields say.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn set_lifetimes(&self, link: &Link, address: &Address) -> Result<()> {
+        let message = address.message_with(link, NLM_F_REPLACE);
+        self.order(message, "set the lifetimes of address", format_args!("{} on {}", address.net, link.name))
+    }
+
     /// Takes an address from a link. That it is gone already is fine.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn delete_address(&self, link: &Link, net: IpNetwork) -> Result<()> {
         let message = request(RTM_DELADDR, 0, link, net);
-        self.order_if_there(message, "delete address", format_args!("{net} from {}", link.name))
+        match self.order(message, "delete address", format_args!("{net} from {}", link.name)) {
+            // Of IPv4 ones with a peer, that has to be named.
+            Err(e) if e.is_missing() && net.is_ipv4() => self.delete_with_peers(link, net),
+            Err(e) if e.is_missing() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn delete_with_peers(&self, link: &Link, net: IpNetwork) -> Result<()> {
+        let listed = match self.addresses(Some(link)) {
+            // The link has gone.
+            Err(e) if e.is_missing() => return Ok(()),
+            listed => listed?,
+        };
+        for peer in listed.iter().filter(|address| address.net == net).filter_map(|address| address.peer) {
+            let mut message = Message::new(RTM_DELADDR, 0, &header(AF_INET, net.prefix(), link.index));
+            message.put_ip(IFA_LOCAL, net.ip());
+            message.put_ip(IFA_ADDRESS, peer);
+            let subject = format_args!("{net} peer {peer} from {}", link.name);
+            self.order_if_there(message, "delete address", subject)?;
+        }
+        Ok(())
     }
 }

@@ -142,6 +142,7 @@ pub const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 0x8;
 pub const BRIDGE_VLAN_INFO_RANGE_END: u16 = 0x10;
 
 // if_addr.h
+pub const IFA_F_OPTIMISTIC: u32 = 0x04;
 pub const IFA_F_PERMANENT: u32 = 0x80;
 pub const IFA_CACHEINFO: u16 = 6;
 pub const IFA_RT_PRIORITY: u16 = 9;

@@ -46,6 +46,27 @@ fn addresses_are_listed_by_link_and_an_address_is_deleted_once() {
 }
 
 #[test]
+fn an_address_with_a_peer_is_deleted_and_no_other_one_is() {
+    lab(|lab| {
+        let (a, b) = pair(&lab.host, "a", "b");
+        for address in ["10.0.0.1 peer 10.0.0.9/32", "10.0.0.1/24", "10.0.0.1/16", "fd00::1 peer fd00::9/64"]
+        {
+            sh(&format!("ip address add {address} dev a"));
+        }
+        let left = || sh("ip -o address show dev a scope global").lines().count();
+        lab.host.delete_address(&a, "10.0.0.1/32".parse().unwrap()).unwrap();
+        assert!(!sh("ip address show dev a").contains("peer 10.0.0.9"));
+        lab.host.delete_address(&a, "10.0.0.1/24".parse().unwrap()).unwrap();
+        assert!(sh("ip address show dev a").contains("10.0.0.1/16"));
+        assert_eq!(left(), 2);
+        lab.host.delete_address(&a, "fd00::1/64".parse().unwrap()).unwrap();
+        assert_eq!(left(), 1);
+        lab.host.delete_link(&a).unwrap();
+        lab.host.delete_address(&b, "10.0.0.1/32".parse().unwrap()).unwrap();
+    });
+}
+
+#[test]
 fn an_address_is_tested_for_duplicates_only_when_asked_for() {
     lab(|lab| {
         let (a, b) = pair(&lab.host, "a", "b");

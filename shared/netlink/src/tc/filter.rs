@@ -134,8 +134,8 @@ impl Netlink {
         match self.socket.dump(message, |_, payload| Filter::parse(payload)) {
             Ok(filters) => Ok(filters),
             Err(r) => match r.during("list filters of link", &link.name) {
-                // `ingress` has no filters of what goes out, and a link without either has none at all.
-                e if e.is_invalid() || e.is_missing() => Ok(Vec::new()),
+                // `ingress` has no filters of what goes out, and a link without either has none at all, like a kernel without filters.
+                e if e.is_invalid() || e.is_missing() || e.is_unsupported() => Ok(Vec::new()),
                 e => Err(e),
             },
         }

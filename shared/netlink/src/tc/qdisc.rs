@@ -117,7 +117,11 @@ impl Netlink {
         let none = Link::default();
         let message = Message::new(RTM_GETQDISC, 0, &header(link.unwrap_or(&none), 0, 0, 0));
         let all = self.socket.dump(message, |_, payload| Qdisc::parse(payload));
-        let all = all.map_err(|r| r.during("list", "queueing disciplines"))?;
+        let all = match all.map_err(|r| r.during("list", "queueing disciplines")) {
+            // A kernel that was built without them has none.
+            Err(e) if e.is_unsupported() => Vec::new(),
+            all => all?,
+        };
         // The kernel has no filter for this list.
         Ok(all.into_iter().filter(|qdisc| link.is_none_or(|link| link.index == qdisc.link)).collect())
     }
@@ -194,8 +198,8 @@ impl Netlink {
         let mut message = Message::new(RTM_DELQDISC, 0, &header(link, handle, parent, 0));
         message.put_str(TCA_KIND, kind);
         match self.order_if_there(message, "remove queueing discipline of link", &link.name) {
-            // The kernel compares handle and kind with what is there.
-            Err(e) if e.is_invalid() => Ok(()),
+            // The kernel compares handle and kind with what is there; without queueing disciplines it knows no such request.
+            Err(e) if e.is_invalid() || e.is_unsupported() => Ok(()),
             other => other,
         }
     }
