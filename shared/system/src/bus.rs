@@ -51,6 +51,11 @@ pub enum BusError {
     Io(io::Error),
     /// What came is not what the specification says. The connection is of no more use.
     Malformed(&'static str),
+    /// The bus does not let this process's user in, such as root of a user namespace, whom it knows by another number.
+    Rejected {
+        /// Who this process says that it is.
+        uid: u32,
+    },
     /// The service has answered with an error.
     Refused {
         /// The error's name, such as `org.freedesktop.DBus.Error.AccessDenied`.
@@ -66,6 +71,7 @@ impl Display for BusError {
             Self::Io(e) if e.kind() == ErrorKind::TimedOut => f.write_str("no answer came in time"),
             Self::Io(e) => e.fmt(f),
             Self::Malformed(what) => write!(f, "the answer is not D-Bus: {what}"),
+            Self::Rejected { uid } => write!(f, "the bus does not let user {uid} of this user namespace in"),
             Self::Refused { name, message } if message.is_empty() => f.write_str(name),
             Self::Refused { name, message } => write!(f, "{name}: {message}"),
         }
@@ -73,6 +79,17 @@ impl Display for BusError {
 }
 
 impl Error for BusError {}
+
+impl BusError {
+    /// Whether this process may not speak to the bus at all: its user, or a policy of the host, does not permit it.
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Rejected { .. } => true,
+            Self::Io(e) => e.kind() == ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}
 
 impl From<io::Error> for BusError {
     fn from(error: io::Error) -> Self {
@@ -106,14 +123,13 @@ impl Bus {
     fn greet(stream: UnixStream) -> Result<Self, BusError> {
         let mut this = Self { stream, serial: 0 };
         let until = Instant::now() + PATIENCE;
-        let uid = geteuid().as_raw().to_string();
-        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
+        let uid = geteuid().as_raw();
+        let hex: String = uid.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
         this.send(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes(), until)?;
-        if !this.line(until)?.starts_with(b"OK ") {
-            return Err(BusError::Refused {
-                name: "the bus does not let this user in".into(),
-                message: format!("user {uid}"),
-            });
+        match this.line(until)? {
+            line if line.starts_with(b"OK ") => {}
+            line if line.starts_with(b"REJECTED") => return Err(BusError::Rejected { uid }),
+            _ => return Err(BusError::Malformed("the authentication is neither accepted nor rejected")),
         }
         this.send(b"BEGIN\r\n", until)?;
         this.call(&BUS, PATIENCE)?;
@@ -227,11 +243,13 @@ mod tests {
     fn a_bus_that_refuses_says_nonsense_or_hangs_up_is_an_error() {
         for (said, word) in [
             (b"REJECTED EXTERNAL\r\n".to_vec(), "does not let"),
+            (b"HTTP/1.1 400 Bad Request\r\n".to_vec(), "not D-Bus"),
             (vec![b'x'; LINE_MAX + 1], "has no end"),
             (script(&[b"HTTP/1.1 400 Bad Request\r\n"]), "not D-Bus"),
         ] {
-            let error = bus_that_says(said).unwrap_err().to_string();
-            assert!(error.contains(word), "{error}");
+            let error = bus_that_says(said).unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+            assert_eq!(error.is_denied(), word == "does not let", "{error}");
         }
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
