@@ -5,9 +5,15 @@ use serde_json::{Value, json};
 
 use crate::common::{routing_of, site};
 
-/// A second network of a container, as Multus attaches it: a macvlan with a default route of its own, and sbr.
+/// A second network of a container, as Multus attaches it: a macvlan with two addresses a family and a default route of its own, and sbr.
 fn second(n: u8, version: &str) -> Value {
-    let ranges = json!([[{"subnet": format!("10.{n}.0.0/24")}], [{"subnet": format!("fd00:{n}::/64")}]]);
+    let subnets = [
+        format!("10.{n}.0.0/24"),
+        format!("fd00:{n}::/64"),
+        format!("10.10{n}.0.0/24"),
+        format!("fd00:10{n}::/64"),
+    ];
+    let ranges: Vec<_> = subnets.iter().map(|subnet| json!([{"subnet": subnet}])).collect();
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     let ipam = json!({"type": "host-local", "ranges": ranges, "routes": routes});
     let macvlan = json!({"type": "macvlan", "master": format!("cable{n}"), "ipam": ipam});
@@ -16,9 +22,14 @@ fn second(n: u8, version: &str) -> Value {
 
 /// A container with eth0 up by hand, of two addresses a family, and sbr's call for it.
 pub fn by_hand(lab: &Lab) -> (Container, Call) {
+    by_hand_in(lab, "1.1.0")
+}
+
+/// As [`by_hand`], in a version.
+pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
     let pod = lab.container("pod");
     let result = json!({
-        "cniVersion": "1.1.0",
+        "cniVersion": version,
         "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
         "ips": [
             {"address": "10.1.0.2/24", "gateway": "10.1.0.1", "interface": 0},
@@ -31,7 +42,7 @@ pub fn by_hand(lab: &Lab) -> (Container, Call) {
         ip addr add 10.1.0.2/24 dev eth0; ip -6 addr add fd00:1::2/64 dev eth0 nodad
         ip route add default via 10.1.0.1; ip route add 10.77.0.0/16 via 10.1.0.7 mtu 1300 metric 5 proto static
         ip -6 route add 2001:db8::/32 via fd00:1::7 dev eth0");
-    let call = lab.plugin("sbr").version("1.1.0").on(&pod).config(json!({"prevResult": result}));
+    let call = lab.plugin("sbr").version(version).on(&pod).config(json!({"prevResult": result}));
     (pod, call)
 }
 
@@ -55,7 +66,15 @@ fn answers_leave_by_the_interface_that_the_question_came_in_by() {
             .for_each(|outcome| assert!(outcome.succeeded(), "{outcome:?}"));
         results.push(result);
     }
-    assert_eq!(results[1]["routes"][0]["table"], 102);
+    assert_eq!(results[1]["routes"][0]["table"], 104, "the first network's addresses have a table each");
+    for (family, client, address) in [("4", "192.0.2.2", "10.102.0"), ("6", "2001:db8:77::2", "fd00:102:")] {
+        let (from, dot) = (address, if family == "4" { "." } else { ":" });
+        let way = pod.sh(&format!("ip -{family} route get {client} from {from}{dot}2"));
+        assert!(
+            way.contains(&format!("via {from}{dot}1 dev net2")),
+            "each address has a way of its own: {way}"
+        );
+    }
     for (client, at) in clients.iter().zip(["1", "2"]) {
         for address in [format!("10.{at}.0.2:80"), format!("[fd00:{at}::2]:80")] {
             let answer = tcp_says(client, &address).unwrap();

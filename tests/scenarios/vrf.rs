@@ -5,9 +5,10 @@ use serde_json::{Value, json};
 
 use crate::common::{data, routing_of, site_of};
 
-/// A second network of a container: a macvlan with a default route of its own, in a VRF.
+/// A second network of a container: a macvlan with two addresses a family and a default route of its own, in a VRF.
 fn second(n: u8, vrf: &str, version: &str) -> Value {
-    let ranges = json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]);
+    let subnets = ["10.1.0.0/24", "fd00:1::/64", "10.5.0.0/24", "fd00:5::/64"];
+    let ranges = subnets.map(|subnet| json!([{"subnet": subnet}]));
     let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     let ipam = json!({"type": "host-local", "ranges": ranges, "routes": routes});
     let macvlan = json!({"type": "macvlan", "master": format!("cable{n}"), "ipam": ipam});
@@ -16,9 +17,14 @@ fn second(n: u8, vrf: &str, version: &str) -> Value {
 }
 
 pub fn by_hand(lab: &Lab) -> (Container, Call) {
+    by_hand_in(lab, "1.1.0")
+}
+
+/// As [`by_hand`], in a version.
+pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
     let pod = lab.container("pod");
     let result = json!({
-        "cniVersion": "1.1.0",
+        "cniVersion": version,
         "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
         "ips": [{"address": "10.1.0.2/24", "interface": 0}, {"address": "fd00:1::2/64", "interface": 0}],
         "routes": [{"dst": "0.0.0.0/0", "gw": "10.1.0.1"}],
@@ -32,7 +38,7 @@ pub fn by_hand(lab: &Lab) -> (Container, Call) {
         ip route add default via 10.1.0.1; ip route add 10.77.0.0/16 via 10.1.0.7 mtu 1300 metric 5 proto static
         ip -6 route add default nexthop via fd00:1::1 dev eth0 nexthop via fd00:2::1 dev eth1");
     let keys = json!({"vrfname": "blue", "prevResult": result});
-    (pod.clone(), lab.plugin("vrf").version("1.1.0").on(&pod).config(keys))
+    (pod.clone(), lab.plugin("vrf").version(version).on(&pod).config(keys))
 }
 
 #[test]

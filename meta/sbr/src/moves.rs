@@ -97,9 +97,10 @@ fn claims(net: IpNetwork, route: &Route) -> bool {
     }
 }
 
-fn is_alike(one: &Route, other: &Route) -> bool {
-    let of = |route: &Route| (route.dst.network(), route.dst.prefix(), route.gateway, route.link);
-    of(one) == of(other)
+/// Whether a route that is there is a wanted one, which may leave the metric to the kernel.
+fn is_alike(one: &Route, wanted: &Route) -> bool {
+    let of = |route: &Route| (route.dst.network(), route.dst.prefix(), route.gateway, route.link, route.tos);
+    of(one) == of(wanted) && wanted.priority.is_none_or(|metric| one.priority == Some(metric))
 }
 
 /// Takes the link's routes out of the main table. With `hints`, those to the subnets of its addresses stay, and prefer the address.
@@ -150,21 +151,32 @@ pub fn abandoned(sandbox: &Namespace, link: &Link) -> Result<BTreeSet<u32>> {
     Ok(abandoned)
 }
 
-/// Moves the link's routes of a table back to the main one, as far as that is possible.
+/// Moves the link's routes of a table back to the main one, as far as that is possible. While it is not known whether one of them is back,
+/// the table keeps them all, for the next DEL.
 pub fn restore(sandbox: &Namespace, link: &Link, table: u32, failures: &mut Failures) {
     let Some(routes) = failures.note(tables::of_link(sandbox, link, Some(table))) else { return };
-    let main = failures.note(own_routes(sandbox, link)).unwrap_or_default();
+    let Some(main) = failures.note(own_routes(sandbox, link)) else { return };
     for route in routes.iter().filter(|route| !is_added(route)) {
-        let back = Route { table: Some(uapi::RT_TABLE_MAIN), ..route.clone() };
-        // With its hint.
-        for hinted in main.iter().filter(|one| is_alike(one, &back) && one.source != back.source) {
-            failures.note(tables::take(sandbox, link, hinted));
+        let moved = move_back(sandbox, link, &main, route);
+        // What the kernel has refused it would refuse each DEL to come.
+        let is_unknown = moved.as_ref().is_err_and(netlink::Error::is_unanswered);
+        failures.note(moved);
+        if is_unknown {
+            return;
         }
-        failures.note(tables::put(sandbox, &back));
     }
     for route in routes.iter().rev() {
         failures.note(tables::take(sandbox, link, route));
     }
+}
+
+fn move_back(sandbox: &Namespace, link: &Link, main: &[Route], route: &Route) -> netlink::Result<()> {
+    let back = Route { table: Some(uapi::RT_TABLE_MAIN), ..route.clone() };
+    // With its hint.
+    for hinted in main.iter().filter(|one| is_alike(one, &back) && one.source != back.source) {
+        tables::take(sandbox, link, hinted)?;
+    }
+    tables::put(sandbox, &back)
 }
 
 fn is_added(route: &Route) -> bool {
@@ -238,6 +250,14 @@ mod tests {
         };
         assert_eq!(of("fd00::1"), [("fd00::1".parse().ok(), Some(1024)), (near.gateway, Some(1023))]);
         assert_eq!(of("fd00::5"), [(near.gateway, Some(1024))]);
+    }
+
+    #[test]
+    fn routes_that_differ_in_their_metric_alone_are_two() {
+        let near = route("10.9.0.0/16", "10.1.0.1", "");
+        let far = Route { priority: Some(100), ..near.clone() };
+        assert!(is_alike(&far, &far) && !is_alike(&near, &far));
+        assert!(is_alike(&far, &near), "the kernel may have chosen the metric");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The configuration as checked. No I/O.
 
 use cni::{AsWritten, Error, IfName, Result};
+use iface::tables;
 use serde::Deserialize;
 
 /// The plugin's own keys as written.
@@ -36,6 +37,12 @@ impl TryFrom<AsWritten> for Conf {
             ));
         }
         let name = IfName::parse(&vrfname).map_err(|why| Error::config(format!("vrfname {why}")))?;
+        if table != 0 && tables::is_of_the_kernel(table) {
+            return Err(Error::config(format!(
+                "table {table} is one of the kernel's own, which all interfaces share"
+            ))
+            .detail("a VRF needs a table for itself; without the key a free one is chosen"));
+        }
         Ok(Self { name, table: Some(table).filter(|table| *table != 0) })
     }
 }
@@ -56,6 +63,14 @@ mod tests {
         assert_eq!(conf(json!({"vrfname": "blue"})).unwrap().table, None);
         assert_eq!(conf(json!({"vrfname": "blue", "table": 0})).unwrap().table, None);
         assert_eq!(conf(json!({"vrfname": "blue", "table": 7})).unwrap().table, Some(7));
+    }
+
+    #[test]
+    fn a_table_of_the_kernels_own_is_none_for_a_vrf() {
+        for table in [253, 254, 255] {
+            let error = conf(json!({"vrfname": "blue", "table": table})).unwrap_err();
+            assert!(error.code() == 7 && error.msg().contains(&table.to_string()), "{error}");
+        }
     }
 
     #[test]

@@ -86,13 +86,13 @@ impl Contents {
 }
 
 /// The kernel does not see a gateway before the link's carrier is there again, which for a network card takes seconds.
-fn put(sandbox: &Namespace, route: &Route) -> Result<()> {
+fn put(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
     match sandbox.nl.add_route(route) {
         Err(e) if e.is_exists() => Ok(()),
         Err(e) if matches!(e.errno(), Some(Errno::EHOSTUNREACH | Errno::ENETUNREACH)) => {
             tables::put(sandbox, &Route { on_link: true, ..route.clone() })
         }
-        other => Ok(other?),
+        other => other,
     }
 }
 

@@ -74,7 +74,10 @@ pub(crate) fn add_address(
 }
 
 /// A runtime may have switched IPv6 off for a container that turns out to get an IPv6 address. Whether it had.
-fn enable_ipv6(sandbox: &Namespace, link: &Link) -> Result<bool> {
+///
+/// # Errors
+/// If the kernel has no IPv6, or the setting cannot be written.
+pub fn enable_ipv6(sandbox: &Namespace, link: &Link) -> Result<bool> {
     let mut was_off = false;
     for name in ["lo", &link.name] {
         let key = format!("ipv6/conf/{name}/disable_ipv6");

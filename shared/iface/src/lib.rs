@@ -23,5 +23,6 @@ pub mod tables;
 pub mod verify;
 pub mod veth;
 
+pub use apply::enable_ipv6;
 pub use conf::{InterfaceConf, unicast_mac};
 pub use namespace::Namespace;

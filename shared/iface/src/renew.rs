@@ -1,11 +1,12 @@
 //! Addresses and routes of a link that is in use, changed: a lease that is renewed may come with others.
 
-use cni::{AddResult, IpConfig, Result};
+use cni::{AddResult, Failures, IpConfig, Result};
 use netlink::Link;
 
 use crate::{Namespace, apply};
 
-/// Puts what a lease says now in the place of what it said before. What both say is left alone, so that connections live on.
+/// Puts what a lease says now in the place of what it said before. What both say is left alone, so that connections live on. A route that
+/// the kernel refuses keeps no other one from being added.
 ///
 /// # Errors
 /// What the kernel refuses, named.
@@ -28,5 +29,9 @@ pub fn replace(sandbox: &Namespace, link: &Link, old: &AddResult, new: &AddResul
     }
     sandbox.nl.set_up(link)?;
     let own: Vec<&IpConfig> = new.ips.iter().collect();
-    new.routes.iter().try_for_each(|route| apply::add_route(sandbox, link, route, &own))
+    let mut failures = Failures::new();
+    for route in &new.routes {
+        failures.note(apply::add_route(sandbox, link, route, &own));
+    }
+    failures.into_result()
 }

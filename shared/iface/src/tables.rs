@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use cni::{AddResult, Code, Error, IpConfig, Result, Undo};
 use ipnetwork::IpNetwork;
-use netlink::{Link, LinkKind, Route, RouteFilter, Rule, uapi};
+use netlink::{Link, LinkKind, NextHop, Route, RouteFilter, Rule, uapi};
 
 use crate::{Namespace, apply};
 
@@ -68,10 +68,10 @@ pub fn of_link(sandbox: &Namespace, link: &Link, table: Option<u32>) -> Result<V
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn put(sandbox: &Namespace, route: &Route) -> Result<()> {
+pub fn put(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
     match sandbox.nl.add_route(route) {
-        Err(e) if !e.is_exists() => Err(e.into()),
-        _ => Ok(()),
+        Err(e) if e.is_exists() => Ok(()),
+        other => other,
     }
 }
 
@@ -89,7 +89,7 @@ pub fn add(sandbox: &Namespace, route: &Route, undo: &mut Undo) -> Result<()> {
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn take(sandbox: &Namespace, link: &Link, route: &Route) -> Result<()> {
+pub fn take(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<()> {
     match (route.only_by(link.index), route.without(link.index)) {
         (Some(own), Some(_)) if route.dst.is_ipv6() => sandbox.nl.delete_route(&own)?,
         // IPv4 knows the route as a whole only.
@@ -106,20 +106,26 @@ pub fn take(sandbox: &Namespace, link: &Link, route: &Route) -> Result<()> {
 ///
 /// # Errors
 /// What the kernel refuses.
-pub fn give_back(sandbox: &Namespace, link: &Link, route: &Route) -> Result<()> {
+pub fn give_back(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<()> {
     match (route.only_by(link.index), route.without(link.index)) {
         (Some(own), Some(_)) if route.dst.is_ipv6() => put(sandbox, &own),
         (Some(_), Some(others)) => {
             put(sandbox, route)?;
-            Ok(sandbox.nl.delete_route(&others)?)
+            sandbox.nl.delete_route(&others)
         }
         _ => put(sandbox, route),
     }
 }
 
-/// Whether both lead to the same destination by the same gateway.
+/// Whether a route leads to the destination of another one by its gateway. IPv6 routes of one metric are listed as one route with several
+/// next hops, of different links: any of them counts that is by the wanted link.
 pub(crate) fn is_same_way(route: &Route, wanted: &Route) -> bool {
-    is_same_net(route.dst, wanted.dst) && route.gateway == wanted.gateway
+    let is_wanted = |hop: &NextHop| Some(hop.link) == wanted.link && hop.gateway == wanted.gateway;
+    let by_gateway = match route.hops.is_empty() {
+        true => route.gateway == wanted.gateway,
+        false => route.hops.iter().any(is_wanted),
+    };
+    is_same_net(route.dst, wanted.dst) && by_gateway
 }
 
 fn is_same_net(one: IpNetwork, other: IpNetwork) -> bool {

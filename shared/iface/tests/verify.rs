@@ -83,6 +83,36 @@ fn a_route_of_another_interface_of_the_container_is_not_missed_here() {
     });
 }
 
+/// The kernel lists IPv6 routes of one metric to one destination as one route.
+#[test]
+fn each_of_two_interfaces_has_its_default_route() {
+    lab(|lab| {
+        let attach = |number: u32| {
+            let (net, attachment) = (layer_2("net"), at("c", &format!("eth{number}")));
+            let link = lab.veth(&net.name, &attachment).container;
+            let leases = AddResult {
+                ips: vec![leased(&format!("fd00:{number}::2/64"), Some(&format!("fd00:{number}::1")))],
+                routes: vec![Route::to("::/0".parse().unwrap())],
+                ..AddResult::default()
+            };
+            let conf = InterfaceConf::default();
+            let attach = Attach { net: &net, conf: &conf, sandbox: &lab.sandbox, link: &link };
+            attach.configure(&leases).unwrap();
+            let mut prev_result = AddResult::default();
+            prev_result.put_first(leases, &lab.sandbox.report(&link));
+            Check { attachment, netns: lab.path(), args: cni::CniArgs::default(), prev_result, net, conf: () }
+        };
+        let calls = [0, 1].map(attach);
+        for call in &calls {
+            verify::container(&lab.sandbox, call, "veth").unwrap();
+        }
+        sh(&format!("nsenter --net={} ip -6 route del default via fd00:0::1", lab.path().display()));
+        let lost = verify::container(&lab.sandbox, &calls[0], "veth").unwrap_err();
+        assert!(lost.msg().contains("route to ::/0"), "{lost}");
+        verify::container(&lab.sandbox, &calls[1], "veth").unwrap();
+    });
+}
+
 /// sbr and vrf move routes.
 #[test]
 fn a_route_may_be_in_another_table_if_the_result_says_so_or_cannot_say_it() {
