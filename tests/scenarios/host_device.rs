@@ -198,6 +198,19 @@ fn addresses_that_a_router_gave_for_a_time_stay_behind() {
 }
 
 #[test]
+fn a_device_that_was_down_has_its_addresses_again_and_stays_down() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod).config(json!({"useInterfaceNetwork": true}));
+    lab.host().sh("ip link set dev0 down; ip addr add 192.0.2.7/24 dev dev0; ip -6 addr add 2001:db8::7/64 dev dev0 nodad");
+    let before = lab.snapshot();
+    assert_eq!(ips(&call.add().ok_result()), ["192.0.2.7/24", "2001:db8::7/64"]);
+    call.del().ok();
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
 fn a_port_of_a_bridge_is_its_port_again() {
     beyond_reference!("way-home");
     let lab = Lab::new();
@@ -567,14 +580,14 @@ fn accept_ra_is_off_before_the_device_is_up() {
 }
 
 /// A directory of sysfs as a host with such devices has it.
-fn sysfs(lab: &Lab, devices: &str) {
+pub fn sysfs(lab: &Lab, devices: &str) {
     lab.host().sh("mount -t tmpfs none /sys/bus; mount -t tmpfs none /sys/devices");
     lab.host().sh("mkdir -p /sys/bus/pci/devices /sys/bus/pci/drivers /sys/bus/auxiliary/devices");
     lab.host().sh(devices);
 }
 
 /// A PCI device of a driver, with directories below.
-fn pci_device(address: &str, driver: &str, below: &str) -> String {
+pub fn pci_device(address: &str, driver: &str, below: &str) -> String {
     format!(
         "mkdir -p /sys/bus/pci/drivers/{driver} /sys/bus/pci/devices/{address}/{below}
          ln -s ../../drivers/{driver} /sys/bus/pci/devices/{address}/driver\n"
@@ -610,6 +623,22 @@ fn the_device_is_found_by_what_the_configuration_says() {
         call.del().ok();
         assert_home(&lab);
     }
+}
+
+/// As before Linux 5.14, which does not tell where a device is on its bus.
+#[test]
+fn without_a_record_a_device_whose_container_died_is_found_where_sysfs_shows_it() {
+    beyond_reference!("way-home");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bare(&lab, &pod);
+    call.add().ok_result();
+    dies(&pod, "eth0");
+    lab.host().sh("rm -r /run/cni/host-device; ip link set eth0 down");
+    sysfs(&lab, &pci_device("0000:3b:02.5", "ice", "net/eth0"));
+    let call = call.config(json!({"device": null, "pciBusID": "0000:3b:02.5"}));
+    call.without("CNI_NETNS").del().ok();
+    assert!(lab.host().link("dev0").is_some() && lab.host().link("eth0").is_none());
 }
 
 #[test]

@@ -286,18 +286,23 @@ fn of_a_tag_in_a_tag_del_removes_the_inner_one_only() {
     needs!(Vlan);
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let outer = on_cable(&lab).on(&pod).config(json!({"protocol": "802.1ad"}));
-    let first = outer.add().ok_result();
-    let inner = outer.clone().config(json!({
-        "master": null, "vlanId": 200, "protocol": null, "linkInContainer": true, "prevResult": first
-    }));
-    inner.add().ok_result();
-    for _ in 0..2 {
-        inner.del().ok();
-        assert_eq!(pod.link_names(), ["eth0"]);
+    pod.sh("ip link add net1 type veth peer name net2; ip link set net1 up; ip link set net2 up");
+    let call = on_cable(&lab).on(&pod).config(json!({"protocol": "802.1ad"}));
+    for (outer, id) in
+        [(json!({}), 200), (json!({}), 100), (json!({"master": "net1", "linkInContainer": true}), 100)]
+    {
+        let outer = call.clone().config(outer);
+        let inner = json!({"master": null, "vlanId": id, "protocol": null, "linkInContainer": true});
+        let inner = outer.clone().config(inner);
+        let first = outer.add().ok_result();
+        let second = inner.clone().config(json!({"prevResult": first})).add().ok_result();
+        for _ in 0..2 {
+            inner.clone().config(json!({"prevResult": second})).del().ok();
+            assert!(pod.link("eth0").is_some() && pod.link(&format!("eth0.{id}")).is_none());
+        }
+        outer.del().ok();
+        assert!(pod.link("eth0").is_none());
     }
-    outer.del().ok();
-    assert!(pod.link_names().is_empty());
 }
 
 #[test]

@@ -49,7 +49,7 @@ impl Selector {
         ifname: Option<&IfName>,
     ) -> Result<()> {
         if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
-            && let Some(link) = sandbox.nl.link(ifname)?.filter(|link| self.is_of(link))
+            && let Some(link) = sandbox.nl.link(ifname)?.filter(|link| self.is_in_container(link))
         {
             return Record::guessed(&link).fetch(host, Some(sandbox));
         }
@@ -69,7 +69,7 @@ impl Selector {
         let numbered = number.is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()));
         let makeshift = numbered || ifname.map_or(!link.up, |ifname| **ifname == *link.name);
         let is_named = matches!(&self.by, By::Name(_));
-        let is_it = was_away && makeshift && (is_named || !link.up) && self.is_of(link);
+        let is_it = was_away && makeshift && (is_named || !link.up) && self.is_back(link);
         is_it.then(|| Record::guessed(link))
     }
 
@@ -83,6 +83,19 @@ impl Selector {
                 buses.any(|bus| bus.file_name().is_some_and(|name| name == link.bus_address.as_str()))
             }
         }
+    }
+
+    /// As [`Selector::is_of`], of `CNI_IFNAME` in the container. Before Linux 5.14 the kernel does not tell a device's bus: there it is
+    /// any physical one with an interface's name as its alias.
+    fn is_in_container(&self, link: &Link) -> bool {
+        let by_bus = matches!(self.by, By::Directory(_)) && link.bus_address.is_empty();
+        self.is_of(link) || by_bus && link.kind.is_none() && IfName::parse(&link.alias).is_ok()
+    }
+
+    /// As [`Selector::is_of`], of an interface of the host. Where the kernel does not tell its bus, sysfs does.
+    fn is_back(&self, link: &Link) -> bool {
+        let shown = |bus: PathBuf| bus.join("net").join(&link.name).exists();
+        self.is_of(link) || link.bus_address.is_empty() && self.buses().into_iter().any(shown)
     }
 
     fn link(&self, host: &Namespace) -> Result<Option<Link>> {
@@ -152,4 +165,32 @@ fn entries(directory: &Path) -> Vec<String> {
     let mut names: Vec<String> = listed.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     names.sort();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use cni::AsWritten;
+    use netlink::LinkKind;
+    use serde_json::json;
+
+    use super::*;
+    use crate::conf::lenient_selector;
+
+    #[test]
+    fn without_its_bus_a_device_in_the_container_is_told_by_its_alias() {
+        let document = cni::json::parse(json!({"pciBusID": "0000:3b:02.5"}).to_string().as_bytes(), "it");
+        let selector = lenient_selector(&AsWritten::from(document.unwrap())).unwrap();
+        let moved = Link { alias: "ens3".to_owned(), ..Link::default() };
+        assert!(selector.is_in_container(&moved));
+        for other in [
+            Link { alias: String::new(), ..moved.clone() },
+            Link { alias: "people's own words".to_owned(), ..moved.clone() },
+            Link { kind: Some(LinkKind::Veth), ..moved.clone() },
+            Link { bus_address: "0000:3b:02.6".to_owned(), ..moved.clone() },
+        ] {
+            assert!(!selector.is_in_container(&other), "{other:?}");
+        }
+    }
 }

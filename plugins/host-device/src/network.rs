@@ -79,7 +79,7 @@ impl Network {
         added.collect()
     }
 
-    /// Gives a device that is home and up what it had. A program that manages the host's network may have been faster.
+    /// Gives a device that is home what it had; routes need it up, as they did before. A program that manages the host's network may have been faster.
     ///
     /// # Errors
     /// The first thing that the kernel refuses, after all were tried.

@@ -139,8 +139,9 @@ impl Record {
         }
         if self.up {
             self.but_answered(change(LinkChange { up: Some(true), ..LinkChange::default() }), "stays down")?;
-            self.but_answered(self.had.restore(host, link), "not all of its addresses and routes are")?;
         }
+        // One that is down has addresses, too.
+        self.but_answered(self.had.restore(host, link), "not all of its addresses and routes are")?;
         // The last: by its alias another DEL sees what is still to be done.
         change(LinkChange { alias: Some(&self.alias), ..LinkChange::default() })?;
         Ok(true)

@@ -49,7 +49,7 @@ impl Plugin for Vlan {
             };
             if failures.note(remove::child_like(&beside, |link| name::is_ours(link, &beside))) == Some(false)
             {
-                failures.note(remove::child_like(call, |link| name::is_asked_for(link, call)));
+                failures.note(remove::child_like(call, |link| name::is_asked_for(link, call, &beside)));
             }
         })
     }

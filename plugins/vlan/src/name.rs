@@ -1,6 +1,6 @@
 //! What the interface is called: `CNI_IFNAME`, unless that is the master. Then it is `CNI_IFNAME.ID`, as in `eth0.100`.
 
-use cni::{Add, Attachment, Check, Code, Del, Error, IfName, Plugin, Result};
+use cni::{Add, AddResult, Attachment, Check, Code, Del, Error, IfName, Plugin, Result};
 use iface::ownership;
 use iface::parent::Parent;
 use netlink::{Link, LinkKind};
@@ -47,11 +47,17 @@ pub fn is_ours(link: &Link, call: &Del) -> bool {
     link.is(Vlan::NAME) && (unfinished || alias.is_some_and(|alias| link.alias == alias))
 }
 
-/// Whether a link may be the VLAN that a configuration asks for. In a container `CNI_IFNAME` may be its master, and a VLAN itself: an
-/// earlier plugin's.
-pub fn is_asked_for(link: &Link, call: &Del) -> bool {
+/// Whether `CNI_IFNAME` may be the VLAN that a configuration asks for, on a master in the container. It may also be that master, and a
+/// VLAN itself: an earlier plugin's, perhaps with the same id.
+pub fn is_asked_for(link: &Link, call: &Del, beside: &Del) -> bool {
+    let master: Option<String> = call.conf.key(&["master"]);
+    let made_beside = |prev: &AddResult| prev.container_interface(&beside.attachment.ifname).is_some();
+    let is_master = master.is_some_and(|master| master == call.attachment.ifname.as_str())
+        || call.net.prev_result.as_ref().is_some_and(made_beside);
     let wanted = call.conf.key::<u16>(&["vlanId"]);
-    matches!(link.kind, Some(LinkKind::Vlan { id, .. }) if wanted.is_none_or(|wanted| wanted == id))
+    let is_like_it =
+        matches!(link.kind, Some(LinkKind::Vlan { id, .. }) if wanted.is_none_or(|wanted| wanted == id));
+    is_like_it && !is_master && link.peer_netns_id.is_none()
 }
 
 fn renamed(at: &Attachment, id: u16) -> Result<Attachment> {
