@@ -122,9 +122,6 @@ fn traffic_and_host_ports_pass_each_hosts_firewall_by_each_backend_and_del_leave
     beyond_reference!("firewall-host-ports");
     for backend in ["nftables", "iptables"] {
         for (host, variant, rules) in hosts() {
-            if (backend, variant) == ("nftables", "legacy") {
-                continue;
-            }
             let lab = Lab::new();
             let (pod, far) = (lab.container("pod"), lab.machine("far"));
             choose_tools(variant);

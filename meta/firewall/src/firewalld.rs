@@ -19,12 +19,12 @@ use service::Service;
 const LOCK: &str = "firewalld";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether firewalld is on this host's system bus. It is not started for it.
+/// Whether firewalld is on this host's system bus, as far as this process may ask. It is not started for it.
 ///
 /// # Errors
 /// Code 5 or 11: the bus does not answer.
 pub fn is_running() -> Result<bool> {
-    Ok(Service::find()?.is_some())
+    Ok(Service::find_if_permitted()?.is_some())
 }
 
 /// Whether sources could be added now (STATUS).
@@ -95,26 +95,39 @@ impl Zone {
 }
 
 /// Removes an attachment's sources, by its file; without one those of `reference`, which keeps no file. What another attachment
-/// has got meanwhile stays.
+/// has got meanwhile stays. That nobody answers is an error only if there is a file.
 ///
 /// # Errors
 /// What firewalld says; code 5: what failed on which file.
 pub fn remove(network: &NetworkName, at: &Attachment, reference: Option<&Zone>) -> Result<()> {
     let file = record::file(network, at);
-    let found = record::load(&file);
+    // One that cannot be read stays, for the next DEL.
+    let found = record::load(&file)?;
+    if found.as_ref().is_some_and(|record| !record.is_of(network)) {
+        return Ok(());
+    }
     let reference = reference.filter(|zone| !zone.sources.is_empty());
     // A host without firewalld is asked nothing.
-    if matches!(found, Ok(None)) && reference.is_none() {
+    if found.is_none() && reference.is_none() {
         return file.remove();
     }
-    let _lock = Lock::acquire(LOCK, PATIENCE)?;
-    let mut failures = Failures::new();
-    let zone = failures.note(found).flatten().map(|record| record.zone());
-    match zone.as_ref().or(reference) {
-        Some(zone) => failures.note(Service::find().and_then(|mut it| withdraw(it.as_mut(), zone, &file))),
-        None => failures.note(file.remove()),
+    // Before the lock: of a hundred that a dead bus keeps waiting, none waits for the others.
+    let mut service = match &found {
+        Some(_) => Service::find()?,
+        None => match Service::find_if_permitted() {
+            // Whether the reference was here is not known: that nobody answers keeps no container from going.
+            Err(e) => {
+                cni::warn(&format!(
+                    "{e}; if the reference's plugin has put the container's addresses into a zone, they stay"
+                ));
+                None
+            }
+            Ok(service) => service,
+        },
     };
-    failures.into_result()
+    let _lock = Lock::acquire(LOCK, PATIENCE)?;
+    let own = found.as_ref().map(Record::zone);
+    own.as_ref().or(reference).map_or(Ok(()), |zone| withdraw(service.as_mut(), zone, &file))
 }
 
 /// Removes the sources of the network's attachments that are not valid any more.

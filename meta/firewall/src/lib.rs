@@ -33,15 +33,15 @@ impl Plugin for Firewall {
         let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
         let owner = Owner::new(&call.net.name, &call.attachment);
         let wanted = Wanted::of(&call.conf, &result, &call.netns, &call.attachment.ifname)?;
-        // What keeps others away comes before what lets them in.
         if !wanted.is_empty() {
             let rules = netfilter::Firewall::open(backend(&call.conf))?;
+            // What keeps others away comes before what lets them in.
             wanted.all().try_for_each(|wanted| rules.install(&owner, wanted, undo))?;
+            wanted.barriers(&rules)?.iter().for_each(|barrier| cni::warn(&barrier.to_string()));
         }
         if let Some(zone) = &wanted.zone {
             zone.add(&call.net.name, &call.attachment, undo)?;
         }
-        wanted.barriers()?.iter().for_each(|barrier| cni::warn(&barrier.to_string()));
         Ok(result)
     }
 
@@ -100,13 +100,18 @@ impl Plugin for Firewall {
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
+        if call.conf.policy != Policy::Open {
+            // Whatever lets the container's traffic pass, these rules are nftables'.
+            netfilter::Firewall::available(Some(netfilter::Backend::Nftables), Isolation::KIND)?;
+        }
         if is_by_firewalld(&call.conf).code(Code::NotAvailable)? {
             return firewalld::available();
         }
         netfilter::Firewall::available(backend(&call.conf), Forward::KIND)?;
         // Where the choice was ours, the host may have another way in.
         let asked = call.conf.backend == Some(Backend::Nftables);
-        let barriers = netfilter::Firewall::barriers(call.conf.opening.bit, &[true, false])?;
+        let rules = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
+        let barriers = rules.barriers(call.conf.opening.bit, &[true, false])?;
         match barriers.first().filter(|_| asked) {
             Some(barrier) => Err(Error::new(Code::NotAvailable, barrier.to_string())),
             None => Ok(()),
@@ -151,10 +156,10 @@ impl Wanted {
     }
 
     /// The chains of others through which the container's packets do not pass.
-    fn barriers(&self) -> Result<Vec<Barrier>> {
+    fn barriers(&self, rules: &netfilter::Firewall) -> Result<Vec<Barrier>> {
         let Some(forward) = &self.forward else { return Ok(Vec::new()) };
         let families: Vec<bool> = forward.addresses.iter().map(|ip| ip.is_ipv4()).collect();
-        netfilter::Firewall::barriers(forward.opening.bit, &families)
+        rules.barriers(forward.opening.bit, &families)
     }
 
     fn all(&self) -> impl Iterator<Item = &dyn Rules> {

@@ -94,8 +94,8 @@ impl Firewall {
                 installed => installed?,
             },
         }
-        if let (Engine::Nftables(_), Some(opening)) = (&self.engine, rules.opening()) {
-            iptables::opening::open(opening)?;
+        if let Engine::Nftables(_) = &self.engine {
+            iptables::opening::open(rules)?;
         }
         self.flush(rules)
     }
@@ -120,7 +120,7 @@ impl Firewall {
         let own = match &self.engine {
             Engine::Iptables(iptables) if rules.kind().iptables().is_some() => iptables.check(owner, rules),
             engine => engine.nft(|nft| {
-                rules.opening().map_or(Ok(()), iptables::opening::verify)?;
+                iptables::opening::verify(rules)?;
                 nft.check(owner, rules)
             }),
         };
@@ -140,16 +140,20 @@ impl Firewall {
     }
 
     /// The chains of others that drop what is forwarded to and from a container all the same: only whoever made them can open
-    /// them. None, where the kernel has no nf_tables.
+    /// them. None, where the kernel has no nf_tables. iptables marks no packets: no rule by mark opens
+    /// a chain for it.
     ///
     /// # Errors
     /// If the kernel refuses to tell.
-    pub fn barriers(bit: u8, families: &[bool]) -> Result<Vec<Barrier>> {
-        let nft = match open_nft() {
+    pub fn barriers(&self, bit: u8, families: &[bool]) -> Result<Vec<Barrier>> {
+        let bit = Some(bit).filter(|_| self.backend() == Backend::Nftables);
+        let found = self
+            .engine
+            .nft(|nft| nft.barriers(bit).map_err(|r| r.during("list", "the chains of nf_tables").into()));
+        let mut barriers = match found {
             Err(without) if without.code() == Code::UnsupportedField as u32 => return Ok(Vec::new()),
-            opened => opened?,
+            found => found?,
         };
-        let mut barriers = nft.barriers(bit).map_err(|r| r.during("list", "the chains of nf_tables"))?;
         barriers.retain(|barrier| families.iter().any(|v4| barrier.is_for(*v4)));
         Ok(barriers)
     }
@@ -199,7 +203,9 @@ impl Engine {
     fn nft<T>(&self, task: impl FnOnce(&Nft) -> Result<T>) -> Result<T> {
         match self {
             Self::Nftables(nft) => task(nft),
-            Self::Iptables(_) => task(&open_nft()?),
+            Self::Iptables(_) => {
+                task(&open_nft("load the kernel module nf_tables, which has these rules with any backend")?)
+            }
         }
     }
 }
@@ -212,15 +218,14 @@ fn fall_back(owner: &Owner, rules: &dyn Rules, lack: &Error) -> Result<()> {
 }
 
 fn nftables() -> Result<Engine> {
-    open_nft().map(Engine::Nftables)
+    open_nft("load the kernel module nf_tables, or set the backend to iptables").map(Engine::Nftables)
 }
 
-fn open_nft() -> Result<Nft> {
+/// With what is to be done where the kernel has no nf_tables.
+fn open_nft(remedy: &str) -> Result<Nft> {
     let nft = Nft::open().map_err(|r| r.during("open", "nf_tables"));
     nft.map_err(|e| match e {
-        e if Nft::is_missing(&e) => Error::from(e)
-            .with_code(Code::UnsupportedField)
-            .detail("load the kernel module nf_tables, or set the backend to iptables"),
+        e if Nft::is_missing(&e) => Error::from(e).with_code(Code::UnsupportedField).detail(remedy),
         e => e.into(),
     })
 }

@@ -34,8 +34,8 @@ pub trait Rules: Debug {
         Vec::new()
     }
 
-    /// What lets the packets that they mark through a chain of others.
-    fn opening(&self) -> Option<&Opening> {
+    /// What lets the packets of a family that they mark through a chain of others.
+    fn opening(&self, _v4: bool) -> Option<&Opening> {
         None
     }
 

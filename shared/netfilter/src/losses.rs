@@ -17,6 +17,9 @@ use crate::ruleset::uapi;
 /// The name of our tables.
 const TABLE: &str = INET.name;
 
+/// firewalld's, which it makes anew when it reloads: its zones have lost the containers' addresses then.
+const FIREWALLD: &str = "firewalld";
+
 /// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
 const GROUP: u32 = 7;
 
@@ -88,7 +91,7 @@ fn is_loss(kind: u16, payload: &[u8]) -> bool {
         _ => false,
     };
     match kind & 0xff {
-        uapi::NFT_MSG_DELTABLE => [TABLE, "nat", "raw", opening::TABLE].contains(&table),
+        uapi::NFT_MSG_DELTABLE => [TABLE, "nat", "raw", opening::TABLE, FIREWALLD].contains(&table),
         // It may drop what passed before: whoever starts iptables makes it.
         uapi::NFT_MSG_NEWCHAIN => table == opening::TABLE && name(uapi::NFTA_CHAIN_NAME) == opening::HOOK,
         uapi::NFT_MSG_DELSET => table == TABLE,
@@ -124,6 +127,7 @@ mod tests {
             (NFT_MSG_DELTABLE, vec![(1, "ferrule")], true),
             (NFT_MSG_NEWTABLE, vec![(1, "ferrule")], false),
             (NFT_MSG_DELTABLE, vec![(1, "kube-proxy")], false),
+            (NFT_MSG_DELTABLE, vec![(1, "firewalld")], true),
             (NFT_MSG_DELSET, vec![(1, "ferrule"), (2, "hostport4")], true),
             (NFT_MSG_DELSETELEM, vec![(1, "ferrule"), (2, "hostport4")], false),
             (NFT_MSG_DELRULE, vec![(1, "ferrule"), (2, "prerouting")], true),

@@ -53,6 +53,8 @@ pub(crate) struct Nft {
     /// What is listed through, as far as it is not read to its end.
     lister: OnceCell<Socket>,
     has_deleted: Cell<bool>,
+    /// The generation of the ruleset when this was opened, until a change is bound to it.
+    generation: Cell<Option<u32>>,
 }
 
 impl Nft {
@@ -65,8 +67,9 @@ impl Nft {
             socket: Socket::open(Protocol::Netfilter)?,
             lister: OnceCell::new(),
             has_deleted: Cell::new(false),
+            generation: Cell::new(None),
         };
-        query::generation(&this.socket)?;
+        this.generation.set(Some(query::generation(&this.socket)?));
         Ok(this)
     }
 
@@ -100,7 +103,7 @@ impl Nft {
                 records.len()
             )));
         }
-        let change = Change::new(&self.socket, owner, rules, &records);
+        let change = Change::new(&self.socket, owner, rules, &records).reading_since(self.generation.take());
         let mut lack = None;
         retry(owner, "install", |replace| match change.attempt(replace) {
             Err((step, refusal)) if change.is_lack(&refusal) => {
@@ -112,14 +115,14 @@ impl Nft {
         if let Some(error) = lack {
             return Err(self.named(rules.kind(), error));
         }
-        match rules.opening() {
-            Some(opening) => retry(owner, "open FORWARD to", |_| opening::open(&self.socket, opening)),
-            None => Ok(()),
+        if opening::is_wanted(rules) {
+            retry(owner, "open FORWARD to", |_| opening::open(&self.socket, rules))?;
         }
+        Ok(())
     }
 
-    /// The chains of others that drop what is forwarded, though it has a bit of the mark.
-    pub(crate) fn barriers(&self, bit: u8) -> Result<Vec<Barrier>, RequestError> {
+    /// The chains of others that drop what is forwarded, though it has a bit of the mark, if it has one.
+    pub(crate) fn barriers(&self, bit: Option<u8>) -> Result<Vec<Barrier>, RequestError> {
         barriers::find(&self.socket, bit)
     }
 

@@ -1,5 +1,9 @@
 //! Each command, and what others do meanwhile.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::thread;
+
 use lab::{Call, Lab, Outcome, beyond_reference};
 use serde_json::json;
 
@@ -120,4 +124,53 @@ fn a_hundred_containers_by_sixteen_workers_on_one_bridge_fail_nobody_and_leave_n
         bridge.clone().on(pod).del().ok();
     });
     assert_eq!(lab.host().ruleset(), before);
+}
+
+/// A system bus that says the same to everybody, until the test ends.
+fn bus_that_says(call: &Call, word: &'static str) -> Call {
+    let path = format!("/run/lab/bus-{}", word.len());
+    let listener = UnixListener::bind(&path).unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            stream.write_all(word.as_bytes()).ok();
+            stream.read_to_end(&mut Vec::new()).ok();
+        }
+    });
+    call.clone().env("DBUS_SYSTEM_BUS_ADDRESS", &format!("unix:path={path}"))
+}
+
+/// As the host's bus does to root of a user namespace, which is where rootless runtimes call plugins.
+#[test]
+fn a_bus_that_lets_nobody_in_is_asked_for_no_firewalld_unless_that_is_the_backend() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bus_that_says(&call(&lab, &pod, "10.1.2.2/24"), "REJECTED EXTERNAL\r\n");
+    let asked = call.clone().config(json!({"backend": "firewalld"}));
+    let call = call.config(json!({"backend": null}));
+    let result = call.add().ok_result();
+    assert!(lab.host().ruleset().contains("forward4/12"));
+    call.check(&result).ok();
+    call.status().ok();
+    asked.add().refused(5, "the bus does not let user 0");
+    asked.status().refused(50, "the bus does not let user 0");
+    call.del().ok();
+    assert_eq!(lab.host().ruleset(), "");
+    call.gc(&[]).ok();
+}
+
+#[test]
+fn a_bus_that_nobody_can_talk_to_keeps_no_container_from_going() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = call(&lab, &pod, "10.1.2.2/24");
+    call.add().ok_result();
+    let call = bus_that_says(&call, "HTTP/1.1 400 Bad Request\r\n").config(json!({"backend": null}));
+    let error = call.add().refused(999, "look for firewalld");
+    assert!(error.details.contains("nftables"), "{error:?}");
+    let outcome = call.del();
+    outcome.ok();
+    assert!(outcome.stderr.contains("look for firewalld"), "{}", outcome.stderr);
+    assert_eq!(lab.host().ruleset(), "");
 }

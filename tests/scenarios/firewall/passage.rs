@@ -116,3 +116,28 @@ fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
     lab.plugin("firewall").config(json!({"acceptMarkBit": 20, "backend": "nftables"})).status().ok();
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
 }
+
+/// A rule of iptables accepts in its own chain only, and marks nothing.
+#[test]
+fn a_chain_of_others_that_drops_is_named_as_one_that_iptables_cannot_open() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let (far, pod) = (lab.machine("far"), lab.container("pod"));
+    lab.host().sh(
+        "nft add table inet site; nft 'add chain inet site pass { type filter hook forward priority 5; policy drop; }'
+         nft insert rule inet site pass meta mark and 0x1000 == 0x1000 accept",
+    );
+    let by = |backend| network(&lab, 2, &json!({"backend": backend}));
+    let outcome = by("iptables").add(&pod, "eth0");
+    let result = outcome.ok_result();
+    let _server = far.serve_tcp("far", &at(FAR[0], 80));
+    assert!(tcp_is_cut_off(&pod, &at(FAR[0], 80)));
+    let warning = "the chain pass of the table inet site drops what is forwarded";
+    assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("set the backend to nftables"), "{}", outcome.stderr);
+    by("iptables").del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
+    let outcome = by("nftables").add(&pod, "eth0");
+    outcome.ok_result();
+    assert!(!outcome.stderr.contains("drops what is forwarded"), "{}", outcome.stderr);
+    assert!(tcp_says(&pod, &at(FAR[0], 80)).is_some());
+}

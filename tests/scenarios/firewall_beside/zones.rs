@@ -4,8 +4,9 @@ use lab::{Lab, Outcome, Tool, beyond_reference, tcp_is_cut_off, tcp_says};
 use serde_json::{Value, json};
 
 use super::{Traffic, network};
-use crate::common::dual_stack;
+use crate::common::{dual_stack, until};
 use crate::firewalld::{BUS, Firewalld, ask, is_here};
+use crate::repair::Watching;
 
 const SOURCES: [&str; 2] = ["10.1.2.2/32", "fd00:1:2::2/128"];
 
@@ -83,6 +84,13 @@ fn after_a_reload_or_a_restart_check_says_so_and_repair_puts_the_container_back(
         assert_eq!(tcp_says(&pod, "198.51.100.2:7").as_deref(), Some("far 10.1.2.2"));
         tool.says("check net --all");
     }
+    let watching = Watching::start(&tool);
+    // The first may be before it looks for the first time.
+    for _ in 0..2 {
+        assert!(ask("--reload"));
+        until("the container is back", || ask(&format!("--zone=trusted --query-source={}", SOURCES[1])));
+    }
+    assert_eq!(watching.end(), Some(0));
     assert!(ask("--reload"));
     tool.says("del net pod --container-id pod");
     assert!(!are_in("trusted"));
@@ -116,6 +124,9 @@ fn a_zone_is_left_without_prev_result_but_for_what_a_newer_container_has() {
     firewall(&lab, json!({})).on(&new).add().ok_result();
     bare.clone().on(&old).without("CNI_NETNS").del().ok();
     firewall(&lab, json!({})).on(&dead).del().ok();
+    assert!(are_in("trusted"));
+    // Another network was refused an interface of that name.
+    bare.clone().config(json!({"name": "other"})).on(&new).del().ok();
     assert!(are_in("trusted"));
     bare.gc(&[("new", "eth0")]).ok();
     assert!(are_in("trusted"));

@@ -37,6 +37,12 @@ impl Record {
         Zone { name: self.zone.clone(), sources: self.sources.clone() }
     }
 
+    /// Whether it is of an attachment to this network: a container has one interface of a name, and another network may have been
+    /// refused the same.
+    pub(super) fn is_of(&self, network: &NetworkName) -> bool {
+        self.network == network.as_str()
+    }
+
     /// Keeps it.
     pub(super) fn save(&self, file: &Backup) -> Result<()> {
         file.write(&serde_json::to_vec_pretty(self)?)
@@ -49,7 +55,7 @@ impl Record {
 
 /// The file of an attachment.
 pub(super) fn file(network: &NetworkName, at: &Attachment) -> Backup {
-    Backup::new(Path::new(DIRECTORY), network, at)
+    Backup::of_one(Path::new(DIRECTORY), network, at)
 }
 
 /// What was kept for an attachment, if anything was: the reference keeps nothing.
@@ -85,7 +91,7 @@ pub(super) fn sources_of_others(but: &Backup) -> BTreeSet<String> {
 /// What the caller says; what could not be read or removed.
 pub(super) fn stale(call: &Gc, mut withdraw: impl FnMut(&Backup, &Zone) -> Result<()>) -> Result<()> {
     backup::collect(Path::new(DIRECTORY), call, |file, bytes| match Record::read(bytes) {
-        Some(record) if record.network == call.net.name.as_str() => withdraw(file, &record.zone()),
+        Some(record) if record.is_of(&call.net.name) => withdraw(file, &record.zone()),
         _ => Ok(()),
     })
 }

@@ -24,10 +24,21 @@ pub(super) struct Service {
 impl Service {
     /// None: there is no bus, or no firewalld on it.
     pub(super) fn find() -> Result<Option<Self>> {
-        let failed = |e| failure("look for firewalld on the system bus", e);
-        let Some(mut bus) = Bus::system().map_err(failed)? else { return Ok(None) };
-        let is_there = bus.has_owner(NAME).map_err(failed)?;
-        Ok(is_there.then_some(Self { bus }))
+        Self::look().map_err(unknown)
+    }
+
+    /// The same for whom nobody has asked for firewalld. None, too, where this process may not speak to the bus: whoever runs
+    /// without privileges sees the host's, whose firewalld has nothing to say in a network namespace of their own.
+    pub(super) fn find_if_permitted() -> Result<Option<Self>> {
+        match Self::look() {
+            Err(e) if e.is_denied() => Ok(None),
+            other => other.map_err(unknown),
+        }
+    }
+
+    fn look() -> Result<Option<Self>, BusError> {
+        let Some(mut bus) = Bus::system()? else { return Ok(None) };
+        Ok(bus.has_owner(NAME)?.then_some(Self { bus }))
     }
 
     /// Adds a source to a zone; that it is there already is fine.
@@ -87,10 +98,16 @@ fn word(error: &BusError) -> &str {
     }
 }
 
+fn unknown(error: BusError) -> Error {
+    failure("look for firewalld on the system bus", error).detail(
+        "`busctl status` tells whether the bus answers; it is not asked if backend is nftables or iptables",
+    )
+}
+
 fn failure(doing: &str, error: BusError) -> Error {
     let code = match &error {
         BusError::Io(e) if e.kind() == std::io::ErrorKind::TimedOut => Code::TryAgainLater,
-        BusError::Io(_) => Code::Io,
+        BusError::Io(_) | BusError::Rejected { .. } => Code::Io,
         _ => Code::Internal,
     };
     Error::new(code, format!("{doing}: {error}"))

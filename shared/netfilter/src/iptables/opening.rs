@@ -8,6 +8,7 @@ use super::legacy::{has_table, warn_without_tools};
 use super::saved::{chain_of, comment as comment_of, deletion, has_chain, rules, target};
 use super::script::comment;
 use super::tools::{Tools, lock, retry};
+use crate::kind::Rules;
 use crate::opening::{CHAIN, HOOK, MARK, Opening, TABLE, TO_ADMIN, TO_CHAIN};
 use netlink::xtables;
 
@@ -15,8 +16,8 @@ use netlink::xtables;
 ///
 /// # Errors
 /// What the tool says.
-pub(crate) fn open(opening: &Opening) -> Result<()> {
-    for (v4, tools) in tools() {
+pub(crate) fn open(rules: &dyn Rules) -> Result<()> {
+    for (v4, opening, tools) in opened(rules) {
         let Some(tools) = tools else {
             warn_without_tools(v4);
             continue;
@@ -34,8 +35,8 @@ pub(crate) fn open(opening: &Opening) -> Result<()> {
 ///
 /// # Errors
 /// What is missing, in the tool's words.
-pub(crate) fn verify(opening: &Opening) -> Result<()> {
-    for (_, tools) in tools() {
+pub(crate) fn verify(rules: &dyn Rules) -> Result<()> {
+    for (_, opening, tools) in opened(rules) {
         let Some(tools) = tools else { continue };
         tools
             .restore(&check(opening))
@@ -71,6 +72,14 @@ pub(crate) fn close(is_needed: impl Fn() -> Result<bool>) -> Result<()> {
 fn tools() -> impl Iterator<Item = (bool, Option<Tools>)> {
     let families = [true, false].into_iter().filter(|v4| has_table(*v4, TABLE));
     families.map(|v4| (v4, Tools::find_legacy(v4).ok()))
+}
+
+/// The same, as far as these rules need them open.
+fn opened(rules: &dyn Rules) -> impl Iterator<Item = (bool, &Opening, Option<Tools>)> {
+    let families = [true, false].into_iter().filter_map(|v4| Some((v4, rules.opening(v4)?)));
+    families
+        .filter(|(v4, _)| has_table(*v4, TABLE))
+        .map(|(v4, opening)| (v4, opening, Tools::find_legacy(v4).ok()))
 }
 
 /// The rules, each with its chain, and the chain that it leads to, if it does.

@@ -56,6 +56,11 @@ pub struct Forward {
 impl Forward {
     /// The kind of these rules.
     pub const KIND: Kind = Kind::new(&FACTS);
+
+    /// Whether the container has addresses of a family.
+    fn is_of(&self, v4: bool) -> bool {
+        self.addresses.iter().any(|ip| ip.is_ipv4() == v4)
+    }
 }
 
 impl Rules for Forward {
@@ -68,13 +73,13 @@ impl Rules for Forward {
     }
 
     fn extend_layout(&self, layout: &mut Layout) {
-        for v4 in [true, false] {
+        for v4 in [true, false].into_iter().filter(|v4| self.is_of(*v4)) {
             extend_layout(layout, v4, self.opening.bit);
         }
     }
 
-    fn opening(&self) -> Option<&Opening> {
-        Some(&self.opening)
+    fn opening(&self, v4: bool) -> Option<&Opening> {
+        self.is_of(v4).then_some(&self.opening)
     }
 
     fn write(&self, script: &mut Script, label: &str, v4: bool) {

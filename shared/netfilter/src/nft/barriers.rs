@@ -7,14 +7,15 @@ use netlink::{RequestError, Socket};
 
 use super::query::{self, Base, Found};
 use crate::opening;
-use crate::ruleset::INET;
 use crate::ruleset::uapi::*;
+use crate::ruleset::{INET, Table};
 
 /// A base chain that drops, with what opens it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Barrier {
     chain: Base,
-    bit: u8,
+    /// None: packets have no mark, and so the chain cannot be opened for them.
+    bit: Option<u8>,
 }
 
 impl Barrier {
@@ -37,10 +38,13 @@ impl fmt::Display for Barrier {
             _ => "inet",
         };
         write!(f, "the chain {name} of the table {family} {table} drops what is forwarded, ")?;
-        match table.as_str() {
-            "firewalld" => f.write_str("and firewalld alone can open it: set the backend to firewalld"),
-            _ => {
-                let bit = 1_u32 << self.bit;
+        match (table.as_str(), self.bit) {
+            ("firewalld", _) => f.write_str("and firewalld alone can open it: set the backend to firewalld"),
+            (_, None) => f.write_str(
+                "and no rule of iptables can open it: set the backend to nftables, which tells how it is opened",
+            ),
+            (_, Some(bit)) => {
+                let bit = 1_u32 << bit;
                 write!(
                     f,
                     "and only whoever made it can open it, \
@@ -51,19 +55,66 @@ impl fmt::Display for Barrier {
     }
 }
 
-/// The chains through which packets do not pass that have a bit of their mark.
-pub(super) fn find(socket: &Socket, bit: u8) -> Result<Vec<Barrier>, RequestError> {
+/// The chains through which packets do not pass that have a bit of their mark. None: that have no mark.
+pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<Barrier>, RequestError> {
     let mut barriers = Vec::new();
-    for chain in query::base_chains(socket, NF_INET_FORWARD)? {
+    for chain in forward_chains(socket)? {
         if !is_filter(&chain) || is_ours(&chain) {
             continue;
         }
         let rules = query::rules_of(socket, chain.family, &chain.table, &chain.name)?;
-        if (chain.drops || rules.iter().any(drops_all)) && !rules.iter().any(|rule| accepts(rule, bit)) {
+        let is_opened = || bit.is_some_and(|bit| rules.iter().any(|rule| accepts(rule, bit)));
+        if (chain.drops || rules.iter().any(drops_all)) && !is_opened() {
             barriers.push(Barrier { chain, bit });
         }
     }
     Ok(barriers)
+}
+
+/// So many chains are listed sooner than tables are looked into one by one.
+const FEW: u32 = 256;
+
+/// The tables of iptables-nft.
+const IPTABLES: [&str; 5] = ["filter", "mangle", "nat", "raw", "security"];
+
+/// The base chains that packets pass when they are forwarded. Beside thousands of chains, as kube-proxy makes them by iptables,
+/// the tables of iptables are not listed: iptables works with a table only if that has no base chains but its own.
+fn forward_chains(socket: &Socket) -> Result<Vec<Base>, RequestError> {
+    let tables = query::tables(socket)?;
+    if tables.iter().map(|table| table.uses).sum::<u32>() < FEW {
+        return query::base_chains(socket, NFPROTO_UNSPEC, NF_INET_FORWARD);
+    }
+    let mut chains = Vec::new();
+    for family in [NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6] {
+        let names: Vec<&str> =
+            tables.iter().filter(|table| table.family == family).map(|table| table.name.as_str()).collect();
+        match of_iptables(socket, family, &names)? {
+            Some(found) => chains.extend(found),
+            None if names.iter().all(|name| family == INET.family && *name == INET.name) => {}
+            None => chains.extend(query::base_chains(socket, family, NF_INET_FORWARD)?),
+        }
+    }
+    Ok(chains)
+}
+
+/// Those of tables that are all of iptables. None: there are others.
+fn of_iptables(socket: &Socket, family: u8, names: &[&str]) -> Result<Option<Vec<Base>>, RequestError> {
+    let mut chains = Vec::new();
+    for name in names {
+        let Some(name) = IPTABLES.iter().find(|of_iptables| *of_iptables == name) else { return Ok(None) };
+        let table = Table::new(family, name);
+        // Of these each has one, at least.
+        let hooks = [opening::HOOK, "PREROUTING", "OUTPUT", "POSTROUTING"];
+        let mut is_of_iptables = false;
+        for hook in hooks {
+            is_of_iptables = is_of_iptables || query::has_chain(socket, table, hook)?;
+        }
+        if family == NFPROTO_INET || !is_of_iptables {
+            return Ok(None);
+        }
+        chains.extend(query::base_chain(socket, table, opening::HOOK, NF_INET_FORWARD)?);
+    }
+    Ok(Some(chains))
 }
 
 fn is_filter(chain: &Base) -> bool {

@@ -40,9 +40,7 @@ impl Nft {
         if let Some(rule) = missing(&self.socket, kind.table(), &layout_of(rules))?.rules.first() {
             return Ok(Err(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
         }
-        if let Some(opening) = rules.opening()
-            && let Some(first) = opening::missing(&self.socket, opening)?.first()
-        {
+        if let Some(first) = opening::missing(&self.socket, rules)?.first() {
             return Ok(Err(first.to_string()));
         }
         let view = View::new(&self.socket, kind, 1);

@@ -26,6 +26,8 @@ pub(super) struct Change<'a> {
     slot: Slot,
     /// Whether the last try began with what all attachments share.
     lays_out: Cell<bool>,
+    /// The generation that the first try may take for that of all it reads.
+    generation: Cell<Option<u32>>,
 }
 
 impl<'a> Change<'a> {
@@ -36,13 +38,30 @@ impl<'a> Change<'a> {
         records: &'a [Record],
     ) -> Self {
         let slot = Slot::of(owner, rules.kind());
-        Self { socket, rules, records, layout: layout_of(rules), slot, lays_out: Cell::new(false) }
+        Self {
+            socket,
+            rules,
+            records,
+            layout: layout_of(rules),
+            slot,
+            lays_out: Cell::new(false),
+            generation: Cell::new(None),
+        }
+    }
+
+    /// With a generation that was read before: if the ruleset is another one by now, the first try is void.
+    pub(super) fn reading_since(self, generation: Option<u32>) -> Self {
+        self.generation.set(generation);
+        self
     }
 
     /// Adds all that is wanted. With `replace`, what others or an earlier ADD hold of it is deleted before.
     pub(super) fn attempt(&self, replace: bool) -> Attempt {
         let (socket, table) = (self.socket, self.rules.kind().table());
-        let generation = query::generation(socket).map_err(plain)?;
+        let generation = match self.generation.take() {
+            Some(generation) => generation,
+            None => query::generation(socket).map_err(plain)?,
+        };
         let missing = missing(socket, table, &self.layout).map_err(plain)?;
         // Additions alone need not be bound to what was read: they fail if it is no longer so.
         let bound = replace || !missing.rules.is_empty();

@@ -9,6 +9,7 @@ use super::batch::Batch;
 use super::decode::jump;
 use super::query::{self, Found};
 use super::retry::{Attempt, plain};
+use crate::kind::Rules;
 use crate::opening::{CHAIN, HOOK, MARK, Opening, TABLE, TO_ADMIN, TO_CHAIN};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Expressions, Rule, Table};
@@ -17,9 +18,9 @@ use crate::ruleset::{Chain, Expressions, Rule, Table};
 const TABLES: [Table; 2] = [Table::new(NFPROTO_IPV4, TABLE), Table::new(NFPROTO_IPV6, TABLE)];
 
 /// Puts what is missing of them there. To be called when the records are there by which others know that it is needed.
-pub(super) fn open(socket: &Socket, opening: &Opening) -> Attempt {
+pub(super) fn open(socket: &Socket, rules: &dyn Rules) -> Attempt {
     let generation = query::generation(socket).map_err(plain)?;
-    let missing = missing(socket, opening).map_err(plain)?;
+    let missing = missing(socket, rules).map_err(plain)?;
     let mut batch = Batch::new(Some(generation));
     missing.iter().for_each(|missing| missing.put(&mut batch));
     if batch.is_empty() { Ok(()) } else { batch.commit(socket) }
@@ -33,34 +34,46 @@ pub(super) struct Missing {
 }
 
 /// What is missing of them, where there is a chain to be opened.
-pub(super) fn missing(socket: &Socket, opening: &Opening) -> Result<Vec<Missing>, RequestError> {
+pub(super) fn missing(socket: &Socket, rules: &dyn Rules) -> Result<Vec<Missing>, RequestError> {
     let mut missing = Vec::new();
     for table in TABLES {
-        if query::has_chain(socket, table, HOOK)? {
+        if let Some(opening) = rules.opening(table.family == NFPROTO_IPV4) {
             missing.extend(missing_in(socket, table, opening)?);
         }
     }
     Ok(missing)
 }
 
+/// Whether a chain may have to be opened for what these rules mark.
+pub(super) fn is_wanted(rules: &dyn Rules) -> bool {
+    [true, false].iter().any(|v4| rules.opening(*v4).is_some())
+}
+
 fn missing_in(socket: &Socket, table: Table, opening: &Opening) -> Result<Option<Missing>, RequestError> {
     let (admin, comment) = (opening.admin.as_str(), opening.comment());
     let mut this = Missing { table, chains: Vec::new(), rules: Vec::new() };
-    let (forward, here) = (query::rules(socket, table, HOOK)?, query::rules(socket, table, CHAIN)?);
     let leads = |rules: &[Found], to: &str| rules.iter().any(|rule| jump(rule).as_deref() == Some(to));
-    for chain in [CHAIN, admin] {
-        if !query::has_chain(socket, table, chain)? {
+    let forward = query::rules(socket, table, HOOK)?;
+    let is_led_to = leads(&forward, CHAIN);
+    if forward.is_empty() && !query::has_chain(socket, table, HOOK)? {
+        return Ok(None);
+    }
+    let here = query::rules(socket, table, CHAIN)?;
+    let leads_on = leads(&here, admin);
+    // What a rule leads to is there.
+    for (chain, is_there) in [(CHAIN, is_led_to || !here.is_empty()), (admin, leads_on)] {
+        if !is_there && !query::has_chain(socket, table, chain)? {
             this.chains.push(chain.to_owned());
         }
     }
-    if !leads(&here, admin) {
+    if !leads_on {
         this.rules.push(first(CHAIN, TO_ADMIN, Expressions::new().jump(admin)));
     }
     if !here.iter().any(|rule| rule.comment == comment) {
         let accept = Expressions::new().packet_marked(opening.bit).verdict(NF_ACCEPT);
         this.rules.push(Rule::new(Chain::regular(CHAIN), comment, accept));
     }
-    if !leads(&forward, CHAIN) {
+    if !is_led_to {
         this.rules.push(first(HOOK, TO_CHAIN, Expressions::new().jump(CHAIN)));
     }
     Ok((!this.rules.is_empty() || !this.chains.is_empty()).then_some(this))

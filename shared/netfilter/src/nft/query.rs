@@ -77,20 +77,57 @@ pub(super) struct Base {
     pub(super) drops: bool,
 }
 
-/// The base chains at a hook, of all families.
-pub(super) fn base_chains(socket: &Socket, hook: u32) -> Result<Vec<Base>, RequestError> {
+/// A table of whomever.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct AnyTable {
+    pub(super) family: u8,
+    pub(super) name: String,
+    /// How many chains, sets and the like it has.
+    pub(super) uses: u32,
+}
+
+/// The tables of all families.
+pub(super) fn tables(socket: &Socket) -> Result<Vec<AnyTable>, RequestError> {
     let parse = |_, payload: &[u8]| {
-        let chain = Attributes::after(HEADER, payload);
-        let at = Attributes::of(chain.get(NFTA_CHAIN_HOOK)?);
-        (at.get(NFTA_HOOK_HOOKNUM).and_then(read_be32)? == hook).then_some(())?;
-        Some(Base {
+        let table = Attributes::after(HEADER, payload);
+        Some(AnyTable {
             family: *payload.first()?,
-            table: chain.get(NFTA_CHAIN_TABLE).and_then(read_str)?.to_owned(),
-            name: chain.get(NFTA_CHAIN_NAME).and_then(read_str)?.to_owned(),
-            drops: chain.get(NFTA_CHAIN_POLICY).and_then(read_be32).map(u32::cast_signed) == Some(NF_DROP),
+            name: table.get(NFTA_TABLE_NAME).and_then(read_str)?.to_owned(),
+            uses: table.get(NFTA_TABLE_USE).and_then(read_be32).unwrap_or_default(),
         })
     };
-    socket.dump(message(NFT_MSG_GETCHAIN, 0, NFPROTO_UNSPEC), parse)
+    socket.dump(message(NFT_MSG_GETTABLE, 0, NFPROTO_UNSPEC), parse)
+}
+
+/// The base chains at a hook, of a family or of all: the kernel lists the other chains, too, and there may be thousands.
+pub(super) fn base_chains(socket: &Socket, family: u8, hook: u32) -> Result<Vec<Base>, RequestError> {
+    socket.dump(message(NFT_MSG_GETCHAIN, 0, family), |_, payload| base(payload, hook))
+}
+
+/// One chain, if it is a base chain at a hook.
+pub(super) fn base_chain(
+    socket: &Socket,
+    table: Table,
+    name: &str,
+    hook: u32,
+) -> Result<Option<Base>, RequestError> {
+    let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
+    get.put_str(NFTA_CHAIN_NAME, name);
+    let mut chain = None;
+    found(socket.request(get, |_, payload| chain = base(payload, hook)))?;
+    Ok(chain)
+}
+
+fn base(payload: &[u8], hook: u32) -> Option<Base> {
+    let chain = Attributes::after(HEADER, payload);
+    let at = Attributes::of(chain.get(NFTA_CHAIN_HOOK)?);
+    (at.get(NFTA_HOOK_HOOKNUM).and_then(read_be32)? == hook).then_some(())?;
+    Some(Base {
+        family: *payload.first()?,
+        table: chain.get(NFTA_CHAIN_TABLE).and_then(read_str)?.to_owned(),
+        name: chain.get(NFTA_CHAIN_NAME).and_then(read_str)?.to_owned(),
+        drops: chain.get(NFTA_CHAIN_POLICY).and_then(read_be32).map(u32::cast_signed) == Some(NF_DROP),
+    })
 }
 
 /// The rules of a chain; none if there is no such chain.
