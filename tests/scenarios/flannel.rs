@@ -167,6 +167,29 @@ fn a_failed_add_is_taken_back_and_keeps_what_del_needs_only_if_that_failed_too()
 }
 
 #[test]
+fn a_second_add_is_refused_and_leaves_the_first_attachment_whole() {
+    beyond_reference!("flannel");
+    let lab = Lab::new();
+    let call = flannel(&lab);
+    settled(&lab, &call);
+    let [pod, other] = ["pod", "other"].map(|id| lab.container(id));
+    let empty = lab.snapshot();
+    let call = call.on(&pod);
+    let result = call.add().ok_result();
+    let before = lab.snapshot();
+    call.add().refused(4, "CNI_IFNAME eth0");
+    lab.snapshot().assert_same(&before);
+    // flanneld says something else by now, and the container has another namespace: bridge finds the first one's veth.
+    flanneld_says(&subnet_env(true).replace("10.42.1.", "10.42.7."));
+    call.clone().env("CNI_NETNS", other.netns.path().to_str().unwrap()).add().refused(999, "veth");
+    flanneld_says(&subnet_env(true));
+    lab.snapshot().assert_same(&before);
+    call.check(&result).ok();
+    call.del().ok();
+    lab.snapshot().assert_same(&empty);
+}
+
+#[test]
 fn two_networks_of_a_container_do_not_overwrite_what_each_other_keeps() {
     beyond_reference!("flannel");
     let lab = Lab::new();

@@ -24,7 +24,7 @@ pub fn configuration(input: &[u8]) {
     let net = NetConf { name, version: Version::LATEST, dns, prev_result: None, ipam: None, path };
     let leniently = Conf::leniently(&written);
     let lost = document::of(&leniently, &net, None).unwrap();
-    assert!(is_of(&lost, "net") && lost["ipam"]["type"] != serde_json::Value::Null);
+    assert!(is_of(&lost, "net") && json::member(&lost["ipam"], "type").is_some());
     let Ok(conf) = Conf::try_from(written) else { return };
     assert!(leniently.data_dir == conf.data_dir && leniently.subnet_file == conf.subnet_file);
     let Ok(made) = document::of(&conf, &net, subnet.as_ref().ok()) else { return };

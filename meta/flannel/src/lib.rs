@@ -17,6 +17,7 @@ use cni::{
 use serde_json::Value;
 
 use conf::Conf;
+use iface::{Namespace, veth};
 use saved::Saved;
 use subnet::Subnet;
 
@@ -32,6 +33,7 @@ impl Plugin for Flannel {
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let Add { conf, net, .. } = call;
+        refuse_taken_name(call)?;
         let subnet = Subnet::read(&conf.subnet_file)?;
         let document = document::of(conf, net, Some(&subnet))?;
         let delegate = to(net, &document::with_prev(document.clone(), net, conf.prev_result.as_ref()));
@@ -39,14 +41,19 @@ impl Plugin for Flannel {
         delegate.is_there()?;
 
         let saved = Saved::new(&conf.data_dir, &net.name, &call.attachment);
+        let earlier = saved.read()?;
         let (begun, begins) = (Rc::new(Cell::new(false)), delegate.clone());
-        let (has_begun, forget) = (Rc::clone(&begun), saved.clone());
+        let (has_begun, kept) = (Rc::clone(&begun), saved.clone());
         undo.push(move || {
+            if let Some(earlier) = earlier {
+                // A DEL would take what an earlier ADD has made: the runtime's own takes both.
+                return kept.write(&earlier);
+            }
             if has_begun.get() {
                 begins.call(Command::Del)?;
             }
             // The next DEL needs it where this one failed.
-            forget.remove()
+            kept.remove()
         });
         saved.write(&document)?;
         begun.set(true);
@@ -100,6 +107,15 @@ impl Plugin for Flannel {
         let subnet = Subnet::read(&conf.subnet_file).code(Code::NotAvailable)?;
         to(net, &document::of(conf, net, Some(&subnet))?).call(Command::Status)
     }
+}
+
+/// The DEL that follows a failed ADD would delete an earlier ADD's interface. One of the chain the other plugin may go on with.
+fn refuse_taken_name(call: &Add<Conf>) -> Result<()> {
+    let ifname = &call.attachment.ifname;
+    if call.net.prev_result.as_ref().is_some_and(|prev| prev.container_interface(ifname).is_some()) {
+        return Ok(());
+    }
+    veth::refuse_taken_name(&Namespace::open(&call.netns)?, &call.attachment)
 }
 
 /// The plugin that has attached the container, with what it was told then.
