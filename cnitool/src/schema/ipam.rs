@@ -36,6 +36,12 @@ pub const PLUGINS: &[Plugin] = &[
         keys: &[
             key("daemonSocketPath", Type::Path, "/run/cni/dhcp.sock", "Socket of the daemon."),
             key(
+                "family",
+                Type::OneOf(&["ipv4", "ipv6", "both"]),
+                "ipv4",
+                "Which addresses are asked for: by DHCP, by DHCPv6, or by both.",
+            ),
+            key(
                 "provide",
                 Type::List(&Type::Object(PROVIDE)),
                 "none",

@@ -62,7 +62,8 @@ pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> R
     Ok(Asked::Answered(read_reply(&answer)))
 }
 
-fn open(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+/// A connection to the daemon, on which nothing lasts longer than a patience.
+pub(crate) fn open(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Also for the connection itself: it waits while the daemon's queue is full.
     sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;

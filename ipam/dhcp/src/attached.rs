@@ -9,10 +9,11 @@ use netlink::LinkChange;
 
 use crate::daemon::{Host, log};
 use crate::place::{self, Found, NotFound};
-use crate::record::{Key, Record, address_of};
+use crate::record::{Key, Record, address_of, has};
+use crate::v6;
 
 /// How long after a lease its address may not be on the link yet.
-const JUST_LEASED: Duration = Duration::from_secs(60);
+pub const JUST_LEASED: Duration = Duration::from_secs(60);
 
 /// An attachment that has a lease, or gets one.
 #[derive(Debug)]
@@ -143,6 +144,9 @@ impl Attached {
     }
 
     fn act(&mut self, host: &Host, actions: Vec<Action>) -> Outcome {
+        if self.waits == Waits::Abandoned && self.client.state() == State::Selecting {
+            return Outcome::Failed(Error::new(Code::TryAgainLater, "nobody waits for it any more"));
+        }
         let mut outcome = Outcome::Carries;
         for action in actions {
             let done = match action {
@@ -155,7 +159,10 @@ impl Attached {
                 Ok(Outcome::Carries) => {}
                 Ok(other) => outcome = other,
                 Err(NotFound::Gone(what)) => return Outcome::Gone(what),
-                Err(NotFound::Failed(e)) if self.waits != Waits::Nobody => return Outcome::Failed(e),
+                Err(NotFound::Failed(e)) if self.waits != Waits::Nobody => {
+                    self.renounce(host);
+                    return Outcome::Failed(e);
+                }
                 Err(NotFound::Failed(e)) => log(&self.key, &e.to_string()),
             }
         }
@@ -163,6 +170,16 @@ impl Attached {
             self.close(host);
         }
         outcome
+    }
+
+    /// Gives back what a server may have given, and nobody will use.
+    fn renounce(&mut self, host: &Host) {
+        let Some(Action::Send { to, message }) = self.client.clone().release() else { return };
+        self.record.lease = None;
+        match give_back(&self.record, host, to, &message) {
+            Ok(link) => host.closer.close(link),
+            Err(e) => log(&self.key, &format!("not given back: {e}")),
+        }
     }
 
     fn found(&self, host: &Host) -> Result<Found, NotFound> {
@@ -194,8 +211,10 @@ impl Attached {
         if !found.link.up {
             found.namespace.nl.set_up(&found.link)?;
         }
-        if matches!(to, To::Server { .. }) && !found.has_address(&self.record)? {
-            let address = self.record.on_link.map(|net| net.to_string()).unwrap_or_default();
+        // Before there is a lease, a message to one server gives back what that has given, and goes by broadcast.
+        if let (To::Server { .. }, Some(address)) = (to, self.record.on_link)
+            && !found.has_address(&self.record)?
+        {
             return Err(NotFound::Gone(format!("address {address} is no longer on {}", found.link.name)));
         }
         Ok(Link::open(found.namespace.netns(), &found.link.name, to)?)
@@ -217,8 +236,10 @@ impl Attached {
         if first {
             return Ok(Outcome::First(new));
         }
-        let old = before.map(|lease| result::of_lease(&lease, self.record.priority));
-        if self.record.on_link != address_of(&lease) || old.as_ref().is_some_and(|old| *old != new) {
+        let old = before.as_ref().map(|lease| result::of_lease(lease, self.record.priority));
+        let is_other_mtu = before.as_ref().is_some_and(|before| result::mtu(before) != result::mtu(&lease));
+        let is_other = is_other_mtu || old.as_ref().is_some_and(|old| *old != new);
+        if is_other || self.record.on_link != address_of(&lease) {
             self.put_on_link(host, old.unwrap_or_default(), &new, &lease)?;
         }
         Ok(Outcome::Carries)
@@ -241,67 +262,67 @@ impl Attached {
         let found = self.found(host)?;
         old.ips = self.record.on_link.map(|net| cni::IpConfig::new(net.into(), None)).into_iter().collect();
         self.set_mtu(&found, lease)?;
-        renew::replace(&found.namespace, &found.link, &old, new)?;
-        self.record.on_link = address_of(lease);
-        host.store.write(&self.key, &self.record)?;
+        let replaced = renew::replace(&found.namespace, &found.link, &old, new);
+        // The address is there also if a route is refused.
+        if has(&found.namespace.nl.addresses(Some(&found.link))?, lease.address) {
+            self.record.on_link = address_of(lease);
+            host.store.write(&self.key, &self.record)?;
+        }
+        replaced?;
         let now = self.record.on_link.map(|net| net.to_string()).unwrap_or_default();
         log(&self.key, &format!("put {now} with its routes on {}", found.link.name));
         Ok(())
     }
 
     /// The address goes off the link, which is set down: nothing of the container's leaves by it any more. It comes up with the
-    /// next message.
+    /// next message. With a lease for IPv6 it stays up: the kernel keeps no address that has a time on a link that is down.
     fn lost(&mut self, host: &Host, reason: &Reason) -> Result<Outcome, NotFound> {
         let address = self.record.on_link.map(|net| net.to_string()).unwrap_or_default();
         log(&self.key, &format!("lost {address}: {reason}"));
         self.record.lease = None;
-        host.store.write(&self.key, &self.record)?;
+        // It goes off the link also where nothing can be written, such as on a full disk.
+        let written = host.store.write(&self.key, &self.record);
         let found = self.found(host)?;
         self.close(host);
         if let Some(net) = self.record.on_link {
             found.namespace.nl.delete_address(&found.link, net.into())?;
         }
-        let down = LinkChange { up: Some(false), ..LinkChange::default() };
-        found.namespace.nl.change_link(&found.link, &down)?;
+        if matches!(host.store.read::<v6::Record>(&self.key), Ok(None)) {
+            let down = LinkChange { up: Some(false), ..LinkChange::default() };
+            found.namespace.nl.change_link(&found.link, &down)?;
+        }
         self.record.on_link = None;
+        written?;
         host.store.write(&self.key, &self.record)?;
         Ok(Outcome::Carries)
     }
 
-    /// Gives the lease back, if there is one: its file goes first, so that after a kill nobody renews what was given back.
+    /// Gives the lease back, if there is one. Its file says so first and goes last: after a kill in between nobody renews it, and it is given
+    /// back once more.
     ///
     /// # Errors
     /// Code 5: its file cannot be removed, and it is kept.
     pub fn release(mut self, host: &Host) -> Result<Option<Link>, (Box<Self>, Error)> {
-        if let Err(e) = host.store.remove(&self.key) {
+        self.record.leaves = true;
+        // Where nothing can be written, such as on a full disk, a file may still be removed.
+        let noted = self.client.lease().is_some() && host.store.write(&self.key, &self.record).is_ok();
+        if !noted && let Err(e) = host.store.remove::<Record>(&self.key) {
             return Err((Box::new(self), e));
         }
         self.close(host);
         let Self { key, record, client, .. } = self;
-        let Some(lease) = client.lease().cloned() else { return Ok(None) };
-        let Some(Action::Send { to, message }) = client.release() else { return Ok(None) };
-        match give_back(&record, host, to, &message) {
-            Ok(link) => {
-                log(&key, &format!("released {} to {}", lease.address, lease.server));
-                Ok(Some(link))
-            }
-            Err(e) => {
-                log(
-                    &key,
-                    &format!(
-                        "{} is not given back, and its server keeps it until it expires: {e}",
-                        lease.address
-                    ),
-                );
-                Ok(None)
-            }
+        let left = say_goodbye(host, &key, &record, client);
+        if let Err(e) = host.store.remove::<Record>(&key) {
+            // The next start, or a DEL, removes it.
+            log(&key, &e.to_string());
         }
+        Ok(left)
     }
 
     /// Forgets it, and says nothing.
     pub fn forget_quietly(mut self, host: &Host) {
         self.close(host);
-        if let Err(e) = host.store.remove(&self.key) {
+        if let Err(e) = host.store.remove::<Record>(&self.key) {
             log(&self.key, &e.to_string());
         }
     }
@@ -310,6 +331,23 @@ impl Attached {
     pub fn forget(self, host: &Host, why: &str) {
         log(&self.key, &format!("forgotten: {why}"));
         self.forget_quietly(host);
+    }
+}
+
+/// Gives the lease of a client back. The socket is to be kept open until the message has left.
+fn say_goodbye(host: &Host, key: &Key, record: &Record, client: Client) -> Option<Link> {
+    let lease = client.lease().cloned()?;
+    let Action::Send { to, message } = client.release()? else { return None };
+    match give_back(record, host, to, &message) {
+        Ok(link) => {
+            log(key, &format!("released {} to {}", lease.address, lease.server));
+            Some(link)
+        }
+        Err(e) => {
+            let address = lease.address;
+            log(key, &format!("{address} is not given back, and its server keeps it until it expires: {e}"));
+            None
+        }
     }
 }
 
@@ -338,3 +376,6 @@ fn told(lease: &Lease, before: Option<&Lease>) -> String {
 pub fn superseded() -> Error {
     Error::new(Code::TryAgainLater, "another call for the same attachment came, and ended this one")
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,6 +14,8 @@ use crate::daemon::SOCKET;
 pub struct Conf {
     /// `daemonSocketPath`.
     pub socket: PathBuf,
+    /// `family`: which addresses are asked for.
+    pub family: Families,
     /// `priority`: the metric of all routes. None: the kernel's.
     pub priority: Option<u32>,
     /// `provide`: what servers are told.
@@ -24,6 +26,39 @@ pub struct Conf {
     pub skip_default: bool,
     /// All of it, which the daemon gets.
     pub written: Value,
+}
+
+/// Which addresses are asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Families {
+    /// By DHCP.
+    #[default]
+    V4,
+    /// By DHCPv6.
+    V6,
+    /// By both. Both have to come.
+    Both,
+}
+
+impl Families {
+    /// Whether DHCP is spoken.
+    pub fn has_v4(self) -> bool {
+        self != Self::V6
+    }
+
+    /// Whether DHCPv6 is spoken.
+    pub fn has_v6(self) -> bool {
+        self != Self::V4
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        match text {
+            "" | "ipv4" => Ok(Self::V4),
+            "ipv6" => Ok(Self::V6),
+            "both" => Ok(Self::Both),
+            other => Err(Error::config(format!("ipam.family {other:?} is none of ipv4, ipv6, both"))),
+        }
+    }
 }
 
 /// An option that is sent.
@@ -46,6 +81,7 @@ struct RawConf {
 #[serde(rename_all = "camelCase", default)]
 struct RawIpam {
     daemon_socket_path: PathBuf,
+    family: String,
     priority: Option<u32>,
     provide: Vec<RawProvide>,
     request: Vec<RawRequest>,
@@ -71,6 +107,10 @@ impl TryFrom<AsWritten> for Conf {
 
     fn try_from(written: AsWritten) -> Result<Self> {
         let RawConf { ipam } = written.decode()?;
+        let family = Families::parse(&ipam.family)?;
+        if !family.has_v4() {
+            ipam.refuse_v4_keys()?;
+        }
         let provide = ipam
             .provide
             .into_iter()
@@ -83,12 +123,30 @@ impl TryFrom<AsWritten> for Conf {
         });
         Ok(Self {
             socket: socket(ipam.daemon_socket_path)?,
+            family,
             priority: ipam.priority,
             provide: provide.collect::<Result<_>>()?,
             request: request.collect::<Result<_>>()?,
             skip_default,
             written: written.decode()?,
         })
+    }
+}
+
+impl RawIpam {
+    /// Options have other numbers in DHCPv6, and it gives no routes.
+    fn refuse_v4_keys(&self) -> Result<()> {
+        let there = [
+            ("priority", self.priority.is_some()),
+            ("provide", !self.provide.is_empty()),
+            ("request", !self.request.is_empty()),
+        ];
+        match there.iter().find(|(_, is_there)| *is_there) {
+            Some((key, _)) => Err(Error::config(format!(
+                "ipam.{key} is about DHCP for IPv4, which is not spoken with ipam.family \"ipv6\""
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -201,6 +259,11 @@ mod tests {
         for (ipam, code, culprit) in [
             (json!({"daemonSocketPath": "dhcp.sock"}), 7, "daemonSocketPath"),
             (json!({"daemonSocketPath": 5}), 6, "daemonSocketPath"),
+            (json!({"family": "6"}), 7, "family"),
+            (json!({"family": 6}), 6, "family"),
+            (json!({"family": "ipv6", "priority": 5}), 7, "priority"),
+            (json!({"family": "ipv6", "provide": [{"option": "12", "value": "a"}]}), 7, "provide"),
+            (json!({"family": "ipv6", "request": [{"option": "42"}]}), 7, "request"),
             (json!({"priority": -1}), 6, "priority"),
             (json!({"provide": [{"option": "no-such-option"}]}), 7, "provide[0].option"),
             (json!({"provide": [{"value": "a"}]}), 7, "provide[0].option"),

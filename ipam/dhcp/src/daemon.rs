@@ -7,12 +7,14 @@ mod connection;
 mod listener;
 mod operations;
 mod serve;
+mod v6;
 
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
+use std::time::Duration;
 
 use cni::{Error, Result};
 use dhcp_client::Timing;
@@ -24,10 +26,13 @@ use system::size_limit;
 pub use args::{Args, SOCKET};
 use closer::Closer;
 use serve::Daemon;
-pub use serve::LEAVING;
+pub use serve::{Departing, LEAVING};
 
 use crate::record::below;
 use crate::store::Store;
+
+/// How long plugins are waited for that give leases back while no daemon runs. One takes milliseconds.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What all operations need.
 #[derive(Debug)]
@@ -91,7 +96,8 @@ fn run(args: Args) -> Result<()> {
     let signals = signals()?;
     raise_descriptors();
     let host = Host::new(args);
-    let locked = host.store.lock()?.ok_or_else(|| {
+    host.store.create()?;
+    let locked = host.store.wait_for_lock(LOCK_PATIENCE, || false)?.ok_or_else(|| {
         Error::io(format!("lock {}", host.store.path().display()), &std::io::ErrorKind::WouldBlock.into())
             .detail("another DHCP daemon has these leases; one at a time can serve a socket")
     })?;

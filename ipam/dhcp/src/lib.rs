@@ -4,6 +4,7 @@ mod ask;
 mod attached;
 mod conf;
 mod daemon;
+mod families;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod list;
@@ -11,17 +12,14 @@ mod offline;
 mod place;
 mod record;
 mod store;
+mod v6;
 mod wire;
 
 use std::ffi::OsString;
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
-use cni::addr::parse_cidr;
-use cni::{
-    Add, AddResult, Check, Code, Del, Error, Gc, Plugin, Result, ResultExt, Role, Status, Undo, Version,
-};
+use cni::{Add, AddResult, Check, Code, Del, Error, Gc, Plugin, Result, ResultExt, Role, Status, Undo};
 use iface::Namespace;
 use netns::NetNs;
 use serde_json::Value;
@@ -52,8 +50,7 @@ impl Plugin for Dhcp {
         };
         let (socket, release) = (conf.socket.clone(), Request::about(Op::Release, network, at));
         undo.push(move || answered(&socket, ask(&socket, &release, None)?).map(drop));
-        let result = answered(&conf.socket, ask(&conf.socket, &request, Some(netns.as_fd()))?)?;
-        AddResult::from_json(&result, Version::LATEST).context(|| "the DHCP daemon's answer")
+        families::acquire(conf, &request, &netns)
     }
 
     fn del(call: &Del) -> Result<()> {
@@ -66,20 +63,18 @@ impl Plugin for Dhcp {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        let (socket, at) = (&call.conf.socket, &call.attachment);
-        let lease = answered(socket, ask(socket, &Request::about(Op::Check, &call.net.name, at), None)?)?;
-        let leased = parse_cidr(lease["address"].as_str().unwrap_or_default())
-            .map_err(|e| Error::new(Code::Internal, format!("the DHCP daemon's answer: address {e}")))?;
+        let at = &call.attachment;
+        let leased = families::leased(call)?;
         let sandbox = Namespace::open(&call.netns)?;
-        let link = sandbox.link(&at.ifname)?;
-        if sandbox.nl.addresses(Some(&link))?.iter().any(|address| address.net == leased) {
-            return Ok(());
-        }
-        let what = format!(
-            "address {leased}, which is leased for {}, is missing on {} in {sandbox}",
-            at.container, at.ifname
-        );
-        Err(Error::new(Code::Internal, what))
+        let there = sandbox.nl.addresses(Some(&sandbox.link(&at.ifname)?))?;
+        let missing = leased.iter().find(|leased| !there.iter().any(|address| address.net == **leased));
+        let what = |missing| {
+            format!(
+                "address {missing}, which is leased for {}, is missing on {} in {sandbox}",
+                at.container, at.ifname
+            )
+        };
+        missing.map_or(Ok(()), |missing| Err(Error::new(Code::Internal, what(missing))))
     }
 
     fn gc(call: &Gc) -> Result<()> {

@@ -12,11 +12,12 @@ use serde_json::{Map, Value, json};
 use crate::ask::{Asked, ask, no_daemon};
 use crate::attached::Attached;
 use crate::daemon::SOCKET;
+use crate::v6;
 use crate::wire::{Op, Request};
 
 /// What the daemon tells of an attachment. Times are in seconds from now.
 pub fn entry(one: &Attached) -> Value {
-    let (record, now) = (&one.record, Time::now());
+    let record = &one.record;
     let mut entry = json!({
         "network": record.network,
         "containerId": record.container_id,
@@ -25,7 +26,6 @@ pub fn entry(one: &Attached) -> Value {
         "state": state(one.client().state()),
     });
     if let Some(lease) = &record.lease {
-        let left = |time: Option<Time>| time.map(|time| time.after(now).as_secs());
         let named =
             |(number, value): (u8, &[u8])| (options::name(number), json!(options::display(number, value)));
         let options: Map<String, Value> = lease.options.iter().map(named).collect();
@@ -37,6 +37,35 @@ pub fn entry(one: &Attached) -> Value {
         entry["options"] = Value::Object(options);
     }
     entry
+}
+
+/// As [`entry`], of a lease for IPv6. A server has a DUID for a name.
+pub fn entry_v6(one: &v6::Attached) -> Value {
+    let record = &one.record;
+    let mut entry = json!({
+        "network": record.network,
+        "containerId": record.container_id,
+        "ifName": record.if_name,
+        "netns": record.place.netns,
+        "state": one.client().state().to_string(),
+    });
+    if let Some(lease) = &record.lease {
+        let server: String = lease.server.iter().map(|byte| format!("{byte:02x}")).collect();
+        entry["address"] = json!(format!("{}/128", lease.address));
+        entry["server"] = json!(server);
+        entry["renewIn"] = json!(left(lease.renew));
+        entry["rebindIn"] = json!(left(lease.rebind));
+        entry["preferredFor"] = json!(left(lease.preferred));
+        entry["expiresIn"] = json!(left(lease.expiry));
+        entry["nameservers"] = json!(lease.dns);
+        entry["search"] = json!(lease.search);
+    }
+    entry
+}
+
+/// How many seconds are left.
+fn left(time: Option<Time>) -> Option<u64> {
+    time.map(|time| time.after(Time::now()).as_secs())
 }
 
 /// As RFC 2131 names it.

@@ -8,7 +8,7 @@ use iface::Namespace;
 use netlink::Link;
 use netns::NetNs;
 
-use crate::record::{Place, Record, has};
+use crate::record::{Place, Record, below, has};
 
 /// The place of an attachment, as it is now.
 #[derive(Debug)]
@@ -46,21 +46,29 @@ impl<E: Into<Error>> From<E> for NotFound {
 /// # Errors
 /// If the namespace is another one by now or none, if the link is, or if either cannot be looked at.
 pub fn find(record: &Record, host_prefix: &Path) -> Result<Found, NotFound> {
-    let path = record.netns_below(host_prefix);
+    find_link(&record.place, &record.if_name, host_prefix)
+}
+
+/// Looks for a link at its place.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_link(place: &Place, if_name: &str, host_prefix: &Path) -> Result<Found, NotFound> {
+    let path = below(host_prefix, &place.netns);
     let gone = |what: String| Err(NotFound::Gone(what));
     let Some(netns) = NetNs::open_if_present(&path)? else {
         return gone(format!("namespace {} is gone", path.display()));
     };
-    if netns.identity()? != record.place.netns_id {
+    if netns.identity()? != place.netns_id {
         return gone(format!("namespace {} is another one", path.display()));
     }
     let namespace = Namespace::of(netns)?;
-    let Some(link) = namespace.nl.link(&record.if_name)? else {
-        return gone(format!("link {} in {namespace} is gone", record.if_name));
+    let Some(link) = namespace.nl.link(if_name)? else {
+        return gone(format!("link {if_name} in {namespace} is gone"));
     };
     let (index, mac) = (link.index, link.mac.map(|mac| mac.bytes()));
-    if (index, mac) != (record.place.index, Some(record.place.mac)) {
-        return gone(format!("link {} in {namespace} is another one", record.if_name));
+    if (index, mac) != (place.index, Some(place.mac)) {
+        return gone(format!("link {if_name} in {namespace} is another one"));
     }
     Ok(Found { namespace, link })
 }

@@ -11,6 +11,9 @@ use ipnetwork::{IpNetwork, Ipv4Network};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::store::Kept;
+use crate::v6;
+
 /// The version of the file.
 const VERSION: u32 = 1;
 
@@ -43,11 +46,17 @@ impl Key {
         std::iter::once(&0).chain(name).copied().collect()
     }
 
-    /// The name of the file.
-    pub fn file(&self) -> String {
-        let digest = Sha256::digest(self.text.as_bytes());
-        let hex: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        format!("{hex}.json")
+    /// The first half of a digest of it.
+    pub fn digest(&self) -> [u8; 16] {
+        let mut half = [0; 16];
+        half.copy_from_slice(&Sha256::digest(self.text.as_bytes())[..16]);
+        half
+    }
+
+    /// The name of a file, which ends with this.
+    pub fn file(&self, end: &str) -> String {
+        let hex: String = self.digest().iter().map(|byte| format!("{byte:02x}")).collect();
+        hex + end
     }
 }
 
@@ -80,6 +89,9 @@ pub struct Record {
     pub sets_mtu: bool,
     /// Who asks, and for what.
     pub asks: Asks,
+    /// The lease is being given back: who finds it so after a kill gives it back once more, and never uses it.
+    #[serde(default)]
+    pub leaves: bool,
     /// None: it was lost, and another one is being asked for.
     pub lease: Option<Lease>,
     /// The address that the link has by this lease, with its prefix length. It differs from the lease's while that is put on the link.
@@ -144,14 +156,10 @@ impl Record {
             priority: None,
             sets_mtu: false,
             asks,
+            leaves: false,
             lease: None,
             on_link: None,
         }
-    }
-
-    /// What it is found by. None: it has names that no attachment has.
-    pub fn key(&self) -> Option<Key> {
-        Key::parse(&self.network, &self.container_id, &self.if_name).ok().filter(|_| self.v == VERSION)
     }
 
     /// Who asks.
@@ -159,10 +167,17 @@ impl Record {
         let Asks { client_id, broadcast, provide, request, required } = self.asks.clone();
         Identity { mac: self.place.mac, client_id, broadcast, provide, request, required }
     }
+}
 
-    /// The namespace's path as the daemon sees it.
-    pub fn netns_below(&self, host_prefix: &Path) -> PathBuf {
-        below(host_prefix, &self.place.netns)
+impl Kept for Record {
+    const END: &str = ".json";
+
+    fn is_named(name: &str) -> bool {
+        name.ends_with(Self::END) && !v6::Record::is_named(name)
+    }
+
+    fn key(&self) -> Option<Key> {
+        Key::parse(&self.network, &self.container_id, &self.if_name).ok().filter(|_| self.v == VERSION)
     }
 }
 
@@ -199,7 +214,7 @@ mod tests {
     #[test]
     fn attachments_have_files_of_their_own() {
         let names = [("a", "b", "eth0"), ("b", "a", "eth0"), ("a", "b", "eth1"), ("ab", "b", "eth0")];
-        let files = names.map(|(n, c, i)| Key::parse(n, c, i).unwrap().file());
+        let files = names.map(|(n, c, i)| Key::parse(n, c, i).unwrap().file(Record::END));
         let distinct: std::collections::BTreeSet<_> = files.iter().collect();
         assert_eq!(distinct.len(), files.len());
         assert!(Key::parse("../a", "b", "eth0").is_err() && Key::parse("a", "b", "").is_err());

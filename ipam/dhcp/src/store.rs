@@ -1,20 +1,38 @@
 //! Leases on disk: a file for each, in a directory beside the daemon's socket.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use cni::{Error, Result};
-use system::file::{self, WholeFile, is_temporary};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use system::Patience;
+use system::file::{self, WholeFile, is_temporary, missing_is_fine};
 
-use crate::record::{Key, Record};
+use crate::record::Key;
 
 /// The most bytes of a file. Options that a server sends have a few hundred.
 const LARGEST: u64 = 256 << 10;
 
 /// The file that the daemon holds locked as long as it lives.
 const LOCK: &str = "lock";
+
+/// What is kept of an attachment, in a file of its own.
+pub trait Kept: Serialize + DeserializeOwned {
+    /// What the names of such files end with.
+    const END: &str;
+
+    /// Whether a file of this name is to be one.
+    fn is_named(name: &str) -> bool {
+        name.ends_with(Self::END)
+    }
+
+    /// What it is found by. None: it has names that no attachment has, or is of another release.
+    fn key(&self) -> Option<Key>;
+}
 
 /// The directory of leases.
 #[derive(Debug)]
@@ -35,21 +53,20 @@ impl Store {
         &self.path
     }
 
-    /// Makes the directory, and locks it. None: a daemon has it.
+    /// Makes the directory.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn create(&self) -> Result<()> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+        made.map_err(|e| Error::io(format!("lock {}", self.path.join(LOCK).display()), &e))
+    }
+
+    /// Locks the directory, which is there. None: somebody has it.
     ///
     /// # Errors
     /// Code 5.
     pub fn lock(&self) -> Result<Option<File>> {
-        let failed = |e: &io::Error| Error::io(format!("lock {}", self.path.join(LOCK).display()), e);
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.path).map_err(|e| failed(&e))?;
-        self.lock_if_there()
-    }
-
-    /// As [`Store::lock`], in a directory that is there.
-    ///
-    /// # Errors
-    /// Code 5.
-    pub fn lock_if_there(&self) -> Result<Option<File>> {
         let path = self.path.join(LOCK);
         let locked =
             file::open_own(OpenOptions::new().create(true).truncate(false).write(true).mode(0o600), &path)
@@ -61,13 +78,25 @@ impl Store {
         locked.map_err(|e| Error::io(format!("lock {}", path.display()), &e))
     }
 
+    /// As [`Store::lock`], again and again while somebody has it. None: all was in vain, or it is given up.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn wait_for_lock(&self, time: Duration, gives_up: impl Fn() -> bool) -> Result<Option<File>> {
+        let mut tried = Ok(None);
+        Patience::new(time).wait_for(|| {
+            tried = self.lock();
+            Ok((!matches!(tried, Ok(None)) || gives_up()).then_some(()))
+        })?;
+        tried
+    }
+
     /// Writes a record, over an earlier one.
     ///
     /// # Errors
     /// Code 5.
-    pub fn write(&self, key: &Key, record: &Record) -> Result<()> {
-        let bytes = serde_json::to_vec(record)?;
-        let name = key.file();
+    pub fn write<R: Kept>(&self, key: &Key, record: &R) -> Result<()> {
+        let (bytes, name) = (serde_json::to_vec(record)?, key.file(R::END));
         let written = File::open(&self.path)
             .and_then(|dir| WholeFile { dir: &dir, name: &name, label: &name }.replace(&bytes));
         written.map_err(|e| Error::io(format!("write lease {}", self.path.join(&name).display()), &e))
@@ -77,67 +106,67 @@ impl Store {
     ///
     /// # Errors
     /// Code 5.
-    pub fn remove(&self, key: &Key) -> Result<()> {
-        self.remove_file(&key.file())
+    pub fn remove<R: Kept>(&self, key: &Key) -> Result<()> {
+        self.remove_file(&key.file(R::END))
     }
 
     fn remove_file(&self, name: &str) -> Result<()> {
         let path = self.path.join(name);
-        match fs::remove_file(&path) {
-            Err(e) if !matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                Err(Error::io(format!("remove lease {}", path.display()), &e))
-            }
-            _ => Ok(()),
-        }
+        let removed = missing_is_fine(fs::remove_file(&path));
+        removed.map_err(|e| Error::io(format!("remove lease {}", path.display()), &e))
     }
 
     /// The record of an attachment.
     ///
     /// # Errors
     /// Code 5; code 6 for what is no record.
-    pub fn read(&self, key: &Key) -> Result<Option<Record>> {
-        self.read_file(&key.file())
+    pub fn read<R: Kept>(&self, key: &Key) -> Result<Option<R>> {
+        self.read_file(&key.file(R::END))
     }
 
-    fn read_file(&self, name: &str) -> Result<Option<Record>> {
+    fn read_file<R: Kept>(&self, name: &str) -> Result<Option<R>> {
         let path = self.path.join(name);
-        let bytes = match file::read_own(&path, LARGEST) {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            read => read.map_err(|e| Error::io(format!("read lease {}", path.display()), &e))?,
-        };
-        let record: serde_json::Result<Record> = serde_json::from_slice(&bytes);
-        let record = record.ok().filter(|record| record.key().is_some_and(|key| key.file() == name));
+        let read = missing_is_fine(file::read_own(&path, LARGEST).map(Some));
+        let read = read.map_err(|e| Error::io(format!("read lease {}", path.display()), &e))?;
+        let Some(bytes) = read else { return Ok(None) };
+        let record: serde_json::Result<R> = serde_json::from_slice(&bytes);
+        let record = record.ok().filter(|record| record.key().is_some_and(|key| key.file(R::END) == name));
         record.map(Some).ok_or_else(|| {
             Error::new(cni::Code::Decoding, format!("{} is no lease of this release", path.display()))
         })
     }
 
-    /// All records, and why others cannot be read. What kills have left of files is removed, if the caller has the lock.
+    /// All records of a kind, and why others of it cannot be read.
     ///
     /// # Errors
     /// Code 5: the directory cannot be read.
-    pub fn all(&self, tidy: bool) -> Result<(Vec<Record>, Vec<Error>)> {
-        let failed = |e: io::Error| Error::io(format!("list the leases in {}", self.path.display()), &e);
+    pub fn all<R: Kept>(&self) -> Result<(Vec<R>, Vec<Error>)> {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
-        let entries = match fs::read_dir(&self.path) {
-            Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-                return Ok((records, errors));
-            }
-            entries => entries.map_err(failed)?,
-        };
-        for entry in entries {
-            let Ok(name) = entry.map_err(failed)?.file_name().into_string() else { continue };
-            if is_temporary(&name) {
-                if tidy {
-                    errors.extend(self.remove_file(&name).err());
-                }
-            } else if name.ends_with(".json") {
-                match self.read_file(&name) {
-                    Ok(record) => records.extend(record),
-                    Err(e) => errors.push(e),
-                }
+        for name in self.names()?.iter().filter(|name| R::is_named(name)) {
+            match self.read_file(name) {
+                Ok(record) => records.extend(record),
+                Err(e) => errors.push(e),
             }
         }
         Ok((records, errors))
+    }
+
+    /// Removes what kills have left of files, for whom has the lock. What could not be removed.
+    ///
+    /// # Errors
+    /// Code 5: the directory cannot be read.
+    pub fn tidy(&self) -> Result<Vec<Error>> {
+        let names = self.names()?;
+        let left = names.iter().filter(|name| is_temporary(name));
+        Ok(left.filter_map(|name| self.remove_file(name).err()).collect())
+    }
+
+    /// The names of all files.
+    fn names(&self) -> Result<Vec<String>> {
+        let failed = |e: io::Error| Error::io(format!("list the leases in {}", self.path.display()), &e);
+        let entries = missing_is_fine(fs::read_dir(&self.path).map(Some)).map_err(failed)?;
+        let names = entries.into_iter().flatten();
+        let names = names.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
+        names.filter_map(io::Result::transpose).collect::<io::Result<_>>().map_err(failed)
     }
 }

@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 
 /// The version of the wire.
 pub const VERSION: u32 = 1;
+/// The version of a request that is about IPv6, which a daemon that knows only IPv4 must not take for one about IPv4.
+const VERSION_V6: u32 = 2;
 
 /// The most bytes of a request. A GC of ten thousand attachments has two million.
 pub const LARGEST_REQUEST: usize = 4 << 20;
@@ -30,6 +32,23 @@ pub enum Op {
     List,
 }
 
+/// Which addresses a request is about, where it is not about all that an attachment has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    #[default]
+    #[serde(rename = "ipv4")]
+    V4,
+    #[serde(rename = "ipv6")]
+    V6,
+}
+
+impl Family {
+    fn is_v4(&self) -> bool {
+        *self == Self::V4
+    }
+}
+
 /// A request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -38,6 +57,9 @@ pub struct Request {
     pub v: u32,
     /// What to do.
     pub op: Op,
+    /// With acquire and check.
+    #[serde(default, skip_serializing_if = "Family::is_v4")]
+    pub family: Family,
     /// The network's name.
     #[serde(default)]
     pub network: String,
@@ -67,6 +89,7 @@ impl Request {
         Self {
             v: VERSION,
             op,
+            family: Family::V4,
             network: network.to_owned(),
             container_id: String::new(),
             if_name: String::new(),
@@ -86,13 +109,20 @@ impl Request {
         }
     }
 
+    /// The same about IPv6.
+    #[must_use]
+    pub fn about_v6(self) -> Self {
+        Self { v: VERSION_V6, family: Family::V6, ..self }
+    }
+
     /// Reads a line that a plugin sent.
     ///
     /// # Errors
     /// Code 6 for what is no request, 11 for one of another version of the wire.
     pub fn read(line: &[u8]) -> Result<Self> {
         let value = cni::json::parse(line, "the request")?;
-        refuse_other_version(&value, "the plugin")?;
+        let newest = if value["family"] == "ipv6" { VERSION_V6 } else { VERSION };
+        refuse_other_version(&value, "the plugin", newest)?;
         serde_json::from_value(value).map_err(|e| Error::new(Code::Decoding, format!("the request: {e}")))
     }
 
@@ -154,7 +184,7 @@ pub fn read_reply(line: &[u8]) -> Result<Value> {
         return Err(no_answer("it hung up".to_owned()));
     }
     let value: Value = serde_json::from_slice(line).map_err(|e| no_answer(e.to_string()))?;
-    refuse_other_version(&value, "the DHCP daemon")?;
+    refuse_other_version(&value, "the DHCP daemon", VERSION)?;
     match serde_json::from_value(value).map_err(|e| no_answer(e.to_string()))? {
         Reply { error: Some(error), .. } => Err(Error::foreign(error.code, error.msg, error.details)),
         Reply { result: Some(result), .. } => Ok(result),
@@ -162,12 +192,12 @@ pub fn read_reply(line: &[u8]) -> Result<Value> {
     }
 }
 
-fn refuse_other_version(value: &Value, whose: &str) -> Result<()> {
+fn refuse_other_version(value: &Value, whose: &str, newest: u32) -> Result<()> {
     match value["v"].as_u64() {
-        Some(v) if v == u64::from(VERSION) => Ok(()),
+        Some(v) if (VERSION.into()..=newest.into()).contains(&v) => Ok(()),
         Some(v) => Err(Error::new(
             Code::TryAgainLater,
-            format!("{whose} speaks version {v} of the wire between plugin and daemon, and not {VERSION}"),
+            format!("{whose} speaks version {v} of the wire between plugin and daemon, and not {newest}"),
         )
         .detail("restart cni-dhcp.service, so that the daemon is of the same release as the plugin")),
         None => Err(Error::new(Code::Decoding, format!("{whose} does not say its version of the wire"))),

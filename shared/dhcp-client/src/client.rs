@@ -40,7 +40,7 @@ const SLOW: Duration = Duration::from_secs(4);
 const EXTEND_AGAIN: Duration = Duration::from_secs(60);
 
 /// The client of one interface.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     identity: Identity,
     timing: Timing,
@@ -53,6 +53,8 @@ pub struct Client {
     listens_until: Option<Time>,
     /// The DISCOVERs since the last lease.
     discovers: Sends,
+    /// What the last DISCOVER said how long the client has been asking, in seconds. The REQUEST of what is offered says the same.
+    discover_secs: u16,
     /// An address that the container had.
     hint: Option<Ipv4Addr>,
     lease: Option<Lease>,
@@ -153,6 +155,7 @@ impl Client {
             began: now,
             listens_until: None,
             discovers: Sends::none(now),
+            discover_secs: 0,
             hint: None,
             lease: None,
             gives_up: None,
@@ -271,11 +274,13 @@ impl Client {
         let (to, message) = match &mut self.phase {
             Phase::Selecting if now >= self.discovers.due => {
                 self.discovers.sent(now, self.timing.resend_max, &mut self.random);
+                self.discover_secs = transaction.secs;
                 (To::Broadcast { from }, request::discover(&self.identity, transaction, self.hint))
             }
             Phase::Requesting { offer, exchange } if now >= exchange.sends.due => {
                 exchange.send(now, self.timing.resend_max, &mut self.random);
                 let (address, server) = (offer.address, Some(offer.server));
+                let transaction = Transaction { secs: self.discover_secs, ..transaction };
                 (To::Broadcast { from }, request::select(&self.identity, transaction, address, server))
             }
             Phase::Rebooting { address, exchange } if now >= exchange.sends.due => {

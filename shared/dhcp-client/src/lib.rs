@@ -20,6 +20,7 @@ pub mod options;
 mod random;
 pub mod result;
 mod time;
+pub mod v6;
 
 pub use client::{Action, Client, Identity, Reason, State, Timing, To};
 pub use lease::Lease;

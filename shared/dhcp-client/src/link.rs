@@ -8,6 +8,7 @@ use cni::{Result, ResultExt};
 use netlink::PacketSocket;
 use netns::NetNs;
 use nix::errno::Errno;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::libc;
 use nix::net::if_::if_nametoindex;
 use nix::sys::socket::{
@@ -129,9 +130,12 @@ impl AsFd for Link {
     }
 }
 
-/// Whether the namespace has the address: only then can a socket be bound to it.
+/// Whether the namespace has the address. To bind a socket to it does not tell: in a namespace that never had an address the kernel binds to any.
 fn has_address(address: Ipv4Addr) -> bool {
-    !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+    let is_it = |one: &InterfaceAddress| {
+        one.address.as_ref().and_then(|given| given.as_sockaddr_in()).map(SockaddrIn::ip) == Some(address)
+    };
+    getifaddrs().is_ok_and(|mut all| all.any(|one| is_it(&one)))
 }
 
 /// A socket that hears what arrives on the interface for a client. Another client in the container may have one of its own.
@@ -145,7 +149,8 @@ fn udp(interface: &str) -> std::io::Result<UdpSocket> {
     Ok(fd.into())
 }
 
-fn receive<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> std::io::Result<Option<&'a [u8]>> {
+/// What has arrived at a socket that does not block, if anything.
+pub(crate) fn receive<'a>(socket: &UdpSocket, buffer: &'a mut [u8]) -> std::io::Result<Option<&'a [u8]>> {
     match socket.recv(buffer) {
         Ok(length) => Ok(buffer.get(..length)),
         // A server that has gone is said so by ICMP: as if it were silent.

@@ -41,11 +41,12 @@ fn configuration(entry: &Entry) -> Option<Value> {
     plugins.into_iter().find(|plugin| plugin["ipam"]["type"] == <Dhcp as cni::Plugin>::NAME)
 }
 
-/// None: it is another daemon's, or its container does not have the address any more.
+/// None: it is another daemon's or none of IPv4, or its container does not have the address any more.
 fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Option<Record>> {
     let conf = Conf::try_from(AsWritten::from(config))?;
     let (at, result) = (&entry.attach.attachment, entry.result()?);
-    let Some(netns) = entry.attach.netns.as_deref().filter(|_| conf.socket == host.args.socket) else {
+    let is_ours = conf.socket == host.args.socket && conf.family.has_v4();
+    let Some(netns) = entry.attach.netns.as_deref().filter(|_| is_ours) else {
         return Ok(None);
     };
     let namespace = Namespace::open(&below(&host.args.host_prefix, netns))?;

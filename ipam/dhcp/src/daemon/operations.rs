@@ -18,7 +18,7 @@ use crate::conf::Conf;
 use crate::list;
 use crate::place::Found;
 use crate::record::{Asks, Key, Record, below};
-use crate::wire::{Op, Request};
+use crate::wire::{Family, Op, Request};
 
 impl Daemon {
     /// Serves a request. None: it is answered later.
@@ -38,26 +38,26 @@ impl Daemon {
                     Err(e) => return Some(Err(Error::new(Code::Decoding, format!("the request: {e}")))),
                 };
                 match op {
+                    Op::Check if request.family == Family::V6 => Some(self.check_v6(&key)),
                     Op::Acquire => self.acquire(number, key, &request, netns).err().map(Err),
                     Op::Check => Some(self.check(&key)),
-                    _ => self.release_attachment(number, &key),
+                    _ => {
+                        self.release_attachment(number, &key);
+                        None
+                    }
                 }
             }
         }
     }
 
     fn list(&self) -> Value {
-        Value::Array(self.attached.values().map(list::entry).collect())
+        Value::Array(self.attached.values().map(list::entry).chain(self.list_v6()).collect())
     }
 
     fn check(&self, key: &Key) -> Result<Value> {
         let lease =
             self.attached.get(key).and_then(|one| one.record.on_link.filter(|_| one.record.lease.is_some()));
-        lease.map(|net| json!({"address": net.to_string()})).ok_or_else(|| {
-            Error::new(Code::Internal, format!("the DHCP daemon has no lease for {key}")).detail(
-                "it was released, has expired, or the daemon never had it; `dhcp list` shows what it has",
-            )
-        })
+        lease.map(|net| json!({"address": net.to_string()})).ok_or_else(|| no_lease(key))
     }
 
     /// Code 51 if there are containers whose lease runs out, or has.
@@ -67,8 +67,8 @@ impl Daemon {
                 && one.waits == Waits::Nobody
                 && !matches!(one.client().state(), State::Bound | State::Renewing)
         };
-        let suffering: Vec<String> =
-            self.attached.values().filter(suffers).map(|one| one.key.to_string()).collect();
+        let suffering = self.attached.values().filter(suffers).map(|one| one.key.to_string());
+        let suffering: Vec<String> = suffering.chain(self.suffering_v6(network)).collect();
         if suffering.is_empty() {
             return Ok(Value::Null);
         }
@@ -85,6 +85,9 @@ impl Daemon {
         let conf = Conf::try_from(AsWritten::from(request.config.clone()))?;
         let args = CniArgs::parse(&request.args).unwrap_or_default();
         let found = open(request, netns, &self.host.args.host_prefix)?;
+        if request.family == Family::V6 {
+            return self.acquire_v6(number, key, request, found);
+        }
         // Its path is the host's: it is looked for below the prefix each time.
         let place =
             crate::record::Place { netns: request.netns.clone().unwrap_or_default(), ..found.place()? };
@@ -116,26 +119,29 @@ impl Daemon {
         one.forget_quietly(&self.host);
     }
 
-    fn release_attachment(&mut self, number: u64, key: &Key) -> Option<Result<Value>> {
-        let Some(mut one) = self.attached.remove(key) else {
+    fn release_attachment(&mut self, number: u64, key: &Key) {
+        let (mut departing, outcome_v6) = self.release_v6(key);
+        let outcome = match self.attached.remove(key) {
             // A file that could not be read at the start may be left of it.
-            return Some(self.host.store.remove(key).map(|()| Value::Null));
-        };
-        match one.waits {
-            Waits::Nobody => self.give_back(one, Some(number)),
-            _ if one.may_be_granted() => {
+            None => self.host.store.remove::<Record>(key).map(|()| Value::Null),
+            Some(one) if one.waits == Waits::Nobody => {
+                let (more, outcome) = self.release(one);
+                departing.extend(more);
+                outcome
+            }
+            Some(mut one) if one.may_be_granted() => {
                 if let Waits::Connection(waiting) = std::mem::replace(&mut one.waits, Waits::Abandoned) {
                     self.answer(waiting, &Err(superseded()));
                 }
                 self.attached.insert(key.clone(), one);
-                return Some(Ok(Value::Null));
+                Ok(Value::Null)
             }
-            _ => {
+            Some(one) => {
                 self.supersede(one);
-                return Some(Ok(Value::Null));
+                Ok(Value::Null)
             }
-        }
-        None
+        };
+        self.tell_when_left(Some(number), departing, &outcome.and(outcome_v6));
     }
 
     /// Gives back what of a network belongs to no valid attachment.
@@ -148,6 +154,12 @@ impl Daemon {
         let is_stale = |one: &&Attached| one.record.network == request.network && !valid.contains(&one.key);
         let stale: Vec<Key> = self.attached.values().filter(is_stale).map(|one| one.key.clone()).collect();
         let (mut failures, mut links) = (Failures::new(), Vec::new());
+        for key in self.stale_v6(&request.network, &valid) {
+            log(&key, "not among the valid attachments");
+            let (leaving, outcome) = self.release_v6(&key);
+            links.extend(leaving);
+            failures.note(outcome);
+        }
         for key in stale {
             let Some(one) = self.attached.remove(&key) else { continue };
             if one.waits != Waits::Nobody {
@@ -163,6 +175,12 @@ impl Daemon {
         self.tell_when_left(Some(number), links, &failures.into_result().map(|()| Value::Null));
         None
     }
+}
+
+/// Code 999: an attachment has no lease.
+pub(super) fn no_lease(about: impl std::fmt::Display) -> Error {
+    Error::new(Code::Internal, format!("the DHCP daemon has no lease for {about}"))
+        .detail("it was released, has expired, or the daemon never had it; `dhcp list` shows what it has")
 }
 
 /// The container's interface, by the namespace that came with a request.

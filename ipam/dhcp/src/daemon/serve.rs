@@ -17,6 +17,8 @@ use super::{Host, adopt, log, say};
 use crate::attached::{Attached, Outcome, Waits};
 use crate::place::{self, NotFound};
 use crate::record::{Key, Record};
+use crate::store::Kept;
+use crate::v6;
 use crate::wire;
 
 /// The most connections at a time. More wait until some of these have ended, which none takes long to.
@@ -35,6 +37,7 @@ const LOOK: Duration = Duration::from_millis(1);
 pub struct Daemon {
     pub(super) host: Host,
     pub(super) attached: BTreeMap<Key, Attached>,
+    pub(super) attached_v6: BTreeMap<Key, v6::Attached>,
     connections: BTreeMap<u64, Connection>,
     /// The number of the next connection.
     next: u64,
@@ -47,9 +50,28 @@ pub struct Daemon {
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub connection: u64,
-    pub links: Vec<Link>,
+    pub departing: Vec<Departing>,
     pub until: Time,
     pub answer: Vec<u8>,
+}
+
+/// A message that gives an address back.
+#[derive(Debug)]
+pub enum Departing {
+    /// Nobody answers it: it only has to leave.
+    V4(Link),
+    /// Its server answers.
+    V6(Box<v6::Leaving>),
+}
+
+impl Departing {
+    /// Whether nothing is left to wait for.
+    pub fn is_done(&mut self) -> bool {
+        match self {
+            Self::V4(link) => system::socket::unsent(link).is_ok_and(|bytes| bytes == 0),
+            Self::V6(leaving) => leaving.is_done(),
+        }
+    }
 }
 
 /// What poll(2) has told.
@@ -59,6 +81,7 @@ struct Ready {
     listener: bool,
     connections: Vec<u64>,
     attached: Vec<Key>,
+    attached_v6: Vec<Key>,
 }
 
 impl Daemon {
@@ -67,6 +90,7 @@ impl Daemon {
         Self {
             host,
             attached: BTreeMap::new(),
+            attached_v6: BTreeMap::new(),
             connections: BTreeMap::new(),
             next: 0,
             leaving: Vec::new(),
@@ -79,8 +103,8 @@ impl Daemon {
     /// # Errors
     /// Code 5: the directory cannot be read.
     pub fn carry_on(&mut self) -> Result<()> {
-        let (records, errors) = self.host.store.all(true)?;
-        for error in errors {
+        let (records, errors) = self.host.store.all()?;
+        for error in self.host.store.tidy()?.into_iter().chain(errors) {
             say(&format!("dhcp daemon: {error}"));
         }
         for record in records {
@@ -91,12 +115,18 @@ impl Daemon {
                 self.carry_on_with(record);
             }
         }
-        say(&format!("dhcp daemon: {} leases, in {}", self.attached.len(), self.host.store.path().display()));
+        self.carry_on_v6()?;
+        let count = self.attached.len() + self.attached_v6.len();
+        say(&format!("dhcp daemon: {count} leases, in {}", self.host.store.path().display()));
         Ok(())
     }
 
     fn carry_on_with(&mut self, record: Record) {
         let Some(key) = record.key() else { return };
+        if record.leaves {
+            let one = Attached::resume(key, record, self.host.timing);
+            return self.give_back(one, None);
+        }
         let found = place::find(&record, &self.host.args.host_prefix);
         let mut one = Attached::resume(key.clone(), record, self.host.timing);
         match found.and_then(|found| one.carry_on(&self.host, &found)) {
@@ -130,6 +160,9 @@ impl Daemon {
             for key in ready.attached {
                 self.with(&key, Attached::receive);
             }
+            for key in ready.attached_v6 {
+                self.with_v6(&key, v6::Attached::receive);
+            }
             self.keep_times();
         }
     }
@@ -147,6 +180,11 @@ impl Daemon {
             keys.push(key);
             polled.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
+        let mut keys_v6 = Vec::new();
+        for (key, socket) in self.attached_v6.iter().filter_map(|(key, one)| Some((key, one.socket()?))) {
+            keys_v6.push(key);
+            polled.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
+        }
         match poll(&mut polled, self.timeout().as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(Error::io("wait for events", &e.into())),
@@ -158,6 +196,8 @@ impl Daemon {
             numbers.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(n, _)| n).collect();
         ready.attached =
             keys.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(k, _)| k.clone()).collect();
+        ready.attached_v6 =
+            keys_v6.into_iter().zip(&mut told).filter(|(_, is)| *is).map(|(k, _)| k.clone()).collect();
         Ok(ready)
     }
 
@@ -165,6 +205,7 @@ impl Daemon {
     fn timeout(&self) -> Option<Timespec> {
         let now = Time::now();
         let clients = self.attached.values().filter_map(|one| one.client().deadline());
+        let clients = clients.chain(self.attached_v6.values().filter_map(v6::Attached::deadline));
         let connections = self.connections.values().filter_map(Connection::deadline);
         let looks = (!self.leaving.is_empty()).then(|| now + LOOK);
         let next = clients.chain(connections).chain(looks).chain(self.paused).min()?;
@@ -210,6 +251,7 @@ impl Daemon {
     /// Ends a connection. The address that it waits for is given back as soon as it comes.
     fn hang_up(&mut self, number: u64) {
         self.connections.remove(&number);
+        self.hang_up_v6(number);
         let waiting = self.attached.values_mut().find(|one| one.waits == Waits::Connection(number));
         let Some(key) = waiting.map(|one| one.key.clone()) else { return };
         if let Some(mut one) = self.attached.remove(&key) {
@@ -274,15 +316,15 @@ impl Daemon {
 
     /// Gives a lease back, and tells a connection when that is done.
     pub(super) fn give_back(&mut self, one: Attached, connection: Option<u64>) {
-        let (links, outcome) = self.release(one);
-        self.tell_when_left(connection, links, &outcome);
+        let (departing, outcome) = self.release(one);
+        self.tell_when_left(connection, departing, &outcome);
     }
 
     /// Gives a lease back. What is not to be closed yet, and what failed.
-    pub(super) fn release(&mut self, one: Attached) -> (Vec<Link>, Result<Value>) {
+    pub(super) fn release(&mut self, one: Attached) -> (Vec<Departing>, Result<Value>) {
         let key = one.key.clone();
         match one.release(&self.host) {
-            Ok(link) => (link.into_iter().collect(), Ok(Value::Null)),
+            Ok(link) => (link.into_iter().map(Departing::V4).collect(), Ok(Value::Null)),
             Err((one, e)) => {
                 self.attached.insert(key, *one);
                 (Vec::new(), Err(e))
@@ -293,13 +335,13 @@ impl Daemon {
     pub(super) fn tell_when_left(
         &mut self,
         connection: Option<u64>,
-        links: Vec<Link>,
+        departing: Vec<Departing>,
         outcome: &Result<Value>,
     ) {
         // No connection has the last number.
         let leaving = Leaving {
             connection: connection.unwrap_or(u64::MAX),
-            links,
+            departing,
             until: Time::now() + LEAVING,
             answer: wire::reply(outcome),
         };
@@ -310,13 +352,17 @@ impl Daemon {
     fn look_at_leaving(&mut self) {
         let now = Time::now();
         for mut one in std::mem::take(&mut self.leaving) {
-            let is_out = |link: &Link| system::socket::unsent(link).is_ok_and(|bytes| bytes == 0);
-            if one.until > now && !one.links.iter().all(is_out) {
-                self.leaving.push(one);
-                continue;
+            for mut departing in std::mem::take(&mut one.departing) {
+                if one.until > now && !departing.is_done() {
+                    one.departing.push(departing);
+                } else if let Departing::V4(link) = departing {
+                    self.host.closer.close(link);
+                }
             }
-            one.links.drain(..).for_each(|link| self.host.closer.close(link));
-            self.say_to(one.connection, one.answer);
+            match one.departing.is_empty() {
+                true => self.say_to(one.connection, one.answer),
+                false => self.leaving.push(one),
+            }
         }
     }
 
@@ -335,5 +381,8 @@ impl Daemon {
             .map(|(k, _)| k.clone())
             .collect();
         due.iter().for_each(|key| self.with(key, Attached::tick));
+        let due = self.attached_v6.iter().filter(|(_, one)| is_due(one.deadline()));
+        let due: Vec<Key> = due.map(|(key, _)| key.clone()).collect();
+        due.iter().for_each(|key| self.with_v6(key, v6::Attached::tick));
     }
 }

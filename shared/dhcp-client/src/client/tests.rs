@@ -116,7 +116,11 @@ fn a_container_gets_the_address_that_it_was_offered() {
 
     let (to, request) = only_sent(&give(&mut client, at(1), Kind::Offer, &[]));
     assert_eq!(to, To::Broadcast { from: Ipv4Addr::UNSPECIFIED });
-    assert_eq!((request.kind(), request.xid, request.secs), (Some(Kind::Request), discover.xid, 1));
+    // RFC 2131, section 3.1: a relay passes both on to the same servers.
+    assert_eq!(
+        (request.kind(), request.xid, request.secs),
+        (Some(Kind::Request), discover.xid, discover.secs)
+    );
     assert_eq!(request.options.address(options::REQUESTED_ADDRESS), Some(ADDRESS));
     assert_eq!(request.options.address(options::SERVER_ID), Some(SERVER));
 

@@ -1,0 +1,173 @@
+//! An attachment beside a server that the tests play.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::net::UdpSocket;
+
+use dhcp_client::{Kind, Message, options};
+use lab::{Container, Lab};
+
+use super::*;
+use crate::daemon::Args;
+use crate::record::Asks;
+
+const ADDRESS: [u8; 4] = [10, 0, 0, 7];
+const SERVER: [u8; 4] = [10, 0, 0, 1];
+const NTP: [(u8, &[u8]); 1] = [(42, &SERVER)];
+/// A bound against hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A link between a container and a server.
+struct Fixture {
+    host: Host,
+    pod: Container,
+    server: UdpSocket,
+    _lab: Lab,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        lab.host().sh("ip link add srv type veth peer name eth0 netns pod
+             ip addr add 10.0.0.1/24 dev srv; ip link set srv up");
+        pod.sh("ip link set lo up; ip link set eth0 up");
+        let server = UdpSocket::bind("0.0.0.0:67").unwrap();
+        server.set_broadcast(true).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let host = Host::new(Args { socket: "/run/lab/dhcp.sock".into(), ..Args::default() });
+        std::fs::create_dir(host.store.path()).unwrap();
+        Self { host, pod, server, _lab: lab }
+    }
+
+    /// An attachment that needs time servers (option 42).
+    fn acquire(&self) -> Attached {
+        let key = Key::parse("net", "pod", "eth0").unwrap();
+        let namespace = Namespace::open(self.pod.path()).unwrap();
+        let found = Found { link: namespace.link("eth0").unwrap(), namespace };
+        let asks = Asks {
+            client_id: key.client_id(),
+            broadcast: false,
+            provide: Vec::new(),
+            request: vec![42],
+            required: vec![42],
+        };
+        let record = Record::new("net", "pod", "eth0", found.place().unwrap(), asks);
+        Attached::acquire(key, record, found.namespace, self.host.timing, 1)
+    }
+
+    /// What the server hears.
+    fn heard(&self) -> Message {
+        let mut buffer = [0; 2000];
+        let length = self.server.recv(&mut buffer).unwrap();
+        Message::decode(&buffer[..length]).unwrap()
+    }
+
+    /// The server answers what it has heard, and the attachment does what follows.
+    fn answer(&self, one: &mut Attached, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
+        let mut answer = Message { is_reply: true, yiaddr: ADDRESS.into(), ..asked };
+        answer.options = dhcp_client::Options::default();
+        answer.options.set(options::MESSAGE_TYPE, [kind as u8]);
+        answer.options.set(options::SERVER_ID, SERVER);
+        answer.options.set(options::SUBNET_MASK, [255, 255, 255, 0]);
+        answer.options.set(options::LEASE_TIME, 3600_u32.to_be_bytes());
+        extra.iter().for_each(|(number, value)| answer.options.set(*number, *value));
+        let before = one.client().state();
+        self.server.send_to(&answer.encode(), "10.0.0.255:68").unwrap();
+        for _ in 0..PATIENCE.as_millis() {
+            match one.receive(&self.host) {
+                Outcome::Carries if one.client().state() == before => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                other => return other,
+            }
+        }
+        panic!("nothing has come of {kind:?}");
+    }
+
+    /// The server offers, and confirms.
+    fn lease(&self, one: &mut Attached, extra: &[(u8, &[u8])]) -> Outcome {
+        assert!(matches!(one.tick(&self.host), Outcome::Carries));
+        let discover = self.heard();
+        assert!(matches!(self.answer(one, discover, Kind::Offer, &NTP), Outcome::Carries));
+        let request = self.heard();
+        self.answer(one, request, Kind::Ack, extra)
+    }
+
+    #[track_caller]
+    fn hears_release(&self) {
+        let message = self.heard();
+        assert_eq!((message.kind(), message.ciaddr), (Some(Kind::Release), ADDRESS.into()));
+    }
+}
+
+#[test]
+fn an_address_that_comes_without_what_it_was_offered_with_is_given_back() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    let outcome = fixture.lease(&mut one, &[]);
+    assert!(matches!(&outcome, Outcome::Failed(e) if e.msg().contains("ntp-servers")), "{outcome:?}");
+    fixture.hears_release();
+}
+
+#[test]
+fn an_address_that_cannot_be_noted_down_is_given_back() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    std::fs::remove_dir(fixture.host.store.path()).unwrap();
+    let outcome = fixture.lease(&mut one, &NTP);
+    assert!(matches!(&outcome, Outcome::Failed(e) if e.code() == 5), "{outcome:?}");
+    fixture.hears_release();
+}
+
+#[test]
+fn nothing_is_asked_for_when_nobody_waits_any_more() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    one.waits = Waits::Abandoned;
+    let outcome = one.tick(&fixture.host);
+    assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+    assert!(one.socket().is_none());
+}
+
+#[test]
+fn a_lease_that_is_taken_is_noted_down() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    let outcome = fixture.lease(&mut one, &NTP);
+    assert!(matches!(outcome, Outcome::First(_)), "{outcome:?}");
+    let kept = fixture.host.store.read::<Record>(&one.key).unwrap().unwrap();
+    assert_eq!(kept.on_link, one.record.on_link);
+}
+
+/// What a renewal comes to, with these options.
+fn renew(fixture: &Fixture, extra: &[(u8, &[u8])]) -> Record {
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    fixture.pod.sh("ip addr add 10.0.0.7/24 brd + dev eth0");
+    let mut record = one.record.clone();
+    record.sets_mtu = true;
+    record.lease.iter_mut().for_each(|lease| lease.renew = Some(Time::now()));
+    let mut one = Attached::resume(one.key, record, fixture.host.timing);
+    assert!(matches!(one.tick(&fixture.host), Outcome::Carries));
+    let renewal = fixture.heard();
+    assert!(matches!(fixture.answer(&mut one, renewal, Kind::Ack, extra), Outcome::Carries));
+    one.record
+}
+
+#[test]
+fn an_mtu_that_changes_is_put_on_the_link_though_nothing_else_does() {
+    let fixture = Fixture::new();
+    renew(&fixture, &[(options::INTERFACE_MTU, &1400_u16.to_be_bytes())]);
+    assert_eq!(fixture.pod.link("eth0").unwrap()["mtu"], 1400);
+}
+
+#[test]
+fn an_address_that_changes_is_known_though_a_route_that_came_with_it_is_refused() {
+    let fixture = Fixture::new();
+    let routes = [24, 10, 8, 0, 192, 168, 9, 9, 24, 10, 9, 0, 10, 0, 0, 1];
+    let extra = [(options::SUBNET_MASK, &[255, 255, 0, 0][..]), (options::CLASSLESS_ROUTES, &routes)];
+    let record = renew(&fixture, &extra);
+    assert_eq!(fixture.pod.addresses("eth0"), ["10.0.0.7/16"]);
+    assert_eq!(record.on_link.unwrap().to_string(), "10.0.0.7/16");
+    assert!(fixture.pod.routes().iter().any(|route| route.starts_with("10.9.0.0/24 via 10.0.0.1")));
+}

@@ -1,0 +1,198 @@
+//! What the daemon does about leases for IPv6.
+
+use std::collections::BTreeSet;
+
+use cni::{Error, Result, Version};
+use dhcp_client::v6::State;
+use iface::enable_ipv6;
+use serde_json::{Value, json};
+
+use super::serve::{Daemon, Departing};
+use super::{Host, log, say};
+use crate::attached::{Outcome, Waits, superseded};
+use crate::list;
+use crate::place::{self, Found, NotFound};
+use crate::record::{Key, Place};
+use crate::store::Kept;
+use crate::v6::{Attached, Record};
+use crate::wire::Request;
+
+impl Daemon {
+    /// Takes up the leases on disk. One whose container has gone is forgotten.
+    ///
+    /// # Errors
+    /// Code 5: the directory cannot be read.
+    pub(super) fn carry_on_v6(&mut self) -> Result<()> {
+        let (records, errors) = self.host.store.all::<Record>()?;
+        for error in errors {
+            say(&format!("dhcp daemon: {error}"));
+        }
+        for record in records {
+            let Some(key) = record.key() else { continue };
+            if record.leaves {
+                self.attached_v6.insert(key.clone(), Attached::resume(key.clone(), record));
+                let (departing, outcome) = self.release_v6(&key);
+                self.tell_when_left(None, departing, &outcome);
+                continue;
+            }
+            let found = place::find_link(&record.place, &record.if_name, &self.host.args.host_prefix);
+            let mut one = Attached::resume(key.clone(), record);
+            match found.and_then(|found| one.carry_on(&self.host, &found)) {
+                Err(NotFound::Gone(what)) => one.forget(&self.host, &what),
+                other => {
+                    // What cannot be looked at now is looked at again with the next message.
+                    if let Err(e) = other {
+                        log(&key, &e.to_string());
+                    }
+                    self.attached_v6.insert(key, one);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Has one attachment do something, and carries out what comes of it.
+    pub(super) fn with_v6(&mut self, key: &Key, act: impl FnOnce(&mut Attached, &Host) -> Outcome) {
+        let Some(mut one) = self.attached_v6.remove(key) else { return };
+        match act(&mut one, &self.host) {
+            Outcome::Carries => drop(self.attached_v6.insert(key.clone(), one)),
+            Outcome::First(result) => self.first_v6(one, &result),
+            Outcome::Failed(error) => self.failed_v6(one, error),
+            Outcome::Gone(what) => match one.waits {
+                Waits::Nobody => one.forget(&self.host, &what),
+                _ => self.failed_v6(one, Error::new(cni::Code::UnknownContainer, what)),
+            },
+        }
+    }
+
+    fn first_v6(&mut self, mut one: Attached, result: &cni::AddResult) {
+        let waits = std::mem::replace(&mut one.waits, Waits::Nobody);
+        let key = one.key.clone();
+        let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
+        self.attached_v6.insert(key.clone(), one);
+        match waits {
+            Waits::Connection(number) => self.answer(number, &json),
+            _ => {
+                let (departing, outcome) = self.release_v6(&key);
+                self.tell_when_left(None, departing, &outcome);
+            }
+        }
+    }
+
+    fn failed_v6(&mut self, one: Attached, error: Error) {
+        log(&one.key, &format!("no lease for IPv6: {error}"));
+        if let Waits::Connection(number) = one.waits {
+            self.answer(number, &Err(error));
+        }
+        if one.client().lease().is_none() {
+            return one.forget_quietly(&self.host);
+        }
+        // What a server gave, and could not be noted down, is given back.
+        match one.release(&self.host) {
+            Ok(leaving) => {
+                let departing = leaving.into_iter().map(Departing::V6).collect();
+                self.tell_when_left(None, departing, &Ok(Value::Null));
+            }
+            Err((one, e)) => log(&one.key, &e.to_string()),
+        }
+    }
+
+    /// Asks for an address, for a connection.
+    pub(super) fn acquire_v6(
+        &mut self,
+        number: u64,
+        key: Key,
+        request: &Request,
+        found: Found,
+    ) -> Result<()> {
+        let place = Place { netns: request.netns.clone().unwrap_or_default(), ..found.place()? };
+        let record = Record::new(&request.network, &request.container_id, &request.if_name, place, &key);
+        if let Some(earlier) = self.attached_v6.remove(&key) {
+            self.supersede_v6(earlier);
+        }
+        enable_ipv6(&found.namespace, &found.link)?;
+        found.namespace.nl.set_up(&found.link)?;
+        let patience = self.host.timing.resend_timeout;
+        let one = Attached::acquire(key.clone(), record, found.namespace, patience, number);
+        self.attached_v6.insert(key.clone(), one);
+        self.with_v6(&key, Attached::tick);
+        Ok(())
+    }
+
+    /// A call that comes later ends one of the same attachment.
+    fn supersede_v6(&mut self, one: Attached) {
+        if let Waits::Connection(waiting) = one.waits {
+            self.answer(waiting, &Err(superseded()));
+        }
+        one.forget_quietly(&self.host);
+    }
+
+    /// The plugin that waited has gone. The address is given back as soon as it comes.
+    pub(super) fn hang_up_v6(&mut self, number: u64) {
+        let waiting = self.attached_v6.values().find(|one| one.waits == Waits::Connection(number));
+        let Some(key) = waiting.map(|one| one.key.clone()) else { return };
+        log(&key, "the plugin hung up");
+        if let Some(mut one) = self.attached_v6.remove(&key)
+            && one.may_be_granted()
+        {
+            one.abandon();
+            self.attached_v6.insert(key, one);
+        }
+    }
+
+    /// Gives the lease of an attachment back, if there is one. What is on its way, and what failed.
+    pub(super) fn release_v6(&mut self, key: &Key) -> (Vec<Departing>, Result<Value>) {
+        let Some(mut one) = self.attached_v6.remove(key) else {
+            // A file that could not be read at the start may be left of it.
+            return (Vec::new(), self.host.store.remove::<Record>(key).map(|()| Value::Null));
+        };
+        if one.waits != Waits::Nobody {
+            if let Waits::Connection(waiting) = one.waits {
+                self.answer(waiting, &Err(superseded()));
+            }
+            if one.may_be_granted() {
+                one.abandon();
+                self.attached_v6.insert(key.clone(), one);
+            }
+            return (Vec::new(), Ok(Value::Null));
+        }
+        match one.release(&self.host) {
+            Ok(leaving) => (leaving.into_iter().map(Departing::V6).collect(), Ok(Value::Null)),
+            Err((one, e)) => {
+                self.attached_v6.insert(key.clone(), *one);
+                (Vec::new(), Err(e))
+            }
+        }
+    }
+
+    /// The attachments of a network that have a lease, and are not among the valid ones.
+    pub(super) fn stale_v6(&self, network: &str, valid: &BTreeSet<Key>) -> Vec<Key> {
+        let is_stale = |one: &&Attached| {
+            one.record.network == network && one.waits == Waits::Nobody && !valid.contains(&one.key)
+        };
+        self.attached_v6.values().filter(is_stale).map(|one| one.key.clone()).collect()
+    }
+
+    /// The attachments of a network whose lease runs out, or has.
+    pub(super) fn suffering_v6(&self, network: &str) -> impl Iterator<Item = String> {
+        let suffers = move |one: &&Attached| {
+            let state = one.client().state();
+            one.record.network == network
+                && one.waits == Waits::Nobody
+                && !matches!(state, State::Bound | State::Confirming | State::Renewing)
+        };
+        self.attached_v6.values().filter(suffers).map(|one| format!("{} (IPv6)", one.key))
+    }
+
+    /// The address that an attachment has, for CHECK.
+    pub(super) fn check_v6(&self, key: &Key) -> Result<Value> {
+        let lease = self.attached_v6.get(key).and_then(|one| one.record.lease.as_ref());
+        let address = lease.map(|lease| json!({"address": format!("{}/128", lease.address)}));
+        address.ok_or_else(|| super::operations::no_lease(format_args!("{key} for IPv6")))
+    }
+
+    /// All leases, for people.
+    pub(super) fn list_v6(&self) -> impl Iterator<Item = Value> {
+        self.attached_v6.values().map(list::entry_v6)
+    }
+}

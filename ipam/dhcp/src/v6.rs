@@ -1,0 +1,7 @@
+//! Leases for IPv6: an attachment's client, its record on disk, and what is done with both in its container.
+
+mod attached;
+mod record;
+
+pub use attached::{Attached, Leaving};
+pub use record::Record;

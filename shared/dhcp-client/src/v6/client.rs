@@ -1,0 +1,552 @@
+//! The state machine of RFC 8415, section 18.2, for one address, without I/O.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use cni::{Code, Error};
+
+use super::answer::{self, Association, Given, Status};
+use super::lease::Lease;
+use super::message::{Kind, Message, PREFERENCE, RAPID_COMMIT};
+use super::request::{self, Identity};
+use super::retransmit::{self, Exchange};
+use crate::{Random, Time};
+
+/// What a client is at. RFC 8415 has no names of states: they are those of the messages that are sent, and RFC 2131's for the time in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the names of messages")]
+pub enum State {
+    Soliciting,
+    Requesting,
+    Confirming,
+    Bound,
+    Renewing,
+    Rebinding,
+    /// It asks for nothing any more: it gives back what it has.
+    Leaving,
+    /// It has given up, or has given all back.
+    Ended,
+}
+
+/// What who drives a [`Client`] has to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Send a message to all servers on the link. A failure is the same as a message that is lost.
+    Send(Vec<u8>),
+    /// The container has this lease now: a first one, the same with new times, or one of another address.
+    Bound(Lease),
+    /// The container may no longer use its lease's address, for this reason. The client asks for a new one by itself.
+    Lost(String),
+    /// The acquisition failed. The client does nothing any more.
+    Failed(Error),
+    /// What the client had is given back, or no server says so in time. The client does nothing any more.
+    Left,
+}
+
+/// For how long an answer is awaited after a message.
+const ANSWERS: Duration = Duration::from_secs(10);
+/// How long no other server is asked for a lease that one forgot and does not give again: the first time of REBIND (REB_TIMEOUT).
+const REBIND_AGAIN: Duration = Duration::from_secs(10);
+/// A server of this preference is not to be compared with others (RFC 8415, section 18.2.1).
+const TAKE_AT_ONCE: u8 = 255;
+
+/// The client of one interface.
+#[derive(Debug)]
+pub struct Client {
+    identity: Identity,
+    random: Random,
+    phase: Phase,
+    lease: Option<Lease>,
+    /// As long as a socket is needed, until when.
+    listens_until: Option<Time>,
+    /// For an acquisition that somebody waits for: when it has failed, and how long it may take.
+    gives_up: Option<(Time, Duration)>,
+    /// What a server refused, for whom waits.
+    refused: Option<String>,
+    sol_max_rt: Duration,
+    /// An address that the container had.
+    hint: Option<Ipv6Addr>,
+}
+
+#[derive(Clone, Debug)]
+enum Phase {
+    /// With the best offer by now.
+    Soliciting(Exchange, Option<Offer>),
+    Requesting(Exchange, Offer),
+    Confirming(Exchange),
+    Bound,
+    Renewing(Exchange),
+    Rebinding(Exchange),
+    /// What is given back, to whom, and whether another one is asked for then.
+    Leaving {
+        exchange: Exchange,
+        address: Ipv6Addr,
+        server: Vec<u8>,
+        stays: bool,
+    },
+    Ended,
+}
+
+/// An address that a server offers.
+#[derive(Clone, Debug)]
+struct Offer {
+    address: Ipv6Addr,
+    server: Vec<u8>,
+    preference: u8,
+}
+
+impl Client {
+    /// Asks for any address. The first [`Client::tick`] sends: there is no random delay before it (RFC 8415, section 18.2.1),
+    /// since containers do not all start at one moment, as hosts do when their power comes back.
+    pub fn acquire(identity: Identity, patience: Duration, now: Time, random: Random) -> Self {
+        let mut this = Self::ask_again(identity, None, now, random);
+        this.gives_up = Some((now + patience, patience));
+        this
+    }
+
+    /// Asks for an address in the place of one that was lost. It never fails.
+    pub fn ask_again(identity: Identity, hint: Option<Ipv6Addr>, now: Time, mut random: Random) -> Self {
+        let phase = Phase::Soliciting(Exchange::begin(Kind::Solicit, now, &mut random), None);
+        Self {
+            identity,
+            random,
+            phase,
+            lease: None,
+            listens_until: None,
+            gives_up: None,
+            refused: None,
+            sol_max_rt: retransmit::SOL_MAX_RT,
+            hint,
+        }
+    }
+
+    /// Carries on with a lease after a restart: servers are asked whether it is still good on the link (CONFIRM). If none
+    /// answers, it is used to its end (RFC 8415, section 18.2.3). It never fails. The first message is delayed at random, as that
+    /// section demands: all of a daemon's clients start at one moment.
+    pub fn resume(identity: Identity, lease: Lease, now: Time, random: Random) -> Self {
+        let mut this = Self::ask_again(identity, None, now, random);
+        this.lease = Some(lease);
+        let mut exchange = this.begin(Kind::Confirm, now);
+        exchange.delay(&mut this.random);
+        this.phase = Phase::Confirming(exchange);
+        this
+    }
+
+    fn begin(&mut self, kind: Kind, now: Time) -> Exchange {
+        Exchange::begin(kind, now, &mut self.random)
+    }
+
+    fn exchange(&self) -> Option<&Exchange> {
+        match &self.phase {
+            Phase::Soliciting(exchange, _)
+            | Phase::Requesting(exchange, _)
+            | Phase::Confirming(exchange)
+            | Phase::Renewing(exchange)
+            | Phase::Rebinding(exchange)
+            | Phase::Leaving { exchange, .. } => Some(exchange),
+            Phase::Bound | Phase::Ended => None,
+        }
+    }
+
+    fn exchange_mut(&mut self) -> Option<&mut Exchange> {
+        match &mut self.phase {
+            Phase::Soliciting(exchange, _)
+            | Phase::Requesting(exchange, _)
+            | Phase::Confirming(exchange)
+            | Phase::Renewing(exchange)
+            | Phase::Rebinding(exchange)
+            | Phase::Leaving { exchange, .. } => Some(exchange),
+            Phase::Bound | Phase::Ended => None,
+        }
+    }
+
+    /// When [`Client::tick`] has to be called next. None: nothing is left to do.
+    pub fn deadline(&self) -> Option<Time> {
+        let of = |time: fn(&Lease) -> Option<Time>| self.lease.as_ref().and_then(time);
+        let (renew, rebind, expiry) = (of(|l| l.renew), of(|l| l.rebind), of(|l| l.expiry));
+        let times = match self.phase {
+            Phase::Bound | Phase::Confirming(_) => [renew, rebind, expiry],
+            Phase::Renewing(_) => [None, rebind, expiry],
+            Phase::Leaving { .. } | Phase::Ended => [None; 3],
+            _ => [None, None, expiry],
+        };
+        let exchange = self.exchange();
+        let due = [exchange.map(|e| e.due), exchange.and_then(Exchange::end)];
+        let ends = [self.listens_until, self.gives_up.map(|(end, _)| end)];
+        times.into_iter().chain(due).chain(ends).flatten().min()
+    }
+
+    /// Whether a socket must be open now. As long as it is not, nothing of this client keeps the container's namespace.
+    pub fn awaits_packets(&self, now: Time) -> bool {
+        self.listens_until.is_some_and(|until| now < until)
+    }
+
+    /// Does what is due. May be called at any time.
+    pub fn tick(&mut self, now: Time) -> Vec<Action> {
+        let mut actions = Vec::new();
+        if !self.awaits_packets(now) {
+            self.listens_until = None;
+        }
+        if self.gives_up.is_some_and(|(end, _)| now >= end) {
+            self.fail(&mut actions);
+        }
+        // Each turn but the last moves on to another state.
+        while self.moves_on(now, &mut actions) {}
+        self.send_what_is_due(now, &mut actions);
+        actions
+    }
+
+    /// Leaves a state whose time is over. Says whether there was one.
+    fn moves_on(&mut self, now: Time, actions: &mut Vec<Action>) -> bool {
+        let is_past = |time: fn(&Lease) -> Option<Time>| {
+            self.lease.as_ref().and_then(time).is_some_and(|moment| now >= moment)
+        };
+        let (to_renew, to_rebind) = match self.phase {
+            Phase::Bound | Phase::Confirming(_) => (true, true),
+            Phase::Renewing(_) => (false, true),
+            _ => (false, false),
+        };
+        let is_over = self.exchange().is_some_and(|exchange| exchange.is_over(now));
+        if is_past(|lease| lease.expiry) {
+            self.lose("it has expired: no server extended it in time".to_owned(), now, actions);
+        } else if to_rebind && is_past(|lease| lease.rebind) {
+            self.phase = Phase::Rebinding(self.begin(Kind::Rebind, now));
+        } else if to_renew && is_past(|lease| lease.renew) {
+            self.phase = Phase::Renewing(self.begin(Kind::Renew, now));
+        } else if is_over {
+            self.give_up_exchange(now, actions);
+        } else if let Phase::Soliciting(exchange, Some(offer)) = &self.phase
+            && now >= exchange.due
+        {
+            let offer = offer.clone();
+            self.phase = Phase::Requesting(self.begin(Kind::Request, now), offer);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    /// An exchange had no answer.
+    fn give_up_exchange(&mut self, now: Time, actions: &mut Vec<Action>) {
+        match self.phase {
+            Phase::Confirming(_) => (self.phase, self.listens_until) = (Phase::Bound, None),
+            Phase::Leaving { stays: false, .. } => self.end(actions),
+            _ => self.start_over(now),
+        }
+    }
+
+    /// After a REQUEST in vain: from the start, or, as long as there is a lease that a server forgot, by asking all others.
+    fn start_over(&mut self, now: Time) {
+        match self.lease {
+            Some(_) => self.phase = Phase::Rebinding(self.begin(Kind::Rebind, now)),
+            None => self.solicit(now),
+        }
+    }
+
+    fn solicit(&mut self, now: Time) {
+        self.phase = Phase::Soliciting(self.begin(Kind::Solicit, now), None);
+    }
+
+    fn end(&mut self, actions: &mut Vec<Action>) {
+        (self.phase, self.listens_until, self.gives_up, self.lease) = (Phase::Ended, None, None, None);
+        actions.push(Action::Left);
+    }
+
+    /// The lease's address may no longer be used.
+    fn lose(&mut self, why: String, now: Time, actions: &mut Vec<Action>) {
+        self.hint = self.lease.take().map(|lease| lease.address);
+        self.listens_until = None;
+        actions.push(Action::Lost(why));
+        self.solicit(now);
+    }
+
+    fn fail(&mut self, actions: &mut Vec<Action>) {
+        let patience = self.gives_up.map_or(0, |(_, patience)| patience.as_secs());
+        let count = self.exchange().map_or(0, |exchange| exchange.count);
+        let error = match self.refused.take() {
+            Some(refused) => Error::new(Code::TryAgainLater, refused),
+            None => Error::new(Code::TryAgainLater, "no DHCPv6 server has given an address").detail(format!(
+                "{count} SOLICITs were sent, for {patience} s; is there a server on the link, with a free address?"
+            )),
+        };
+        actions.push(Action::Failed(error));
+        (self.phase, self.listens_until, self.gives_up) = (Phase::Ended, None, None);
+    }
+
+    fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
+        let (sol_max_rt, mut random) = (self.sol_max_rt, self.random.clone());
+        let about = self.about();
+        let Some(exchange) = self.exchange_mut().filter(|exchange| now >= exchange.due) else { return };
+        // The first one of an exchange says that no time has passed, whenever it is sent.
+        if exchange.count == 0 {
+            exchange.began = now;
+        }
+        exchange.sent(now, sol_max_rt, &mut random);
+        let (kind, xid, elapsed) = (exchange.kind, exchange.xid, now.since(exchange.began));
+        self.random = random;
+        let (address, server) = about;
+        let message = request::message(&self.identity, kind, xid, elapsed, (address, server.as_deref()));
+        self.listens_until = Some(now + ANSWERS);
+        actions.push(Action::Send(message.encode()));
+    }
+
+    /// The address that the next message is about, and the one server that it is for.
+    fn about(&self) -> (Option<Ipv6Addr>, Option<Vec<u8>>) {
+        let lease = self.lease.as_ref();
+        match &self.phase {
+            Phase::Soliciting(..) => (self.hint, None),
+            Phase::Requesting(_, offer) => (Some(offer.address), Some(offer.server.clone())),
+            Phase::Renewing(_) => (lease.map(|l| l.address), lease.map(|l| l.server.clone())),
+            Phase::Leaving { address, server, .. } => (Some(*address), Some(server.clone())),
+            _ => (lease.map(|l| l.address), None),
+        }
+    }
+
+    /// Takes a packet: the payload of a datagram to port 546. What is not for this client, or not due now, is passed over.
+    pub fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Action> {
+        let mut actions = Vec::new();
+        let xid = self.exchange().filter(|exchange| exchange.count > 0).map(|exchange| exchange.xid);
+        let is_due = |message: &Message| Some(message.xid) == xid && answer::is_for(message, &self.identity);
+        if !self.awaits_packets(now) {
+            return actions;
+        }
+        let Some(message) = Message::decode(packet).filter(is_due) else { return actions };
+        let Some(server) = answer::server(&message).map(<[u8]>::to_vec) else { return actions };
+        if let Some(longest) = answer::sol_max_rt(&message.options) {
+            self.sol_max_rt = longest;
+        }
+        match message.kind {
+            Kind::Advertise => self.take_advertise(&message, server, now),
+            Kind::Reply => self.take_reply(&message, &server, now, &mut actions),
+            _ => return actions,
+        }
+        // What follows from a packet is due at once. Nothing else is: a deadline may be past.
+        let ends = |action: &Action| matches!(action, Action::Bound(_) | Action::Failed(_) | Action::Left);
+        if !actions.iter().any(ends) && self.exchange().is_some_and(|exchange| exchange.count == 0) {
+            self.send_what_is_due(now, &mut actions);
+        }
+        actions
+    }
+
+    /// The offers of the first second or so are compared; one that comes later is taken at once (RFC 8415, section 18.2.1).
+    fn take_advertise(&mut self, message: &Message, server: Vec<u8>, now: Time) {
+        let offered = match self.offered(message) {
+            Ok(offered) => offered,
+            Err(refused) => {
+                return self.refused = Some(format!("a DHCPv6 server gives no address: {refused}"));
+            }
+        };
+        let preference =
+            message.options.get(PREFERENCE).and_then(|value| value.first()).copied().unwrap_or(0);
+        let offer = Offer { address: offered.address, server, preference };
+        let Phase::Soliciting(exchange, best) = &mut self.phase else { return };
+        let is_better = best.as_ref().is_none_or(|best| offer.preference > best.preference);
+        if preference == TAKE_AT_ONCE || exchange.count > 1 {
+            self.phase = Phase::Requesting(self.begin(Kind::Request, now), offer);
+        } else if is_better {
+            *best = Some(offer);
+        }
+    }
+
+    /// The address of a message, or why there is none.
+    fn offered(&self, message: &Message) -> Result<Given, String> {
+        let said = answer::status(&message.options);
+        if said.status != Status::Success {
+            return Err(said.to_string());
+        }
+        let association =
+            answer::association(message, self.identity.iaid).ok_or("no IA_NA is for the client")?;
+        if association.said.status != Status::Success {
+            return Err(association.said.to_string());
+        }
+        association
+            .pick(self.wanted())
+            .ok_or_else(|| "none that a host can have, with a time in order".to_owned())
+    }
+
+    /// The address that the client would like best.
+    fn wanted(&self) -> Option<Ipv6Addr> {
+        self.about().0
+    }
+
+    fn take_reply(&mut self, message: &Message, server: &[u8], now: Time, actions: &mut Vec<Action>) {
+        // Not since the exchange began: that may be longer ago than a lease lasts, where a server was away for long.
+        let since = self.exchange().map_or(now, |exchange| exchange.asked);
+        match &self.phase {
+            Phase::Soliciting(..) if message.options.get(RAPID_COMMIT).is_some() => {
+                self.take_first(message, since, now, actions);
+            }
+            Phase::Requesting(_, offer) if offer.server == server => {
+                self.take_first(message, since, now, actions);
+            }
+            Phase::Confirming(_) => match answer::status(&message.options).status {
+                Status::NotOnLink => {
+                    self.lose("a server says that it is not for this link".to_owned(), now, actions);
+                }
+                // UnspecFail and others say nothing about the address.
+                _ => (self.phase, self.listens_until) = (Phase::Bound, None),
+            },
+            Phase::Renewing(_) if self.lease.as_ref().is_some_and(|lease| lease.server == server) => {
+                self.take_extension(message, server, since, now, actions);
+            }
+            Phase::Rebinding(_) => self.take_extension(message, server, since, now, actions),
+            Phase::Leaving { server: asked, stays, .. } if asked == server => match stays {
+                true => self.solicit(now),
+                false => self.end(actions),
+            },
+            _ => {}
+        }
+    }
+
+    /// A reply to SOLICIT or REQUEST. What is refused is asked for from the start, in its time: a server that offers what
+    /// it then refuses would be asked without end.
+    fn take_first(&mut self, message: &Message, since: Time, now: Time, actions: &mut Vec<Action>) {
+        match self.offered(message) {
+            Ok(given) => self.bind(message, given, since, now, actions),
+            Err(refused) => {
+                self.refused = Some(format!("a DHCPv6 server gives no address: {refused}"));
+                if let Phase::Requesting(exchange, _) = &self.phase {
+                    // A server that forgot a lease and gives none either answers the next REBIND in the same way.
+                    let due = if self.lease.is_some() { now + REBIND_AGAIN } else { exchange.due };
+                    self.start_over(now);
+                    self.exchange_mut().into_iter().for_each(|exchange| exchange.due = due);
+                }
+            }
+        }
+    }
+
+    fn bind(&mut self, message: &Message, given: Given, since: Time, now: Time, actions: &mut Vec<Action>) {
+        let association = answer::association(message, self.identity.iaid);
+        let lease = association.and_then(|association| association.lease(given, message, since));
+        let Some(lease) = lease.filter(|lease| lease.expiry.is_none_or(|expiry| now < expiry)) else {
+            return;
+        };
+        let moved = self.lease.as_ref().is_some_and(|before| before.address != lease.address);
+        if moved {
+            actions.push(Action::Lost("its server gives another one for it".to_owned()));
+        }
+        self.lease = Some(lease.clone());
+        (self.phase, self.listens_until, self.gives_up) = (Phase::Bound, None, None);
+        (self.refused, self.hint) = (None, None);
+        actions.push(Action::Bound(lease));
+    }
+
+    /// A reply to RENEW or REBIND (RFC 8415, section 18.2.10.1).
+    fn take_extension(
+        &mut self,
+        message: &Message,
+        server: &[u8],
+        since: Time,
+        now: Time,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(lease) = &self.lease else { return };
+        let address = lease.address;
+        if answer::status(&message.options).status != Status::Success {
+            // Sent again in its time.
+            return;
+        }
+        let Some(Association { said, addresses, .. }) = answer::association(message, self.identity.iaid)
+        else {
+            return;
+        };
+        match said.status {
+            // The server has forgotten the lease, and is asked for it anew. The address may be used meanwhile.
+            Status::NoBinding => {
+                let offer = Offer { address, server: server.to_vec(), preference: 0 };
+                self.phase = Phase::Requesting(self.begin(Kind::Request, now), offer);
+            }
+            Status::Success => {
+                let ended = addresses.iter().any(|given| given.address == address && given.valid == 0);
+                match self.offered(message) {
+                    Ok(given) if given.address == address || ended => {
+                        self.bind(message, given, since, now, actions);
+                    }
+                    _ if ended => {
+                        self.lose("its server has ended it".to_owned(), now, actions);
+                    }
+                    // What is not named there is not ended: it is asked for again in its time.
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The container goes, or its address is another's: the client gives back what it has, or may have without knowing: a server that was asked
+    /// may have agreed. False: there is nothing, and the client does nothing any more.
+    pub fn leave(&mut self, now: Time) -> bool {
+        self.depart(Kind::Release, false, now)
+    }
+
+    /// The address is another host's, as duplicate address detection found: no server is to give it to anybody. If the
+    /// container `stays`, it asks for another one.
+    pub fn decline(&mut self, stays: bool, now: Time) -> bool {
+        self.depart(Kind::Decline, stays, now)
+    }
+
+    fn depart(&mut self, kind: Kind, stays: bool, now: Time) -> bool {
+        let known = match (&self.lease, &self.phase) {
+            (_, Phase::Ended | Phase::Leaving { .. }) => None,
+            (Some(lease), _) => Some((lease.address, lease.server.clone())),
+            (None, Phase::Requesting(_, offer)) => Some((offer.address, offer.server.clone())),
+            (None, _) => None,
+        };
+        (self.lease, self.gives_up, self.listens_until) = (None, None, None);
+        self.phase = match known {
+            Some((address, server)) => {
+                Phase::Leaving { exchange: self.begin(kind, now), address, server, stays }
+            }
+            None => Phase::Ended,
+        };
+        matches!(self.phase, Phase::Leaving { .. })
+    }
+
+    /// Whether a server may have given an address that nobody has been told of yet.
+    pub fn may_be_granted(&self) -> bool {
+        self.lease.is_none() && matches!(self.phase, Phase::Requesting(..) | Phase::Soliciting(..))
+    }
+
+    /// Ends an acquisition that nobody waits for any more, when answers to what was sent can no longer be expected.
+    pub fn hurry(&mut self, now: Time) {
+        self.gives_up = Some((now + ANSWERS, ANSWERS));
+    }
+
+    /// The state.
+    pub fn state(&self) -> State {
+        match self.phase {
+            Phase::Soliciting(..) => State::Soliciting,
+            Phase::Requesting(..) => State::Requesting,
+            Phase::Confirming(_) => State::Confirming,
+            Phase::Bound => State::Bound,
+            Phase::Renewing(_) => State::Renewing,
+            Phase::Rebinding(_) => State::Rebinding,
+            Phase::Leaving { .. } => State::Leaving,
+            Phase::Ended => State::Ended,
+        }
+    }
+
+    /// The lease that the container has.
+    pub fn lease(&self) -> Option<&Lease> {
+        self.lease.as_ref()
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Soliciting => "SOLICITING",
+            Self::Requesting => "REQUESTING",
+            Self::Confirming => "CONFIRMING",
+            Self::Bound => "BOUND",
+            Self::Renewing => "RENEWING",
+            Self::Rebinding => "REBINDING",
+            Self::Leaving => "LEAVING",
+            Self::Ended => "ENDED",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,327 @@
+use super::super::message::*;
+use super::*;
+use crate::v6::{Duid, Options};
+
+const SERVER: &[u8] = b"server";
+const OTHER: &[u8] = b"other-server";
+const ADDRESS: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x10);
+const NEXT: Ipv6Addr = Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 0x11);
+
+fn identity() -> Identity {
+    Identity { duid: Duid::of_digest([1; 16]), iaid: 1 }
+}
+
+fn at(seconds: u64) -> Time {
+    Time::since_boot(Duration::from_secs(1000 + seconds))
+}
+
+fn client() -> Client {
+    Client::acquire(identity(), Duration::from_secs(208), at(0), Random::seeded(1))
+}
+
+/// The message among actions.
+fn sent(actions: &[Action]) -> Message {
+    let message = actions.iter().find_map(|action| match action {
+        Action::Send(bytes) => Message::decode(bytes),
+        _ => None,
+    });
+    message.unwrap_or_else(|| panic!("nothing is sent: {actions:?}"))
+}
+
+/// An IA_NA with T1, T2 and addresses, each with its preferred and its valid time.
+fn ia(t1: u32, t2: u32, addresses: &[(Ipv6Addr, u32, u32)]) -> Vec<u8> {
+    let mut options = Options::default();
+    for (address, preferred, valid) in addresses {
+        let times = [preferred.to_be_bytes(), valid.to_be_bytes()].concat();
+        options = options.with(IA_ADDR, [&address.octets()[..], &times].concat());
+    }
+    [[1, t1, t2].map(u32::to_be_bytes).concat(), options.encode()].concat()
+}
+
+fn status(number: u16) -> Vec<u8> {
+    [&number.to_be_bytes()[..], b"because"].concat()
+}
+
+fn refusal(number: u16) -> Vec<u8> {
+    [ia(0, 0, &[]), Options::default().with(STATUS_CODE, status(number)).encode()].concat()
+}
+
+fn answer(kind: Kind, asked: &Message, server: &[u8], more: &[(Number, Vec<u8>)]) -> Vec<u8> {
+    let duid = asked.options.get(CLIENT_ID).unwrap();
+    let mut options = Options::default().with(CLIENT_ID, duid).with(SERVER_ID, server);
+    for (number, value) in more {
+        options = options.with(*number, value.clone());
+    }
+    Message { kind, xid: asked.xid, options }.encode()
+}
+
+fn given() -> (Number, Vec<u8>) {
+    (IA_NA, ia(100, 160, &[(ADDRESS, 200, 400)]))
+}
+
+/// A client that got its address at once.
+fn bound() -> Client {
+    let mut client = client();
+    let solicit = sent(&client.tick(at(0)));
+    let actions =
+        client.receive(at(0), &answer(Kind::Reply, &solicit, SERVER, &[given(), (RAPID_COMMIT, vec![])]));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.address == ADDRESS), "{actions:?}");
+    client
+}
+
+#[test]
+fn four_messages_lead_to_a_lease_and_the_better_server_is_asked() {
+    let mut client = client();
+    let solicit = sent(&client.tick(at(0)));
+    assert_eq!((solicit.kind, solicit.options.get(ELAPSED_TIME)), (Kind::Solicit, Some(&[0, 0][..])));
+    let offer = |server, preference| {
+        answer(Kind::Advertise, &solicit, server, &[given(), (PREFERENCE, vec![preference])])
+    };
+    assert!(client.receive(at(0), &offer(OTHER, 1)).is_empty());
+    assert!(client.receive(at(0), &offer(SERVER, 2)).is_empty());
+    assert_eq!(client.state(), State::Soliciting);
+    let request = sent(&client.tick(at(2)));
+    assert_eq!((request.kind, request.options.get(SERVER_ID)), (Kind::Request, Some(SERVER)));
+    assert!(request.xid != solicit.xid);
+    // Another server's is not for what was asked.
+    assert!(client.receive(at(2), &answer(Kind::Reply, &request, OTHER, &[given()])).is_empty());
+    let more = [given(), (DNS_SERVERS, ADDRESS.octets().to_vec()), (DOMAIN_LIST, b"\x01a\x03org\0".to_vec())];
+    let actions = client.receive(at(3), &answer(Kind::Reply, &request, SERVER, &more));
+    let [Action::Bound(lease)] = &actions[..] else { panic!("{actions:?}") };
+    // The times begin when it was asked for.
+    assert_eq!((lease.renew, lease.rebind, lease.expiry), (Some(at(102)), Some(at(162)), Some(at(402))));
+    assert_eq!(
+        (lease.preferred, &lease.dns[..], &lease.search[..]),
+        (Some(at(202)), &[ADDRESS][..], &["a.org".to_owned()][..])
+    );
+    assert!(!client.awaits_packets(at(3)));
+}
+
+#[test]
+fn a_server_that_is_preferred_to_all_is_asked_at_once() {
+    let mut client = client();
+    let solicit = sent(&client.tick(at(0)));
+    let actions = client
+        .receive(at(0), &answer(Kind::Advertise, &solicit, SERVER, &[given(), (PREFERENCE, vec![255])]));
+    assert_eq!(sent(&actions).kind, Kind::Request);
+}
+
+#[test]
+fn what_is_not_for_the_client_or_makes_no_sense_is_passed_over() {
+    let mut client = client();
+    let solicit = sent(&client.tick(at(0)));
+    let rapid = (RAPID_COMMIT, vec![]);
+    let reply = |more: &[(Number, Vec<u8>)]| answer(Kind::Reply, &solicit, SERVER, more);
+    let good = reply(&[given(), rapid.clone()]);
+    let mut other_xid = good.clone();
+    other_xid[3] ^= 1;
+    let mut other_client = good.clone();
+    other_client[9] ^= 1;
+    let with = |address: Ipv6Addr| reply(&[(IA_NA, ia(1, 2, &[(address, 5, 10)])), rapid.clone()]);
+    let hostile = [
+        other_xid,
+        other_client,
+        // Without rapid commit.
+        reply(&[given()]),
+        answer(Kind::Reply, &solicit, &[], &[given(), rapid.clone()]),
+        answer(Kind::Reply, &solicit, &[1; 131], &[given(), rapid.clone()]),
+        answer(Kind::Renew, &solicit, SERVER, &[given(), rapid.clone()]),
+        reply(std::slice::from_ref(&rapid)),
+        // Times in no order.
+        reply(&[(IA_NA, ia(160, 100, &[(ADDRESS, 200, 400)])), rapid.clone()]),
+        reply(&[(IA_NA, ia(1, 2, &[(ADDRESS, 400, 200)])), rapid.clone()]),
+        reply(&[(IA_NA, ia(1, 2, &[(ADDRESS, 0, 0)])), rapid.clone()]),
+        reply(&[(IA_NA, vec![0; 11]), rapid.clone()]),
+        with("ff02::1".parse().unwrap()),
+        with("::1".parse().unwrap()),
+        with("::".parse().unwrap()),
+        with("fe80::1".parse().unwrap()),
+        with("::ffff:10.0.0.1".parse().unwrap()),
+    ];
+    for packet in hostile.into_iter().chain((0..good.len()).map(|end| good[..end].to_vec())) {
+        assert_eq!(client.receive(at(0), &packet), [], "{packet:02x?}");
+        assert_eq!(client.state(), State::Soliciting);
+    }
+    assert_eq!(client.receive(at(0), &good).len(), 1);
+}
+
+#[test]
+fn what_servers_refuse_is_told_to_whom_waits() {
+    for packet in [(IA_NA, refusal(2)), (STATUS_CODE, status(2))] {
+        let mut client = client();
+        let solicit = sent(&client.tick(at(0)));
+        client.receive(at(0), &answer(Kind::Advertise, &solicit, SERVER, &[packet]));
+        let actions = client.tick(at(208));
+        let [Action::Failed(error)] = &actions[..] else { panic!("{actions:?}") };
+        assert!(error.code() == 11 && error.msg().contains("NoAddrsAvail (\"because\")"), "{error}");
+    }
+    let mut silent = client();
+    silent.tick(at(0));
+    let actions = silent.tick(at(208));
+    assert!(matches!(&actions[..], [Action::Failed(e)] if e.details().contains("SOLICITs")), "{actions:?}");
+    assert_eq!((silent.deadline(), silent.tick(at(500)).len()), (None, 0));
+}
+
+#[test]
+fn a_lease_is_renewed_at_t1_rebound_at_t2_and_lost_at_its_end() {
+    let mut client = bound();
+    assert_eq!(client.deadline(), Some(at(100)));
+    let renew = sent(&client.tick(at(100)));
+    assert_eq!((renew.kind, renew.options.get(SERVER_ID)), (Kind::Renew, Some(SERVER)));
+    // Another server does not extend it now.
+    assert!(client.receive(at(100), &answer(Kind::Reply, &renew, OTHER, &[given()])).is_empty());
+    let actions = client.receive(at(101), &answer(Kind::Reply, &renew, SERVER, &[given()]));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == Some(at(500))), "{actions:?}");
+    let renew = sent(&client.tick(at(200)));
+    // The server's own trouble is no reason to lose an address.
+    assert!(
+        client.receive(at(200), &answer(Kind::Reply, &renew, SERVER, &[(STATUS_CODE, status(1))])).is_empty()
+    );
+    let rebind = sent(&client.tick(at(260)));
+    assert_eq!((rebind.kind, rebind.options.get(SERVER_ID)), (Kind::Rebind, None));
+    let actions = client.receive(at(260), &answer(Kind::Reply, &rebind, OTHER, &[given()]));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.server == OTHER), "{actions:?}");
+    for now in [360, 420] {
+        sent(&client.tick(at(now)));
+    }
+    let actions = client.tick(at(660));
+    assert!(matches!(&actions[..], [Action::Lost(_), Action::Send(_)]), "{actions:?}");
+    assert_eq!((client.state(), client.lease()), (State::Soliciting, None));
+}
+
+#[test]
+fn a_lease_that_its_server_forgot_is_asked_for_anew_and_goes_on_meanwhile() {
+    let mut client = bound();
+    let renew = sent(&client.tick(at(100)));
+    let actions = client.receive(at(100), &answer(Kind::Reply, &renew, SERVER, &[(IA_NA, refusal(3))]));
+    let request = sent(&actions);
+    assert_eq!((request.kind, client.lease().map(|lease| lease.address)), (Kind::Request, Some(ADDRESS)));
+    let other = (IA_NA, ia(100, 160, &[(NEXT, 200, 400)]));
+    let actions = client.receive(at(101), &answer(Kind::Reply, &request, SERVER, &[other]));
+    assert!(
+        matches!(&actions[..], [Action::Lost(_), Action::Bound(lease)] if lease.address == NEXT),
+        "{actions:?}"
+    );
+}
+
+#[test]
+fn a_server_that_forgot_a_lease_and_gives_none_is_not_asked_without_end() {
+    let mut client = bound();
+    let renew = sent(&client.tick(at(100)));
+    let no_binding = |asked: &Message| answer(Kind::Reply, asked, SERVER, &[(IA_NA, refusal(3))]);
+    let request = sent(&client.receive(at(100), &no_binding(&renew)));
+    let refused = answer(Kind::Reply, &request, SERVER, &[(IA_NA, refusal(2))]);
+    assert!(client.receive(at(100), &refused).is_empty() && client.tick(at(109)).is_empty());
+    assert_eq!(client.lease().map(|lease| lease.address), Some(ADDRESS));
+    assert_eq!(sent(&client.tick(at(110))).kind, Kind::Rebind);
+}
+
+#[test]
+fn an_address_that_its_server_ends_is_lost_or_replaced_by_another() {
+    for (addresses, lost) in [
+        (vec![(ADDRESS, 0, 0)], true),
+        (vec![(ADDRESS, 0, 0), (NEXT, 200, 400)], true),
+        // Silence about it is no end of it.
+        (vec![(NEXT, 200, 400)], false),
+        (vec![], false),
+    ] {
+        let mut client = bound();
+        let renew = sent(&client.tick(at(100)));
+        let reply = answer(Kind::Reply, &renew, SERVER, &[(IA_NA, ia(100, 160, &addresses))]);
+        let actions = client.receive(at(100), &reply);
+        assert_eq!(matches!(actions.first(), Some(Action::Lost(_))), lost, "{actions:?}");
+        let now = client.lease().map(|lease| lease.address);
+        assert_eq!(now, if !lost { Some(ADDRESS) } else { addresses.get(1).map(|(next, ..)| *next) });
+    }
+}
+
+#[test]
+fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
+    let lease = bound().lease().cloned().unwrap();
+    let resume = |now| Client::resume(identity(), lease.clone(), now, Random::seeded(2));
+    let mut client = resume(at(10));
+    // Those of a daemon do not all ask at the moment of its start.
+    assert!(client.deadline().is_some_and(|due| at(10) <= due && due < at(11)));
+    let confirm = sent(&client.tick(at(11)));
+    assert_eq!((confirm.kind, confirm.options.get(SERVER_ID)), (Kind::Confirm, None));
+    client.receive(at(11), &answer(Kind::Reply, &confirm, OTHER, &[(STATUS_CODE, status(0))]));
+    assert_eq!((client.state(), client.deadline()), (State::Bound, Some(at(100))));
+    let mut moved = resume(at(10));
+    let confirm = sent(&moved.tick(at(11)));
+    let actions = moved.receive(at(11), &answer(Kind::Reply, &confirm, OTHER, &[(STATUS_CODE, status(4))]));
+    assert!(matches!(&actions[..], [Action::Lost(_), Action::Send(_)]), "{actions:?}");
+    // Nobody answers: it is as good as it was.
+    let mut alone = resume(at(10));
+    alone.tick(at(11));
+    assert!(alone.tick(at(21)).is_empty());
+    assert_eq!((alone.state(), alone.awaits_packets(at(21))), (State::Bound, false));
+    // What is due is done at once.
+    assert_eq!(sent(&resume(at(120)).tick(at(120))).kind, Kind::Renew);
+    assert_eq!(sent(&resume(at(170)).tick(at(170))).kind, Kind::Rebind);
+    assert!(matches!(resume(at(400)).tick(at(400))[0], Action::Lost(_)));
+}
+
+#[test]
+fn what_is_given_back_names_its_server_until_that_answers() {
+    for decline in [false, true] {
+        let mut client = bound();
+        assert!(if decline { client.decline(false, at(5)) } else { client.leave(at(5)) });
+        let release = sent(&client.tick(at(5)));
+        assert_eq!(release.kind, if decline { Kind::Decline } else { Kind::Release });
+        assert_eq!(release.options.get(SERVER_ID), Some(SERVER));
+        assert!(client.receive(at(5), &answer(Kind::Reply, &release, OTHER, &[])).is_empty());
+        assert_eq!(client.receive(at(5), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
+        assert!(!client.leave(at(6)));
+    }
+    // What may have been given is given back; where nothing was asked for, nothing is.
+    let mut asks = client();
+    let solicit = sent(&asks.tick(at(0)));
+    asks.receive(at(0), &answer(Kind::Advertise, &solicit, SERVER, &[given(), (PREFERENCE, vec![255])]));
+    assert!(asks.leave(at(1)) && !client().leave(at(0)));
+    // A container that stays asks for another address.
+    let mut stays = bound();
+    assert!(stays.decline(true, at(5)));
+    let decline = sent(&stays.tick(at(5)));
+    let actions = stays.receive(at(5), &answer(Kind::Reply, &decline, SERVER, &[]));
+    assert_eq!(sent(&actions).kind, Kind::Solicit);
+}
+
+#[test]
+fn a_server_that_was_away_for_longer_than_its_leases_last_gives_an_address_all_the_same() {
+    let mut client = Client::ask_again(identity(), None, at(0), Random::seeded(1));
+    let mut now = at(0);
+    let solicit = loop {
+        let actions = client.tick(now);
+        if now >= at(2000) && !actions.is_empty() {
+            break sent(&actions);
+        }
+        now = client.deadline().unwrap();
+    };
+    let more = [given(), (RAPID_COMMIT, vec![])];
+    let actions = client.receive(now, &answer(Kind::Reply, &solicit, SERVER, &more));
+    let wanted = Some(now + Duration::from_secs(400));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == wanted), "{actions:?}");
+}
+
+#[test]
+fn times_that_a_server_leaves_open_are_parts_of_the_preferred_time() {
+    for (t1, t2, preferred, valid, wanted) in [
+        (0, 0, 200, 400, (100, 160)),
+        (0, 0, 0, 400, (200, 320)),
+        (50, 0, 200, 400, (50, 160)),
+        (0, 60, 200, 400, (60, 60)),
+        (500, 600, 200, 400, (160, 160)),
+    ] {
+        let mut client = client();
+        let solicit = sent(&client.tick(at(0)));
+        let ia = (IA_NA, ia(t1, t2, &[(ADDRESS, preferred, valid)]));
+        client.receive(at(0), &answer(Kind::Reply, &solicit, SERVER, &[ia, (RAPID_COMMIT, vec![])]));
+        let lease = client.lease().unwrap();
+        assert_eq!((lease.renew, lease.rebind), (Some(at(wanted.0)), Some(at(wanted.1))), "{t1} {t2}");
+    }
+    let mut client = client();
+    let solicit = sent(&client.tick(at(0)));
+    let never = (IA_NA, ia(u32::MAX, u32::MAX, &[(ADDRESS, u32::MAX, u32::MAX)]));
+    client.receive(at(0), &answer(Kind::Reply, &solicit, SERVER, &[never, (RAPID_COMMIT, vec![])]));
+    assert_eq!((client.lease().unwrap().expiry, client.deadline()), (None, None));
+}

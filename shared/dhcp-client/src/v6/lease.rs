@@ -1,0 +1,50 @@
+//! A lease, as it is kept on disk, and in CNI's terms.
+
+use std::net::Ipv6Addr;
+
+use cni::{AddResult, Dns, IpConfig};
+use ipnetwork::{IpNetwork, Ipv6Network};
+use serde::{Deserialize, Serialize};
+
+use crate::Time;
+
+/// The prefix length of the address: it is one host. Which others are on the link, routers say (RFC 8415, section 18.2.10.1).
+pub const PREFIX: u8 = 128;
+
+/// What a server has given, and until when, by the clock of [`Time`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    /// The container's address.
+    pub address: Ipv6Addr,
+    /// The server's DUID, which renewals and the release name.
+    pub server: Vec<u8>,
+    /// When what the server agreed to was asked for. The times begin then.
+    pub since: Time,
+    /// T1: when to ask the server for more time. None: never.
+    pub renew: Option<Time>,
+    /// T2: when to ask any server for more time. None: never.
+    pub rebind: Option<Time>,
+    /// Until when new connections may use the address. None: for good.
+    pub preferred: Option<Time>,
+    /// When the address may no longer be used. None: never.
+    pub expiry: Option<Time>,
+    /// Name servers (option 23).
+    pub dns: Vec<Ipv6Addr>,
+    /// Domains to search for short names (option 24).
+    pub search: Vec<String>,
+}
+
+/// The result of an ADD: the address alone, without gateway and routes, and what is for the resolver.
+pub fn of_lease(lease: &Lease) -> AddResult {
+    let address = Ipv6Network::new(lease.address, PREFIX).ok().map(IpNetwork::V6);
+    AddResult {
+        ips: address.map(|address| IpConfig::new(address, None)).into_iter().collect(),
+        dns: Dns {
+            nameservers: lease.dns.iter().map(Ipv6Addr::to_string).collect(),
+            search: lease.search.clone(),
+            ..Dns::default()
+        },
+        ..AddResult::default()
+    }
+}
