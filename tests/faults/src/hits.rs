@@ -19,12 +19,29 @@ pub enum Kind {
 /// One line of the figures: target and command, by their place in the plan.
 pub type Row = (Kind, usize, usize);
 
+/// How many of a target's cases are tried.
+#[derive(Clone, Copy, Debug)]
+pub enum Share {
+    /// One case in so many.
+    Each(usize),
+    /// At least so many, if there are, spread evenly over all commands; less than twice as many.
+    AtLeast(usize),
+}
+
+impl Share {
+    fn step(self, cases: usize) -> usize {
+        match self {
+            Self::Each(step) => step,
+            Self::AtLeast(number) => (cases / number).max(1),
+        }
+    }
+}
+
 /// What is to be swept.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub targets: Vec<Target>,
-    /// Only each `every`-th case. None: each target's own share, which takes seconds.
-    pub every: Option<usize>,
+    pub share: Share,
     pub workers: usize,
 }
 
@@ -44,7 +61,8 @@ impl Plan {
             // A lab belongs to its thread.
             let attempts = thread::scope(|scope| scope.spawn(|| attempts(index, target)).join());
             let attempts = attempts.unwrap_or_else(|panic| resume_unwind(panic));
-            attempts.into_iter().step_by(self.every.unwrap_or(target.sample))
+            let step = self.share.step(attempts.len());
+            attempts.into_iter().step_by(step)
         });
         pool::run(self.workers, &all.collect::<Vec<_>>(), report)
     }

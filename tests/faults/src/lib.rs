@@ -5,6 +5,7 @@
 mod case;
 mod cnitool;
 mod content;
+mod daemon;
 mod disk;
 mod disturber;
 mod env_fault;
@@ -21,11 +22,12 @@ mod trial;
 mod verify;
 
 pub use case::{Case, Fault, Syscall};
+pub use daemon::{DaemonSweep, Lives};
 pub use disk::Disk;
 pub use disturber::Cause;
 pub use env_fault::{EnvFault, Lift};
 pub use fixture::Fixture;
-pub use hits::{Kind, Plan, Row};
+pub use hits::{Kind, Plan, Row, Share};
 pub use place::Place;
 pub use pool::{Count, Outcomes};
 pub use race::{Finish, Length, Race};

@@ -6,15 +6,19 @@ use std::process::ExitCode;
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
-use faults::{COMMANDS, EnvSweep, Finish, Kind, Length, Outcomes, Plan, Race, Target, disks, limits, places};
+use faults::{
+    COMMANDS, DaemonSweep, EnvSweep, Finish, Kind, Length, Outcomes, Plan, Race, Share, Target, disks,
+    limits, places,
+};
 use lab::under_test;
 use schedules::{Explored, Scenario, explore, replay};
 
 const USAGE: &str =
-    "usage: sweep [disk | leases | races] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N]
+    "usage: sweep [disk | leases | daemon | races] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N]
   (none of these)    each system call of the plugins is hit
   disk               the plugins run on machines that something is wrong with
   leases             host-local meets itself on its data directory, in every order
+  daemon             dhcp's daemon is killed at each of its system calls, and another one goes on
   races              many attachments come and go on one bridge
   --every N          only each N-th case
   --only NAME        only what has NAME in its name
@@ -36,7 +40,7 @@ impl Options {
         let mut options = Self { what: None, every: 1, only: String::new(), replay: None, seconds: 120 };
         while let Some(word) = words.next() {
             match word.as_str() {
-                "disk" | "leases" | "races" if options.what.is_none() => options.what = Some(word),
+                "disk" | "leases" | "daemon" | "races" if options.what.is_none() => options.what = Some(word),
                 "--every" => options.every = words.next()?.parse().ok().filter(|n| *n > 0)?,
                 "--only" => options.only = words.next()?,
                 "--replay" => options.replay = Some(words.next()?),
@@ -56,6 +60,7 @@ fn main() -> ExitCode {
     let cores = available_parallelism().map_or(1, usize::from);
     match options.what.as_deref() {
         Some("leases") => leases(&options, cores),
+        Some("daemon") => daemon(&options, cores),
         Some("races") => races(options.seconds),
         // They wait for the kernel most of the time.
         Some(_) => disk(&options, 3 * cores),
@@ -67,7 +72,7 @@ fn main() -> ExitCode {
 fn hits(options: &Options, workers: usize) -> ExitCode {
     let mut targets = Target::all();
     targets.retain(|target| target.title().contains(&options.only));
-    let plan = Plan { targets, every: Some(options.every), workers };
+    let plan = Plan { targets, share: Share::Each(options.every), workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
     kills(&plan, &outcomes);
@@ -114,6 +119,16 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
         clean &= findings.is_empty();
     }
     ExitCode::from(u8::from(!clean))
+}
+
+/// Kills of dhcp's daemon.
+fn daemon(options: &Options, workers: usize) -> ExitCode {
+    let sweep = DaemonSweep { every: options.every, workers };
+    let Some(lives) = sweep.run(|finding| eprintln!("{finding}\n")) else { return ExitCode::SUCCESS };
+    println!("| kills | ADD had succeeded | DEL had succeeded | nothing lost or kept |\n|--:|--:|--:|--:|");
+    let right = lives.tried - lives.findings.len();
+    println!("| {} | {} | {} | {right} |", lives.tried, lives.added, lives.deleted);
+    ExitCode::from(u8::from(!lives.findings.is_empty()))
 }
 
 fn faults(plan: &Plan, outcomes: &Outcomes) {

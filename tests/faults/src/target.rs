@@ -38,8 +38,6 @@ pub struct Target {
     pub keeps: Option<Keeps>,
     /// What each command needs of capabilities, with these keys in the configuration of what is hit (null: without that key).
     pub capabilities: Vec<(Value, [Capabilities; COMMANDS.len()])>,
-    /// `make test` tries one case in so many. Prime: no two cases of a call's errors are always left out together.
-    pub sample: usize,
 }
 
 /// The protocol's commands that change or look at something, in the order of [`Target::capabilities`].
@@ -95,7 +93,6 @@ impl Default for Target {
             differs_beside: json!({}),
             keeps: None,
             capabilities: Vec::new(),
-            sample: 61,
         }
     }
 }

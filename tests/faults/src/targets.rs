@@ -33,7 +33,7 @@ pub fn all() -> Vec<Target> {
             flannel(),
         ],
         rules.concat(),
-        vec![firewall(), tuning(), bandwidth(), sbr(), vrf()],
+        vec![firewall("nftables"), firewall("iptables"), tuning(), bandwidth(), sbr(), vrf()],
         claims.concat(),
         tools(),
         vec![delegate(), runtime()],
@@ -46,7 +46,6 @@ fn loopback() -> Target {
         name: "loopback",
         network: vec![json!({"type": "loopback"})],
         capabilities: vec![(json!({}), [BOTH, BOTH, SYS, NONE, BOTH])],
-        sample: 29,
         ..Target::default()
     }
 }
@@ -73,7 +72,6 @@ fn ptp() -> Target {
         backend: Some("nftables"),
         translates: true,
         capabilities: vec![(json!({}), needs), (json!({"ipMasq": null}), [BOTH, NET, SYS, NET, BOTH])],
-        sample: 101,
         ..Target::default()
     }
 }
@@ -177,7 +175,6 @@ fn static_addresses() -> Target {
         name: "static",
         network: vec![json!({"type": "static", "ipam": {"type": "static", "addresses": addresses}})],
         capabilities: vec![(json!({}), [NONE; 5])],
-        sample: 13,
         ..Target::default()
     }
 }
@@ -191,7 +188,6 @@ fn flannel() -> Target {
                IPV6_NETWORK=fd00:1::/32 IPV6_SUBNET=fd00:1:2::1/64 MTU=1400 IPMASQ=true >/run/flannel/subnet.env",
         keeps: Some(Keeps { directory: "/var/lib/cni/flannel", files: FLANNEL }),
         capabilities: vec![(json!({}), [BOTH, NET, SYS, NET, BOTH])],
-        sample: 101,
         ..Target::default()
     }
 }
@@ -211,7 +207,6 @@ fn tuning() -> Target {
             (sysctls, [SYS, NONE, SYS, NONE, NONE]),
             (json!({"sysctl": null}), [BOTH, BOTH, SYS, NONE, NONE]),
         ],
-        sample: 29,
         ..Target::default()
     }
 }
@@ -264,7 +259,6 @@ fn guarded(backend: &'static str) -> Target {
         backend: Some(backend),
         translates: true,
         capabilities: vec![(without("macspoofchk"), needs), (without("ipMasq"), needs)],
-        sample: if iptables { 151 } else { 101 },
         ..Target::default()
     }
 }
@@ -285,22 +279,21 @@ fn portmap(backend: &'static str) -> Target {
         backend: Some(backend),
         translates: true,
         capabilities: vec![(json!({}), [NET, NET, NET, NET, if iptables { NONE } else { NET }])],
-        sample: if iptables { 151 } else { 101 },
         ..Target::default()
     }
 }
 
-/// All that it can install beside bridge, by nftables. What it does for FORWARD is done only where that is there.
-fn firewall() -> Target {
+/// All that it can install beside bridge. By nftables, what it does for FORWARD is done only where that is there.
+fn firewall(backend: &'static str) -> Target {
+    let iptables = backend == "iptables";
     Target {
-        name: "firewall, nftables",
+        name: if iptables { "firewall, iptables" } else { "firewall, nftables" },
         network: vec![
             bridge(json!({})),
-            json!({"type": "firewall", "backend": "nftables", "ingressPolicy": "isolated"}),
+            json!({"type": "firewall", "backend": backend, "ingressPolicy": "isolated"}),
         ],
-        backend: Some("nftables"),
-        capabilities: vec![(json!({}), [NET, NET, NET, NET, NET])],
-        sample: 101,
+        backend: Some(backend),
+        capabilities: vec![(json!({}), [NET; 5])],
         ..Target::default()
     }
 }
@@ -313,7 +306,6 @@ fn claimed(backend: &'static str) -> [Target; 2] {
         translates: false,
         beside,
         capabilities: Vec::new(),
-        sample: 251,
         ..portmap(backend)
     };
     match backend {
@@ -330,13 +322,8 @@ fn claimed(backend: &'static str) -> [Target; 2] {
 
 /// What plugins start, in the place of the plugins.
 fn tools() -> Vec<Target> {
-    let of = |name, tools, plugin| Target {
-        name,
-        hit: Hit::Tools(tools),
-        capabilities: Vec::new(),
-        sample: 31,
-        ..plugin
-    };
+    let of =
+        |name, tools, plugin| Target { name, hit: Hit::Tools(tools), capabilities: Vec::new(), ..plugin };
     vec![
         // In the family that comes second, while the first one's rules are there already.
         of("ip6tables-restore under bridge", &["ip6tables-restore"], guarded("iptables")),
@@ -371,7 +358,6 @@ fn runtime() -> Target {
         network: [guarded("nftables").network, vec![tuning]].concat(),
         hit: Hit::Runtime,
         keeps: Some(Keeps { directory: "/var/lib/cni", files: CNITOOL }),
-        sample: 23,
         ..Target::default()
     }
 }

@@ -1,6 +1,6 @@
 //! Plugins hit at their system calls: those that `faults::Target` lists.
 
-use faults::{Beside, Hit, Plan, Target};
+use faults::{Beside, DaemonSweep, Hit, Plan, Share, Target};
 use lab::beyond_reference;
 
 /// Which of the tests below tries a target.
@@ -25,11 +25,11 @@ fn part(target: &Target) -> Part {
     }
 }
 
-/// Of some thousand cases a number that takes seconds.
+/// Of a target's hundreds of cases as many as take seconds: `make sweep` tries all.
 fn sweep(wanted: Part) {
     let mut targets = Target::all();
     targets.retain(|target| part(target) == wanted);
-    Plan { targets, every: None, workers: 2 }.run(|_| {}).assert_clean();
+    Plan { targets, share: Share::AtLeast(20), workers: 2 }.run(|_| {}).assert_clean();
 }
 
 #[test]
@@ -67,4 +67,12 @@ fn ipam_plugins_and_iptables_tools_that_fail_or_are_killed_leave_nothing() {
 fn a_runtime_leaves_nothing_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     sweep(Part::Runtime);
+}
+
+#[test]
+fn a_daemon_of_dhcp_that_is_killed_at_any_moment_leaves_no_lease_lost_or_kept() {
+    beyond_reference!("dhcp-restart");
+    if let Some(lives) = (DaemonSweep { every: 41, workers: 2 }).run(|_| {}) {
+        assert!(lives.tried >= 5 && lives.findings.is_empty(), "{lives:?}");
+    }
 }
