@@ -495,6 +495,8 @@ fn options_of_dhcp() {
         Bad("a socket that is no absolute path", 7, "daemonSocketPath", |c| key(c, "daemonSocketPath", json!("dhcp.sock"))),
         Bad("a socket that is a number", 6, "daemonSocketPath", |c| key(c, "daemonSocketPath", json!(5))),
         Bad("no daemon", 11, "/run/cni/dhcp.sock", |c| key(c, "priority", json!(5))),
+        Bad("a family that nobody knows", 7, "family", |c| key(c, "family", json!("ipv7"))),
+        Bad("a family that is a number", 6, "family", |c| key(c, "family", json!(6))),
         Bad("a priority below zero", 6, "priority", |c| key(c, "priority", json!(-1))),
         Bad("an option that nobody knows", 7, "provide[0].option", |c| key(c, "provide", json!([{"option": "colour", "value": "red"}]))),
         Bad("an option without a name", 7, "provide[0].option", |c| key(c, "provide", json!([{"value": "red"}]))),

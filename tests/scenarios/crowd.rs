@@ -9,7 +9,8 @@ use serde_json::json;
 use crate::common::{cable, host_local, ips, leases};
 
 /// What makes many interfaces on one link of the host. A plugin joins by an entry.
-const ON_ONE_MASTER: [(&str, Feature); 2] = [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan)];
+const ON_ONE_MASTER: [(&str, Feature); 3] =
+    [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
 
 #[test]
 fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_nothing() {
@@ -19,15 +20,21 @@ fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_n
         let links = lab.host().link_names();
         let ipam = host_local(&[&["10.1.0.0/16"], &["fd00:1::/64"]]);
         let call = lab.plugin(plugin).config(json!({"master": "cable", "ipam": ipam}));
-        let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
-        let results = by_workers(&pods, |pod| call.clone().on(pod).add().ok_result());
+        // Only vlan reads the id: a master has one interface for each.
+        let pods: Vec<_> = (1..=100)
+            .map(|n| {
+                let pod = lab.container(&format!("pod{n}"));
+                (call.clone().on(&pod).config(json!({"vlanId": n})), pod)
+            })
+            .collect();
+        let results = by_workers(&pods, |(call, _)| call.add().ok_result());
         let given: BTreeSet<_> = results.iter().flat_map(ips).collect();
         assert_eq!(given.len(), 200, "{plugin}: each has an address of each family of its own");
         let attached: Vec<_> = pods.iter().zip(&results).collect();
-        by_workers(&attached, |(pod, result)| call.clone().on(pod).check(result).ok());
-        by_workers(&pods, |pod| call.clone().on(pod).del().ok());
+        by_workers(&attached, |((call, _), result)| call.check(result).ok());
+        by_workers(&pods, |(call, _)| call.del().ok());
         assert!(leases().is_empty(), "{plugin}");
-        assert!(pods.iter().all(|pod| pod.link_names().is_empty()), "{plugin}");
+        assert!(pods.iter().all(|(_, pod)| pod.link_names().is_empty()), "{plugin}");
         assert_eq!(lab.host().link_names(), links, "{plugin}");
     }
 }

@@ -1,23 +1,42 @@
 //! Networks as the field configures them: each loads, is found valid, and attaches, is checked, detached and collected. What is not ours
 //! in them is played by a script that makes a veth pair and tells of it.
 
-use lab::{Container, Lab, beyond_reference, plugins, skip};
+use std::os::unix::fs::symlink;
+
+use lab::dhcp::{DhcpSite, RANGE, has_dnsmasq};
+use lab::{Container, Feature, Lab, beyond_reference, skip, together, under_test};
 use serde_json::{Value, json};
 
 use crate::common::cable;
 
-/// What other makers' plugins leave behind: a veth pair, an address, and a result in the configuration's version.
+/// What other makers' plugins leave behind: a veth pair, an address, and a result of the maker's shape in the configuration's version.
+/// One whose configuration has `ipam` asks host-local for the address. Calico puts the node's subnets in, and in DEL any.
 const FOREIGN: &str = r#"
-conf=$(cat); host=cali$(printf %.8s "$CNI_CONTAINERID")
+maker=${0##*/}; conf=$(cat); host=cali$(printf %.8s "$CNI_CONTAINERID"); pod=${CNI_NETNS##*/}; address=10.244.7.5
 version=$(printf %s "$conf" | grep -o '"cniVersion" *: *"[^"]*"' | head -n 1 | cut -d '"' -f 4)
+lease() {
+  printf %s "$conf" | sed "s|usePodCidrIPv6|$2|; s|usePodCidr|$1|" | "${CNI_PATH%%:*}/host-local" || exit
+}
+case $conf in *'"host-local"'*) ipam=1;; *) ipam=;; esac
 case $CNI_COMMAND in
-ADD) ip link show "$host" >/dev/null 2>&1 || {
-  ip link add "$host" type veth peer name "$CNI_IFNAME" netns "${CNI_NETNS##*/}"; ip link set "$host" up
-  ip -n "${CNI_NETNS##*/}" addr add 10.244.7.5/32 dev "$CNI_IFNAME"; ip -n "${CNI_NETNS##*/}" link set "$CNI_IFNAME" up; }
-  echo '{"cniVersion": "'"$version"'", "interfaces": [{"name": "'"$host"'"}, {"name": "'"$CNI_IFNAME"'", "sandbox": "'"$CNI_NETNS"'"}],
-    "ips": [{"version": "4", "address": "10.244.7.5/32", "interface": 1}]}';;
-DEL) ip link del "$host" 2>/dev/null; exit 0;;
+ADD)
+  [ -z "$ipam" ] || leased=$(lease 10.244.7.0/24 fd00:7::/64) || { echo "$leased"; exit 1; }
+  case $maker in calico|antrea) address=$(echo "$leased" | grep -o '[0-9.]*/24' | head -n 1 | cut -d / -f 1);; esac
+  ip link show "$host" >/dev/null 2>&1 || {
+    ip link add "$host" type veth peer name "$CNI_IFNAME" netns "$pod"; ip link set "$host" up
+    ip -n "$pod" addr add "$address/32" dev "$CNI_IFNAME"; ip -n "$pod" link set "$CNI_IFNAME" up; }
+  own='{"name": "'"$CNI_IFNAME"'", "sandbox": "'"$CNI_NETNS"'"}' of=', "interface": 1'
+  case $maker in
+    calico) all='{"name": "'"$host"'"}' of=;;
+    aws-cni|egress-cni) all='{"name": "'"$host"'"}, '"$own"', {"name": "dummy5a3fd8d2a86", "mac": "0", "sandbox": "0"}';;
+    *) all='{"name": "'"$host"'", "sandbox": ""}, '"$own";;
+  esac
+  echo '{"cniVersion": "'"$version"'", "interfaces": ['"$all"'], "ips": [{"version": "4", "address": "'"$address"'/32"'"$of"'}], "dns": {}}';;
+DEL) [ -z "$ipam" ] || lease 0.0.0.0/0 ::/0; ip link del "$host" 2>/dev/null; exit 0;;
 esac"#;
+
+/// The id of a card.
+const CARD: &str = "0000:3b:02.5";
 
 /// Plugins of other makers.
 const OTHERS: [&str; 5] = ["calico", "aws-cni", "egress-cni", "cilium-cni", "antrea"];
@@ -42,14 +61,28 @@ fn list(version: &str, name: &str, plugins: Value) -> Value {
     json!({"cniVersion": version, "name": name, "plugins": plugins})
 }
 
-/// Who writes it, and the network.
-fn networks() -> Vec<(&'static str, Value)> {
-    [kubernetes(), engines(), single_hosts(), second_networks()].concat()
+/// A network of one plugin, as it is in a `.conf` file.
+fn single(version: &str, name: &str, mut plugin: Value) -> Value {
+    plugin["cniVersion"] = json!(version);
+    plugin["name"] = json!(name);
+    plugin
 }
 
+/// Each plugin of a network.
+fn plugins_of(network: &Value) -> Vec<&Value> {
+    network["plugins"].as_array().map_or_else(|| vec![network], |plugins| plugins.iter().collect())
+}
+
+/// Who writes it, and the network.
 fn kubernetes() -> Vec<(&'static str, Value)> {
-    let aws =
-        json!([{"type": "aws-cni", "mtu": "9001"}, {"type": "egress-cni"}, portmap_snat(), bandwidth()]);
+    let egress = json!({
+        "type": "egress-cni", "mtu": "9001", "enabled": "true",
+        "ipam": {
+            "type": "host-local", "ranges": [[{"subnet": "169.254.172.0/22"}]], "routes": [{"dst": "0.0.0.0/0"}],
+            "dataDir": "/run/cni/v6pd/egress-v4-ipam",
+        },
+    });
+    let aws = json!([{"type": "aws-cni", "mtu": "9001"}, egress, portmap_snat(), bandwidth()]);
     let mut aws = list("0.4.0", "aws-cni", aws);
     aws["disableCheck"] = json!(true);
     let kindnet = json!({
@@ -67,15 +100,13 @@ fn kubernetes() -> Vec<(&'static str, Value)> {
         "type": "bridge", "bridge": "bridge", "addIf": "true", "isDefaultGateway": true, "forceAddress": false,
         "ipMasq": true, "hairpinMode": true, "ipam": {"type": "host-local", "subnet": "10.244.0.0/16"},
     });
-    let marked = json!({"type": "portmap", "capabilities": {"portMappings": true}, "externalSetMarkChain": "KUBE-MARK-MASQ"});
-    let kubenet = |version| {
-        let bridge = json!({
-            "type": "bridge", "bridge": "cbr0", "isGateway": true, "ipMasq": false, "mtu": 1460,
-            "ipam": {"type": "host-local", "subnet": "10.64.3.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
-        });
-        list(version, "kubenet", json!([bridge, marked]))
-    };
-    let calico = json!([{"type": "calico", "datastore_type": "kubernetes"}, portmap_snat(), bandwidth()]);
+    let of_node = json!({
+        "type": "host-local", "ranges": [[{"subnet": "usePodCidr"}], [{"subnet": "usePodCidrIPv6"}]],
+    });
+    let calico = json!({"type": "calico", "datastore_type": "kubernetes", "mtu": 0, "ipam": of_node, "policy": {"type": "k8s"}});
+    let tuning = json!({"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}});
+    let antrea =
+        json!({"type": "antrea", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.244.7.0/24"}]]}});
     vec![
         (
             "flannel",
@@ -86,15 +117,36 @@ fn kubernetes() -> Vec<(&'static str, Value)> {
             ),
         ),
         ("k3s", k3s()),
-        ("calico", list("1.0.0", "k8s-pod-network", calico)),
+        ("Calico", list("1.0.0", "k8s-pod-network", json!([calico, portmap_snat(), bandwidth(), tuning]))),
+        ("Calico, 0.3.1", list("0.3.1", "k8s-pod-network", json!([calico, portmap_snat(), bandwidth()]))),
         ("AWS VPC CNI", aws),
         ("kindnet", list("0.3.1", "kindnet", json!([kindnet, portmap()]))),
         ("cilium", list("0.3.1", "cilium", json!([{"type": "cilium-cni"}, portmap()]))),
-        ("Antrea", list("0.3.0", "antrea", json!([{"type": "antrea"}, portmap(), bandwidth()]))),
+        ("Antrea", list("0.3.0", "antrea", json!([antrea, portmap(), bandwidth()]))),
         ("kube-router", list("0.3.0", "mynet", json!([router, portmap_snat()]))),
         ("minikube", list("0.4.0", "bridge", json!([minikube, portmap(), {"type": "firewall"}]))),
-        ("kubenet, 0.3.0", kubenet("0.3.0")),
-        ("kubenet, 0.4.0", kubenet("0.4.0")),
+    ]
+}
+
+/// kubenet's bridge, as a single `.conf` file, and with host ports behind it where results are handed on.
+fn kubenets() -> Vec<(&'static str, Value)> {
+    let bridge = json!({
+        "type": "bridge", "bridge": "cbr0", "mtu": 1460, "addIf": "eth0", "isGateway": true, "ipMasq": false,
+        "hairpinMode": false, "ipam": {"type": "host-local", "subnet": "10.64.3.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
+    });
+    let alone = |version| single(version, "kubenet", bridge.clone());
+    let ptp = json!({
+        "type": "ptp", "ipMasq": false, "mtu": 1460,
+        "ipam": {"type": "host-local", "subnet": "10.64.3.0/24", "routes": [{"dst": "0.0.0.0/0"}]},
+    });
+    let marked = json!({"type": "portmap", "capabilities": {"portMappings": true}, "externalSetMarkChain": "KUBE-MARK-MASQ"});
+    vec![
+        ("kubenet, 0.1.0", alone("0.1.0")),
+        ("kubenet, 0.2.0", alone("0.2.0")),
+        ("kubenet, 0.3.0", list("0.3.0", "kubenet", json!([bridge, marked]))),
+        ("kubenet, 0.4.0", list("0.4.0", "kubenet", json!([bridge, marked]))),
+        ("ptp as kubenet has bridge, 0.1.0", single("0.1.0", "kubenet", ptp.clone())),
+        ("ptp as kubenet has bridge, 0.3.1", list("0.3.1", "kubenet", json!([ptp, marked]))),
     ]
 }
 
@@ -153,25 +205,20 @@ fn engines() -> Vec<(&'static str, Value)> {
         ("containerd", list("1.0.0", "containerd-net", json!([containerd, portmap()]))),
         ("CRI-O", crio("1.0.0")),
         ("CRI-O, 0.3.1", crio("0.3.1")),
+        ("buildkit", buildkit()),
     ]
 }
 
-fn single_hosts() -> Vec<(&'static str, Value)> {
+fn buildkit() -> Value {
     let bridge = json!({
-        "type": "bridge", "bridge": "buildkit0", "isDefaultGateway": true, "ipMasq": true,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.10.0.0/16"}]]},
+        "type": "buildkit-cni-bridge", "bridge": "buildkit0", "isDefaultGateway": true, "ipMasq": true,
+        "ipam": {"type": "buildkit-cni-host-local", "ranges": [[{"subnet": "10.10.0.0/16"}]]},
     });
-    vec![(
-        "buildkit",
-        list(
-            "1.0.0",
-            "buildkit",
-            json!([{"type": "loopback"}, bridge, {"type": "firewall", "ingressPolicy": "same-bridge"}]),
-        ),
-    )]
+    let firewall = json!({"type": "buildkit-cni-firewall", "ingressPolicy": "same-bridge"});
+    list("1.0.0", "buildkit", json!([{"type": "buildkit-cni-loopback"}, bridge, firewall]))
 }
 
-/// Multus' second networks, on a link `cable` of the host.
+/// Second networks, as Multus and OpenShift have them, on a link `cable` of the host.
 fn second_networks() -> Vec<(&'static str, Value)> {
     let on_cable = |kind: &str, keys: Value| {
         let mut plugin = json!({"type": kind, "master": "cable"});
@@ -179,16 +226,37 @@ fn second_networks() -> Vec<(&'static str, Value)> {
         plugin
     };
     let fixed = json!({"type": "static", "addresses": [{"address": "10.9.0.7/24", "gateway": "10.9.0.1"}]});
+    let dynamic = json!({"type": "dhcp"});
+    let local = json!({
+        "type": "host-local", "subnet": "10.9.0.0/24", "rangeStart": "10.9.0.20", "rangeEnd": "10.9.0.30",
+        "routes": [{"dst": "0.0.0.0/0"}], "gateway": "10.9.0.1",
+    });
     let macvlan = on_cable("macvlan", json!({"mode": "bridge", "ipam": fixed}));
     let tuned = json!([macvlan, {"type": "tuning", "sysctl": {"net.core.somaxconn": "500"}}]);
+    let leased = on_cable("macvlan", json!({"mode": "bridge", "ipam": dynamic}));
+    let ipvlan = on_cable("ipvlan", json!({"mode": "l2", "ipam": local}));
+    let vlan = on_cable("vlan", json!({"vlanId": 5, "linkInContainer": false, "ipam": local}));
+    let device = json!({"type": "host-device", "device": "card", "ipam": fixed});
+    let by_id = json!({"type": "host-device", "capabilities": {"deviceID": true}, "ipam": dynamic});
     vec![
         ("Multus, macvlan", list("0.3.1", "macvlan-conf", json!([macvlan]))),
+        (
+            "Multus, macvlan, a single one",
+            single("0.3.1", "macvlan-conf", on_cable("macvlan", json!({"mode": "bridge", "ipam": local}))),
+        ),
         ("Multus, macvlan, 1.0.0", list("1.0.0", "macvlan-conf", tuned)),
+        ("Multus, macvlan and dhcp, 1.0.0", single("1.0.0", "macvlan-dhcp", leased.clone())),
         ("Multus, macvlan and sbr", list("0.4.0", "macvlan-sbr", json!([macvlan, {"type": "sbr"}]))),
         (
             "Multus, macvlan and vrf",
             list("0.4.0", "macvlan-vrf", json!([macvlan, {"type": "vrf", "vrfname": "blue"}])),
         ),
+        ("Multus, ipvlan", single("0.3.1", "ipvlan-conf", ipvlan.clone())),
+        ("Multus, ipvlan, 1.0.0", list("1.0.0", "ipvlan-conf", json!([ipvlan]))),
+        ("Multus, vlan", single("0.4.0", "vlan-conf", vlan)),
+        ("Multus, host-device", single("0.3.1", "host-conf", device)),
+        ("Multus, host-device by its id", list("1.0.0", "host-conf", json!([by_id, {"type": "sbr"}]))),
+        ("OpenShift, macvlan and dhcp", list("0.3.1", "macvlan-dhcp", json!([leased]))),
     ]
 }
 
@@ -197,48 +265,91 @@ pub fn crowded() -> [(&'static str, Value); 3] {
     [("Nomad", nomad()), ("nerdctl", nerdctl()), ("k3s", k3s())]
 }
 
-/// Why a network cannot be run here: a plugin that is not there, or a kernel that lacks what it needs.
+/// Why a network cannot be run here.
 pub fn is_missing(network: &Value) -> Option<String> {
-    let kinds = network["plugins"].as_array().unwrap().iter().map(|plugin| plugin["type"].as_str().unwrap());
-    let there = plugins();
-    let missing = |kind: &&str| !OTHERS.contains(kind) && !there.iter().any(|one| one == kind);
-    let mut kinds: Vec<_> = kinds.collect();
-    if kinds.contains(&"vrf") && !std::path::Path::new("/sys/module/vrf").exists() {
-        return Some("this kernel has no vrf".to_owned());
-    }
-    kinds.retain(missing);
-    (!kinds.is_empty()).then(|| format!("there is no plugin {}", kinds.join(", ")))
+    let needed = plugins_of(network).into_iter().filter_map(|plugin| match plugin["type"].as_str() {
+        Some("bandwidth") => Some(Feature::TrafficControl),
+        Some("ipvlan") => Some(Feature::Ipvlan),
+        Some("macvlan") => Some(Feature::Macvlan),
+        Some("vlan") => Some(Feature::Vlan),
+        Some("vrf") => Some(Feature::Vrf),
+        _ => None,
+    });
+    let lacks = needed.filter(|feature| !feature.is_there()).map(|feature| feature.to_string()).next();
+    lacks.map(|feature| format!("this kernel has no {feature}"))
 }
 
 /// A machine with all that the networks need of it.
 pub fn machine() -> Lab {
     let lab = Lab::new();
     OTHERS.iter().for_each(|name| lab.fake_plugin(name, FOREIGN));
+    for plugin in ["loopback", "bridge", "firewall", "host-local"] {
+        symlink(together().join("ferrule"), Lab::plugin_dir().join(format!("buildkit-cni-{plugin}")))
+            .unwrap();
+    }
     cable(&lab);
+    // A card that host-device moves, by its name and by its id.
+    lab.host().sh("ip link add card type veth peer name outlet; ip link set outlet up");
+    crate::host_device::sysfs(&lab, &crate::host_device::pci_device(CARD, "ice", "net/card"));
     crate::flannel::flanneld_says(&crate::flannel::subnet_env(true));
     // As kube-proxy has it.
     lab.host().sh("for t in iptables ip6tables; do $t -t nat -N KUBE-MARK-MASQ; $t -t nat -A KUBE-MARK-MASQ -j MARK --or-mark 0x4000; done");
     lab
 }
 
+fn asks_a_server(network: &Value) -> bool {
+    plugins_of(network).iter().any(|plugin| plugin["ipam"]["type"] == "dhcp")
+}
+
+/// What the engines hand over in CNI_ARGS.
+fn arguments(who: &str) -> &'static str {
+    match who {
+        "podman" => "IgnoreUnknown=1;IP=10.88.0.77;MAC=02:00:00:00:00:77;K8S_POD_NAME=web",
+        _ => "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=pod",
+    }
+}
+
+/// What the engines hand over for capabilities.
+fn capabilities(who: &str) -> Value {
+    let mut all = json!({
+        "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
+        "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": 2_147_483_647, "egressRate": 10_000_000, "egressBurst": 2_147_483_647},
+        "deviceID": CARD,
+    });
+    if who == "nerdctl" {
+        all["ips"] = json!(["10.88.0.9/16"]);
+    }
+    all
+}
+
 /// ADD, CHECK where the version has it, DEL, and GC after all.
 fn is_served(who: &str, network: &Value) {
     let lab = machine();
-    lab.configure("10-net.conflist", network);
-    let mut tool = lab.cnitool();
-    let capabilities = json!({
-        "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
-        "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": 2_147_483_647, "egressRate": 10_000_000, "egressBurst": 2_147_483_647},
+    let _served = asks_a_server(network).then(|| {
+        let mut site = DhcpSite::new(&lab, &under_test().dir);
+        site.serve(RANGE);
+        site.start_daemon("");
+        lab.host().sh("for far in far outlet; do ip link set $far master br0; done");
+        site
     });
-    tool = tool.env("CAP_ARGS", &capabilities.to_string());
-    let valid = tool.run("validate /etc/cni/net.d/10-net.conflist");
-    assert!(valid.succeeded(), "{who}: {valid:#?}");
+    let file = if network["plugins"].is_array() { "10-net.conflist" } else { "10-net.conf" };
+    lab.configure(file, network);
+    let tool = lab.cnitool().env("CAP_ARGS", &capabilities(who).to_string()).env("CNI_ARGS", arguments(who));
+    let valid = tool.run(&format!("validate /etc/cni/net.d/{file}"));
+    let mut warnings = valid.stdout.lines().filter(|line| line.contains(": warning: "));
+    // A key that nobody reads is said to be one.
+    assert!(valid.succeeded() && warnings.all(|line| line.contains("no key \"addIf\"")), "{who}: {valid:#?}");
     let name = network["name"].as_str().unwrap();
     // What all containers share stays, and is there before.
     let attach = |pod: &Container| {
         tool.says(&format!("add {name} {}", pod.id));
-        if !network["cniVersion"].as_str().unwrap().starts_with("0.3") {
+        if network["cniVersion"].as_str().unwrap() >= "0.4.0" {
             tool.says(&format!("check {name} {}", pod.id));
+        }
+        match who {
+            "podman" => assert_eq!(pod.link("eth0").unwrap()["address"], "02:00:00:00:00:77"),
+            "nerdctl" => assert!(pod.addresses("eth0").contains(&"10.88.0.9/16".to_owned())),
+            _ => {}
         }
         tool.says(&format!("del {name} {}", pod.id));
         tool.says(&format!("del {name} {}", pod.id));
@@ -249,16 +360,43 @@ fn is_served(who: &str, network: &Value) {
     attach(&pod);
     tool.says(&format!("gc {name}"));
     let left = lab.snapshot().without("pod").since(&before);
-    assert!(left.is_empty() && pod.link_names().is_empty(), "{who} has left:\n{left}");
+    // The files of the server of the test stay.
+    let left: Vec<_> =
+        left.lines().filter(|line| line.starts_with("  ") && !line.contains("/run/lab/")).collect();
+    assert!(left.is_empty() && pod.link_names().is_empty(), "{who} has left:\n{}", left.join("\n"));
 }
 
-#[test]
-fn the_networks_of_the_field_are_valid_and_are_served_from_add_to_gc() {
-    beyond_reference!("flannel");
-    for (who, network) in networks() {
+/// Each of them, on a machine of its own.
+fn are_served(networks: Vec<(&str, Value)>) {
+    for (who, network) in networks {
         match is_missing(&network) {
+            None if asks_a_server(&network) && !has_dnsmasq() => skip("dnsmasq is missing"),
             None => is_served(who, &network),
             Some(what) => skip(&format!("{who}: {what}")),
         }
     }
+}
+
+#[test]
+fn networks_of_kubernetes_are_valid_and_are_served_from_add_to_gc() {
+    beyond_reference!("flannel");
+    are_served(kubernetes());
+}
+
+#[test]
+fn networks_as_kubenet_has_them_are_valid_and_are_served_from_add_to_gc() {
+    beyond_reference!("gc");
+    are_served(kubenets());
+}
+
+#[test]
+fn networks_of_container_engines_are_valid_and_are_served_from_add_to_gc() {
+    beyond_reference!("gc");
+    are_served(engines());
+}
+
+#[test]
+fn second_networks_are_valid_and_are_served_from_add_to_gc() {
+    beyond_reference!("gc");
+    are_served(second_networks());
 }

@@ -120,6 +120,20 @@ fn private_containers_reach_the_network_and_not_each_other() {
 }
 
 #[test]
+fn in_mode_vepa_containers_reach_each_other_only_by_a_switch_that_sends_back() {
+    let lab = Lab::new();
+    let [a, b] = ["a", "b"].map(|id| lab.container(id));
+    let call = on_cable(&lab).config(json!({"mode": "vepa", "ipam": ipam()}));
+    lab.host().sh("ip link add switch type bridge; ip link set switch up; ip link set far master switch");
+    call.clone().on(&a).add().ok_result();
+    call.on(&b).add().ok_result();
+    assert_eq!(data(&a, "eth0", "mode"), "vepa");
+    assert!(a.is_cut_off_from("198.51.100.101"));
+    lab.host().sh("bridge link set dev far hairpin on");
+    assert!(a.reaches("198.51.100.101"));
+}
+
+#[test]
 fn in_mode_passthru_one_container_has_the_master_and_its_mac() {
     beyond_reference!("macvlan-errors");
     let lab = Lab::new();

@@ -2,11 +2,11 @@
 
 use std::fs;
 
+use lab::dhcp::{DhcpNetwork, RANGE, leases_on_disk};
 use lab::{Call, Container, Lab, beyond_reference, needs, plugins};
 use serde_json::{Value, json};
 
 use crate::common::{host_local, leases};
-use crate::dhcp_servers;
 use crate::portmap::web;
 
 /// For no key are all of these right.
@@ -363,16 +363,11 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_firewall_from_its_work() {
 #[test]
 fn a_mistyped_key_keeps_no_del_or_gc_of_dhcp_from_its_work() {
     beyond_reference!("lenient-del");
-    if !dhcp_servers::can_be_had() {
-        return;
-    }
-    let lab = Lab::new();
-    let _running = dhcp_servers::start(&lab);
-    let pod = lab.container("pod");
-    lab.host().sh("ip link add port type veth peer name eth0 netns pod; ip link set port master br0 up");
-    let undone: Undone = |_, _| format!("{}", dhcp_servers::files()).replace('0', "");
-    let call = lab.plugin("dhcp").version("1.1.0").config(json!({"ipam": {"type": "dhcp"}})).on(&pod);
-    Fixture { call, after_del: undone, after_gc: undone, blind: &[] }.run(&lab, &pod);
+    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    let (pod, call) = net.plugged("pod");
+    let undone: Undone = |_, _| format!("{}", leases_on_disk()).replace('0', "");
+    Fixture { call: call.version("1.1.0"), after_del: undone, after_gc: undone, blind: &[] }
+        .run(&net.lab, &pod);
 }
 
 #[test]

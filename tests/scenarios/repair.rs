@@ -144,6 +144,51 @@ fn limits_come_back_too_and_what_is_there_stays() {
 }
 
 #[test]
+fn what_firewall_lets_pass_is_shown_and_comes_back_by_hand_and_to_whoever_watches() {
+    beyond_reference!("repair");
+    let drop = "for tool in iptables-nft ip6tables-nft; do $tool -P FORWARD DROP; done";
+    for (backend, flush) in
+        [("nftables", "nft flush ruleset"), ("nftables", "iptables-nft -F"), ("iptables", "iptables-nft -F")]
+    {
+        let lab = Lab::new();
+        let (pod, far) = (lab.container("pod"), lab.machine("far"));
+        lab.host().sh(drop);
+        let mut bridge = dual_stack();
+        bridge["type"] = json!("bridge");
+        let firewall = json!({"type": "firewall", "backend": backend, "ingressPolicy": "isolated"});
+        let network = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, firewall]});
+        lab.configure("10-net.conflist", &network);
+        let tool = lab.cnitool();
+        tool.says("add net pod --container-id pod");
+        let shown = tool.says("show pod");
+        for rule in ["forward 10.1.2.2 by mark bit 12", "forward fd00:1:2::2 by mark bit 12"] {
+            assert_eq!(shown.contains(rule), backend == "nftables", "{shown}");
+        }
+        assert!(shown.contains("isolated"), "{shown}");
+        let _server = far.serve_tcp("far", "198.51.100.2:7");
+        let passes = || tcp_says(&pod, "198.51.100.2:7").as_deref() == Some("far 10.1.2.2");
+        assert!(passes(), "{backend}");
+        // A policy of ACCEPT would hide what is missing.
+        let harm = || lab.host().sh(&format!("{flush}; {drop}"));
+        harm();
+        assert!(tcp_is_cut_off(&pod, "198.51.100.2:7"), "{flush}");
+        assert!(!tool.run("check net --all").succeeded(), "{flush}");
+        assert_eq!(tool.json("repair net")["repaired"], json!(["net/pod/eth0"]), "{flush}");
+        assert!(passes(), "{flush}");
+        tool.says("check net --all");
+        assert_eq!(tool.json("repair net")["repaired"], json!([]), "{flush}");
+
+        let watching = Watching::start(&tool);
+        harm();
+        until("the rules are back", || tool.run("check net --all").succeeded());
+        assert!(passes(), "{flush}");
+        assert_eq!(watching.end(), Some(0), "{flush}");
+        tool.says("del net pod --container-id pod");
+        assert!(!lab.host().sh("nft list ruleset").contains("10.1.2.2"), "{flush}");
+    }
+}
+
+#[test]
 fn masquerade_of_ptp_comes_back_too() {
     beyond_reference!("repair");
     for backend in ["nftables", "iptables"] {
@@ -337,14 +382,14 @@ fn a_repair_beside_adds_and_dels_leaves_no_rule_of_a_container_that_is_gone() {
 }
 
 /// `cnitool repair --all --watch`, until it is told to end.
-struct Watching(std::process::Child);
+pub struct Watching(std::process::Child);
 
 impl Watching {
-    fn start(tool: &Tool) -> Self {
+    pub fn start(tool: &Tool) -> Self {
         Self(tool.spawn("repair --all --watch"))
     }
 
-    fn end(mut self) -> Option<i32> {
+    pub fn end(mut self) -> Option<i32> {
         kill(Pid::from_raw(self.0.id().cast_signed()), Signal::SIGTERM).unwrap();
         self.0.wait().unwrap().code()
     }

@@ -5,7 +5,7 @@ use std::fs;
 use lab::{Call, Lab, needs};
 use serde_json::{Value, json};
 
-use crate::common::{STORE, cable, dual_stack, host_local, ips, leases};
+use crate::common::{STORE, cable, dual_stack, host_local, ips, leases, routing_of};
 use crate::tuning::{tuning, wired};
 
 fn ours(call: &Call) -> Call {
@@ -110,6 +110,42 @@ fn limits_set_by_the_other_pass_check_and_their_ifb_is_deleted() {
         // These go with the link that they are on. The reference leaves them, and of its own ours does not know whose they are.
         lab.host().sh("tc qdisc del dev cable root || :; tc qdisc del dev cable clsact || tc qdisc del dev cable ingress || :");
         lab.snapshot().assert_same(&before);
+    }
+}
+
+#[test]
+fn rules_and_routes_of_the_others_sbr_pass_check_and_come_back() {
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let (pod, call) = crate::sbr::by_hand_in(&lab, "1.0.0");
+        // A default route that the reference puts in a table looks like one that it has moved there.
+        pod.sh("ip -6 route add default via fd00:1::1 dev eth0");
+        let (routing, rules) = (routing_of(&pod), pod.sh("ip rule; ip -6 rule"));
+        let result = old(&call).add().ok_result();
+        assert_ne!(pod.sh("ip rule; ip -6 rule"), rules);
+        new(&call).check(&result).ok();
+        new(&call).del().ok();
+        assert_eq!(pod.sh("ip rule; ip -6 rule"), rules);
+        // The reference leaves the routes where they are: ours puts them back also then.
+        ours(&call).del().ok();
+        assert_eq!(routing_of(&pod), routing);
+    }
+}
+
+#[test]
+fn a_vrf_of_the_others_passes_check_and_goes_with_its_last_interface() {
+    needs!(Vrf);
+    for [old, new] in WAYS {
+        let lab = Lab::new();
+        let (pod, call) = crate::vrf::by_hand_in(&lab, "1.0.0");
+        let mut result = old(&call).add().ok_result();
+        assert_eq!(pod.link("eth0").unwrap()["master"], "blue");
+        // The reference loses routes.
+        result.as_object_mut().unwrap().remove("routes");
+        new(&call).check(&result).ok();
+        new(&call).del().ok();
+        assert!(pod.link("blue").is_none());
+        assert!(pod.addresses("eth0").contains(&"10.1.0.2/24".to_owned()));
     }
 }
 

@@ -78,8 +78,8 @@ impl Report<'_> {
     /// A plugin at a position of its list.
     fn plugin(&mut self, node: &Node, index: usize) {
         let Some(known) = self.kind(node, "type", |plugin| plugin.role != Role::Ipam) else {
-            // Somebody else's plugin: only what all have in common is looked at.
-            return self.values(node, PLUGIN.iter());
+            // Somebody else's plugin: only what all have in common is looked at. It may fill in its ipam: Calico has "usePodCidr" there.
+            return self.values(node, PLUGIN.iter().filter(|key| key.name != "ipam"));
         };
         if known.role == Role::Chained && index == 0 {
             let at = node.get("type").map_or(node.at, |node| node.at);

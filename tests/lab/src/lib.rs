@@ -18,6 +18,7 @@
 
 mod call;
 mod chain;
+pub mod dhcp;
 mod feature;
 mod lab;
 mod mounts;

@@ -1,0 +1,326 @@
+//! A network with a DHCP server, and the daemon of whoever is under test.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Write;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use std::{env, thread};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::{Call, Container, Lab, Netns, PATH, repository, skip, under_test};
+
+const DNSMASQ: &str = "/usr/sbin/dnsmasq";
+const SOCKET: &str = "/run/cni/dhcp.sock";
+/// Where the daemon keeps its leases.
+pub const STATE: &str = "/run/cni/dhcp";
+
+/// dnsmasq's options for leases of two minutes from a range of 10.9.0.0/24.
+pub const RANGE: &str =
+    "--dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,120 --dhcp-option=option:router,10.9.0.1";
+
+/// With these, leases are renewed after two seconds, though they last as long as they do.
+pub const SOON: &str = "--dhcp-option=option:T1,2 --dhcp-option=option:T2,4";
+
+/// A process that runs in the background until this is dropped.
+#[derive(Debug)]
+pub struct Background(Child);
+
+impl Background {
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Sends it a signal, and waits until it has ended.
+    pub fn end(mut self, signal: Signal) {
+        if !self.has_ended() {
+            kill(Pid::from_raw(self.0.id().cast_signed()), signal).expect("send a signal");
+        }
+        self.0.wait().expect("wait for a process");
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("look for a process").is_some()
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The bridge br0 of a machine, and another machine on it, 10.9.0.1, that a server may run on. What runs ends when this is dropped.
+#[derive(Debug)]
+pub struct DhcpSite {
+    serving: Option<Background>,
+    daemon: Option<Background>,
+    host: Netns,
+    /// The executable.
+    dhcp: PathBuf,
+    /// The server's machine: its link is eth0.
+    pub server: Container,
+}
+
+/// A lab with such a site.
+#[derive(Debug)]
+pub struct DhcpNetwork {
+    site: DhcpSite,
+    pub lab: Lab,
+}
+
+impl Deref for DhcpNetwork {
+    type Target = DhcpSite;
+    fn deref(&self) -> &DhcpSite {
+        &self.site
+    }
+}
+
+impl DerefMut for DhcpNetwork {
+    fn deref_mut(&mut self) -> &mut DhcpSite {
+        &mut self.site
+    }
+}
+
+impl DhcpNetwork {
+    /// Nothing runs yet.
+    pub fn silent() -> Self {
+        let lab = Lab::new();
+        Self { site: DhcpSite::new(&lab, &under_test().dir), lab }
+    }
+
+    /// dnsmasq with options runs, and the daemon. None: dnsmasq is missing, and the test counts as skipped.
+    pub fn with(options: &str) -> Option<Self> {
+        if !has_dnsmasq() {
+            skip("dnsmasq is missing");
+            return None;
+        }
+        let mut this = Self::silent();
+        this.serve(options);
+        this.start_daemon("");
+        Some(this)
+    }
+
+    /// A container.
+    pub fn pod(&self, name: &str) -> Container {
+        self.lab.container(name)
+    }
+
+    /// A call of bridge, with its address by DHCP.
+    pub fn bridge(&self, pod: &Container) -> Call {
+        self.lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": {"type": "dhcp"}})).on(pod)
+    }
+
+    /// A container with a link on br0 that has no address, and a call of dhcp alone.
+    pub fn plugged(&self, name: &str) -> (Container, Call) {
+        let pod = self.pod(name);
+        self.plug(name);
+        let call = self.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).on(&pod);
+        (pod, call)
+    }
+}
+
+/// Whether Debian's server is there.
+pub fn has_dnsmasq() -> bool {
+    Path::new(DNSMASQ).exists()
+}
+
+impl DhcpSite {
+    /// On the lab's host, for executables of a directory. Nothing runs yet.
+    pub fn new(lab: &Lab, directory: &Path) -> Self {
+        let server = lab.container("server");
+        lab.host().sh(
+            "ip link add br0 type bridge; ip link set br0 up
+             ip link add srv type veth peer name eth0 netns server; ip link set srv master br0; ip link set srv up",
+        );
+        server.sh("ip link set lo up; ip link set eth0 up; ip addr add 10.9.0.1/24 dev eth0");
+        let (host, dhcp) = (lab.host().clone(), directory.join("dhcp"));
+        Self { serving: None, daemon: None, host, dhcp, server }
+    }
+
+    /// Gives a container a link on br0.
+    pub fn plug(&self, name: &str) {
+        self.host.sh(&format!(
+            "ip link add {name} type veth peer name eth0 netns {name}; ip link set {name} master br0 up"
+        ));
+    }
+
+    /// dnsmasq on the server's machine, with options besides, in place of the server that ran.
+    pub fn serve(&mut self, options: &str) {
+        let line = format!(
+            "{DNSMASQ} --keep-in-foreground --port=0 --user=root --conf-file=/dev/null --pid-file= --interface=eth0
+             --bind-interfaces --no-ping --dhcp-authoritative --dhcp-broadcast --log-dhcp --log-facility=/run/lab/server.log
+             --dhcp-leasefile=/run/lab/server.leases --dhcp-option=option:dns-server,10.9.0.53 --domain=example.org {options}"
+        );
+        let server = self.server.netns.clone();
+        self.serve_by(&server, &line, &self.server_log_path(), || {
+            !server.exec(&["ss", "-Hlun", "sport = 67"]).is_empty()
+        });
+    }
+
+    /// ISC's server on a machine, on its links, by a configuration. False: it is missing, and the test counts as skipped.
+    #[must_use]
+    pub fn serve_isc(&mut self, machine: &Netns, links: &str, configuration: &str) -> bool {
+        let Some(program) = isc("dhcpd") else { return false };
+        // A ping before each offer takes a second.
+        let text = format!("ping-check false; authoritative; {configuration}");
+        fs::write("/run/lab/dhcpd.conf", text).expect("configure dhcpd");
+        let leases = File::options().create(true).append(true).open("/run/lab/dhcpd.leases");
+        leases.expect("create dhcpd's file of leases");
+        let line = format!(
+            "{} -4 -f -d -cf /run/lab/dhcpd.conf -lf /run/lab/dhcpd.leases --no-pid {links}",
+            program.display()
+        );
+        let log = self.server_log_path();
+        let started =
+            || fs::read_to_string(&log).unwrap_or_default().matches("Server starting service").count();
+        let before = started();
+        self.serve_by(machine, &line, &log, || started() > before);
+        true
+    }
+
+    fn serve_by(&mut self, machine: &Netns, line: &str, log: &Path, is_ready: impl Fn() -> bool) {
+        self.stop_server();
+        self.serving = Some(in_background(machine, line, log));
+        self.until("the server listens", is_ready);
+    }
+
+    fn server_log_path(&self) -> PathBuf {
+        "/run/lab/server.log".into()
+    }
+
+    /// Ends the server. It keeps its leases.
+    pub fn stop_server(&mut self) {
+        self.serving.take().into_iter().for_each(|server| server.end(Signal::SIGTERM));
+    }
+
+    /// What the server has said.
+    pub fn server_log(&self) -> String {
+        fs::read_to_string(self.server_log_path()).unwrap_or_default()
+    }
+
+    /// Starts a daemon of whoever is under test, and waits until it can be asked.
+    pub fn start_daemon(&mut self, flags: &str) {
+        self.start_daemon_by(daemon_command("", &self.dhcp, flags));
+        self.until("the daemon listens", || self.is_listening());
+    }
+
+    /// Starts a daemon by a command, and does not wait.
+    pub fn start_daemon_by(&mut self, mut command: Command) {
+        let log = File::options().create(true).append(true).open("/run/lab/daemon.log");
+        command.stdout(Stdio::null()).stderr(log.expect("open the daemon's log")).env("PATH", PATH);
+        self.daemon = Some(Background(command.spawn().expect("start the daemon")));
+    }
+
+    /// Starts a daemon with a listening socket, as systemd does.
+    pub fn start_daemon_on(&mut self, socket: OwnedFd) {
+        let mut command = Command::new("sh");
+        let script = "LISTEN_PID=$$ LISTEN_FDS=1 exec \"$0\" daemon 3<&0 </dev/null";
+        command.args(["-c", script]).arg(&self.dhcp).stdin(socket);
+        self.start_daemon_by(command);
+    }
+
+    /// Whether somebody listens on the daemon's socket.
+    pub fn is_listening(&self) -> bool {
+        let script = format!("ss -Hlx src {SOCKET} | grep -q .");
+        self.host.try_exec(&["sh", "-c", &script]).status.success()
+    }
+
+    /// Ends the daemon.
+    pub fn end_daemon(&mut self, signal: Signal) {
+        self.daemon.take().into_iter().for_each(|daemon| daemon.end(signal));
+    }
+
+    /// The daemon's process.
+    pub fn daemon(&mut self) -> Option<&mut Background> {
+        self.daemon.as_mut()
+    }
+
+    /// What daemons have said.
+    pub fn daemon_log(&self) -> String {
+        fs::read_to_string("/run/lab/daemon.log").unwrap_or_default()
+    }
+
+    /// The daemon's leases.
+    pub fn list(&self) -> Vec<Value> {
+        let dhcp = &self.dhcp;
+        let text = self.host.exec(&[dhcp.as_os_str(), "list".as_ref(), "-o".as_ref(), "json".as_ref()]);
+        serde_json::from_str(&text).expect("a list in JSON")
+    }
+
+    /// Waits for what the kernel tells nobody of: a program's log, a file.
+    #[track_caller]
+    pub fn until(&self, what: &str, condition: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            let late = start.elapsed() > Duration::from_secs(60);
+            assert!(!late, "still not after a minute: {what}; the daemon says {}", self.daemon_log());
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+/// The number of the daemon's files of leases.
+pub fn leases_on_disk() -> usize {
+    let entries = fs::read_dir(STATE).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "json")).count()
+}
+
+/// Starts a program on a machine, which says to a file what it does.
+pub fn in_background(machine: &Netns, line: &str, log: &Path) -> Background {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let open = || File::options().create(true).append(true).open(log).expect("open a log");
+    let child = machine.run(|| {
+        Command::new(words[0])
+            .args(&words[1..])
+            .env("PATH", PATH)
+            .stdin(Stdio::null())
+            .stdout(open())
+            .stderr(open())
+            .spawn()
+    });
+    Background(child.unwrap_or_else(|e| panic!("start {line}: {e}")))
+}
+
+/// A program of ISC's, which scripts/test unpacks. None: it is missing, and the test counts as skipped.
+pub fn isc(program: &str) -> Option<PathBuf> {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+    let path = target.join("isc-dhcp/usr/sbin").join(program);
+    if !path.exists() {
+        skip(&format!("ISC's {program} is missing"));
+        return None;
+    }
+    Some(path)
+}
+
+/// The command of a daemon with flags, behind a command that starts it, if any.
+pub fn daemon_command(under: &str, dhcp: &Path, flags: &str) -> Command {
+    let words = under.split_whitespace();
+    let mut argv = words.map(OsStr::new).chain([dhcp.as_os_str()]);
+    let mut command = Command::new(argv.next().expect("a program"));
+    command.args(argv).arg("daemon").args(flags.split_whitespace()).stdin(Stdio::null());
+    command
+}
+
+/// The plugin's executable, which is the daemon's, too.
+pub fn executable() -> PathBuf {
+    under_test().dir.join("dhcp")
+}
+
+/// Starts a command of a plugin, and does not wait for it.
+pub fn start_running(call: &Call, command: &str) -> Child {
+    let mut process = call.process();
+    process.env("CNI_COMMAND", command).stderr(Stdio::null());
+    let mut child = process.spawn().expect("start a plugin");
+    child.stdin.take().expect("a piped stdin").write_all(&call.input()).expect("write a configuration");
+    child
+}

@@ -1,0 +1,203 @@
+//! dhcp's daemon as a service: its socket, its flags, who may ask, and what it bears.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::{Command, Stdio};
+
+use lab::dhcp::{DhcpNetwork, RANGE, daemon_command, executable, leases_on_disk, start_running};
+use lab::{Lab, beyond_reference, repository, skip};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+const SOCKET: &str = "/run/cni/dhcp.sock";
+
+/// A network where nobody answers, with a daemon.
+fn silent() -> DhcpNetwork {
+    let mut net = DhcpNetwork::silent();
+    net.start_daemon("");
+    net
+}
+
+#[test]
+fn a_socket_of_systemds_outlives_daemons_and_calls_wait_there_for_the_next_one() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    net.end_daemon(Signal::SIGTERM);
+    let listener = UnixListener::bind(SOCKET).unwrap();
+    let passed = || OwnedFd::from(listener.try_clone().unwrap());
+    let (_pod, call) = net.plugged("pod");
+    let adding = start_running(&call, "ADD");
+    net.start_daemon_on(passed());
+    assert!(adding.wait_with_output().unwrap().status.success());
+    net.end_daemon(Signal::SIGTERM);
+    // The socket is systemd's, and so it stays.
+    assert!(net.is_listening() && leases_on_disk() == 1);
+    let deleting = start_running(&call, "DEL");
+    net.start_daemon_on(passed());
+    assert!(deleting.wait_with_output().unwrap().status.success());
+    assert_eq!(leases_on_disk(), 0);
+    net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
+}
+
+#[test]
+fn a_daemon_with_mounts_of_its_own_finds_all_below_its_prefix() {
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    net.end_daemon(Signal::SIGTERM);
+    let (_pod, call) = net.plugged("pod");
+    // What it has at the usual places is its own.
+    let script = "mount --rbind / /mnt; mount -t tmpfs none /run; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-ec", script, "sh"]).arg(executable());
+    command.args(["daemon", "-hostprefix", "/mnt", "-pidfile=/mnt/run/lab/pid"]).stdin(Stdio::null());
+    net.start_daemon_by(command);
+    net.until("the daemon listens", || fs::exists("/run/lab/pid").unwrap());
+    let result = call.add().ok_result();
+    assert!(leases_on_disk() == 1 || lab::under_test().reference, "{result}");
+    let pid = fs::read_to_string("/run/lab/pid").unwrap();
+    assert_eq!(pid.trim().parse(), Ok(net.daemon().unwrap().id()));
+    call.del().ok();
+    assert_eq!(leases_on_disk(), 0);
+    net.end_daemon(Signal::SIGTERM);
+    assert!(!fs::exists("/run/lab/pid").unwrap() || lab::under_test().reference);
+}
+
+#[test]
+fn a_daemon_that_cannot_be_one_says_why() {
+    beyond_reference!("dhcp-restart");
+    let net = silent();
+    for (flags, culprit) in [
+        ("", "another DHCP daemon"),
+        ("-pidfile pid", "not an absolute path"),
+        ("-socketpath /run/lab/other/x.sock -pidfile /run/lab/nowhere/pid", "/run/lab/nowhere/pid"),
+        ("-timeout 10", "not a time"),
+        ("-fast", "-help"),
+    ] {
+        let output = daemon_command("", &executable(), flags).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains(culprit), "{flags}: {said}");
+    }
+    assert!(net.list().is_empty());
+}
+
+#[test]
+fn a_plugin_that_hangs_up_leaves_no_lease() {
+    beyond_reference!("dhcp-restart");
+    let net = silent();
+    let mut adding = start_running(&net.plugged("pod").1, "ADD");
+    net.until("the daemon asks", || net.list().len() == 1);
+    adding.kill().unwrap();
+    adding.wait().unwrap();
+    net.until("the daemon gives up", || net.list().is_empty());
+    assert_eq!(leases_on_disk(), 0);
+}
+
+#[test]
+fn a_del_ends_an_add_that_is_under_way() {
+    beyond_reference!("dhcp-restart");
+    let net = silent();
+    let (_pod, call) = net.plugged("pod");
+    let adding = start_running(&call, "ADD");
+    net.until("the daemon asks", || net.list().len() == 1);
+    call.del().ok();
+    let output = adding.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(!output.status.success() && said.contains("another call"), "{said}");
+    assert!(net.list().is_empty() && leases_on_disk() == 0);
+}
+
+#[test]
+fn others_than_root_are_refused_also_where_they_can_reach_the_socket() {
+    beyond_reference!("dhcp-restart");
+    let net = silent();
+    // A directory and a socket that somebody has opened to all.
+    for path in ["/run/cni", SOCKET] {
+        fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+    }
+    let script = "mkdir -p /run/lab/plugins/copy; cp \"$0\" /run/lab/plugins/copy/dhcp
+        exec setpriv --reuid=1000 --clear-groups /run/lab/plugins/copy/dhcp";
+    let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}}));
+    call.clone().under(&["sh".into(), "-c".into(), script.into()]).status().refused(50, "hung up");
+    net.until("it is told", || net.daemon_log().contains("of user 1000 was refused"));
+    call.status().ok();
+}
+
+/// Sends a text to the daemon; what it answers.
+fn ask(text: &str) -> String {
+    let mut stream = UnixStream::connect(SOCKET).unwrap();
+    stream.write_all(text.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).map(|_| answer).unwrap_or_default()
+}
+
+#[test]
+fn whatever_is_sent_to_the_daemon_it_serves_on_and_its_memory_does_not_grow() {
+    beyond_reference!("dhcp-restart");
+    let mut net = silent();
+    let pid = net.daemon().unwrap().id();
+    assert!(ask("CONNECT /_goRPC_ HTTP/1.0\n\n").starts_with("HTTP/1.0 426 Ferrule daemon"));
+    for request in ["garbage\n", "{}\n", "{\"v\":1,\"op\":\"acquire\"}\n", "{\"v\":2,\"op\":\"list\"}\n"] {
+        assert!(ask(request).contains("error"), "{request}");
+    }
+    let _halves = halves(200);
+    // Bytes of the heap, in the kernel's count.
+    let size = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmData:")).unwrap().to_owned();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap()
+    };
+    let many = || {
+        for n in 0..5000 {
+            assert!(ask("{\"v\":1,\"op\":\"list\"}\n").contains("result"));
+            assert!(ask(&format!("{{\"v\":1,\"op\":\"status\",\"network\":\"n{n}\"}}\n")).contains("result"));
+        }
+    };
+    many();
+    let before = size();
+    many();
+    assert!(size() <= before, "{before} kB, and then {} kB", size());
+}
+
+/// Connections with half a request on each.
+fn halves(count: usize) -> Vec<UnixStream> {
+    let half = || {
+        let mut stream = UnixStream::connect(SOCKET).unwrap();
+        stream.write_all(b"{").unwrap();
+        stream
+    };
+    (0..count).map(|_| half()).collect()
+}
+
+#[test]
+fn more_connections_than_the_daemon_takes_wait_their_turn() {
+    beyond_reference!("dhcp-restart");
+    let net = silent();
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    // It takes 1024 at a time. The queue of its socket has room for these.
+    let idle = halves(1024 + 50);
+    let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).version("1.1.0");
+    let asking = start_running(&call, "STATUS");
+    drop(idle);
+    assert!(asking.wait_with_output().unwrap().status.success());
+    assert!(net.list().is_empty());
+}
+
+#[test]
+fn systemd_takes_the_units() {
+    if !fs::exists("/usr/bin/systemd-analyze").unwrap() {
+        return skip("systemd-analyze is missing");
+    }
+    let lab = Lab::new();
+    let units = repository().join("packaging/systemd").display().to_string();
+    let said = lab.host().sh(&format!(
+        "unshare -m sh -ec 'mount -t tmpfs none /opt; mkdir -p /opt/cni/bin; cp {} /opt/cni/bin/dhcp
+             exec systemd-analyze --man=no verify {units}/cni-dhcp.service {units}/cni-dhcp.socket' 2>&1",
+        executable().display(),
+    ));
+    let about_ours: Vec<_> = said.lines().filter(|line| line.contains("cni-dhcp")).collect();
+    assert!(about_ours.is_empty(), "{said}");
+}
