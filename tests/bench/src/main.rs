@@ -7,6 +7,7 @@
 
 mod blast;
 mod collection;
+mod dynamic;
 mod entrant;
 mod floor;
 mod machine;

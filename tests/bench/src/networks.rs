@@ -36,6 +36,25 @@ pub fn bridged(_: Side, _: usize) -> Value {
     list(&[json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()})])
 }
 
+/// flannel, which has bridge attach the container. The reference's plugin is not in Debian's package: there bridge gets the document
+/// that flannel would hand on, which is flannel's work without flannel.
+pub fn by_flannel(side: Side, _: usize) -> Value {
+    if side.size("flannel").is_some() {
+        return list(&[json!({"type": "flannel", "delegate": {"isDefaultGateway": true}})]);
+    }
+    let mut ipam = host_local();
+    ipam["routes"] = json!([{"dst": "10.0.0.0/8"}]);
+    list(&[json!({
+        "type": "bridge", "isGateway": true, "isDefaultGateway": true, "ipMasq": false, "mtu": 1450, "ipam": ipam,
+    })])
+}
+
+/// What flanneld has written down.
+pub fn with_flanneld(lab: &Lab, _: Side) -> Spent {
+    lab.host().sh("mkdir -p /run/flannel; printf 'FLANNEL_%s\\n' NETWORK=10.0.0.0/8 SUBNET=10.0.0.1/8 MTU=1450 IPMASQ=true >/run/flannel/subnet.env");
+    Spent::default()
+}
+
 /// sbr after bridge.
 pub fn source_routed(side: Side, container: usize) -> Value {
     after_bridge(json!({"type": "sbr"}), side, container)
@@ -63,6 +82,11 @@ pub fn point_to_point(side: Side, _: usize) -> Value {
 
 pub fn on_macvlan(_: Side, _: usize) -> Value {
     list(&[json!({"type": "macvlan", "master": "cable", "ipam": host_local()})])
+}
+
+/// The IPAM plugin alone, which asks a server over a link that is there.
+pub fn dynamic(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "dhcp", "ipam": {"type": "dhcp"}})])
 }
 
 /// An IPAM plugin that keeps nothing, alone.
@@ -161,6 +185,19 @@ pub fn passing(side: Side, _: usize) -> Value {
 pub fn with_policy_drop(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("iptables -P FORWARD DROP; ip6tables -P FORWARD DROP");
     Spent::default()
+}
+
+/// The same as a node of Kubernetes with 5 000 services: a chain of four rules for each.
+pub fn beside_kube_proxy(lab: &Lab, side: Side) -> Spent {
+    lab.host().sh("chains() { seq -f KUBE-SVC-%06g 5000; }
+        {
+            echo '*nat'
+            chains | sed 's/.*/:& - [0:0]/'
+            echo '-A PREROUTING -j KUBE-SVC-000001'
+            for host in 1 2 3 4; do chains | sed \"s/.*/-A & -s 192.0.2.$host -j RETURN/\"; done
+            echo COMMIT
+        } | iptables-restore --noflush");
+    with_policy_drop(lab, side)
 }
 
 pub fn nothing(_: &Lab, _: Side) -> Spent {

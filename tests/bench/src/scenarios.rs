@@ -4,11 +4,13 @@ use lab::Feature;
 
 use crate::blast::blast;
 use crate::collection::{of_stale_mappings, of_valid_attachments};
-use crate::floor::with_deletion;
+use crate::dynamic::leased;
+use crate::floor::{with_deletion, with_move};
 use crate::networks::{
-    bridged, dual_stack, fixed, in_vrf, kubernetes, limited, loopback, nothing, of_host_device, on_dummy,
-    on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point, ports, source_routed, stocked, store,
-    with_hundreds_of_mappings, with_master, with_policy_drop,
+    beside_kube_proxy, bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback,
+    nothing, of_host_device, on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point,
+    ports, source_routed, stocked, store, with_flanneld, with_hundreds_of_mappings, with_master,
+    with_policy_drop,
 };
 use crate::repairs::repairs;
 use crate::rounds::{chain, crowd, crowd_in_unrest, version};
@@ -16,6 +18,8 @@ use crate::scenario::Scenario;
 
 const LOOPBACK: &[&str] = &["loopback"];
 const STORE: &[&str] = &["host-local"];
+const DHCP: &[&str] = &["dhcp"];
+const SERVER: &str = "the server's own part of ADD";
 const STATIC: &[&str] = &["static"];
 const BRIDGE: &[&str] = &["bridge", "host-local"];
 const PTP: &[&str] = &["ptp", "host-local"];
@@ -30,6 +34,7 @@ const BANDWIDTH: &[&str] = &["bridge", "host-local", "bandwidth"];
 const SBR: &[&str] = &["bridge", "host-local", "sbr"];
 const VRF: &[&str] = &["bridge", "host-local", "vrf"];
 const FIREWALL: &[&str] = &["bridge", "host-local", "firewall"];
+const WITH_DELETION: &[&str] = &["ADD", "DEL", "the kernel's part of DEL"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
 /// All of them, in the table's order. The reference would need minutes to install 5 000 mappings, so it is left out
@@ -42,21 +47,22 @@ fn single() -> Vec<Scenario> {
     vec![
         Scenario::new("start of a plugin", BRIDGE, version("bridge")).of(&["VERSION"]).by_layouts(),
         Scenario::new("loopback", LOOPBACK, chain(loopback, nothing, None)),
-        Scenario::new("bridge + host-local", BRIDGE, with_deletion(bridged))
-            .of(&["ADD", "DEL", "the kernel's part of DEL"])
+        Scenario::new("bridge + host-local", BRIDGE, with_deletion(bridged, nothing))
+            .of(WITH_DELETION)
             .by_layouts(),
         Scenario::new("host-local, empty store", STORE, chain(store, nothing, None)),
         Scenario::new("host-local, 10 leases", STORE, chain(store, stocked::<10>, None)),
         Scenario::new("host-local, 1 000 leases", STORE, chain(store, stocked::<1_000>, None)),
         Scenario::new("host-local, 10 000 leases", STORE, chain(store, stocked::<10_000>, None)),
         Scenario::new("host-local, 50 000 leases", STORE, chain(store, stocked::<50_000>, None)),
+        Scenario::new("dhcp, by dnsmasq", DHCP, leased()).of(&["ADD", "DEL", SERVER]).untraced(),
         Scenario::new("static", STATIC, chain(fixed, nothing, None)),
         Scenario::new("bridge + host-local, 100 containers by 16 workers", BRIDGE, crowd(bridged, 100, 16))
             .of(&["all ADD", "all DEL"])
             .untraced(),
         Scenario::new("Kubernetes chain", KUBERNETES, chain(kubernetes, nothing, None)).by_backends(),
-        Scenario::new("Kubernetes chain, dual stack", KUBERNETES, with_deletion(dual_stack))
-            .of(&["ADD", "DEL", "the kernel's part of DEL"])
+        Scenario::new("Kubernetes chain, dual stack", KUBERNETES, with_deletion(dual_stack, nothing))
+            .of(WITH_DELETION)
             .by_backends(),
         Scenario::new(
             "Kubernetes chain, 100 containers by 16 workers",
@@ -95,13 +101,28 @@ fn storms() -> Vec<Scenario> {
 fn interfaces() -> Vec<Scenario> {
     vec![
         Scenario::new("ptp + host-local, ipMasq", PTP, chain(point_to_point, nothing, None)).by_backends(),
-        Scenario::new("macvlan + host-local", MACVLAN, chain(on_macvlan, with_master, None))
+        Scenario::new("macvlan + host-local", MACVLAN, with_deletion(on_macvlan, with_master))
+            .of(WITH_DELETION)
             .needs(&[Feature::Macvlan]),
-        Scenario::new("ipvlan + host-local", IPVLAN, chain(on_ipvlan, with_master, None))
+        Scenario::new("ipvlan + host-local", IPVLAN, with_deletion(on_ipvlan, with_master))
+            .of(WITH_DELETION)
             .needs(&[Feature::Ipvlan]),
-        Scenario::new("vlan + host-local", VLAN, chain(on_vlan, with_master, None)).needs(&[Feature::Vlan]),
-        Scenario::new("host-device + host-local", HOST_DEVICE, chain(of_host_device, with_master, None)),
-        Scenario::new("dummy + host-local", DUMMY, chain(on_dummy, nothing, None)).needs(&[Feature::Dummy]),
+        Scenario::new("vlan + host-local", VLAN, with_deletion(on_vlan, with_master))
+            .of(WITH_DELETION)
+            .needs(&[Feature::Vlan]),
+        Scenario::new("host-device + host-local", HOST_DEVICE, with_move(of_host_device, with_master)).of(&[
+            "ADD",
+            "DEL",
+            "the kernel's part of ADD",
+        ]),
+        Scenario::new("dummy + host-local", DUMMY, with_deletion(on_dummy, nothing))
+            .of(WITH_DELETION)
+            .needs(&[Feature::Dummy]),
+        Scenario::new(
+            "flannel with bridge + host-local, the reference without flannel",
+            BRIDGE,
+            chain(by_flannel, with_flanneld, None),
+        ),
         Scenario::new("bandwidth", BANDWIDTH, chain(limited, nothing, Some("bandwidth")))
             .needs(&[Feature::TrafficControl]),
         Scenario::new("sbr", SBR, chain(source_routed, nothing, Some("sbr"))),
@@ -124,7 +145,12 @@ fn collections() -> Vec<Scenario> {
 
 fn host_ports() -> Vec<Scenario> {
     vec![
-        Scenario::new("firewall", FIREWALL, chain(passing, with_policy_drop, Some("firewall"))),
+        Scenario::new("firewall", FIREWALL, chain(passing, with_policy_drop, Some("firewall"))).by_backends(),
+        Scenario::new(
+            "firewall beside 5 000 chains of kube-proxy",
+            FIREWALL,
+            chain(passing, beside_kube_proxy, Some("firewall")),
+        ),
         Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap"))).by_backends(),
         Scenario::new(
             "portmap, two ports beside 5 000 mappings",

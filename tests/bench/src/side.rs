@@ -52,6 +52,11 @@ impl Side {
         Self { name: "before", directory, backend, remark: "" }
     }
 
+    /// Where its executables are.
+    pub fn directory(self) -> &'static Path {
+        self.directory
+    }
+
     /// The names of its executables.
     pub fn plugins(self) -> Vec<String> {
         let entries = fs::read_dir(self.directory).into_iter().flatten().flatten();
