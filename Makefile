@@ -11,5 +11,5 @@ sweep:    ; scripts/sweep $(if $(EVERY),--figures --every $(EVERY))
 fuzz:     ; scripts/fuzz
 lint:     ; scripts/lint
 install:  ; SPLIT=$(SPLIT) scripts/install "$(DESTDIR)"
-dist:     ; SPLIT=$(SPLIT) scripts/dist
+dist:     ; scripts/dist
 clean:    ; rm -rf bin dist && cargo clean
