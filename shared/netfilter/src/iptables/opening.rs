@@ -76,10 +76,7 @@ fn tools() -> impl Iterator<Item = (bool, Option<Tools>)> {
 
 /// The same, as far as these rules need them open.
 fn opened(rules: &dyn Rules) -> impl Iterator<Item = (bool, &Opening, Option<Tools>)> {
-    let families = [true, false].into_iter().filter_map(|v4| Some((v4, rules.opening(v4)?)));
-    families
-        .filter(|(v4, _)| has_table(*v4, TABLE))
-        .map(|(v4, opening)| (v4, opening, Tools::find_legacy(v4).ok()))
+    tools().filter_map(|(v4, tools)| Some((v4, rules.opening(v4)?, tools)))
 }
 
 /// The rules, each with its chain, and the chain that it leads to, if it does.
