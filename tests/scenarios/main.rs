@@ -20,7 +20,6 @@ mod dummy;
 mod field;
 mod firewall;
 mod firewall_beside;
-mod firewalld;
 mod flannel;
 mod foreign_results;
 mod host_device;

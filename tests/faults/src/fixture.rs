@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use lab::firewalld::Firewalld;
 use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, under_test};
 use serde_json::{Value, json};
 
@@ -27,6 +28,7 @@ pub struct Fixture {
     /// The reference's CHECK refuses what some of its own ADDs made: it tells nothing then.
     check_tells: bool,
     before: Snapshot,
+    firewalld: Option<Firewalld>,
 }
 
 impl Fixture {
@@ -39,6 +41,8 @@ impl Fixture {
         let lab = Lab::new();
         prepare(&lab);
         target.prepare(&lab);
+        // One for all cases: it takes seconds to start.
+        let firewalld = target.firewalld.then(|| Firewalld::start(&lab, "nftables", "public"));
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
         // The reference leaves connections in any case: they would hide what else it leaves.
         let traffic = (target.translates && !under_test().reference).then(|| Traffic::new(&lab));
@@ -55,9 +59,20 @@ impl Fixture {
         install_hooks(&lab, target.hit);
         let before = lab.snapshot();
         let claims_again = (target.beside == Beside::Newer).then_some(beside);
-        let fixture =
-            Self { lab, stays, victim, call, hit: target.hit, claims_again, traffic, check_tells, before };
+        let fixture = Self {
+            lab,
+            stays,
+            victim,
+            call,
+            hit: target.hit,
+            claims_again,
+            traffic,
+            check_tells,
+            before,
+            firewalld,
+        };
         fixture.assert_that_connections_tell();
+        fixture.assert_that_zones_tell();
         fixture
     }
 
@@ -102,6 +117,15 @@ impl Fixture {
         if self.traffic.is_some() && self.call.plugin() == "portmap" {
             self.prepare("DEL");
             assert!(self.changes().contains("host: connections\n  + udp from"), "{}", self.changes());
+            self.del().ok();
+        }
+    }
+
+    /// The state that is compared has the sources of firewalld's zones in it.
+    fn assert_that_zones_tell(&self) {
+        if self.firewalld.is_some() {
+            self.prepare("DEL");
+            assert!(self.changes().contains("goto filter_FWD_trusted"), "{}", self.changes());
             self.del().ok();
         }
     }

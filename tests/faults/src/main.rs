@@ -68,8 +68,15 @@ fn main() -> ExitCode {
     }
 }
 
+/// Says which targets cannot be hit here.
+fn tell_left_out(options: &Options) {
+    let left_out = Target::left_out().filter(|(target, _)| target.title().contains(&options.only));
+    left_out.for_each(|(target, why)| eprintln!("{} is skipped: {why}", target.title()));
+}
+
 /// Faults and kills.
 fn hits(options: &Options, workers: usize) -> ExitCode {
+    tell_left_out(options);
     let mut targets = Target::all();
     targets.retain(|target| target.title().contains(&options.only));
     let plan = Plan { targets, share: Share::Each(options.every), workers };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use lab::{Call, Container, Feature, Lab, ours, together, under_test};
+use lab::{Call, Container, Feature, Lab, firewalld, ours, together, under_test};
 use serde_json::{Value, json};
 
 use crate::cnitool;
@@ -26,6 +26,8 @@ pub struct Target {
     pub needs: &'static [Feature],
     /// What installs the rules of what is hit, if it has any.
     pub backend: Option<&'static str>,
+    /// Whether Debian's firewalld runs on the host. The rules that it makes of its zones are in the compared state.
+    pub firewalld: bool,
     /// Whether connections are led elsewhere by what is hit, or seen under another address.
     pub translates: bool,
     /// The iptables tools are those from before nf_tables.
@@ -87,6 +89,7 @@ impl Default for Target {
             host: "",
             needs: &[],
             backend: None,
+            firewalld: false,
             translates: false,
             legacy: false,
             beside: Beside::Others,
@@ -141,9 +144,16 @@ impl Target {
         matches!(self.hit, Hit::Delegate(_) | Hit::Tools(_))
     }
 
-    /// What the kernel cannot do of what this needs.
-    pub fn lacks(&self) -> Option<Feature> {
-        self.needs.iter().copied().find(|feature| !feature.is_there())
+    /// Those that cannot be hit here, and why.
+    pub fn left_out() -> impl Iterator<Item = (Self, String)> {
+        crate::targets::all().into_iter().filter_map(|target| target.lacks().map(|why| (target, why)))
+    }
+
+    /// What this needs, and this machine has not.
+    fn lacks(&self) -> Option<String> {
+        let feature = self.needs.iter().find(|feature| !feature.is_there());
+        let of_kernel = feature.map(|feature| format!("this kernel has no {feature}"));
+        of_kernel.or_else(|| firewalld::lacks().filter(|_| self.firewalld).map(str::to_owned))
     }
 
     /// cnitool is ours, whoever is under test, and the reference that is tested knows iptables only.
@@ -204,7 +214,8 @@ impl Target {
         let dir = self.dir();
         let path = format!("{}:{}", Lab::plugin_dir().display(), dir.display());
         let call = Call::new(name).in_dir(&dir).config(plugin.clone()).version(version);
-        call.env("CNI_PATH", &path).on(container).ifname(IFNAME)
+        let call = call.env("CNI_PATH", &path).on(container).ifname(IFNAME);
+        if self.firewalld { call.env("DBUS_SYSTEM_BUS_ADDRESS", firewalld::BUS) } else { call }
     }
 
     /// The same with keys in the configuration of the last plugin; null removes one.

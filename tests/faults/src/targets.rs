@@ -33,7 +33,7 @@ pub fn all() -> Vec<Target> {
             flannel(),
         ],
         rules.concat(),
-        vec![firewall("nftables"), firewall("iptables"), tuning(), bandwidth(), sbr(), vrf()],
+        vec![firewall("nftables"), firewall("iptables"), firewalld(), tuning(), bandwidth(), sbr(), vrf()],
         claims.concat(),
         tools(),
         vec![delegate(), runtime()],
@@ -298,6 +298,20 @@ fn firewall(backend: &'static str) -> Target {
     }
 }
 
+/// A zone alone: the rest is as without firewalld.
+fn firewalld() -> Target {
+    Target {
+        name: "firewall, firewalld",
+        network: vec![bridge(json!({})), json!({"type": "firewall", "backend": "firewalld"})],
+        backend: Some("firewalld"),
+        firewalld: true,
+        keeps: Some(Keeps { directory: "/run/cni/firewalld", files: FIREWALLD }),
+        // DEL and GC look for the rules of every backend.
+        capabilities: vec![(json!({}), [NONE, NET, NONE, NET, NONE])],
+        ..Target::default()
+    }
+}
+
 /// Host ports that two attachments claim: when the one that is hit is gone, they lead to the one that stays. No datagrams: they
 /// would be the one's or the other's, as it comes.
 fn claimed(backend: &'static str) -> [Target; 2] {
@@ -412,6 +426,11 @@ const TUNING: &[Place] = &[
     directory("dataDir", "/run/cni/tuning"),
     own("the backup", "/run/cni/tuning/victim_eth0.json"),
     administrators("the allowlist", "/etc/cni/tuning/allowlist.conf"),
+];
+
+const FIREWALLD: &[Place] = &[
+    directory("the records", "/run/cni/firewalld"),
+    own("the record", "/run/cni/firewalld/victim~eth0.json"),
 ];
 
 const FLANNEL: &[Place] = &[

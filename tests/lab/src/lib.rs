@@ -20,6 +20,7 @@ mod call;
 mod chain;
 pub mod dhcp;
 mod feature;
+pub mod firewalld;
 mod lab;
 mod mounts;
 mod neighbour;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
-use crate::{Feature, Netns};
+use crate::{Feature, Netns, firewalld};
 
 /// Section (`host: links`, `disk`, ...) → lines.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,8 @@ const NO_SETTINGS: [&str; 4] =
 
 /// Where plugins keep things. /run/netns and the lab's own directories are not theirs.
 const DIRECTORIES: [&str; 2] = ["/var/lib/cni", "/run"];
-const NOT_THEIRS: [&str; 4] = ["/run/netns", "/run/original", "/run/lab/plugins", "/run/lab/cache"];
+const NOT_THEIRS: [&str; 5] =
+    ["/run/netns", "/run/original", "/run/lab/plugins", "/run/lab/cache", firewalld::DIRECTORY];
 
 impl Snapshot {
     pub(crate) fn take<'a>(namespaces: impl Iterator<Item = &'a Netns>) -> Self {

@@ -1,7 +1,7 @@
 //! Plugins hit at their system calls: those that `faults::Target` lists.
 
 use faults::{Beside, DaemonSweep, Hit, Plan, Share, Target};
-use lab::beyond_reference;
+use lab::{beyond_reference, firewalld};
 
 /// Which of the tests below tries a target.
 #[derive(Debug, PartialEq)]
@@ -9,6 +9,7 @@ enum Part {
     Plugins,
     Nftables,
     Iptables,
+    Firewalld,
     Claims,
     StartedByPlugins,
     Runtime,
@@ -21,6 +22,7 @@ fn part(target: &Target) -> Part {
         (Hit::Plugin, Beside::Older | Beside::Newer, _) => Part::Claims,
         (Hit::Plugin, Beside::Others, None) => Part::Plugins,
         (Hit::Plugin, Beside::Others, Some("nftables")) => Part::Nftables,
+        (Hit::Plugin, Beside::Others, Some("firewalld")) => Part::Firewalld,
         (Hit::Plugin, Beside::Others, Some(_)) => Part::Iptables,
     }
 }
@@ -48,6 +50,14 @@ fn firewall_rules_leave_nothing_after_faults_and_kills() {
 fn rules_by_iptables_leave_nothing_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     sweep(Part::Iptables);
+}
+
+#[test]
+fn sources_of_firewalld_s_zones_leave_nothing_after_faults_and_kills() {
+    beyond_reference!("nothing-left");
+    if firewalld::is_here() {
+        sweep(Part::Firewalld);
+    }
 }
 
 /// What is there before and after is a port that leads to the one of the two attachments that stays.

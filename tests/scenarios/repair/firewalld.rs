@@ -1,11 +1,11 @@
 //! Debian's own firewalld reloads, and takes rules with it.
 
+use lab::firewalld::{Firewalld, ask, is_here};
 use lab::{Lab, beyond_reference, tcp_is_cut_off};
 use serde_json::json;
 
 use super::{HOST, Watching, answers, tool};
 use crate::common::until;
-use crate::firewalld::{Firewalld, ask, is_here};
 
 /// The zone that lets everything pass, so that only NAT matters.
 const ZONE: &str = "trusted";

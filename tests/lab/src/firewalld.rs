@@ -1,23 +1,26 @@
 //! Debian's own firewalld, in a lab of its own and on a D-Bus of its own.
 
+use std::env;
 use std::env::consts::ARCH;
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
-use lab::{Lab, skip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::common::until;
+use crate::{Lab, repository, skip};
 
-/// Where scripts/test unpacks it.
-const TREE: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/../firewalld");
-const CONFIGURATION: &str = "/run/lab/firewalld";
+/// All that it and its bus keep. Snapshots leave it out.
+pub(crate) const DIRECTORY: &str = "/run/lab/firewalld";
 
 /// The bus that it is on, as `DBUS_SYSTEM_BUS_ADDRESS` tells it.
-pub const BUS: &str = "unix:path=/run/lab/bus";
+pub const BUS: &str = "unix:path=/run/lab/firewalld/bus";
 
 /// The daemon and its bus, until they are dropped.
+#[derive(Debug)]
 pub struct Firewalld {
     bus: Child,
     daemon: Child,
@@ -27,19 +30,21 @@ impl Firewalld {
     /// With a backend, and all interfaces in a zone.
     pub fn start(lab: &Lab, backend: &str, zone: &str) -> Self {
         lab.host().sh(&format!(
-            "cp -r {TREE}/etc/firewalld {CONFIGURATION}
+            "mkdir {DIRECTORY}; cp -r {}/etc/firewalld {DIRECTORY}/etc
              sed -i 's/^DefaultZone=.*/DefaultZone={zone}/; s/^FirewallBackend=.*/FirewallBackend={backend}/' \
-                {CONFIGURATION}/firewalld.conf"
+                {DIRECTORY}/etc/firewalld.conf",
+            tree().display()
         ));
         let anybody =
             r#"<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/>"#;
         let bus = format!(
             r#"<busconfig><listen>{BUS}</listen><policy context="default">{anybody}</policy></busconfig>"#
         );
-        fs::write("/run/lab/bus.conf", bus).unwrap();
-        let bus = spawn("dbus-daemon", &["--config-file=/run/lab/bus.conf", "--nofork", "--nopidfile"]);
+        let file = format!("{DIRECTORY}/bus.conf");
+        fs::write(&file, bus).unwrap();
+        let bus = spawn("dbus-daemon", &[&format!("--config-file={file}"), "--nofork", "--nopidfile"]);
         let started = Self { bus, daemon: daemon() };
-        until("firewalld runs", || ask("--state"));
+        wait();
         started
     }
 
@@ -53,7 +58,7 @@ impl Firewalld {
     pub fn restart(&mut self) {
         self.stop();
         self.daemon = daemon();
-        until("firewalld runs", || ask("--state"));
+        wait();
     }
 }
 
@@ -64,10 +69,20 @@ impl Drop for Firewalld {
 }
 
 fn daemon() -> Child {
-    let stock = format!("{TREE}/usr/lib/firewalld");
-    let log = "--log-file=/run/lab/firewalld.log";
-    let directories = ["--default-config", &stock, "--system-config", CONFIGURATION];
-    spawn("firewalld", &[&["--nofork", "--nopid", log], &directories[..]].concat())
+    let (stock, own) = (format!("{}/usr/lib/firewalld", tree().display()), format!("{DIRECTORY}/etc"));
+    let log = format!("--log-file={DIRECTORY}/log");
+    let directories = ["--default-config", &stock, "--system-config", &own];
+    spawn("firewalld", &[&["--nofork", "--nopid", &log], &directories[..]].concat())
+}
+
+fn wait() {
+    let runs = (0..1200).any(|_| {
+        ask("--state") || {
+            thread::sleep(Duration::from_millis(50));
+            false
+        }
+    });
+    assert!(runs, "firewalld does not run after a minute: {DIRECTORY}/log says more");
 }
 
 fn end(process: &mut Child) {
@@ -75,13 +90,20 @@ fn end(process: &mut Child) {
     process.wait().ok();
 }
 
+/// Where scripts/test unpacks it.
+fn tree() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
+    target.join("firewalld")
+}
+
 /// A program of the tree, or of the machine where that has it already.
 fn program(name: &str) -> Command {
-    let libraries = format!("{TREE}/usr/lib/{ARCH}-linux-gnu");
+    let tree = tree().display().to_string();
+    let libraries = format!("{tree}/usr/lib/{ARCH}-linux-gnu");
     let mut command = Command::new(name);
     command
-        .env("PATH", format!("{TREE}/usr/sbin:{TREE}/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin"))
-        .env("PYTHONPATH", format!("{TREE}/usr/lib/python3/dist-packages"))
+        .env("PATH", format!("{tree}/usr/sbin:{tree}/usr/bin:/usr/sbin:/usr/bin:/sbin:/bin"))
+        .env("PYTHONPATH", format!("{tree}/usr/lib/python3/dist-packages"))
         .env("PYTHONDONTWRITEBYTECODE", "1")
         .env("GI_TYPELIB_PATH", format!("{libraries}/girepository-1.0"))
         .env("LD_LIBRARY_PATH", libraries)
@@ -101,11 +123,13 @@ pub fn ask(what: &str) -> bool {
     program("firewall-cmd").args(what.split(' ')).status().unwrap().success()
 }
 
-/// Whether there is one to try.
+/// Whether there is one to try. If not, the test counts as skipped.
 pub fn is_here() -> bool {
-    let here = fs::exists(TREE).unwrap();
-    if !here {
-        skip("there is no firewalld to try: scripts/test unpacks Debian's where there is apt-get");
-    }
-    here
+    lacks().inspect(|why| skip(why)).is_none()
+}
+
+/// Why there is none to try, if so.
+pub fn lacks() -> Option<&'static str> {
+    let missing = "there is no firewalld to try: scripts/test unpacks Debian's where there is apt-get";
+    (!tree().exists()).then_some(missing)
 }
