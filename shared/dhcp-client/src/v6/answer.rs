@@ -129,7 +129,9 @@ pub fn is_usable(address: Ipv6Addr) -> bool {
 /// A time without end.
 const INFINITE: u32 = u32::MAX;
 /// The shortest time that an address is taken for, in seconds: with a shorter one there would be nothing but renewals.
-const SHORTEST: u32 = 2;
+const SHORTEST: u32 = 10;
+/// The earliest T1, in seconds: a server that says a shorter one would have nothing but renewals, without end.
+const EARLIEST: u32 = 10;
 
 impl Association {
     /// The address to take: the one that the client has or was offered, else the first.
@@ -160,7 +162,8 @@ impl Association {
     }
 
     /// T1 and T2. Those that the server leaves to the client are half and four fifths of the preferred time (RFC 8415, section
-    /// 21.4), or of the valid time, if it is not to be preferred at all. They are never past the address's end.
+    /// 21.4), or of the valid time, if it is not to be preferred at all. They are never past the address's end, and T1 is not before
+    /// [`EARLIEST`], or before half of the valid time, where that is shorter.
     fn times(&self, given: Given) -> (u32, u32) {
         let whole = if given.preferred == 0 { given.valid } else { given.preferred };
         let part = |of_ten: u64| match whole {
@@ -170,7 +173,8 @@ impl Association {
         let t2 = if self.t2 == 0 { part(8).max(self.t1) } else { self.t2 };
         let t2 = if t2 > given.valid { part(8) } else { t2 };
         let t1 = if self.t1 == 0 { part(5) } else { self.t1 };
-        (t1.min(t2), t2)
+        let earliest = EARLIEST.min(given.valid / 2);
+        (t1.min(t2).max(earliest), t2.max(earliest))
     }
 }
 

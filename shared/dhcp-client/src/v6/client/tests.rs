@@ -117,7 +117,7 @@ fn what_is_not_for_the_client_or_makes_no_sense_is_passed_over() {
     other_xid[3] ^= 1;
     let mut other_client = good.clone();
     other_client[9] ^= 1;
-    let with = |address: Ipv6Addr| reply(&[(IA_NA, ia(1, 2, &[(address, 5, 10)])), rapid.clone()]);
+    let with = |address: Ipv6Addr| reply(&[(IA_NA, ia(1, 2, &[(address, 50, 100)])), rapid.clone()]);
     let hostile = [
         other_xid,
         other_client,
@@ -131,6 +131,8 @@ fn what_is_not_for_the_client_or_makes_no_sense_is_passed_over() {
         reply(&[(IA_NA, ia(160, 100, &[(ADDRESS, 200, 400)])), rapid.clone()]),
         reply(&[(IA_NA, ia(1, 2, &[(ADDRESS, 400, 200)])), rapid.clone()]),
         reply(&[(IA_NA, ia(1, 2, &[(ADDRESS, 0, 0)])), rapid.clone()]),
+        // It would be over at once.
+        reply(&[(IA_NA, ia(1, 2, &[(ADDRESS, 9, 9)])), rapid.clone()]),
         reply(&[(IA_NA, vec![0; 11]), rapid.clone()]),
         with("ff02::1".parse().unwrap()),
         with("::1".parse().unwrap()),
@@ -311,6 +313,11 @@ fn times_that_a_server_leaves_open_are_parts_of_the_preferred_time() {
         (50, 0, 200, 400, (50, 160)),
         (0, 60, 200, 400, (60, 60)),
         (500, 600, 200, 400, (160, 160)),
+        // A server whose clients would do nothing but renew.
+        (1, 1, 200, 400, (10, 10)),
+        (1, 60, 1, 400, (10, 60)),
+        (0, 0, 1, 400, (10, 10)),
+        (1, 2, 3, 12, (6, 6)),
     ] {
         let mut client = client();
         let solicit = sent(&client.tick(at(0)));
