@@ -1,10 +1,14 @@
 //! ADD and CHECK for each family that the configuration names: a request to the daemon for each, at the same time.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+use std::sync::mpsc;
 use std::thread;
 
 use cni::{AddResult, Check, Code, Dns, Error, Result, ResultExt, Version};
+use dhcp_client::v6::is_ready;
 use ipnetwork::IpNetwork;
+use netlink::Address;
 use netns::NetNs;
 use serde_json::Value;
 
@@ -16,22 +20,39 @@ use crate::wire::{Op, Request};
 /// Asks for the addresses, and waits for all of them.
 ///
 /// # Errors
-/// The first that comes not. Others are to be given back by the caller.
+/// The first that comes not: the other one is not waited for. It is to be given back by the caller; the daemon gives back by itself what comes after that,
+/// when the plugin has ended.
 pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResult> {
-    let of = |request: &Request| {
-        let result = answered(&conf.socket, ask(&conf.socket, request, Some(netns.as_fd()))?)?;
-        AddResult::from_json(&result, Version::LATEST).context(|| "the DHCP daemon's answer")
-    };
     let v6 = request.clone().about_v6();
     match conf.family {
-        Families::V4 => of(request),
-        Families::V6 => of(&v6),
-        Families::Both => thread::scope(|scope| {
-            let v6 = scope.spawn(|| of(&v6));
-            let v4 = of(request);
-            let v6 = v6.join().map_err(|_| Error::new(Code::Internal, "the request for IPv6 panicked"))?;
-            Ok(joined(v4?, v6?))
-        }),
+        Families::V4 => one(&conf.socket, request, netns.as_fd()),
+        Families::V6 => one(&conf.socket, &v6, netns.as_fd()),
+        Families::Both => both(&conf.socket, [request.clone(), v6], netns),
+    }
+}
+
+fn one(socket: &Path, request: &Request, netns: BorrowedFd<'_>) -> Result<AddResult> {
+    let result = answered(socket, ask(socket, request, Some(netns))?)?;
+    AddResult::from_json(&result, Version::LATEST).context(|| "the DHCP daemon's answer")
+}
+
+/// Each family has a thread, which outlives this if the other one's request fails.
+fn both(socket: &Path, requests: [Request; 2], netns: &NetNs) -> Result<AddResult> {
+    let (says, answers) = mpsc::channel();
+    for (place, request) in requests.into_iter().enumerate() {
+        let (says, socket) = (says.clone(), socket.to_owned());
+        let netns = netns.as_fd().try_clone_to_owned().context(|| "keep the container's namespace open")?;
+        // Nobody listens any more if the other one has failed.
+        thread::spawn(move || says.send((place, one(&socket, &request, netns.as_fd()))).ok());
+    }
+    drop(says);
+    let mut results = [None, None];
+    for (place, result) in answers {
+        results[place] = Some(result?);
+    }
+    match results {
+        [Some(v4), Some(v6)] => Ok(joined(v4, v6)),
+        _ => Err(Error::new(Code::Internal, "a request to the DHCP daemon panicked")),
     }
 }
 
@@ -65,4 +86,67 @@ pub fn leased(call: &Check<Conf>) -> Result<Vec<IpNetwork>> {
 fn address(lease: &Value) -> Result<IpNetwork> {
     cni::addr::parse_cidr(lease["address"].as_str().unwrap_or_default())
         .map_err(|e| Error::new(Code::Internal, format!("the DHCP daemon's answer: address {e}")))
+}
+
+/// Why a leased address cannot be used, among those of a link. None: it can.
+pub fn trouble(leased: IpNetwork, there: &[Address]) -> Option<&'static str> {
+    match there.iter().find(|address| address.net == leased) {
+        None => Some("is missing"),
+        Some(address) if address.duplicate => Some("cannot be used, since another host has it,"),
+        Some(address) if !is_ready(address) => {
+            Some("cannot be used yet, since it is being tested for duplicates,")
+        }
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::time::Duration;
+
+    use cni::{AsWritten, Attachment, ContainerId, IfName, NetworkName};
+    use serde_json::json;
+
+    use super::*;
+    use crate::wire::reply;
+
+    /// A daemon that has an error for one family, and lets the other one wait.
+    fn refuse_one(listener: &UnixListener, refuses_v6: bool) {
+        let mut waiting = Vec::new();
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(&stream).read_line(&mut line).unwrap();
+            if line.contains("ipv6") == refuses_v6 {
+                stream.write_all(&reply(&Err(Error::new(Code::TryAgainLater, "no server")))).unwrap();
+            } else {
+                waiting.push(stream);
+            }
+        }
+        thread::park();
+    }
+
+    #[test]
+    fn a_family_that_fails_ends_the_wait_for_the_other() {
+        for refuses_v6 in [false, true] {
+            let dir = tempfile::tempdir().unwrap();
+            let socket = dir.path().join("dhcp.sock");
+            let listener = UnixListener::bind(&socket).unwrap();
+            thread::spawn(move || refuse_one(&listener, refuses_v6));
+            let written = json!({"ipam": {"type": "dhcp", "family": "both", "daemonSocketPath": socket}});
+            let conf = Conf::try_from(AsWritten::from(written)).unwrap();
+            let (container, ifname) = (ContainerId::parse("pod").unwrap(), IfName::parse("eth0").unwrap());
+            let at = Attachment { container, ifname };
+            let request = Request::about(Op::Acquire, &NetworkName::parse("net").unwrap(), &at);
+            let netns = NetNs::open(Path::new("/proc/self/ns/net")).unwrap();
+            let (says, ended) = mpsc::channel();
+            thread::spawn(move || says.send(acquire(&conf, &request, &netns)).ok());
+            // It does not wait for the other one.
+            let result = ended.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert_eq!(result.unwrap_err().msg(), "no server");
+        }
+    }
 }

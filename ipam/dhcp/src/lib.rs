@@ -67,14 +67,15 @@ impl Plugin for Dhcp {
         let leased = families::leased(call)?;
         let sandbox = Namespace::open(&call.netns)?;
         let there = sandbox.nl.addresses(Some(&sandbox.link(&at.ifname)?))?;
-        let missing = leased.iter().find(|leased| !there.iter().any(|address| address.net == **leased));
-        let what = |missing| {
-            format!(
-                "address {missing}, which is leased for {}, is missing on {} in {sandbox}",
+        for leased in leased {
+            let Some(what) = families::trouble(leased, &there) else { continue };
+            let text = format!(
+                "address {leased}, which is leased for {}, {what} on {} in {sandbox}",
                 at.container, at.ifname
-            )
-        };
-        missing.map_or(Ok(()), |missing| Err(Error::new(Code::Internal, what(missing))))
+            );
+            return Err(Error::new(Code::Internal, text));
+        }
+        Ok(())
     }
 
     fn gc(call: &Gc) -> Result<()> {

@@ -17,6 +17,6 @@ mod retransmit;
 pub use answer::is_usable;
 pub use client::{Action, Client, State};
 pub use lease::{Lease, of_lease};
-pub use link::{Link, link_local};
+pub use link::{Link, is_ready, link_local};
 pub use message::{Kind, Message, Options};
 pub use request::{Duid, Identity};

@@ -30,14 +30,15 @@ pub struct Link {
     socket: UdpSocket,
 }
 
-/// The address of the link (fe80::/10) that messages can be sent from: one that passed duplicate address detection, or is used while
-/// that lasts (RFC 4429). None: there is none yet.
+/// Whether an address can be used: it passed duplicate address detection, or is used while that lasts (RFC 4429).
+pub fn is_ready(address: &Address) -> bool {
+    let is_optimistic = address.flags & uapi::IFA_F_OPTIMISTIC != 0;
+    !address.duplicate && (!address.tentative || is_optimistic)
+}
+
+/// The address of the link (fe80::/10) that messages can be sent from. None: there is none yet.
 pub fn link_local(addresses: &[Address]) -> Option<Ipv6Addr> {
-    let is_ready = |address: &&Address| {
-        let is_optimistic = address.flags & uapi::IFA_F_OPTIMISTIC != 0;
-        !address.duplicate && (!address.tentative || is_optimistic)
-    };
-    addresses.iter().filter(is_ready).find_map(|address| match address.net {
+    addresses.iter().filter(|address| is_ready(address)).find_map(|address| match address.net {
         IpNetwork::V6(net) if net.ip().is_unicast_link_local() => Some(net.ip()),
         _ => None,
     })
