@@ -26,7 +26,7 @@ use system::size_limit;
 pub use args::{Args, SOCKET};
 use closer::Closer;
 use serve::Daemon;
-pub use serve::{Departing, LEAVING};
+pub use serve::{Departing, patience};
 
 use crate::record::below;
 use crate::store::Store;

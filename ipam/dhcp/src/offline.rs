@@ -9,7 +9,7 @@ use system::Patience;
 
 use crate::ask;
 use crate::attached::Attached;
-use crate::daemon::{Args, Departing, Host, LEAVING};
+use crate::daemon::{Args, Departing, Host, patience};
 use crate::record::{Key, Record};
 use crate::store::Kept;
 use crate::v6;
@@ -118,7 +118,7 @@ fn give_back_v6(host: &Host, key: Key, record: v6::Record) -> Result<Option<Depa
 
 /// The process ends soon, and its sockets with it: messages are to have left by then.
 fn wait_until_done(departing: &mut Vec<Departing>) -> Result<()> {
-    Patience::new(LEAVING).wait_for(|| {
+    Patience::new(patience(departing)).wait_for(|| {
         departing.retain_mut(|one| !one.is_done());
         Ok(departing.is_empty().then_some(()))
     })?;

@@ -3,5 +3,5 @@
 mod attached;
 mod record;
 
-pub use attached::{Attached, Leaving};
-pub use record::Record;
+pub use attached::{Attached, Leaving, RELEASING, UNUSED};
+pub use record::{Record, host_id, identity};

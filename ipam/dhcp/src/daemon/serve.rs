@@ -18,7 +18,7 @@ use crate::attached::{Attached, Outcome, Waits};
 use crate::place::{self, NotFound};
 use crate::record::{Key, Record};
 use crate::store::Kept;
-use crate::v6;
+use crate::v6::{self, RELEASING};
 use crate::wire;
 
 /// The most connections at a time. More wait until some of these have ended, which none takes long to.
@@ -28,7 +28,7 @@ const MOST_CONNECTIONS: usize = 1024;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long a message that gives an address back may take to leave: the neighbour that it goes to is asked for its hardware address first.
-pub const LEAVING: Duration = Duration::from_secs(1);
+const LEAVING: Duration = Duration::from_secs(1);
 /// How often it is looked at meanwhile: the kernel tells nobody.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -65,6 +65,13 @@ pub enum Departing {
 }
 
 impl Departing {
+    fn patience(&self) -> Duration {
+        match self {
+            Self::V4(_) => LEAVING,
+            Self::V6(_) => RELEASING,
+        }
+    }
+
     /// Whether nothing is left to wait for.
     pub fn is_done(&mut self) -> bool {
         match self {
@@ -72,6 +79,11 @@ impl Departing {
             Self::V6(leaving) => leaving.is_done(),
         }
     }
+}
+
+/// How long messages may take that give addresses back.
+pub fn patience(departing: &[Departing]) -> Duration {
+    departing.iter().map(Departing::patience).max().unwrap_or_default()
 }
 
 /// What poll(2) has told.
@@ -341,8 +353,8 @@ impl Daemon {
         // No connection has the last number.
         let leaving = Leaving {
             connection: connection.unwrap_or(u64::MAX),
+            until: Time::now() + patience(&departing),
             departing,
-            until: Time::now() + LEAVING,
             answer: wire::reply(outcome),
         };
         self.leaving.push(leaving);

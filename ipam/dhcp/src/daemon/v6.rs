@@ -14,7 +14,7 @@ use crate::list;
 use crate::place::{self, Found, NotFound};
 use crate::record::{Key, Place};
 use crate::store::Kept;
-use crate::v6::{Attached, Record};
+use crate::v6::{Attached, Record, UNUSED, host_id, identity};
 use crate::wire::Request;
 
 impl Daemon {
@@ -30,15 +30,17 @@ impl Daemon {
         for record in records {
             let Some(key) = record.key() else { continue };
             if record.leaves {
-                self.attached_v6.insert(key.clone(), Attached::resume(key.clone(), record));
-                let (departing, outcome) = self.release_v6(&key);
-                self.tell_when_left(None, departing, &outcome);
+                self.give_back_v6(Attached::resume(key, record));
                 continue;
             }
             let found = place::find_link(&record.place, &record.if_name, &self.host.args.host_prefix);
             let mut one = Attached::resume(key.clone(), record);
             match found.and_then(|found| one.carry_on(&self.host, &found)) {
                 Err(NotFound::Gone(what)) => one.forget(&self.host, &what),
+                Ok(false) => {
+                    log(&key, UNUSED);
+                    self.give_back_v6(one);
+                }
                 other => {
                     // What cannot be looked at now is looked at again with the next message.
                     if let Err(e) = other {
@@ -72,11 +74,20 @@ impl Daemon {
         self.attached_v6.insert(key.clone(), one);
         match waits {
             Waits::Connection(number) => self.answer(number, &json),
-            _ => {
-                let (departing, outcome) = self.release_v6(&key);
-                self.tell_when_left(None, departing, &outcome);
-            }
+            _ => self.release_quietly_v6(&key),
         }
+    }
+
+    /// Gives a lease back that nobody uses.
+    fn give_back_v6(&mut self, one: Attached) {
+        let key = one.key.clone();
+        self.attached_v6.insert(key.clone(), one);
+        self.release_quietly_v6(&key);
+    }
+
+    fn release_quietly_v6(&mut self, key: &Key) {
+        let (departing, outcome) = self.release_v6(key);
+        self.tell_when_left(None, departing, &outcome);
     }
 
     fn failed_v6(&mut self, one: Attached, error: Error) {
@@ -106,7 +117,8 @@ impl Daemon {
         found: Found,
     ) -> Result<()> {
         let place = Place { netns: request.netns.clone().unwrap_or_default(), ..found.place()? };
-        let record = Record::new(&request.network, &request.container_id, &request.if_name, place, &key);
+        let identity = identity(&key, &host_id(&self.host.args.host_prefix));
+        let record = Record::new(&request.network, &request.container_id, &request.if_name, place, identity);
         if let Some(earlier) = self.attached_v6.remove(&key) {
             self.supersede_v6(earlier);
         }

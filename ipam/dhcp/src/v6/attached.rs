@@ -23,6 +23,9 @@ const READY: Duration = Duration::from_secs(10);
 /// How many packets are taken before others have their turn: any host on the link can send to the port, and never stop.
 const AT_ONCE: usize = 64;
 
+/// Why a lease of an earlier daemon is given back: the ADD that asked for it ended before it had its answer, or failed.
+pub const UNUSED: &str = "nobody has put the address on the link";
+
 /// An attachment that has a lease for IPv6, or gets one.
 #[derive(Debug)]
 pub struct Attached {
@@ -41,6 +44,8 @@ pub struct Attached {
     untimed: Option<Time>,
     /// When either is looked at.
     looks: Option<(Time, Duration)>,
+    /// An earlier daemon noted the lease down, and may have told nobody: if the link has not got the address by then, it is given back.
+    unused_at: Option<Time>,
 }
 
 impl Attached {
@@ -61,21 +66,39 @@ impl Attached {
     }
 
     fn new(key: Key, record: Record, client: Client) -> Self {
-        let (here, link, unsent, untimed, looks) = (None, None, None, None, None);
-        Self { key, record, client, here, link, waits: Waits::Nobody, unsent, untimed, looks }
+        Self {
+            key,
+            record,
+            client,
+            here: None,
+            link: None,
+            waits: Waits::Nobody,
+            unsent: None,
+            untimed: None,
+            looks: None,
+            unused_at: None,
+        }
     }
 
-    /// Takes up a record of an earlier daemon, at its place: the address may not have its times yet, or the link not its address.
+    /// Takes up a record of an earlier daemon, at its place: the address may not have its times yet, or the link not its address, such as after it was down.
+    /// False: no plugin has put the address there in time, so nobody uses the lease.
     ///
     /// # Errors
     /// If the place cannot be used.
-    pub fn carry_on(&mut self, host: &Host, found: &Found) -> Result<(), NotFound> {
-        let Some(lease) = self.record.lease.clone() else { return Ok(()) };
-        if self.record.on_link == Some(lease.address) {
-            self.look_at_address(Time::now());
-            return Ok(());
+    pub fn carry_on(&mut self, host: &Host, found: &Found) -> Result<bool, NotFound> {
+        let Some(lease) = self.record.lease.clone() else { return Ok(true) };
+        if self.record.seen || self.record.on_link != Some(lease.address) {
+            return self.put_on_link(host, found, lease.address).map(|()| true);
         }
-        self.put_on_link(host, found, lease.address)
+        let until = lease.since + JUST_LEASED;
+        let is_there =
+            found.namespace.nl.addresses(Some(&found.link))?.iter().any(|one| one.net.ip() == lease.address);
+        if !is_there && Time::now() >= until {
+            return Ok(false);
+        }
+        self.look_at_address(Time::now());
+        self.unused_at = (!is_there).then_some(until);
+        Ok(true)
     }
 
     /// Whether a server may have given an address that nobody has been told of yet.
@@ -101,7 +124,8 @@ impl Attached {
 
     /// When [`Attached::tick`] has to be called next.
     pub fn deadline(&self) -> Option<Time> {
-        [self.client.deadline(), self.looks.map(|(moment, _)| moment)].into_iter().flatten().min()
+        let looks = self.looks.map(|(moment, _)| moment);
+        [self.client.deadline(), looks, self.unused_at].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -111,6 +135,9 @@ impl Attached {
             && let Err(not_found) = self.look(host, now)
         {
             return self.fails(not_found);
+        }
+        if self.unused_at.is_some_and(|moment| moment <= now) && !self.record.seen {
+            return Outcome::Failed(Error::new(Code::Internal, UNUSED));
         }
         let actions = self.client.tick(now);
         self.act(host, actions)
@@ -260,6 +287,10 @@ impl Attached {
         let Some(lease) = self.record.lease.clone() else { return Ok(true) };
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let ours = addresses.into_iter().find(|address| address.net.ip() == lease.address);
+        if ours.is_some() && !self.record.seen {
+            (self.record.seen, self.unused_at) = (true, None);
+            host.store.write(&self.key, &self.record)?;
+        }
         let Some(mut address) = ours.filter(|address| !address.tentative || address.duplicate) else {
             return Ok(false);
         };
@@ -295,6 +326,10 @@ impl Attached {
             self.look_at_address(now);
             return Ok(Outcome::First(of_lease(&lease)));
         }
+        if !self.record.seen && self.record.on_link == Some(lease.address) {
+            // The plugin that asked is still to put it there.
+            return Ok(written.map(|()| Outcome::Carries)?);
+        }
         // Also where nothing can be written, such as on a full disk: the kernel takes an address off whose time is not renewed.
         let found = self.found(host)?;
         self.put_on_link(host, &found, lease.address)?;
@@ -313,8 +348,8 @@ impl Attached {
             log(&self.key, &format!("put {address} on {}", found.link.name));
         }
         self.look_at_address(Time::now());
-        if self.record.on_link != Some(address) {
-            self.record.on_link = Some(address);
+        if self.record.on_link != Some(address) || !self.record.seen {
+            (self.record.on_link, self.record.seen) = (Some(address), true);
             host.store.write(&self.key, &self.record)?;
         }
         Ok(())
@@ -412,9 +447,22 @@ pub struct Leaving {
     link: Link,
 }
 
+/// How long the server's answer to that is waited for: the message is sent three times (RFC 8415, section 18.2.7), which is once less than that section
+/// has it, as a DEL waits meanwhile. The link goes with it.
+pub const RELEASING: Duration = Duration::from_secs(4);
+
 impl Leaving {
-    /// Whether the server has said so, or cannot any more.
+    /// Sends it again, if that is due. Whether the server has said so, or cannot any more.
     pub fn is_done(&mut self) -> bool {
+        for action in self.client.tick(Time::now()) {
+            let has_ended = match action {
+                Action::Send(message) => self.link.send(&message).is_err(),
+                _ => true,
+            };
+            if has_ended {
+                return true;
+            }
+        }
         for _ in 0..AT_ONCE {
             match self.link.receive() {
                 Ok(Some(packet)) if self.client.receive(Time::now(), &packet).contains(&Action::Left) => {
