@@ -23,7 +23,7 @@ const SOON: &str = "default-lease-time 600; option dhcp-renewal-time 1; option d
 fn network(configuration: &str) -> Option<DhcpNetwork> {
     let mut net = DhcpNetwork::silent();
     let server = net.server.netns.clone();
-    if !net.serve_isc(&server, "eth0", configuration) {
+    if !net.serve_isc("-4", &server, "eth0", configuration) {
         return None;
     }
     net.start_daemon("");
@@ -78,7 +78,7 @@ fn a_server_that_was_away_until_the_leases_end_gives_the_same_address_again() {
     net.stop_server();
     net.until("the address goes with its lease", || pod.addresses("eth0").is_empty());
     let server = net.server.netns.clone();
-    assert!(net.serve_isc(&server, "eth0", &subnet(9, "default-lease-time 600;")));
+    assert!(net.serve_isc("-4", &server, "eth0", &subnet(9, "default-lease-time 600;")));
     net.until("the address is back", || pod.addresses("eth0") == [&*address]);
     net.until("it can be used", || pod.reaches("10.9.0.1"));
     call.check(&result).ok();
@@ -98,7 +98,7 @@ fn a_server_behind_a_relay_leases_renews_and_takes_back() {
     far.sh("ip link set lo up; ip link set eth0 up; ip addr add 10.8.0.1/24 dev eth0
          ip route add 10.9.0.0/24 via 10.8.0.2");
     let configuration = format!("subnet 10.8.0.0 netmask 255.255.255.0 {{}} {}", subnet(9, SOON));
-    assert!(net.serve_isc(&far, "eth0", &configuration));
+    assert!(net.serve_isc("-4", &far, "eth0", &configuration));
     let log = net.lab.dir().join("relay.log");
     let line = format!("{} -4 -d --no-pid -id eth0 -iu up0 10.8.0.1", relay.display());
     let _relaying = in_background(&net.server, &line, &log);

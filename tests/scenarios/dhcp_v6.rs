@@ -1,113 +1,53 @@
-//! dhcp's addresses of IPv6, from a real server: Debian's dnsmasq, on a link of its own.
+//! dhcp's addresses of IPv6: from real servers, Debian's dnsmasq and ISC's, and from one that says what a test wants.
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+mod server;
 
-use lab::{Call, Container, Lab, Netns, PATH, beyond_reference, under_test};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use std::fs;
+use std::path::PathBuf;
+
+use lab::dhcp::{DhcpNetwork, STATE, has_dnsmasq};
+use lab::{Call, Container, beyond_reference, needs, skip};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use system::Patience;
 
-use crate::common::ips;
+use crate::common::{cable, ips};
+use server::{RELEASE, SOLICIT, Server};
 
-const SERVER: &str = "/usr/sbin/dnsmasq";
-const SERVER_LOG: &str = "/run/lab/server.log";
-const DAEMON_LOG: &str = "/run/lab/daemon.log";
 const RANGE: &str = "--dhcp-range=fd00::10,fd00::ff,64,2m";
 const BOTH: &str =
     "--dhcp-range=fd00::10,fd00::ff,64,2m --dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,120";
+const NAMES: &str =
+    "--dhcp-option=option6:dns-server,[fd00::53] --dhcp-option=option6:domain-search,example.org";
 
-fn said(log: &str) -> String {
-    fs::read_to_string(log).unwrap_or_default()
+/// A network whose server's machine has fd00::1. Nothing runs yet.
+fn silent() -> DhcpNetwork {
+    let net = DhcpNetwork::silent();
+    net.server
+        .sh("ip link set eth0 down; echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ip link set eth0 up
+         ip addr add fd00::1/64 dev eth0 nodad");
+    net
 }
 
-/// Waits for what the kernel tells nobody of: a program's log, a file.
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let came = Patience::new(Duration::from_secs(60)).wait_for(|| Ok(condition().then_some(()))).unwrap();
-    assert!(came.is_some(), "still not after a minute: {what}; the daemon says {}", said(DAEMON_LOG));
-}
-
-/// Runs in the background until it is dropped.
-struct Background(Child);
-
-impl Background {
-    fn start(machine: &Netns, mut command: Command, log: &str) -> Self {
-        let log = || File::options().create(true).append(true).open(log).unwrap();
-        command.stdin(Stdio::null()).stdout(log()).stderr(log()).env("PATH", PATH);
-        Self(machine.run(|| command.spawn()).unwrap())
-    }
-
-    fn end(mut self, signal: Signal) {
-        kill(Pid::from_raw(self.0.id().cast_signed()), signal).unwrap();
-        self.0.wait().unwrap();
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-fn executable() -> PathBuf {
-    under_test().dir.join("dhcp")
-}
-
-fn daemon(lab: &Lab) -> Background {
-    let mut command = Command::new(executable());
-    command.arg("daemon");
-    let daemon = Background::start(lab.host(), command, DAEMON_LOG);
-    let listening = || lab.host().try_exec(&["sh", "-c", "ss -Hlx src /run/cni/dhcp.sock | grep -q ."]);
-    until("the daemon listens", || listening().status.success());
-    daemon
-}
-
-/// A machine with a bridge, and another one on it that servers run in. None: there is no dnsmasq here.
-fn network(lab: &Lab) -> Option<Container> {
-    if !Path::new(SERVER).exists() {
-        lab::skip("dnsmasq is missing");
+/// One with dnsmasq and the daemon. None: there is no dnsmasq here.
+fn network(options: &str) -> Option<DhcpNetwork> {
+    if !has_dnsmasq() {
+        skip("dnsmasq is missing");
         return None;
     }
-    let server = lab.container("server");
-    lab.host().sh(
-        "ip link add br0 type bridge; ip link set br0 up
-         ip link add srv type veth peer name eth0 netns server; ip link set srv master br0; ip link set srv up",
-    );
-    server.sh("ip link set lo up; echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ip link set eth0 up
-         ip addr add fd00::1/64 dev eth0 nodad; ip addr add 10.9.0.1/24 dev eth0");
-    Some(server)
+    let mut net = silent();
+    net.serve(&format!("{options} {NAMES}"));
+    net.start_daemon("");
+    Some(net)
 }
 
-fn serve(server: &Netns, options: &str) -> Background {
-    let line = format!(
-        "--keep-in-foreground --port=0 --user=root --conf-file=/dev/null --pid-file= --interface=eth0 --bind-interfaces --no-ping
-         --log-dhcp --log-facility={SERVER_LOG} --dhcp-leasefile=/run/lab/server.leases --dhcp-option=option6:dns-server,[fd00::53]
-         --dhcp-option=option6:domain-search,example.org {options}"
-    );
-    let mut command = Command::new(SERVER);
-    command.args(line.split_whitespace());
-    let process = Background::start(server, command, "/run/lab/server.err");
-    until("the server listens", || !server.exec(&["ss", "-Hlun", "sport = 547"]).is_empty());
-    process
-}
-
-fn bridge(lab: &Lab, pod: &Container, family: &str) -> Call {
+fn bridge(net: &DhcpNetwork, pod: &Container, family: &str) -> Call {
     let ipam = json!({"type": "dhcp", "family": family});
-    lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": ipam})).on(pod)
-}
-
-fn list(lab: &Lab) -> Vec<Value> {
-    let text = lab.host().exec(&[executable().to_str().unwrap(), "list", "-o", "json"]);
-    serde_json::from_str(&text).unwrap()
+    net.lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": ipam})).on(pod)
 }
 
 /// The files of leases for IPv6.
 fn files() -> Vec<PathBuf> {
-    let entries = fs::read_dir("/run/cni/dhcp").into_iter().flatten().flatten().map(|entry| entry.path());
+    let entries = fs::read_dir(STATE).into_iter().flatten().flatten().map(|entry| entry.path());
     entries.filter(|path| path.to_string_lossy().ends_with(".v6.json")).collect()
 }
 
@@ -119,15 +59,18 @@ fn make_due(times: &[&str]) {
     fs::write(path, record.to_string()).unwrap();
 }
 
+/// Waits until the daemon has seen the address on the link, and told it its times.
+fn until_it_has_times(net: &DhcpNetwork, pod: &Container, address: &str) {
+    let times = || pod.sh("ip -6 addr show dev eth0 scope global dynamic");
+    net.until("the address has its lifetimes", || times().contains(address));
+}
+
 #[test]
 fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
     beyond_reference!("dhcp-v6");
-    let lab = Lab::new();
-    let Some(server) = network(&lab) else { return };
-    let serving = serve(&server, &format!("{RANGE} --enable-ra"));
-    let first = daemon(&lab);
-    let pod = lab.container("pod");
-    let call = bridge(&lab, &pod, "ipv6");
+    let Some(mut net) = network(&format!("{RANGE} --enable-ra")) else { return };
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "ipv6");
     let result = call.add().ok_result();
     let address = ips(&result)[0].to_owned();
     assert!(address.starts_with("fd00::") && address.ends_with("/128"), "{result}");
@@ -135,9 +78,8 @@ fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
         (&result["dns"]["nameservers"], &result["dns"]["search"]),
         (&json!(["fd00::53"]), &json!(["example.org"]))
     );
-    let times = || pod.sh("ip -6 addr show dev eth0 scope global dynamic");
-    until("the address has its lifetimes", || times().contains(&address));
-    let leased = list(&lab);
+    until_it_has_times(&net, &pod, &address);
+    let leased = net.list();
     assert_eq!(
         (leased.len(), &leased[0]["address"], &leased[0]["state"]),
         (1, &json!(address), &json!("BOUND"))
@@ -145,70 +87,224 @@ fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
     call.check(&result).ok();
     call.status().ok();
     // Routes come from routers.
-    until("the router's route", || pod.sh("ip -6 route show default").contains("via fe80::"));
+    net.until("the router's route", || pod.sh("ip -6 route show default").contains("via fe80::"));
     assert!(pod.reaches("fd00::1"));
     // The next daemon carries on.
-    first.end(Signal::SIGKILL);
-    let second = daemon(&lab);
-    until("the lease is confirmed", || {
-        said(SERVER_LOG).contains("DHCPCONFIRM") && list(&lab)[0]["state"] == "BOUND"
+    net.end_daemon(Signal::SIGKILL);
+    net.start_daemon("");
+    net.until("the lease is confirmed", || {
+        net.server_log().contains("DHCPCONFIRM") && net.list()[0]["state"] == "BOUND"
     });
-    second.end(Signal::SIGKILL);
+    net.end_daemon(Signal::SIGKILL);
     make_due(&["renew"]);
-    let third = daemon(&lab);
-    until("a renewal", || said(DAEMON_LOG).contains("renewed") && said(SERVER_LOG).contains("DHCPRENEW"));
-    assert_eq!(list(&lab)[0]["address"], json!(address));
+    net.start_daemon("");
+    net.until("a renewal", || net.daemon_log().contains("renewed") && net.server_log().contains("DHCPRENEW"));
+    assert_eq!(net.list()[0]["address"], json!(address));
     // A server that is back has all it needs from the client.
-    third.end(Signal::SIGTERM);
-    serving.end(Signal::SIGTERM);
+    net.end_daemon(Signal::SIGTERM);
+    net.stop_server();
     make_due(&["renew", "rebind"]);
-    let _fourth = daemon(&lab);
-    until("all servers are asked", || list(&lab)[0]["state"] == "REBINDING");
+    net.start_daemon("");
+    net.until("all servers are asked", || net.list()[0]["state"] == "REBINDING");
     call.status().refused(51, "IPv6");
-    let _serving = serve(&server, RANGE);
-    until("any server extends it", || {
-        said(SERVER_LOG).contains("DHCPREBIND") && list(&lab)[0]["state"] == "BOUND"
+    net.serve(RANGE);
+    net.until("any server extends it", || {
+        net.server_log().contains("DHCPREBIND") && net.list()[0]["state"] == "BOUND"
     });
     call.check(&result).ok();
     call.del().ok();
-    assert!(said(SERVER_LOG).contains("DHCPRELEASE"), "{}", said(SERVER_LOG));
-    assert!(list(&lab).is_empty() && files().is_empty());
+    assert!(net.server_log().contains("DHCPRELEASE"), "{}", net.server_log());
+    assert!(net.list().is_empty() && files().is_empty());
     call.del().ok();
 }
 
 #[test]
 fn both_families_are_leased_at_once_and_given_back_without_a_daemon() {
     beyond_reference!("dhcp-v6");
-    let lab = Lab::new();
-    let Some(server) = network(&lab) else { return };
-    let _serving = serve(&server, BOTH);
-    let process = daemon(&lab);
-    let pod = lab.container("pod");
-    let call = bridge(&lab, &pod, "both");
+    let Some(mut net) = network(BOTH) else { return };
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "both");
     let result = call.add().ok_result();
     let addresses = ips(&result);
     assert!(addresses[0].starts_with("10.9.0.") && addresses[1].starts_with("fd00::"), "{result}");
     call.check(&result).ok();
-    assert_eq!(list(&lab).len(), 2);
-    process.end(Signal::SIGTERM);
+    assert_eq!(net.list().len(), 2);
+    net.end_daemon(Signal::SIGTERM);
     call.del().ok();
-    let log = said(SERVER_LOG);
-    until("both are given back", || said(SERVER_LOG).matches("DHCPRELEASE").count() == 2);
-    assert!(files().is_empty(), "{log}");
+    net.until("both are given back", || net.server_log().matches("DHCPRELEASE").count() == 2);
+    assert!(files().is_empty());
 }
 
 #[test]
 fn an_ipv6_address_that_another_host_has_is_declined() {
     beyond_reference!("dhcp-v6");
-    let lab = Lab::new();
-    let Some(server) = network(&lab) else { return };
     // There is one address to give, and the server's machine has it already.
-    let _serving = serve(&server, "--dhcp-range=fd00::10,fd00::10,64,2m");
-    server.sh("ip addr add fd00::10/128 dev eth0 nodad");
-    let _daemon = daemon(&lab);
-    let pod = lab.container("pod");
+    let Some(net) = network("--dhcp-range=fd00::10,fd00::10,64,2m") else { return };
+    net.server.sh("ip addr add fd00::10/128 dev eth0 nodad");
+    let pod = net.pod("pod");
     let keys = json!({"bridge": "br0", "enabledad": true, "ipam": {"type": "dhcp", "family": "ipv6"}});
-    assert!(!lab.plugin("bridge").config(keys).on(&pod).add().succeeded());
-    until("the server hears of it", || said(SERVER_LOG).contains("DHCPDECLINE"));
-    assert!(list(&lab).is_empty() && files().is_empty());
+    assert!(!net.lab.plugin("bridge").config(keys).on(&pod).add().succeeded());
+    net.until("the server hears of it", || net.server_log().contains("DHCPDECLINE"));
+    assert!(net.list().is_empty() && files().is_empty());
+}
+
+#[test]
+fn a_lease_whose_add_died_is_given_back_by_the_next_daemon() {
+    beyond_reference!("dhcp-v6");
+    let Some(mut net) = network(RANGE) else { return };
+    let pod = net.pod("pod");
+    net.plug("pod");
+    let ipam = json!({"ipam": {"type": "dhcp", "family": "ipv6"}});
+    // Nobody puts the address on the link.
+    net.lab.plugin("dhcp").config(ipam).on(&pod).add().ok_result();
+    net.end_daemon(Signal::SIGKILL);
+    make_due(&["since"]);
+    net.start_daemon("");
+    net.until("it is given back", || net.server_log().contains("DHCPRELEASE"));
+    assert!(net.list().is_empty() && files().is_empty());
+}
+
+#[test]
+fn an_ipv6_address_that_went_with_its_links_state_is_missed_and_put_back() {
+    beyond_reference!("dhcp-v6");
+    // No renewal comes meanwhile.
+    let Some(mut net) = network("--dhcp-range=fd00::10,fd00::ff,64,1h") else { return };
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "ipv6");
+    let result = call.add().ok_result();
+    let address = ips(&result)[0].to_owned();
+    until_it_has_times(&net, &pod, &address);
+    pod.sh("ip link set eth0 down; ip link set eth0 up");
+    call.check(&result).refused(999, "is missing");
+    net.end_daemon(Signal::SIGTERM);
+    make_due(&["since"]);
+    net.start_daemon("");
+    until_it_has_times(&net, &pod, &address);
+    call.check(&result).ok();
+}
+
+#[test]
+fn check_tells_of_an_ipv6_address_that_another_host_has() {
+    beyond_reference!("dhcp-v6");
+    let Some(net) = network(RANGE) else { return };
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "ipv6").config(json!({"enabledad": true}));
+    let result = call.add().ok_result();
+    let address = ips(&result)[0].to_owned();
+    until_it_has_times(&net, &pod, &address);
+    net.server.sh(&format!("ip addr add {address} dev eth0 nodad"));
+    pod.sh(&format!("ip addr del {address} dev eth0; ip addr add {address} dev eth0"));
+    net.until("the kernel finds it", || pod.sh("ip -6 addr show dev eth0 dadfailed").contains(&address));
+    let check = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp", "family": "ipv6"}})).on(&pod);
+    check.check(&result).refused(999, "another host has it");
+}
+
+#[test]
+fn gc_gives_ipv6_leases_back_with_a_daemon_and_without() {
+    beyond_reference!("dhcp-v6");
+    let Some(mut net) = network(RANGE) else { return };
+    let pods = ["one", "two", "three"].map(|name| net.pod(name));
+    for pod in &pods {
+        bridge(&net, pod, "ipv6").add().ok_result();
+    }
+    let ipam = json!({"ipam": {"type": "dhcp", "family": "ipv6"}});
+    let collect = |valid: &[(&str, &str)]| net.lab.plugin("dhcp").config(ipam.clone()).gc(valid).ok();
+    collect(&[("one", "eth0"), ("two", "eth0")]);
+    let containers: Vec<_> = net.list().iter().map(|one| one["containerId"].clone()).collect();
+    assert_eq!((containers, files().len()), (vec![json!("one"), json!("two")], 2));
+    net.until("one is given back", || net.server_log().matches("DHCPRELEASE").count() == 1);
+    net.end_daemon(Signal::SIGTERM);
+    let collect = |valid: &[(&str, &str)]| net.lab.plugin("dhcp").config(ipam.clone()).gc(valid).ok();
+    collect(&[("one", "eth0")]);
+    net.until("another is given back", || net.server_log().matches("DHCPRELEASE").count() == 2);
+    assert_eq!(files().len(), 1);
+}
+
+#[test]
+fn macvlan_gets_its_ipv6_address_from_the_same_server() {
+    needs!(Macvlan);
+    beyond_reference!("dhcp-v6");
+    let Some(net) = network(RANGE) else { return };
+    cable(&net.lab);
+    net.lab.host().sh("ip link set far master br0");
+    let pods = ["one", "two"].map(|name| net.pod(name));
+    let keys = json!({"master": "cable", "ipam": {"type": "dhcp", "family": "ipv6"}});
+    let calls = pods.each_ref().map(|pod| net.lab.plugin("macvlan").config(keys.clone()).on(pod));
+    let addresses = calls.each_ref().map(|call| ips(&call.add().ok_result())[0].to_owned());
+    assert_ne!(addresses[0], addresses[1]);
+    for (n, (pod, call)) in pods.iter().zip(&calls).enumerate() {
+        until_it_has_times(&net, pod, &addresses[n]);
+        call.del().ok();
+        net.until("the release is seen", || net.server_log().matches("DHCPRELEASE").count() == n + 1);
+    }
+}
+
+#[test]
+fn iscs_server_leases_ipv6_addresses_and_takes_them_back() {
+    beyond_reference!("dhcp-v6");
+    let mut net = silent();
+    let server = net.server.netns.clone();
+    let configuration = "subnet6 fd00::/64 { range6 fd00::10 fd00::ff; option dhcp6.name-servers fd00::53; }";
+    if !net.serve_isc("-6", &server, "eth0", configuration) {
+        return;
+    }
+    net.start_daemon("");
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "ipv6");
+    let result = call.add().ok_result();
+    let address = ips(&result)[0].to_owned();
+    assert!(address.starts_with("fd00::") && result["dns"]["nameservers"] == json!(["fd00::53"]), "{result}");
+    until_it_has_times(&net, &pod, &address);
+    net.end_daemon(Signal::SIGKILL);
+    make_due(&["renew"]);
+    net.start_daemon("");
+    net.until("a renewal", || net.daemon_log().contains("renewed"));
+    call.del().ok();
+    let released = |line: &str| line.contains("elease") && line.contains(address.trim_end_matches("/128"));
+    net.until("the release is seen", || net.server_log().lines().any(released));
+    assert!(net.list().is_empty() && files().is_empty());
+}
+
+#[test]
+fn nothing_is_taken_from_what_a_hostile_ipv6_server_sends() {
+    beyond_reference!("dhcp-v6");
+    let mut net = silent();
+    let server = Server::start(&net.server.netns, |asked, _| {
+        if asked.kind != SOLICIT {
+            return vec![asked.acknowledge()];
+        }
+        let good = asked.reply("fd00::77");
+        let (mut other_xid, mut other_client) = (asked.reply("fd00::66"), asked.reply("fd00::66"));
+        other_xid[3] ^= 1;
+        other_client[12] ^= 1;
+        let garbage = vec![vec![], vec![0], vec![0xff; 4000], good[..good.len() / 2].to_vec()];
+        let refused = ["ff02::1", "::1", "::", "fe80::1", "::ffff:10.9.0.1"].map(|bad| asked.reply(bad));
+        [garbage, vec![other_xid, other_client], refused.to_vec(), vec![good]].concat()
+    });
+    net.start_daemon("");
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "ipv6");
+    assert_eq!(ips(&call.add().ok_result()), ["fd00::77/128"]);
+    assert_eq!(server.asked(SOLICIT).len(), 1, "{:?}", server.asked(SOLICIT));
+    call.del().ok();
+    assert!(files().is_empty());
+}
+
+#[test]
+fn a_release_that_the_network_loses_is_sent_again() {
+    beyond_reference!("dhcp-v6");
+    let mut net = silent();
+    let server = Server::start(&net.server.netns, |asked, before| match asked.kind {
+        SOLICIT => vec![asked.reply("fd00::77")],
+        // All but the last are lost.
+        RELEASE if before < 2 => vec![],
+        _ => vec![asked.acknowledge()],
+    });
+    net.start_daemon("");
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "ipv6");
+    call.add().ok_result();
+    call.del().ok();
+    let released = server.asked(RELEASE);
+    assert!(released.len() == 3 && released.iter().all(|one| *one == released[0]), "{released:?}");
 }

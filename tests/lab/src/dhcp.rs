@@ -163,13 +163,13 @@ impl DhcpSite {
         );
         let server = self.server.netns.clone();
         self.serve_by(&server, &line, &self.server_log_path(), || {
-            !server.exec(&["ss", "-Hlun", "sport = 67"]).is_empty()
+            !server.exec(&["ss", "-Hlun", "sport = 67 or sport = 547"]).is_empty()
         });
     }
 
-    /// ISC's server on a machine, on its links, by a configuration. False: it is missing, and the test counts as skipped.
+    /// ISC's server for a family (`-4` or `-6`) on a machine, on its links, by a configuration. False: it is missing, and the test counts as skipped.
     #[must_use]
-    pub fn serve_isc(&mut self, machine: &Netns, links: &str, configuration: &str) -> bool {
+    pub fn serve_isc(&mut self, family: &str, machine: &Netns, links: &str, configuration: &str) -> bool {
         let Some(program) = isc("dhcpd") else { return false };
         // A ping before each offer takes a second.
         let text = format!("ping-check false; authoritative; {configuration}");
@@ -177,7 +177,7 @@ impl DhcpSite {
         let leases = File::options().create(true).append(true).open("/run/lab/dhcpd.leases");
         leases.expect("create dhcpd's file of leases");
         let line = format!(
-            "{} -4 -f -d -cf /run/lab/dhcpd.conf -lf /run/lab/dhcpd.leases --no-pid {links}",
+            "{} {family} -f -d -cf /run/lab/dhcpd.conf -lf /run/lab/dhcpd.leases --no-pid {links}",
             program.display()
         );
         let log = self.server_log_path();

@@ -1,0 +1,114 @@
+//! A DHCPv6 server that says what a test wants it to say.
+
+use std::net::{Ipv6Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lab::Netns;
+
+/// All servers on the link.
+const SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
+const CLIENT_ID: u16 = 1;
+const SERVER_ID: u16 = 2;
+const IA_NA: u16 = 3;
+const IA_ADDR: u16 = 5;
+const RAPID_COMMIT: u16 = 14;
+
+pub const SOLICIT: u8 = 1;
+pub const REPLY: u8 = 7;
+pub const RELEASE: u8 = 8;
+
+/// A message of a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asked {
+    pub kind: u8,
+    pub xid: [u8; 3],
+    pub duid: Vec<u8>,
+}
+
+impl Asked {
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let ([kind, xid @ ..], mut options) = bytes.split_first_chunk::<4>()?;
+        let (kind, xid) = (*kind, *xid);
+        while let Some(([a, b, c, d], rest)) = options.split_first_chunk::<4>() {
+            let (value, behind) = rest.split_at_checked(u16::from_be_bytes([*c, *d]).into())?;
+            if u16::from_be_bytes([*a, *b]) == CLIENT_ID {
+                return Some(Self { kind, xid, duid: value.to_vec() });
+            }
+            options = behind;
+        }
+        None
+    }
+
+    /// A REPLY that gives an address at once.
+    pub fn reply(&self, address: &str) -> Vec<u8> {
+        let address: Ipv6Addr = address.parse().unwrap();
+        let times = [1000_u32, 2000].map(u32::to_be_bytes).concat();
+        let address = option(IA_ADDR, &[&address.octets()[..], &times].concat());
+        let ia = [&[1_u32, 500, 800].map(u32::to_be_bytes).concat(), &address[..]].concat();
+        [self.acknowledge(), option(IA_NA, &ia), option(RAPID_COMMIT, &[])].concat()
+    }
+
+    /// A REPLY that gives nothing.
+    pub fn acknowledge(&self) -> Vec<u8> {
+        let [a, b, c] = self.xid;
+        let server = option(SERVER_ID, &[0, 4, 9, 9]);
+        [vec![REPLY, a, b, c], option(CLIENT_ID, &self.duid), server].concat()
+    }
+}
+
+fn option(number: u16, value: &[u8]) -> Vec<u8> {
+    let length = u16::try_from(value.len()).unwrap();
+    [&number.to_be_bytes()[..], &length.to_be_bytes(), value].concat()
+}
+
+/// Answers each message on eth0 of a machine with packets, until it is dropped.
+pub struct Server {
+    asked: Arc<Mutex<Vec<Asked>>>,
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// `answers` is told a message, and how many of its kind came before.
+    pub fn start(machine: &Netns, answers: impl Fn(&Asked, usize) -> Vec<Vec<u8>> + Send + 'static) -> Self {
+        let link = machine.exec(&["ip", "-o", "link", "show", "eth0"]);
+        let index = link.split(':').next().unwrap().parse().unwrap();
+        let socket = machine.run(|| UdpSocket::bind("[::]:547")).unwrap();
+        socket.join_multicast_v6(&SERVERS, index).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let (asked, ends) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::<AtomicBool>::default());
+        let (noted, end) = (Arc::clone(&asked), Arc::clone(&ends));
+        let thread = thread::spawn(move || {
+            let mut packet = [0; 4096];
+            while !end.load(Ordering::Relaxed) {
+                let Ok((length, client)) = socket.recv_from(&mut packet) else { continue };
+                let Some(message) = Asked::parse(&packet[..length]) else { continue };
+                let before = count(&noted, message.kind);
+                for answer in answers(&message, before) {
+                    socket.send_to(&answer, client).unwrap();
+                }
+                noted.lock().unwrap().push(message);
+            }
+        });
+        Self { asked, ends, thread: Some(thread) }
+    }
+
+    /// The messages of a kind.
+    pub fn asked(&self, kind: u8) -> Vec<Asked> {
+        self.asked.lock().unwrap().iter().filter(|message| message.kind == kind).cloned().collect()
+    }
+}
+
+fn count(asked: &Mutex<Vec<Asked>>, kind: u8) -> usize {
+    asked.lock().unwrap().iter().filter(|message| message.kind == kind).count()
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.thread.take().into_iter().for_each(|thread| drop(thread.join()));
+    }
+}
