@@ -28,7 +28,7 @@ impl Plugin for Sbr {
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let (conf, ifname) = (&call.conf, &call.attachment.ifname);
         let sandbox = Namespace::open(&call.netns)?;
-        let _lock = sandbox.lock()?;
+        undo.hold(sandbox.lock()?);
         let link = sandbox.link(ifname)?;
         let mut result = call.net.prev_result.clone().unwrap_or_default();
         let sources = source::choose(&sandbox, &result, ifname, conf.table, &conf.gateways)?;

@@ -27,6 +27,14 @@ impl Undo {
         self.steps.push(Box::new(|| step().map_err(Into::into)));
     }
 
+    /// Keeps a lock until all that is made from here on is taken back, or stays.
+    pub fn hold<L: 'static>(&mut self, lock: L) {
+        self.push(move || {
+            drop(lock);
+            Ok::<_, Error>(())
+        });
+    }
+
     /// Takes back everything after an error, which tells what could not be.
     pub fn unwind_after(mut self, error: Error) -> Error {
         self.unwind().into_iter().fold(error, Error::and_rollback)
@@ -84,6 +92,24 @@ mod tests {
         let failures = undo_of_three(&log).unwind();
         assert_eq!(*log.borrow(), [3, 2, 1]);
         assert_eq!(failures, [Error::config("step 2")]);
+    }
+
+    #[test]
+    fn a_lock_is_held_until_all_is_taken_back() {
+        for fails in [true, false] {
+            let lock = std::sync::Arc::new(());
+            let (seen, mut undo) = (std::sync::Arc::downgrade(&lock), Undo::new());
+            undo.hold(lock);
+            let held = seen.clone();
+            undo.push(move || if held.strong_count() == 1 { Ok(()) } else { Err(Error::config("free")) });
+            assert_eq!(seen.strong_count(), 1);
+            if fails {
+                assert_eq!(undo.unwind(), []);
+            } else {
+                undo.commit();
+            }
+            assert_eq!(seen.strong_count(), 0);
+        }
     }
 
     #[test]
