@@ -1,5 +1,8 @@
 //! vrf: an interface in a routing domain of its own.
 
+use std::collections::BTreeSet;
+use std::thread;
+
 use lab::{Call, Container, Lab, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
 
@@ -104,6 +107,65 @@ fn del_puts_addresses_and_routes_back() {
         call.del().ok();
         assert_eq!(routing_of(&pod), before);
     }
+}
+
+/// The kernel takes routes and IPv6 addresses of an interface that leaves: a DEL that is killed then has put nothing back.
+#[test]
+fn a_del_after_a_killed_one_puts_back_what_the_result_tells_of() {
+    beyond_reference!("vrf-routes");
+    needs!(Vrf);
+    let lab = Lab::new();
+    let (pod, call) = by_hand(&lab);
+    call.add().ok_result();
+    pod.sh("ip link set eth0 nomaster");
+    assert!(!pod.sh("ip route").contains("default"));
+    for _ in 0..2 {
+        call.del().ok();
+        assert!(pod.sh("ip route").contains("default via 10.1.0.1 dev eth0"));
+        assert!(pod.sh("ip -6 addr show dev eth0").contains("fd00:1::2/64"));
+        assert!(pod.link("blue").is_none());
+    }
+}
+
+#[test]
+fn thirty_interfaces_that_join_and_leave_vrfs_at_once_fail_nobody_and_leave_nothing() {
+    beyond_reference!("vrf-routes");
+    needs!(Vrf, Dummy);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link set lo up; ip link add first type vrf table 4242; ip link del first
+        for n in $(seq 30); do
+            ip link add net$n type dummy; ip link set net$n up
+            ip addr add 10.1.$n.2/24 dev net$n; ip -6 addr add fd00:$n::2/64 dev net$n nodad
+            ip route add 10.2.$n.0/24 via 10.1.$n.1
+        done");
+    let before = (pod.link_names(), routing_of(&pod));
+    let calls: Vec<_> = (1..=30)
+        .map(|n| {
+            let result = json!({
+                "cniVersion": "1.1.0",
+                "interfaces": [{"name": format!("net{n}"), "sandbox": pod.netns.path()}],
+                "ips": [{"address": format!("10.1.{n}.2/24"), "interface": 0}],
+                "routes": [{"dst": format!("10.2.{n}.0/24"), "gw": format!("10.1.{n}.1")}],
+            });
+            let keys = json!({"vrfname": format!("vrf{}", n % 5), "prevResult": result});
+            lab.plugin("vrf").version("1.1.0").on(&pod).ifname(&format!("net{n}")).config(keys)
+        })
+        .collect();
+    let results = at_once(&calls, |call| call.add().ok_result());
+    let tables: BTreeSet<_> = results.iter().map(|result| result["routes"][0]["table"].as_u64()).collect();
+    assert!(tables.len() == 5 && !tables.contains(&None), "{tables:?}");
+    calls.iter().zip(&results).for_each(|(call, result)| call.check(result).ok());
+    at_once(&calls, |call| call.del().ok());
+    assert_eq!((pod.link_names(), routing_of(&pod)), before);
+}
+
+fn at_once<R: Send>(calls: &[Call], run: impl Fn(&Call) -> R + Sync) -> Vec<R> {
+    thread::scope(|scope| {
+        let run = &run;
+        let runs: Vec<_> = calls.iter().map(|call| scope.spawn(move || run(call))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    })
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a link has, and loses when it joins or leaves a VRF: the kernel takes it down and up again.
 
-use cni::{Failures, Result};
+use cni::{AddResult, Failures, Result};
 use iface::{Namespace, tables};
 use netlink::{Address, Link, LinkChange, Route, uapi};
 use nix::errno::Errno;
@@ -83,6 +83,22 @@ impl Contents {
         }
         failures.into_result()
     }
+}
+
+/// Puts back what an ADD or a DEL that was interrupted has lost, as far as the result tells of it.
+///
+/// # Errors
+/// All that could not be put back.
+pub fn complete(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) -> Result<()> {
+    let (now, mut failures) = (sandbox.nl.addresses(Some(link))?, Failures::new());
+    let lost = result.ips_of(&link.name).filter(|ip| now.iter().all(|one| one.net != ip.address));
+    for ip in lost {
+        failures.note(sandbox.nl.add_address(link, ip.address, false));
+    }
+    for route in tables::lost(sandbox, link, table, result)? {
+        failures.note(put(sandbox, &route));
+    }
+    failures.into_result()
 }
 
 /// The kernel does not see a gateway before the link's carrier is there again, which for a network card takes seconds.

@@ -28,7 +28,7 @@ impl Plugin for VrfPlugin {
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let sandbox = Namespace::open(&call.netns)?;
-        let _lock = sandbox.lock()?;
+        undo.hold(sandbox.lock()?);
         let link = sandbox.link(&call.attachment.ifname)?;
         refuse_other_master(&sandbox, &link, &call.conf)?;
         let vrf = device::provide(&sandbox, &call.conf, undo)?;
@@ -52,9 +52,15 @@ impl Plugin for VrfPlugin {
         // What is not a VRF is not this plugin's.
         let Some(vrf) = device::find(&sandbox, &name).or_else(not_a_vrf)? else { return Ok(()) };
         let mut failures = Failures::new();
-        let link = failures.note(sandbox.nl.link(&call.attachment.ifname)).flatten();
-        if let Some(link) = link.filter(|link| link.master == Some(vrf.link.index)) {
-            failures.note(leave(&sandbox, &link, &vrf));
+        if let Some(link) = sandbox.nl.link(&call.attachment.ifname)? {
+            let joined = link.master == Some(vrf.link.index);
+            if joined {
+                // What this cannot put back the next DEL can, which finds the VRF then.
+                leave(&sandbox, &link, &vrf)?;
+            }
+            if let Some(result) = call.net.prev_result.as_ref().filter(|_| joined || link.master.is_none()) {
+                failures.note(contents::complete(&sandbox, &link, vrf.table, result));
+            }
         }
         failures.note(vrf.delete_if_empty(&sandbox));
         failures.into_result()

@@ -144,6 +144,25 @@ pub fn report(result: &mut AddResult, link: &Link, moved: &[Route]) {
     }
 }
 
+/// The routes that a result gives a link, in the main table or this one, and that the main table lacks. Only those by a gateway in the
+/// link's subnets: a result does not say which interface a route is of.
+///
+/// # Errors
+/// If the kernel refuses to tell.
+pub fn lost(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) -> Result<Vec<Route>> {
+    let main = of_link(sandbox, link, Some(uapi::RT_TABLE_MAIN))?;
+    let own: Vec<&IpConfig> = result.ips_of(&link.name).collect();
+    let is_own = |gateway| own.iter().any(|ip| ip.address.contains(gateway));
+    let listed = result
+        .routes
+        .iter()
+        .filter(|route| route.table.is_none_or(|of| [table, uapi::RT_TABLE_MAIN].contains(&of)));
+    let wanted = listed
+        .map(|route| Route { table: Some(uapi::RT_TABLE_MAIN), ..apply::kernel_route(link, route, &own) });
+    let own = wanted.filter(|wanted| wanted.gateway.is_some_and(is_own));
+    Ok(own.filter(|wanted| !main.iter().any(|route| is_same_way(route, wanted))).collect())
+}
+
 /// The addresses of a result that an interface of the container has.
 pub fn addresses_of<'a>(result: &'a AddResult, ifname: &'a str) -> impl Iterator<Item = IpAddr> + 'a {
     result.ips_of(ifname).map(|ip| ip.address.ip())
