@@ -52,7 +52,7 @@ impl Plugin for Bridge {
         rules::check_sources(conf, &owner, &port, undo)?;
         let leases = lease::configure(call, &host, &sandbox, &port, undo)?;
         let vlan_gateway = gateway::assign(&host, &bridge, &leases, conf)?;
-        let ends = port.report(&host, &sandbox, call);
+        let ends = port.report(&host, &sandbox, call)?;
         let made = [host.report(&bridge)].into_iter().chain(ends);
         let result = attach::report(call, made.chain(vlan_gateway.map(|link| host.report(&link))), leases);
 

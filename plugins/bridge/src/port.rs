@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cni::{Add, AddResult, Check, Code, Del, Error, Failures, Interface, Result, Undo};
-use iface::{Namespace, verify as shared, veth};
+use iface::{Namespace, attach, verify as shared, veth};
 use netlink::{BridgeVlan, Link, LinkChange, PortChange, RouteFilter};
 
 use crate::conf::{self, Conf, Vlans};
@@ -20,13 +20,14 @@ pub struct Port {
 
 impl Port {
     /// The interfaces that the result does not list yet.
-    pub fn report(&self, host: &Namespace, sandbox: &Namespace, call: &Add<Conf>) -> Vec<Interface> {
+    pub fn report(&self, host: &Namespace, sandbox: &Namespace, call: &Add<Conf>) -> Result<Vec<Interface>> {
         let ifname = &call.attachment.ifname;
         let listed =
             call.net.prev_result.as_ref().and_then(|prev| prev.container_interface(ifname)).is_some();
         let end = (!self.adopted).then(|| host.report(&self.host));
         let container = self.container.as_ref().filter(|_| !(self.adopted && listed));
-        end.into_iter().chain(container.map(|link| sandbox.report(link))).collect()
+        let container = container.map(|link| attach::interface(&call.net, sandbox, link)).transpose()?;
+        Ok(end.into_iter().chain(container).collect())
     }
 
     /// Waits until both ends can carry packets, and the bridge forwards them: the kernel tells each end's namespace apart.

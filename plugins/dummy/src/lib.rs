@@ -33,7 +33,7 @@ impl Plugin for Dummy {
         let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link: &link };
         let leases = eth.lease(undo)?;
         eth.configure(&leases)?;
-        Ok(attach::report(call, [sandbox.report(&link)], leases))
+        Ok(attach::report(call, [attach::interface(&call.net, &sandbox, &link)?], leases))
     }
 
     fn del(call: &Del) -> Result<()> {

@@ -43,7 +43,8 @@ impl Plugin for HostDevice {
         leases.ips.extend(network.ips());
         eth.configure(&leases)?;
         leases.routes.extend(network.add_routes(&sandbox, &link)?);
-        Ok(attach::report(call, [Interface { pci_id: selector.pci(), ..sandbox.report(&link) }], leases))
+        let made = attach::interface(&call.net, &sandbox, &link)?;
+        Ok(attach::report(call, [Interface { pci_id: selector.pci(), ..made }], leases))
     }
 
     fn del(call: &Del) -> Result<()> {

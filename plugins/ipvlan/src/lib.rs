@@ -39,7 +39,7 @@ impl Plugin for Ipvlan {
         };
         // The kernel announces the addresses when the link is set up: it cannot be asked to by setting the MAC.
         eth.configure(&leases)?;
-        Ok(attach::report(call, [sandbox.report(&link)], leases))
+        Ok(attach::report(call, [attach::interface(&call.net, &sandbox, &link)?], leases))
     }
 
     fn del(call: &Del) -> Result<()> {

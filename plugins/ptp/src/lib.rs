@@ -43,7 +43,7 @@ impl Plugin for Ptp {
         routes::in_host(&host, &pair.host, &paths)?;
         forwarding::enable(&host, &leases.addresses().collect::<Vec<_>>())?;
 
-        let made = [host.report(&pair.host), sandbox.report(&pair.container)];
+        let made = [host.report(&pair.host), attach::interface(net, &sandbox, &pair.container)?];
         let result = attach::report(call, made, leases);
         conf.masquerade.install(&Owner::new(&net.name, at), attach::addresses(net, at, &result), undo)?;
         pair.wait_until_up(&host, &sandbox)?;

@@ -40,7 +40,7 @@ impl Plugin for Tap {
         // As long as it is open here it has a carrier, so its IPv6 addresses can be used at once.
         eth.configure(&leases)?;
         tap.keep(&sandbox, undo)?;
-        Ok(attach::report(call, [sandbox.report(link)], leases))
+        Ok(attach::report(call, [attach::interface(&call.net, &sandbox, link)?], leases))
     }
 
     fn del(call: &Del) -> Result<()> {

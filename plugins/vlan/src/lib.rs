@@ -38,7 +38,7 @@ impl Plugin for Vlan {
         if !leases.ips.is_empty() {
             announce::addresses(&sandbox, &link)?;
         }
-        Ok(attach::report(call, [sandbox.report(&link)], leases))
+        Ok(attach::report(call, [attach::interface(&call.net, &sandbox, &link)?], leases))
     }
 
     fn del(call: &Del) -> Result<()> {

@@ -105,6 +105,17 @@ pub fn addresses<'a>(
     given.into_iter().flatten().map(|ip| ip.address)
 }
 
+/// The container's interface as a result names it, when its addresses are leased: a plugin that asked over the link may have set its MTU.
+///
+/// # Errors
+/// If the link is gone.
+pub fn interface(net: &NetConf, sandbox: &Namespace, link: &Link) -> Result<Interface> {
+    match &net.ipam {
+        Some(ipam) if ipam.needs_link() => Ok(sandbox.report(&sandbox.link(&link.name)?)),
+        _ => Ok(sandbox.report(link)),
+    }
+}
+
 /// What the chain has made by now: what the plugins before this one did, the interfaces that it made, and what was leased for the
 /// container's one of them.
 pub fn report<C>(call: &Add<C>, made: impl IntoIterator<Item = Interface>, leases: AddResult) -> AddResult {
