@@ -307,6 +307,7 @@ impl Attached {
         // Where nothing can be written, such as on a full disk, a file may still be removed.
         let noted = self.client.lease().is_some() && host.store.write(&self.key, &self.record).is_ok();
         if !noted && let Err(e) = host.store.remove::<Record>(&self.key) {
+            self.record.leaves = false;
             return Err((Box::new(self), e));
         }
         self.close(host);

@@ -63,20 +63,18 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     let held = lock(&host, socket)?;
     let (mut failures, mut departing) = (Failures::new(), Vec::new());
     host.store.tidy()?;
-    for record in host.store.all::<Record>()?.0 {
-        let is_valid = call.valid.contains(&record.container_id, &record.if_name);
-        if let Some(key) = record.key().filter(|_| *call.net.name == record.network && !is_valid) {
-            departing.extend(failures.note(give_back(&host, key, record)).flatten());
-        }
-        if departing.len() >= AT_ONCE {
-            failures.note(wait_until_done(&mut departing));
-        }
-    }
-    for record in host.store.all::<v6::Record>()?.0 {
-        let is_valid = call.valid.contains(&record.container_id, &record.if_name);
-        if let Some(key) = record.key().filter(|_| *call.net.name == record.network && !is_valid) {
-            departing.extend(failures.note(give_back_v6(&host, key, record)).flatten());
-        }
+    let is_stale = |network: &str, container: &str, if_name: &str| {
+        *call.net.name == *network && !call.valid.contains(container, if_name)
+    };
+    let v4 = host.store.all::<Record>()?.0.into_iter();
+    let v4 = v4.filter(|record| is_stale(&record.network, &record.container_id, &record.if_name));
+    let v6 = host.store.all::<v6::Record>()?.0.into_iter();
+    let v6 = v6.filter(|record| is_stale(&record.network, &record.container_id, &record.if_name));
+    let given_back = v4
+        .filter_map(|record| Some(give_back(&host, record.key()?, record)))
+        .chain(v6.filter_map(|record| Some(give_back_v6(&host, record.key()?, record))));
+    for one in given_back {
+        departing.extend(failures.note(one).flatten());
         if departing.len() >= AT_ONCE {
             failures.note(wait_until_done(&mut departing));
         }

@@ -9,6 +9,7 @@ use lab::{Container, Lab};
 use super::*;
 use crate::daemon::Args;
 use crate::record::Asks;
+use crate::store::Kept;
 
 const ADDRESS: [u8; 4] = [10, 0, 0, 7];
 const SERVER: [u8; 4] = [10, 0, 0, 1];
@@ -137,6 +138,19 @@ fn a_lease_that_is_taken_is_noted_down() {
     assert!(matches!(outcome, Outcome::First(_)), "{outcome:?}");
     let kept = fixture.host.store.read::<Record>(&one.key).unwrap().unwrap();
     assert_eq!(kept.on_link, one.record.on_link);
+}
+
+#[test]
+fn a_lease_whose_file_can_be_neither_written_nor_removed_is_kept_as_it_was() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    fixture.lease(&mut one, &NTP);
+    let file = fixture.host.store.path().join(one.key.file(Record::END));
+    std::fs::remove_file(&file).unwrap();
+    // Nothing is renamed over a directory, nor unlinked.
+    std::fs::create_dir(&file).unwrap();
+    let (kept, error) = one.release(&fixture.host).unwrap_err();
+    assert!(error.code() == 5 && !kept.record.leaves, "{error}");
 }
 
 /// What a renewal comes to, with these options.
