@@ -1,16 +1,19 @@
 //! dhcp's daemon as a service: its socket, its flags, who may ask, and what it bears.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use lab::dhcp::{DhcpNetwork, RANGE, daemon_command, executable, leases_on_disk, start_running};
 use lab::{Lab, beyond_reference, repository, skip};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
+use nix::unistd::{Uid, setfsuid};
 use serde_json::json;
 
 const SOCKET: &str = "/run/cni/dhcp.sock";
@@ -183,6 +186,70 @@ fn more_connections_than_the_daemon_takes_wait_their_turn() {
     let asking = start_running(&call, "STATUS");
     drop(idle);
     assert!(asking.wait_with_output().unwrap().status.success());
+    assert!(net.list().is_empty());
+}
+
+/// Far more than the daemon takes and than its socket's queue has room for.
+const CROWD: usize = 10_000;
+
+/// Opens connections by 20 threads until there are as many as are wanted, and keeps them. `while_open` runs as soon as daemon and
+/// queue are full.
+fn beside_a_crowd(while_open: impl FnOnce()) {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let opened = AtomicUsize::new(0);
+    let open = || {
+        let mut held = Vec::new();
+        while opened.fetch_add(1, Ordering::Relaxed) < CROWD {
+            held.push(UnixStream::connect(SOCKET).unwrap());
+        }
+        held
+    };
+    // Threads that are started in the lab are in its namespaces.
+    let crowd = thread::scope(|scope| {
+        let openers: Vec<_> = (0..20).map(|_| scope.spawn(open)).collect();
+        while opened.load(Ordering::Relaxed) < 2000 {
+            thread::yield_now();
+        }
+        while_open();
+        openers.into_iter().flat_map(|opener| opener.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert_eq!(crowd.len(), CROWD);
+}
+
+#[test]
+fn an_address_is_leased_beside_ten_thousand_connections_that_say_nothing() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let pid = net.daemon().unwrap().id();
+    let (_pod, call) = net.plugged("pod");
+    beside_a_crowd(|| {
+        call.add().ok_result();
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
+        assert!(descriptors < 1024 + 20, "{descriptors}");
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+        assert!(peak < 16 << 10, "{peak} kB");
+    });
+    call.del().ok();
+    assert!(net.list().is_empty());
+}
+
+#[test]
+fn nobody_but_root_may_connect() {
+    beyond_reference!("dhcp-restart");
+    let net = silent();
+    // A directory that is open to all is not enough.
+    fs::set_permissions("/run/cni", PermissionsExt::from_mode(0o755)).unwrap();
+    let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}}));
+    let as_somebody = || {
+        // Of this thread alone, and with it the right to pass by permissions.
+        setfsuid(Uid::from_raw(1000));
+        (0..CROWD).all(|_| UnixStream::connect(SOCKET).unwrap_err().kind() == ErrorKind::PermissionDenied)
+    };
+    assert!(thread::scope(|scope| scope.spawn(as_somebody).join()).unwrap());
+    call.status().ok();
     assert!(net.list().is_empty());
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 
 use lab::dhcp::{DhcpNetwork, RANGE, SOON, STATE, leases_on_disk, start_running};
-use lab::{beyond_reference, needs, under_test};
+use lab::{Feature, beyond_reference, needs, under_test};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -131,6 +131,33 @@ fn a_hundred_containers_at_once_each_get_an_address_of_their_own() {
 }
 
 #[test]
+fn an_mtu_that_a_server_gives_is_on_the_link_and_in_the_result() {
+    beyond_reference!("dhcp-change");
+    let Some(net) = DhcpNetwork::with(&format!("{RANGE} --dhcp-option=option:mtu,1400")) else { return };
+    cable(&net.lab);
+    net.lab.host().sh("ip link set far master br0");
+    let ipam = json!({"type": "dhcp", "request": [{"option": "interface-mtu"}]});
+    let plugins = [("bridge", json!({"bridge": "br0"})), ("macvlan", json!({"master": "cable"}))];
+    for (plugin, keys) in
+        plugins.into_iter().filter(|(plugin, _)| *plugin == "bridge" || Feature::Macvlan.is_there())
+    {
+        let pod = net.pod(plugin);
+        let call =
+            net.lab.plugin(plugin).config(keys).config(json!({"ipam": ipam})).version("1.1.0").on(&pod);
+        let result = call.add().ok_result();
+        let interfaces = result["interfaces"].as_array().unwrap();
+        let made = interfaces.iter().find(|interface| interface["name"] == "eth0").unwrap();
+        assert_eq!(
+            (&made["mtu"], &pod.link("eth0").unwrap()["mtu"]),
+            (&json!(1400), &json!(1400)),
+            "{result}"
+        );
+        call.check(&result).ok();
+        call.del().ok();
+    }
+}
+
+#[test]
 fn macvlan_gets_its_address_from_the_same_server() {
     needs!(Macvlan);
     on_a_cable("macvlan");
@@ -181,6 +208,28 @@ fn the_addresses_of_a_daemon_that_forgot_them_are_adopted() {
         (net.list()[0]["address"].as_str(), pod.addresses("eth0")),
         (Some(&*address), vec![address.clone()])
     );
+}
+
+/// libcni's cache has it until the DEL is done.
+#[test]
+fn an_attachment_whose_lease_was_being_given_back_is_not_adopted() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let _pod = net.pod("pod");
+    let plugin = json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "dhcp"}});
+    net.lab.configure("lan.conflist", &json!({"cniVersion": "1.0.0", "name": "lan", "plugins": [plugin]}));
+    net.lab.cnitool().says("add lan pod");
+    net.end_daemon(Signal::SIGKILL);
+    for entry in fs::read_dir(STATE).unwrap().flatten() {
+        let Ok(mut record) = serde_json::from_str::<Value>(&fs::read_to_string(entry.path()).unwrap()) else {
+            continue;
+        };
+        record["leaves"] = json!(true);
+        fs::write(entry.path(), record.to_string()).unwrap();
+    }
+    net.start_daemon("-adopt");
+    net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
+    assert!(net.list().is_empty() && !net.daemon_log().contains("adopted"), "{}", net.daemon_log());
 }
 
 #[test]

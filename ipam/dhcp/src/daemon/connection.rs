@@ -17,12 +17,16 @@ use crate::wire::{self, LARGEST_REQUEST};
 /// How long a plugin may take to send its request, and to take its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long it may take to send its request while others wait to be taken. A plugin does it at once.
+const CROWDED_PATIENCE: Duration = Duration::from_secs(1);
+
 /// A plugin's connection. It never blocks.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     state: State,
-    deadline: Option<Time>,
+    /// Since when the plugin is waited for. None: it waits itself.
+    since: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -60,7 +64,7 @@ impl Connection {
             ));
         }
         stream.set_nonblocking(true).map_err(|e| e.to_string())?;
-        Ok(Self { stream, state: State::Reads(Vec::new(), None), deadline: Some(now + PATIENCE) })
+        Ok(Self { stream, state: State::Reads(Vec::new(), None), since: Some(now) })
     }
 
     /// What to wait for. That the plugin hangs up is always told.
@@ -72,9 +76,13 @@ impl Connection {
         }
     }
 
-    /// When it has taken too long.
-    pub fn deadline(&self) -> Option<Time> {
-        self.deadline
+    /// When it has taken too long: sooner while others wait.
+    pub fn deadline(&self, crowded: bool) -> Option<Time> {
+        let patience = match self.state {
+            State::Reads(..) if crowded => CROWDED_PATIENCE,
+            _ => PATIENCE,
+        };
+        self.since.map(|since| since + patience)
     }
 
     /// Does what can be done now.
@@ -107,13 +115,13 @@ impl Connection {
             }
         }
         let (line, netns) = (std::mem::take(line), netns.take().map(File::from));
-        (self.state, self.deadline) = (State::Waits, None);
+        (self.state, self.since) = (State::Waits, None);
         Event::Request(line, netns)
     }
 
     /// Sends the answer, as far as that goes now.
     pub fn answer(&mut self, answer: Vec<u8>, now: Time) -> Event {
-        (self.state, self.deadline) = (State::Writes(answer), Some(now + PATIENCE));
+        (self.state, self.since) = (State::Writes(answer), Some(now));
         self.write()
     }
 

@@ -1,6 +1,6 @@
 //! The daemon's one loop: its socket, plugins' connections, containers' sockets and all times to keep.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -21,7 +21,7 @@ use crate::store::Kept;
 use crate::v6::{self, RELEASING};
 use crate::wire;
 
-/// The most connections at a time. More wait until some of these have ended, which none takes long to.
+/// The most connections at a time. More wait until some of these have ended: those that say nothing are ended soon then.
 const MOST_CONNECTIONS: usize = 1024;
 
 /// How long no connection is taken after none could be, for lack of descriptors.
@@ -119,11 +119,15 @@ impl Daemon {
         for error in self.host.store.tidy()?.into_iter().chain(errors) {
             say(&format!("dhcp daemon: {error}"));
         }
+        // libcni's cache has an attachment until its DEL is done.
+        let leaving = records.iter().filter(|record: &&Record| record.leaves).filter_map(Kept::key);
+        let leaving: BTreeSet<Key> = leaving.collect();
         for record in records {
             self.carry_on_with(record);
         }
         if self.host.args.adopt {
-            for record in adopt::unknown(&self.host, &|key| self.attached.contains_key(key)) {
+            let is_known = |key: &Key| self.attached.contains_key(key) || leaving.contains(key);
+            for record in adopt::unknown(&self.host, &is_known) {
                 self.carry_on_with(record);
             }
         }
@@ -180,7 +184,7 @@ impl Daemon {
     }
 
     fn wait(&self, listener: &Listener, signals: &SignalFd) -> Result<Ready> {
-        let accepts = self.paused.is_none() && self.connections.len() < MOST_CONNECTIONS;
+        let accepts = self.paused.is_none() && !self.is_crowded();
         let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
         polled.push(PollFd::new(listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
         let (mut numbers, mut keys) = (Vec::new(), Vec::new());
@@ -218,7 +222,8 @@ impl Daemon {
         let now = Time::now();
         let clients = self.attached.values().filter_map(|one| one.client().deadline());
         let clients = clients.chain(self.attached_v6.values().filter_map(v6::Attached::deadline));
-        let connections = self.connections.values().filter_map(Connection::deadline);
+        let crowded = self.is_crowded();
+        let connections = self.connections.values().filter_map(|one| one.deadline(crowded));
         let looks = (!self.leaving.is_empty()).then(|| now + LOOK);
         let next = clients.chain(connections).chain(looks).chain(self.paused).min()?;
         // Up to the next millisecond: what is due then is not looked for again and again before.
@@ -226,8 +231,13 @@ impl Daemon {
         Timespec::try_from(Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))).ok()
     }
 
+    /// Whether no more connections are taken.
+    fn is_crowded(&self) -> bool {
+        self.connections.len() >= MOST_CONNECTIONS
+    }
+
     fn accept(&mut self, listener: &Listener) {
-        while self.connections.len() < MOST_CONNECTIONS {
+        while !self.is_crowded() {
             match listener.accept() {
                 Ok(None) => return,
                 Ok(Some(stream)) => match Connection::new(stream, Time::now()) {
@@ -383,8 +393,9 @@ impl Daemon {
         let is_due = |time: Option<Time>| time.is_some_and(|time| time <= now);
         self.paused = self.paused.filter(|paused| *paused > now);
         self.look_at_leaving();
-        let late: Vec<u64> =
-            self.connections.iter().filter(|(_, c)| is_due(c.deadline())).map(|(n, _)| *n).collect();
+        let crowded = self.is_crowded();
+        let late = self.connections.iter().filter(|(_, one)| is_due(one.deadline(crowded)));
+        let late: Vec<u64> = late.map(|(number, _)| *number).collect();
         late.into_iter().for_each(|number| self.hang_up(number));
         let due: Vec<Key> = self
             .attached
