@@ -8,6 +8,7 @@ use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, under_test};
 use serde_json::{Value, json};
 
 use crate::case::{Case, Syscall, own_calls};
+use crate::dhcp::Dhcp;
 use crate::target::{Beside, Hit, IFNAME, Target};
 use crate::targets::HOST_PORT;
 use crate::traffic::Traffic;
@@ -16,6 +17,8 @@ use crate::traffic::Traffic;
 /// and gone. What a sweep finds changed is of the attachment that was hit.
 #[derive(Debug)]
 pub struct Fixture {
+    /// What the addresses come from, if they come from a server.
+    dhcp: Option<Dhcp>,
     lab: Lab,
     stays: Container,
     victim: Container,
@@ -40,10 +43,11 @@ impl Fixture {
     pub fn on(target: &Target, prepare: impl FnOnce(&Lab)) -> Self {
         let lab = Lab::new();
         prepare(&lab);
-        target.prepare(&lab);
+        let dhcp = target.prepare(&lab);
         // One for all cases: it takes seconds to start.
         let firewalld = target.firewalld.then(|| Firewalld::start(&lab, "nftables", "public"));
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
+        dhcp.iter().for_each(|dhcp| [&stays, &victim].into_iter().for_each(|pod| dhcp.plug(pod)));
         // The reference leaves connections in any case: they would hide what else it leaves.
         let traffic = (target.translates && !under_test().reference).then(|| Traffic::new(&lab));
         let beside = target.of_the_one_beside().call(&stays);
@@ -60,6 +64,7 @@ impl Fixture {
         let before = lab.snapshot();
         let claims_again = (target.beside == Beside::Newer).then_some(beside);
         let fixture = Self {
+            dhcp,
             lab,
             stays,
             victim,
@@ -160,7 +165,9 @@ impl Fixture {
 
     /// What differs from before the attachment.
     pub fn changes(&self) -> String {
-        self.lab.snapshot().since(&self.before)
+        // Its state is waited for, and comes first.
+        let leases = self.dhcp.as_ref().map(Dhcp::changes).unwrap_or_default();
+        self.lab.snapshot().since(&self.before) + &leases
     }
 
     /// The same, but for what is in the container's namespace: that is gone when GC is called.

@@ -6,6 +6,7 @@ mod case;
 mod cnitool;
 mod content;
 mod daemon;
+mod dhcp;
 mod disk;
 mod disturber;
 mod env_fault;
@@ -23,6 +24,7 @@ mod verify;
 
 pub use case::{Case, Fault, Syscall};
 pub use daemon::{DaemonSweep, Lives};
+pub use dhcp::Dhcp;
 pub use disk::Disk;
 pub use disturber::Cause;
 pub use env_fault::{EnvFault, Lift};

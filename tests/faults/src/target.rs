@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use lab::dhcp::has_dnsmasq;
 use lab::{Call, Container, Feature, Lab, firewalld, ours, together, under_test};
 use serde_json::{Value, json};
 
 use crate::cnitool;
+use crate::dhcp::Dhcp;
 use crate::place::Place;
 
 /// The interface that is attached.
@@ -30,6 +32,8 @@ pub struct Target {
     pub firewalld: bool,
     /// Whether connections are led elsewhere by what is hit, or seen under another address.
     pub translates: bool,
+    /// Addresses come from a DHCP server, which runs with the daemon while the target is tried.
+    pub dhcp: bool,
     /// The iptables tools are those from before nf_tables.
     pub legacy: bool,
     /// What the attachment that stays all the time claims.
@@ -91,6 +95,7 @@ impl Default for Target {
             backend: None,
             firewalld: false,
             translates: false,
+            dhcp: false,
             legacy: false,
             beside: Beside::Others,
             differs_beside: json!({}),
@@ -161,6 +166,8 @@ impl Target {
         match (under_test().reference, self.hit) {
             (true, Hit::Runtime) => false,
             (true, _) if self.backend == Some("nftables") => false,
+            // The reference's daemon cannot be asked what it has.
+            (reference, _) if self.dhcp && (reference || !has_dnsmasq()) => false,
             // Its DEL fails where there is nothing left to do: no case could be cleaned up.
             (true, _) if self.name == "host-device" => false,
             _ => self.dir().join(self.plugin()).exists(),
@@ -184,8 +191,9 @@ impl Target {
         COMMANDS.into_iter().take(count).filter(move |command| !runtime || *command != "GC")
     }
 
-    /// Brings about what the network needs of the host.
-    pub fn prepare(&self, lab: &Lab) {
+    /// Brings about what the network needs of the host. What runs for it ends when it is dropped.
+    #[must_use]
+    pub fn prepare(&self, lab: &Lab) -> Option<Dhcp> {
         if self.legacy {
             lab.host().sh("mount --bind /usr/sbin/xtables-legacy-multi /usr/sbin/xtables-nft-multi");
         }
@@ -193,6 +201,7 @@ impl Target {
         if self.is_runtime() {
             cnitool::install(lab, &self.network);
         }
+        self.dhcp.then(|| Dhcp::start(lab, &self.dir()))
     }
 
     /// The call of what is hit, chained to the plugins before it, whose ADDs are run.

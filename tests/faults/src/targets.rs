@@ -30,6 +30,7 @@ pub fn all() -> Vec<Target> {
             tap(),
             host_local(),
             static_addresses(),
+            dhcp(),
             flannel(),
         ],
         rules.concat(),
@@ -175,6 +176,17 @@ fn static_addresses() -> Target {
         name: "static",
         network: vec![json!({"type": "static", "ipam": {"type": "static", "addresses": addresses}})],
         capabilities: vec![(json!({}), [NONE; 5])],
+        ..Target::default()
+    }
+}
+
+/// Its daemon is a subject of its own (`daemon.rs`).
+fn dhcp() -> Target {
+    Target {
+        name: "dhcp",
+        network: vec![json!({"type": "dhcp", "ipam": {"type": "dhcp"}})],
+        dhcp: true,
+        capabilities: vec![(json!({}), [NONE, NONE, SYS, NONE, NONE])],
         ..Target::default()
     }
 }

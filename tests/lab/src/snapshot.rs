@@ -18,8 +18,16 @@ const NO_SETTINGS: [&str; 4] =
 
 /// Where plugins keep things. /run/netns and the lab's own directories are not theirs.
 const DIRECTORIES: [&str; 2] = ["/var/lib/cni", "/run"];
-const NOT_THEIRS: [&str; 5] =
-    ["/run/netns", "/run/original", "/run/lab/plugins", "/run/lab/cache", firewalld::DIRECTORY];
+const NOT_THEIRS: [&str; 8] = [
+    "/run/netns",
+    "/run/original",
+    "/run/lab/plugins",
+    "/run/lab/cache",
+    "/run/lab/daemon.log",
+    "/run/lab/server.log",
+    "/run/lab/server.leases",
+    firewalld::DIRECTORY,
+];
 
 impl Snapshot {
     pub(crate) fn take<'a>(namespaces: impl Iterator<Item = &'a Netns>) -> Self {

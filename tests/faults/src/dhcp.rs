@@ -1,0 +1,106 @@
+//! The server and the daemon that a target's addresses come from.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::Duration;
+use std::{fmt, fs, thread};
+
+use lab::dhcp::DhcpSite;
+use lab::{Container, Lab};
+
+/// Containers and the addresses that the server keeps for them. Since they are known, they can be on the interfaces from the start: no
+/// interface plugin puts them there.
+const ADDRESSES: [(&str, &str); 3] = [("stays", "10.9.0.10"), ("victim", "10.9.0.11"), ("pod", "10.9.0.12")];
+
+/// They outlast any sweep.
+const RANGE: &str = "--dhcp-range=10.9.0.10,10.9.0.250,255.255.255.0,86400";
+
+/// How often it is looked whether daemon and server have come to an end.
+const LOOKS: usize = 2000;
+
+/// A server, and a daemon of ours.
+#[derive(Debug)]
+pub struct Dhcp {
+    site: DhcpSite,
+}
+
+impl Dhcp {
+    /// Starts both.
+    pub fn start(lab: &Lab, directory: &Path) -> Self {
+        let mut site = DhcpSite::new(lab, directory);
+        let kept = ADDRESSES.map(|(id, address)| format!("--dhcp-host=id:{},{address}", client(id)));
+        site.serve(&format!("{RANGE} {}", kept.join(" ")));
+        site.start_daemon("");
+        Self { site }
+    }
+
+    /// Gives a container a link to the server, with the address that it will lease.
+    pub fn plug(&self, container: &Container) {
+        self.site.plug(&container.id);
+        let address = ADDRESSES.iter().find(|(id, _)| *id == container.id);
+        let (_, address) = address.expect("a container with an address");
+        container.sh(&format!("ip link set lo up; ip link set eth0 up; ip addr add {address}/24 dev eth0"));
+    }
+
+    /// Who has a lease but the one that stays, in lines as of a snapshot. A server is told a moment after the daemon, and what the daemon
+    /// has asked for in vain ends a moment after the plugin: both are waited for.
+    pub fn changes(&self) -> String {
+        let mut leases = self.leases();
+        for _ in 0..LOOKS {
+            if leases.agree() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(5));
+            leases = self.leases();
+        }
+        leases.to_string()
+    }
+
+    fn leases(&self) -> Leases {
+        let listed = self.site.list();
+        let at_server = fs::read_to_string("/run/lab/server.leases").unwrap_or_default();
+        let has_one = |id: &&str| at_server.contains(&client(id));
+        Leases {
+            asked: listed.iter().filter(|one| one["address"].is_null()).count(),
+            at_daemon: listed
+                .iter()
+                .filter_map(|one| Some(one["containerId"].as_str()?.to_owned()))
+                .collect(),
+            at_server: ADDRESSES.iter().map(|(id, _)| *id).filter(has_one).map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// Containers, by their names.
+struct Leases {
+    /// So many have no address yet.
+    asked: usize,
+    at_daemon: BTreeSet<String>,
+    at_server: BTreeSet<String>,
+}
+
+impl Leases {
+    fn agree(&self) -> bool {
+        self.asked == 0 && self.at_daemon == self.at_server
+    }
+}
+
+impl fmt::Display for Leases {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (whose, leases) in [("daemon", &self.at_daemon), ("server", &self.at_server)] {
+            if !leases.contains("stays") {
+                writeln!(f, "host: leases of the DHCP {whose}\n  - stays")?;
+            }
+            for name in leases.iter().filter(|name| *name != "stays") {
+                writeln!(f, "host: leases of the DHCP {whose}\n  + {name}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The identifier of a container's client, as dnsmasq writes it.
+fn client(id: &str) -> String {
+    let text = format!("\0{id}/net/eth0");
+    text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
