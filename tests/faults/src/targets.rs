@@ -30,14 +30,13 @@ pub fn all() -> Vec<Target> {
             tap(),
             host_local(),
             static_addresses(),
-            dhcp(),
             flannel(),
         ],
         rules.concat(),
         vec![firewall("nftables"), firewall("iptables"), firewalld(), tuning(), bandwidth(), sbr(), vrf()],
         claims.concat(),
         tools(),
-        vec![delegate(), runtime()],
+        vec![delegate(), runtime(), dhcp()],
     ]
     .concat()
 }

@@ -32,6 +32,10 @@ impl Fixture {
         lab.host().sh("ip link add srv type veth peer name eth0 netns pod
              ip addr add 10.0.0.1/24 dev srv; ip link set srv up");
         pod.sh("ip link set lo up; ip link set eth0 up");
+        // The kernel sees a carrier a moment after it is there, and drops what is sent until then.
+        lab.host().wait_until("the server's link is up", |host| {
+            host.link("srv").is_some_and(|link| link["operstate"] == "UP")
+        });
         let server = UdpSocket::bind("0.0.0.0:67").unwrap();
         server.set_broadcast(true).unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
