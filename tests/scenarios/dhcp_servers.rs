@@ -112,6 +112,18 @@ fn gc_gives_back_what_is_not_valid() {
 }
 
 #[test]
+fn a_lease_is_given_back_before_a_collection_takes_the_interface_of_a_container_that_lives() {
+    beyond_reference!("gc");
+    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    let pods = ["one", "two"].map(|id| net.pod(id));
+    pods.each_ref().map(|pod| net.bridge(pod).add().ok_result());
+    net.bridge(&pods[0]).gc(&[("one", "eth0")]).ok();
+    net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
+    assert_eq!(net.list().len(), 1);
+    assert!(pods[0].link("eth0").is_some() && pods[1].link("eth0").is_none());
+}
+
+#[test]
 fn a_hundred_containers_at_once_each_get_an_address_of_their_own() {
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let calls: Vec<_> = (0..100).map(|n| net.plugged(&format!("pod{n}")).1).collect();

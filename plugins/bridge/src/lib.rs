@@ -10,7 +10,7 @@ mod port;
 mod rules;
 mod vlan;
 
-use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::{Namespace, announce, attach, remove, verify, veth};
 use netfilter::{Owner, Removal};
@@ -70,7 +70,7 @@ impl Plugin for Bridge {
 
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
-        remove::with_leases(&call.net, |failures| {
+        remove::with_leases(&call.net, Command::Del, |failures| {
             // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &rules::KINDS));
@@ -99,15 +99,14 @@ impl Plugin for Bridge {
     }
 
     fn gc(call: &Gc) -> Result<()> {
-        let mut failures = Failures::new();
         let removal = Removal::start();
-        failures.note(removal.retain(&call.net.name, &rules::KINDS, &call.valid));
-        if let Some(host) = failures.note(Namespace::host()) {
-            failures.note(remove::stale_veths(&host, call));
-            failures.note(vlan::remove_unused_gateway(&host, &call.conf));
-        }
-        failures.note(call.net.ask_ipam(Command::Gc));
-        failures.into_result()
+        remove::with_leases(&call.net, Command::Gc, |failures| {
+            failures.note(removal.retain(&call.net.name, &rules::KINDS, &call.valid));
+            if let Some(host) = failures.note(Namespace::host()) {
+                failures.note(remove::stale_veths(&host, call));
+                failures.note(vlan::remove_unused_gateway(&host, &call.conf));
+            }
+        })
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

@@ -48,7 +48,7 @@ impl Plugin for HostDevice {
     }
 
     fn del(call: &Del) -> Result<()> {
-        remove::with_leases(&call.net, |failures| give_back(call, failures))
+        remove::with_leases(&call.net, Command::Del, |failures| give_back(call, failures))
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
@@ -62,16 +62,16 @@ impl Plugin for HostDevice {
     }
 
     fn gc(call: &Gc) -> Result<()> {
-        let (host, mut failures) = (Namespace::host()?, Failures::new());
-        failures.note(record::collect(call, |record| {
-            let sandbox = open_container(&host, Some(&record.netns))?;
-            record.bring_home(&host, sandbox.as_ref())
-        }));
-        if let Some(selector) = lenient_selector(&call.conf) {
-            failures.note(selector.bring_home(&host, None, None));
-        }
-        failures.note(call.net.ask_ipam(Command::Gc));
-        failures.into_result()
+        let host = Namespace::host()?;
+        remove::with_leases(&call.net, Command::Gc, |failures| {
+            failures.note(record::collect(call, |record| {
+                let sandbox = open_container(&host, Some(&record.netns))?;
+                record.bring_home(&host, sandbox.as_ref())
+            }));
+            if let Some(selector) = lenient_selector(&call.conf) {
+                failures.note(selector.bring_home(&host, None, None));
+            }
+        })
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

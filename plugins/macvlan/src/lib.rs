@@ -43,7 +43,7 @@ impl Plugin for Macvlan {
     }
 
     fn del(call: &Del) -> Result<()> {
-        remove::with_leases(&call.net, |failures| {
+        remove::with_leases(&call.net, Command::Del, |failures| {
             failures.note(remove::child(call, Self::NAME));
         })
     }

@@ -5,7 +5,7 @@ mod conf;
 pub mod fuzz;
 mod routes;
 
-use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
+use cni::{Add, AddResult, Check, Command, Del, Gc, Plugin, Repair, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
 use iface::{Namespace, forwarding, host_end, remove, verify, veth};
@@ -52,7 +52,7 @@ impl Plugin for Ptp {
 
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
-        remove::with_leases(&call.net, |failures| {
+        remove::with_leases(&call.net, Command::Del, |failures| {
             // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &KINDS));
@@ -84,14 +84,13 @@ impl Plugin for Ptp {
     }
 
     fn gc(call: &Gc) -> Result<()> {
-        let mut failures = Failures::new();
         let removal = Removal::start();
-        failures.note(removal.retain(&call.net.name, &KINDS, &call.valid));
-        if let Some(host) = failures.note(Namespace::host()) {
-            failures.note(remove::stale_veths(&host, call));
-        }
-        failures.note(call.net.ask_ipam(Command::Gc));
-        failures.into_result()
+        remove::with_leases(&call.net, Command::Gc, |failures| {
+            failures.note(removal.retain(&call.net.name, &KINDS, &call.valid));
+            if let Some(host) = failures.note(Namespace::host()) {
+                failures.note(remove::stale_veths(&host, call));
+            }
+        })
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {

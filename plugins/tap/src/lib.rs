@@ -44,7 +44,7 @@ impl Plugin for Tap {
     }
 
     fn del(call: &Del) -> Result<()> {
-        remove::with_leases(&call.net, |failures| {
+        remove::with_leases(&call.net, Command::Del, |failures| {
             failures.note(remove::child_like(call, is_ours));
         })
     }

@@ -42,7 +42,7 @@ impl Plugin for Vlan {
     }
 
     fn del(call: &Del) -> Result<()> {
-        remove::with_leases(&call.net, |failures| {
+        remove::with_leases(&call.net, Command::Del, |failures| {
             let Some(beside) = name::deleted(call) else {
                 failures.note(remove::child(call, Self::NAME));
                 return;

@@ -9,22 +9,22 @@ use netlink::Link;
 
 use crate::{Namespace, host_end, ownership, veth};
 
-/// DEL: removes links and what belongs to them, and gives the leases back. Neither keeps the other from its end.
+/// DEL or GC: removes links and what belongs to them, and gives the leases back. Neither keeps the other from its end.
 ///
 /// The leases go last, so that nobody else gets an address while the container still answers to it; but first if they can be given
 /// back only over the link.
 ///
 /// # Errors
 /// All that could not be removed.
-pub fn with_leases(net: &NetConf, links: impl FnOnce(&mut Failures)) -> Result<()> {
+pub fn with_leases(net: &NetConf, command: Command, links: impl FnOnce(&mut Failures)) -> Result<()> {
     let mut failures = Failures::new();
     let leases_first = net.ipam.as_ref().is_some_and(Ipam::needs_link);
     if leases_first {
-        failures.note(net.ask_ipam(Command::Del));
+        failures.note(net.ask_ipam(command));
     }
     links(&mut failures);
     if !leases_first {
-        failures.note(net.ask_ipam(Command::Del));
+        failures.note(net.ask_ipam(command));
     }
     failures.into_result()
 }
