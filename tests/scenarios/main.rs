@@ -26,6 +26,7 @@ mod host_device;
 mod host_local;
 mod host_local_lock;
 mod hosts;
+mod install;
 mod ipvlan;
 mod legacy_iptables;
 mod loopback;

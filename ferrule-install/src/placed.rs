@@ -1,0 +1,291 @@
+//! The plugins of a directory, changed all or none.
+//!
+//! The state is in `.ferrule` of the same directory, so that all moves are renames:
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `record` | what is installed |
+//! | `kept/` | what others had there under the same names |
+//! | `new/` | what is about to be placed |
+//! | `before/` | what is there under the names that are about to change |
+//! | `record.new` | what will be installed; while it is there, a change is under way |
+//!
+//! A change makes `new/` and `before/` ready, then `record.new`, then renames each file, and ends by renaming `record.new`
+//! to `record`. So whoever finds `record.new` knows that not all may be done, and puts `before/` back.
+//! Neither that nor the end needs room on the disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirBuilder, File, TryLockError};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use cni::{Code, Error, Failures, Result};
+
+use crate::record::Record;
+use crate::{files, say, source};
+
+/// The directory of the state.
+pub const STATE: &str = ".ferrule";
+
+/// A directory of plugins that no other ferrule-install works in meanwhile.
+#[derive(Debug)]
+pub struct Placed {
+    dir: PathBuf,
+    record: Record,
+    /// Held until the end. None if there is no state yet.
+    lock: Option<File>,
+}
+
+impl Placed {
+    /// Takes back what an interrupted run has left.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let mut placed = Self { dir: dir.to_owned(), record: Record::default(), lock: None };
+        if placed.state("").is_dir() {
+            placed.enter()?;
+        }
+        Ok(placed)
+    }
+
+    fn enter(&mut self) -> Result<()> {
+        let state = self.state("");
+        self.lock = Some(lock(&state)?);
+        if self.state("record.new").exists() {
+            self.roll_back()?;
+            say("an earlier run was interrupted: put back what was there before it");
+        }
+        self.record = Record::read(&self.state("record"))?.unwrap_or_default();
+        self.tidy();
+        Ok(())
+    }
+
+    fn state(&self, name: &str) -> PathBuf {
+        self.dir.join(STATE).join(name)
+    }
+
+    /// Places plugins, by name and file.
+    pub fn install(mut self, sources: &BTreeMap<String, PathBuf>) -> Result<()> {
+        if self.lock.is_none() {
+            let state = self.state("");
+            let made = DirBuilder::new().mode(0o700).create(&state);
+            made.map_err(|e| Error::io(format!("make the directory {}", state.display()), &e))?;
+            if let Err(error) = self.enter() {
+                // Another one may have begun to use it.
+                if error.code() != Code::TryAgainLater as u32 {
+                    fs::remove_dir(&state).ok();
+                }
+                return Err(error);
+            }
+        }
+        let outcome = self.try_install(sources);
+        self.end(outcome)
+    }
+
+    fn try_install(&mut self, sources: &BTreeMap<String, PathBuf>) -> Result<()> {
+        self.make_ready()?;
+        let placed = self.stage(sources)?;
+        let mut next = self.record.clone();
+        next.changed.clear();
+        let mut kept = BTreeSet::new();
+        for name in sources.keys() {
+            let foreign = !self.is_ours(name)?;
+            let was_there = self.look_at(name, &mut next)?;
+            if foreign && was_there {
+                files::keep(&self.dir.join(name), &self.state("kept").join(name), &self.state("temporary"))?;
+                kept.insert(name);
+            }
+        }
+        next.installed.extend(placed);
+        self.change(next)?;
+        for name in sources.keys() {
+            let to = self.dir.join(name);
+            match kept.contains(name) {
+                true => say(&format!("installed {}; what was there is kept in {STATE}/kept", to.display())),
+                false => say(&format!("installed {}", to.display())),
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies each file once into `new/`, with as many names as it has, and sees that it runs. Tells the sums.
+    fn stage(&self, sources: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, String>> {
+        let mut copies: BTreeMap<(u64, u64), (PathBuf, String)> = BTreeMap::new();
+        let mut sums = BTreeMap::new();
+        for (name, from) in sources {
+            let open = |e| Error::io(format!("open {}", from.display()), &e);
+            let mut file = File::open(from).map_err(open)?;
+            let meta = file.metadata().map_err(open)?;
+            let to = self.state("new").join(name);
+            let id = (meta.dev(), meta.ino());
+            let sum = if let Some((copy, sum)) = copies.get(&id) {
+                files::keep(copy, &to, &self.state("temporary"))?;
+                sum.clone()
+            } else {
+                let sum = files::write(&to, &mut file, 0o755)?;
+                copies.insert(id, (to.clone(), sum.clone()));
+                sum
+            };
+            source::ask_version(&to)?;
+            sums.insert(name.clone(), sum);
+        }
+        Ok(sums)
+    }
+
+    /// Puts back what was there before the first installation: all, or some names.
+    pub fn uninstall(mut self, only: &BTreeSet<String>) -> Result<()> {
+        let outcome = self.try_uninstall(only);
+        self.end(outcome)
+    }
+
+    fn try_uninstall(&mut self, only: &BTreeSet<String>) -> Result<()> {
+        let names: Vec<String> = self.record.installed.keys().cloned().collect();
+        let names: Vec<String> =
+            names.into_iter().filter(|name| only.is_empty() || only.contains(name)).collect();
+        if names.is_empty() {
+            say(&format!("nothing is installed in {}", self.dir.display()));
+            return Ok(());
+        }
+        self.make_ready()?;
+        let (mut next, mut said) = (self.record.clone(), Vec::new());
+        next.changed.clear();
+        for name in &names {
+            let (at, kept) = (self.dir.join(name), self.state("kept").join(name));
+            next.installed.remove(name);
+            if at.symlink_metadata().is_ok() && !self.is_ours(name)? {
+                said.push(format!("left {}: others have put it there since", at.display()));
+                continue;
+            }
+            self.look_at(name, &mut next)?;
+            if kept.symlink_metadata().is_ok() {
+                files::keep(&kept, &self.state("new").join(name), &self.state("temporary"))?;
+                said.push(format!("put back {}", at.display()));
+            } else {
+                said.push(format!("removed {}", at.display()));
+            }
+        }
+        self.change(next)?;
+        said.iter().for_each(|line| say(line));
+        Ok(())
+    }
+
+    fn make_ready(&self) -> Result<()> {
+        ["kept", "new", "before"].iter().try_for_each(|name| files::make_dir(&self.state(name)))
+    }
+
+    /// Whether a file is as it was installed.
+    fn is_ours(&self, name: &str) -> Result<bool> {
+        let Some(expected) = self.record.installed.get(name) else { return Ok(false) };
+        Ok(files::sum(&self.dir.join(name))?.as_ref() == Some(expected))
+    }
+
+    /// Notes whether a name is there, and keeps it in `before/`.
+    fn look_at(&self, name: &str, next: &mut Record) -> Result<bool> {
+        let at = self.dir.join(name);
+        let found = at.symlink_metadata();
+        if found.as_ref().is_ok_and(fs::Metadata::is_dir) {
+            return Err(Error::new(Code::Io, format!("{} is a directory", at.display()))
+                .detail("move it away, or name the plugins to install with --only"));
+        }
+        if found.is_ok() {
+            files::keep(&at, &self.state("before").join(name), &self.state("temporary"))?;
+        }
+        next.changed.insert(name.to_owned(), found.is_ok());
+        Ok(found.is_ok())
+    }
+
+    /// Places what is in `new/` of the names that change, and removes the others.
+    fn change(&mut self, next: Record) -> Result<()> {
+        for name in ["new", "before", "kept"] {
+            files::sync_dir(&self.state(name))?;
+        }
+        next.write(&self.state("record.part"))?;
+        files::rename(&self.state("record.part"), &self.state("record.new"))?;
+        files::sync_dir(&self.state(""))?;
+        for name in next.changed.keys() {
+            let (new, at) = (self.state("new").join(name), self.dir.join(name));
+            if new.symlink_metadata().is_ok() {
+                files::rename(&new, &at)?;
+            } else {
+                files::remove(&at)?;
+            }
+        }
+        files::sync_dir(&self.dir)?;
+        files::rename(&self.state("record.new"), &self.state("record"))?;
+        // It is done. Should the machine lose this rename, the next run takes everything back.
+        files::sync_dir(&self.state("")).ok();
+        self.record = next;
+        Ok(())
+    }
+
+    /// Puts `before/` back. It can be interrupted, and begun anew.
+    fn roll_back(&self) -> Result<()> {
+        let Some(next) = Record::read(&self.state("record.new"))? else { return Ok(()) };
+        let mut failures = Failures::new();
+        for (name, was_there) in &next.changed {
+            let (before, at) = (self.state("before").join(name), self.dir.join(name));
+            if !was_there {
+                failures.note(files::remove(&at));
+            } else if before.symlink_metadata().is_ok() {
+                failures.note(files::rename(&before, &at));
+            }
+        }
+        failures.note(files::sync_dir(&self.dir));
+        failures.into_result()?;
+        files::remove(&self.state("record.new"))?;
+        files::sync_dir(&self.state(""))
+    }
+
+    /// After a failure everything is as it was before. Where nothing is installed, no state is left.
+    fn end(mut self, outcome: Result<()>) -> Result<()> {
+        let outcome = outcome.map_err(|error| match self.roll_back() {
+            Ok(()) => error.detail(format!("nothing was changed in {}", self.dir.display())),
+            Err(failure) => error
+                .and_rollback(failure)
+                .detail("the next run of ferrule-install, also with --uninstall, tries again"),
+        });
+        if self.state("record.new").exists() {
+            return outcome;
+        }
+        self.tidy();
+        if self.record.installed.is_empty() && self.lock.is_some() {
+            files::remove(&self.state("record")).ok();
+            fs::remove_dir(self.state("kept")).ok();
+            fs::remove_dir(self.state("")).ok();
+        }
+        self.lock = None;
+        outcome
+    }
+
+    /// Removes what no record speaks of. What cannot be removed hurts nobody, and the next run tries again.
+    fn tidy(&self) {
+        for name in ["new", "before"] {
+            fs::remove_dir_all(self.state(name)).ok();
+        }
+        for name in ["temporary", "record.part"] {
+            files::remove(&self.state(name)).ok();
+        }
+        for entry in fs::read_dir(self.state("kept")).into_iter().flatten().flatten() {
+            if !entry.file_name().to_str().is_some_and(|name| self.record.installed.contains_key(name)) {
+                files::remove(&entry.path()).ok();
+            }
+        }
+    }
+}
+
+/// Only its owner can open the directory, so nobody else can hold the lock.
+fn lock(state: &Path) -> Result<File> {
+    let open = |e| Error::io(format!("open {}", state.display()), &e);
+    let file = File::open(state).map_err(open)?;
+    let busy = || {
+        Error::new(Code::TryAgainLater, format!("another ferrule-install is at work in {}", state.display()))
+            .detail("try again when it has ended")
+    };
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => return Err(busy()),
+        Err(TryLockError::Error(e)) => return Err(Error::io(format!("lock {}", state.display()), &e)),
+        Ok(()) => {}
+    }
+    // The one that held it may have removed the directory at its end.
+    let now = fs::symlink_metadata(state).map_err(open)?;
+    let held = file.metadata().map_err(open)?;
+    if (now.dev(), now.ino()) == (held.dev(), held.ino()) { Ok(file) } else { Err(busy()) }
+}

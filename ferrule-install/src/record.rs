@@ -1,0 +1,41 @@
+//! What is installed in a directory, and what a change that is under way had found there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use cni::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+
+/// A file of the state directory.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub struct Record {
+    /// Each plugin that is installed, and its SHA-256: by it a file is told from one that others have put in its place.
+    pub installed: BTreeMap<String, String>,
+    /// Of the change that leads to this record: each name, and whether it was there.
+    pub changed: BTreeMap<String, bool>,
+}
+
+impl Record {
+    /// None if there is no such file.
+    pub fn read(path: &Path) -> Result<Option<Self>> {
+        let text = match fs::read(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|e| Error::io(format!("read {}", path.display()), &e))?,
+        };
+        let remedy = "it says which files were replaced: look at them in .ferrule, and remove that directory to begin anew";
+        let decoded = serde_json::from_slice(&text);
+        decoded
+            .map(Some)
+            .map_err(|e| Error::from(e).context(format!("decode {}", path.display())).detail(remedy))
+    }
+
+    /// Writes it to the disk under a name that is not in use.
+    pub fn write(&self, path: &Path) -> Result<()> {
+        let text = serde_json::to_vec_pretty(self)?;
+        files::write(path, &mut text.as_slice(), 0o600).map(drop)
+    }
+}

@@ -1,0 +1,98 @@
+//! What is installed: the executables of a directory, by the names that they get.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use cni::{Code, Error, Result};
+use serde_json::Value;
+use system::child::{self, IoStop, Limits};
+
+/// Where packages have the plugins.
+const PACKAGED: &str = "/usr/lib/ferrule/cni";
+
+/// The executable of all plugins.
+const ALL: &str = "ferrule";
+
+/// What may lie beside the plugins, and is none.
+const TOOLS: [&str; 3] = [ALL, "ferrule-install", "cnitool"];
+
+/// Of an answer to VERSION or `--list`, and how long it may take.
+const LIMITS: Limits = Limits { bytes: 1 << 20, time: Some(Duration::from_secs(60)), group: false };
+
+/// Beside this program, as in the archives, or where packages have them.
+pub fn find() -> Result<PathBuf> {
+    let own = env::current_exe().map_err(|e| Error::io("find ferrule-install's own directory", &e))?;
+    let own = own.parent().map(Path::to_owned).unwrap_or_default();
+    Ok(if own.join("host-local").exists() { own } else { PACKAGED.into() })
+}
+
+/// Each plugin's name and file; with `link` they are all the same file.
+pub fn plugins(from: &Path, link: bool, only: &BTreeSet<String>) -> Result<BTreeMap<String, PathBuf>> {
+    let mut found = if link { linked(&from.join(ALL))? } else { separate(from)? };
+    if let Some(missing) = only.iter().find(|name| !found.contains_key(*name)) {
+        let names: Vec<&str> = found.keys().map(String::as_str).collect();
+        return Err(Error::new(
+            Code::InvalidConfig,
+            format!("there is no plugin {missing:?} in {}", from.display()),
+        )
+        .detail(format!("there are {}", names.join(", "))));
+    }
+    found.retain(|name, _| only.is_empty() || only.contains(name));
+    if found.is_empty() {
+        return Err(Error::new(Code::InvalidConfig, format!("there are no plugins in {}", from.display()))
+            .detail("name the directory that has them with --from"));
+    }
+    Ok(found)
+}
+
+fn separate(from: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let read = |e| Error::io(format!("read the directory {}", from.display()), &e);
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir(from).map_err(read)? {
+        let path = entry.map_err(read)?.path();
+        let is_executable =
+            fs::metadata(&path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if is_executable && !name.starts_with('.') && !TOOLS.contains(&name) {
+            found.insert(name.to_owned(), path);
+        }
+    }
+    Ok(found)
+}
+
+fn linked(all: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let listed = answer(Command::new(all).arg("--list"), b"").map_err(|e| e.context(all.display()))?;
+    Ok(listed.lines().map(|name| (name.to_owned(), all.to_owned())).collect())
+}
+
+/// Asks a plugin for its VERSION: whether it starts on this host.
+pub fn ask_version(plugin: &Path) -> Result<()> {
+    let about = |error: Error| {
+        error.context(format!("{} does not answer VERSION", plugin.display())).detail(
+            "the file may be damaged or made for another machine, or the directory be mounted with noexec",
+        )
+    };
+    let text = answer(Command::new(plugin).env("CNI_COMMAND", "VERSION"), br#"{"cniVersion": "1.0.0"}"#);
+    let answer: Value = serde_json::from_str(&text.map_err(about)?).map_err(|e| about(e.into()))?;
+    match answer["supportedVersions"].as_array() {
+        Some(versions) if !versions.is_empty() => Ok(()),
+        _ => Err(about(Error::new(Code::Decoding, "it names no version"))),
+    }
+}
+
+fn answer(command: &mut Command, request: &[u8]) -> Result<String> {
+    let outcome = child::run(command, request, LIMITS).map_err(|stopped| match stopped.why {
+        IoStop::System(what, e) => Error::io(what, &e),
+        IoStop::Late => Error::new(Code::Internal, "it takes longer than a minute"),
+        IoStop::Endless => Error::new(Code::Internal, "it prints without end"),
+    })?;
+    if !outcome.status.success() {
+        return Err(Error::new(Code::Internal, outcome.status.to_string()));
+    }
+    Ok(String::from_utf8_lossy(&outcome.out).into_owned())
+}

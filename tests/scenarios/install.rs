@@ -1,0 +1,377 @@
+//! ferrule-install: the directory has all old or all new files, whatever happens meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use lab::{Lab, ours, plugins, together};
+
+/// What stands for a plugin of a release: it answers VERSION.
+const NEW: &str = "#!/bin/sh\necho '{\"supportedVersions\": [\"1.1.0\"]}'\n";
+
+/// A directory of plugins to install, and one that others have plugins in.
+struct Scene {
+    from: PathBuf,
+    dir: PathBuf,
+}
+
+impl Scene {
+    fn new(lab: &Lab) -> Self {
+        let scene = Self { from: lab.dir().join("from"), dir: lab.dir().join("plugins of a host") };
+        fs::create_dir_all(&scene.from).unwrap();
+        for name in ["bridge", "portmap"] {
+            executable(&scene.from.join(name), NEW);
+        }
+        scene.others();
+        scene
+    }
+
+    /// Begins anew: a bridge of others, no portmap, and what is no plugin of ours.
+    fn others(&self) {
+        fs::remove_dir_all(&self.dir).ok();
+        fs::create_dir_all(&self.dir).unwrap();
+        executable(&self.dir.join("bridge"), "others' bridge");
+        executable(&self.dir.join("calico"), "calico");
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        install(&self.dir, arguments, &[])
+    }
+
+    fn install(&self, arguments: &[&str]) -> Output {
+        self.install_under(&[], arguments)
+    }
+
+    fn install_under(&self, under: &[&str], arguments: &[&str]) -> Output {
+        let from = self.from.to_str().unwrap();
+        install(&self.dir, &[&["--from", from], arguments].concat(), under)
+    }
+
+    #[track_caller]
+    fn assert_old(&self, what: &str) {
+        let old = [("bridge", "others' bridge"), ("calico", "calico")];
+        assert_eq!(content(&self.dir), as_map(&old), "{what}");
+        assert!(!self.dir.join(".ferrule").exists(), "{what}");
+    }
+
+    #[track_caller]
+    fn assert_new(&self, what: &str) {
+        let new = [("bridge", NEW), ("calico", "calico"), ("portmap", NEW)];
+        assert_eq!(content(&self.dir), as_map(&new), "{what}");
+    }
+
+    /// Each file is whole, and of one of the two.
+    #[track_caller]
+    fn assert_whole(&self, what: &str) {
+        let now = content(&self.dir);
+        assert!(["others' bridge", NEW].contains(&now["bridge"].as_str()), "{what}: {now:?}");
+        assert!(now.get("portmap").is_none_or(|portmap| portmap == NEW), "{what}: {now:?}");
+    }
+}
+
+fn executable(path: &Path, content: &str) {
+    fs::write(path, content).unwrap();
+    fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
+}
+
+fn install(dir: &Path, arguments: &[&str], under: &[&str]) -> Output {
+    let program = ours().join("ferrule-install");
+    let mut words = under.to_vec();
+    words.push(program.to_str().unwrap());
+    Command::new(words[0]).args(&words[1..]).arg("--dir").arg(dir).args(arguments).output().unwrap()
+}
+
+fn as_map(files: &[(&str, &str)]) -> BTreeMap<String, String> {
+    files.iter().map(|(name, content)| ((*name).to_owned(), (*content).to_owned())).collect()
+}
+
+/// All files of a directory, without the installer's own.
+fn content(dir: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap());
+    let files = entries.filter(|entry| entry.file_name() != ".ferrule");
+    files.map(|e| (e.file_name().into_string().unwrap(), fs::read_to_string(e.path()).unwrap())).collect()
+}
+
+#[track_caller]
+fn ok(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// It failed with these words, and says whether anything was changed.
+#[track_caller]
+fn refused(output: &Output, words: &str) {
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && said.contains(words), "{output:?}");
+}
+
+/// Each system call of a run, by its name and its number among those of the name.
+fn calls(scene: &Scene, arguments: &[&str]) -> Vec<(String, u32)> {
+    let trace = scene.from.with_extension("trace");
+    let under = ["strace", "-qo", trace.to_str().unwrap()];
+    ok(&run_under(scene, &under, arguments));
+    let mut counts = BTreeMap::new();
+    let text = fs::read_to_string(trace).unwrap();
+    let names = text.lines().filter_map(|line| Some(line.split_once('(')?.0));
+    let names = names.filter(|name| !name.starts_with(['-', '+']) && !name.starts_with("exit"));
+    let calls = names.map(|name| {
+        let nth = counts.entry(name).or_insert(0);
+        *nth += 1;
+        (name.to_owned(), *nth)
+    });
+    // The first is that of strace itself.
+    calls.filter(|(name, nth)| !(name == "execve" && *nth == 1)).collect()
+}
+
+fn run_under(scene: &Scene, under: &[&str], arguments: &[&str]) -> Output {
+    if arguments.contains(&"--uninstall") {
+        install(&scene.dir, arguments, under)
+    } else {
+        scene.install_under(under, arguments)
+    }
+}
+
+/// Has a run interrupted at each of its calls, and looks after the next run, of either kind.
+fn sweep_kills(arguments: &[&str], prepare: impl Fn(&Scene)) {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    prepare(&scene);
+    let calls = calls(&scene, arguments);
+    assert!(calls.len() > 60, "{calls:?}");
+    let mut killed = 0;
+    for (at, (name, nth)) in calls.iter().enumerate() {
+        scene.others();
+        prepare(&scene);
+        let inject = format!("inject={name}:signal=KILL:when={nth}");
+        let what = format!("{arguments:?} {inject}");
+        let output = run_under(&scene, &["strace", "-qo", "/dev/null", "-e", &inject], arguments);
+        killed += u32::from(!output.status.success());
+        scene.assert_whole(&what);
+        if at % 2 == 0 {
+            ok(&scene.install(&[]));
+            scene.assert_new(&what);
+        }
+        ok(&scene.run(&["--uninstall"]));
+        scene.assert_old(&what);
+    }
+    assert!(killed as usize > calls.len() / 2, "{killed} of {}", calls.len());
+}
+
+#[test]
+fn an_installation_that_is_killed_anywhere_is_taken_back_or_done_by_the_next_run() {
+    sweep_kills(&[], |_| {});
+}
+
+#[test]
+fn an_uninstallation_that_is_killed_anywhere_is_taken_back_or_done_by_the_next_run() {
+    sweep_kills(&["--uninstall"], |scene| {
+        ok(&scene.install(&[]));
+    });
+}
+
+#[test]
+fn an_error_at_any_call_leaves_all_old_or_all_new_and_says_which() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let fails = ["open", "write", "fsync", "link", "mkdir", "rename", "chmod", "read", "copy", "sendfile"];
+    let calls = calls(&scene, &[]);
+    let calls: Vec<_> =
+        calls.iter().filter(|(name, _)| fails.iter().any(|part| name.contains(part))).collect();
+    let mut refusals = 0;
+    for (name, nth) in calls {
+        for errno in ["EIO", "ENOSPC"] {
+            scene.others();
+            let inject = format!("inject={name}:error={errno}:when={nth}");
+            let output = scene.install_under(&["strace", "-qo", "/dev/null", "-e", &inject], &[]);
+            match output.status.code() {
+                Some(0) => scene.assert_new(&inject),
+                _ => scene.assert_old(&format!("{inject}: {output:?}")),
+            }
+            if output.status.code() == Some(1) {
+                refusals += 1;
+                assert!(!output.stderr.is_empty(), "{inject}");
+            }
+        }
+    }
+    assert!(refusals > 40, "{refusals}");
+}
+
+#[test]
+fn what_was_there_comes_back_also_after_an_upgrade_and_a_symbolic_link_as_one() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    symlink("calico", scene.dir.join("portmap")).unwrap();
+    let said = ok(&scene.install(&[]));
+    assert!(said.contains("bridge; what was there is kept in .ferrule/kept"), "{said}");
+    scene.assert_new("first");
+    executable(&scene.from.join("bridge"), &NEW.replace("1.1.0", "1.2.0"));
+    let said = ok(&scene.install(&[]));
+    assert!(!said.contains("kept"), "the one before is ours: {said}");
+    assert!(content(&scene.dir)["bridge"].contains("1.2.0"));
+    let said = ok(&scene.run(&["--uninstall"]));
+    assert!(said.contains("put back"), "{said}");
+    assert_eq!(fs::read_link(scene.dir.join("portmap")).unwrap(), Path::new("calico"));
+    fs::remove_file(scene.dir.join("portmap")).unwrap();
+    scene.assert_old("uninstalled");
+    assert!(ok(&scene.run(&["--uninstall"])).contains("nothing is installed"));
+}
+
+#[test]
+fn what_others_have_put_in_its_place_since_is_left_alone() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    ok(&scene.install(&[]));
+    fs::remove_file(scene.dir.join("bridge")).unwrap();
+    executable(&scene.dir.join("bridge"), "newer");
+    let said = ok(&scene.run(&["--uninstall"]));
+    assert!(said.contains("left") && said.contains("others have put it there since"), "{said}");
+    assert_eq!(content(&scene.dir), as_map(&[("bridge", "newer"), ("calico", "calico")]));
+
+    ok(&scene.install(&[]));
+    ok(&scene.run(&["--uninstall"]));
+    assert_eq!(content(&scene.dir)["bridge"], "newer");
+}
+
+#[test]
+fn some_plugins_are_installed_and_taken_away_by_name() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    refused(&scene.install(&["--only", "portmap,nonesuch"]), "there is no plugin \"nonesuch\"");
+    scene.assert_old("a name that is none");
+    ok(&scene.install(&["--only", "portmap"]));
+    assert_eq!(content(&scene.dir)["bridge"], "others' bridge");
+    ok(&scene.install(&["--only", "bridge"]));
+    scene.assert_new("both");
+    ok(&scene.run(&["--uninstall", "--only", "bridge"]));
+    assert_eq!(content(&scene.dir)["bridge"], "others' bridge");
+    assert_eq!(content(&scene.dir)["portmap"], NEW);
+    ok(&scene.run(&["--uninstall"]));
+    scene.assert_old("the rest");
+}
+
+#[test]
+fn a_plugin_that_does_not_answer_keeps_all_from_being_installed() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    for (bad, words) in [
+        ("#!/bin/sh\nexit 3", "exit status: 3"),
+        ("#!/bin/sh\necho '{}'", "names no version"),
+        ("", "VERSION"),
+    ] {
+        executable(&scene.from.join("portmap"), bad);
+        let output = scene.install(&[]);
+        refused(&output, words);
+        refused(&output, "nothing was changed");
+        scene.assert_old(words);
+    }
+}
+
+#[test]
+fn a_directory_that_is_full_read_only_or_has_a_directory_of_a_plugins_name_stays_as_it_is() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let dir = scene.dir.display();
+    lab.host().sh(&format!("mount -t tmpfs -o size=64k disk '{dir}'"));
+    scene.others_in_place();
+    fs::write(scene.from.join("bridge"), format!("{NEW}{}", "#".repeat(100_000))).unwrap();
+    refused(&scene.install(&[]), "No space left on device");
+    scene.assert_old("full");
+    executable(&scene.from.join("bridge"), NEW);
+
+    lab.host().sh(&format!("mount -o remount,ro '{dir}'"));
+    refused(&scene.install(&[]), "Read-only file system");
+    scene.assert_old("read-only");
+    lab.host().sh(&format!("mount -o remount,rw,noexec '{dir}'"));
+    refused(&scene.install(&[]), "noexec");
+    scene.assert_old("noexec");
+    lab.host().sh(&format!("mount -o remount,rw,exec '{dir}'"));
+
+    fs::create_dir(scene.dir.join("portmap")).unwrap();
+    refused(&scene.install(&[]), "portmap is a directory");
+    fs::remove_dir(scene.dir.join("portmap")).unwrap();
+    scene.assert_old("a directory");
+    ok(&scene.install(&[]));
+    scene.assert_new("another file system");
+}
+
+impl Scene {
+    /// As [`Scene::others`], where the directory is a mount point.
+    fn others_in_place(&self) {
+        executable(&self.dir.join("bridge"), "others' bridge");
+        executable(&self.dir.join("calico"), "calico");
+    }
+}
+
+#[test]
+fn a_directory_that_is_missing_is_made_and_one_into_itself_is_refused() {
+    let lab = Lab::new();
+    let mut scene = Scene::new(&lab);
+    scene.dir = lab.dir().join("missing/bin");
+    assert!(ok(&scene.run(&["--uninstall"])).contains("nothing is installed"));
+    assert!(!scene.dir.exists());
+    assert!(ok(&scene.install(&[])).contains("made the directory"));
+    assert_eq!(content(&scene.dir), as_map(&[("bridge", NEW), ("portmap", NEW)]));
+    scene.dir = scene.from.clone();
+    refused(&scene.install(&[]), "into itself");
+}
+
+#[test]
+fn two_at_once_do_not_mix() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let slow = NEW.replace(
+        "\n",
+        &format!("\n: >>{0}/started; while [ -e {0}/hold ]; do :; done\n", lab.dir().display()),
+    );
+    executable(&scene.from.join("bridge"), &slow);
+    fs::write(lab.dir().join("hold"), "").unwrap();
+    let mut first = Command::new(ours().join("ferrule-install"));
+    let first =
+        first.arg("--dir").arg(&scene.dir).arg("--from").arg(&scene.from).stdout(Stdio::null()).spawn();
+    crate::common::until("the first has begun", || lab.dir().join("started").exists());
+    let second = scene.run(&["--uninstall"]);
+    fs::remove_file(lab.dir().join("hold")).unwrap();
+    assert!(first.unwrap().wait().unwrap().success());
+    assert_eq!(second.status.code(), Some(11), "{second:?}");
+    assert_eq!(content(&scene.dir)["portmap"], NEW);
+}
+
+#[test]
+fn all_plugins_are_installed_over_running_ones_each_by_itself_or_as_links_of_one() {
+    let lab = Lab::new();
+    let dir = lab.dir().join("bin");
+    fs::create_dir_all(&dir).unwrap();
+    // One that runs, and so could not be written to.
+    lab.host().sh(&format!("cp /bin/sleep {}", dir.join("bridge").display()));
+    let mut running = Command::new(dir.join("bridge"));
+    // Else it would hold the suite's own output open if this test fails.
+    let mut running = running.arg("600").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let expected: BTreeSet<String> = plugins().into_iter().collect();
+    let installed = |arguments: &[&str], files: usize| {
+        ok(&install(&dir, arguments, &[]));
+        let names = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap());
+        let found: BTreeMap<String, u64> = names
+            .filter(|e| e.file_name() != ".ferrule")
+            .map(|e| (e.file_name().into_string().unwrap(), e.metadata().unwrap().ino()))
+            .collect();
+        assert_eq!(found.keys().cloned().collect::<BTreeSet<_>>(), expected);
+        assert_eq!(found.values().collect::<BTreeSet<_>>().len(), files, "{found:?}");
+        for plugin in plugins() {
+            lab.plugin(&plugin).in_dir(&dir).run("VERSION").ok_result();
+        }
+    };
+    installed(&[], expected.len());
+    assert_eq!(running.try_wait().unwrap(), None);
+    let multi = together().display().to_string();
+    installed(&["--link", "--from", &multi], 1);
+    // Links there are links here.
+    installed(&["--from", &multi], 1);
+    ok(&install(&dir, &["--uninstall"], &[]));
+    let left: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["bridge"]);
+    assert_eq!(running.try_wait().unwrap(), None);
+    running.kill().unwrap();
+    running.wait().unwrap();
+}
