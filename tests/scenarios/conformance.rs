@@ -1,4 +1,4 @@
-//! docs/conformance.md: every test that it names is there.
+//! docs/conformance.md and the README: every test that they name is there.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,25 +22,42 @@ fn tests_below(directory: &Path, names: &mut BTreeSet<String>) {
     }
 }
 
-#[test]
-fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_one() {
-    let repository = lab::repository();
+/// The names of all tests.
+fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for directory in ["cnitool", "ferrule", "ipam", "meta", "plugins", "shared", "tests"] {
-        tests_below(&repository.join(directory), &mut names);
+        tests_below(&lab::repository().join(directory), &mut names);
     }
-    let page = fs::read_to_string(repository.join("docs/conformance.md")).unwrap();
+    names
+}
+
+/// That the last column of a row names tests which exist, or says in italics why there is none.
+fn assert_shown(row: &str, tests: &BTreeSet<String>) {
+    let shown_by = row.trim_end_matches(" |").rsplit_once("| ").unwrap().1;
+    let named: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
+    let unknown: Vec<_> = named.iter().filter(|name| !tests.contains(**name)).collect();
+    assert!(unknown.is_empty(), "no such tests: {unknown:?}\n{row}");
+    assert!(!named.is_empty() || shown_by.starts_with('*'), "shown by nothing:\n{row}");
+}
+
+#[test]
+fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_one() {
+    let tests = tests();
+    let page = fs::read_to_string(lab::repository().join("docs/conformance.md")).unwrap();
     let rows = page.lines().filter(|line| ["| P", "| R", "| B"].iter().any(|who| line.starts_with(who)));
-    let mut count = 0;
-    for row in rows {
-        count += 1;
-        let shown_by = row.trim_end_matches(" |").rsplit_once("| ").unwrap().1;
-        let named: Vec<&str> = shown_by.split('`').skip(1).step_by(2).collect();
-        let unknown: Vec<_> = named.iter().filter(|name| !names.contains(**name)).collect();
-        assert!(unknown.is_empty(), "no such tests: {unknown:?}\n{row}");
-        assert!(!named.is_empty() || shown_by.starts_with('*'), "shown by nothing:\n{row}");
-    }
+    let count = rows.inspect(|row| assert_shown(row, &tests)).count();
     assert!(count > 60, "only {count} rows were found");
+}
+
+#[test]
+fn what_hurts_is_shown_by_tests_that_exist() {
+    let tests = tests();
+    let page = fs::read_to_string(lab::repository().join("README.md")).unwrap();
+    let (_, part) = page.split_once("\n## What hurts").unwrap();
+    let part = part.split("\n## ").next().unwrap();
+    let rows = part.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let count = rows.inspect(|row| assert_shown(row, &tests)).count();
+    assert!(count >= 10, "only {count} rows were found");
 }
 
 #[test]

@@ -116,7 +116,9 @@ fn a_lease_is_given_back_before_a_collection_takes_the_interface_of_a_container_
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     let pods = ["one", "two"].map(|id| net.pod(id));
-    pods.each_ref().map(|pod| net.bridge(pod).add().ok_result());
+    for pod in &pods {
+        net.bridge(pod).add().ok_result();
+    }
     net.bridge(&pods[0]).gc(&[("one", "eth0")]).ok();
     net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
     assert_eq!(net.list().len(), 1);
