@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use faults::{Dhcp, Target};
+use faults::{Services, Target};
 use lab::{Call, Lab, Outcome, beyond_reference};
 use serde_json::Value;
 
@@ -56,7 +56,7 @@ const COMMANDS: [&str; 5] = ["ADD", "CHECK", "GC", "STATUS", "DEL"];
 
 /// A plugin's commands, one after the other, on the container of a machine of its own.
 struct Scene {
-    _dhcp: Option<Dhcp>,
+    _services: Services,
     _lab: Lab,
     call: Call,
     what: String,
@@ -65,10 +65,10 @@ struct Scene {
 impl Scene {
     fn new(target: &Target) -> Self {
         let lab = Lab::new();
-        let (dhcp, pod) = (target.prepare(&lab), lab.container("pod"));
-        dhcp.iter().for_each(|dhcp| dhcp.plug(&pod));
+        let (services, pod) = (target.prepare(&lab), lab.container("pod"));
+        services.plug(&pod);
         let call = target.call(&pod);
-        Self { _dhcp: dhcp, _lab: lab, call, what: target.title() }
+        Self { _services: services, _lab: lab, call, what: target.title() }
     }
 
     /// Runs all commands with strace's arguments, and gives the lines of each one's trace.

@@ -59,11 +59,15 @@ fn is_beginning(line: &str) -> bool {
 }
 
 /// The plugin's own calls, in the order of a trace. Of several threads or processes, the calls of one name and count
-/// are one: strace counts in each of them, and injects into all. `fed`: without reads of stdin, a pipe, which never fails; the
-/// iptables tools take a failure for its end.
+/// are one: strace counts in each of them, and injects into all. `fed`: without two that the iptables tools do not look at. Reads of
+/// stdin, a pipe, never fail, and the tools take a failure for its end. Where the kernel does not tell whether it has a revision of a
+/// match or target, they take an older one: the rule does the same, but is not found by who asks for the newer one.
 pub fn own_calls(trace: &str, fed: bool) -> Vec<Syscall> {
     let mut counts: HashMap<(&str, &str), u32> = HashMap::new();
     let (mut begun, mut seen, mut calls) = (false, HashSet::new(), Vec::new());
+    // Of each process: its calls on its newest socket, and whether that asks for a revision.
+    let mut sockets: HashMap<&str, (Vec<Syscall>, bool)> = HashMap::new();
+    let mut left_out = HashSet::new();
     for line in trace.lines() {
         let (pid, name) = match line.split_once('(').map(|(head, _)| head.trim_end()) {
             Some(head) => head.rsplit_once(' ').unwrap_or(("", head)),
@@ -75,15 +79,29 @@ pub fn own_calls(trace: &str, fed: bool) -> Vec<Syscall> {
         let nth = counts.entry((pid, name)).or_default();
         *nth += 1;
         begun |= is_beginning(line);
+        let call = Syscall { name: name.to_owned(), nth: *nth };
+        if fed {
+            let (calls, asks_revision) = sockets.entry(pid).or_default();
+            match name {
+                "socket" => (*calls, *asks_revision) = (vec![call.clone()], false),
+                "close" => (*calls, *asks_revision) = (Vec::new(), false),
+                _ => calls.push(call.clone()),
+            }
+            *asks_revision |= line.contains("COMPAT_GET");
+            if *asks_revision {
+                left_out.extend(calls.drain(..));
+            }
+        }
         if fed && line.contains("read(0,") {
             continue;
         }
-        let call = Syscall { name: name.to_owned(), nth: *nth };
         // What came before is seen as well: to hit a later thread's call of the same count would hit the start.
         if seen.insert(call.clone()) && begun && !is_of_a_runtime(name) {
             calls.push(call);
         }
     }
+    // In whichever of the processes: all are hit.
+    calls.retain(|call| !left_out.contains(call));
     calls
 }
 
@@ -149,6 +167,16 @@ mod tests {
                      --- SIGCHLD {si_signo=SIGCHLD (x)} ---\nmmap(NULL) = 0x7f\nread(3, \"\", 8) = 0\n+++ exited with 0 +++\n";
         assert_eq!(own_calls(trace, false), [call("read", 1), call("mmap", 2), call("read", 2)]);
         assert_eq!(own_calls(trace, true), [call("mmap", 2), call("read", 2)]);
+    }
+
+    #[test]
+    fn the_question_for_a_revision_is_left_out_of_what_is_fed() {
+        let trace = "8 read(0, \"{}\", 8) = 2\n8 socket(AF_NETLINK) = 5\n8 sendto(5, [{NFNL_MSG_COMPAT_GET}], 48) = 48\n\
+                     8 recvmsg(5, {}) = 76\n8 close(5) = 0\n8 socket(AF_NETLINK) = 5\n8 sendto(5, [{GETGEN}], 20) = 20\n\
+                     8 recvmsg(5, {}) = 20\n9 recvmsg(3, {}) = 20\n";
+        let rest = [call("close", 1), call("socket", 2), call("sendto", 2), call("recvmsg", 2)];
+        assert_eq!(own_calls(trace, true), rest);
+        assert_eq!(own_calls(trace, false)[3], call("recvmsg", 1));
     }
 
     #[test]

@@ -3,12 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::firewalld::Firewalld;
 use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, under_test};
 use serde_json::{Value, json};
 
 use crate::case::{Case, Syscall, own_calls};
-use crate::dhcp::Dhcp;
+use crate::services::Services;
 use crate::target::{Beside, Hit, IFNAME, Target};
 use crate::targets::HOST_PORT;
 use crate::traffic::Traffic;
@@ -17,8 +16,8 @@ use crate::traffic::Traffic;
 /// and gone. What a sweep finds changed is of the attachment that was hit.
 #[derive(Debug)]
 pub struct Fixture {
-    /// What the addresses come from, if they come from a server.
-    dhcp: Option<Dhcp>,
+    /// They take seconds to start: these are for all cases.
+    services: Services,
     lab: Lab,
     stays: Container,
     victim: Container,
@@ -31,7 +30,6 @@ pub struct Fixture {
     /// The reference's CHECK refuses what some of its own ADDs made: it tells nothing then.
     check_tells: bool,
     before: Snapshot,
-    firewalld: Option<Firewalld>,
 }
 
 impl Fixture {
@@ -43,11 +41,9 @@ impl Fixture {
     pub fn on(target: &Target, prepare: impl FnOnce(&Lab)) -> Self {
         let lab = Lab::new();
         prepare(&lab);
-        let dhcp = target.prepare(&lab);
-        // One for all cases: it takes seconds to start.
-        let firewalld = target.firewalld.then(|| Firewalld::start(&lab, "nftables", "public"));
+        let services = target.prepare(&lab);
         let [stays, victim] = ["stays", "victim"].map(|id| lab.container(id));
-        dhcp.iter().for_each(|dhcp| [&stays, &victim].into_iter().for_each(|pod| dhcp.plug(pod)));
+        [&stays, &victim].into_iter().for_each(|pod| services.plug(pod));
         // The reference leaves connections in any case: they would hide what else it leaves.
         let traffic = (target.translates && !under_test().reference).then(|| Traffic::new(&lab));
         let beside = target.of_the_one_beside().call(&stays);
@@ -64,7 +60,7 @@ impl Fixture {
         let before = lab.snapshot();
         let claims_again = (target.beside == Beside::Newer).then_some(beside);
         let fixture = Self {
-            dhcp,
+            services,
             lab,
             stays,
             victim,
@@ -74,7 +70,6 @@ impl Fixture {
             traffic,
             check_tells,
             before,
-            firewalld,
         };
         fixture.assert_that_connections_tell();
         fixture.assert_that_zones_tell();
@@ -128,7 +123,7 @@ impl Fixture {
 
     /// The state that is compared has the sources of firewalld's zones in it.
     fn assert_that_zones_tell(&self) {
-        if self.firewalld.is_some() {
+        if self.services.has_firewalld() {
             self.prepare("DEL");
             assert!(self.changes().contains("goto filter_FWD_trusted"), "{}", self.changes());
             self.del().ok();
@@ -166,7 +161,7 @@ impl Fixture {
     /// What differs from before the attachment.
     pub fn changes(&self) -> String {
         // Its state is waited for, and comes first.
-        let leases = self.dhcp.as_ref().map(Dhcp::changes).unwrap_or_default();
+        let leases = self.services.changes();
         self.lab.snapshot().since(&self.before) + &leases
     }
 

@@ -29,11 +29,11 @@ pub struct Outcomes<R = Row> {
 }
 
 impl<R> Outcomes<R> {
-    /// Enough was tried, and nothing found.
+    /// Enough was tried, and nothing found. Not every case that was planned is one: a process may make a call less than in the run before.
     #[track_caller]
     pub fn assert_clean(&self) {
         let tried: u32 = self.counts.values().map(|count| count.tried).sum();
-        assert!(tried >= 20, "only {tried} cases were tried");
+        assert!(tried >= 15, "only {tried} cases were tried");
         assert!(self.findings.is_empty(), "of {tried} cases:\n{}", self.findings.join("\n"));
     }
 }

@@ -7,8 +7,8 @@ use lab::{Call, Container, Feature, Lab, firewalld, ours, together, under_test};
 use serde_json::{Value, json};
 
 use crate::cnitool;
-use crate::dhcp::Dhcp;
 use crate::place::Place;
+use crate::services::Services;
 
 /// The interface that is attached.
 pub const IFNAME: &str = "eth0";
@@ -193,7 +193,7 @@ impl Target {
 
     /// Brings about what the network needs of the host. What runs for it ends when it is dropped.
     #[must_use]
-    pub fn prepare(&self, lab: &Lab) -> Option<Dhcp> {
+    pub fn prepare(&self, lab: &Lab) -> Services {
         if self.legacy {
             lab.host().sh("mount --bind /usr/sbin/xtables-legacy-multi /usr/sbin/xtables-nft-multi");
         }
@@ -201,7 +201,7 @@ impl Target {
         if self.is_runtime() {
             cnitool::install(lab, &self.network);
         }
-        self.dhcp.then(|| Dhcp::start(lab, &self.dir()))
+        Services::start(self, lab)
     }
 
     /// The call of what is hit, chained to the plugins before it, whose ADDs are run.
