@@ -27,10 +27,15 @@ pub fn version(plugin: &'static str) -> Box<Prepare> {
     })
 }
 
-/// ADD and DEL of a container. `only` counts a single plugin of the chain.
+/// ADD and DEL of a container. `only` counts a single plugin of the chain, beside another container that has all of it: what the
+/// first and the last one of a host pay, who make tables and remove them, is no plugin's price on a host in service.
 pub fn chain(conflist: Conflist, before: Before, only: Option<&'static str>) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let mut before = before(lab, side);
+        if only.is_some() {
+            let other = side.network(lab, &conflist(side, 1));
+            before.then(attach(&other, &lab.container("other"), How::Timed, None).0);
+        }
         let container = lab.container("pod");
         let network = side.network(lab, &conflist(side, 0));
         Box::new(move |how| {
