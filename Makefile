@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo bench sweep fuzz lint install dist clean
+.PHONY: build test test-vm test-vm-short demo bench sweep fuzz lint install dist test-packages clean
 
 build:    ; scripts/build
 test:     ; scripts/test
@@ -12,4 +12,5 @@ fuzz:     ; scripts/fuzz
 lint:     ; scripts/lint
 install:  ; SPLIT=$(SPLIT) scripts/install "$(DESTDIR)"
 dist:     ; scripts/dist
+test-packages: ; scripts/test-packages
 clean:    ; rm -rf bin dist && cargo clean
