@@ -106,15 +106,15 @@ impl Directory {
         Ok(self.names()?.iter().filter_map(|name| lease::address(name)).collect())
     }
 
-    /// The names of all files.
+    /// The names of all files, but of those that are not UTF-8: no plugin makes any.
     ///
     /// # Errors
     /// Code 5.
     pub fn names(&self) -> Result<Vec<String>> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let names = Dir::openat(&self.open, ".", flags, Mode::empty()).and_then(|mut dir| {
-            let name = |entry: nix::Result<Entry>| Ok(entry?.file_name().to_string_lossy().into_owned());
-            dir.iter().map(name).collect::<nix::Result<Vec<String>>>()
+            let name = |entry: Entry| entry.file_name().to_str().ok().map(str::to_owned);
+            dir.iter().filter_map(|entry| entry.map(name).transpose()).collect::<nix::Result<Vec<String>>>()
         });
         match names {
             Ok(names) => Ok(names),
