@@ -80,9 +80,8 @@ pub enum Command {
         target: Target,
         #[command(flatten)]
         asked: Asked,
-        /// If ADD fails, do not remove what was made so far
-        #[arg(long)]
-        keep: bool,
+        #[command(flatten)]
+        options: AddOptions,
     },
     /// Ask the plugins whether an attachment is still as ADD made it
     Check {
@@ -193,7 +192,7 @@ pub enum Command {
 /// An attachment.
 #[derive(Args, Debug)]
 pub struct Target {
-    /// The network's name
+    /// The network's name, or a path to its file
     pub network: String,
     /// The network namespace: a path, or a name below /run/netns
     pub netns: String,
@@ -207,7 +206,7 @@ pub struct Target {
 /// One attachment, or all of a network.
 #[derive(Args, Debug)]
 pub struct ManyTargets {
-    /// The network's name
+    /// The network's name, or a path to its file
     pub network: String,
     /// The network namespace: a path, or a name below /run/netns
     #[arg(required_unless_present = "all", conflicts_with = "all")]
@@ -220,6 +219,16 @@ pub struct ManyTargets {
     /// Accepted from older scripts, and ignored
     #[arg(hide = true)]
     pub rest: Vec<String>,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub struct AddOptions {
+    /// If ADD fails, do not remove what was made so far
+    #[arg(long)]
+    pub keep: bool,
+    /// Make the network namespace first, if there is none of this name, as `ip netns add` does
+    #[arg(long)]
+    pub create: bool,
 }
 
 #[derive(Args, Debug)]

@@ -8,6 +8,7 @@ mod commands;
 mod exit;
 mod graph;
 mod live;
+mod named;
 mod ports;
 mod schema;
 mod settings;

@@ -15,7 +15,8 @@ use crate::ui::Ui;
 
 /// Where plugins are looked for unless CNI_PATH says otherwise.
 const PLUGIN_PATH: &str = "/opt/cni/bin";
-const NETNS_DIR: &str = "/run/netns";
+/// Where namespaces have names (ip-netns(8)).
+pub const NETNS_DIR: &str = "/run/netns";
 
 /// Where everything is.
 #[derive(Debug)]
@@ -46,9 +47,14 @@ impl Settings {
         Self { conf: ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into())), runtime, path }
     }
 
+    /// A network by its name; a path, which no name can be, is that of its file.
+    pub fn network(&self, text: &str) -> runtime::Result<Network> {
+        if text.contains('/') { Network::from_file(text) } else { self.conf.find(text) }
+    }
+
     /// A network that is to be taken down: if its file is gone, as it was when attachments were made.
     pub fn network_or_cached(&self, name: &str, ui: &Ui) -> runtime::Result<Network> {
-        self.conf.find(name).or_else(|missing| {
+        self.network(name).or_else(|missing| {
             let known = self.runtime.results().list()?;
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;

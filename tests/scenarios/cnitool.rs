@@ -108,6 +108,36 @@ fn ports_an_address_and_a_mac_are_asked_for_in_words_of_the_command_line() {
 }
 
 #[test]
+fn a_network_may_be_a_path_and_its_namespace_is_made_on_demand_and_gone_if_the_add_fails() {
+    let lab = Lab::new();
+    let file = lab.dir().join("mine.conflist");
+    fs::write(&file, pods("1.1.0", "10.1.2.0/24").to_string()).unwrap();
+    let (tool, network) = (lab.cnitool(), file.display());
+    let namespaces = || lab.host().exec(&["ip", "netns", "list"]);
+    let before = namespaces();
+
+    let failed = tool.run(&format!("add --create {network} blue -p 8080:80"));
+    assert!(failed.stderr.contains("no plugin of network net forwards ports"), "{failed:?}");
+    assert_eq!(namespaces(), before);
+    assert_eq!(tool.run(&format!("add --create {network} /run/netns/blue")).exit, Some(3));
+
+    // A second interface finds the namespace that the first one has made.
+    for ifname in ["eth0", "eth1"] {
+        tool.says(&format!("add --create {network} blue -i {ifname}"));
+        tool.says(&format!("check {network} blue -i {ifname}"));
+    }
+    tool.says(&format!("status {network}"));
+    let inside = |ifname| lab.host().sh(&format!("ip -n blue -br -4 address show {ifname}"));
+    assert!(inside("eth0").contains("10.1.2.2/24") && inside("eth1").contains("10.1.2.3/24"));
+    tool.says(&format!("del {network} blue"));
+    // The network has no file by this name: the configuration is that of the ADD.
+    tool.says("del net blue -i eth1");
+    assert_eq!(lab.host().sh("ip -n blue -br link | grep -c eth || true").trim(), "0");
+    lab.host().sh("ip netns del blue");
+    assert_eq!(namespaces(), before);
+}
+
+#[test]
 fn the_graph_has_what_each_kind_of_interface_hangs_on() {
     needs!(Macvlan, Tap);
     let lab = Lab::new();

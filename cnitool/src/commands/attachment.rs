@@ -11,29 +11,42 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use crate::asked;
-use crate::cli::{Asked, ManyTargets, Target};
+use crate::cli::{AddOptions, Asked, ManyTargets, Target};
+use crate::named::Created;
 use crate::settings::{Settings, attach};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// ADD, and DEL if that fails, is interrupted, or the result cannot be told.
-pub fn add(target: &Target, wanted: &Asked, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
-    let network = settings.conf.find(&target.network)?;
+/// ADD, in a namespace that goes again if it was made for this and the ADD fails.
+pub fn add(target: &Target, wanted: &Asked, options: AddOptions, settings: &Settings, ui: &Ui) -> Result<()> {
+    let network = settings.network(&target.network)?;
+    let created = if options.create { Some(Created::named(&target.netns)?) } else { None };
     let attach = asked::apply(wanted, &network, attach(&target.netns, &target.names)?)?;
+    let done = add_and_tell(&network, &attach, options.keep, settings, ui);
+    if let Some(created) = created
+        && (options.keep || done.is_ok())
+    {
+        created.keep();
+    }
+    done
+}
+
+/// ADD, and DEL if that fails, is interrupted, or the result cannot be told.
+fn add_and_tell(network: &Network, attach: &Attach, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let add = if keep {
-        settings.runtime.add(&network, &attach)
+        settings.runtime.add(network, attach)
     } else {
-        settings.runtime.clone().interrupted_by(signalled()?).add_or_roll_back(&network, &attach)
+        settings.runtime.clone().interrupted_by(signalled()?).add_or_roll_back(network, attach)
     };
     let result = add?;
     let told = if ui.json_unless_seen() {
         ui.print(&format!("{}\n", result.to_json(network.version)?))
     } else {
-        ui.print(&summary(&attach, &network, &result, ui))
+        ui.print(&summary(attach, network, &result, ui))
     };
     // The caller, who waits for the result, takes this for a failure, and would not remove anything.
     told.map_err(|error| {
-        let left = if keep { None } else { settings.runtime.del(&network, &attach).err() };
+        let left = if keep { None } else { settings.runtime.del(network, attach).err() };
         left.map_or(error.clone(), |left| error.and(left.context("roll back")))
     })
 }
@@ -61,7 +74,7 @@ fn ignored() -> u64 {
 
 /// CHECK of one attachment, or of all.
 pub fn check(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
-    let network = settings.conf.find(&target.network)?;
+    let network = settings.network(&target.network)?;
     each(Command::Check, target, &network, settings, ui, |attach| settings.runtime.check(&network, attach))
 }
 

@@ -24,7 +24,7 @@ use crate::ui::Ui;
 /// Runs a command. A failure that is its answer (a network that is not ready) is an exit code, not an error.
 pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     match command {
-        Command::Add { target, asked, keep } => attachment::add(&target, &asked, keep, settings, ui)?,
+        Command::Add { target, asked, options } => attachment::add(&target, &asked, options, settings, ui)?,
         Command::Check { target } => attachment::check(&target, settings, ui)?,
         Command::Del { target } => attachment::del(&target, settings, ui)?,
         Command::Gc { network, options, .. } => gc::run(&network, &options, settings, ui)?,

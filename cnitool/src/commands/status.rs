@@ -14,7 +14,7 @@ use crate::ui::{Style, Ui};
 /// Asks one network, or all.
 pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let networks = match name {
-        Some(name) => vec![settings.conf.find(name)?],
+        Some(name) => vec![settings.network(name)?],
         None => settings.conf.load()?.into_iter().filter_map(|file| file.network.ok()).collect(),
     };
     let ask = |network: Network| {

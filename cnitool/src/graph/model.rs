@@ -59,7 +59,8 @@ impl Graph {
             let interface = graph.interface(entry, host, inside.as_ref());
             containers.entry(key).or_default().push(interface);
         }
-        let container = |((id, netns), interfaces): ((String, String), _)| {
+        let container = |((id, netns), mut interfaces): ((String, String), Vec<Interface>)| {
+            interfaces.sort_by(|a, b| a.name.cmp(&b.name));
             let alive = alive.get(&(id.clone(), netns.clone())).copied().unwrap_or_default();
             Container { id, netns, alive, interfaces }
         };

@@ -125,18 +125,22 @@ fn stack(graph: &Graph) -> (Vec<Place>, usize) {
     (places, top)
 }
 
-/// Each trunk beside the middle of what hangs on it, and none over another one.
+/// Each trunk beside the middle of what hangs on it, and none over another one. What hangs higher is higher, so that few lines cross.
 fn beside(graph: &Graph, containers: &[Place]) -> (Vec<usize>, usize) {
-    let mut next = MARGIN + LINE + PAD;
-    let mut tops = Vec::new();
-    for (index, trunk) in graph.trunks.iter().enumerate() {
+    let middle = |index: usize| {
         let places = graph.containers.iter().zip(containers);
         let hangs = places.flat_map(|(container, place)| container.interfaces.iter().zip(&place.interfaces));
         let ys: Vec<usize> = hangs.filter(|(i, _)| i.trunk == index).map(|(_, y)| *y).collect();
-        let middle = ys.iter().sum::<usize>() / ys.len().max(1);
-        let top = middle.max(next);
-        tops.push(top);
-        next = top + box_height(trunk_lines(trunk).len()) + PAD;
+        ys.iter().sum::<usize>() / ys.len().max(1) + box_height(1) / 2
+    };
+    let mut order: Vec<usize> = (0..graph.trunks.len()).collect();
+    order.sort_by_key(|&index| middle(index));
+    let mut next = MARGIN + LINE + PAD;
+    let mut tops = vec![0; order.len()];
+    for index in order {
+        let height = box_height(trunk_lines(&graph.trunks[index]).len());
+        tops[index] = middle(index).saturating_sub(height / 2).max(next);
+        next = tops[index] + height + PAD;
     }
     (tops, next)
 }

@@ -87,6 +87,22 @@ fn the_svg_escapes_names_and_nothing_in_a_column_overlaps() {
     }
 }
 
+#[test]
+fn of_two_bridges_that_is_higher_whose_containers_are() {
+    let mut graph = graph();
+    let top = |graph: &Graph, name: &str| {
+        let svg = svg(graph);
+        let (before, _) = svg.split_once(&format!("class=\"title\">{name}</text>")).unwrap();
+        let (_, y) = before.rsplit_once(" y=\"").unwrap();
+        y.split('"').next().unwrap().parse::<usize>().unwrap()
+    };
+    graph.trunks[1].name = "cni1".into();
+    graph.containers.truncate(1);
+    assert!(top(&graph, "cni0") < top(&graph, "cni1"));
+    graph.containers[0].interfaces.reverse();
+    assert!(top(&graph, "cni0") > top(&graph, "cni1"));
+}
+
 /// Of a link in a container, what it hangs on: the name, and the kind.
 fn hangs_on(link: Link, inside: &[Link], host: &[Link]) -> (String, String) {
     let [inside, host] = [inside, host].map(|links| Live { links: links.to_vec(), ..Live::default() });
