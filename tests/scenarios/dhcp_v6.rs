@@ -5,13 +5,13 @@ mod server;
 use std::fs;
 use std::path::PathBuf;
 
-use lab::dhcp::{DhcpNetwork, STATE, has_dnsmasq};
+use lab::dhcp::{DhcpNetwork, STATE, has_dnsmasq, start_running};
 use lab::{Call, Container, beyond_reference, needs, skip};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{cable, ips};
-use server::{RELEASE, SOLICIT, Server};
+use server::{RELEASE, REQUEST, SOLICIT, Server};
 
 const RANGE: &str = "--dhcp-range=fd00::10,fd00::ff,64,2m";
 const BOTH: &str =
@@ -287,6 +287,49 @@ fn nothing_is_taken_from_what_a_hostile_ipv6_server_sends() {
     assert_eq!(ips(&call.add().ok_result()), ["fd00::77/128"]);
     assert_eq!(server.asked(SOLICIT).len(), 1, "{:?}", server.asked(SOLICIT));
     call.del().ok();
+    assert!(files().is_empty());
+}
+
+#[test]
+fn an_ipv6_lease_that_cannot_be_used_is_given_back_at_once() {
+    beyond_reference!("dhcp-v6");
+    let mut net = silent();
+    let server = Server::start(&net.server.netns, |asked, before| {
+        vec![match asked.kind {
+            SOLICIT if before == 0 => asked.advertise("fd00::66"),
+            SOLICIT => asked.reply("fd00::77"),
+            REQUEST => asked.unusable("fd00::66"),
+            _ => asked.acknowledge(),
+        }]
+    });
+    net.start_daemon("");
+    let pod = net.pod("pod");
+    let call = bridge(&net, &pod, "ipv6");
+    assert_eq!(ips(&call.add().ok_result()), ["fd00::77/128"]);
+    assert_eq!(server.asked(RELEASE).len(), 1);
+    call.del().ok();
+}
+
+#[test]
+fn what_a_server_may_have_given_is_given_back_when_the_plugin_has_died() {
+    beyond_reference!("dhcp-v6");
+    let mut net = silent();
+    // What it answers to a REQUEST is lost.
+    let server = Server::start(&net.server.netns, |asked, _| match asked.kind {
+        SOLICIT => vec![asked.advertise("fd00::77")],
+        REQUEST => vec![],
+        _ => vec![asked.acknowledge()],
+    });
+    net.start_daemon("");
+    let pod = net.pod("pod");
+    net.plug("pod");
+    let ipam = json!({"ipam": {"type": "dhcp", "family": "ipv6"}});
+    let mut plugin = start_running(&net.lab.plugin("dhcp").config(ipam).on(&pod), "ADD");
+    net.until("the server is asked", || !server.asked(REQUEST).is_empty());
+    plugin.kill().unwrap();
+    plugin.wait().unwrap();
+    net.until("it is given back", || !server.asked(RELEASE).is_empty());
+    net.until("nothing is asked for any more", || net.list().is_empty());
     assert!(files().is_empty());
 }
 

@@ -337,15 +337,15 @@ impl Attached {
 
 /// Gives the lease of a client back. The socket is to be kept open until the message has left.
 fn say_goodbye(host: &Host, key: &Key, record: &Record, client: Client) -> Option<Link> {
-    let lease = client.lease().cloned()?;
-    let Action::Send { to, message } = client.release()? else { return None };
+    let Action::Send { to: to @ To::Server { server, from: address }, message } = client.release()? else {
+        return None;
+    };
     match give_back(record, host, to, &message) {
         Ok(link) => {
-            log(key, &format!("released {} to {}", lease.address, lease.server));
+            log(key, &format!("released {address} to {server}"));
             Some(link)
         }
         Err(e) => {
-            let address = lease.address;
             log(key, &format!("{address} is not given back, and its server keeps it until it expires: {e}"));
             None
         }

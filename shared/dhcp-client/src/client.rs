@@ -201,6 +201,8 @@ impl Client {
             self.listens_until = None;
         }
         if self.gives_up.is_some_and(|end| now >= end) {
+            // A server that was asked may have agreed.
+            actions.extend(self.clone().release());
             self.fail(&mut actions);
         }
         // Each turn but the last moves on to another state.

@@ -14,9 +14,12 @@ const CLIENT_ID: u16 = 1;
 const SERVER_ID: u16 = 2;
 const IA_NA: u16 = 3;
 const IA_ADDR: u16 = 5;
+const PREFERENCE: u16 = 7;
 const RAPID_COMMIT: u16 = 14;
 
 pub const SOLICIT: u8 = 1;
+const ADVERTISE: u8 = 2;
+pub const REQUEST: u8 = 3;
 pub const REPLY: u8 = 7;
 pub const RELEASE: u8 = 8;
 
@@ -44,11 +47,20 @@ impl Asked {
 
     /// A REPLY that gives an address at once.
     pub fn reply(&self, address: &str) -> Vec<u8> {
-        let address: Ipv6Addr = address.parse().unwrap();
-        let times = [1000_u32, 2000].map(u32::to_be_bytes).concat();
-        let address = option(IA_ADDR, &[&address.octets()[..], &times].concat());
-        let ia = [&[1_u32, 500, 800].map(u32::to_be_bytes).concat(), &address[..]].concat();
-        [self.acknowledge(), option(IA_NA, &ia), option(RAPID_COMMIT, &[])].concat()
+        [self.acknowledge(), given(address, [1000, 2000]), option(RAPID_COMMIT, &[])].concat()
+    }
+
+    /// A REPLY that gives an address whose times are in no order.
+    pub fn unusable(&self, address: &str) -> Vec<u8> {
+        [self.acknowledge(), given(address, [2000, 1000])].concat()
+    }
+
+    /// An offer that is not compared with others.
+    pub fn advertise(&self, address: &str) -> Vec<u8> {
+        let mut message =
+            [self.acknowledge(), given(address, [1000, 2000]), option(PREFERENCE, &[255])].concat();
+        message[0] = ADVERTISE;
+        message
     }
 
     /// A REPLY that gives nothing.
@@ -57,6 +69,13 @@ impl Asked {
         let server = option(SERVER_ID, &[0, 4, 9, 9]);
         [vec![REPLY, a, b, c], option(CLIENT_ID, &self.duid), server].concat()
     }
+}
+
+/// An IA_NA with an address that has a preferred and a valid time.
+fn given(address: &str, times: [u32; 2]) -> Vec<u8> {
+    let address: Ipv6Addr = address.parse().unwrap();
+    let address = option(IA_ADDR, &[&address.octets()[..], &times.map(u32::to_be_bytes).concat()].concat());
+    option(IA_NA, &[&[1_u32, 500, 800].map(u32::to_be_bytes).concat(), &address[..]].concat())
 }
 
 fn option(number: u16, value: &[u8]) -> Vec<u8> {

@@ -95,10 +95,7 @@ impl Daemon {
         if let Waits::Connection(number) = one.waits {
             self.answer(number, &Err(error));
         }
-        if one.client().lease().is_none() {
-            return one.forget_quietly(&self.host);
-        }
-        // What a server gave, and could not be noted down, is given back.
+        // What a server gave, and could not be used, or may have given, is given back.
         match one.release(&self.host) {
             Ok(leaving) => {
                 let departing = leaving.into_iter().map(Departing::V6).collect();

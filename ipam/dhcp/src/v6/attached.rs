@@ -386,8 +386,8 @@ impl Attached {
             return Err((Box::new(self), e));
         }
         self.link = None;
-        let Some(address) = self.client.lease().map(|lease| lease.address) else { return Ok(None) };
-        let left = self.give_back(host).unwrap_or_else(|e| {
+        let Some(address) = self.client.held() else { return Ok(None) };
+        let left = self.give_back(host, address).unwrap_or_else(|e| {
             let text = format!("{address} is not given back, and its server keeps it until it expires: {e}");
             log(&self.key, &text);
             None
@@ -398,7 +398,7 @@ impl Attached {
 
     /// The address goes off the link before its server may give it to another (RFC 8415, section 18.2.7). One that another host has is
     /// declined: its server must not give it to anybody.
-    fn give_back(&mut self, host: &Host) -> Result<Option<Box<Leaving>>, NotFound> {
+    fn give_back(&mut self, host: &Host, address: Ipv6Addr) -> Result<Option<Box<Leaving>>, NotFound> {
         let (found, now) = (self.found(host)?, Time::now());
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let ours = self.record.on_link.and_then(|own| addresses.iter().find(|one| one.net.ip() == own));
@@ -418,7 +418,7 @@ impl Attached {
             }
         }
         let what = if is_taken { "declined, since another host has it:" } else { "released" };
-        log(&self.key, &format!("{what} {}", self.record.on_link.map(|a| a.to_string()).unwrap_or_default()));
+        log(&self.key, &format!("{what} {address}"));
         let client = std::mem::replace(
             &mut self.client,
             Client::ask_again(self.record.identity.clone(), None, now, Random::seeded(0)),

@@ -385,8 +385,14 @@ fn what_a_server_was_asked_for_is_given_back_even_if_its_answer_was_lost() {
     assert!(acquire(identity()).release().is_none());
     client.tick(at(0));
     give(&mut client, at(0), Kind::Offer, &[]);
-    let (to, release) = only_sent(&[client.release().unwrap()]);
+    let (to, release) = only_sent(&[client.clone().release().unwrap()]);
     assert_eq!((to, release.ciaddr), (To::Server { server: SERVER, from: ADDRESS }, ADDRESS));
+    // Also where the acquisition fails meanwhile.
+    let actions = client.tick(at(208));
+    let [Action::Send { .. }, Action::Failed(_)] = &actions[..] else { panic!("{actions:?}") };
+    let (to, release) = only_sent(&actions[..1]);
+    assert_eq!((to, release.kind()), (To::Server { server: SERVER, from: ADDRESS }, Some(Kind::Release)));
+    assert!(client.release().is_none());
 }
 
 #[test]

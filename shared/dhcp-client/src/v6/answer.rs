@@ -98,6 +98,16 @@ pub fn association(message: &Message, iaid: u32) -> Option<Association> {
     all.next()
 }
 
+/// The first address that a message names and a host can have, whatever else is wrong with what is said of it.
+pub fn named(message: &Message) -> Option<Ipv6Addr> {
+    let associations = message.options.all(IA_NA).filter_map(|value| Options::decode(value.get(12..)?));
+    let addresses = associations.filter_map(|options| {
+        let octets = options.get(IA_ADDR)?.first_chunk::<16>()?;
+        Some(Ipv6Addr::from(*octets)).filter(|address| is_usable(*address))
+    });
+    addresses.into_iter().next()
+}
+
 /// Three numbers of four bytes, and what comes behind.
 fn numbers(value: &[u8]) -> Option<([u32; 3], &[u8])> {
     let (head, rest) = value.split_first_chunk::<12>()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cni::{Code, Error};
 
-use super::answer::{self, Association, Given, Status};
+use super::answer::{self, Association, Given, Said, Status};
 use super::lease::Lease;
 use super::message::{Kind, Message, PREFERENCE, RAPID_COMMIT};
 use super::request::{self, Identity};
@@ -38,7 +38,7 @@ pub enum Action {
     Bound(Lease),
     /// The container may no longer use its lease's address, for this reason. The client asks for a new one by itself.
     Lost(String),
-    /// The acquisition failed. The client does nothing any more.
+    /// The acquisition failed. The client gives back what a server may have given all the same, and does nothing else any more.
     Failed(Error),
     /// What the client had is given back, or no server says so in time. The client does nothing any more.
     Left,
@@ -78,14 +78,31 @@ enum Phase {
     Bound,
     Renewing(Exchange),
     Rebinding(Exchange),
-    /// What is given back, to whom, and whether another one is asked for then.
+    /// What is given back, to whom, and from when on another one is asked for then. None: no other one is.
     Leaving {
         exchange: Exchange,
         address: Ipv6Addr,
         server: Vec<u8>,
-        stays: bool,
+        again: Option<Time>,
     },
     Ended,
+}
+
+/// Why a message gives the client no address.
+enum Refusal {
+    /// The server says so.
+    Servers(Said),
+    /// What it gives cannot be used.
+    Clients(&'static str),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Servers(said) => said.fmt(f),
+            Self::Clients(why) => f.write_str(why),
+        }
+    }
 }
 
 /// An address that a server offers.
@@ -189,7 +206,8 @@ impl Client {
             self.listens_until = None;
         }
         if self.gives_up.is_some_and(|(end, _)| now >= end) {
-            self.fail(&mut actions);
+            self.fail(now, &mut actions);
+            return actions;
         }
         // Each turn but the last moves on to another state.
         while self.moves_on(now, &mut actions) {}
@@ -231,7 +249,8 @@ impl Client {
     fn give_up_exchange(&mut self, now: Time, actions: &mut Vec<Action>) {
         match self.phase {
             Phase::Confirming(_) => (self.phase, self.listens_until) = (Phase::Bound, None),
-            Phase::Leaving { stays: false, .. } => self.end(actions),
+            Phase::Leaving { again: Some(again), .. } => self.solicit(now.max(again)),
+            Phase::Leaving { .. } => self.end(actions),
             _ => self.start_over(now),
         }
     }
@@ -261,7 +280,7 @@ impl Client {
         self.solicit(now);
     }
 
-    fn fail(&mut self, actions: &mut Vec<Action>) {
+    fn fail(&mut self, now: Time, actions: &mut Vec<Action>) {
         let patience = self.gives_up.map_or(0, |(_, patience)| patience.as_secs());
         let count = self.exchange().map_or(0, |exchange| exchange.count);
         let error = match self.refused.take() {
@@ -271,7 +290,7 @@ impl Client {
             )),
         };
         actions.push(Action::Failed(error));
-        (self.phase, self.listens_until, self.gives_up) = (Phase::Ended, None, None);
+        self.leave(now);
     }
 
     fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
@@ -350,19 +369,19 @@ impl Client {
     }
 
     /// The address of a message, or why there is none.
-    fn offered(&self, message: &Message) -> Result<Given, String> {
+    fn offered(&self, message: &Message) -> Result<Given, Refusal> {
         let said = answer::status(&message.options);
         if said.status != Status::Success {
-            return Err(said.to_string());
+            return Err(Refusal::Servers(said));
         }
-        let association =
-            answer::association(message, self.identity.iaid).ok_or("no IA_NA is for the client")?;
+        let association = answer::association(message, self.identity.iaid)
+            .ok_or(Refusal::Clients("no IA_NA is for the client"))?;
         if association.said.status != Status::Success {
-            return Err(association.said.to_string());
+            return Err(Refusal::Servers(association.said));
         }
         association
             .pick(self.wanted())
-            .ok_or_else(|| "none that a host can have, with a time in order".to_owned())
+            .ok_or(Refusal::Clients("none that a host can have, with a time in order"))
     }
 
     /// The address that the client would like best.
@@ -391,27 +410,41 @@ impl Client {
                 self.take_extension(message, server, since, now, actions);
             }
             Phase::Rebinding(_) => self.take_extension(message, server, since, now, actions),
-            Phase::Leaving { server: asked, stays, .. } if asked == server => match stays {
-                true => self.solicit(now),
-                false => self.end(actions),
+            Phase::Leaving { server: asked, again, .. } if asked == server => match *again {
+                Some(again) => self.solicit(now.max(again)),
+                None => self.end(actions),
             },
             _ => {}
         }
     }
 
-    /// A reply to SOLICIT or REQUEST. What is refused is asked for from the start, in its time: a server that offers what
-    /// it then refuses would be asked without end.
+    /// A reply to SOLICIT or REQUEST.
     fn take_first(&mut self, message: &Message, since: Time, now: Time, actions: &mut Vec<Action>) {
         match self.offered(message) {
             Ok(given) => self.bind(message, given, since, now, actions),
-            Err(refused) => {
-                self.refused = Some(format!("a DHCPv6 server gives no address: {refused}"));
-                if let Phase::Requesting(exchange, _) = &self.phase {
-                    // A server that forgot a lease and gives none either answers the next REBIND in the same way.
-                    let due = if self.lease.is_some() { now + REBIND_AGAIN } else { exchange.due };
-                    self.start_over(now);
-                    self.exchange_mut().into_iter().for_each(|exchange| exchange.due = due);
+            Err(refusal) => {
+                self.refused = Some(format!("a DHCPv6 server gives no address: {refusal}"));
+                if let Phase::Requesting(exchange, offer) = &self.phase {
+                    self.refuse(exchange.due, offer.clone(), message, &refusal, now);
                 }
+            }
+        }
+    }
+
+    /// After a REPLY to REQUEST that gives nothing, or nothing that can be used: that is given back, since its server may have noted it.
+    /// Then an address is asked for from the start, in its time: a server that offers what it then refuses would be asked without end.
+    fn refuse(&mut self, due: Time, offer: Offer, message: &Message, refusal: &Refusal, now: Time) {
+        match (&self.lease, refusal) {
+            // A server that forgot a lease and gives none either answers the next REBIND in the same way.
+            (Some(_), _) => {
+                self.phase = Phase::Rebinding(self.begin(Kind::Rebind, now));
+                self.exchange_mut().into_iter().for_each(|exchange| exchange.due = now + REBIND_AGAIN);
+            }
+            (None, Refusal::Servers(_)) => self.solicit(due),
+            (None, Refusal::Clients(_)) => {
+                let address = answer::named(message).unwrap_or(offer.address);
+                let exchange = self.begin(Kind::Release, now);
+                self.phase = Phase::Leaving { exchange, address, server: offer.server, again: Some(due) };
             }
         }
     }
@@ -477,35 +510,51 @@ impl Client {
     /// The container goes, or its address is another's: the client gives back what it has, or may have without knowing: a server that was asked
     /// may have agreed. False: there is nothing, and the client does nothing any more.
     pub fn leave(&mut self, now: Time) -> bool {
-        self.depart(Kind::Release, false, now)
+        self.depart(Kind::Release, None, now)
     }
 
     /// The address is another host's, as duplicate address detection found: no server is to give it to anybody. If the
     /// container `stays`, it asks for another one.
     pub fn decline(&mut self, stays: bool, now: Time) -> bool {
-        self.depart(Kind::Decline, stays, now)
+        self.depart(Kind::Decline, stays.then_some(now), now)
     }
 
-    fn depart(&mut self, kind: Kind, stays: bool, now: Time) -> bool {
-        let known = match (&self.lease, &self.phase) {
-            (_, Phase::Ended | Phase::Leaving { .. }) => None,
-            (Some(lease), _) => Some((lease.address, lease.server.clone())),
-            (None, Phase::Requesting(_, offer)) => Some((offer.address, offer.server.clone())),
-            (None, _) => None,
-        };
-        (self.lease, self.gives_up, self.listens_until) = (None, None, None);
-        self.phase = match known {
+    fn depart(&mut self, kind: Kind, again: Option<Time>, now: Time) -> bool {
+        self.gives_up = None;
+        if let Phase::Leaving { again: earlier, .. } = &mut self.phase {
+            // It is on its way already.
+            *earlier = again;
+            return true;
+        }
+        let held = self.held_of().map(|(address, server)| (address, server.to_vec()));
+        (self.lease, self.listens_until) = (None, None);
+        self.phase = match held {
             Some((address, server)) => {
-                Phase::Leaving { exchange: self.begin(kind, now), address, server, stays }
+                Phase::Leaving { exchange: self.begin(kind, now), address, server, again }
             }
             None => Phase::Ended,
         };
         matches!(self.phase, Phase::Leaving { .. })
     }
 
+    /// The address that a server has given, or may have, and that it has not got back yet: what [`Client::leave`] gives back.
+    pub fn held(&self) -> Option<Ipv6Addr> {
+        self.held_of().map(|(address, _)| address)
+    }
+
+    /// That address, and its server.
+    fn held_of(&self) -> Option<(Ipv6Addr, &[u8])> {
+        match (&self.lease, &self.phase) {
+            (_, Phase::Leaving { address, server, .. }) => Some((*address, server)),
+            (Some(lease), _) => Some((lease.address, &lease.server)),
+            (None, Phase::Requesting(_, offer)) => Some((offer.address, &offer.server)),
+            (None, _) => None,
+        }
+    }
+
     /// Whether a server may have given an address that nobody has been told of yet.
     pub fn may_be_granted(&self) -> bool {
-        self.lease.is_none() && matches!(self.phase, Phase::Requesting(..) | Phase::Soliciting(..))
+        self.lease.is_none() && !matches!(self.phase, Phase::Ended)
     }
 
     /// Ends an acquisition that nobody waits for any more, when answers to what was sent can no longer be expected.

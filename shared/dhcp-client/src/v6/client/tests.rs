@@ -288,6 +288,68 @@ fn what_is_given_back_names_its_server_until_that_answers() {
     assert_eq!(sent(&actions).kind, Kind::Solicit);
 }
 
+/// A client that has asked a server for [`ADDRESS`], and the message.
+fn requesting() -> (Client, Message) {
+    let mut client = client();
+    let solicit = sent(&client.tick(at(0)));
+    let offer = answer(Kind::Advertise, &solicit, SERVER, &[given(), (PREFERENCE, vec![255])]);
+    let request = sent(&client.receive(at(0), &offer));
+    (client, request)
+}
+
+/// The address that a message is about.
+fn named(message: &Message) -> Option<Ipv6Addr> {
+    let options = Options::decode(message.options.get(IA_NA)?.get(12..)?)?;
+    let octets: [u8; 16] = options.get(IA_ADDR)?.get(..16)?.try_into().ok()?;
+    Some(octets.into())
+}
+
+#[test]
+fn what_a_server_gives_and_the_client_cannot_use_is_given_back_before_another_is_asked_for() {
+    for (given, back) in [
+        // Times in no order, and too short.
+        (ia(160, 100, &[(NEXT, 200, 400)]), NEXT),
+        (ia(100, 160, &[(NEXT, 400, 200)]), NEXT),
+        (ia(1, 2, &[(NEXT, 9, 9)]), NEXT),
+        // No host can have what it names: it may have noted what was asked for.
+        (ia(100, 160, &[(Ipv6Addr::LOCALHOST, 200, 400)]), ADDRESS),
+        (ia(100, 160, &[]), ADDRESS),
+    ] {
+        let (mut client, request) = requesting();
+        let release = sent(&client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[(IA_NA, given)])));
+        assert_eq!((release.kind, release.options.get(SERVER_ID)), (Kind::Release, Some(SERVER)));
+        assert_eq!(named(&release), Some(back));
+        // Whatever the server answers, it is not asked without end.
+        assert!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])).is_empty());
+        let solicit = sent(&client.tick(at(2)));
+        assert_eq!(solicit.kind, Kind::Solicit);
+        let actions = client
+            .receive(at(2), &answer(Kind::Reply, &solicit, OTHER, &[self::given(), (RAPID_COMMIT, vec![])]));
+        assert!(matches!(&actions[..], [Action::Bound(_)]), "{actions:?}");
+    }
+    // A server that says that it gives nothing has nothing to get back.
+    let (mut client, request) = requesting();
+    assert!(client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[(IA_NA, refusal(2))])).is_empty());
+    assert_eq!(client.state(), State::Soliciting);
+}
+
+#[test]
+fn an_acquisition_that_fails_gives_back_what_a_server_may_have_given() {
+    let (mut client, _) = requesting();
+    let actions = client.tick(at(208));
+    assert!(matches!(&actions[..], [Action::Failed(_)]), "{actions:?}");
+    assert_eq!((client.state(), client.held()), (State::Leaving, Some(ADDRESS)));
+    let release = sent(&client.tick(at(208)));
+    assert_eq!((release.kind, named(&release)), (Kind::Release, Some(ADDRESS)));
+    assert_eq!(client.receive(at(208), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
+    // Also while it is about to be given back already.
+    let (mut client, request) = requesting();
+    let unusable = (IA_NA, ia(160, 100, &[(ADDRESS, 200, 400)]));
+    let release = sent(&client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[unusable])));
+    assert!(client.leave(at(0)));
+    assert_eq!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
+}
+
 #[test]
 fn a_server_that_was_away_for_longer_than_its_leases_last_gives_an_address_all_the_same() {
     let mut client = Client::ask_again(identity(), None, at(0), Random::seeded(1));
