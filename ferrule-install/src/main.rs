@@ -1,5 +1,6 @@
 //! `ferrule-install`: places the plugins where runtimes look for them, all or none, and takes them away again.
 
+mod check;
 mod files;
 mod placed;
 mod record;
@@ -8,13 +9,16 @@ mod target;
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Parser};
 use cni::{Code, Error, Result};
+use nix::sys::signal::{SigSet, Signal};
 
 use crate::placed::Placed;
+use crate::source::{Selection, Sources};
 
 /// Place the CNI plugins where runtimes look for them, all or none, and take them away again.
 ///
@@ -34,12 +38,34 @@ struct Cli {
     /// These plugins only
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<String>,
+    /// Not these plugins
+    #[arg(long, env = "SKIP_CNI_BINARIES", value_name = "NAME,...", value_delimiter = ',')]
+    skip: Vec<String>,
+    /// Whether files that are there already are replaced
+    #[arg(
+        long, env = "UPDATE_CNI_BINARIES", value_name = "BOOL", action = ArgAction::Set, default_value = "true",
+        value_parser = BoolishValueParser::new(),
+    )]
+    update: bool,
     /// One executable, `ferrule`, with a hard link for each plugin
     #[arg(long)]
     link: bool,
     /// Put back what was there before
     #[arg(long, conflicts_with_all = ["from", "link"])]
     uninstall: bool,
+    /// Change nothing, and see whether each plugin is there as it would be installed, and answers VERSION
+    #[arg(long, conflicts_with = "uninstall")]
+    check: bool,
+    /// Install, then wait for SIGTERM or SIGINT: for a container that is to stay
+    #[arg(long, conflicts_with_all = ["uninstall", "check"])]
+    stay: bool,
+    /// With --stay: at the end, put back what was there before
+    #[arg(
+        long, env = "ROLLBACK_ON_EXIT", value_name = "BOOL", action = ArgAction::Set, default_value = "false",
+        num_args = 0..=1, require_equals = true, default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+    )]
+    rollback_on_exit: bool,
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, and the message says why; 2 wrong usage; \
@@ -66,15 +92,36 @@ fn say(line: &str) {
 }
 
 fn run(cli: &Cli) -> Result<()> {
-    let only: BTreeSet<String> = cli.only.iter().cloned().collect();
+    let selection = Selection { only: names(&cli.only), skip: names(&cli.skip) };
     if cli.uninstall {
         let dir = target::find(cli.dir.as_deref(), &BTreeSet::new())?;
-        return Placed::open(&dir)?.uninstall(&only);
+        return Placed::open(&dir)?.uninstall(&selection);
     }
     let from = cli.from.clone().map_or_else(source::find, Ok)?;
-    let sources = source::plugins(&from, cli.link, &only)?;
-    let names = sources.keys().cloned().collect();
-    let dir = target::make(target::find(cli.dir.as_deref(), &names)?)?;
+    let sources = source::plugins(&from, cli.link, &selection)?;
+    let dir = target::find(cli.dir.as_deref(), &sources.keys().cloned().collect())?;
+    if cli.check {
+        return check::all(&dir, &sources, cli.update);
+    }
+    // Before anything is done: a signal that comes meanwhile is not lost.
+    let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+    if cli.stay {
+        ends.thread_block().map_err(Error::from)?;
+    }
+    let dir = install(&from, dir, sources, cli.update)?;
+    if cli.stay {
+        say("waiting for SIGTERM");
+        ends.wait().map_err(Error::from)?;
+        if cli.rollback_on_exit {
+            Placed::open(&dir)?.uninstall(&Selection::default())?;
+        }
+    }
+    Ok(())
+}
+
+/// Tells the real path of the directory.
+fn install(from: &Path, dir: PathBuf, mut sources: Sources, update: bool) -> Result<PathBuf> {
+    let dir = target::make(dir)?;
     if from.canonicalize().is_ok_and(|from| from == dir) {
         return Err(Error::new(
             Code::InvalidConfig,
@@ -82,5 +129,21 @@ fn run(cli: &Cli) -> Result<()> {
         )
         .detail("name another directory with --dir or --from"));
     }
-    Placed::open(&dir)?.install(&sources)
+    let placed = Placed::open(&dir)?;
+    if !update {
+        sources.retain(|name, _| {
+            let there = dir.join(name).symlink_metadata().is_ok();
+            if there {
+                say(&format!("left {}: it was there", dir.join(name).display()));
+            }
+            !there
+        });
+    }
+    placed.install(&sources)?;
+    Ok(dir)
+}
+
+/// An empty variable of the environment names none.
+fn names(given: &[String]) -> BTreeSet<String> {
+    given.iter().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
 }

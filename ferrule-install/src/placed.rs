@@ -22,7 +22,8 @@ use std::path::{Path, PathBuf};
 use cni::{Code, Error, Failures, Result};
 
 use crate::record::Record;
-use crate::{files, say, source};
+use crate::source::{self, Selection, Sources};
+use crate::{files, say};
 
 /// The directory of the state.
 pub const STATE: &str = ".ferrule";
@@ -62,8 +63,12 @@ impl Placed {
         self.dir.join(STATE).join(name)
     }
 
-    /// Places plugins, by name and file.
-    pub fn install(mut self, sources: &BTreeMap<String, PathBuf>) -> Result<()> {
+    /// Places plugins.
+    pub fn install(mut self, sources: &Sources) -> Result<()> {
+        if sources.is_empty() {
+            say(&format!("nothing is to be installed in {}", self.dir.display()));
+            return self.end(Ok(()));
+        }
         if self.lock.is_none() {
             let state = self.state("");
             let made = DirBuilder::new().mode(0o700).create(&state);
@@ -80,7 +85,7 @@ impl Placed {
         self.end(outcome)
     }
 
-    fn try_install(&mut self, sources: &BTreeMap<String, PathBuf>) -> Result<()> {
+    fn try_install(&mut self, sources: &Sources) -> Result<()> {
         self.make_ready()?;
         let placed = self.stage(sources)?;
         let mut next = self.record.clone();
@@ -107,7 +112,7 @@ impl Placed {
     }
 
     /// Copies each file once into `new/`, with as many names as it has, and sees that it runs. Tells the sums.
-    fn stage(&self, sources: &BTreeMap<String, PathBuf>) -> Result<BTreeMap<String, String>> {
+    fn stage(&self, sources: &Sources) -> Result<BTreeMap<String, String>> {
         let mut copies: BTreeMap<(u64, u64), (PathBuf, String)> = BTreeMap::new();
         let mut sums = BTreeMap::new();
         for (name, from) in sources {
@@ -131,15 +136,14 @@ impl Placed {
     }
 
     /// Puts back what was there before the first installation: all, or some names.
-    pub fn uninstall(mut self, only: &BTreeSet<String>) -> Result<()> {
-        let outcome = self.try_uninstall(only);
+    pub fn uninstall(mut self, selection: &Selection) -> Result<()> {
+        let outcome = self.try_uninstall(selection);
         self.end(outcome)
     }
 
-    fn try_uninstall(&mut self, only: &BTreeSet<String>) -> Result<()> {
-        let names: Vec<String> = self.record.installed.keys().cloned().collect();
+    fn try_uninstall(&mut self, selection: &Selection) -> Result<()> {
         let names: Vec<String> =
-            names.into_iter().filter(|name| only.is_empty() || only.contains(name)).collect();
+            self.record.installed.keys().filter(|name| selection.has(name)).cloned().collect();
         if names.is_empty() {
             say(&format!("nothing is installed in {}", self.dir.display()));
             return Ok(());

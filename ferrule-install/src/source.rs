@@ -12,6 +12,8 @@ use cni::{Code, Error, Result};
 use serde_json::Value;
 use system::child::{self, IoStop, Limits};
 
+use crate::say;
+
 /// Where packages have the plugins.
 const PACKAGED: &str = "/usr/lib/ferrule/cni";
 
@@ -31,10 +33,27 @@ pub fn find() -> Result<PathBuf> {
     Ok(if own.join("host-local").exists() { own } else { PACKAGED.into() })
 }
 
-/// Each plugin's name and file; with `link` they are all the same file.
-pub fn plugins(from: &Path, link: bool, only: &BTreeSet<String>) -> Result<BTreeMap<String, PathBuf>> {
+/// Each plugin's name and file.
+pub type Sources = BTreeMap<String, PathBuf>;
+
+/// Which plugins are meant.
+#[derive(Debug, Default)]
+pub struct Selection {
+    /// Empty: all.
+    pub only: BTreeSet<String>,
+    pub skip: BTreeSet<String>,
+}
+
+impl Selection {
+    pub fn has(&self, name: &str) -> bool {
+        (self.only.is_empty() || self.only.contains(name)) && !self.skip.contains(name)
+    }
+}
+
+/// The plugins of a directory; with `link` they are all the same file.
+pub fn plugins(from: &Path, link: bool, selection: &Selection) -> Result<Sources> {
     let mut found = if link { linked(&from.join(ALL))? } else { separate(from)? };
-    if let Some(missing) = only.iter().find(|name| !found.contains_key(*name)) {
+    if let Some(missing) = selection.only.iter().find(|name| !found.contains_key(*name)) {
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
         return Err(Error::new(
             Code::InvalidConfig,
@@ -42,15 +61,19 @@ pub fn plugins(from: &Path, link: bool, only: &BTreeSet<String>) -> Result<BTree
         )
         .detail(format!("there are {}", names.join(", "))));
     }
-    found.retain(|name, _| only.is_empty() || only.contains(name));
     if found.is_empty() {
         return Err(Error::new(Code::InvalidConfig, format!("there are no plugins in {}", from.display()))
             .detail("name the directory that has them with --from"));
     }
+    // One list may serve several suites of plugins.
+    for unknown in selection.skip.iter().filter(|name| !found.contains_key(*name)) {
+        say(&format!("there is no plugin {unknown:?} to skip"));
+    }
+    found.retain(|name, _| selection.has(name));
     Ok(found)
 }
 
-fn separate(from: &Path) -> Result<BTreeMap<String, PathBuf>> {
+fn separate(from: &Path) -> Result<Sources> {
     let read = |e| Error::io(format!("read the directory {}", from.display()), &e);
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(from).map_err(read)? {
@@ -65,7 +88,7 @@ fn separate(from: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(found)
 }
 
-fn linked(all: &Path) -> Result<BTreeMap<String, PathBuf>> {
+fn linked(all: &Path) -> Result<Sources> {
     let listed = answer(Command::new(all).arg("--list"), b"").map_err(|e| e.context(all.display()))?;
     Ok(listed.lines().map(|name| (name.to_owned(), all.to_owned())).collect())
 }

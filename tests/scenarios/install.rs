@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -374,4 +375,101 @@ fn all_plugins_are_installed_over_running_ones_each_by_itself_or_as_links_of_one
     assert_eq!(running.try_wait().unwrap(), None);
     running.kill().unwrap();
     running.wait().unwrap();
+}
+
+#[test]
+fn a_check_says_what_is_not_as_it_would_be_installed_and_changes_nothing() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let missing = scene.install(&["--check"]);
+    refused(&missing, "2 of 2 plugins");
+    let said = String::from_utf8_lossy(&missing.stdout);
+    assert!(said.contains("portmap: No such file") && said.contains("bridge is another file"), "{said}");
+    scene.assert_old("checked");
+
+    ok(&scene.install(&[]));
+    assert!(ok(&scene.install(&["--check"])).contains("2 plugins"));
+    assert!(ok(&scene.install(&["--check", "--only", "bridge"])).contains("1 plugins"));
+    // An upgrade that has not been installed yet.
+    executable(&scene.from.join("bridge"), &NEW.replace("1.1.0", "1.2.0"));
+    refused(&scene.install(&["--check"]), "1 of 2 plugins");
+    ok(&scene.install(&["--check", "--skip", "bridge"]));
+    let untouched = scene.install(&["--check", "--update", "false"]);
+    ok(&untouched);
+    // What is there stays, but answers nothing.
+    executable(&scene.dir.join("portmap"), "others' portmap");
+    refused(&scene.install(&["--check", "--update", "false"]), "1 of 2 plugins");
+}
+
+#[test]
+fn plugins_to_skip_and_files_to_leave_are_named_by_options_or_by_the_environment() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let said = ok(&scene.install(&["--skip", "portmap,calico"]));
+    assert!(said.contains("there is no plugin \"calico\" to skip"), "{said}");
+    assert_eq!(content(&scene.dir), as_map(&[("bridge", NEW), ("calico", "calico")]));
+
+    scene.others();
+    ok(&scene.install_under(&["env", "SKIP_CNI_BINARIES=bridge"], &[]));
+    let others = ("bridge", "others' bridge");
+    assert_eq!(content(&scene.dir), as_map(&[others, ("calico", "calico"), ("portmap", NEW)]));
+    for update in [&["env", "UPDATE_CNI_BINARIES=false", "SKIP_CNI_BINARIES="][..], &[]] {
+        scene.others();
+        let arguments = if update.is_empty() { &["--update", "false"][..] } else { &[] };
+        let said = ok(&scene.install_under(update, arguments));
+        assert!(said.contains("bridge: it was there"), "{said}");
+        assert_eq!(content(&scene.dir), as_map(&[others, ("calico", "calico"), ("portmap", NEW)]));
+    }
+    ok(&scene.install(&["--update", "false", "--skip", "portmap"]));
+    ok(&scene.run(&["--uninstall"]));
+    scene.assert_old("uninstalled");
+    ok(&scene.install(&["--skip", "bridge,portmap"]));
+    scene.assert_old("nothing to install");
+    let output = scene.install_under(&["env", "UPDATE_CNI_BINARIES=perhaps"], &[]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn one_that_stays_ends_at_sigterm_and_puts_back_what_was_there_only_if_told() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    for rollback in ["false", "true"] {
+        // As in a container: the first process, which no signal ends that it does not wait for.
+        let mut program = Command::new("unshare");
+        program.args(["--pid", "--fork", "--kill-child"]).arg(ours().join("ferrule-install")).arg("--stay");
+        program.arg("--dir").arg(&scene.dir).arg("--from").arg(&scene.from).env("ROLLBACK_ON_EXIT", rollback);
+        let mut stays = program.stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(stays.stdout.take().unwrap()).lines().map(|line| line.unwrap());
+        lines.find(|line| line == "waiting for SIGTERM").unwrap();
+        scene.assert_new("installed");
+        ok(&scene.install(&["--check"]));
+        assert_eq!(stays.try_wait().unwrap(), None);
+        lab.host().sh(&format!("kill -TERM $(cat /proc/{0}/task/{0}/children)", stays.id()));
+        assert_eq!(stays.wait().unwrap().code(), Some(0));
+        match rollback {
+            "true" => scene.assert_old("rolled back"),
+            _ => scene.assert_new("left"),
+        }
+    }
+}
+
+#[test]
+fn plugins_start_at_every_moment_of_an_installation() {
+    let lab = Lab::new();
+    let dir = lab.dir().join("bin");
+    let mut starts = 0;
+    for turn in 0..5 {
+        let mut program = Command::new(ours().join("ferrule-install"));
+        program.arg("--from").arg(together()).arg("--dir").arg(&dir).stdout(Stdio::null());
+        let mut running = program.spawn().unwrap();
+        while running.try_wait().unwrap().is_none() {
+            // Missing only until the first one has placed it.
+            if turn > 0 {
+                lab.plugin("portmap").in_dir(&dir).run("VERSION").ok_result();
+                starts += 1;
+            }
+        }
+        assert!(running.wait().unwrap().success());
+    }
+    assert!(starts > 0);
 }

@@ -1,0 +1,63 @@
+//! Whether a directory has the plugins as they would be installed, without a change there.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use cni::{Code, Error, Result};
+
+use crate::source::{self, Sources};
+use crate::{files, say};
+
+/// Sees that each plugin answers VERSION, and is the source's file, or with `update` false whichever was there. Says what is wrong of each.
+pub fn all(dir: &Path, sources: &Sources, update: bool) -> Result<()> {
+    let (mut sums, mut wrong) = (Sums::default(), 0);
+    for (name, from) in sources {
+        if let Err(error) = one(&dir.join(name), from, update, &mut sums) {
+            wrong += 1;
+            say(&error.to_string());
+        }
+    }
+    let count = sources.len();
+    if wrong > 0 {
+        return Err(Error::new(
+            Code::Internal,
+            format!("{wrong} of {count} plugins in {} are not as they would be installed", dir.display()),
+        )
+        .detail("the same command without --check installs them"));
+    }
+    say(&format!("{count} plugins in {} are as they would be installed, and answer", dir.display()));
+    Ok(())
+}
+
+fn one(at: &Path, from: &Path, update: bool, sums: &mut Sums) -> Result<()> {
+    let of_source = sums.get(from)?;
+    let found = sums.get(at)?;
+    if update && found != of_source {
+        return Err(Error::new(
+            Code::Internal,
+            format!("{} is another file than {}", at.display(), from.display()),
+        ));
+    }
+    source::ask_version(at)
+}
+
+/// The SHA-256 of files, each of which may have many names.
+#[derive(Default)]
+struct Sums(BTreeMap<(u64, u64), Option<String>>);
+
+impl Sums {
+    fn get(&mut self, path: &Path) -> Result<Option<String>> {
+        let open = |e| Error::io(format!("open {}", path.display()), &e);
+        let file = path.canonicalize().map_err(open)?;
+        let meta = fs::metadata(&file).map_err(open)?;
+        let id = (meta.dev(), meta.ino());
+        if let Some(sum) = self.0.get(&id) {
+            return Ok(sum.clone());
+        }
+        let sum = files::sum(&file)?;
+        self.0.insert(id, sum.clone());
+        Ok(sum)
+    }
+}
