@@ -24,13 +24,13 @@ pub fn explain(code: u32) -> Explained {
     let (meaning, advice) = match code {
         1 => (
             "incompatible version",
-            "The plugin does not speak the configuration's cniVersion, or that version lacks the command. \
-             `cnitool version NETWORK` lists what its plugins speak; cniVersions lets the runtime choose.",
+            "The plugin does not speak the configuration's `cniVersion`, or that version lacks the command. \
+             `cnitool version NETWORK` lists what its plugins speak; `cniVersions` lets the runtime choose.",
         ),
         2 => (
             "unsupported field",
-            "A key of the configuration, or its value, is not supported. The message names it; \
-             `cnitool validate FILE` looks at all of them.",
+            "A key of the configuration, or its value, is not supported: by this plugin, or by this kernel. The \
+             message names it; `cnitool validate FILE` looks at all of them.",
         ),
         3 => (
             "unknown container",
@@ -38,39 +38,48 @@ pub fn explain(code: u32) -> Explained {
         ),
         4 => (
             "invalid environment",
-            "A CNI_* variable is missing or malformed. The message names all that are: it is the runtime's mistake.",
+            "A `CNI_*` variable is missing or malformed, or the container has an interface of that name already. \
+             The message names all that is wrong: it is the runtime's mistake, or a DEL is due first.",
         ),
         5 => (
             "input or output failed",
-            "A file or a socket cannot be read or written. The details say which, and why.",
+            "A file or a socket cannot be read or written. The details have the path and the cause: a full or \
+             read-only disk, permissions, a daemon that does not run.",
         ),
         6 => (
             "not understood",
-            "Something is not the JSON that it should be: a configuration (`cnitool validate FILE` shows the line), \
-             or what a plugin printed.",
+            "Something is not the JSON that it should be: a configuration (`cnitool validate FILE` shows the \
+             line), or what a plugin printed.",
         ),
         7 => (
             "invalid configuration",
-            "The configuration is understood but makes no sense, or names a plugin that is not installed.",
+            "The configuration is understood but makes no sense, or names a plugin that is not installed. The \
+             message names key and value.",
         ),
         8 => (
             "invalid namespace",
-            "CNI_NETNS is the namespace of the plugin itself: it would rebuild the host's network. \
-             CNI_NETNS_OVERRIDE=1 allows it.",
+            "`CNI_NETNS` is the namespace of the plugin itself: it would rebuild the host's network. It is the \
+             runtime's mistake; `CNI_NETNS_OVERRIDE=1` allows it.",
         ),
-        11 => ("try again later", "A passing condition. The same call may succeed in a moment."),
+        11 => (
+            "try again later",
+            "A passing condition, such as a lock that another plugin holds. Nothing was left; the runtime tries \
+             again.",
+        ),
         50 => (
             "not available",
-            "STATUS: no ADD could succeed now: the firewall's backend, a capability or a module is missing, or the disk \
-             with the leases is full or read-only. The message says which.",
+            "STATUS: no ADD could succeed now: the firewall's backend, a capability or a module is missing, or \
+             the disk with the leases is full or read-only. The message says which.",
         ),
         51 => (
             "not available, and containers may suffer",
-            "STATUS: an ADD could not be served, and running containers may have lost connectivity.",
+            "STATUS: an ADD could not be served, and running containers may have lost connectivity. As for 50, \
+             and soon.",
         ),
         999 => (
             "other",
-            "Everything that has no code of its own; mostly a refusal of the kernel, told in the details.",
+            "Everything that has no code of its own; mostly a refusal of the kernel, told in the details. A CHECK \
+             that finds something not as ADD left it says what.",
         ),
         0..=99 => ("reserved", "The specification keeps this code for later."),
         _ => ("a plugin's own", "Codes from 100 on mean what the plugin says they mean: see its message."),

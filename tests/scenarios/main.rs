@@ -4,6 +4,7 @@
 mod bad_host_ports;
 mod bad_input;
 mod bandwidth;
+mod book;
 mod bridge;
 mod bridge_firewall;
 mod cnitool;

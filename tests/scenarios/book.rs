@@ -1,0 +1,280 @@
+//! README.md and docs/ keep what they say: their commands work word for word, their networks attach containers, their links lead
+//! somewhere. CONTRIBUTING.md says how a page marks what is run.
+
+mod host;
+mod page;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use lab::{Feature, Lab, needs, repository};
+use serde_json::{Value, json};
+
+use self::host::Host;
+use self::page::{Block, Kind, Page};
+
+/// README.md and the pages of docs/.
+fn book() -> Vec<Page> {
+    let mut paths: Vec<_> = fs::read_dir(docs()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.push(repository().join("README.md"));
+    paths.sort();
+    paths.iter().map(|path| Page::read(path)).collect()
+}
+
+fn docs() -> PathBuf {
+    repository().join("docs")
+}
+
+/// The pages of docs/ in the order of the table of contents.
+fn contents() -> Vec<String> {
+    let contents = Page::read(&docs().join("README.md"));
+    let links = contents.links().into_iter().filter(|link| link.ends_with(".md") && !link.contains('/'));
+    links.map(str::to_owned).collect()
+}
+
+#[track_caller]
+fn assert_none(faults: &[String]) {
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn commands_of_the_book_work_word_for_word_and_print_what_it_says() {
+    needs!(NftNat);
+    let faults: Vec<String> = book().iter().flat_map(walk).collect();
+    assert_none(&faults);
+}
+
+/// Runs a page's commands from its top to its end, and tells which of them failed.
+fn walk(page: &Page) -> Vec<String> {
+    if !page.blocks.iter().any(|block| [Kind::Script, Kind::Session].contains(&block.kind)) {
+        return Vec::new();
+    }
+    let host = Host::new();
+    let mut faults = Vec::new();
+    for block in &page.blocks {
+        let fault = match block.kind {
+            Kind::Script => host.script(&block.text).err(),
+            Kind::Session => session(&host, block),
+            Kind::Json => {
+                block.network().inspect(|network| host.configure(network));
+                None
+            }
+            Kind::Example => None,
+            Kind::Other => block
+                .text
+                .lines()
+                .find(|line| line.starts_with("$ "))
+                .map(|line| format!("{line}: is in no block of the kind console")),
+        };
+        faults.extend(fault.map(|fault| format!("{}:{}: {fault}", page.name(), block.line)));
+    }
+    faults
+}
+
+/// The commands that print something else than the block says.
+fn session(host: &Host, block: &Block) -> Option<String> {
+    let mut steps: Vec<(String, String)> = Vec::new();
+    for line in block.text.lines() {
+        match (line.strip_prefix("$ "), steps.last_mut()) {
+            (Some(command), _) => steps.push((command.to_owned(), String::new())),
+            (None, Some((command, said))) if said.is_empty() && command.ends_with('\\') => {
+                *command += &format!("\n{line}")
+            }
+            (None, Some((_, said))) => *said += &format!("{line}\n"),
+            (None, None) => return Some("the block begins with no command".to_owned()),
+        }
+    }
+    let wrong = steps.into_iter().filter_map(|(command, said)| {
+        let printed = host.session(&command);
+        let is_same = stable(&printed) == stable(&said);
+        (!is_same).then(|| format!("$ {command}\nprints\n{printed}not\n{said}"))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    (!wrong.is_empty()).then(|| wrong.join("\n"))
+}
+
+/// A text without what differs from run to run: long hexadecimal names, MAC addresses, and how wide columns are.
+fn stable(text: &str) -> String {
+    let is_hex = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit());
+    let differs = |word: &str| {
+        let hash = word.strip_prefix("veth").unwrap_or(word);
+        let mac = word.split(':').all(|byte| byte.len() == 2 && is_hex(byte)) && word.len() == 17;
+        mac || hash.len() >= 8 && is_hex(hash)
+    };
+    let word = |word: &str| if differs(word) { "#".to_owned() } else { word.to_owned() };
+    let line = |line: &str| {
+        let words =
+            line.split_whitespace().map(|part| part.split('-').map(word).collect::<Vec<_>>().join("-"));
+        words.collect::<Vec<_>>().join(" ")
+    };
+    text.trim_end().lines().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn networks_of_the_book_are_valid_and_attach_a_container() {
+    let (mut faults, mut attached) = (Vec::new(), 0);
+    for page in book() {
+        for (line, network) in page.networks() {
+            match attach(&network) {
+                Ok(done) => attached += usize::from(done),
+                Err(fault) => faults.push(format!("{}:{line}: {fault}", page.name())),
+            }
+        }
+    }
+    assert_none(&faults);
+    assert!(attached >= 6, "only {attached} networks attached a container");
+}
+
+/// ADD and DEL, where this kernel has what the network needs.
+fn attach(network: &Value) -> Result<bool, String> {
+    let lab = Lab::new();
+    let name = network["name"].as_str().unwrap();
+    let kind = if network["plugins"].is_array() { "conflist" } else { "conf" };
+    lab.configure(&format!("{name}.{kind}"), network);
+    let run = |line: &str| {
+        let outcome = lab.cnitool().run(line);
+        if outcome.succeeded() { Ok(()) } else { Err(format!("{outcome:#?}")) }
+    };
+    run(&format!("validate /etc/cni/net.d/{name}.{kind}"))?;
+    if !can_be_had(network) {
+        return Ok(false);
+    }
+    // What the pages suppose: network cards, and what flanneld has written.
+    for card in ["eth1", "ens3", "ens5"] {
+        lab.host().sh(&format!("ip link add {card} type veth peer name at-{card}; ip link set at-{card} up"));
+        lab.host().sh(&format!("ip link set {card} up"));
+    }
+    fs::create_dir_all("/run/flannel").unwrap();
+    fs::write(
+        "/run/flannel/subnet.env",
+        "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.7.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n",
+    )
+    .unwrap();
+    lab.container("blue").sh("ip link set lo up");
+    for command in ["add", "del"] {
+        run(&format!("{command} {name} blue"))?;
+    }
+    Ok(true)
+}
+
+/// Whether this kernel and the lab have what the network's plugins need.
+fn can_be_had(network: &Value) -> bool {
+    // No DHCP server is there, nor a PCI bus.
+    let outside = ["\"type\":\"dhcp\"", "deviceID"];
+    let kernel = [
+        ("bandwidth", Feature::TrafficControl),
+        ("dummy", Feature::Dummy),
+        ("ipvlan", Feature::Ipvlan),
+        ("macvlan", Feature::Macvlan),
+        ("tap", Feature::Tap),
+        ("vlan", Feature::Vlan),
+        ("vrf", Feature::Vrf),
+        ("portmap", Feature::NftNat),
+    ];
+    let text = network.to_string();
+    let uses = |plugin: &str| text.contains(&format!("\"type\":\"{plugin}\""));
+    !outside.iter().any(|word| text.contains(word))
+        && kernel.iter().all(|(plugin, feature)| !uses(plugin) || feature.is_there())
+}
+
+#[test]
+fn links_of_the_book_lead_somewhere() {
+    let mut pages = book();
+    pages.extend(
+        ["CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| Page::read(&repository().join(name))),
+    );
+    let anchors: BTreeMap<PathBuf, _> =
+        pages.iter().map(|page| (page.path.canonicalize().unwrap(), page.anchors())).collect();
+    let mut faults = Vec::new();
+    let mut followed = 0;
+    for page in &pages {
+        for link in page.links().into_iter().filter(|link| !link.contains("://")) {
+            followed += 1;
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if file.is_empty() { page.path.clone() } else { page.path.with_file_name(file) };
+            let found = target.canonicalize().ok();
+            let leads = found.is_some_and(|path| {
+                anchor.is_empty() || anchors.get(&path).is_some_and(|known| known.contains(anchor))
+            });
+            if !leads {
+                faults.push(format!("{}: {link} leads nowhere", page.name()));
+            }
+        }
+    }
+    assert_none(&faults);
+    assert!(followed > 100, "only {followed} links were found");
+}
+
+#[test]
+fn each_page_is_in_the_contents_says_whom_it_is_for_and_leads_to_the_next() {
+    let contents = contents();
+    let mut faults = Vec::new();
+    for page in book().iter().filter(|page| page.path.starts_with(docs()) && page.name() != "README.md") {
+        let Some(place) = contents.iter().position(|name| name == page.name()) else {
+            faults.push(format!("{} is not in docs/README.md", page.name()));
+            continue;
+        };
+        let first = page.lines.iter().skip(1).find(|line| !line.is_empty()).unwrap();
+        if !page.lines[0].starts_with("# ") || !first.starts_with("For ") {
+            faults.push(format!("{} does not say in its first sentence whom it is for", page.name()));
+        }
+        let next = contents.get(place + 1).map_or("README.md", String::as_str);
+        let last = page.lines.iter().rfind(|line| !line.is_empty()).unwrap();
+        if !last.starts_with("Next: [") || !last.ends_with(&format!("]({next})")) {
+            faults.push(format!("{} does not end with the link to the next page, {next}", page.name()));
+        }
+    }
+    assert_none(&faults);
+}
+
+#[test]
+fn the_page_of_errors_says_what_cnitool_explains() {
+    let lab = Lab::new();
+    let page = fs::read_to_string(docs().join("errors.md")).unwrap();
+    let listed = lab.cnitool().says("explain");
+    let (_, codes) = listed.rsplit_once('(').unwrap();
+    let codes: Vec<&str> = codes.trim_end().trim_end_matches(')').split(", ").collect();
+    assert!(codes.len() > 10, "{listed}");
+    let row = |code: &&str| {
+        let explained = lab.cnitool().json(&format!("explain {code}"));
+        let [meaning, advice] = ["meaning", "advice"].map(|key| explained[key].as_str().unwrap().to_owned());
+        format!("| {code} | {meaning} | {advice} |")
+    };
+    let wrong: Vec<String> = codes.iter().map(row).filter(|row| !page.contains(row)).collect();
+    assert_none(&wrong);
+}
+
+#[test]
+fn the_picture_of_the_readme_is_what_graph_draws() {
+    needs!(NftNat);
+    let lab = Lab::new();
+    let ptp = json!({"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.99.0.0/16"}});
+    lab.configure("cells.conflist", &json!({"cniVersion": "1.0.0", "name": "cells", "plugins": [ptp]}));
+    let web = repository().join("packaging/web.conflist");
+    fs::copy(web, "/etc/cni/net.d/web.conflist").unwrap();
+    for line in [
+        "web blue --container-id blue -p 8080:80",
+        "web green --container-id green -p 8443:443 -p 5353:53/udp",
+        "cells green --container-id green -i eth1",
+        "cells red --container-id red",
+    ] {
+        lab.cnitool().says(&format!("add --create {line}"));
+    }
+    let drawn = lab.cnitool().says("graph --format svg");
+    if drawn != fs::read_to_string(docs().join("graph.svg")).unwrap() {
+        let new = std::env::temp_dir().join("graph.svg");
+        fs::write(&new, drawn).unwrap();
+        panic!("docs/graph.svg is old: look at {}, and put it in its place", new.display());
+    }
+}
+
+#[test]
+fn the_network_of_the_archive_is_that_of_the_readme() {
+    let file = fs::read_to_string(repository().join("packaging/web.conflist")).unwrap();
+    let packed: Value = serde_json::from_str(&file).unwrap();
+    let readme = Page::read(&repository().join("README.md"));
+    let shown: Vec<Value> = readme.networks().into_iter().map(|(_, network)| network).collect();
+    assert_eq!(json!(shown), json!([packed]));
+}

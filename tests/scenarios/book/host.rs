@@ -1,0 +1,122 @@
+//! The host that a page's commands are run on: a lab with the plugins installed, and an archive of them unpacked beside.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lab::{Lab, PATH, repository, together};
+use nix::mount::{MsFlags, mount};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, gettid};
+use serde_json::Value;
+
+/// What an archive was unpacked to, and the PATH leads to.
+const UNPACKED: &str = "/run/ferrule";
+
+const NONE: Option<&str> = None;
+
+pub struct Host {
+    lab: Lab,
+    output: PathBuf,
+    /// A variable in the environment of all that is started here.
+    mark: String,
+}
+
+impl Host {
+    pub fn new() -> Self {
+        let lab = Lab::new();
+        // All that commands of the pages may write to is the lab's; the rest of the machine cannot be written to.
+        for dir in
+            ["/opt", "/usr/lib/cni", "/usr/libexec/cni"].into_iter().filter(|dir| Path::new(dir).exists())
+        {
+            mount(Some("lab"), dir, Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
+        }
+        let read_only = MsFlags::MS_REMOUNT | MsFlags::MS_BIND | MsFlags::MS_RDONLY;
+        mount(NONE, "/", NONE, read_only, NONE).unwrap();
+        let mark = format!("FERRULE_BOOK={}.{}", std::process::id(), gettid());
+        let this = Self { output: lab.dir().join("output"), lab, mark };
+        // Copies, with their hard links: commands of the pages replace the files.
+        let from = together();
+        this.script(&format!(
+            "mkdir -p /opt/cni /etc/cni/net.d
+             cp -a {from} {UNPACKED}
+             cp -a {from} /opt/cni/bin
+             rm -f /opt/cni/bin/ferrule /opt/cni/bin/cnitool /opt/cni/bin/ferrule-install
+             cp {repository}/packaging/web.conflist {UNPACKED}",
+            from = from.display(),
+            repository = repository().display(),
+        ))
+        .unwrap();
+        this
+    }
+
+    /// Puts a network into the directory of configurations.
+    pub fn configure(&self, network: &Value) {
+        let kind = if network["plugins"].is_array() { "conflist" } else { "conf" };
+        self.lab.configure(&format!("{}.{kind}", network["name"].as_str().unwrap()), network);
+    }
+
+    /// Runs commands in a shell that the first failure ends; then says what it printed.
+    pub fn script(&self, text: &str) -> Result<(), String> {
+        let mut shell = within_reason();
+        shell.args(["sh", "-euc", text]).stdout(self.printed()).stderr(self.printed());
+        let succeeded = self.run(&mut shell);
+        let printed = self.read();
+        if succeeded { Ok(()) } else { Err(printed) }
+    }
+
+    /// What a command prints on a terminal.
+    pub fn session(&self, command: &str) -> String {
+        // script(1) runs it with a terminal for its output.
+        let mut shell = within_reason();
+        shell.args(["script", "-qc", command, "/dev/null"]).stdout(self.printed());
+        self.run(&mut shell);
+        self.read().replace('\r', "")
+    }
+
+    fn run(&self, shell: &mut Command) -> bool {
+        let path = format!("{UNPACKED}:{PATH}");
+        let environment =
+            [("PATH", path.as_str()), ("NO_COLOR", "1"), ("LC_ALL", "C.UTF-8"), ("HOME", "/root")];
+        shell
+            .env_clear()
+            .envs(environment)
+            .envs(self.mark.split_once('='))
+            .current_dir(self.lab.dir())
+            .stdin(Stdio::null());
+        shell.status().unwrap().success()
+    }
+
+    /// A file, not a pipe: what a command leaves running may hold it open.
+    fn printed(&self) -> File {
+        File::options().create(true).append(true).open(&self.output).unwrap()
+    }
+
+    /// What was printed since the last time.
+    fn read(&self) -> String {
+        let text = fs::read(&self.output).unwrap_or_default();
+        fs::remove_file(&self.output).ok();
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+/// A command line that ends if it hangs.
+fn within_reason() -> Command {
+    let mut command = Command::new("timeout");
+    command.arg("120");
+    command
+}
+
+impl Drop for Host {
+    /// Ends what commands have left running.
+    fn drop(&mut self) {
+        let own = self.mark.as_bytes();
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let environment = fs::read(entry.path().join("environ")).unwrap_or_default();
+            if environment.split(|byte| *byte == 0).any(|variable| variable == own) {
+                kill(Pid::from_raw(pid), Signal::SIGKILL).ok();
+            }
+        }
+    }
+}
