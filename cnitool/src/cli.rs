@@ -33,7 +33,7 @@ pub struct Common {
     /// Directory of network configurations [default: /etc/cni/net.d]
     #[arg(long, global = true, env = "NETCONFPATH", value_name = "DIR", hide_env_values = true)]
     pub conf_dir: Option<PathBuf>,
-    /// Directories of plugins, separated by colons [default: /opt/cni/bin]
+    /// Directories of plugins, separated by colons [default: /opt/cni/bin:/usr/lib/cni:/usr/libexec/cni]
     #[arg(long, global = true, env = "CNI_PATH", value_name = "DIRS", hide_env_values = true)]
     pub plugin_path: Option<String>,
     /// Directory in which results are kept, in results/ [default: /var/lib/cni]

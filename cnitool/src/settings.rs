@@ -13,8 +13,8 @@ use crate::cli::{Common, Names};
 use crate::trace::Traced;
 use crate::ui::Ui;
 
-/// Where plugins are looked for unless CNI_PATH says otherwise.
-const PLUGIN_PATH: &str = "/opt/cni/bin";
+/// Where plugins are looked for unless CNI_PATH says otherwise: where ferrule-install, and packages of the reference, place them.
+const PLUGIN_PATH: &str = "/opt/cni/bin:/usr/lib/cni:/usr/libexec/cni";
 /// Where namespaces have names (ip-netns(8)).
 pub const NETNS_DIR: &str = "/run/netns";
 

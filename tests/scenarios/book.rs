@@ -113,6 +113,36 @@ fn stable(text: &str) -> String {
 }
 
 #[test]
+fn three_commands_of_the_readme_attach_a_container_where_there_is_next_to_nothing() {
+    needs!(NftNat);
+    let host = Host::new();
+    let readme = Page::read(&repository().join("README.md"));
+    let scripts = readme.blocks.iter().filter(|block| block.kind == Kind::Script).map(|block| &block.text);
+    let mut scripts = scripts.skip_while(|text| !text.contains("sha256sum -c"));
+    let (sums, install) = (scripts.next().unwrap(), scripts.next().unwrap());
+    let session = readme.blocks.iter().find(|block| block.kind == Kind::Session).unwrap();
+    let add = session.text.lines().next().unwrap().strip_prefix("$ ").unwrap();
+    host.script(
+        "tar -C /run/ferrule -czf ferrule-linux-amd64-v0.2.0.tgz .
+         sha256sum ferrule-linux-amd64-v0.2.0.tgz >ferrule-linux-amd64-v0.2.0.tgz.sha256
+         mkdir -p bare/proc bare/run bare/var/lib
+         mv ferrule-linux-* bare
+         for program in sh tar gzip mkdir sha256sum; do
+             program=$(command -v $program)
+             cp --parents -L $program $(ldd $program | grep -o '/[^ ]*') bare
+         done
+         mount -t proc proc bare/proc",
+    )
+    .unwrap();
+    // What the archive brings is all that has to be there.
+    host.script(&format!("cat >bare/try <<'end'\n{sums}{install}{add}\nend\nchroot bare sh -eu /try"))
+        .unwrap();
+    let inside = "nsenter --net=bare/run/netns/blue ip -br address show eth0";
+    host.script(&format!("{inside} | grep 10.88.0.2/16 && test -x bare/opt/cni/bin/bridge")).unwrap();
+    host.script("nft list map inet ferrule hostport4 | grep '8080.*10.88.0.2 . 80'").unwrap();
+}
+
+#[test]
 fn networks_of_the_book_are_valid_and_attach_a_container() {
     let (mut faults, mut attached) = (Vec::new(), 0);
     for page in book() {

@@ -138,6 +138,17 @@ fn a_network_may_be_a_path_and_its_namespace_is_made_on_demand_and_gone_if_the_a
 }
 
 #[test]
+fn without_a_path_plugins_are_looked_for_wherever_they_may_have_been_installed() {
+    let lab = Lab::new();
+    let conf = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "not-there"}]});
+    lab.configure("10-net.conflist", &conf);
+    lab.container("pod");
+    let failed = lab.cnitool().env("CNI_PATH", "").run("add net pod");
+    let everywhere = "no plugin \"not-there\" in /opt/cni/bin:/usr/lib/cni:/usr/libexec/cni";
+    assert!(failed.stderr.contains(everywhere), "{failed:?}");
+}
+
+#[test]
 fn the_graph_has_what_each_kind_of_interface_hangs_on() {
     needs!(Macvlan, Tap);
     let lab = Lab::new();
