@@ -1,10 +1,11 @@
 //! Networks as the field configures them: each loads, is found valid, and attaches, is checked, detached and collected. What is not ours
 //! in them is played by a script that makes a veth pair and tells of it.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 
 use lab::dhcp::{DhcpSite, RANGE, has_dnsmasq};
-use lab::{Container, Feature, Lab, beyond_reference, skip, together, under_test};
+use lab::{Container, Feature, Lab, beyond_reference, repository, skip, together, under_test};
 use serde_json::{Value, json};
 
 use crate::common::cable;
@@ -399,4 +400,41 @@ fn networks_of_container_engines_are_valid_and_are_served_from_add_to_gc() {
 fn second_networks_are_valid_and_are_served_from_add_to_gc() {
     beyond_reference!("gc");
     are_served(second_networks());
+}
+
+/// A published schema, read by a validator that is not ours.
+struct Schema {
+    schemas: boon::Schemas,
+    index: boon::SchemaIndex,
+}
+
+impl Schema {
+    fn of(name: &str) -> Self {
+        let file = repository().join(format!("docs/schema/{name}.json"));
+        let (mut schemas, mut compiler) = (boon::Schemas::new(), boon::Compiler::new());
+        let index = compiler.compile(file.to_str().unwrap(), &mut schemas).unwrap();
+        Self { schemas, index }
+    }
+
+    /// What it says against a document, if anything.
+    fn refusal(&self, document: &Value) -> String {
+        self.schemas.validate(document, self.index).err().map(|e| e.to_string()).unwrap_or_default()
+    }
+}
+
+#[test]
+fn networks_of_the_field_are_valid_by_the_published_schemas_and_not_with_a_key_of_the_wrong_type() {
+    let all = [kubernetes(), kubenets(), engines(), second_networks()].concat();
+    assert!(all.len() > 30, "only {} networks", all.len());
+    let mut schemas = BTreeMap::new();
+    for (who, mut network) in all {
+        // A single plugin's configuration is the plugin's own object.
+        let single = network["type"].as_str().map(str::to_owned);
+        let key = if single.is_some() { "ipam" } else { "name" };
+        let name = single.unwrap_or_else(|| "network".to_owned());
+        let schema = schemas.entry(name).or_insert_with_key(|name| Schema::of(name));
+        assert_eq!(schema.refusal(&network), "", "{who}");
+        network[key] = json!(7);
+        assert!(schema.refusal(&network).contains(key), "{who}: {key} may be a number");
+    }
 }

@@ -129,7 +129,7 @@ fn overview(ui: &Ui) -> String {
             (plugin.about.to_owned(), Style::Plain),
         ]);
     }
-    let codes: Vec<String> = codes::ALL.iter().map(u32::to_string).collect();
+    let codes: Vec<String> = codes::ALL.iter().map(|known| known.code.to_string()).collect();
     let more =
         format!("\nMore: a plugin, PLUGIN.KEY, network.KEY, or an error code ({})\n", codes.join(", "));
     table.render(ui, "") + &more
