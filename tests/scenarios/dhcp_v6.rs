@@ -5,39 +5,22 @@ mod server;
 use std::fs;
 use std::path::PathBuf;
 
-use lab::dhcp::{DhcpNetwork, STATE, has_dnsmasq, start_running};
-use lab::{Call, Container, beyond_reference, needs, skip};
+use lab::dhcp::{DhcpNetwork, RANGE_V6 as RANGE, STATE, start_running};
+use lab::{Call, Container, beyond_reference, needs};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{cable, ips};
 use server::{RELEASE, REQUEST, SOLICIT, Server};
 
-const RANGE: &str = "--dhcp-range=fd00::10,fd00::ff,64,2m";
 const BOTH: &str =
     "--dhcp-range=fd00::10,fd00::ff,64,2m --dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,120";
 const NAMES: &str =
     "--dhcp-option=option6:dns-server,[fd00::53] --dhcp-option=option6:domain-search,example.org";
 
-/// A network whose server's machine has fd00::1. Nothing runs yet.
-fn silent() -> DhcpNetwork {
-    let net = DhcpNetwork::silent();
-    net.server
-        .sh("ip link set eth0 down; echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ip link set eth0 up
-         ip addr add fd00::1/64 dev eth0 nodad");
-    net
-}
-
-/// One with dnsmasq and the daemon. None: there is no dnsmasq here.
+/// A network with dnsmasq and the daemon. None: there is no dnsmasq here.
 fn network(options: &str) -> Option<DhcpNetwork> {
-    if !has_dnsmasq() {
-        skip("dnsmasq is missing");
-        return None;
-    }
-    let mut net = silent();
-    net.serve(&format!("{options} {NAMES}"));
-    net.start_daemon("");
-    Some(net)
+    DhcpNetwork::with_v6(&format!("{options} {NAMES}"))
 }
 
 fn bridge(net: &DhcpNetwork, pod: &Container, family: &str) -> Call {
@@ -242,7 +225,7 @@ fn macvlan_gets_its_ipv6_address_from_the_same_server() {
 #[test]
 fn iscs_server_leases_ipv6_addresses_and_takes_them_back() {
     beyond_reference!("dhcp-v6");
-    let mut net = silent();
+    let mut net = DhcpNetwork::silent_v6();
     let server = net.server.netns.clone();
     let configuration = "subnet6 fd00::/64 { range6 fd00::10 fd00::ff; option dhcp6.name-servers fd00::53; }";
     if !net.serve_isc("-6", &server, "eth0", configuration) {
@@ -268,7 +251,7 @@ fn iscs_server_leases_ipv6_addresses_and_takes_them_back() {
 #[test]
 fn nothing_is_taken_from_what_a_hostile_ipv6_server_sends() {
     beyond_reference!("dhcp-v6");
-    let mut net = silent();
+    let mut net = DhcpNetwork::silent_v6();
     let server = Server::start(&net.server.netns, |asked, _| {
         if asked.kind != SOLICIT {
             return vec![asked.acknowledge()];
@@ -293,7 +276,7 @@ fn nothing_is_taken_from_what_a_hostile_ipv6_server_sends() {
 #[test]
 fn an_ipv6_lease_that_cannot_be_used_is_given_back_at_once() {
     beyond_reference!("dhcp-v6");
-    let mut net = silent();
+    let mut net = DhcpNetwork::silent_v6();
     let server = Server::start(&net.server.netns, |asked, before| {
         vec![match asked.kind {
             SOLICIT if before == 0 => asked.advertise("fd00::66"),
@@ -313,7 +296,7 @@ fn an_ipv6_lease_that_cannot_be_used_is_given_back_at_once() {
 #[test]
 fn what_a_server_may_have_given_is_given_back_when_the_plugin_has_died() {
     beyond_reference!("dhcp-v6");
-    let mut net = silent();
+    let mut net = DhcpNetwork::silent_v6();
     // What it answers to a REQUEST is lost.
     let server = Server::start(&net.server.netns, |asked, _| match asked.kind {
         SOLICIT => vec![asked.advertise("fd00::77")],
@@ -336,7 +319,7 @@ fn what_a_server_may_have_given_is_given_back_when_the_plugin_has_died() {
 #[test]
 fn a_release_that_the_network_loses_is_sent_again() {
     beyond_reference!("dhcp-v6");
-    let mut net = silent();
+    let mut net = DhcpNetwork::silent_v6();
     let server = Server::start(&net.server.netns, |asked, before| match asked.kind {
         SOLICIT => vec![asked.reply("fd00::77")],
         // All but the last are lost.

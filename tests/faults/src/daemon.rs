@@ -1,13 +1,13 @@
 //! dhcp's daemon, killed at each of its system calls while it starts, renews, leases, takes back and ends.
 
-use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
+use std::{fmt, fs};
 
-use lab::dhcp::{Background, DhcpNetwork, DhcpSite, RANGE, STATE, daemon_command, executable};
+use lab::dhcp::{Background, DhcpNetwork, DhcpSite, RANGE, RANGE_V6, STATE, daemon_command, executable};
 use lab::{Call, Container};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -15,9 +15,47 @@ use serde_json::{Value, json};
 
 use crate::case::{Case, kills, own_calls};
 
+/// What the leases are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::V4, Self::V6];
+
+    fn network(self) -> Option<DhcpNetwork> {
+        match self {
+            Self::V4 => DhcpNetwork::with(RANGE),
+            Self::V6 => DhcpNetwork::with_v6(RANGE_V6),
+        }
+    }
+
+    /// dhcp's `ipam`.
+    fn ipam(self) -> Value {
+        let family = match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        };
+        json!({"type": "dhcp", "family": family})
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
+    }
+}
+
 /// Which kills are tried.
 #[derive(Clone, Copy, Debug)]
 pub struct DaemonSweep {
+    pub family: Family,
     /// Only each `every`-th.
     pub every: usize,
     pub workers: usize,
@@ -38,7 +76,8 @@ impl DaemonSweep {
     /// None: there is no DHCP server here, and that is counted as a skip. `report` is told of each finding as it comes.
     pub fn run(self, report: impl Fn(&str) + Sync) -> Option<Lives> {
         // A lab belongs to its thread.
-        let calls = thread::scope(|scope| scope.spawn(|| Stage::set().map(|mut s| s.calls())).join());
+        let calls =
+            thread::scope(|scope| scope.spawn(|| Stage::set(self.family).map(|mut s| s.calls())).join());
         let mut cases = kills(&calls.expect("a life that nothing happens to")?);
         cases.retain(|case| case.injection().contains("SIGKILL"));
         let cases: Vec<_> = cases.into_iter().step_by(self.every).collect();
@@ -46,21 +85,23 @@ impl DaemonSweep {
         thread::scope(|scope| {
             for _ in 0..self.workers {
                 scope.spawn(|| {
-                    let mut stage = Stage::set();
+                    let mut stage = Stage::set(self.family);
                     while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let Some(there) = &mut stage else { return };
                         let life = catch_unwind(AssertUnwindSafe(|| there.live(Some(case))));
                         let broken = life.is_err();
                         let mut lives = lives.lock().expect("nobody panics with the lock");
                         let finding = lives.note(life);
-                        for what in finding.iter().map(|what| format!("dhcp daemon: {case}: {what}")) {
+                        for what in
+                            finding.iter().map(|what| format!("dhcp daemon, {}: {case}: {what}", self.family))
+                        {
                             report(&what);
                             lives.findings.push(what);
                         }
                         drop(lives);
                         if broken {
                             stage = None;
-                            stage = stage.or_else(Stage::set);
+                            stage = stage.or_else(|| Stage::set(self.family));
                         }
                     }
                 });
@@ -100,10 +141,11 @@ struct Life {
 
 /// Three containers and a server: the lease of one is kept and renewed, one gets a lease, one gives its lease back.
 struct Stage {
+    family: Family,
     net: DhcpNetwork,
     keeps: Container,
-    comes: Call,
-    goes: Call,
+    comes: (Container, Call),
+    goes: (Container, Call),
     /// The address of the one that keeps it.
     address: String,
 }
@@ -111,14 +153,19 @@ struct Stage {
 const TRACE: &str = "/run/lab/trace";
 
 impl Stage {
-    fn set() -> Option<Self> {
-        let mut net = DhcpNetwork::with(RANGE)?;
+    fn set(family: Family) -> Option<Self> {
+        let mut net = family.network()?;
         let keeps = net.pod("keeps");
-        net.bridge(&keeps).add().ok_result();
+        let ipam = family.ipam();
+        let bridge = net.lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": ipam}));
+        bridge.on(&keeps).add().ok_result();
         let address = keeps.addresses("eth0")[0].clone();
-        let (comes, goes) = (net.plugged("comes").1, net.plugged("goes").1);
+        let [comes, goes] = ["comes", "goes"].map(|name| {
+            let (pod, call) = net.plugged(name);
+            (pod, call.config(json!({"ipam": ipam})))
+        });
         net.end_daemon(Signal::SIGTERM);
-        Some(Self { net, keeps, comes, goes, address })
+        Some(Self { family, net, keeps, comes, goes, address })
     }
 
     /// The daemon's own system calls in a life that nothing happens to.
@@ -131,7 +178,8 @@ impl Stage {
     /// One life of a daemon, and what the next one makes of it. None: it was not killed.
     fn live(&mut self, case: Option<&Case>) -> Option<Life> {
         self.net.start_daemon("");
-        self.goes.add().ok_result();
+        let gone = address(&self.goes.1.add().ok_result());
+        self.put(&self.goes.0, &gone);
         self.net.end_daemon(Signal::SIGTERM);
         self.let_renewal_be_due();
         let before = renewals();
@@ -140,9 +188,13 @@ impl Stage {
         let strace = format!("strace -f -q -s 8 -o {TRACE} -e {trace}");
         self.net.start_daemon_by(daemon_command(&strace, &executable(), ""));
         self.until_or_death(DhcpSite::is_listening);
-        let added = self.comes.add();
-        let deleted = self.goes.del();
-        self.until_or_death(|_| renewals() > before);
+        let added = self.comes.1.add();
+        let leased = added.succeeded().then(|| address(&added.ok_result()));
+        leased.iter().for_each(|leased| self.put(&self.comes.0, leased));
+        let deleted = self.goes.1.del();
+        let timed =
+            leased.clone().filter(|_| self.family == Family::V6).map(|one| (self.comes.0.clone(), one));
+        self.until_or_death(|_| renewals() > before && timed.iter().all(|(pod, one)| has_times(pod, one)));
         if !self.has_ended() {
             self.end_traced();
         }
@@ -152,21 +204,33 @@ impl Stage {
         self.let_renewal_be_due();
         let before = renewals();
 
-        let leased = added.succeeded().then(|| address(&added.ok_result()));
         self.net.start_daemon("");
-        let fault = self.objection(leased.as_deref(), deleted.succeeded(), before);
-        self.comes.del().ok();
+        let fault = self.objection(leased.as_deref(), (&gone, deleted.succeeded()), before);
+        self.comes.1.del().ok();
         self.net.end_daemon(Signal::SIGTERM);
         killed.then(|| Life { added: leased.is_some(), deleted: deleted.succeeded(), fault })
     }
 
-    /// What is wrong with what the next daemon has: `leased` is the address that an ADD has got.
-    fn objection(&self, leased: Option<&str>, deleted: bool, before: usize) -> Option<String> {
+    /// Puts an IPv6 address on a container's link, as an interface plugin does: the daemon tells it its times. One of IPv4 it needs not see.
+    fn put(&self, pod: &Container, address: &str) {
+        if self.family == Family::V6 {
+            pod.sh(&format!("ip addr replace {address} dev eth0 nodad"));
+        }
+    }
+
+    /// What is wrong with what the next daemon has: `leased` is the address that an ADD has got, `gone` the one that is to be
+    /// given back, and whether a DEL said that it is.
+    fn objection(
+        &self,
+        leased: Option<&str>,
+        (gone, deleted): (&str, bool),
+        before: usize,
+    ) -> Option<String> {
         if leased.is_none() {
-            self.comes.del().ok();
+            self.comes.1.del().ok();
         }
         if !deleted {
-            self.goes.del().ok();
+            self.goes.1.del().ok();
         }
         self.net.until("the lease is renewed", || renewals() > before);
         let mut expected = vec![("keeps", self.address.as_str())];
@@ -186,15 +250,19 @@ impl Stage {
         if self.keeps.addresses("eth0") != [&*self.address] {
             return Some(format!("{} is not on its link any more", self.address));
         }
+        if !self.goes.0.addresses("eth0").is_empty() {
+            return Some(format!("{gone} is still on its link"));
+        }
         let names = fs::read_dir(STATE).expect("list the leases").flatten();
         let names: Vec<_> = names.map(|entry| entry.file_name()).filter(|name| name != "lock").collect();
         if names.len() != expected.len() {
             return Some(format!("these files are there: {names:?}"));
         }
-        // dnsmasq ends the line of a lease with the client's identifier.
-        let goes: String = b"goes/net/eth0".iter().map(|byte| format!(":{byte:02x}")).collect();
+        // Of a line of dnsmasq's, the third word is the address.
+        let gone = gone.split('/').next();
         self.net.until("the server has the lease back", || {
-            !fs::read_to_string("/run/lab/server.leases").unwrap_or_default().contains(&goes)
+            let leases = fs::read_to_string("/run/lab/server.leases").unwrap_or_default();
+            leases.lines().all(|line| line.split(' ').nth(2) != gone)
         });
         None
     }
@@ -239,6 +307,10 @@ impl Stage {
 
 fn renewals() -> usize {
     fs::read_to_string("/run/lab/daemon.log").unwrap_or_default().matches("keeps/net/eth0: renewed").count()
+}
+
+fn has_times(pod: &Container, address: &str) -> bool {
+    pod.sh("ip -6 addr show dev eth0 dynamic").contains(address)
 }
 
 fn trace() -> String {

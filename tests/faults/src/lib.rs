@@ -24,7 +24,7 @@ mod trial;
 mod verify;
 
 pub use case::{Case, Fault, Syscall};
-pub use daemon::{DaemonSweep, Lives};
+pub use daemon::{DaemonSweep, Family, Lives};
 pub use disk::Disk;
 pub use disturber::Cause;
 pub use env_fault::{EnvFault, Lift};

@@ -7,8 +7,8 @@ use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 use faults::{
-    COMMANDS, DaemonSweep, EnvSweep, Finish, Kind, Length, Outcomes, Plan, Race, Share, Target, disks,
-    limits, places,
+    COMMANDS, DaemonSweep, EnvSweep, Family, Finish, Kind, Length, Outcomes, Plan, Race, Share, Target,
+    disks, limits, places,
 };
 use lab::under_test;
 use schedules::{Explored, Scenario, explore, replay};
@@ -130,12 +130,18 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
 
 /// Kills of dhcp's daemon.
 fn daemon(options: &Options, workers: usize) -> ExitCode {
-    let sweep = DaemonSweep { every: options.every, workers };
-    let Some(lives) = sweep.run(|finding| eprintln!("{finding}\n")) else { return ExitCode::SUCCESS };
-    println!("| kills | ADD had succeeded | DEL had succeeded | nothing lost or kept |\n|--:|--:|--:|--:|");
-    let right = lives.tried - lives.findings.len();
-    println!("| {} | {} | {} | {right} |", lives.tried, lives.added, lives.deleted);
-    ExitCode::from(u8::from(!lives.findings.is_empty()))
+    println!(
+        "| family | kills | ADD had succeeded | DEL had succeeded | nothing lost or kept |\n|---|--:|--:|--:|--:|"
+    );
+    let mut clean = true;
+    for family in Family::ALL.into_iter().filter(|family| family.to_string().contains(&options.only)) {
+        let sweep = DaemonSweep { family, every: options.every, workers };
+        let Some(lives) = sweep.run(|finding| eprintln!("{finding}\n")) else { continue };
+        let right = lives.tried - lives.findings.len();
+        println!("| {family} | {} | {} | {} | {right} |", lives.tried, lives.added, lives.deleted);
+        clean &= lives.findings.is_empty();
+    }
+    ExitCode::from(u8::from(!clean))
 }
 
 fn faults(plan: &Plan, outcomes: &Outcomes) {

@@ -25,6 +25,9 @@ pub const STATE: &str = "/run/cni/dhcp";
 pub const RANGE: &str =
     "--dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,120 --dhcp-option=option:router,10.9.0.1";
 
+/// dnsmasq's options for leases of two minutes, the shortest that it gives, from a range of fd00::/64.
+pub const RANGE_V6: &str = "--dhcp-range=fd00::10,fd00::ff,64,2m";
+
 /// With these, leases are renewed after two seconds, though they last as long as they do.
 pub const SOON: &str = "--dhcp-option=option:T1,2 --dhcp-option=option:T2,4";
 
@@ -98,13 +101,31 @@ impl DhcpNetwork {
         Self { site: DhcpSite::new(&lab, &under_test().dir), lab }
     }
 
+    /// One whose server's machine has fd00::1, too.
+    pub fn silent_v6() -> Self {
+        let this = Self::silent();
+        this.server
+            .sh("ip link set eth0 down; echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_dad; ip link set eth0 up
+             ip addr add fd00::1/64 dev eth0 nodad");
+        this
+    }
+
     /// dnsmasq with options runs, and the daemon. None: dnsmasq is missing, and the test counts as skipped.
     pub fn with(options: &str) -> Option<Self> {
+        Self::served(Self::silent, options)
+    }
+
+    /// As [`DhcpNetwork::with`], for IPv6.
+    pub fn with_v6(options: &str) -> Option<Self> {
+        Self::served(Self::silent_v6, options)
+    }
+
+    fn served(silent: fn() -> Self, options: &str) -> Option<Self> {
         if !has_dnsmasq() {
             skip("dnsmasq is missing");
             return None;
         }
-        let mut this = Self::silent();
+        let mut this = silent();
         this.serve(options);
         this.start_daemon("");
         Some(this)

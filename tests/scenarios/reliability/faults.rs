@@ -1,6 +1,6 @@
 //! Plugins hit at their system calls: those that `faults::Target` lists.
 
-use faults::{Beside, DaemonSweep, Hit, Plan, Share, Target};
+use faults::{Beside, DaemonSweep, Family, Hit, Plan, Share, Target};
 use lab::{beyond_reference, firewalld};
 
 /// Which of the tests below tries a target.
@@ -82,7 +82,17 @@ fn a_runtime_leaves_nothing_after_faults_and_kills() {
 #[test]
 fn a_daemon_of_dhcp_that_is_killed_at_any_moment_leaves_no_lease_lost_or_kept() {
     beyond_reference!("dhcp-restart");
-    if let Some(lives) = (DaemonSweep { every: 41, workers: 2 }).run(|_| {}) {
+    sweep_daemon(Family::V4);
+}
+
+#[test]
+fn a_daemon_that_is_killed_at_any_moment_leaves_no_ipv6_lease_lost_or_kept() {
+    beyond_reference!("dhcp-v6");
+    sweep_daemon(Family::V6);
+}
+
+fn sweep_daemon(family: Family) {
+    if let Some(lives) = (DaemonSweep { family, every: 41, workers: 2 }).run(|_| {}) {
         assert!(lives.tried >= 5 && lives.findings.is_empty(), "{lives:?}");
     }
 }
