@@ -25,16 +25,22 @@ pub fn install(host: &Namespace, link: &Link, whose: Ifb<'_>, ifb: &Link, undo: 
     });
     // The alias comes first: whatever happens after this, DEL knows whether it may remove the place of filters.
     whose.finish(host, ifb, true)?;
-    match host.nl.add_clsact(link) {
-        Ok(()) => {}
-        Err(e) if e.is_exists() && ifb::made_clsact(ifb) => {}
-        Err(e) if e.is_exists() => whose.finish(host, ifb, false)?,
+    // A place that was not there until now has no filters.
+    let is_new = match host.nl.add_clsact(link) {
+        Ok(()) => true,
+        Err(e) if e.is_exists() => {
+            if !ifb::made_clsact(ifb) {
+                whose.finish(host, ifb, false)?;
+            }
+            false
+        }
         Err(e) => return Err(kernel::explained(Part::Clsact, e)),
-    }
-    let filters = host.nl.filters(link, false)?;
+    };
+    let list = |out| if is_new { Ok(Vec::new()) } else { host.nl.filters(link, out) };
+    let filters = list(false)?;
     if !filters.iter().any(|filter| filter.redirects.contains(&ifb.index)) {
         // Of filters of what goes out the kernel may list those of the same precedence among ours, and DEL could not tell them apart.
-        let out = host.nl.filters(link, true)?;
+        let out = list(true)?;
         let taken = |number: &u16| filters.iter().chain(&out).any(|filter| filter.precedence == *number);
         let precedence = (PRECEDENCE..u16::MAX).find(|precedence| !taken(precedence)).unwrap_or(u16::MAX);
         let redirect = Redirect { precedence, class: CLASS, to: ifb.index };

@@ -354,8 +354,10 @@ fn own_netns() -> Result<(u64, u64)> {
     if let Some(own) = OWN.get() {
         return Ok(*own);
     }
-    let own = Path::new("/proc/self/ns/net").metadata();
-    let own = own.map_err(|e| Error::io("look at the plugin's own namespace, /proc/self/ns/net", &e))?;
+    // The thread's, which is the process's: a plugin opens the same path, and the kernel makes its directories only once.
+    let own = Path::new("/proc/thread-self/ns/net").metadata();
+    let own =
+        own.map_err(|e| Error::io("look at the plugin's own namespace, /proc/thread-self/ns/net", &e))?;
     Ok(*OWN.get_or_init(|| (own.dev(), own.ino())))
 }
 

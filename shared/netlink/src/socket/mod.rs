@@ -7,7 +7,6 @@ use std::ffi::c_int;
 use std::io::ErrorKind;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -19,15 +18,13 @@ use nix::sys::socket::{
 use crate::error::RequestError;
 use crate::uapi::*;
 use crate::wire::{Message, MessageRef};
+use receive::Deadline;
 
 /// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).
 const BUFFER: usize = 32 << 10;
 
 /// What surely fits a socket's send buffer.
 const SEND_ROOM: usize = 64 << 10;
-
-/// How long the kernel may take to answer. It answers within microseconds; a plugin must not hang if it does not.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// How often a dump is begun anew because the tables changed meanwhile.
 const DUMP_TRIES: u32 = 32;
@@ -96,10 +93,10 @@ impl Socket {
         message.add_flags(NLM_F_ACK);
         let sequence = self.begin().map_err(RequestError::unanswered)?;
         self.send_message(&mut message, sequence).map_err(RequestError::unanswered)?;
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Deadline::for_answer();
         let mut outcome = None;
         while outcome.is_none() {
-            self.receive(deadline, |frame| {
+            self.receive(&deadline, |frame| {
                 if self.is_answer(&frame, sequence) && outcome.is_none() {
                     match frame.kind {
                         NLMSG_ERROR => outcome = Some(frame.status()),
@@ -123,11 +120,11 @@ impl Socket {
     ) -> Result<T, RequestError> {
         let sequence = self.begin()?;
         self.send_message(&mut message, sequence)?;
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Deadline::for_answer();
         let malformed = || RequestError::own(ErrorKind::InvalidData, "the kernel's reply is malformed");
         loop {
             let mut answer = None;
-            self.receive(deadline, |frame| {
+            self.receive(&deadline, |frame| {
                 if self.is_answer(&frame, sequence) && answer.is_none() {
                     answer = Some(match frame.kind {
                         NLMSG_ERROR => frame.status().and_then(|()| Err(malformed())),
@@ -194,11 +191,11 @@ impl Socket {
         parse: impl Fn(u16, &[u8]) -> Option<T>,
         enough: impl Fn(&[T]) -> bool,
     ) -> Result<(Vec<T>, bool), RequestError> {
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Deadline::for_answer();
         let (mut found, mut interrupted, mut end) = (Vec::new(), false, None);
         self.unread.set(Some(sequence));
         while end.is_none() && !enough(&found) {
-            self.receive(deadline, |frame| {
+            self.receive(&deadline, |frame| {
                 if !self.is_answer(&frame, sequence) || end.is_some() {
                     return;
                 }
@@ -234,10 +231,10 @@ impl Socket {
             bytes.extend_from_slice(message.finish(self.next_sequence()));
         }
         self.make_room(bytes.len()).and_then(|()| self.send(&bytes)).map_err(|r| (0, r))?;
-        let deadline = Instant::now() + ANSWER;
+        let deadline = Deadline::for_answer();
         let mut refused = None;
         while waiting > 0 {
-            let received = self.receive(deadline, |frame| {
+            let received = self.receive(&deadline, |frame| {
                 let position = frame.sequence.wrapping_sub(first) as usize;
                 if position >= messages.len() || !self.is_for_us(&frame) || frame.kind != NLMSG_ERROR {
                     return;

@@ -1,5 +1,6 @@
 //! What arrives at a socket: answers, and the events of multicast groups.
 
+use std::cell::OnceCell;
 use std::io::{ErrorKind, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
@@ -12,6 +13,30 @@ use super::{KERNEL, Socket};
 use crate::error::RequestError;
 use crate::uapi::*;
 use crate::wire::{Frames, MessageRef};
+
+/// How long the kernel may take to answer. It answers within microseconds; a plugin must not hang if it does not.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Until when to wait. An answer that is there at once, as nearly all are, does not have the clock looked at.
+pub(super) struct Deadline(OnceCell<Instant>);
+
+impl Deadline {
+    /// Of an answer, from the moment that it has to be waited for.
+    pub(super) const fn for_answer() -> Self {
+        Self(OnceCell::new())
+    }
+
+    fn left(&self) -> Duration {
+        let now = Instant::now();
+        self.0.get_or_init(|| now + ANSWER).saturating_duration_since(now)
+    }
+}
+
+impl From<Instant> for Deadline {
+    fn from(instant: Instant) -> Self {
+        Self(OnceCell::from(instant))
+    }
+}
 
 impl Socket {
     /// Joins a multicast group, for [`Socket::next_event`].
@@ -46,7 +71,7 @@ impl Socket {
                 event(frame.kind, frame.payload);
             }
         };
-        self.receive(deadline, &mut take)?;
+        self.receive(&deadline.into(), &mut take)?;
         // Those that arrived with it, too: a queue that is full has no room for the answer to the next request.
         let mut buffer = self.buffer.borrow_mut();
         while let Some(length) = self.try_receive(&mut buffer)? {
@@ -58,7 +83,7 @@ impl Socket {
     /// Waits for a datagram of the kernel and takes it apart.
     pub(super) fn receive(
         &self,
-        deadline: Instant,
+        deadline: &Deadline,
         mut take: impl FnMut(MessageRef<'_>),
     ) -> Result<(), RequestError> {
         let mut buffer = self.buffer.borrow_mut();
@@ -124,10 +149,10 @@ impl Socket {
         Ok(getsockname::<NetlinkAddr>(fd)?.pid())
     }
 
-    fn wait(&self, deadline: Instant) -> Result<(), RequestError> {
-        let left = deadline.saturating_duration_since(Instant::now());
+    fn wait(&self, deadline: &Deadline) -> Result<(), RequestError> {
         // Rounded up: less than a millisecond is not no time at all.
-        let timeout = PollTimeout::try_from(left + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+        let left = deadline.left() + Duration::from_micros(999);
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], timeout) {
             Ok(0) => Err(Errno::ETIMEDOUT.into()),
             Ok(_) | Err(Errno::EINTR) => Ok(()),
