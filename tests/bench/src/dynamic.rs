@@ -15,7 +15,7 @@ use crate::rounds::chain;
 pub fn leased() -> Box<Prepare> {
     let whole = chain(dynamic, nothing, None);
     Box::new(move |lab, side| {
-        let mut site = DhcpSite::new(lab, side.directory());
+        let mut site = DhcpSite::new(lab, side.directory("dhcp"));
         site.serve(RANGE);
         site.start_daemon("");
         let mut whole = whole(lab, side);

@@ -29,11 +29,14 @@ use std::{env, fs};
 
 use report::{Report, Row};
 use scenario::{Measured, Scenario};
+use side::Rival;
 
-const USAGE: &str = "usage: scripts/bench [--runs N] [--filter TEXT] [--baseline DIRECTORY]
+const USAGE: &str =
+    "usage: scripts/bench [--runs N] [--filter TEXT] [--reference DIRECTORY | --baseline DIRECTORY]
        scripts/bench --rates
   --runs N              how often each side is run (100); a slow one until N times 150 ms are over
   --filter TEXT         only what has TEXT in its name
+  --reference DIRECTORY the reference's executables that Debian's package lacks are there, such as flannel
   --baseline DIRECTORY  compare with the executables there, of another time, in place of the reference
   --rates               only how fast a TCP flow is that bandwidth limits
 With --filter or --baseline the table goes to the terminal only.";
@@ -42,19 +45,21 @@ With --filter or --baseline the table goes to the terminal only.";
 struct Options {
     runs: u32,
     filter: Option<String>,
-    baseline: Option<&'static Path>,
+    rival: Rival,
 }
 
 impl Options {
     /// None: they make no sense, or help is wanted.
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let mut options = Self { runs: 100, filter: None, baseline: None };
+        let mut options = Self { runs: 100, filter: None, rival: Rival::Reference { further: None } };
         while let Some(word) = words.next() {
             match word.as_str() {
                 "--runs" => options.runs = words.next()?.parse().ok().filter(|runs| *runs > 0)?,
                 "--filter" => options.filter = Some(words.next()?.to_lowercase()),
-                // It is needed as long as this runs.
-                "--baseline" => options.baseline = Some(Box::leak(directory(&words.next()?)?)),
+                "--reference" => {
+                    options.rival = Rival::Reference { further: Some(directory(&words.next()?)?) }
+                }
+                "--baseline" => options.rival = Rival::Baseline(directory(&words.next()?)?),
                 _ => return None,
             }
         }
@@ -66,9 +71,10 @@ impl Options {
     }
 }
 
-fn directory(path: &str) -> Option<Box<Path>> {
+/// It is needed as long as this runs.
+fn directory(path: &str) -> Option<&'static Path> {
     let found = fs::canonicalize(path).inspect_err(|e| eprintln!("{path}: {e}")).ok()?;
-    Some(found.into_boxed_path())
+    Some(Box::leak(found.into_boxed_path()))
 }
 
 fn main() -> ExitCode {
@@ -80,13 +86,13 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::FAILURE;
     };
-    let mut report = Report::new(options.baseline);
+    let mut report = Report::new(options.rival);
     for scenario in scenarios::all().into_iter().filter(|scenario| options.want(scenario.name)) {
         measure(&scenario, &options, &mut report);
     }
     let text = report.to_string();
     println!("\n{text}");
-    if options.filter.is_none() && options.baseline.is_none() {
+    if options.filter.is_none() && !options.rival.is_baseline() {
         let page = lab::repository().join("docs/benchmarks.md");
         report::insert(&page, &text).expect("write docs/benchmarks.md");
     }
@@ -94,12 +100,15 @@ fn main() -> ExitCode {
 }
 
 fn measure(scenario: &Scenario, options: &Options, report: &mut Report) {
-    if let Some(missing) = scenario.missing(options.baseline) {
-        report.leave_out(scenario.name, &missing);
+    if let Some(missing) = scenario.missing() {
+        report.note(format!("Left out: {} ({missing}).", scenario.name));
         return;
     }
+    if let Some(plugin) = scenario.rival_lacks(options.rival) {
+        report.note(format!("Ours alone: {} (there is no {plugin} to compare with).", scenario.name));
+    }
     eprintln!("measuring {}", scenario.name);
-    for Measured { ours: side, rival: other, phases } in scenario.measure(options.runs, options.baseline) {
+    for Measured { ours: side, rival: other, phases } in scenario.measure(options.runs, options.rival) {
         for ((ours, rival), phase) in phases.into_iter().zip(scenario.phases) {
             report.note_failures(&format!("{}, {phase}, {side}", scenario.name), &ours);
             if let (Some(rival), Some(other)) = (&rival, other) {

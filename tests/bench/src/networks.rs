@@ -36,17 +36,9 @@ pub fn bridged(_: Side, _: usize) -> Value {
     list(&[json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()})])
 }
 
-/// flannel, which has bridge attach the container. The reference's plugin is not in Debian's package: there bridge gets the document
-/// that flannel would hand on, which is flannel's work without flannel.
-pub fn by_flannel(side: Side, _: usize) -> Value {
-    if side.size("flannel").is_some() {
-        return list(&[json!({"type": "flannel", "delegate": {"isDefaultGateway": true}})]);
-    }
-    let mut ipam = host_local();
-    ipam["routes"] = json!([{"dst": "10.0.0.0/8"}]);
-    list(&[json!({
-        "type": "bridge", "isGateway": true, "isDefaultGateway": true, "ipMasq": false, "mtu": 1450, "ipam": ipam,
-    })])
+/// flannel, which has bridge attach the container.
+pub fn by_flannel(_: Side, _: usize) -> Value {
+    list(&[json!({"type": "flannel", "delegate": {"isDefaultGateway": true}})])
 }
 
 /// What flanneld has written down.

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::process::{Cost, Spent};
-use crate::side::{Backend, Side};
+use crate::side::{Backend, Rival, Side};
 
 /// Between these, docs/benchmarks.md is written anew.
 const BEGIN: &str = "<!-- begin: written by make bench -->\n";
@@ -48,8 +48,8 @@ pub struct Row {
 pub struct Report {
     pub rows: Vec<Row>,
     notes: Vec<String>,
-    /// What ours is compared with in place of the reference.
-    baseline: Option<&'static Path>,
+    /// What ours is compared with.
+    rival: Rival,
 }
 
 impl Phase {
@@ -160,12 +160,12 @@ fn megabytes(bytes: u64) -> String {
 }
 
 impl Report {
-    pub fn new(baseline: Option<&'static Path>) -> Self {
-        Self { rows: Vec::new(), notes: Vec::new(), baseline }
+    pub fn new(rival: Rival) -> Self {
+        Self { rows: Vec::new(), notes: Vec::new(), rival }
     }
 
-    pub fn leave_out(&mut self, what: &str, why: &str) {
-        self.notes.push(format!("Left out: {what} ({why})."));
+    pub fn note(&mut self, text: String) {
+        self.notes.push(text);
     }
 
     pub fn note_failures(&mut self, what: &str, phase: &Phase) {
@@ -184,15 +184,12 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}\n", machine())?;
-        let rival = match self.baseline {
-            None => Side::reference(),
-            Some(directory) => Side::baseline(directory, Backend::Default),
-        };
-        let (compared, compare): (_, Compare) = if self.baseline.is_none() {
-            writeln!(f, "{}\n", reference())?;
-            ("faster", faster)
-        } else {
+        let rival = self.rival.of(Backend::Default);
+        let (compared, compare): (_, Compare) = if self.rival.is_baseline() {
             ("time", change)
+        } else {
+            writeln!(f, "{}\n", reference(&rival.further()))?;
+            ("faster", faster)
         };
         let rival_name = &rival.to_string();
         let head =
@@ -216,15 +213,18 @@ fn machine() -> String {
 }
 
 /// What is measured beside ours: Debian's package, built from a release of the reference.
-fn reference() -> String {
+fn reference(further: &[String]) -> String {
     let query =
         Command::new("dpkg-query").args(["-W", "-f", "${Version}", "containernetworking-plugins"]).output();
     let version = query.ok().filter(|query| query.status.success());
     let version = version.map(|query| String::from_utf8_lossy(&query.stdout).into_owned());
-    format!(
-        "The reference: containernetworking-plugins {}.",
-        version.as_deref().unwrap_or("of unknown version")
-    )
+    let further = if further.is_empty() {
+        String::new()
+    } else {
+        format!("; from elsewhere, as the package lacks it: {}", further.join(", "))
+    };
+    let version = version.as_deref().unwrap_or("of unknown version");
+    format!("The reference: containernetworking-plugins {version}{further}.")
 }
 
 /// Of single executables, and of the one that has all plugins in it.

@@ -1,6 +1,5 @@
 //! What is compared, and how.
 
-use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use crate::blast::BYTES;
 use crate::entrant::Entrant;
 use crate::machine::{Machine, Prepare};
 use crate::report::{Phase, Unit};
-use crate::side::{Backend, Side};
+use crate::side::{Backend, Rival, Side};
 
 /// How long a side may take, on average, for each run that is asked for. A slower one is run less often.
 const FOR_A_RUN: Duration = Duration::from_millis(150);
@@ -91,26 +90,27 @@ impl Scenario {
     }
 
     /// Each of ours, and the one that it is compared with.
-    fn sides(&self, baseline: Option<&'static Path>) -> Vec<(Side, Option<Side>)> {
-        let reference = || self.reference.then(Side::reference);
-        let rival =
-            |ours: Side| baseline.map(|directory| Side::baseline(directory, ours.backend)).or_else(reference);
-        self.ours.iter().map(|&ours| (ours, rival(ours))).collect()
+    fn sides(&self, rival: Rival) -> Vec<(Side, Option<Side>)> {
+        let takes_part = (self.reference || rival.is_baseline()) && self.rival_lacks(rival).is_none();
+        self.ours.iter().map(|&ours| (ours, takes_part.then(|| rival.of(ours.backend)))).collect()
+    }
+
+    /// The plugin for want of which ours is compared with nothing.
+    pub fn rival_lacks(&self, rival: Rival) -> Option<&'static str> {
+        rival.of(Backend::Default).lacks(self.plugins)
     }
 
     /// Why it cannot be run, if it cannot.
-    pub fn missing(&self, baseline: Option<&'static Path>) -> Option<String> {
+    pub fn missing(&self) -> Option<String> {
         if let Some(feature) = self.needs.iter().find(|feature| !feature.is_there()) {
             return Some(format!("this kernel has no {feature}"));
         }
-        let sides = self.sides(baseline).into_iter().flat_map(|(ours, rival)| [Some(ours), rival]).flatten();
-        let missing = |side: Side| self.plugins.iter().find(move |plugin| side.size(plugin).is_none());
-        sides.into_iter().find_map(|side| Some(format!("there is no {} of {side}", missing(side)?)))
+        self.ours.iter().find_map(|side| Some(format!("there is no {} of {side}", side.lacks(self.plugins)?)))
     }
 
     /// All sides in turns, so that whatever else the machine does falls on all of them.
-    pub fn measure(&self, runs: u32, baseline: Option<&'static Path>) -> Vec<Measured> {
-        let pairs = self.sides(baseline);
+    pub fn measure(&self, runs: u32, rival: Rival) -> Vec<Measured> {
+        let pairs = self.sides(rival);
         let mut sides = Vec::new();
         for side in pairs.iter().flat_map(|(ours, rival)| [Some(*ours), *rival]).flatten() {
             if !sides.contains(&side) {

@@ -22,6 +22,7 @@ const DHCP: &[&str] = &["dhcp"];
 const SERVER: &str = "the server's own part of ADD";
 const STATIC: &[&str] = &["static"];
 const BRIDGE: &[&str] = &["bridge", "host-local"];
+const FLANNEL: &[&str] = &["flannel", "bridge", "host-local"];
 const PTP: &[&str] = &["ptp", "host-local"];
 const MACVLAN: &[&str] = &["macvlan", "host-local"];
 const IPVLAN: &[&str] = &["ipvlan", "host-local"];
@@ -118,11 +119,7 @@ fn interfaces() -> Vec<Scenario> {
         Scenario::new("dummy + host-local", DUMMY, with_deletion(on_dummy, nothing))
             .of(WITH_DELETION)
             .needs(&[Feature::Dummy]),
-        Scenario::new(
-            "flannel with bridge + host-local, the reference without flannel",
-            BRIDGE,
-            chain(by_flannel, with_flanneld, None),
-        ),
+        Scenario::new("flannel with bridge + host-local", FLANNEL, chain(by_flannel, with_flanneld, None)),
         Scenario::new("bandwidth", BANDWIDTH, chain(limited, nothing, Some("bandwidth")))
             .needs(&[Feature::TrafficControl]),
         Scenario::new("sbr", SBR, chain(source_routed, nothing, Some("sbr"))),

@@ -14,9 +14,34 @@ pub struct Side {
     name: &'static str,
     /// Where its executables are.
     directory: &'static Path,
+    /// Where those are that `directory` lacks.
+    further: Option<&'static Path>,
     pub backend: Backend,
     /// What a row says of it behind its name.
     pub remark: &'static str,
+}
+
+/// What ours is compared with.
+#[derive(Clone, Copy, Debug)]
+pub enum Rival {
+    /// Debian's package, and what it lacks from another directory.
+    Reference { further: Option<&'static Path> },
+    /// Executables of ours from another time.
+    Baseline(&'static Path),
+}
+
+impl Rival {
+    pub fn is_baseline(self) -> bool {
+        matches!(self, Self::Baseline(_))
+    }
+
+    /// The one that a side of ours is compared with.
+    pub fn of(self, backend: Backend) -> Side {
+        match self {
+            Self::Reference { further } => Side::reference(further),
+            Self::Baseline(directory) => Side::baseline(directory, backend),
+        }
+    }
 }
 
 /// Of the firewall.
@@ -32,47 +57,59 @@ impl Side {
     pub fn ours(backend: Backend) -> Self {
         static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(together);
         let remark = if backend == Backend::Iptables { ", ours with iptables" } else { "" };
-        Self { name: "ours", directory: &DIRECTORY, backend, remark }
+        Self { name: "ours", directory: &DIRECTORY, further: None, backend, remark }
     }
 
     /// An executable for each plugin.
     pub fn single() -> Self {
         static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(ours);
         let remark = ", ours as single executables";
-        Self { name: "ours, single", directory: &DIRECTORY, backend: Backend::Default, remark }
+        Self { name: "ours, single", directory: &DIRECTORY, further: None, backend: Backend::Default, remark }
     }
 
-    /// Debian's.
-    pub fn reference() -> Self {
-        Self { name: "reference", directory: Path::new(REFERENCE), backend: Backend::Default, remark: "" }
+    /// Debian's, and what its package lacks.
+    fn reference(further: Option<&'static Path>) -> Self {
+        let directory = Path::new(REFERENCE);
+        Self { name: "reference", directory, further, backend: Backend::Default, remark: "" }
     }
 
     /// Executables of ours from another time.
-    pub fn baseline(directory: &'static Path, backend: Backend) -> Self {
-        Self { name: "before", directory, backend, remark: "" }
+    fn baseline(directory: &'static Path, backend: Backend) -> Self {
+        Self { name: "before", directory, further: None, backend, remark: "" }
     }
 
-    /// Where its executables are.
-    pub fn directory(self) -> &'static Path {
-        self.directory
+    /// Where the executable of a plugin is. The first place: it is not installed.
+    pub fn directory(self, plugin: &str) -> &'static Path {
+        let has = |directory: &&'static Path| directory.join(plugin).is_file();
+        self.further.filter(|further| has(further) && !has(&self.directory)).unwrap_or(self.directory)
+    }
+
+    /// Of what a scenario needs, a plugin that is not installed.
+    pub fn lacks(self, plugins: &[&'static str]) -> Option<&'static str> {
+        plugins.iter().copied().find(|plugin| self.size(plugin).is_none())
+    }
+
+    /// The names of those that its first directory lacks.
+    pub fn further(self) -> Vec<String> {
+        let all = self.further.map(executables).unwrap_or_default();
+        all.into_iter().filter(|plugin| !self.directory.join(plugin).exists()).collect()
     }
 
     /// The names of its executables.
     pub fn plugins(self) -> Vec<String> {
-        let entries = fs::read_dir(self.directory).into_iter().flatten().flatten();
-        let mut files: Vec<_> = entries.filter(|entry| entry.path().is_file()).collect();
-        files.sort_unstable_by_key(fs::DirEntry::file_name);
-        files.into_iter().filter_map(|file| file.file_name().into_string().ok()).collect()
+        executables(self.directory)
     }
 
     /// Of an executable, in bytes. None: not installed.
     pub fn size(self, plugin: &str) -> Option<u64> {
-        fs::metadata(self.directory.join(plugin)).ok().map(|file| file.len())
+        fs::metadata(self.directory(plugin).join(plugin)).ok().map(|file| file.len())
     }
 
     /// A call to one of its plugins.
     pub fn plugin(self, lab: &Lab, name: &str) -> Call {
-        lab.plugin(name).in_dir(self.directory)
+        let call = lab.plugin(name).in_dir(self.directory(name));
+        // A delegate may be in the other one.
+        [Some(self.directory), self.further].into_iter().flatten().fold(call, Call::also_in_dir)
     }
 
     pub fn cnitool(self, lab: &Lab) -> Tool {
@@ -88,6 +125,13 @@ impl Side {
         };
         conflist["plugins"].as_array().expect("a list of plugins").iter().map(call).collect()
     }
+}
+
+fn executables(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let mut files: Vec<_> = entries.filter(|entry| entry.path().is_file()).collect();
+    files.sort_unstable_by_key(fs::DirEntry::file_name);
+    files.into_iter().filter_map(|file| file.file_name().into_string().ok()).collect()
 }
 
 impl fmt::Display for Side {

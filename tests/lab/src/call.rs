@@ -57,6 +57,13 @@ impl Call {
         self.env("CNI_PATH", &format!("{}:{}", dir.display(), Lab::plugin_dir().display()))
     }
 
+    /// Has delegates be looked for in a directory as well, after the others.
+    pub fn also_in_dir(mut self, dir: &Path) -> Self {
+        let path = self.env.entry("CNI_PATH".to_owned()).or_default();
+        path.push_str(&format!(":{}", dir.display()));
+        self
+    }
+
     /// The reference's plugin of the same name in its place, whoever is under test.
     pub fn by_the_reference(self) -> Self {
         self.in_dir(Path::new(REFERENCE))
