@@ -22,7 +22,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed, or gc refused t
     2 wrong usage; 3 the configuration is wrong or there is no such network or attachment; 11 try again later; 50 status: \
     no container can be attached now; 51 status: the same, and running containers may have no network. `cnitool explain CODE` tells more.";
 
-const GC_EXAMPLES: &str = "Examples:\n  cnitool gc pods --dry-run   list what would be removed\n  cnitool gc pods             \
+const GC_EXAMPLES: &str = "Examples:\n  cnitool gc --dry-run        list what would be removed, of all networks\n  cnitool gc pods --dry-run   of one network\n  cnitool gc pods             \
     remove what is left of containers that are gone\n  cnitool gc pods --all       empty the network";
 
 const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `nft flush ruleset`\n  cnitool repair --all \
@@ -100,8 +100,9 @@ pub enum Command {
     /// knows, it lists them and removes nothing.
     #[command(after_help = GC_EXAMPLES)]
     Gc {
-        /// The network's name
-        network: String,
+        /// The network's name; with --dry-run all networks if left out, of all runtimes
+        #[arg(required_unless_present = "dry_run")]
+        network: Option<String>,
         /// Accepted from older scripts, and ignored
         #[arg(hide = true)]
         rest: Vec<String>,
@@ -144,21 +145,30 @@ pub enum Command {
         /// The file; - for stdin
         file: PathBuf,
     },
-    /// List networks and attachments
+    /// List networks and attachments, and the runtimes that they are of
     List {
         /// Only these
         #[arg(value_enum)]
         what: Option<Listed>,
+        /// Also of other runtimes: from their directories and caches
+        #[arg(long)]
+        all: bool,
     },
     /// Show attachments: what ADD reported, and whether it is still there
     Show {
         /// Show only what all of these fit: a network, interface or namespace, or the start of a container's id
         words: Vec<String>,
+        /// Also those in the caches of other runtimes
+        #[arg(long)]
+        all: bool,
     },
     /// Draw attachments: namespaces, interfaces, bridges and masters, addresses, mapped ports
     Graph {
         /// Only attachments of this network
         network: Option<String>,
+        /// Also attachments in the caches of other runtimes
+        #[arg(long)]
+        all: bool,
         /// The form of the picture
         #[arg(short, long, value_enum)]
         format: Option<Picture>,

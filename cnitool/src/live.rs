@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use netlink::tc::Qdisc;
 use netlink::{Address, Link, LinkKind, Netlink, OperState, Route, RouteFilter, TunKind};
 use netns::NetNs;
 
@@ -11,12 +12,16 @@ pub struct Live {
     pub links: Vec<Link>,
     pub addresses: Vec<Address>,
     pub routes: Vec<Route>,
+    /// Of the host's links only.
+    pub qdiscs: Vec<Qdisc>,
 }
 
 impl Live {
     /// The namespace that cnitool itself runs in.
     pub fn host() -> Option<Self> {
-        Self::look(&Netlink::open().ok()?)
+        let netlink = Netlink::open().ok()?;
+        let qdiscs = netlink.qdiscs(None).unwrap_or_default();
+        Some(Self { qdiscs, ..Self::look(&netlink)? })
     }
 
     /// The namespace at a path; none if it is gone or may not be entered.
@@ -51,6 +56,7 @@ impl Live {
             links: netlink.links().ok()?,
             addresses: netlink.addresses(None).ok()?,
             routes: netlink.routes(RouteFilter::default()).ok()?,
+            qdiscs: Vec::new(),
         })
     }
 }

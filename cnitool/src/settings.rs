@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
 
 use crate::cli::{Common, Names};
+use crate::places;
 use crate::trace::Traced;
 use crate::ui::Ui;
 
@@ -47,9 +48,16 @@ impl Settings {
         Self { conf: ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into())), runtime, path }
     }
 
-    /// A network by its name; a path, which no name can be, is that of its file.
+    /// A network by its name; a path, which no name can be, is that of its file. If only another directory of a runtime has the
+    /// name, the error says which.
     pub fn network(&self, text: &str) -> runtime::Result<Network> {
-        if text.contains('/') { Network::from_file(text) } else { self.conf.find(text) }
+        if text.contains('/') {
+            return Network::from_file(text);
+        }
+        self.conf.find(text).map_err(|missing| {
+            let elsewhere = places::with_network(text).zip(missing.failures().next().cloned());
+            elsewhere.map_or(missing, |(place, failure)| failure.error.detail(place.advice(text)).into())
+        })
     }
 
     /// A network that is to be taken down: if its file is gone, as it was when attachments were made.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -177,6 +177,170 @@ fn the_graph_has_what_each_kind_of_interface_hangs_on() {
     ] {
         assert!(graph.contains(branch), "{branch} in\n{graph}");
     }
+}
+
+/// Writes a file, in a directory that may have to be made.
+fn put(file: &str, text: &str) {
+    fs::create_dir_all(Path::new(file).parent().unwrap()).unwrap();
+    fs::write(file, text).unwrap();
+}
+
+/// A network that no runtime has left a mark in.
+fn unmarked(name: &str) -> String {
+    json!({"cniVersion": "1.0.0", "name": name, "plugins": [{"type": "bridge"}]}).to_string()
+}
+
+#[test]
+fn networks_of_all_runtimes_are_found_where_the_configuration_of_each_says() {
+    let lab = Lab::new();
+    for dir in
+        ["/etc/crio", "/etc/containerd", "/etc/nerdctl", "/etc/containers", "/var/lib/rancher", "/opt/cni"]
+    {
+        lab.private_dir(dir);
+    }
+    put("/etc/crio/crio.conf", "[crio.network]\nnetwork_dir = \"/run/lab/old\"\n");
+    let drop_in = "[crio.network]\nnetwork_dir = \"/run/lab/crio/\"\nplugin_dirs = [\"/run/lab/bin\"]\n";
+    put("/etc/crio/crio.conf.d/10-moved.conf", drop_in);
+    let containerd =
+        "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nconf_dir = \"/run/lab/containerd\"\n";
+    put("/etc/containerd/config.toml", containerd);
+    put("/etc/nerdctl/nerdctl.toml", "debug = \n");
+    put("/run/lab/home/containers/containers.conf", "[network]\nnetwork_config_dir = \"/run/lab/podman\"\n");
+    let marked = json!({"cniVersion": "1.0.0", "name": "blue", "nerdctlID": "17f29b", "plugins": [{"type": "bridge"}]});
+    for (file, text) in [
+        ("/etc/cni/net.d/10-shared.conflist", unmarked("shared")),
+        ("/etc/cni/net.d/shared/20.conf", r#"{"type": "tuning"}"#.to_owned()),
+        ("/etc/cni/net.d/ns/nerdctl-blue.conflist", marked.to_string()),
+        ("/run/lab/old/10-old.conflist", unmarked("old")),
+        ("/run/lab/crio/10-pods.conflist", unmarked("pods")),
+        ("/run/lab/containerd/10-net.conflist", unmarked("net")),
+        ("/run/lab/podman/red.conflist", unmarked("red")),
+        ("/var/lib/rancher/k3s/agent/etc/cni/net.d/10-flannel.conflist", unmarked("cbr0")),
+        ("/opt/cni/config/mesh.conflist", unmarked("mesh")),
+    ] {
+        put(file, &text);
+    }
+    let tool = lab.cnitool().env("XDG_CONFIG_HOME", "/run/lab/home");
+    let list = tool.run("list networks --all --output json");
+    assert!(
+        list.succeeded() && list.stderr.contains("nerdctl.toml is not used: it is not TOML"),
+        "{list:#?}"
+    );
+    let list: Value = serde_json::from_str(&list.stdout).unwrap();
+    let mut found: Vec<_> =
+        list.as_array().unwrap().iter().map(|one| (one["name"].as_str().unwrap(), &one["runtime"])).collect();
+    found.sort_by_key(|(name, _)| *name);
+    let expected = [
+        ("blue", &json!("nerdctl")),
+        ("cbr0", &json!("k3s")),
+        ("mesh", &json!("Nomad")),
+        ("net", &json!("containerd")),
+        ("pods", &json!("CRI-O")),
+        ("red", &json!("Podman")),
+        ("shared", &Value::Null),
+    ];
+    assert_eq!(found, expected);
+    assert!(
+        tool.says("list networks --all").contains("shared   unknown     1.0.0    bridge, tuning  default")
+    );
+    assert_eq!(tool.json("list networks").as_array().unwrap().len(), 1, "its own directory only");
+
+    let elsewhere = tool.run("status pods");
+    let advice = "CRI-O has pods: --conf-dir /run/lab/crio/ --plugin-path /run/lab/bin";
+    assert!(elsewhere.exit == Some(3) && elsewhere.stderr.contains(advice), "{elsewhere:#?}");
+}
+
+#[test]
+fn attachments_of_all_runtimes_are_told_apart_and_a_dry_gc_covers_all_networks() {
+    let lab = Lab::new();
+    let hash = "b144461d93f3a28fce102c6ef363e0a136de42a00eb2293f16e67be9c0442123";
+    let pod = format!(
+        "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID={hash}"
+    );
+    // Namespace, container's id, CNI_ARGS, cache, and who makes them so.
+    let cases = [
+        (
+            "netns-0666e705-a4bd-c8fb-52d8-76294d20b4ae",
+            hash,
+            "IgnoreUnknown=1;K8S_POD_NAME=web",
+            "",
+            "Podman",
+        ),
+        ("8b8677c8-8929-4746-8206-514069760f6e", "sandbox", &pod, "", "CRI-O"),
+        ("cni-9c91cc08-cad7-f2ab-b307-45095385f2c9", "multus", &pod, "/multus", "containerd"),
+        ("blue", "web", "", "", "unknown"),
+    ];
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    let made = cases.map(|(netns, id, args, cache, _)| {
+        let made = lab.container(netns);
+        let cache = format!("--cache-dir /var/lib/cni{cache}");
+        tool.clone().env("CNI_ARGS", args).says(&format!("add net {netns} --container-id {id} {cache}"));
+        made
+    });
+    let all = tool.json("list attachments --all");
+    for (netns, id, _, cache, runtime) in cases {
+        let of_id = |list: &Value| {
+            list.as_array()
+                .unwrap()
+                .iter()
+                .find(|one| one["containerID"] == id)
+                .map(|one| one["runtime"].clone())
+        };
+        let told = Some(if runtime == "unknown" { Value::Null } else { runtime.into() });
+        assert_eq!(of_id(&all), told, "{netns}");
+        assert_eq!(
+            of_id(&tool.json("list attachments")),
+            told.clone().filter(|_| cache.is_empty()),
+            "{netns}"
+        );
+        assert_eq!(of_id(&tool.json(&format!("show --all {id}"))), told, "{netns}");
+        assert_eq!(of_id(&tool.json("graph --all")["containers"]), told, "{netns}");
+    }
+    assert!(tool.says("show --all multus").contains("runtime containerd"));
+    assert!(tool.says("graph --all").contains("in multus of containerd, network net"));
+    assert_eq!(tool.says("gc --dry-run"), "nothing would be removed\n");
+
+    // The network is known from the cache.
+    fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
+    made[0].vanish();
+    lab.host().wait_until("a pair is gone", |host| host.ip("link show master br0").len() == 3);
+    let dry = tool.says("gc --dry-run");
+    let rows: Vec<Vec<&str>> = dry.lines().skip(1).map(|row| row.split_whitespace().collect()).collect();
+    let attachment = vec!["net", "attachment", hash, "eth0", "Podman"];
+    assert_eq!(rows, [attachment, vec!["net", "lease", "10.1.2.2", hash, "eth0", "Podman"]], "{dry}");
+    let dry = tool.json("gc --dry-run");
+    let would = dry[0]["wouldRemove"].as_array().unwrap();
+    assert!(would.iter().all(|one| one["runtime"] == "Podman" && one["containerID"] == hash), "{dry:#}");
+    assert_eq!(leases().len(), 4, "nothing is removed");
+    assert_eq!(tool.run("gc").exit, Some(2), "without --dry-run it takes a network");
+}
+
+#[test]
+fn limits_of_bandwidth_are_shown_as_the_kernel_has_them() {
+    needs!(TrafficControl);
+    let lab = Lab::new();
+    lab.container("pod");
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    let limits = json!({
+        "type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 1_500_000, "egressBurst": 2_000_000_000,
+    });
+    network["plugins"].as_array_mut().unwrap().push(limits);
+    lab.configure("10-net.conflist", &network);
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id web1");
+    let shown = tool.json("show web1");
+    let limits = shown[0]["limits"].as_array().unwrap();
+    let told: Vec<_> = limits.iter().map(|limit| (&limit["direction"], &limit["rate"])).collect();
+    assert_eq!(told, [(&json!("ingress"), &json!(8_000_000)), (&json!("egress"), &json!(1_500_000))]);
+    assert_eq!(limits[0]["burst"], 800_000);
+    let host_end = limits[0]["interface"].as_str().unwrap();
+    let text = tool.says("show web1");
+    assert!(text.contains(&format!("limit receives 8 Mbit/s, burst 800 kbit, kept by {host_end}")), "{text}");
+    assert!(text.contains("limit sends 1.5 Mbit/s, burst 2 Gbit, kept by bwp"), "{text}");
+
+    lab.host().sh(&format!("tc qdisc delete dev {host_end} root"));
+    assert_eq!(tool.json("show web1")[0]["limits"][0]["direction"], "egress");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use runtime::Result;
 
 use crate::cli::Picture;
 use crate::graph::{Graph, dot, svg, text};
+use crate::known;
 use crate::live::Live;
 use crate::settings::Settings;
 use crate::ui::Ui;
@@ -14,12 +15,13 @@ use crate::ui::Ui;
 /// Draws to a file, or to stdout.
 pub fn run(
     network: Option<&str>,
+    all: bool,
     picture: Option<Picture>,
     to: Option<&Path>,
     settings: &Settings,
     ui: &Ui,
 ) -> Result<()> {
-    let mut entries = settings.runtime.results().list()?;
+    let mut entries = known::attachments(all, settings, ui)?;
     entries.retain(|entry| network.is_none_or(|network| entry.network.as_str() == network));
     let graph = Graph::of(&entries, &Live::host().unwrap_or_default());
     if ui.json() {

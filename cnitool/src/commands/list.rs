@@ -6,18 +6,21 @@ use runtime::{ConfFile, Entry, Network, Result};
 use serde_json::{Value, json};
 
 use crate::cli::Listed;
+use crate::known;
+use crate::maker;
+use crate::places::{self, Place};
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
 /// Networks, attachments, or both.
-pub fn run(what: Option<Listed>, settings: &Settings, ui: &Ui) -> Result<()> {
+pub fn run(what: Option<Listed>, all: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let wants = |listed| what.is_none_or(|what| what == listed);
-    let files = if wants(Listed::Networks) { settings.conf.load()? } else { Vec::new() };
-    let entries = if wants(Listed::Attachments) { settings.runtime.results().list()? } else { Vec::new() };
+    let networks = if wants(Listed::Networks) { networks(all, settings, ui)? } else { Vec::new() };
+    let entries =
+        if wants(Listed::Attachments) { known::attachments(all, settings, ui)? } else { Vec::new() };
     if ui.json() {
-        let networks: Vec<Value> =
-            files.iter().enumerate().map(|(i, file)| network_json(i, file, &files)).collect();
+        let networks: Vec<Value> = networks.iter().map(Listing::json).collect();
         let attachments: Vec<Value> = entries.iter().map(attachment_json).collect();
         return ui.print_json(&match what {
             None => json!({"networks": networks, "attachments": attachments}),
@@ -27,12 +30,43 @@ pub fn run(what: Option<Listed>, settings: &Settings, ui: &Ui) -> Result<()> {
     }
     let mut parts = Vec::new();
     if wants(Listed::Networks) {
-        parts.push(networks_table(&files).render(ui, ""));
+        parts.push(networks_table(&networks).render(ui, ""));
     }
     if wants(Listed::Attachments) {
         parts.push(attachments_table(&entries).render(ui, ""));
     }
     ui.print(&parts.join("\n"))
+}
+
+/// A file of a directory of networks.
+struct Listing {
+    file: ConfFile,
+    /// What it is to a runtime that reads the directory.
+    role: &'static str,
+    /// Whose it is, if that can be told.
+    runtime: Option<&'static str>,
+}
+
+/// The files of cnitool's own directory, or of all.
+fn networks(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Listing>> {
+    let (mut places, problems) = places::all();
+    if all {
+        problems.iter().for_each(|problem| ui.warn(problem));
+    }
+    let own = places.iter().position(|place| place.is(&settings.conf)).map(|own| places.remove(own));
+    let own = own.unwrap_or_else(|| Place::unknown(&settings.conf));
+    let others = if all { places } else { Vec::new() };
+    let mut listings = Vec::new();
+    for place in [own].into_iter().chain(others) {
+        let files = place.conf.load()?;
+        let roles: Vec<_> = (0..files.len()).map(|i| role(i, &files)).collect();
+        let whose = |file: &ConfFile| place.runtime_of(file.network.as_ref().ok()?);
+        listings.extend(files.into_iter().zip(roles).map(|(file, role)| {
+            let runtime = whose(&file);
+            Listing { file, role, runtime }
+        }));
+    }
+    Ok(listings)
 }
 
 /// What a file is to a runtime.
@@ -53,41 +87,47 @@ fn kinds(network: &Network) -> Vec<&str> {
     network.plugins.iter().map(|plugin| plugin.kind.as_str()).collect()
 }
 
-fn networks_table(files: &[ConfFile]) -> Table {
-    let mut table = Table::new(["NETWORK", "VERSION", "PLUGINS", "", "FILE"]);
-    for (i, file) in files.iter().enumerate() {
+fn networks_table(listings: &[Listing]) -> Table {
+    let mut table = Table::new(["NETWORK", "RUNTIME", "VERSION", "PLUGINS", "", "FILE"]);
+    for Listing { file, role, runtime } in listings {
         let path = (file.file.display().to_string(), Style::Dim);
         table.row(match &file.network {
             Ok(network) => [
                 (network.name.to_string(), Style::Name),
+                (maker::name(*runtime).to_owned(), Style::Plain),
                 (network.version.to_string(), Style::Plain),
                 (kinds(network).join(", "), Style::Plain),
-                (role(i, files).to_owned(), Style::Good),
+                ((*role).to_owned(), Style::Good),
                 path,
             ],
             Err(_) => {
                 let blank = || (String::new(), Style::Plain);
-                [("-".to_owned(), Style::Dim), blank(), blank(), ("invalid".to_owned(), Style::Bad), path]
+                let invalid = (role.to_string(), Style::Bad);
+                [("-".to_owned(), Style::Dim), blank(), blank(), blank(), invalid, path]
             }
         });
     }
     table
 }
 
-fn network_json(index: usize, file: &ConfFile, files: &[ConfFile]) -> Value {
-    let network = file.network.as_ref().ok();
-    json!({
-        "file": file.file,
-        "name": network.map(|network| network.name.as_str()),
-        "cniVersion": network.map(|network| network.version),
-        "plugins": network.map(kinds),
-        "default": role(index, files) == "default",
-        "error": file.network.as_ref().err().map(ToString::to_string),
-    })
+impl Listing {
+    fn json(&self) -> Value {
+        let network = self.file.network.as_ref().ok();
+        json!({
+            "file": self.file.file,
+            "name": network.map(|network| network.name.as_str()),
+            "runtime": self.runtime,
+            "cniVersion": network.map(|network| network.version),
+            "plugins": network.map(kinds),
+            "default": self.role == "default",
+            "error": self.file.network.as_ref().err().map(ToString::to_string),
+        })
+    }
 }
 
 fn attachments_table(entries: &[Entry]) -> Table {
-    let mut table = Table::new(["NETWORK", "INTERFACE", "CONTAINER", "ADDRESSES", "NAMESPACE", "AGE"]);
+    let mut table =
+        Table::new(["NETWORK", "INTERFACE", "RUNTIME", "CONTAINER", "ADDRESSES", "NAMESPACE", "AGE"]);
     for entry in entries {
         let netns = entry.attach.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
         let style = if entry.is_alive() { Style::Plain } else { Style::Bad };
@@ -95,6 +135,7 @@ fn attachments_table(entries: &[Entry]) -> Table {
         table.row([
             (entry.network.to_string(), Style::Name),
             (entry.attach.attachment.ifname.to_string(), Style::Plain),
+            (maker::name(maker::of_attachment(entry)).to_owned(), Style::Plain),
             (entry.attach.attachment.container.to_string(), Style::Plain),
             (addresses(entry).join("\n"), Style::Plain),
             (format!("{netns}{gone}"), style),
@@ -111,6 +152,7 @@ fn attachment_json(entry: &Entry) -> Value {
         "ifname": entry.attach.attachment.ifname.as_str(),
         "netns": entry.attach.netns,
         "alive": entry.is_alive(),
+        "runtime": maker::of_attachment(entry),
         "addresses": addresses(entry),
     })
 }

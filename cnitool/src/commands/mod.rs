@@ -27,20 +27,20 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Add { target, asked, options } => attachment::add(&target, &asked, options, settings, ui)?,
         Command::Check { target } => attachment::check(&target, settings, ui)?,
         Command::Del { target } => attachment::del(&target, settings, ui)?,
-        Command::Gc { network, options, .. } => gc::run(&network, &options, settings, ui)?,
+        Command::Gc { network, options, .. } => gc::run(network.as_deref(), &options, settings, ui)?,
         Command::Repair { watch: true, .. } => repair::watch(ui)?,
         Command::Repair { network, .. } => repair::run(network.as_deref(), settings, ui)?,
         Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
         Command::Version { names } => version::run(&names, settings, ui)?,
-        Command::List { what } => list::run(what, settings, ui)?,
-        Command::Show { words } => show::run(&words, settings, ui)?,
+        Command::List { what, all } => list::run(what, all, settings, ui)?,
+        Command::Show { words, all } => show::run(&words, all, settings, ui)?,
         Command::Completion { shell } => shell::completion(shell, ui)?,
         Command::Man => shell::manual(ui)?,
         Command::Validate { file } => return validate::run(&file, settings, ui),
         Command::Explain { topic } => explain::run(topic.as_deref(), settings, ui)?,
         Command::Schema { of, to } => schema::run(&of, to.as_deref(), ui)?,
-        Command::Graph { network, format, to } => {
-            graph::run(network.as_deref(), format, to.as_deref(), settings, ui)?
+        Command::Graph { network, all, format, to } => {
+            graph::run(network.as_deref(), all, format, to.as_deref(), settings, ui)?
         }
     }
     Ok(ExitCode::SUCCESS)

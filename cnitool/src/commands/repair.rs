@@ -1,26 +1,26 @@
 //! `repair`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::env;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use cni::NetworkName;
 use netfilter::Losses;
-use runtime::{Cache, Entry, Error, Repaired, Result};
+use runtime::{Entry, Error, Repaired, Result};
 use serde_json::json;
 
+use crate::known;
 use crate::settings::Settings;
 use crate::ui::{Style, Ui};
 use crate::watch::{Watch, Woken};
 
 /// Repairs a network's attachments, or all.
 pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
-    let mut entries = known(settings, ui)?;
+    let mut entries = oldest_first(settings, ui)?;
     if let Some(name) = network {
         entries.retain(|entry| entry.network.as_str() == name);
         if entries.is_empty() {
-            settings.conf.find(name)?;
+            settings.network(name)?;
         }
     }
     let repaired = settings.runtime.repair(&entries);
@@ -78,24 +78,9 @@ fn repair_once(ui: &Ui) -> Result<()> {
     Ok(())
 }
 
-/// What the caches know, the oldest first. Of an attachment that two of them have, the newer one.
-fn known(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
-    let own = settings.runtime.results().clone();
-    let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
-    let mut known: BTreeMap<(NetworkName, cni::Attachment), Entry> = BTreeMap::new();
-    for cache in [own.clone()].into_iter().chain(others) {
-        let (entries, unreadable) = cache.survey()?;
-        for path in unreadable {
-            ui.warn(&format!("{} is skipped: it is no result of an ADD, or damaged", path.display()));
-        }
-        for entry in entries {
-            let key = (entry.network.clone(), entry.attach.attachment.clone());
-            if known.get(&key).is_none_or(|earlier| earlier.added < entry.added) {
-                known.insert(key, entry);
-            }
-        }
-    }
-    let mut entries: Vec<Entry> = known.into_values().collect();
+/// What the caches know, the oldest first.
+fn oldest_first(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
+    let mut entries = known::of_all_caches(settings, ui)?;
     entries.sort_by_key(|entry| entry.added);
     Ok(entries)
 }

@@ -8,15 +8,18 @@ use netlink::{Link, Route};
 use runtime::{Entry, Error, Result};
 use serde_json::{Value, json};
 
+use crate::known;
+use crate::limits::{self, Limit};
 use crate::live::{Live, kind, state};
+use crate::maker;
 use crate::ports::mapped_ports;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
 /// All attachments that every word fits.
-pub fn run(words: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
-    let mut entries = settings.runtime.results().list()?;
+pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<()> {
+    let mut entries = known::attachments(all, settings, ui)?;
     entries.retain(|entry| words.iter().all(|word| fits(entry, word)));
     if entries.is_empty() {
         let what = if words.is_empty() {
@@ -106,6 +109,10 @@ impl<'a> View<'a> {
         mapped_ports(self.entry)
     }
 
+    fn limits(&self) -> Vec<Limit> {
+        self.host.map(|host| limits::of(&self.result, host)).unwrap_or_default()
+    }
+
     fn text(&self, ui: &Ui) -> String {
         let at = &self.entry.attach.attachment;
         let title = format!("{} of container {} on network {}", at.ifname, at.container, self.entry.network);
@@ -117,6 +124,9 @@ impl<'a> View<'a> {
             (Some(path), None) => (path.display().to_string(), ui.styled(Style::Bad, "gone")),
         };
         text += &format!("  namespace {path} {there}\n");
+        if let Some(runtime) = maker::of_attachment(self.entry) {
+            text += &format!("  runtime {runtime}\n");
+        }
         for table in [self.interfaces(), self.addresses(), self.routes()] {
             if !table.is_empty() {
                 text += &table.render(ui, "  ");
@@ -124,6 +134,9 @@ impl<'a> View<'a> {
         }
         for port in self.ports() {
             text += &format!("  port {port}\n");
+        }
+        for limit in self.limits() {
+            text += &format!("  limit {}\n", limit.text());
         }
         for rule in &self.rules {
             text += &format!("  rule {rule}\n");
@@ -193,6 +206,7 @@ impl<'a> View<'a> {
             "ifname": at.ifname.as_str(),
             "netns": self.entry.attach.netns,
             "alive": self.container.is_some(),
+            "runtime": maker::of_attachment(self.entry),
             "result": self.entry.result,
             "interfaces": self.result.interfaces.iter().map(interface).collect::<Vec<_>>(),
             "addresses": self.result.ips.iter().map(|ip| json!({
@@ -202,6 +216,7 @@ impl<'a> View<'a> {
                 "dst": route.dst.to_string(), "gw": route.gw, "there": self.has_route(route),
             })).collect::<Vec<_>>(),
             "ports": self.ports(),
+            "limits": self.limits().iter().map(Limit::json).collect::<Vec<_>>(),
             "rules": self.rules,
             "args": self.entry.attach.args.to_string(),
             "capabilityArgs": self.entry.attach.capability_args,

@@ -25,7 +25,7 @@ pub fn dot(graph: &Graph) -> String {
     }
     text += "  }\n";
     for (c, container) in graph.containers.iter().enumerate() {
-        let label = [container.id.clone(), container.netns.clone()];
+        let label = [container.title(), container.netns.clone()];
         text += &format!("  subgraph cluster_{c} {{\n    label={};\n", quoted(&label));
         for (i, interface) in container.interfaces.iter().enumerate() {
             let title = format!("{} {} ({})", interface.title(), interface.state, interface.network);

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::trunk::{self, Trunk};
 use crate::live::{Live, kind, state};
+use crate::maker;
 use crate::ports::mapped_ports;
 
 /// Everything in the picture.
@@ -24,6 +25,7 @@ pub struct Container {
     pub id: String,
     pub netns: String,
     pub alive: bool,
+    pub runtime: Option<&'static str>,
     pub interfaces: Vec<Interface>,
 }
 
@@ -49,20 +51,20 @@ impl Graph {
     pub fn of(entries: &[Entry], host: &Live) -> Self {
         let mut graph = Self::default();
         let mut containers: BTreeMap<(String, String), Vec<Interface>> = BTreeMap::new();
-        let mut alive = BTreeMap::new();
+        let mut told = BTreeMap::new();
         for entry in entries {
             let netns =
                 entry.attach.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
             let key = (entry.attach.attachment.container.to_string(), netns);
             let inside = entry.attach.netns.as_deref().and_then(Live::at);
-            alive.insert(key.clone(), inside.is_some());
+            told.insert(key.clone(), (inside.is_some(), maker::of_attachment(entry)));
             let interface = graph.interface(entry, host, inside.as_ref());
             containers.entry(key).or_default().push(interface);
         }
         let container = |((id, netns), mut interfaces): ((String, String), Vec<Interface>)| {
             interfaces.sort_by(|a, b| a.name.cmp(&b.name));
-            let alive = alive.get(&(id.clone(), netns.clone())).copied().unwrap_or_default();
-            Container { id, netns, alive, interfaces }
+            let (alive, runtime) = told.get(&(id.clone(), netns.clone())).copied().unwrap_or_default();
+            Container { id, netns, alive, runtime, interfaces }
         };
         graph.containers = containers.into_iter().map(container).collect();
         graph
@@ -80,7 +82,7 @@ impl Graph {
         };
         let container = |c: &Container| {
             let interfaces: Vec<Value> = c.interfaces.iter().map(interface).collect();
-            json!({"containerID": c.id, "netns": c.netns, "alive": c.alive, "interfaces": interfaces})
+            json!({"containerID": c.id, "netns": c.netns, "alive": c.alive, "runtime": c.runtime, "interfaces": interfaces})
         };
         json!({
             "trunks": self.trunks.iter().map(trunk).collect::<Vec<_>>(),
@@ -112,6 +114,15 @@ impl Graph {
             self.trunks.push(trunk);
             self.trunks.len() - 1
         })
+    }
+}
+
+impl Container {
+    /// Its id, and whose it is. cnitool's ids say that themselves.
+    pub fn title(&self) -> String {
+        let of =
+            self.runtime.filter(|runtime| *runtime != maker::CNITOOL).map(|runtime| format!(" of {runtime}"));
+        format!("{}{}", self.id, of.unwrap_or_default())
     }
 }
 

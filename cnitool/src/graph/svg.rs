@@ -165,7 +165,7 @@ fn interface_lines(interface: &Interface) -> Vec<Line> {
 
 fn container_title(container: &Container) -> String {
     let gone = if container.alive { "" } else { " (gone)" };
-    format!("{}{gone}", container.id)
+    format!("{}{gone}", container.title())
 }
 
 fn class(state: &str) -> &'static str {

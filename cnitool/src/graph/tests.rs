@@ -28,6 +28,7 @@ fn graph() -> Graph {
         id: id.into(),
         netns: "/run/netns/x".into(),
         alive,
+        runtime: (!alive).then_some("Podman"),
         interfaces,
     };
     Graph {
@@ -47,7 +48,7 @@ fn the_text_is_a_tree_with_every_attachment_below_its_bridge() {
 cni0 up bridge 10.0.0.1/24
 ├─ veth1 ── eth0 up 10.0.0.2/24 in web, network pods
 │    port *:80/tcp → 8080
-└─ veth2 ── eth0 up 10.0.0.2/24 in <db> (gone), network pods
+└─ veth2 ── eth0 up 10.0.0.2/24 in <db> of Podman (gone), network pods
      port *:80/tcp → 8080
 host up namespace fd00::1/64
 └─ eth1 up 10.0.0.2/24 in web, network pods

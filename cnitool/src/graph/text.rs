@@ -33,7 +33,7 @@ fn branch(container: &Container, interface: &Interface, last: bool, ui: &Ui) -> 
     let name = ui.styled(Style::Name, &interface.title());
     let addresses: String = interface.addresses.iter().map(|address| format!("{address} ")).collect();
     let gone = if container.alive { String::new() } else { ui.styled(Style::Bad, " (gone)") };
-    let place = format!("{}{gone}, network {}", container.id, interface.network);
+    let place = format!("{}{gone}, network {}", container.title(), interface.network);
     let mut text = format!("{knee}{host_end} {name} {state} {addresses}in {place}\n");
     for port in &interface.ports {
         text += &format!("{stem}   port {port}\n");

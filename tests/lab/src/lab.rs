@@ -142,6 +142,13 @@ impl Lab {
         Chain::new(&conflist)
     }
 
+    /// Puts an empty directory of the lab's own at a path of the machine, whether the machine has it or not. Its parent has to exist.
+    pub fn private_dir(&self, path: &str) {
+        let path = Path::new(path);
+        let child = path.file_name().and_then(|name| name.to_str()).expect("a directory's name");
+        mounts::private_child(path.parent().expect("a directory's parent"), child);
+    }
+
     /// Puts a network into the directory of configurations.
     pub fn configure(&self, file: &str, conflist: &Value) {
         let dir = Path::new("/etc/cni/net.d");

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 
@@ -27,17 +27,24 @@ pub fn tmpfs(at: &str) {
 
 /// Puts an empty directory at parent/child, also where the machine has none: a parent that lacks it is replaced by
 /// links to all that it holds, since nothing may be created on the machine itself.
-fn private_child(parent: &Path, child: &str) {
+pub fn private_child(parent: &Path, child: &str) {
     let path = parent.join(child);
     if !path.is_dir() {
-        replace_by_links(parent);
+        if !original(parent).exists() {
+            replace_by_links(parent);
+        }
         fs::create_dir(&path).expect("create a private directory");
     }
     tmpfs(path.to_str().expect("an ASCII path"));
 }
 
+/// Where a directory is that was replaced by links.
+fn original(dir: &Path) -> PathBuf {
+    Path::new("/run/original").join(dir.strip_prefix("/").expect("an absolute path"))
+}
+
 fn replace_by_links(dir: &Path) {
-    let original = Path::new("/run/original").join(dir.strip_prefix("/").expect("an absolute path"));
+    let original = original(dir);
     fs::create_dir_all(&original).expect("create a mount point");
     mount(Some(dir), &original, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).expect("bind a directory");
     tmpfs(dir.to_str().expect("an ASCII path"));
