@@ -22,6 +22,11 @@ pub fn name(runtime: Option<&'static str>) -> &'static str {
     runtime.unwrap_or("unknown")
 }
 
+/// The runtime, if the container's id does not say it: cnitool's own ids do.
+pub fn beyond_id(runtime: Option<&'static str>) -> Option<&'static str> {
+    runtime.filter(|runtime| *runtime != CNITOOL)
+}
+
 /// The runtime that has made an attachment. None: it cannot be told.
 pub fn of_attachment(entry: &Entry) -> Option<&'static str> {
     let (id, args) = (entry.attach.attachment.container.as_str(), &entry.attach.args);

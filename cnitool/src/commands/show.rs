@@ -124,7 +124,7 @@ impl<'a> View<'a> {
             (Some(path), None) => (path.display().to_string(), ui.styled(Style::Bad, "gone")),
         };
         text += &format!("  namespace {path} {there}\n");
-        if let Some(runtime) = maker::of_attachment(self.entry) {
+        if let Some(runtime) = maker::beyond_id(maker::of_attachment(self.entry)) {
             text += &format!("  runtime {runtime}\n");
         }
         for table in [self.interfaces(), self.addresses(), self.routes()] {

@@ -118,10 +118,9 @@ impl Graph {
 }
 
 impl Container {
-    /// Its id, and whose it is. cnitool's ids say that themselves.
+    /// Its id, and whose it is.
     pub fn title(&self) -> String {
-        let of =
-            self.runtime.filter(|runtime| *runtime != maker::CNITOOL).map(|runtime| format!(" of {runtime}"));
+        let of = maker::beyond_id(self.runtime).map(|runtime| format!(" of {runtime}"));
         format!("{}{}", self.id, of.unwrap_or_default())
     }
 }
