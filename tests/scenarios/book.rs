@@ -6,7 +6,7 @@ mod page;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use lab::{Feature, Lab, needs, repository};
 use serde_json::{Value, json};
@@ -274,6 +274,34 @@ fn the_page_of_errors_says_what_cnitool_explains() {
     };
     let wrong: Vec<String> = codes.iter().map(row).filter(|row| !page.contains(row)).collect();
     assert_none(&wrong);
+}
+
+#[test]
+fn messages_on_the_page_of_errors_are_those_of_the_plugins() {
+    let page = Page::read(&docs().join("errors.md"));
+    let rows = page.lines.iter().skip_while(|line| !line.starts_with("## Messages"));
+    let said: Vec<_> = rows.filter_map(|row| row.split(" | ").nth(1)?.split('`').nth(1)).collect();
+    assert!(said.len() > 5, "only {said:?} were found");
+    let mut sources = String::new();
+    for directory in ["shared", "plugins", "ipam", "meta"] {
+        read_sources(&repository().join(directory), &mut sources);
+    }
+    let unknown: Vec<String> = said
+        .iter()
+        .filter(|words| !sources.contains(**words))
+        .map(|words| format!("no plugin says {words:?}"))
+        .collect();
+    assert_none(&unknown);
+}
+
+fn read_sources(directory: &Path, sources: &mut String) {
+    for path in fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            read_sources(&path, sources);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            *sources += &fs::read_to_string(&path).unwrap();
+        }
+    }
 }
 
 #[test]
