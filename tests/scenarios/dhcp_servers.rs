@@ -99,6 +99,20 @@ fn a_container_that_vanishes_is_forgotten_and_nothing_keeps_its_namespace() {
 }
 
 #[test]
+fn a_lease_whose_address_somebody_takes_off_the_link_is_forgotten_at_the_next_renewal() {
+    beyond_reference!("dhcp-restart");
+    let Some(net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
+    let pod = net.pod("pod");
+    let call = net.bridge(&pod);
+    let result = call.add().ok_result();
+    pod.sh("ip -4 addr flush dev eth0 scope global");
+    call.check(&result).refused(999, "is missing");
+    net.until("it is forgotten", || net.list().is_empty());
+    assert!(net.daemon_log().contains("no longer on eth0"), "{}", net.daemon_log());
+    call.del().ok();
+}
+
+#[test]
 fn gc_gives_back_what_is_not_valid() {
     beyond_reference!("gc");
     let Some(net) = DhcpNetwork::with(RANGE) else { return };

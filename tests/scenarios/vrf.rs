@@ -1,9 +1,11 @@
 //! vrf: an interface in a routing domain of its own.
 
 use std::collections::BTreeSet;
-use std::thread;
+use std::{fs, thread};
 
+use lab::dhcp::{DhcpNetwork, RANGE, SOON};
 use lab::{Call, Container, Lab, beyond_reference, needs, tcp_says};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{data, routing_of, site_of};
@@ -233,4 +235,28 @@ fn a_kernel_without_vrfs_is_told_apart_and_nothing_has_changed() {
     call.status().refused(50, "modprobe vrf");
     call.del().ok();
     assert_eq!(routing_of(&pod), before);
+}
+
+#[test]
+fn a_lease_of_another_subnet_has_its_routes_in_the_vrf() {
+    beyond_reference!("dhcp-change");
+    needs!(Vrf);
+    let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
+    let pod = net.pod("pod");
+    let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "dhcp"}});
+    let plugins = json!([bridge, {"type": "vrf", "vrfname": "blue"}]);
+    let chain = net.lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
+    let result = chain.add(&pod, "eth0").ok_result();
+    // Nobody asks while there is no server.
+    net.end_daemon(Signal::SIGTERM);
+    net.stop_server();
+    fs::remove_file("/run/lab/server.leases").unwrap();
+    net.server.sh("ip addr flush dev eth0; ip addr add 10.10.0.1/24 dev eth0");
+    net.serve("--dhcp-range=10.10.0.100,10.10.0.250,255.255.255.0,120 --dhcp-option=option:router,10.10.0.1");
+    net.start_daemon("");
+    net.until("the new address", || pod.addresses("eth0").iter().any(|a| a.starts_with("10.10.0.")));
+    net.until("the new route", || pod.sh("ip route show vrf blue").contains("default via 10.10.0.1"));
+    assert!(!pod.routes().iter().any(|route| route.starts_with("default")), "{:?}", pod.routes());
+    pod.sh("ping -q -c1 -w60 -I blue 10.10.0.1");
+    chain.del(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
 }

@@ -32,14 +32,26 @@ pub fn used(sandbox: &Namespace, rules: &[Rule]) -> Result<BTreeSet<u32>> {
 /// # Errors
 /// If the kernel refuses to tell.
 pub fn in_effect(sandbox: &Namespace, rules: &[Rule]) -> Result<BTreeSet<u32>> {
-    let of_vrf = |link: Link| match link.kind {
-        Some(LinkKind::Vrf { table }) => Some(table),
-        _ => None,
-    };
     let mut tables = BTreeSet::from(OF_THE_KERNEL);
     tables.extend(rules.iter().map(|rule| rule.table));
-    tables.extend(sandbox.nl.links()?.into_iter().filter_map(of_vrf));
+    tables.extend(sandbox.nl.links()?.into_iter().filter_map(|link| of_vrf(&link)));
     Ok(tables)
+}
+
+fn of_vrf(link: &Link) -> Option<u32> {
+    match link.kind {
+        Some(LinkKind::Vrf { table }) => Some(table),
+        _ => None,
+    }
+}
+
+/// The table of the VRF that a link is in. None: it is in none.
+///
+/// # Errors
+/// If the kernel refuses to tell.
+pub fn of_master(sandbox: &Namespace, link: &Link) -> Result<Option<u32>> {
+    let Some(master) = link.master else { return Ok(None) };
+    Ok(sandbox.nl.link_by_index(master)?.as_ref().and_then(of_vrf))
 }
 
 /// The first number, from one on, of a table that is not in use.
