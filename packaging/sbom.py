@@ -1,0 +1,250 @@
+#!/usr/bin/env python3
+"""Prints the bill of materials of executables, as SPDX 2.3 or CycloneDX 1.5 JSON.
+
+What is linked into each executable is read from the executable itself, where `cargo auditable` has noted it (section .dep-v0). Licences come
+from `cargo metadata` (stdin), checksums from Cargo.lock. The same executables make the same bytes: times are SOURCE_DATE_EPOCH, and the
+document's identifier is a digest of what it says.
+
+usage: cargo metadata --locked --format-version 1 | packaging/sbom.py spdx|cyclonedx NAME VERSION EXECUTABLE...
+       packaging/sbom.py crates EXECUTABLE...     the crates and their versions, a line for each
+"""
+
+import datetime
+import hashlib
+import json
+import os
+import struct
+import subprocess
+import sys
+import tomllib
+import uuid
+import zlib
+
+
+def section(path, wanted):
+    """The content of a section of a 64-bit little-endian ELF file."""
+    with open(path, "rb") as file:
+        elf = file.read()
+    if elf[:6] != b"\x7fELF\x02\x01":
+        sys.exit(f"{path}: no ELF file of 64 bits")
+    (start,) = struct.unpack_from("<Q", elf, 0x28)
+    size, count, names = struct.unpack_from("<HHH", elf, 0x3A)
+    # Of each section: its name's place, and its content's place and size.
+    headers = [struct.unpack_from("<I20xQQ", elf, start + size * i) for i in range(count)]
+    names = headers[names][1]
+    for name, offset, length in headers:
+        begin = names + name
+        if elf[begin : elf.index(b"\0", begin)] == wanted:
+            return elf[offset : offset + length]
+    sys.exit(f"{path}: the section {wanted.decode()} is missing: build it by cargo auditable")
+
+
+def linked(path):
+    """What is linked into an executable: {(name, version): {(name, version) that it depends on}}, and which of them it is made of."""
+    packages = json.loads(zlib.decompress(section(path, b".dep-v0")))["packages"]
+    ids = [(package["name"], package["version"]) for package in packages]
+    found, root = {}, None
+    for package, id in zip(packages, ids):
+        # A build script or a procedural macro runs while it is built.
+        if package.get("kind", "runtime") == "runtime":
+            found[id] = {ids[i] for i in package.get("dependencies", []) if packages[i].get("kind", "runtime") == "runtime"}
+        if package.get("root"):
+            root = id
+    return found, root
+
+
+def crates(executables):
+    """Of all executables together, the same."""
+    found = {}
+    for executable in executables:
+        for id, needs in linked(executable)[0].items():
+            found.setdefault(id, set()).update(needs)
+    return dict(sorted(found.items()))
+
+
+def described(found):
+    """Licence, description and checksum of each crate. A crate without a checksum is one of this repository."""
+    metadata = {(p["name"], p["version"]): p for p in json.load(sys.stdin)["packages"]}
+    # cargo auditable also notes what only a build for fuzzing links.
+    for id in [id for id in found if "/tests/" in metadata[id]["manifest_path"].removeprefix(os.getcwd())]:
+        del found[id]
+    for needs in found.values():
+        needs.intersection_update(found)
+    with open("Cargo.lock", "rb") as file:
+        lock = {(p["name"], p["version"]): p.get("checksum") for p in tomllib.load(file)["package"]}
+    # Before SPDX had words for it, crates wrote a slash for "or".
+    licence = lambda text: text.replace("/", " OR ") if "/" in text and " " not in text else text
+    return {
+        id: {
+            "licence": licence(metadata[id]["license"] or "NOASSERTION"),
+            "description": metadata[id]["description"],
+            "checksum": lock[id],
+        }
+        for id in found
+    }
+
+
+def sums(executables):
+    """Of each executable: its name, SHA-1 (SPDX wants it) and SHA-256, and the crate that it is made of."""
+    for path in sorted(executables, key=os.path.basename):
+        with open(path, "rb") as file:
+            content = file.read()
+        yield os.path.basename(path), hashlib.sha1(content).hexdigest(), hashlib.sha256(content).hexdigest(), linked(path)[1]
+
+
+def compiler():
+    """It has to be the same for the same bytes."""
+    return subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
+
+
+def moment():
+    epoch = int(os.environ["SOURCE_DATE_EPOCH"])
+    return datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def identifier(document):
+    """The same for the same content."""
+    return uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(document, sort_keys=True))
+
+
+def purl(id, checksum):
+    kind = "cargo" if checksum else "generic"
+    return f"pkg:{kind}/{id[0]}@{id[1]}"
+
+
+def spdx(name, version, executables):
+    found = crates(executables)
+    about = described(found)
+    ref = lambda id: "SPDXRef-Crate-" + "-".join(id).replace("_", "-").replace("+", "-")
+    every = "".join(sorted(sha1 for _, sha1, _, _ in sums(executables)))
+    product, packages, files, relations = "SPDXRef-Product", [], [], []
+    packages.append({
+        "SPDXID": product,
+        "name": name,
+        "versionInfo": version,
+        "downloadLocation": "NOASSERTION",
+        "filesAnalyzed": True,
+        "packageVerificationCode": {"packageVerificationCodeValue": hashlib.sha1(every.encode()).hexdigest()},
+        "licenseConcluded": "NOASSERTION",
+        "licenseDeclared": "Apache-2.0",
+        "copyrightText": "NOASSERTION",
+    })
+    relate = lambda one, kind, other: relations.append(
+        {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
+    )
+    relate("SPDXRef-DOCUMENT", "DESCRIBES", product)
+    for id, needs in found.items():
+        checksum = about[id]["checksum"]
+        package = {
+            "SPDXID": ref(id),
+            "name": id[0],
+            "versionInfo": id[1],
+            "downloadLocation": f"https://crates.io/api/v1/crates/{id[0]}/{id[1]}/download" if checksum else "NOASSERTION",
+            "filesAnalyzed": False,
+            "licenseConcluded": "NOASSERTION",
+            "licenseDeclared": about[id]["licence"],
+            "copyrightText": "NOASSERTION",
+            "externalRefs": [
+                {"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl", "referenceLocator": purl(id, checksum)}
+            ],
+        }
+        if checksum:
+            package["checksums"] = [{"algorithm": "SHA256", "checksumValue": checksum}]
+        if about[id]["description"]:
+            package["description"] = about[id]["description"].strip()
+        packages.append(package)
+        for need in sorted(needs):
+            relate(ref(id), "DEPENDS_ON", ref(need))
+    for file, sha1, sha256, root in sums(executables):
+        files.append({
+            "SPDXID": f"SPDXRef-File-{file}",
+            "fileName": f"./{file}",
+            "fileTypes": ["BINARY"],
+            "checksums": [
+                {"algorithm": "SHA1", "checksumValue": sha1},
+                {"algorithm": "SHA256", "checksumValue": sha256},
+            ],
+        })
+        relate(product, "CONTAINS", f"SPDXRef-File-{file}")
+        relate(f"SPDXRef-File-{file}", "GENERATED_FROM", ref(root))
+    document = {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": "SPDXRef-DOCUMENT",
+        "name": f"{name}-{version}",
+        "creationInfo": {
+            "created": moment(),
+            "creators": ["Organization: The Ferrule developers", f"Tool: rustc-{compiler()}"],
+        },
+        "packages": packages,
+        "files": files,
+        "relationships": relations,
+    }
+    return document | {"documentNamespace": f"urn:uuid:{identifier(document)}"}
+
+
+def cyclonedx(name, version, executables):
+    found = crates(executables)
+    about = described(found)
+    # Within the document: two crates of this repository and of the registry may have one name.
+    ref = lambda id: purl(id, about[id]["checksum"])
+    components, dependencies = [], []
+    for id, needs in found.items():
+        checksum = about[id]["checksum"]
+        component = {
+            "type": "library",
+            "bom-ref": ref(id),
+            "name": id[0],
+            "version": id[1],
+            "purl": ref(id),
+            "licenses": [{"expression": about[id]["licence"]}],
+        }
+        if checksum:
+            component["hashes"] = [{"alg": "SHA-256", "content": checksum}]
+        if about[id]["description"]:
+            component["description"] = about[id]["description"].strip()
+        components.append(component)
+        dependencies.append({"ref": ref(id), "dependsOn": [ref(need) for need in sorted(needs)]})
+    made = []
+    for file, _, sha256, root in sums(executables):
+        components.append({
+            "type": "file",
+            "bom-ref": f"file:{file}",
+            "name": file,
+            "hashes": [{"alg": "SHA-256", "content": sha256}],
+        })
+        dependencies.append({"ref": f"file:{file}", "dependsOn": [ref(root)]})
+        made.append(f"file:{file}")
+    dependencies.append({"ref": "ferrule", "dependsOn": made})
+    document = {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.5",
+        "version": 1,
+        "metadata": {
+            "timestamp": moment(),
+            "tools": {"components": [{"type": "application", "name": "rustc", "version": compiler()}]},
+            "component": {
+                "type": "application",
+                "bom-ref": "ferrule",
+                "name": name,
+                "version": version,
+                "licenses": [{"expression": "Apache-2.0"}],
+            },
+        },
+        "components": components,
+        "dependencies": dependencies,
+    }
+    return document | {"serialNumber": f"urn:uuid:{identifier(document)}"}
+
+
+def main(form, *arguments):
+    if form == "crates":
+        for name, version in crates(arguments):
+            print(name, version)
+        return
+    name, version, *executables = arguments
+    document = {"spdx": spdx, "cyclonedx": cyclonedx}[form](name, version, executables)
+    print(json.dumps(document, indent=1))
+
+
+main(*sys.argv[1:])
