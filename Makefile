@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo bench sweep fuzz lint install dist test-packages clean
+.PHONY: build test test-vm test-vm-short demo bench sweep fuzz lint install dist test-packages test-image clean
 
 build:    ; scripts/build
 test:     ; scripts/test
@@ -13,4 +13,5 @@ lint:     ; scripts/lint
 install:  ; SPLIT=$(SPLIT) scripts/install "$(DESTDIR)"
 dist:     ; scripts/dist
 test-packages: ; scripts/test-packages
+test-image: ; scripts/test-image
 clean:    ; rm -rf bin dist && cargo clean
