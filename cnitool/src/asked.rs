@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use cni::{Code, Error};
+use cni::{Code, Error, json};
 use runtime::{Attach, Network, Result};
 use serde_json::{Map, Value, json};
 
@@ -14,7 +14,7 @@ use crate::cli::Asked;
 /// The attachment with what is asked for.
 ///
 /// # Errors
-/// If a port cannot be read, or no plugin of the network takes ports.
+/// If a port cannot be read, or no plugin of the network takes ports, or several addresses.
 pub fn apply(asked: &Asked, network: &Network, mut attach: Attach) -> Result<Attach> {
     let declared = network.capabilities();
     if !asked.publish.is_empty() {
@@ -31,11 +31,17 @@ pub fn apply(asked: &Asked, network: &Network, mut attach: Attach) -> Result<Att
             mappings.map_err(|e| Error::new(Code::InvalidEnvironment, format!("--publish {e}")))?;
         attach = attach.capability("portMappings", mappings.into());
     }
-    if !asked.ip.is_empty() {
+    let addresses: Vec<&str> = asked.ip.iter().map(String::as_str).filter(|ip| !ip.is_empty()).collect();
+    if addresses.len() > 1 && !declared.contains("ips") && !has_static(network) {
+        let text = format!("no plugin of network {} takes several addresses", network.name);
+        let remedy = r#"add "capabilities": {"ips": true} to the plugin that has ipam"#;
+        return Err(Error::new(Code::InvalidConfig, text).detail(remedy).into());
+    }
+    if !addresses.is_empty() {
         attach = if declared.contains("ips") {
-            attach.capability("ips", json!(asked.ip))
+            attach.capability("ips", json!(addresses))
         } else {
-            attach.arg("IP", &asked.ip.join(","))
+            attach.arg("IP", &addresses.join(","))
         };
     }
     Ok(match &asked.mac {
@@ -43,6 +49,14 @@ pub fn apply(asked: &Asked, network: &Network, mut attach: Attach) -> Result<Att
         Some(mac) if declared.contains("mac") => attach.capability("mac", json!(mac)),
         Some(mac) => attach.arg("MAC", mac),
     })
+}
+
+/// Whether static, which takes a list of addresses in CNI_ARGS, gives the network's addresses. Others take one.
+fn has_static(network: &Network) -> bool {
+    let conf: Value = serde_json::from_slice(network.bytes()).unwrap_or_default();
+    let plugins = json::member(&conf, "plugins").and_then(Value::as_array);
+    let kind = |plugin| json::member(json::member(plugin, "ipam")?, "type");
+    plugins.into_iter().flatten().any(|plugin| kind(plugin).is_some_and(|kind| kind == "static"))
 }
 
 /// A port as `docker run -p` takes it: `[HOSTIP:]HOSTPORT:PORT[/PROTOCOL]`.
@@ -134,11 +148,24 @@ mod tests {
         assert_eq!(declared.capability_args["portMappings"][0]["hostPort"], 8080);
         assert_eq!(declared.args.to_string(), "");
 
+        let asked = self::asked(&["8080:80"], &["10.88.0.9", ""], Some("0a:58:0a:00:00:05"));
         let not = apply(&asked, &network(&json!({"portMappings": true})), attach()).unwrap();
-        assert_eq!(
-            (not.args.get("IP"), not.args.get("MAC")),
-            (Some("10.88.0.9,fd00::9"), Some("0a:58:0a:00:00:05"))
-        );
+        assert_eq!((not.args.get("IP"), not.args.get("MAC")), (Some("10.88.0.9"), Some("0a:58:0a:00:00:05")));
+    }
+
+    #[test]
+    fn several_addresses_are_asked_for_only_where_a_plugin_takes_them() {
+        let asked = asked(&[], &["10.88.0.9", "fd00::9"], None);
+        let of = |kind: &str| {
+            let bridge = json!({"type": "bridge", "ipam": {"type": kind}});
+            let conf = json!({"cniVersion": "1.0.0", "name": "web", "plugins": [bridge]});
+            Network::from_bytes(conf.to_string().as_bytes()).unwrap()
+        };
+        let list = apply(&asked, &of("static"), attach()).unwrap();
+        assert_eq!(list.args.get("IP"), Some("10.88.0.9,fd00::9"));
+        let error = format!("{:?}", apply(&asked, &of("host-local"), attach()).unwrap_err());
+        assert!(error.contains("no plugin of network web takes several addresses"), "{error}");
+        assert!(error.contains(r#""capabilities": {"ips": true}"#), "{error}");
     }
 
     #[test]
