@@ -106,30 +106,39 @@ fn after_each_kind_of_flush_host_ports_and_masquerade_work_again_and_check_passe
     }
 }
 
+/// A network whose containers are limited in both directions.
+fn limited() -> Value {
+    let mut bridge = dual_stack();
+    bridge["type"] = json!("bridge");
+    let bandwidth = json!({
+        "type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 4_000_000, "egressBurst": 400_000,
+    });
+    json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, bandwidth]})
+}
+
+/// What takes a container's limits away, as somebody would do it.
+fn losses_of_limits(lab: &Lab) -> [String; 4] {
+    let end = lab.host().sh("ip -o link show type veth");
+    let end = end.split([' ', '@']).find(|word| word.starts_with("veth")).unwrap();
+    [
+        format!("tc qdisc del dev {end} root"),
+        format!("tc qdisc del dev {end} clsact"),
+        format!("tc filter del dev {end} ingress"),
+        "ip link show type ifb | grep -o 'bwp[0-9a-f]*' | xargs -n 1 ip link del".to_owned(),
+    ]
+}
+
 #[test]
 fn limits_come_back_too_and_what_is_there_stays() {
     needs!(TrafficControl);
     beyond_reference!("repair");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    let mut bridge = dual_stack();
-    bridge["type"] = json!("bridge");
-    let bandwidth = json!({
-        "type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 4_000_000, "egressBurst": 400_000,
-    });
-    let network = json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, bandwidth]});
-    lab.configure("10-net.conflist", &network);
+    lab.configure("10-net.conflist", &limited());
     let tool = lab.cnitool();
     tool.says("add net pod --container-id pod");
     let state = || lab.host().sh("tc qdisc show; ip -o link show type ifb");
-    let end = lab.host().sh("ip -o link show type veth");
-    let end = end.split([' ', '@']).find(|word| word.starts_with("veth")).unwrap();
-    let losses = [
-        format!("tc qdisc del dev {end} root"),
-        format!("tc qdisc del dev {end} clsact"),
-        "ip link show type ifb | grep -o 'bwp[0-9a-f]*' | xargs -n 1 ip link del".to_owned(),
-    ];
-    for loss in losses {
+    for loss in losses_of_limits(&lab) {
         lab.host().sh(&loss);
         assert!(!tool.run("check net --all").succeeded(), "{loss}");
         assert_eq!(tool.json("repair net")["repaired"], json!(["net/pod/eth0"]), "{loss}");
@@ -427,6 +436,26 @@ fn whoever_watches_has_rules_back_after_each_flush_and_ends_at_sigterm() {
         assert!(answers(&far), "{flush}");
         assert_eq!(watching.end(), Some(0), "{flush}");
     }
+}
+
+#[test]
+fn whoever_watches_has_limits_back_after_each_removal() {
+    needs!(TrafficControl);
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.configure("10-net.conflist", &limited());
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id pod");
+    let watching = Watching::start(&tool);
+    for loss in losses_of_limits(&lab) {
+        // The first may be before it looks for the first time.
+        for _ in 0..2 {
+            lab.host().sh(&loss);
+            until("the limits are back", || tool.run("check net --all").succeeded());
+        }
+    }
+    assert_eq!(watching.end(), Some(0));
 }
 
 /// kube-proxy writes its rules all the time, in tables of its own and in those that ours may be in.

@@ -16,6 +16,7 @@ use crate::watch::{Watch, Woken};
 
 /// Repairs a network's attachments, or all.
 pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
+    Watch::unblock_signals();
     let mut entries = oldest_first(settings, ui)?;
     if let Some(name) = network {
         entries.retain(|entry| entry.network.as_str() == name);
@@ -50,17 +51,22 @@ pub fn watch(ui: &Ui) -> Result<()> {
             ui.warn("iptables' legacy variant sends no events: rules are looked at every 10 seconds");
         }
         told |= silent;
-        match watch.wait(true, silent.then_some(LOOK))? {
-            Woken::Signal => return Ok(()),
-            Woken::Loss => settle(&watch)?,
-            Woken::Timeout => {}
+        loop {
+            match watch.wait(true, silent.then_some(LOOK))? {
+                Woken::Signal => return Ok(()),
+                Woken::Timeout => break,
+                Woken::Removal => settle(&watch)?,
+            }
+            if watch.has_lost()? {
+                break;
+            }
         }
     }
 }
 
 fn settle(watch: &Watch) -> Result<()> {
     let end = Instant::now() + AT_MOST;
-    while Instant::now() < end && watch.wait(true, Some(QUIET))? == Woken::Loss {}
+    while Instant::now() < end && watch.wait(true, Some(QUIET))? == Woken::Removal {}
     Ok(())
 }
 
@@ -70,8 +76,7 @@ fn repair_once(ui: &Ui) -> Result<()> {
     let arguments = env::args_os().skip(1).filter(|argument| argument != "--watch");
     let mut command = Command::new("/proc/self/exe");
     command.args(arguments).stdin(Stdio::null());
-    let ended = Watch::without_block(|| command.spawn()).and_then(|mut child| child.wait());
-    let ended = ended.map_err(|e| cni::Error::io("start the repair", &e))?;
+    let ended = command.status().map_err(|e| cni::Error::io("start the repair", &e))?;
     if !ended.success() {
         ui.warn(&format!("the repair was not complete ({ended}); the next one tries again"));
     }

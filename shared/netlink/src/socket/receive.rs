@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, getsockname, recv, recvmsg};
+use nix::sys::socket::{MsgFlags, NetlinkAddr, bind, getsockname, recv, recvmsg, setsockopt, sockopt};
 
 use super::{KERNEL, Socket};
 use crate::error::RequestError;
@@ -46,6 +46,12 @@ impl Socket {
     pub fn subscribe(&self, group: u32) -> Result<(), RequestError> {
         self.port.set(Some(self.own_port()?));
         self.set(NETLINK_ADD_MEMBERSHIP, group)
+    }
+
+    /// Asks for room for events that wait to be read, in bytes: the kernel gives 208 KiB if the host does not say otherwise. It is a
+    /// wish.
+    pub fn make_room_for_events(&self, bytes: usize) {
+        setsockopt(self, sockopt::RcvBufForce, &bytes).ok();
     }
 
     /// Leaves a multicast group, and forgets its events that were not looked at.
