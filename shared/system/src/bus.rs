@@ -12,7 +12,7 @@ mod message;
 
 use std::error::Error;
 use std::fmt::{self, Display};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ const BUS: Call<'static> = Call {
 /// A connection to the system bus.
 #[derive(Debug)]
 pub struct Bus {
-    stream: UnixStream,
+    stream: BufReader<UnixStream>,
     serial: u32,
 }
 
@@ -121,7 +121,7 @@ impl Bus {
 
     /// Says who this process is. The kernel tells the bus whether it is true.
     fn greet(stream: UnixStream) -> Result<Self, BusError> {
-        let mut this = Self { stream, serial: 0 };
+        let mut this = Self { stream: BufReader::new(stream), serial: 0 };
         let until = Instant::now() + PATIENCE;
         let uid = geteuid().as_raw();
         let hex: String = uid.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
@@ -172,14 +172,17 @@ impl Bus {
     }
 
     fn send(&mut self, bytes: &[u8], until: Instant) -> Result<(), BusError> {
-        self.stream.set_write_timeout(Some(left(until)?))?;
-        Ok(self.stream.write_all(bytes)?)
+        let mut stream = self.stream.get_ref();
+        stream.set_write_timeout(Some(left(until)?))?;
+        Ok(stream.write_all(bytes)?)
     }
 
     /// Fills all of `bytes`, however slowly they come, as long as they come in time.
     fn receive(&mut self, mut bytes: &mut [u8], until: Instant) -> Result<(), BusError> {
         while !bytes.is_empty() {
-            self.stream.set_read_timeout(Some(left(until)?))?;
+            if self.stream.buffer().is_empty() {
+                self.stream.get_ref().set_read_timeout(Some(left(until)?))?;
+            }
             match self.stream.read(bytes) {
                 Ok(0) => return Err(BusError::Io(ErrorKind::UnexpectedEof.into())),
                 Ok(count) => bytes = &mut bytes[count..],
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn an_answer_that_does_not_come_is_waited_for_to_the_end_of_the_time() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let mut bus = Bus { stream: ours, serial: 0 };
+        let mut bus = Bus { stream: BufReader::new(ours), serial: 0 };
         let error = bus.call(&BUS, Duration::from_millis(20)).unwrap_err();
         assert_eq!(error.to_string(), "no answer came in time");
     }
