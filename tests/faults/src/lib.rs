@@ -36,4 +36,4 @@ pub use race::{Finish, Length, Race};
 pub use services::Services;
 pub use target::{Beside, COMMANDS, Capabilities, Hit, Keeps, Target};
 pub use trial::{EnvRow, EnvSweep, Trial, disks, limits, places};
-pub use verify::{Cleanup, Verdict};
+pub use verify::{Cleanup, ROLLBACK_FAILED, Verdict};

@@ -1,6 +1,6 @@
 //! Descriptors, memory and readers that run out.
 
-use faults::{Beside, Count, EnvSweep, Fixture, Target, limits};
+use faults::{Beside, Count, EnvSweep, Fixture, ROLLBACK_FAILED, Target, limits};
 use lab::{Lab, beyond_reference};
 use serde_json::json;
 
@@ -66,6 +66,28 @@ fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
     beyond_reference!("nothing-left");
     let [tried, succeeded] = every_plugin_with("nofile=4");
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
+}
+
+/// flannel takes its ADD back by another plugin's DEL, which needs as many descriptors as the ADD: it keeps what its own DEL needs then.
+#[test]
+fn what_cannot_be_taken_back_for_lack_of_descriptors_is_told_and_del_and_gc_remove_it() {
+    beyond_reference!("nothing-left");
+    let target = Target::plugins().into_iter().find(|target| target.name == "flannel").unwrap();
+    let fixture = Fixture::new(&target);
+    for cleanup in [Fixture::del, Fixture::gc] {
+        let mut told = 0;
+        for limit in 5..10 {
+            let call = fixture.call("ADD", None).under(&["prlimit".into(), format!("--nofile={limit}:")]);
+            let run = call.add();
+            run.error();
+            let is_told = run.stdout.contains(ROLLBACK_FAILED);
+            assert!(is_told || fixture.changes().is_empty(), "{limit}: {}{}", fixture.changes(), run.stdout);
+            told += u32::from(is_told);
+            cleanup(&fixture).ok();
+            assert_eq!(fixture.changes(), "", "{limit}: {}", run.stdout);
+        }
+        assert!(told > 0);
+    }
 }
 
 #[test]
