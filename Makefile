@@ -1,11 +1,12 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo bench sweep fuzz lint install dist test-packages test-image clean
+.PHONY: build test test-vm test-vm-short demo judges bench sweep fuzz lint install dist test-packages test-image clean
 
 build:    ; scripts/build
 test:     ; scripts/test
 test-vm:  ; scripts/test-vm
 test-vm-short: ; scripts/test-vm --short
 demo:     ; scripts/demo
+judges:   ; scripts/judges
 bench:    ; scripts/bench
 sweep:    ; scripts/sweep $(if $(EVERY),--figures --every $(EVERY))
 fuzz:     ; scripts/fuzz

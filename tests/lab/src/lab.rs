@@ -109,6 +109,11 @@ impl Lab {
         Netns::bind("initial", "/proc/1/ns/net")
     }
 
+    /// The namespace that a process is in, such as a container's of a real runtime.
+    pub fn namespace_of(&self, name: &str, pid: &str) -> Netns {
+        Netns::bind(name, &format!("/proc/{pid}/ns/net"))
+    }
+
     fn namespace(&self, name: &str) -> Netns {
         let netns = Netns::create(name);
         self.others.borrow_mut().push(netns.clone());

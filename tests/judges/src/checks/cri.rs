@@ -1,0 +1,139 @@
+//! containerd as a kubelet uses it, also while it is killed.
+
+use std::{fs, slice, thread};
+
+use lab::{Feature, udp_says};
+
+use crate::check::Check;
+use crate::containerd::Containerd;
+use crate::cri::Cri;
+use crate::gate::Gate;
+use crate::host::{HOST, HOST6, Host, PLUGINS};
+use crate::soon::{soon, tcp_says_soon};
+
+pub fn checks() -> Vec<Check> {
+    let check = |name, ask| Check::new("containerd, as a kubelet asks", name, ask).needs(Feature::Ipv6);
+    vec![
+        check("a pod's host ports are reached over TCP and UDP, over both families", ports),
+        check("a pod that is removed leaves nothing", nothing_left),
+        check(
+            "kill -9 in the middle of an ADD: after the restart the pod goes without a trace, and the next one works",
+            killed_in_add,
+        ),
+        check(
+            "kill -9 in the middle of a DEL: after the restart the pod goes without a trace, and the next one works",
+            killed_in_del,
+        ),
+        check("pods live on while containerd is killed and started again", survives),
+        check("a pod whose ADD fails leaves nothing", failed_add),
+    ]
+}
+
+const PORT: u32 = 8080;
+
+/// It runs, and has read its network's configuration.
+fn start(host: &Host) -> (Containerd<'_>, Cri) {
+    let (containerd, cri) = (Containerd::start(host), Cri::of(host));
+    is_ready(&cri);
+    (containerd, cri)
+}
+
+fn is_ready(cri: &Cri) {
+    soon("containerd has a network", &true, || cri.has_a_network());
+}
+
+fn is_reached(host: &Host, pod: &str) {
+    for address in [format!("{HOST}:{PORT}"), format!("[{HOST6}]:{PORT}")] {
+        tcp_says_soon(&host.client, &address, pod);
+    }
+}
+
+/// A pod comes, serves and goes.
+fn works(host: &Host, cri: &Cri) {
+    let pod = cri.runs_pod("web", PORT);
+    is_reached(host, "web");
+    cri.removes_pod(&pod);
+}
+
+fn ports(host: &Host) {
+    let (containerd, cri) = start(host);
+    let pod = cri.runs_pod("web", PORT);
+    is_reached(host, "web");
+    let inside = host.lab.namespace_of("inside", &containerd.pid("k8s.io", pod.id()));
+    let _dns = inside.serve_udp("dns", "[::]:53");
+    for address in [format!("{HOST}:{PORT}"), format!("[{HOST6}]:{PORT}")] {
+        let answer = udp_says(&host.client, &address);
+        assert!(answer.is_some_and(|said| said.starts_with("dns ")), "UDP to {address}");
+    }
+}
+
+fn nothing_left(host: &Host) {
+    let (_containerd, cri) = start(host);
+    host.leaves_nothing(|| works(host, &cri));
+}
+
+fn killed_in_add(host: &Host) {
+    is_killed_in(host, "ADD", |cri| drop(cri.try_run_pod("victim", PORT + 1)));
+}
+
+fn killed_in_del(host: &Host) {
+    is_killed_in(host, "DEL", |cri| {
+        let victim = cri.runs_pod("victim", PORT + 1);
+        drop(cri.try_stop_pod(&victim));
+    });
+}
+
+/// Kills containerd while portmap is at work, in the middle of the chain. The plugin goes on, as an orphan whose result nobody reads.
+fn is_killed_in(host: &Host, command: &str, job: impl FnOnce(&Cri) + Send) {
+    let (mut containerd, cri) = start(host);
+    works(host, &cri);
+    let before = host.snapshot();
+    let gate = Gate::before(host, "portmap", command);
+    let waiting = thread::scope(|scope| {
+        let client = scope.spawn(|| job(&cri));
+        let waiting = gate.reached();
+        containerd.is_killed();
+        client.join().expect("the client ends with an error");
+        waiting
+    });
+    gate.open(&waiting);
+    containerd.is_started_again();
+    is_ready(&cri);
+    let pods = cri.pods();
+    assert!(!pods.is_empty(), "containerd has forgotten the pod");
+    pods.iter().for_each(|pod| cri.removes_pod(pod));
+    host.snapshot().assert_same(&before);
+    works(host, &cri);
+    host.snapshot().assert_same(&before);
+}
+
+fn survives(host: &Host) {
+    let (mut containerd, cri) = start(host);
+    works(host, &cri);
+    let before = host.snapshot();
+    let pod = cri.runs_pod("web", PORT);
+    is_reached(host, "web");
+    containerd.is_killed();
+    is_reached(host, "web");
+    containerd.is_started_again();
+    is_ready(&cri);
+    is_reached(host, "web");
+    assert_eq!(cri.pods(), slice::from_ref(&pod));
+    cri.removes_pod(&pod);
+    host.snapshot().assert_same(&before);
+}
+
+fn failed_add(host: &Host) {
+    let (_containerd, cri) = start(host);
+    works(host, &cri);
+    let before = host.snapshot();
+    let broken = "#!/bin/sh\nexit 1\n";
+    host.run(&format!("mv {PLUGINS}/firewall {PLUGINS}/aside"));
+    fs::write(format!("{PLUGINS}/firewall"), broken).expect("write a plugin that fails");
+    host.run(&format!("chmod +x {PLUGINS}/firewall"));
+    let failed = cri.try_run_pod("victim", PORT);
+    assert!(failed.is_err(), "{failed:?}");
+    host.run(&format!("mv {PLUGINS}/aside {PLUGINS}/firewall"));
+    cri.pods().iter().for_each(|pod| cri.removes_pod(pod));
+    host.snapshot().assert_same(&before);
+}

@@ -1,0 +1,86 @@
+//! firewalld, which takes away what it does not know when it is reloaded.
+
+use lab::firewalld::{self, Firewalld};
+
+use crate::check::Check;
+use crate::host::{CLIENT, CNITOOL, HOST, Host};
+use crate::podman::Podman;
+use crate::process::Daemon;
+
+pub fn checks() -> Vec<Check> {
+    let check = |name, ask| Check::new("firewalld", name, ask);
+    vec![
+        check("beside it, a container's port is reached, and a container reaches other hosts", beside),
+        check("after a reload, the container's port is reached", port_after_reload).reference_fails(
+            "its host ports are rules of iptables, which firewalld flushes; ours are in a table of their own",
+        ),
+        check("after a reload with cni-repair running, all works by itself", repaired)
+            .ours_only("it has no program that brings rules back"),
+        check("after a reload and podman network reload, all works", after_both),
+        check("a container that is removed after a reload leaves nothing", nothing_left)
+            .reference_fails(
+            "bridge's DEL fails since the chain of its masquerade rule is flushed, also when it is called again",
+        ),
+    ]
+}
+
+/// A container with a port on a host with firewalld, which lets in and forwards nothing by itself.
+fn with_a_container(host: &Host) -> (Podman<'_>, Firewalld) {
+    let firewalld = Firewalld::start(&host.lab, "nftables", "public");
+    // Plugins look for it where the bus of a host is.
+    host.lab.host().sh("mkdir /run/dbus; ln -s /run/lab/firewalld/bus /run/dbus/system_bus_socket");
+    let podman = Podman::new(host);
+    podman.does("network create net");
+    podman.starts("web", "--network net --publish 8080:80");
+    (podman, firewalld)
+}
+
+#[track_caller]
+fn works(podman: &Podman) {
+    podman.is_reached(&format!("{HOST}:8080"), "web");
+    let _far = podman.0.client.serve_tcp("far", "198.51.100.2:7");
+    podman.hears("web", CLIENT, 7, &format!("far {HOST}"));
+}
+
+fn beside(host: &Host) {
+    let (podman, _firewalld) = with_a_container(host);
+    works(&podman);
+}
+
+fn port_after_reload(host: &Host) {
+    let (podman, _firewalld) = with_a_container(host);
+    works(&podman);
+    assert!(firewalld::ask("--reload"));
+    podman.is_reached(&format!("{HOST}:8080"), "web");
+}
+
+fn repaired(host: &Host) {
+    let (podman, _firewalld) = with_a_container(host);
+    works(&podman);
+    let _repair = Daemon::start(&[CNITOOL, "repair", "--all", "--watch"]);
+    assert!(firewalld::ask("--reload"));
+    works(&podman);
+    host.run("nft flush ruleset");
+    works(&podman);
+}
+
+fn after_both(host: &Host) {
+    let (podman, _firewalld) = with_a_container(host);
+    works(&podman);
+    assert!(firewalld::ask("--reload"));
+    podman.does("network reload --all");
+    works(&podman);
+}
+
+fn nothing_left(host: &Host) {
+    let (podman, _firewalld) = with_a_container(host);
+    works(&podman);
+    podman.removes("web");
+    assert!(firewalld::ask("--reload"));
+    let before = host.snapshot();
+    podman.starts("web", "--network net --publish 8080:80");
+    works(&podman);
+    assert!(firewalld::ask("--reload"));
+    podman.removes("web");
+    host.snapshot().assert_same(&before);
+}

@@ -1,0 +1,113 @@
+//! containerd, with its service for kubelets (CRI), and its client ctr.
+
+use std::fs;
+
+use crate::host::{Host, IMAGE, SERVE};
+use crate::podman::Podman;
+use crate::process::Daemon;
+use crate::soon::soon;
+
+pub const SOCKET: &str = "/run/lab/containerd.sock";
+const FILE: &str = "/run/lab/containerd.toml";
+const ARCHIVE: &str = "/run/lab/image.oci";
+
+/// Without cgroup controllers, which a container of the machine may not have, and without what needs certain file systems.
+const CONFIGURATION: &str = r#"
+version = 2
+root = "/run/lab/containerd/root"
+state = "/run/lab/containerd/state"
+disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
+[grpc]
+address = "/run/lab/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+path = "/run/lab/containerd/opt"
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "localhost/busybox:latest"
+disable_cgroup = true
+disable_apparmor = true
+restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "native"
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "/opt/cni/bin"
+conf_dir = "/etc/cni/net.d"
+"#;
+
+/// As kubeadm's networks are, with both families.
+const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
+    {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+     "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.90.0.0/24"}], [{"subnet": "fd00:90::/64"}]]}},
+    {"type": "portmap", "capabilities": {"portMappings": true}},
+    {"type": "firewall"}]}"#;
+
+pub struct Containerd<'a> {
+    pub host: &'a Host,
+    daemon: Daemon,
+}
+
+impl<'a> Containerd<'a> {
+    /// It runs, and has the image and a network.
+    pub fn start(host: &'a Host) -> Self {
+        fs::write(FILE, CONFIGURATION).expect("configure containerd");
+        fs::create_dir_all("/etc/cni/net.d").expect("create the directory of networks");
+        fs::write("/etc/cni/net.d/10-pods.conflist", NETWORK).expect("configure a network");
+        Podman::new(host).does(&format!("save --quiet --format oci-archive --output {ARCHIVE} {IMAGE}"));
+        let this = Self { host, daemon: daemon(host) };
+        for namespace in ["default", "k8s.io"] {
+            this.ctr(&format!("--namespace {namespace} image import --snapshotter native {ARCHIVE}"));
+        }
+        this
+    }
+
+    /// kill -9: it cannot do anything about it. Containers and plugins that run go on.
+    pub fn is_killed(&mut self) {
+        self.daemon.kill();
+    }
+
+    pub fn is_started_again(&mut self) {
+        self.daemon = daemon(self.host);
+    }
+
+    #[track_caller]
+    pub fn ctr(&self, line: &str) -> String {
+        self.host.run(&ctr(line))
+    }
+
+    /// A container that goes on in the background, and serves.
+    #[track_caller]
+    pub fn runs(&self, name: &str) {
+        self.ctr(&format!("{} {}", run("--detach", name), SERVE.join(" ")));
+    }
+
+    /// What a command of busybox prints in a container that is gone with it.
+    #[track_caller]
+    pub fn prints(&self, name: &str, line: &str) -> String {
+        self.ctr(&format!("{} /bin/busybox {line}", run("--rm", name)))
+    }
+
+    /// The number of a task's process.
+    #[track_caller]
+    pub fn pid(&self, namespace: &str, task: &str) -> String {
+        let tasks = self.ctr(&format!("--namespace {namespace} task list"));
+        let words = tasks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let found =
+            words.filter(|words| words.first() == Some(&task)).map(|words| words[1].to_owned()).next();
+        found.unwrap_or_else(|| panic!("no task {task} among\n{tasks}"))
+    }
+}
+
+/// The client writes 1024 shares of the processor into each container, unless it is told otherwise.
+fn run(option: &str, name: &str) -> String {
+    format!("run --cni --snapshotter native --cpu-shares 0 {option} {IMAGE} {name}")
+}
+
+pub fn ctr(line: &str) -> String {
+    format!("ctr --address {SOCKET} {line}")
+}
+
+fn daemon(host: &Host) -> Daemon {
+    let daemon = Daemon::start(&["containerd", "--config", FILE]);
+    // Without a network CRI is not ready: it reads the directory by itself.
+    soon("containerd answers", &true, || host.succeeds(&ctr("version")));
+    daemon
+}

@@ -1,0 +1,53 @@
+//! A plugin that waits when it is called, until it is let go.
+
+use std::path::Path;
+
+use crate::host::{Host, PLUGINS};
+use crate::soon::soon;
+
+const REACHED: &str = "/run/lab/reached";
+const LET_GO: &str = "/run/lab/let-go";
+
+pub struct Gate<'a> {
+    host: &'a Host,
+    plugin: &'static str,
+}
+
+impl<'a> Gate<'a> {
+    /// `plugin` waits when it gets `command`.
+    pub fn before(host: &'a Host, plugin: &'static str, command: &str) -> Self {
+        // The real one keeps a name that ends in its own: ferrule goes by that.
+        host.lab.host().sh(&format!(
+            r#"mkfifo {REACHED} {LET_GO}
+            ln {PLUGINS}/{plugin} {PLUGINS}/real-{plugin}
+            cat >{PLUGINS}/new <<'PLUGIN'
+#!/bin/sh
+if [ "$CNI_COMMAND" = {command} ]; then
+    echo $$ >{REACHED}
+    read word <{LET_GO}
+fi
+exec {PLUGINS}/real-{plugin}
+PLUGIN
+            chmod +x {PLUGINS}/new; mv {PLUGINS}/new {PLUGINS}/{plugin}"#
+        ));
+        Self { host, plugin }
+    }
+
+    /// Returns when the plugin waits, with the number of its process.
+    #[track_caller]
+    pub fn reached(&self) -> String {
+        self.host.run(&format!("cat {REACHED}"))
+    }
+
+    /// Nobody waits any more. Returns when the plugin that waited has ended.
+    #[track_caller]
+    pub fn open(self, waiting: &str) {
+        let Self { host, plugin } = self;
+        host.run(&format!("mv {PLUGINS}/real-{plugin} {PLUGINS}/new"));
+        host.run(&format!("ln {PLUGINS}/new {PLUGINS}/real-{plugin}"));
+        host.run(&format!("mv {PLUGINS}/new {PLUGINS}/{plugin}"));
+        host.run_words(&["sh", "-c", &format!("echo go >{LET_GO}")]);
+        soon("the plugin that waited has ended", &false, || Path::new("/proc").join(waiting).exists());
+        host.run(&format!("rm {PLUGINS}/real-{plugin} {REACHED} {LET_GO}"));
+    }
+}

@@ -1,0 +1,92 @@
+//! `make judges`: programs that operators run, as Debian packages them, attach real containers by the plugins that `make install`
+//! installs, and then by the reference's. It asks what an operator would ask: does the traffic arrive, and is all gone afterwards?
+//!
+//! scripts/judges starts it where the programs are, in namespaces of its own.
+#![allow(clippy::expect_used, reason = "a check that cannot go on has failed")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "the checks speak to whoever runs them")]
+
+mod check;
+mod checks;
+mod containerd;
+mod cri;
+mod gate;
+mod host;
+mod podman;
+mod process;
+mod report;
+mod side;
+mod soon;
+
+use std::env;
+use std::process::ExitCode;
+
+use report::Report;
+use side::Side;
+
+const USAGE: &str = "usage: scripts/judges [--plugins ours|reference] [TEXT]
+  --plugins SIDE  only with these plugins, in place of both
+  TEXT            only the checks that have TEXT in \"PROGRAM: NAME\"";
+
+/// What the user asks for.
+struct Options {
+    sides: Vec<Side>,
+    filter: String,
+}
+
+impl Options {
+    /// None: they make no sense, or help is wanted.
+    fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
+        let mut options = Self { sides: Side::ALL.to_vec(), filter: String::new() };
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--plugins" => options.sides = vec![Side::called(&words.next()?)?],
+                option if option.starts_with('-') => return None,
+                text => options.filter = text.to_lowercase(),
+            }
+        }
+        Some(options)
+    }
+}
+
+fn main() -> ExitCode {
+    let Some(Options { sides, filter }) = Options::parse(env::args().skip(1)) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    podman::configure();
+    let mut report = Report::default();
+    for check in checks::all().iter().filter(|check| check.matches(&filter)) {
+        let mut tried = Vec::new();
+        for side in &sides {
+            let verdict = check.run_with(*side);
+            println!("{:9} {}: {}: {verdict}", side.to_string(), check.group, check.name);
+            tried.push((*side, verdict));
+        }
+        report.add(check, &tried);
+    }
+    println!("\n{report}");
+    ExitCode::from(u8::from(report.failed() > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn the_page_has_the_table_of_all_checks_with_what_is_known_of_the_reference() {
+        let page = fs::read_to_string(lab::repository().join("docs/runtimes.md")).expect("read the page");
+        let rows: Vec<_> =
+            checks::all().iter().map(|check| check.row("yes", &check.known().to_string())).collect();
+        let table = format!("\n\n{}\n{}\n\n", report::HEAD, rows.join("\n"));
+        assert!(page.contains(&table), "docs/runtimes.md is to have this table:{table}");
+    }
+
+    #[test]
+    fn no_two_checks_have_one_name() {
+        let names: HashSet<_> = checks::all().iter().map(|check| (check.group, check.name)).collect();
+        assert_eq!(names.len(), checks::all().len());
+    }
+}

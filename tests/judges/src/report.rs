@@ -1,0 +1,41 @@
+//! The table.
+
+use std::fmt;
+
+use crate::check::{Check, Verdict};
+use crate::side::Side;
+
+pub const HEAD: &str = "| program | what is asked | ours | reference |\n|---|---|---|---|";
+
+#[derive(Default)]
+pub struct Report {
+    rows: Vec<String>,
+    verdicts: Vec<Verdict>,
+}
+
+impl Report {
+    /// What came of a check, with each side that it was tried with.
+    pub fn add(&mut self, check: &Check, tried: &[(Side, Verdict)]) {
+        let of =
+            |side| tried.iter().find(|(one, _)| *one == side).map_or(String::new(), |(_, v)| v.to_string());
+        self.rows.push(check.row(&of(Side::Ours), &of(Side::Reference)));
+        self.verdicts.extend(tried.iter().map(|(_, verdict)| verdict));
+    }
+
+    pub fn failed(&self) -> usize {
+        self.count(|verdict| matches!(verdict, Verdict::Failed | Verdict::Outdated))
+    }
+
+    fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
+        self.verdicts.iter().filter(|verdict| which(verdict)).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{HEAD}\n{}", self.rows.join("\n"))?;
+        let passed = self.count(|verdict| *verdict == Verdict::Passed);
+        let skipped = self.count(|verdict| matches!(verdict, Verdict::Explained(_) | Verdict::Skipped(_)));
+        write!(f, "\n{passed} passed, {} failed, {skipped} skipped", self.failed())
+    }
+}
