@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::{Feature, Lab, needs, plugins, repository};
+use lab::{Feature, Lab, Tool, needs, plugins, repository, together};
 use serde_json::{Value, json};
 
 use self::host::Host;
@@ -32,6 +32,11 @@ fn contents() -> Vec<String> {
     let contents = Page::read(&docs().join("README.md"));
     let links = contents.links().into_iter().filter(|link| link.ends_with(".md") && !link.contains('/'));
     links.map(str::to_owned).collect()
+}
+
+/// cnitool, with the plugins of ours, whichever are under test.
+fn ours(lab: &Lab) -> Tool {
+    lab.cnitool().in_dir(&together())
 }
 
 #[track_caller]
@@ -169,7 +174,7 @@ fn attach(network: &Value) -> Result<bool, String> {
     let kind = if network["plugins"].is_array() { "conflist" } else { "conf" };
     lab.configure(&format!("{name}.{kind}"), network);
     let run = |line: &str| {
-        let outcome = lab.cnitool().run(line);
+        let outcome = ours(&lab).run(line);
         if outcome.succeeded() { Ok(()) } else { Err(format!("{outcome:#?}")) }
     };
     run(&format!("validate /etc/cni/net.d/{name}.{kind}"))?;
@@ -268,12 +273,12 @@ fn each_page_is_in_the_contents_says_whom_it_is_for_and_leads_to_the_next() {
 fn the_page_of_errors_says_what_cnitool_explains() {
     let lab = Lab::new();
     let page = fs::read_to_string(docs().join("errors.md")).unwrap();
-    let listed = lab.cnitool().says("explain");
+    let listed = ours(&lab).says("explain");
     let (_, codes) = listed.rsplit_once('(').unwrap();
     let codes: Vec<&str> = codes.trim_end().trim_end_matches(')').split(", ").collect();
     assert!(codes.len() > 10, "{listed}");
     let row = |code: &&str| {
-        let explained = lab.cnitool().json(&format!("explain {code}"));
+        let explained = ours(&lab).json(&format!("explain {code}"));
         let [meaning, advice] = ["meaning", "advice"].map(|key| explained[key].as_str().unwrap().to_owned());
         format!("| {code} | {meaning} | {advice} |")
     };
@@ -323,9 +328,9 @@ fn the_picture_of_the_readme_is_what_graph_draws() {
         "cells green --container-id green -i eth1",
         "cells red --container-id red",
     ] {
-        lab.cnitool().says(&format!("add --create {line}"));
+        ours(&lab).says(&format!("add --create {line}"));
     }
-    let drawn = lab.cnitool().says("graph --format svg");
+    let drawn = ours(&lab).says("graph --format svg");
     if drawn != fs::read_to_string(docs().join("graph.svg")).unwrap() {
         let new = std::env::temp_dir().join("graph.svg");
         fs::write(&new, drawn).unwrap();
