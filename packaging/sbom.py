@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Prints the bill of materials of executables, as SPDX 2.3 or CycloneDX 1.5 JSON.
 
-What is linked into each executable is read from the executable itself, where `cargo auditable` has noted it (section .dep-v0). Licences come
-from `cargo metadata` (stdin), checksums from Cargo.lock. The same executables make the same bytes: times are SOURCE_DATE_EPOCH, and the
+What depends on what in each executable is read from the executable itself, where `cargo auditable` has noted it (section .dep-v0). That also
+has crates that only tests ask for; LINKED has those that are linked, a line with name and version for each. Licences come from `cargo metadata`
+(stdin), checksums from Cargo.lock. The same executables make the same bytes: times are SOURCE_DATE_EPOCH, and the
 document's identifier is a digest of what it says.
 
-usage: cargo metadata --locked --format-version 1 | packaging/sbom.py spdx|cyclonedx NAME VERSION EXECUTABLE...
+usage: cargo metadata --locked --format-version 1 | packaging/sbom.py spdx|cyclonedx NAME VERSION LINKED EXECUTABLE...
        packaging/sbom.py crates EXECUTABLE...     the crates and their versions, a line for each
 """
 
@@ -62,14 +63,18 @@ def crates(executables):
     return dict(sorted(found.items()))
 
 
+def only(found, path):
+    """Without what is not linked."""
+    with open(path) as file:
+        wanted = {tuple(line.split()) for line in file}
+    if missing := wanted - found.keys():
+        sys.exit(f"no executable names {sorted(missing)}")
+    return {id: needs & wanted for id, needs in found.items() if id in wanted}
+
+
 def described(found):
     """Licence, description and checksum of each crate. A crate without a checksum is one of this repository."""
     metadata = {(p["name"], p["version"]): p for p in json.load(sys.stdin)["packages"]}
-    # cargo auditable also notes what only a build for fuzzing links.
-    for id in [id for id in found if "/tests/" in metadata[id]["manifest_path"].removeprefix(os.getcwd())]:
-        del found[id]
-    for needs in found.values():
-        needs.intersection_update(found)
     with open("Cargo.lock", "rb") as file:
         lock = {(p["name"], p["version"]): p.get("checksum") for p in tomllib.load(file)["package"]}
     # Before SPDX had words for it, crates wrote a slash for "or".
@@ -112,8 +117,7 @@ def purl(id, checksum):
     return f"pkg:{kind}/{id[0]}@{id[1]}"
 
 
-def spdx(name, version, executables):
-    found = crates(executables)
+def spdx(name, version, found, executables):
     about = described(found)
     ref = lambda id: "SPDXRef-Crate-" + "-".join(id).replace("_", "-").replace("+", "-")
     every = "".join(sorted(sha1 for _, sha1, _, _ in sums(executables)))
@@ -183,8 +187,7 @@ def spdx(name, version, executables):
     return document | {"documentNamespace": f"urn:uuid:{identifier(document)}"}
 
 
-def cyclonedx(name, version, executables):
-    found = crates(executables)
+def cyclonedx(name, version, found, executables):
     about = described(found)
     # Within the document: two crates of this repository and of the registry may have one name.
     ref = lambda id: purl(id, about[id]["checksum"])
@@ -242,8 +245,8 @@ def main(form, *arguments):
         for name, version in crates(arguments):
             print(name, version)
         return
-    name, version, *executables = arguments
-    document = {"spdx": spdx, "cyclonedx": cyclonedx}[form](name, version, executables)
+    name, version, listed, *executables = arguments
+    document = {"spdx": spdx, "cyclonedx": cyclonedx}[form](name, version, only(crates(executables), listed), executables)
     print(json.dumps(document, indent=1))
 
 
