@@ -18,6 +18,7 @@ import struct
 import subprocess
 import sys
 import tomllib
+import urllib.parse
 import uuid
 import zlib
 
@@ -114,7 +115,7 @@ def identifier(document):
 
 def purl(id, checksum):
     kind = "cargo" if checksum else "generic"
-    return f"pkg:{kind}/{id[0]}@{id[1]}"
+    return f"pkg:{kind}/{id[0]}@{urllib.parse.quote(id[1])}"
 
 
 def spdx(name, version, found, executables):
