@@ -198,6 +198,28 @@ fn a_burst_without_room_for_a_packet_is_raised_and_full_packets_pass() {
     call.check(&result).ok();
 }
 
+/// The ifb's own MTU is small, so that the kernel gives it no IPv6 of its own.
+#[test]
+fn large_packets_of_both_families_pass_an_ifb_that_has_no_addresses() {
+    needs!(TrafficControl, Ipv6);
+    let lab = Lab::new();
+    let pod = wired(&lab, "eth0");
+    lab.host().sh("ip link set cable mtu 9000 && ip addr add fd00::1/64 dev cable nodad");
+    pod.sh("ip link set eth0 mtu 9000 && ip addr add fd00::2/64 dev eth0 nodad");
+    addressed(&lab, &pod);
+    let call = limited(&lab, &pod);
+    let result = call.add().ok_result();
+    for address in ["10.1.2.1", "fd00::1"] {
+        pod.sh(&format!("ping -n -q -c 3 -i 0.1 -w 60 -M do -s 8900 {address}"));
+    }
+    assert!(root(lab.host(), IFB)["bytes"].as_u64().unwrap() > 6 * 8900);
+    assert_eq!(root(lab.host(), IFB)["drops"], 0);
+    if !lab::under_test().reference {
+        assert_eq!(lab.host().ip(&format!("addr show dev {IFB}"))[0]["addr_info"], json!([]));
+    }
+    call.check(&result).ok();
+}
+
 #[test]
 fn latency_is_how_long_a_packet_may_wait() {
     needs!(TrafficControl);

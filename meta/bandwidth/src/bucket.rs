@@ -20,6 +20,8 @@ pub struct Bucket<'a> {
     pub namespace: &'a Namespace,
     /// The link.
     pub link: &'a Link,
+    /// The MTU of the packets that it sends.
+    pub mtu: u32,
     /// What the configuration says.
     pub limit: Limit,
     /// How long a packet may wait, in milliseconds.
@@ -29,13 +31,13 @@ pub struct Bucket<'a> {
 impl Bucket<'_> {
     /// Has the link send through the filter, whatever it sent through before.
     pub fn set(&self, undo: &mut Undo) -> Result<()> {
-        let limit = self.limit.of(self.link);
+        let limit = self.limit.of(self.mtu);
         if limit.burst != self.limit.burst {
             warn(&format!(
-                "a burst of {} bits has no room for a packet of link {}, whose MTU is {} bytes; {} bits are used instead",
+                "a burst of {} bits has no room for a packet that link {} sends, of up to {} bytes; {} bits are used instead",
                 u64::from(self.limit.burst) * 8,
                 self.link.name,
-                self.link.mtu,
+                self.mtu,
                 u64::from(limit.burst) * 8
             ));
         }
@@ -77,7 +79,7 @@ impl Bucket<'_> {
             );
             return Err(Error::new(Code::Internal, text).detail("`cnitool repair` brings it back"));
         };
-        self.limit.verify(self.link, self.latency_ms, &found)
+        self.limit.verify(self.link, self.mtu, self.latency_ms, &found)
     }
 }
 

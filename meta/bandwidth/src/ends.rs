@@ -42,7 +42,8 @@ impl Ends {
         let egress = conf.egress.filter(|_| conf.in_container);
         let egress = egress.map(|limit| (&self.sandbox, (&self.container, limit)));
         let all = ingress.into_iter().chain(egress);
-        all.map(|(namespace, (link, limit))| Bucket { namespace, link, limit, latency_ms: conf.latency_ms })
+        let latency_ms = conf.latency_ms;
+        all.map(|(namespace, (link, limit))| Bucket { namespace, link, mtu: link.mtu, limit, latency_ms })
             .collect()
     }
 
@@ -51,9 +52,9 @@ impl Ends {
         conf.egress.filter(|_| !conf.in_container).zip(self.host_end.as_ref())
     }
 
-    /// What an ifb keeps to.
-    pub fn bucket_of<'a>(&'a self, ifb: &'a Link, limit: Limit, conf: &Conf) -> Bucket<'a> {
-        Bucket { namespace: &self.host, link: ifb, limit, latency_ms: conf.latency_ms }
+    /// What an ifb keeps to, which sends what comes in by a link.
+    pub fn bucket_of<'a>(&'a self, ifb: &'a Link, from: &Link, limit: Limit, conf: &Conf) -> Bucket<'a> {
+        Bucket { namespace: &self.host, link: ifb, mtu: from.mtu, limit, latency_ms: conf.latency_ms }
     }
 }
 

@@ -10,6 +10,10 @@ use crate::kernel::{self, Part};
 /// What a name begins with.
 const LETTERS: &str = "bwp";
 
+/// IPv6 keeps off a link with less than 1280 bytes (RFC 8200, section 5; `addrconf_notify()`): one that has no packets of its own needs no
+/// address, no sysctls and no multicast groups, which take the kernel longer than the link. What is redirected to an ifb may be of any size.
+const MTU: u32 = 1279;
+
 /// The longest name of a link, in bytes.
 const NAME: usize = 15;
 
@@ -76,13 +80,13 @@ impl Ifb<'_> {
     }
 
     /// Makes it, down, or finds the one of an earlier ADD.
-    pub fn make(&self, host: &Namespace, mtu: u32, undo: &mut Undo) -> Result<Link> {
+    pub fn make(&self, host: &Namespace, undo: &mut Undo) -> Result<Link> {
         let names = self.names();
         // Without an alias, only the name of its own says whose it is.
         let usable = if self.alias(false).is_some() { &names[..] } else { &names[1..] };
         for name in usable {
             let new = NewLink {
-                mtu: Some(mtu),
+                mtu: Some(MTU),
                 // The same if it has to be made again: CHECK compares it with the result of ADD.
                 mac: Some(mac(name)),
                 group: Some(ownership::group(self.network)),

@@ -67,7 +67,7 @@ impl Plugin for Bandwidth {
         let Some((limit, link)) = ends.through_ifb(&call.conf) else { return Ok(()) };
         let ifb = Ifb { network: &call.net.name, at: &call.attachment }.find(&ends.host)?;
         verify::up(&ifb)?;
-        ends.bucket_of(&ifb, limit, &call.conf).verify()?;
+        ends.bucket_of(&ifb, link, limit, &call.conf).verify()?;
         redirect::verify(&ends.host, link, &ifb)
     }
 
@@ -125,8 +125,8 @@ fn shape(
         set(&bucket, undo)?;
     }
     let Some((limit, link)) = ends.through_ifb(conf) else { return Ok(None) };
-    let ifb = whose.make(&ends.host, link.mtu, undo)?;
-    set(&ends.bucket_of(&ifb, limit, conf), undo)?;
+    let ifb = whose.make(&ends.host, undo)?;
+    set(&ends.bucket_of(&ifb, link, limit, conf), undo)?;
     redirect::install(&ends.host, link, whose, &ifb, undo)?;
     Ok(Some(ifb))
 }
