@@ -49,3 +49,10 @@ fn a_rule_that_is_there_a_second_time_is_seen() {
         assert_eq!(changes(&lab, again), format!("host: {line}\n"));
     }
 }
+
+#[test]
+fn a_pipe_is_seen_and_not_waited_for() {
+    let lab = Lab::new();
+    let seen = changes(&lab, "mkfifo /run/pipe");
+    assert_eq!(seen, "disk\n  + /run/pipe: a pipe\n");
+}

@@ -14,13 +14,13 @@ const ARCHIVE: &str = "/run/lab/image.oci";
 /// Without cgroup controllers, which a container of the machine may not have, and without what needs certain file systems.
 const CONFIGURATION: &str = r#"
 version = 2
-root = "/run/lab/containerd/root"
-state = "/run/lab/containerd/state"
+root = "/run/lab/runtime/containerd/root"
+state = "/run/lab/runtime/containerd/state"
 disabled_plugins = ["io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs"]
 [grpc]
 address = "/run/lab/containerd.sock"
 [plugins."io.containerd.internal.v1.opt"]
-path = "/run/lab/containerd/opt"
+path = "/run/lab/runtime/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "localhost/busybox:latest"
 disable_cgroup = true

@@ -25,8 +25,8 @@ infra_image = "localhost/busybox:latest"
 const STORAGE: &str = r#"
 [storage]
 driver = "vfs"
-graphroot = "/run/lab/storage"
-runroot = "/run/lab/containers"
+graphroot = "/run/lab/runtime/storage"
+runroot = "/run/lab/runtime/containers"
 "#;
 
 /// To be called in a view of /etc that is not the machine's. buildah reads the same files.

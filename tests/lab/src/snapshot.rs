@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use crate::{Feature, Netns, firewalld};
@@ -18,7 +19,7 @@ const NO_SETTINGS: [&str; 4] =
 
 /// Where plugins keep things. /run/netns and the lab's own directories are not theirs.
 const DIRECTORIES: [&str; 2] = ["/var/lib/cni", "/run"];
-const NOT_THEIRS: [&str; 8] = [
+const NOT_THEIRS: [&str; 9] = [
     "/run/netns",
     "/run/original",
     "/run/lab/plugins",
@@ -26,6 +27,7 @@ const NOT_THEIRS: [&str; 8] = [
     "/run/lab/daemon.log",
     "/run/lab/server.log",
     "/run/lab/server.leases",
+    "/run/lab/runtime",
     firewalld::DIRECTORY,
 ];
 
@@ -262,6 +264,10 @@ fn collect(path: &Path, files: &mut Vec<String>) {
         return;
     }
     let shown = path.display();
+    // To read a pipe would wait for whoever writes.
+    if fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_fifo()) {
+        return files.push(format!("{shown}: a pipe"));
+    }
     let Ok(entries) = fs::read_dir(path) else {
         let text =
             fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();

@@ -223,6 +223,8 @@ fn crowd(host: &Host) {
             podman.is_reached(&at(HOST, port), name);
         }
         each(&|_, name| run(format!("timeout 300 podman rm -f -t 0 {name}")));
+        // With --force, Podman says nothing of a container that it has not removed since another one went at that moment.
+        names.iter().for_each(|name| podman.removes(name));
     });
 }
 
