@@ -68,13 +68,7 @@ fn a_server_that_comes_back_with_another_subnet_moves_the_container_there() {
     let pod = net.pod("pod");
     let call = net.bridge(&pod);
     call.add().ok_result();
-    // Nobody asks while there is no server.
-    net.end_daemon(Signal::SIGTERM);
-    net.stop_server();
-    fs::remove_file("/run/lab/server.leases").unwrap();
-    net.server.sh("ip addr flush dev eth0; ip addr add 10.10.0.1/24 dev eth0");
-    net.serve("--dhcp-range=10.10.0.100,10.10.0.250,255.255.255.0,120 --dhcp-option=option:router,10.10.0.1");
-    net.start_daemon("");
+    net.move_to_another_subnet();
     net.until("the new address", || pod.addresses("eth0").iter().any(|a| a.starts_with("10.10.0.")));
     net.until("the new route", || pod.routes().iter().any(|r| r.starts_with("default via 10.10.0.1")));
     assert!(!pod.addresses("eth0").iter().any(|address| address.starts_with("10.9.0.")));

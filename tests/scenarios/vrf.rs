@@ -1,11 +1,10 @@
 //! vrf: an interface in a routing domain of its own.
 
 use std::collections::BTreeSet;
-use std::{fs, thread};
+use std::thread;
 
 use lab::dhcp::{DhcpNetwork, RANGE, SOON};
 use lab::{Call, Container, Lab, beyond_reference, needs, tcp_says};
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{data, routing_of, site_of};
@@ -247,13 +246,7 @@ fn a_lease_of_another_subnet_has_its_routes_in_the_vrf() {
     let plugins = json!([bridge, {"type": "vrf", "vrfname": "blue"}]);
     let chain = net.lab.chain(json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
     let result = chain.add(&pod, "eth0").ok_result();
-    // Nobody asks while there is no server.
-    net.end_daemon(Signal::SIGTERM);
-    net.stop_server();
-    fs::remove_file("/run/lab/server.leases").unwrap();
-    net.server.sh("ip addr flush dev eth0; ip addr add 10.10.0.1/24 dev eth0");
-    net.serve("--dhcp-range=10.10.0.100,10.10.0.250,255.255.255.0,120 --dhcp-option=option:router,10.10.0.1");
-    net.start_daemon("");
+    net.move_to_another_subnet();
     net.until("the new address", || pod.addresses("eth0").iter().any(|a| a.starts_with("10.10.0.")));
     net.until("the new route", || pod.sh("ip route show vrf blue").contains("default via 10.10.0.1"));
     assert!(!pod.routes().iter().any(|route| route.starts_with("default")), "{:?}", pod.routes());

@@ -224,6 +224,19 @@ impl DhcpSite {
         self.serving.take().into_iter().for_each(|server| server.end(Signal::SIGTERM));
     }
 
+    /// The server comes back with another subnet, 10.10.0.0/24, and without its leases. No daemon runs meanwhile, so that none asks while
+    /// there is no server.
+    pub fn move_to_another_subnet(&mut self) {
+        self.end_daemon(Signal::SIGTERM);
+        self.stop_server();
+        fs::remove_file("/run/lab/server.leases").expect("remove the server's leases");
+        self.server.sh("ip addr flush dev eth0; ip addr add 10.10.0.1/24 dev eth0");
+        self.serve(
+            "--dhcp-range=10.10.0.100,10.10.0.250,255.255.255.0,120 --dhcp-option=option:router,10.10.0.1",
+        );
+        self.start_daemon("");
+    }
+
     /// What the server has said.
     pub fn server_log(&self) -> String {
         fs::read_to_string(self.server_log_path()).unwrap_or_default()
