@@ -142,18 +142,24 @@ fn open(path: &Path) -> io::Result<File> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Err(ErrorKind::InvalidInput.into());
     };
-    let dir = match open_directory(dir) {
-        Err(e) if e.kind() == ErrorKind::NotFound => {
-            match DirBuilder::new().mode(0o700).create(dir) {
-                // Another plugin was faster.
-                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                made => made?,
+    loop {
+        let dir = match open_directory(dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                match DirBuilder::new().mode(0o700).create(dir) {
+                    // Another plugin was faster.
+                    Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                    made => made?,
+                }
+                continue;
             }
-            open_directory(dir)?
+            opened => opened?,
+        };
+        match file::open_in(&dir, name, OFlag::O_RDONLY | OFlag::O_CREAT) {
+            // Somebody removed the directory meanwhile.
+            Err(e) if e.kind() == ErrorKind::NotFound && dir.metadata()?.nlink() == 0 => {}
+            opened => return only_mine(opened?),
         }
-        opened => opened?,
-    };
-    only_mine(file::open_in(&dir, name, OFlag::O_RDONLY | OFlag::O_CREAT)?)
+    }
 }
 
 fn open_directory(path: &Path) -> io::Result<File> {
@@ -206,6 +212,16 @@ mod tests {
         private(path, Patience::new(time))
     }
 
+    /// Removes a directory while others make files in it: in one step for whoever goes by its path.
+    fn remove(dir: &Path) {
+        let aside = dir.with_extension("removed");
+        fs::rename(dir, &aside).unwrap();
+        // Whoever had it open makes a file in it once more, at most.
+        while let Err(e) = fs::remove_dir_all(&aside) {
+            assert_eq!(e.kind(), ErrorKind::DirectoryNotEmpty, "{e}");
+        }
+    }
+
     #[test]
     fn only_one_holds_a_lock_and_the_next_one_gets_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -247,11 +263,30 @@ mod tests {
             take(&there, LONG).unwrap().unwrap()
         });
         told.recv().unwrap();
-        fs::remove_dir_all(dir.path().join("own")).unwrap();
+        remove(&dir.path().join("own"));
         drop(before);
         let held = other.join().unwrap();
         assert!(is_still(&path, &held).unwrap());
         assert!(take(&path, Duration::ZERO).unwrap().is_none());
+    }
+
+    /// An error would say that this host has no such locks, and the namespace would be locked instead.
+    #[test]
+    fn whoever_comes_while_the_directory_is_removed_makes_it_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("own/one.lock");
+        drop(take(&path, LONG).unwrap());
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    fs::remove_dir_all(dir.path().join("own")).ok();
+                }
+            });
+            let failed = (0..2000).find_map(|_| take(&path, LONG).err());
+            done.store(true, Ordering::Relaxed);
+            assert!(failed.is_none(), "{failed:?}");
+        });
     }
 
     #[test]
