@@ -139,13 +139,13 @@ fn public() -> io::Result<Option<Lock>> {
 
 /// Opens the file of a lock, and makes it if it is missing.
 fn open(path: &Path) -> io::Result<File> {
-    let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Err(ErrorKind::InvalidInput.into());
     };
     loop {
-        let dir = match open_directory(dir) {
+        let dir = match open_directory(parent) {
             Err(e) if e.kind() == ErrorKind::NotFound => {
-                match DirBuilder::new().mode(0o700).create(dir) {
+                match DirBuilder::new().mode(0o700).create(parent) {
                     // Another plugin was faster.
                     Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                     made => made?,
@@ -156,7 +156,7 @@ fn open(path: &Path) -> io::Result<File> {
         };
         match file::open_in(&dir, name, OFlag::O_RDONLY | OFlag::O_CREAT) {
             // Somebody removed the directory meanwhile.
-            Err(e) if e.kind() == ErrorKind::NotFound && dir.metadata()?.nlink() == 0 => {}
+            Err(e) if e.kind() == ErrorKind::NotFound && !is_still(parent, &dir)? => {}
             opened => return only_mine(opened?),
         }
     }
