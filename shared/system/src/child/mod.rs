@@ -146,6 +146,21 @@ mod tests {
         command
     }
 
+    fn is_alive(pid: &str) -> bool {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        !stat.is_empty() && !stat.contains(") Z ")
+    }
+
+    /// A busy machine may take longer to end a killed child than it is waited for.
+    fn ends(stopped: &Stopped) {
+        let Some(remains) = &stopped.remains else { return };
+        assert!(remains.contains("still runs"), "{remains}");
+        let pid = remains.split(' ').nth(1).unwrap();
+        while is_alive(pid) {
+            thread::yield_now();
+        }
+    }
+
     #[test]
     fn a_child_is_given_its_request_and_heard() {
         let outcome = run(sh("cat; echo oh >&2; exit 7").stderr(Stdio::piped()), b"hello", ALL).unwrap();
@@ -166,14 +181,16 @@ mod tests {
     fn a_child_that_runs_too_long_is_killed() {
         let limits = Limits { time: Some(Duration::from_millis(50)), ..ALL };
         let stopped = run(sh("echo oh >&2; exec sleep 600").stderr(Stdio::piped()), b"", limits).unwrap_err();
-        assert!(matches!(stopped.why, IoStop::Late) && stopped.remains.is_none(), "{stopped:?}");
+        assert!(matches!(stopped.why, IoStop::Late), "{stopped:?}");
+        ends(&stopped);
     }
 
     #[test]
     fn a_child_that_prints_without_end_is_killed() {
         let limits = Limits { bytes: 1000, ..ALL };
         let stopped = run(sh("echo oh >&2; cat /dev/zero").stderr(Stdio::piped()), b"", limits).unwrap_err();
-        assert!(matches!(stopped.why, IoStop::Endless) && stopped.remains.is_none(), "{stopped:?}");
+        assert!(matches!(stopped.why, IoStop::Endless), "{stopped:?}");
+        ends(&stopped);
     }
 
     #[test]
@@ -181,11 +198,13 @@ mod tests {
         let limits = Limits { bytes: 0, time: None, group: true };
         let mut command = sh("sleep 600 & echo $! >&2; cat /dev/zero");
         let stopped = run(command.stderr(Stdio::piped()), b"", limits).unwrap_err();
+        assert!(matches!(stopped.why, IoStop::Endless), "{stopped:?}");
+        ends(&stopped);
         let inner = String::from_utf8(stopped.log).unwrap();
         // A test process may be a subreaper's child: whoever gets the orphan need not have waited for it yet.
-        let stat = || fs::read_to_string(format!("/proc/{}/stat", inner.trim())).unwrap_or_default();
-        while !inner.is_empty() && stat().contains(") S ") {}
-        assert!(matches!(stopped.why, IoStop::Endless) && stopped.remains.is_none());
+        while !inner.is_empty() && is_alive(inner.trim()) {
+            thread::yield_now();
+        }
     }
 
     #[test]
