@@ -235,7 +235,7 @@ fn a_removed_directory_does_not_take_the_lock_with_it() {
         let aside = lab.data_dir.path().join("removed");
         fs::rename(lab.dir(), &aside).unwrap();
         while let Err(e) = fs::remove_dir_all(&aside) {
-            assert_eq!(e.kind(), io::ErrorKind::DirectoryNotEmpty, "{e}");
+            assert_eq!(e.kind(), ErrorKind::DirectoryNotEmpty, "{e}");
         }
         drop(first);
         waiting.join().unwrap();
