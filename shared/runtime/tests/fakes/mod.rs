@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a failure of the stage is a failure of the test")]
 #![allow(dead_code, reason = "no test file needs all of it")]
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use runtime::{Attach, Cache, Network, Processes, Runtime, Stderr};
@@ -40,12 +41,14 @@ impl Stage {
 
     /// Any program.
     pub fn program(&self, name: &str, text: &str) {
-        // Written aside and renamed: another test's fork may hold it open for writing for a moment.
+        // By a process of its own: what another test starts meanwhile would inherit a file that is open for writing here, and
+        // until it is closed everywhere nobody can start it (ETXTBSY).
         let file = self.dir.path().join("bin").join(name);
-        let new = file.with_extension("new");
-        fs::write(&new, text).unwrap();
-        fs::set_permissions(&new, Permissions::from_mode(0o755)).unwrap();
-        fs::rename(new, file).unwrap();
+        let mut install = Command::new("install");
+        install.args(["-m", "755", "/dev/stdin"]).arg(file).stdin(Stdio::piped());
+        let mut install = install.spawn().unwrap();
+        install.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(install.wait().unwrap().success());
     }
 
     pub fn runtime(&self) -> Runtime {
@@ -54,7 +57,7 @@ impl Stage {
         Runtime::new([self.dir.path().join("bin")])
             .exec(plugins)
             .cache(cache)
-            .deadline(Duration::from_secs(60))
+            .deadline(Duration::from_secs(600))
     }
 
     /// What was called, oldest first, each as `PLUGIN COMMAND`.
