@@ -14,6 +14,7 @@ const MACVLAN: LinkKind = LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadca
 #[test]
 fn a_missing_link_is_none_and_deleting_it_is_fine() {
     lab(|lab| {
+        let before = lab.host.links().unwrap();
         assert_eq!(lab.host.link("nothere").unwrap(), None);
         // Which the kernel takes for no name at all, as those before 5.5 do with all alternative names.
         assert_eq!(lab.host.link(&"x".repeat(200)).unwrap(), None);
@@ -21,7 +22,7 @@ fn a_missing_link_is_none_and_deleting_it_is_fine() {
         let (veth, _) = pair(&lab.host, "a", "b");
         lab.host.delete_link(&veth).unwrap();
         lab.host.delete_link(&veth).unwrap();
-        assert_eq!(lab.host.links().unwrap().len(), 1);
+        assert_eq!(lab.host.links().unwrap(), before);
     });
 }
 
@@ -78,7 +79,7 @@ fn a_link_takes_another_name() {
 fn a_veth_whose_peer_goes_down_says_so() {
     lab(|lab| {
         let (veth, peer) = pair(&lab.host, "a", "b");
-        let patience = std::time::Duration::from_secs(60);
+        let patience = std::time::Duration::from_secs(600);
         lab.host.set_up(&peer).unwrap();
         lab.host.wait_for_state(&veth, OperState::Up, patience).unwrap();
         lab.host.change_link(&peer, &LinkChange { up: Some(false), ..LinkChange::default() }).unwrap();
@@ -119,10 +120,11 @@ fn ports_are_those_of_one_bridge() {
 #[test]
 fn two_hundred_links_are_all_listed() {
     lab(|lab| {
+        let before = lab.host.links().unwrap().len();
         for number in 0..100 {
             pair(&lab.host, &format!("a{number}"), &format!("b{number}"));
         }
-        assert_eq!(lab.host.links().unwrap().len(), 201);
+        assert_eq!(lab.host.links().unwrap().len(), before + 200);
     });
 }
 

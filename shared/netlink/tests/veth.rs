@@ -64,8 +64,8 @@ fn a_veth_is_born_with_its_peer_in_the_other_namespace_and_becomes_a_bridge_port
         inside.add_address(&eth0, "fd00::2/64".parse().unwrap(), false).unwrap();
         assert!(inside.add_address(&eth0, address, false).unwrap_err().is_exists());
         inside.set_up(&eth0).unwrap();
-        host.wait_for_state(&veth, OperState::Up, Duration::from_secs(60)).unwrap();
-        inside.wait_for_addresses(&eth0, Duration::from_secs(60)).unwrap();
+        host.wait_for_state(&veth, OperState::Up, Duration::from_secs(600)).unwrap();
+        inside.wait_for_addresses(&eth0, Duration::from_secs(600)).unwrap();
 
         let route = Route {
             gateway: Some("10.0.0.1".parse().unwrap()),

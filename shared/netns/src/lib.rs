@@ -316,7 +316,7 @@ mod tests {
         });
         // A blocked open would never end by itself.
         for _ in 0..2 {
-            assert_eq!(told.recv_timeout(std::time::Duration::from_secs(60)), Ok(true));
+            assert_eq!(told.recv_timeout(std::time::Duration::from_secs(600)), Ok(true));
         }
     }
 }

@@ -193,7 +193,7 @@ mod tests {
             let to_us = NetlinkAddr::new(port, 0);
             sendto(theirs.fd.as_raw_fd(), forged.finish(sequence), &to_us, MsgFlags::empty()).unwrap();
             let names: Vec<_> = nl.links().unwrap().into_iter().map(|Link { name, .. }| name).collect();
-            assert_eq!(names, ["lo"]);
+            assert!(names.contains(&"lo".to_owned()) && !names.contains(&"forged".to_owned()), "{names:?}");
         });
         thread.join().unwrap();
     }
