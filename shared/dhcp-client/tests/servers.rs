@@ -14,8 +14,10 @@ use lab::{Container, Lab};
 use netns::NetNs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-/// A bound against hanging.
-const PATIENCE: u16 = 60_000;
+/// A bound against hanging, in milliseconds.
+const PATIENCE: i32 = 600_000;
+/// How long an answer is waited for before what was sent is sent again: it may have been lost while the link came up.
+const AGAIN: u16 = 5_000;
 
 /// dnsmasq at one end of a veth whose other end is the container's.
 struct Server {
@@ -56,7 +58,7 @@ impl Server {
     }
 
     fn wait_for(&self, what: &str) {
-        for _ in 0..u32::from(PATIENCE) / 10 {
+        for _ in 0..PATIENCE / 10 {
             if self.text().contains(what) {
                 return;
             }
@@ -89,7 +91,7 @@ fn identity(pod: &Container) -> Identity {
 fn exchange(pod: &Container, client: &mut Client, now: Time, mut actions: Vec<Action>) -> Vec<Action> {
     let namespace = NetNs::open(pod.path()).unwrap();
     let mut link: Option<Link> = None;
-    loop {
+    for _ in 0..PATIENCE / i32::from(AGAIN) {
         for action in &actions {
             let Action::Send { to, message } = action else { return actions };
             let open = link.take().filter(|link| link.fits(*to));
@@ -98,13 +100,22 @@ fn exchange(pod: &Container, client: &mut Client, now: Time, mut actions: Vec<Ac
             link = Some(open);
         }
         let open = link.as_ref().expect("something was sent");
-        let mut fds = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
-        assert_eq!(poll(&mut fds, PollTimeout::from(PATIENCE)).unwrap(), 1, "nobody answers");
-        actions = match open.receive().unwrap() {
-            Some(packet) => client.receive(now, &packet),
-            None => Vec::new(),
+        let next = loop {
+            let mut fds = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
+            if poll(&mut fds, PollTimeout::from(AGAIN)).unwrap() == 0 {
+                break Vec::new();
+            }
+            let packet = open.receive().unwrap();
+            let next = packet.map_or_else(Vec::new, |packet| client.receive(now, &packet));
+            if !next.is_empty() {
+                break next;
+            }
         };
+        if !next.is_empty() {
+            actions = next;
+        }
     }
+    panic!("nobody answers");
 }
 
 #[track_caller]
@@ -234,7 +245,7 @@ fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
         socket.send_to(&payload, ("10.0.0.7", port)).unwrap();
     }
     let mut fds = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
-    assert_eq!(poll(&mut fds, PollTimeout::from(PATIENCE)).unwrap(), 1);
+    assert_eq!(poll(&mut fds, PollTimeout::try_from(PATIENCE).unwrap()).unwrap(), 1);
     // The last one was sent last, and is the only one.
     assert_eq!(link.receive().unwrap(), Some(offer.encode()));
     assert_eq!(link.receive().unwrap(), None);

@@ -227,21 +227,19 @@ fn what_the_tool_refuses_is_told_in_its_words_and_changes_nothing() {
 
 #[test]
 fn the_legacy_variant_does_the_same() {
-    let tools = std::env::temp_dir().join(format!("legacy-{}", std::process::id()));
-    std::fs::create_dir(&tools).unwrap();
+    let tools = tempfile::tempdir().unwrap();
     for family in ["iptables", "ip6tables"] {
         for verb in ["", "-save", "-restore"] {
             let target = format!("/usr/sbin/{family}-legacy{verb}");
-            std::os::unix::fs::symlink(target, tools.join(format!("{family}{verb}"))).unwrap();
+            std::os::unix::fs::symlink(target, tools.path().join(format!("{family}{verb}"))).unwrap();
         }
     }
-    let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+    let path = format!("{}:{}", tools.path().display(), std::env::var("PATH").unwrap());
     let this = std::env::current_exe().unwrap();
     let outcome = Command::new(this)
         .args(["--skip", "the_legacy_variant_does_the_same", "--test-threads", "2"])
         .env("PATH", path)
         .output()
         .unwrap();
-    std::fs::remove_dir_all(&tools).unwrap();
     assert!(outcome.status.success(), "{}", String::from_utf8_lossy(&outcome.stdout));
 }

@@ -330,10 +330,7 @@ fn what_the_references_nftables_backends_left_is_removed() {
     lab();
     let hash = |text: &str| run(&format!("sh -c printf${{IFS}}{text}|sha512sum"))[..16].to_owned();
     let rules = reference(&hash("cbr0"), &hash("eth0:c1"));
-    let file = std::env::temp_dir().join(format!("reference-{}.nft", std::process::id()));
-    std::fs::write(&file, rules).unwrap();
-    run(&format!("nft -f {}", file.display()));
-    std::fs::remove_file(&file).unwrap();
+    nft(&rules);
     for kind in Kind::ALL {
         Removal::start().remove(&owner("cbr0", "c1"), &[kind]).unwrap();
     }

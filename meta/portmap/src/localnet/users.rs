@@ -122,11 +122,8 @@ mod tests {
 
     /// Runs a test on a directory of its own.
     fn on_disk(test: impl FnOnce(&Users)) {
-        let name = std::thread::current().name().unwrap_or_default().replace("::", "-");
-        let dir = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        fs::create_dir(&dir).unwrap();
-        test(&Users { dir: dir.clone() });
-        fs::remove_dir_all(dir).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        test(&Users { dir: dir.path().to_owned() });
     }
 
     fn unused(link: &str, before: &str) -> Vec<(String, String)> {

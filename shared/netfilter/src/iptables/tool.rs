@@ -73,7 +73,8 @@ mod tests {
 
     #[test]
     fn a_tool_that_fails_is_quoted() {
-        let error = run(Command::new("sort").arg("/no/such/file"), "unread", DEADLINE).unwrap_err();
+        let error =
+            run(Command::new("sort").arg("/no/such/file"), "unread", Duration::from_secs(600)).unwrap_err();
         assert!(error.msg().contains("sort failed") && error.details().contains("No such file"), "{error}");
     }
 }

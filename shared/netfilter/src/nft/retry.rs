@@ -9,8 +9,8 @@ use cni::{Code, Error, Result};
 use netlink::RequestError;
 use nix::errno::Errno;
 
-/// How long to try again because other writers change the ruleset.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to try again because other writers change the ruleset. In a test, the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 20 });
 
 /// The longest pause before another try. Others need less for a change.
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);

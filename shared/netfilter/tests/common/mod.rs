@@ -198,7 +198,7 @@ fn address(link: &str, v4: &str, v6: &str) {
 }
 
 /// How long to wait for a packet that must arrive: so long only where it does not.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Connects by TCP, and says which source address the server sees.
 pub fn seen_source(server: &TcpListener, connect: impl FnOnce() -> std::io::Result<TcpStream>) -> IpAddr {
