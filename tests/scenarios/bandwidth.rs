@@ -128,16 +128,17 @@ fn the_runtimes_limits_count_where_the_network_has_none() {
 /// Sends from one namespace to another; the bytes that a link has sent meanwhile, and the time that it took.
 fn sent(lab: &Lab, [from, to]: [&Netns; 2], address: &str, bytes: usize, link: &str) -> (u64, Duration) {
     let count = || root(lab.host(), link)["bytes"].as_u64().unwrap();
-    let listener = to.run(|| TcpListener::bind((address, 5001))).unwrap();
+    let listener = to.run(|| TcpListener::bind((address, 0))).unwrap();
+    let at = listener.local_addr().unwrap();
     let receiver = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(600))).unwrap();
         let mut all = Vec::new();
         stream.read_to_end(&mut all).unwrap();
         all.len()
     });
     let (before, start) = (count(), Instant::now());
-    from.run(|| TcpStream::connect((address, 5001)).unwrap().write_all(&vec![0; bytes])).unwrap();
+    from.run(|| TcpStream::connect(at).unwrap().write_all(&vec![0; bytes])).unwrap();
     assert_eq!(receiver.join().unwrap(), bytes);
     (count() - before, start.elapsed())
 }
@@ -152,11 +153,16 @@ fn no_more_passes_than_the_burst_and_what_the_rate_allows_since() {
     let (host, inside): (&Netns, &Netns) = (lab.host(), &pod);
     for (ends, address, link) in [([host, inside], "10.1.2.2", "cable"), ([inside, host], "10.1.2.1", IFB)] {
         let (rate, burst) = bucket(host, link);
-        let (bytes, time) = sent(&lab, ends, address, 250_000, link);
-        // A packet more, which may have been under way.
-        let most = burst + u64::try_from(u128::from(rate) * time.as_micros() / 1_000_000).unwrap() + 65_536;
-        assert!(bytes >= 250_000 && bytes <= most, "{link}: {bytes} bytes in {time:?}, {most} at most");
-        assert!(root(host, link)["overlimits"].as_u64().unwrap() > 0, "{link}");
+        let is_held_up = || {
+            let (bytes, time) = sent(&lab, ends, address, 250_000, link);
+            // A packet more, which may have been under way.
+            let most =
+                burst + u64::try_from(u128::from(rate) * time.as_micros() / 1_000_000).unwrap() + 65_536;
+            assert!(bytes >= 250_000 && bytes <= most, "{link}: {bytes} bytes in {time:?}, {most} at most");
+            root(host, link)["overlimits"].as_u64().unwrap() > 0
+        };
+        // Who sends on a busy machine may be slower than the limit.
+        assert!((0..100).any(|_| is_held_up()), "{link}");
     }
 }
 

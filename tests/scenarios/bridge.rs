@@ -757,12 +757,13 @@ fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_at_once() {
     let call = call.args("IP=10.1.2.9");
     call.clone().on(&old).add().ok_result();
     assert!(lab.host().reaches("10.1.2.9"));
-    let known = || lab.host().sh("ip neigh show 10.1.2.9 dev br0.10");
-    let of_old = known();
+    let known = |host: &Netns| host.sh("ip neigh show 10.1.2.9 dev br0.10");
+    let of_old = known(lab.host());
     let mac_of_old = of_old.split_whitespace().nth(2).unwrap();
     call.clone().on(&old).del().ok();
     call.on(&new).add().ok_result();
-    assert!(!known().contains(mac_of_old), "{}", known());
+    // The announcement is on its way.
+    lab.host().wait_until("the old neighbour is forgotten", |host| !known(host).contains(mac_of_old));
     assert!(lab.host().reaches("10.1.2.9"));
 }
 

@@ -360,10 +360,26 @@ fn an_add_that_fails_is_rolled_back_and_one_that_hangs_is_killed() {
     assert!(failed.stderr.contains("last ADD: not yet"), "{failed:#?}");
     assert!(leases().is_empty());
 
-    lab.fake_plugin("last", "[ $CNI_COMMAND = DEL ] || sleep 1000");
-    let hung = tool.run("--timeout 10 add net pod");
-    assert!(hung.stderr.contains("did not finish within 10s and was killed"), "{hung:#?}");
-    assert!(leases().is_empty());
+    let hangs = lab.dir().join("hangs");
+    lab.fake_plugin(
+        "last",
+        &format!("[ $CNI_COMMAND = DEL ] || {{ touch {}; sleep 10000; }}", hangs.display()),
+    );
+    let is_killed = |seconds: u32| {
+        let hung = tool.run(&format!("--timeout {seconds} add net pod"));
+        let words = format!("did not finish within {seconds}s and was killed");
+        assert!(hung.stderr.contains(&words), "{hung:#?}");
+        hangs.exists() && leases().is_empty()
+    };
+    // The other plugins have as much time: more, where that was not enough for them.
+    let in_time = [10, 60, 600].into_iter().any(|seconds| {
+        let killed = is_killed(seconds);
+        if !killed {
+            tool.run("del net pod");
+        }
+        killed
+    });
+    assert!(in_time, "{:?}", leases());
 }
 
 #[test]
@@ -414,6 +430,7 @@ fn add_that_waits(lab: &Lab) -> (Child, PathBuf) {
     let mut add = lab.cnitool().spawn("add net pod");
     while !came.exists() {
         assert!(add.try_wait().unwrap().is_none(), "it waits for its plugin");
+        thread::sleep(Duration::from_millis(5));
     }
     (add, go)
 }
@@ -555,11 +572,12 @@ fn a_gc_finds_the_references_containers_alive_by_the_addresses_that_they_have() 
     assert_eq!(lab.cnitool().json("gc net --dry-run")["wouldRemove"][0]["alive"], false);
 }
 
+/// No other test has these addresses: all namespaces of the machine are looked at.
 #[test]
 fn a_node_that_lost_its_cache_and_all_namespaces_is_empty_after_one_gc() {
     beyond_reference!("gc");
     let lab = Lab::new();
-    lab.configure("10-net.conflist", &pods("1.1.0", "10.1.0.0/16"));
+    lab.configure("10-net.conflist", &pods("1.1.0", "10.202.0.0/16"));
     let containers: Vec<_> = (0..200).map(|i| lab.container(&format!("c{i}"))).collect();
     let tool = lab.cnitool();
     let next = AtomicUsize::new(0);

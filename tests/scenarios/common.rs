@@ -3,7 +3,7 @@
 use std::fs;
 use std::net::IpAddr;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::{Call, Container, Lab, Netns, tcp_says};
 use serde_json::{Value, json};
@@ -130,13 +130,11 @@ pub fn rules_go_without_a_namespace(plugin: &str, network: Value, rules: Value) 
 /// Looks again and again, for what no event tells.
 #[track_caller]
 pub fn until(what: &str, condition: impl Fn() -> bool) {
-    let came = (0..1200).any(|_| {
-        condition() || {
-            thread::sleep(Duration::from_millis(50));
-            false
-        }
-    });
-    assert!(came, "still not after a minute: {what}");
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(600), "still not after ten minutes: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 /// Rules, routes and addresses of a container, in words.

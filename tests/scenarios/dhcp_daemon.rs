@@ -178,8 +178,7 @@ fn halves(count: usize) -> Vec<UnixStream> {
 fn more_connections_than_the_daemon_takes_wait_their_turn() {
     beyond_reference!("dhcp-restart");
     let net = silent();
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    may_have(4000);
     // It takes 1024 at a time. The queue of its socket has room for these.
     let idle = halves(1024 + 50);
     let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).version("1.1.0");
@@ -192,11 +191,16 @@ fn more_connections_than_the_daemon_takes_wait_their_turn() {
 /// Far more than the daemon takes and than its socket's queue has room for.
 const CROWD: usize = 10_000;
 
+/// Lets this process have so many descriptors, and no more: some programs close all that they might have when they start.
+fn may_have(descriptors: u64) {
+    let (now, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, now.max(descriptors), most.max(descriptors)).unwrap();
+}
+
 /// Opens connections by 20 threads until there are as many as are wanted, and keeps them. `while_open` runs as soon as daemon and
 /// queue are full.
 fn beside_a_crowd(while_open: impl FnOnce()) {
-    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
-    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    may_have(2 * CROWD as u64);
     let opened = AtomicUsize::new(0);
     let open = || {
         let mut held = Vec::new();
@@ -224,7 +228,8 @@ fn an_address_is_leased_beside_ten_thousand_connections_that_say_nothing() {
     let pid = net.daemon().unwrap().id();
     let (_pod, call) = net.plugged("pod");
     beside_a_crowd(|| {
-        call.add().ok_result();
+        // One that says nothing for a second is closed in a crowd, and on a busy machine a plugin may be one of these.
+        assert!((0..10).any(|_| call.add().succeeded()));
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
         assert!(descriptors < 1024 + 20, "{descriptors}");
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

@@ -11,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 use crate::common::{cable, ips};
-use server::{RELEASE, REQUEST, SOLICIT, Server};
+use server::{RELEASE, REQUEST, SOLICIT, Server, is_one};
 
 const BOTH: &str =
     "--dhcp-range=fd00::10,fd00::ff,64,2m --dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,120";
@@ -96,7 +96,7 @@ fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
     });
     call.check(&result).ok();
     call.del().ok();
-    assert!(net.server_log().contains("DHCPRELEASE"), "{}", net.server_log());
+    net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
     assert!(net.list().is_empty() && files().is_empty());
     call.del().ok();
 }
@@ -128,7 +128,7 @@ fn an_ipv6_address_that_another_host_has_is_declined() {
     let keys = json!({"bridge": "br0", "enabledad": true, "ipam": {"type": "dhcp", "family": "ipv6"}});
     assert!(!net.lab.plugin("bridge").config(keys).on(&pod).add().succeeded());
     net.until("the server hears of it", || net.server_log().contains("DHCPDECLINE"));
-    assert!(net.list().is_empty() && files().is_empty());
+    net.until("it is forgotten", || net.list().is_empty() && files().is_empty());
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_lease_whose_add_died_is_given_back_by_the_next_daemon() {
     make_due(&["since"]);
     net.start_daemon("");
     net.until("it is given back", || net.server_log().contains("DHCPRELEASE"));
-    assert!(net.list().is_empty() && files().is_empty());
+    net.until("it is forgotten", || net.list().is_empty() && files().is_empty());
 }
 
 #[test]
@@ -268,7 +268,8 @@ fn nothing_is_taken_from_what_a_hostile_ipv6_server_sends() {
     let pod = net.pod("pod");
     let call = bridge(&net, &pod, "ipv6");
     assert_eq!(ips(&call.add().ok_result()), ["fd00::77/128"]);
-    assert_eq!(server.asked(SOLICIT).len(), 1, "{:?}", server.asked(SOLICIT));
+    // In one transaction: a client that is answered late sends the same again.
+    assert!(is_one(&server.asked(SOLICIT)), "{:?}", server.asked(SOLICIT));
     call.del().ok();
     assert!(files().is_empty());
 }
@@ -289,7 +290,7 @@ fn an_ipv6_lease_that_cannot_be_used_is_given_back_at_once() {
     let pod = net.pod("pod");
     let call = bridge(&net, &pod, "ipv6");
     assert_eq!(ips(&call.add().ok_result()), ["fd00::77/128"]);
-    assert_eq!(server.asked(RELEASE).len(), 1);
+    assert!(is_one(&server.asked(RELEASE)), "{:?}", server.asked(RELEASE));
     call.del().ok();
 }
 
@@ -312,8 +313,7 @@ fn what_a_server_may_have_given_is_given_back_when_the_plugin_has_died() {
     plugin.kill().unwrap();
     plugin.wait().unwrap();
     net.until("it is given back", || !server.asked(RELEASE).is_empty());
-    net.until("nothing is asked for any more", || net.list().is_empty());
-    assert!(files().is_empty());
+    net.until("nothing is asked for any more", || net.list().is_empty() && files().is_empty());
 }
 
 #[test]
@@ -332,5 +332,5 @@ fn a_release_that_the_network_loses_is_sent_again() {
     call.add().ok_result();
     call.del().ok();
     let released = server.asked(RELEASE);
-    assert!(released.len() == 3 && released.iter().all(|one| *one == released[0]), "{released:?}");
+    assert!(released.len() >= 3 && is_one(&released), "{released:?}");
 }

@@ -6,7 +6,7 @@ mod zones;
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use lab::{Call, Chain, Lab, Netns, Outcome, beyond_reference, tcp_is_cut_off, tcp_says};
+use lab::{Call, Chain, Lab, Netns, Outcome, beyond_reference, tcp_is_cut_off, tcp_says, write_program};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -212,14 +212,14 @@ fn the_iptables_backend_needs_no_ip6tables_for_a_container_of_ipv4_alone() {
     beyond_reference!("firewall-by-owner");
     let lab = Lab::new();
     let pod = lab.container("pod");
-    fs::create_dir("/run/lab/bin").unwrap();
+    let bin = lab.dir().join("bin");
+    fs::create_dir(&bin).unwrap();
     for tool in ["restore", "save"] {
         let script = format!("#!/bin/sh\nexec /usr/sbin/iptables-{tool} \"$@\"\n");
-        fs::write(format!("/run/lab/bin/iptables-{tool}"), script).unwrap();
+        write_program(&bin.join(format!("iptables-{tool}")), &script);
         let script = "#!/bin/sh\necho 'there is no ip6tables' >&2\nexit 1\n";
-        fs::write(format!("/run/lab/bin/ip6tables-{tool}"), script).unwrap();
+        write_program(&bin.join(format!("ip6tables-{tool}")), script);
     }
-    lab.host().sh("chmod +x /run/lab/bin/*");
     let prev = json!({
         "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/x"}],
         "ips": [{"address": "10.1.2.2/24", "interface": 0}],

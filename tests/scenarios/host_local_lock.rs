@@ -44,7 +44,7 @@ impl Holder {
 
     fn start(command: &mut Command, path: &Path) -> Self {
         let command =
-            command.args(["--no-fork", "-x"]).arg(path).args(["sh", "-c", "echo held; exec sleep 100"]);
+            command.args(["--no-fork", "-x"]).arg(path).args(["sh", "-c", "echo held; exec sleep 1000"]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();

@@ -1,9 +1,8 @@
 //! Hosts on which others use the legacy variant of iptables, with its tools or without.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
-use lab::{Chain, Lab, Outcome, beyond_reference};
+use lab::{Chain, Lab, Outcome, beyond_reference, write_program};
 use serde_json::json;
 
 use crate::common::dual_stack;
@@ -38,8 +37,7 @@ fn fail_tools(lab: &Lab) {
     for family in ["iptables", "ip6tables"] {
         for suffix in ["", "-save", "-restore", "-legacy", "-legacy-save", "-legacy-restore"] {
             let path = lab.dir().join(format!("failing/{family}{suffix}"));
-            fs::write(&path, "#!/bin/sh\necho $0 >>/run/lab/started\necho 'no mood' >&2\nexit 3\n").unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            write_program(&path, "#!/bin/sh\necho $0 >>/run/lab/started\necho 'no mood' >&2\nexit 3\n");
         }
     }
 }

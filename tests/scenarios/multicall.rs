@@ -116,7 +116,7 @@ fn the_process_that_holds_descriptors_is_the_same_plugin() {
         trace.lines().find(|line| line.contains("hold-descriptors")).unwrap_or_else(|| panic!("{trace}"));
     assert!(held.contains("/portmap\", \"hold-descriptors\"]"), "{held}");
     let process = held.split(' ').next().unwrap();
-    let ended = trace.lines().any(|line| line.starts_with(process) && line.contains("exit_group(0)"));
+    let ended = trace.lines().any(|line| line.starts_with(process) && line.contains("+++ exited with 0 +++"));
     assert!(ended, "{trace}");
 }
 

@@ -1,9 +1,8 @@
 //! Firewall rules of the reference on a host that changes to ours, with containers on it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
-use lab::{Call, Chain, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_says};
+use lab::{Call, Chain, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_says, write_program};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -111,8 +110,7 @@ fn on_a_host_without_rules_of_the_reference_no_program_is_started() {
     for program in ["iptables", "ip6tables", "nft"] {
         for suffix in ["", "-save", "-restore", "-nft-save", "-legacy-save", "-nft-restore"] {
             let path = lab.dir().join(format!("watched/{program}{suffix}"));
-            fs::write(&path, format!("#!/bin/sh\necho $0 >>{}\nexit 1\n", started.display())).unwrap();
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            write_program(&path, &format!("#!/bin/sh\necho $0 >>{}\nexit 1\n", started.display()));
         }
     }
     let network = full_chain(&lab, json!({}), 8080).each(|call| call.env("PATH", "/run/lab/watched"));

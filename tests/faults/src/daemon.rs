@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, fs};
 
 use lab::dhcp::{Background, DhcpNetwork, DhcpSite, RANGE, RANGE_V6, STATE, daemon_command, executable};
@@ -281,13 +281,15 @@ impl Stage {
 
     /// Waits until a daemon that may be killed has done something, or is dead.
     fn until_or_death(&mut self, done: impl Fn(&DhcpSite) -> bool) {
-        for _ in 0..6000 {
-            if done(&self.net) || self.has_ended() {
-                return;
-            }
+        let start = Instant::now();
+        while !done(&self.net) && !self.has_ended() {
+            assert!(
+                start.elapsed() < Duration::from_secs(600),
+                "the daemon hangs: {}",
+                self.net.daemon_log()
+            );
             thread::sleep(Duration::from_millis(5));
         }
-        panic!("the daemon hangs: {}", self.net.daemon_log());
     }
 
     fn has_ended(&mut self) -> bool {

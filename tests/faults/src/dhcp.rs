@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, fs, thread};
 
 use lab::dhcp::DhcpSite;
@@ -15,8 +15,8 @@ const ADDRESSES: [(&str, &str); 3] = [("stays", "10.9.0.10"), ("victim", "10.9.0
 /// They outlast any sweep.
 const RANGE: &str = "--dhcp-range=10.9.0.10,10.9.0.250,255.255.255.0,86400";
 
-/// How often it is looked whether daemon and server have come to an end.
-const LOOKS: usize = 2000;
+/// How long it is looked whether daemon and server have come to an end.
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A server, and a daemon of ours.
 #[derive(Debug)]
@@ -45,11 +45,8 @@ impl Dhcp {
     /// Who has a lease but the one that stays, in lines as of a snapshot. A server is told a moment after the daemon, and what the daemon
     /// has asked for in vain ends a moment after the plugin: both are waited for.
     pub fn changes(&self) -> String {
-        let mut leases = self.leases();
-        for _ in 0..LOOKS {
-            if leases.agree() {
-                break;
-            }
+        let (start, mut leases) = (Instant::now(), self.leases());
+        while !leases.agree() && start.elapsed() < PATIENCE {
             thread::sleep(Duration::from_millis(5));
             leases = self.leases();
         }

@@ -3,7 +3,10 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount};
 use nix::sys::statvfs::{Statvfs, statvfs};
 
@@ -103,8 +106,14 @@ fn write_protect(at: &'static str, flags: MsFlags) -> Lift {
 }
 
 fn remount(at: &str, flags: MsFlags, data: Option<&str>) {
-    mount(None::<&str>, at, None::<&str>, MsFlags::MS_REMOUNT | flags, data)
-        .unwrap_or_else(|e| panic!("mount {at} again: {e}"));
+    let again = || mount(None::<&str>, at, None::<&str>, MsFlags::MS_REMOUNT | flags, data);
+    let (start, mut mounted) = (Instant::now(), again());
+    // A child that another thread starts just now has a file open for writing until it has come as far as to its own program.
+    while mounted == Err(Errno::EBUSY) && start.elapsed() < Duration::from_secs(60) {
+        thread::sleep(Duration::from_millis(10));
+        mounted = again();
+    }
+    mounted.unwrap_or_else(|e| panic!("mount {at} again: {e}"));
 }
 
 fn fill(room: Room) -> Lift {

@@ -86,7 +86,7 @@ pub(crate) fn hostile(places: &[Place]) -> Vec<EnvFault> {
 
 fn fault(place: Place, content: Content) -> EnvFault {
     // One that waits for ever, or reads without end, is stopped.
-    let guard = ["timeout", "-s", "KILL", "60", "prlimit", "--data=600000000:"].map(str::to_owned);
+    let guard = ["timeout", "-s", "KILL", "600", "prlimit", "--data=600000000:"].map(str::to_owned);
     EnvFault {
         inflict: Box::new(move |lab| inflict(&place.path(lab), content, place.owner)),
         vary: Box::new(move |call| call.under(&guard)),

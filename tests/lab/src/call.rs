@@ -18,7 +18,7 @@ use crate::under_test::REFERENCE;
 use crate::{Container, Lab, Outcome, under_test};
 
 /// A plugin that takes longer hangs: none waits so long for anything, and no machine is so slow.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_secs(900);
 
 /// With it set, ferrule starts a process for a plugin that it delegates to, though it has that plugin itself. It reaches the plugins.
 const SEPARATE: &str = "FERRULE_SEPARATE_DELEGATES";

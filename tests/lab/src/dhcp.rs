@@ -28,8 +28,9 @@ pub const RANGE: &str =
 /// dnsmasq's options for leases of two minutes, the shortest that it gives, from a range of fd00::/64.
 pub const RANGE_V6: &str = "--dhcp-range=fd00::10,fd00::ff,64,2m";
 
-/// With these, leases are renewed after two seconds, though they last as long as they do.
-pub const SOON: &str = "--dhcp-option=option:T1,2 --dhcp-option=option:T2,4";
+/// With these, leases are renewed after five seconds, though they last as long as they do. By then the address is on the link: the daemon
+/// looks for it there.
+pub const SOON: &str = "--dhcp-option=option:T1,5 --dhcp-option=option:T2,10";
 
 /// A process that runs in the background until this is dropped.
 #[derive(Debug)]
@@ -296,8 +297,8 @@ impl DhcpSite {
     pub fn until(&self, what: &str, condition: impl Fn() -> bool) {
         let start = Instant::now();
         while !condition() {
-            let late = start.elapsed() > Duration::from_secs(60);
-            assert!(!late, "still not after a minute: {what}; the daemon says {}", self.daemon_log());
+            let late = start.elapsed() > Duration::from_secs(600);
+            assert!(!late, "still not after ten minutes: {what}; the daemon says {}", self.daemon_log());
             thread::sleep(Duration::from_millis(2));
         }
     }

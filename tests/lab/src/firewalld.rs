@@ -3,10 +3,11 @@
 use std::env;
 use std::env::consts::ARCH;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -43,8 +44,10 @@ impl Firewalld {
         let file = format!("{DIRECTORY}/bus.conf");
         fs::write(&file, bus).unwrap();
         let bus = spawn("dbus-daemon", &[&format!("--config-file={file}"), "--nofork", "--nopidfile"]);
+        // A daemon that finds no bus ends.
+        until("its bus runs", || UnixStream::connect(format!("{DIRECTORY}/bus")).is_ok());
         let started = Self { bus, daemon: daemon() };
-        wait();
+        until("it runs", || ask("--state"));
         started
     }
 
@@ -58,7 +61,7 @@ impl Firewalld {
     pub fn restart(&mut self) {
         self.stop();
         self.daemon = daemon();
-        wait();
+        until("it runs", || ask("--state"));
     }
 }
 
@@ -75,14 +78,18 @@ fn daemon() -> Child {
     spawn("firewalld", &[&["--nofork", "--nopid", &log], &directories[..]].concat())
 }
 
-fn wait() {
-    let runs = (0..1200).any(|_| {
-        ask("--state") || {
-            thread::sleep(Duration::from_millis(50));
-            false
-        }
-    });
-    assert!(runs, "firewalld does not run after a minute: {DIRECTORY}/log says more");
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        let late = start.elapsed() > Duration::from_secs(600);
+        assert!(!late, "firewalld: still not after ten minutes: {what}; {DIRECTORY}/log says more");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Has it reload. A command line of its own that does not get an answer in time is asked again.
+pub fn reload() {
+    until("it has reloaded", || ask("--reload"));
 }
 
 fn end(process: &mut Child) {

@@ -1,11 +1,12 @@
 //! A machine of its own for each test.
 
 use std::cell::RefCell;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
+use std::io::Write;
 use std::marker::PhantomData;
 use std::ops::Deref;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, thread};
 
@@ -15,7 +16,7 @@ use runtime::Attach;
 use serde_json::Value;
 
 use crate::under_test::test_name;
-use crate::{Call, Chain, Feature, Netns, Snapshot, Tool, mounts};
+use crate::{Call, Chain, Feature, Netns, PATH, Snapshot, Tool, mounts};
 
 /// The calling thread's own machine, until it is dropped: everything that the test runs in between, commands,
 /// sockets and file accesses alike, happens inside it.
@@ -132,9 +133,7 @@ impl Lab {
 
     /// Puts a shell script where delegates are looked for.
     pub fn fake_plugin(&self, name: &str, script: &str) {
-        let path = Self::plugin_dir().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("write a fake plugin");
-        fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("make it executable");
+        write_program(&Self::plugin_dir().join(name), &format!("#!/bin/sh\n{script}\n"));
     }
 
     /// The start of a call to a plugin.
@@ -185,6 +184,17 @@ impl Lab {
         eprintln!("and at a container with\n  nsenter -t {tid} -m -n ip netns exec NAME sh\nCtrl-C ends it.");
         thread::sleep(Duration::MAX);
     }
+}
+
+/// Writes a program. This process does not open the file: a child that another thread starts at that moment would have it open for
+/// writing, until it has come as far as to its own program, and so nobody could start what is written (ETXTBSY).
+pub fn write_program(path: &Path, text: &str) {
+    let mut install = Command::new("install");
+    install.args(["-m", "755", "/dev/stdin"]).arg(path).env("PATH", PATH).stdin(Stdio::piped());
+    let mut child = install.spawn().expect("start install");
+    child.stdin.take().expect("a piped stdin").write_all(text.as_bytes()).expect("write a program");
+    let ended = child.wait().expect("wait for install");
+    assert!(ended.success(), "write {}: {ended}", path.display());
 }
 
 impl Drop for Lab {

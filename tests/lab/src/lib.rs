@@ -37,7 +37,7 @@ mod watch;
 pub use call::Call;
 pub use chain::Chain;
 pub use feature::Feature;
-pub use lab::{Container, Lab};
+pub use lab::{Container, Lab, write_program};
 pub use neighbour::Neighbour;
 pub use netns::{Netns, PATH};
 pub use outcome::{CniError, Outcome};

@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::ReceiveTimeout;
@@ -17,15 +17,26 @@ use crate::Netns;
 
 /// How long a client waits for what should come: so long only where it does not.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The same of an echo request and its answer, however often it takes.
+const ECHO: Duration = Duration::from_secs(300);
 /// How often a datagram is sent that may be lost, and how long each waits for its answer.
 const TRIES: u32 = 6;
 
 impl Netns {
-    /// Whether an echo request gets an answer, from this namespace.
+    /// Whether an echo request gets an answer, from this namespace. ping ends also if the kernel has asked for the neighbour in vain: a
+    /// program that answers may not have run meanwhile.
     pub fn reaches(&self, address: &str) -> bool {
-        let patience = PATIENCE.as_secs().to_string();
+        let (start, patience) = (Instant::now(), PATIENCE.as_secs().to_string());
         let ping = ["ping", "-n", "-q", "-c", "1", "-i", "0.2", "-w", &patience, address];
-        self.try_exec(&ping).status.success()
+        loop {
+            if self.try_exec(&ping).status.success() {
+                return true;
+            }
+            if start.elapsed() > ECHO {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// Whether a neighbour is asked for in vain, until the kernel gives it up.
@@ -38,11 +49,12 @@ impl Netns {
             let known = netns.ip(&format!("neigh show {address}"));
             known.first().and_then(|neighbour| neighbour["state"][0].as_str().map(str::to_owned))
         };
-        let is = |netns: &Self, wanted| state(netns).as_deref() == Some(wanted);
+        // The kernel may have forgotten one that it has given up.
+        let is_given_up = |netns: &Self| state(netns).is_none_or(|state| state == "FAILED");
         self.wait_until("the neighbour answers or is given up", |netns| {
-            is(netns, "REACHABLE") || is(netns, "FAILED")
+            is_given_up(netns) || state(netns).as_deref() == Some("REACHABLE")
         });
-        is(self, "FAILED")
+        is_given_up(self)
     }
 
     /// A TCP server that answers each connection with `name`, a space, and the address it sees the client under.

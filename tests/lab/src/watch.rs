@@ -1,4 +1,4 @@
-//! Waiting for the kernel: on rtnetlink's own events, never by sleeping.
+//! Waiting for the kernel: on rtnetlink's own events.
 
 use std::time::Duration;
 
@@ -10,7 +10,10 @@ use tokio::time::timeout;
 use crate::Netns;
 
 /// So long only where what is waited for does not come.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(600);
+
+/// How long an event is waited for: the kernel drops those that there is no room for.
+const LOST: Duration = Duration::from_secs(1);
 
 const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Link,
@@ -23,7 +26,7 @@ const GROUPS: [MulticastGroup; 6] = [
 
 impl Netns {
     /// Waits until `condition` holds: it is looked at now, and again after each change that the kernel reports
-    /// of a link, an address, a route or a neighbour in this namespace.
+    /// of a link, an address, a route or a neighbour in this namespace, and once a second.
     #[track_caller]
     pub fn wait_until(&self, what: &str, condition: impl Fn(&Self) -> bool + Sync) {
         let came = self.run(|| {
@@ -38,7 +41,10 @@ impl Netns {
             new_multicast_connection(&GROUPS).expect("listen to the kernel");
         let connection = tokio::spawn(connection);
         while !condition(self) {
-            events.next().await.expect("the kernel goes on reporting");
+            // None within that time: it is looked at all the same.
+            if let Ok(event) = timeout(LOST, events.next()).await {
+                event.expect("the kernel goes on reporting");
+            }
         }
         connection.abort();
     }

@@ -106,10 +106,12 @@ impl Server {
                 let Ok((length, client)) = socket.recv_from(&mut packet) else { continue };
                 let Some(message) = Asked::parse(&packet[..length]) else { continue };
                 let before = count(&noted, message.kind);
-                for answer in answers(&message, before) {
+                let said = answers(&message, before);
+                // Before whoever is answered goes on.
+                noted.lock().unwrap().push(message);
+                for answer in said {
                     socket.send_to(&answer, client).unwrap();
                 }
-                noted.lock().unwrap().push(message);
             }
         });
         Self { asked, ends, thread: Some(thread) }
@@ -119,6 +121,11 @@ impl Server {
     pub fn asked(&self, kind: u8) -> Vec<Asked> {
         self.asked.lock().unwrap().iter().filter(|message| message.kind == kind).cloned().collect()
     }
+}
+
+/// Whether there is a message, and all others are the same, sent again.
+pub fn is_one(asked: &[Asked]) -> bool {
+    asked.first().is_some_and(|first| asked.iter().all(|other| other == first))
 }
 
 fn count(asked: &Mutex<Vec<Asked>>, kind: u8) -> usize {

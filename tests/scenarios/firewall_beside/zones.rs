@@ -1,6 +1,6 @@
 //! Debian's own firewalld, which drops what no zone of it accepts.
 
-use lab::firewalld::{BUS, Firewalld, ask, is_here};
+use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
 use lab::{Lab, Outcome, Tool, beyond_reference, tcp_is_cut_off, tcp_says};
 use serde_json::{Value, json};
 
@@ -74,7 +74,7 @@ fn after_a_reload_or_a_restart_check_says_so_and_repair_puts_the_container_back(
         if restart {
             firewalld.restart();
         } else {
-            assert!(ask("--reload"));
+            reload();
         }
         let checked = tool.run("check net --all");
         let said = format!("{checked:?}");
@@ -87,11 +87,11 @@ fn after_a_reload_or_a_restart_check_says_so_and_repair_puts_the_container_back(
     let watching = Watching::start(&tool);
     // The first may be before it looks for the first time.
     for _ in 0..2 {
-        assert!(ask("--reload"));
+        reload();
         until("the container is back", || ask(&format!("--zone=trusted --query-source={}", SOURCES[1])));
     }
     assert_eq!(watching.end(), Some(0));
-    assert!(ask("--reload"));
+    reload();
     tool.says("del net pod --container-id pod");
     assert!(!are_in("trusted"));
 }

@@ -15,7 +15,7 @@ struct Client(UdpSocket);
 impl Client {
     fn new(from: &Netns) -> Self {
         let socket = from.run(|| UdpSocket::bind("0.0.0.0:4000")).unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         Self(socket)
     }
 

@@ -1,6 +1,6 @@
 //! Debian's own firewalld reloads, and takes rules with it.
 
-use lab::firewalld::{Firewalld, ask, is_here};
+use lab::firewalld::{Firewalld, is_here, reload};
 use lab::{Lab, beyond_reference, tcp_is_cut_off};
 use serde_json::json;
 
@@ -31,7 +31,7 @@ fn after_a_reload_of_firewalld_a_host_port_works_and_where_it_does_not_check_say
         let _server = pod.serve_tcp("pod", "10.1.2.2:80");
         assert!(answers(&far), "{ours} beside {theirs}");
 
-        assert!(ask("--reload"));
+        reload();
         let checked = tool.run("check net --all");
         assert_eq!(checked.succeeded(), !tcp_is_cut_off(&far, HOST), "{ours} beside {theirs}: {checked:#?}");
         let lost = lost.unwrap_or(!checked.succeeded());
@@ -59,7 +59,7 @@ fn whoever_watches_has_rules_back_after_a_reload_of_firewalld() {
         let watching = Watching::start(&tool);
         // The first may be before it looks for the first time.
         for _ in 0..2 {
-            until("firewalld has reloaded", || ask("--reload"));
+            reload();
             until("the rules are back", || tool.run("check net --all").succeeded());
             assert!(answers(&far), "{theirs}");
         }
