@@ -330,6 +330,7 @@ fn the_picture_of_the_readme_is_what_graph_draws() {
     ] {
         ours(&lab).says(&format!("add --create {line}"));
     }
+    lab.host().wait_for_bridges();
     let drawn = ours(&lab).says("graph --format svg");
     if drawn != fs::read_to_string(docs().join("graph.svg")).unwrap() {
         let new = std::env::temp_dir().join("graph.svg");

@@ -59,6 +59,7 @@ fn an_attachment_is_listed_shown_and_drawn_with_its_live_state() {
     );
     assert_eq!(list["attachments"][0]["addresses"], json!(["10.1.2.2/24"]));
     assert_eq!(tool.json("show web1")[0]["interfaces"][2]["state"], "up");
+    lab.host().wait_for_bridges();
     assert!(tool.says("graph").starts_with("br0 up bridge 10.1.2.1/24\n└─ veth"));
     assert!(tool.says("graph --format svg").contains(">web1</text>"));
 

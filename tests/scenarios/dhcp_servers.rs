@@ -212,7 +212,7 @@ fn on_a_cable(plugin: &str) {
     for (n, call) in calls.iter().enumerate() {
         call.del().ok();
         if !under_test().reference {
-            net.until("the release is seen", || net.server_log().matches("DHCPRELEASE").count() == n + 1);
+            net.until("the release is seen", || net.released() == n + 1);
         }
     }
 }

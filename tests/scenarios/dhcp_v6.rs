@@ -114,7 +114,7 @@ fn both_families_are_leased_at_once_and_given_back_without_a_daemon() {
     assert_eq!(net.list().len(), 2);
     net.end_daemon(Signal::SIGTERM);
     call.del().ok();
-    net.until("both are given back", || net.server_log().matches("DHCPRELEASE").count() == 2);
+    net.until("both are given back", || net.released() == 2);
     assert!(files().is_empty());
 }
 
@@ -195,11 +195,11 @@ fn gc_gives_ipv6_leases_back_with_a_daemon_and_without() {
     collect(&[("one", "eth0"), ("two", "eth0")]);
     let containers: Vec<_> = net.list().iter().map(|one| one["containerId"].clone()).collect();
     assert_eq!((containers, files().len()), (vec![json!("one"), json!("two")], 2));
-    net.until("one is given back", || net.server_log().matches("DHCPRELEASE").count() == 1);
+    net.until("one is given back", || net.released() == 1);
     net.end_daemon(Signal::SIGTERM);
     let collect = |valid: &[(&str, &str)]| net.lab.plugin("dhcp").config(ipam.clone()).gc(valid).ok();
     collect(&[("one", "eth0")]);
-    net.until("another is given back", || net.server_log().matches("DHCPRELEASE").count() == 2);
+    net.until("another is given back", || net.released() == 2);
     assert_eq!(files().len(), 1);
 }
 
@@ -218,7 +218,7 @@ fn macvlan_gets_its_ipv6_address_from_the_same_server() {
     for (n, (pod, call)) in pods.iter().zip(&calls).enumerate() {
         until_it_has_times(&net, pod, &addresses[n]);
         call.del().ok();
-        net.until("the release is seen", || net.server_log().matches("DHCPRELEASE").count() == n + 1);
+        net.until("the release is seen", || net.released() == n + 1);
     }
 }
 

@@ -42,6 +42,7 @@ pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
         ip addr add 10.1.0.2/24 dev eth0; ip -6 addr add fd00:1::2/64 dev eth0 nodad
         ip route add default via 10.1.0.1; ip route add 10.77.0.0/16 via 10.1.0.7 mtu 1300 metric 5 proto static
         ip -6 route add 2001:db8::/32 via fd00:1::7 dev eth0");
+    pod.wait_for_link_local("eth0");
     let call = lab.plugin("sbr").version(version).on(&pod).config(json!({"prevResult": result}));
     (pod, call)
 }

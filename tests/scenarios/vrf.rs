@@ -41,6 +41,7 @@ pub fn by_hand_in(lab: &Lab, version: &str) -> (Container, Call) {
         ip -6 addr add fd00:2::2/64 dev eth1 nodad
         ip route add default via 10.1.0.1; ip route add 10.77.0.0/16 via 10.1.0.7 mtu 1300 metric 5 proto static
         ip -6 route add default nexthop via fd00:1::1 dev eth0 nexthop via fd00:2::1 dev eth1");
+    ["eth0", "eth1"].iter().for_each(|link| pod.wait_for_link_local(link));
     let keys = json!({"vrfname": "blue", "prevResult": result});
     (pod.clone(), lab.plugin("vrf").version(version).on(&pod).config(keys))
 }

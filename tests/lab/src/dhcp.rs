@@ -1,5 +1,6 @@
 //! A network with a DHCP server, and the daemon of whoever is under test.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Write;
@@ -241,6 +242,12 @@ impl DhcpSite {
     /// What the server has said.
     pub fn server_log(&self) -> String {
         fs::read_to_string(self.server_log_path()).unwrap_or_default()
+    }
+
+    /// How many clients the server has seen give an address back. A message that was sent again counts once.
+    pub fn released(&self) -> usize {
+        let log = self.server_log();
+        log.lines().filter_map(|line| Some(line.split_once("DHCPRELEASE")?.1)).collect::<BTreeSet<_>>().len()
     }
 
     /// Starts a daemon of whoever is under test, and waits until it can be asked.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
+use serde_json::Value;
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
@@ -34,6 +35,25 @@ impl Netns {
             runtime.block_on(async { timeout(DEADLINE, self.changes_until(&condition)).await.is_ok() })
         });
         assert!(came, "in {}: still not after {DEADLINE:?}: {what}", self.name());
+    }
+
+    /// Waits until each bridge with a port that is up is so itself. The kernel says it of the port first, for which plugins wait.
+    #[track_caller]
+    pub fn wait_for_bridges(&self) {
+        self.wait_until("bridges are up", |netns| {
+            let links = netns.ip("link show");
+            let is_up = |link: &&Value| link["operstate"] == "UP";
+            let masters =
+                links.iter().filter(is_up).map(|port| &port["master"]).filter(|name| name.is_string());
+            masters.into_iter().all(|name| links.iter().filter(is_up).any(|link| link["ifname"] == *name))
+        });
+    }
+
+    /// Waits until a link has its own IPv6 address, which comes with the carrier, and routes with it.
+    #[track_caller]
+    pub fn wait_for_link_local(&self, link: &str) {
+        let address = format!("ip -6 -o addr show dev {link} scope link -tentative");
+        self.wait_until("a link has its own address", |netns| !netns.sh(&address).is_empty());
     }
 
     async fn changes_until(&self, condition: impl Fn(&Self) -> bool) {

@@ -67,6 +67,7 @@ impl Host {
 
     /// What a command prints on a terminal.
     pub fn session(&self, command: &str) -> String {
+        self.lab.host().wait_for_bridges();
         // script(1) runs it with a terminal for its output.
         let mut shell = within_reason();
         shell.args(["script", "-qc", command, "/dev/null"]).stdout(self.printed());
