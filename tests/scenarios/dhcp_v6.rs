@@ -4,6 +4,8 @@ mod server;
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use lab::dhcp::{DhcpNetwork, RANGE_V6 as RANGE, STATE, start_running};
 use lab::{Call, Container, beyond_reference, needs};
@@ -17,6 +19,9 @@ const BOTH: &str =
     "--dhcp-range=fd00::10,fd00::ff,64,2m --dhcp-range=10.9.0.100,10.9.0.250,255.255.255.0,120";
 const NAMES: &str =
     "--dhcp-option=option6:dns-server,[fd00::53] --dhcp-option=option6:domain-search,example.org";
+
+/// A bound against hanging.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A network with dnsmasq and the daemon. None: there is no dnsmasq here.
 fn network(options: &str) -> Option<DhcpNetwork> {
@@ -314,6 +319,32 @@ fn what_a_server_may_have_given_is_given_back_when_the_plugin_has_died() {
     plugin.wait().unwrap();
     net.until("it is given back", || !server.asked(RELEASE).is_empty());
     net.until("nothing is asked for any more", || net.list().is_empty() && files().is_empty());
+}
+
+#[test]
+fn what_a_server_gives_when_the_plugin_has_died_is_given_back_though_it_cannot_be_used() {
+    beyond_reference!("dhcp-v6");
+    let mut net = DhcpNetwork::silent_v6();
+    let (says_died, died) = mpsc::channel::<()>();
+    let server = Server::start(&net.server.netns, move |asked, _| match asked.kind {
+        SOLICIT => vec![asked.advertise("fd00::77")],
+        REQUEST => {
+            died.recv_timeout(PATIENCE).ok();
+            vec![asked.unusable("fd00::77")]
+        }
+        _ => vec![asked.acknowledge()],
+    });
+    net.start_daemon("");
+    let pod = net.pod("pod");
+    net.plug("pod");
+    let ipam = json!({"ipam": {"type": "dhcp", "family": "ipv6"}});
+    let mut plugin = start_running(&net.lab.plugin("dhcp").config(ipam).on(&pod), "ADD");
+    net.until("the server is asked", || net.list().iter().any(|entry| entry["state"] == "REQUESTING"));
+    plugin.kill().unwrap();
+    plugin.wait().unwrap();
+    net.until("the daemon knows", || net.daemon_log().contains("the plugin hung up"));
+    drop(says_died);
+    net.until("it is given back", || !server.asked(RELEASE).is_empty());
 }
 
 #[test]

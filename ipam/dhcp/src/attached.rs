@@ -99,9 +99,14 @@ impl Attached {
         Err(NotFound::Gone(format!("address {} is no longer on {}", lease.address, found.link.name)))
     }
 
-    /// Whether a server may have given an address that nobody has been told of yet.
-    pub fn may_be_granted(&self) -> bool {
-        self.client.state() == State::Requesting
+    /// Nobody waits any more. Whether a server's answer still has to be waited for: what it grants is given back.
+    pub fn abandon(&mut self, host: &Host) -> bool {
+        self.waits = Waits::Abandoned;
+        if self.client.state() != State::Requesting {
+            self.renounce(host);
+            return false;
+        }
+        true
     }
 
     /// Its client.
@@ -145,6 +150,7 @@ impl Attached {
 
     fn act(&mut self, host: &Host, actions: Vec<Action>) -> Outcome {
         if self.waits == Waits::Abandoned && self.client.state() == State::Selecting {
+            self.renounce(host);
             return Outcome::Failed(Error::new(Code::TryAgainLater, "nobody waits for it any more"));
         }
         let mut outcome = Outcome::Carries;

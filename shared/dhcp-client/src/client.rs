@@ -58,6 +58,8 @@ pub struct Client {
     /// An address that the container had.
     hint: Option<Ipv4Addr>,
     lease: Option<Lease>,
+    /// What a server was asked for and gave no answer to. It may have noted it.
+    unanswered: Option<Offer>,
     /// For an acquisition that somebody waits for: when it has failed.
     gives_up: Option<Time>,
     /// What was wrong with a server's offer, for whom waits.
@@ -158,6 +160,7 @@ impl Client {
             discover_secs: 0,
             hint: None,
             lease: None,
+            unanswered: None,
             gives_up: None,
             refused: None,
         }
@@ -219,6 +222,11 @@ impl Client {
             Phase::Requesting { exchange, .. } | Phase::Rebooting { exchange, .. }
                 if now >= exchange.until =>
             {
+                if let Phase::Requesting { offer, .. } = self.phase {
+                    self.unanswered = Some(offer);
+                }
+                // A late answer counts from what was asked for now, not from what is asked for next.
+                self.xid = self.random.xid();
                 self.phase = Phase::Selecting;
                 self.discovers.due = self.discovers.due.max(now);
             }
@@ -404,7 +412,7 @@ impl Client {
         }
         self.lease = Some(lease.clone());
         (self.phase, self.listens_until, self.gives_up) = (Phase::Bound, None, None);
-        self.refused = None;
+        (self.refused, self.unanswered) = (None, None);
         actions.push(Action::Bound(lease));
     }
 
@@ -414,7 +422,7 @@ impl Client {
         match phase {
             // The next DISCOVER waits for its turn: a server that offers what it then refuses would be asked without end.
             Phase::Requesting { offer, .. } if server == Some(offer.server) => {
-                self.hint = None;
+                (self.hint, self.unanswered) = (None, None);
                 self.phase = Phase::Selecting;
             }
             Phase::Extending { state, .. } if !self.may_extend(state, message) => {}
@@ -429,11 +437,11 @@ impl Client {
 
     /// Gives back what the client has, or may have without knowing: a server that was asked may have agreed. None: there is nothing.
     pub fn release(mut self) -> Option<Action> {
-        let (address, server) = match (&self.lease, self.phase) {
+        let Offer { address, server } = match (&self.lease, self.phase) {
             (_, Phase::Failed) => return None,
-            (Some(lease), _) => (lease.address, lease.server),
-            (None, Phase::Requesting { offer, .. }) => (offer.address, offer.server),
-            (None, _) => return None,
+            (Some(lease), _) => Offer { address: lease.address, server: lease.server },
+            (None, Phase::Requesting { offer, .. }) => offer,
+            (None, _) => self.unanswered?,
         };
         self.xid = self.random.xid();
         Some(self.give_back(address, server))

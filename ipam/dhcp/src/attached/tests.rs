@@ -67,8 +67,8 @@ impl Fixture {
         Message::decode(&buffer[..length]).unwrap()
     }
 
-    /// The server answers what it has heard, and the attachment does what follows.
-    fn answer(&self, one: &mut Attached, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
+    /// The server answers what it has heard.
+    fn say(&self, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) {
         let mut answer = Message { is_reply: true, yiaddr: ADDRESS.into(), ..asked };
         answer.options = dhcp_client::Options::default();
         answer.options.set(options::MESSAGE_TYPE, [kind as u8]);
@@ -76,8 +76,13 @@ impl Fixture {
         answer.options.set(options::SUBNET_MASK, [255, 255, 255, 0]);
         answer.options.set(options::LEASE_TIME, 3600_u32.to_be_bytes());
         extra.iter().for_each(|(number, value)| answer.options.set(*number, *value));
-        let before = one.client().state();
         self.server.send_to(&answer.encode(), "10.0.0.255:68").unwrap();
+    }
+
+    /// The same, and the attachment does what follows.
+    fn answer(&self, one: &mut Attached, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
+        let before = one.client().state();
+        self.say(asked, kind, extra);
         for _ in 0..PATIENCE.as_millis() {
             match one.receive(&self.host) {
                 Outcome::Carries if one.client().state() == before => {
@@ -132,6 +137,34 @@ fn nothing_is_asked_for_when_nobody_waits_any_more() {
     let outcome = one.tick(&fixture.host);
     assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
     assert!(one.socket().is_none());
+}
+
+#[test]
+fn what_a_server_may_have_given_is_given_back_when_no_answer_comes_and_nobody_waits() {
+    let fixture = Fixture::new();
+    // Before the answer's time is over, and after it.
+    for dies_late in [false, true] {
+        let mut one = fixture.acquire();
+        let outcome = one.tick(&fixture.host);
+        assert!(matches!(outcome, Outcome::Carries));
+        let discover = fixture.heard();
+        fixture.answer(&mut one, discover, Kind::Offer, &NTP);
+        assert_eq!(fixture.heard().kind(), Some(Kind::Request));
+        let asks_again = |one: &mut Attached| {
+            one.client.tick(Time::now() + fixture.host.timing.timeout);
+            assert_eq!(one.client.state(), State::Selecting);
+        };
+        if dies_late {
+            asks_again(&mut one);
+            assert!(!one.abandon(&fixture.host));
+        } else {
+            assert!(one.abandon(&fixture.host));
+            asks_again(&mut one);
+            let outcome = one.tick(&fixture.host);
+            assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+        }
+        fixture.hears_release();
+    }
 }
 
 #[test]

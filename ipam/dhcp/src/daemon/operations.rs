@@ -129,15 +129,14 @@ impl Daemon {
                 departing.extend(more);
                 outcome
             }
-            Some(mut one) if one.may_be_granted() => {
-                if let Waits::Connection(waiting) = std::mem::replace(&mut one.waits, Waits::Abandoned) {
+            Some(mut one) => {
+                if let Waits::Connection(waiting) = one.waits {
                     self.answer(waiting, &Err(superseded()));
                 }
-                self.attached.insert(key.clone(), one);
-                Ok(Value::Null)
-            }
-            Some(one) => {
-                self.supersede(one);
+                match one.abandon(&self.host) {
+                    true => drop(self.attached.insert(key.clone(), one)),
+                    false => one.forget_quietly(&self.host),
+                }
                 Ok(Value::Null)
             }
         };

@@ -278,9 +278,9 @@ impl Daemon {
         let Some(key) = waiting.map(|one| one.key.clone()) else { return };
         if let Some(mut one) = self.attached.remove(&key) {
             log(&key, "the plugin hung up");
-            if one.may_be_granted() {
-                one.waits = Waits::Abandoned;
-                self.attached.insert(key, one);
+            match one.abandon(&self.host) {
+                true => drop(self.attached.insert(key, one)),
+                false => one.forget_quietly(&self.host),
             }
         }
     }

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use cni::{Code, Error, Result};
-use dhcp_client::v6::{Action, Client, Lease, Link, link_local, of_lease};
+use dhcp_client::v6::{Action, Client, Lease, Link, State, link_local, of_lease};
 use dhcp_client::{Random, Time};
 use iface::Namespace;
 use ipnetwork::{IpNetwork, Ipv6Network};
@@ -167,7 +167,12 @@ impl Attached {
         let mut outcome = Outcome::Carries;
         for action in actions {
             let done = match action {
-                Action::Send(_) if self.waits == Waits::Abandoned => Ok(Outcome::Carries),
+                // Nothing is asked for any more. What is given back is.
+                Action::Send(_)
+                    if self.waits == Waits::Abandoned && self.client.state() != State::Leaving =>
+                {
+                    Ok(Outcome::Carries)
+                }
                 Action::Send(message) => {
                     // The link is waited for since the first one that it could not send.
                     let since = self.unsent.take().map_or_else(Time::now, |(_, since)| since);

@@ -395,6 +395,60 @@ fn what_a_server_was_asked_for_is_given_back_even_if_its_answer_was_lost() {
     assert!(client.release().is_none());
 }
 
+/// A client whose REQUEST nobody answered in time, so that it asks all servers again.
+fn unanswered() -> (Client, Time) {
+    let mut client = acquire(identity());
+    client.tick(at(0));
+    give(&mut client, at(0), Kind::Offer, &[]);
+    while client.state() == State::Requesting {
+        client.tick(client.deadline().unwrap());
+    }
+    (client, at(10))
+}
+
+#[test]
+fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() {
+    let (client, _) = unanswered();
+    let (to, release) = only_sent(&[client.release().unwrap()]);
+    assert_eq!((to, release.kind()), (To::Server { server: SERVER, from: ADDRESS }, Some(Kind::Release)));
+    // Where the acquisition fails.
+    let (mut client, _) = unanswered();
+    let actions = client.tick(at(208));
+    assert!(matches!(&actions[..], [Action::Send { .. }, Action::Failed(_)]), "{actions:?}");
+    assert_eq!(only_sent(&actions).1.kind(), Some(Kind::Release));
+    // A lease comes in its place: other servers know from the REQUEST that they were not chosen (RFC 2131, section 3.1).
+    let (mut client, now) = unanswered();
+    let other = [(options::SERVER_ID, &OTHER_SERVER.octets()[..])];
+    give(&mut client, now, Kind::Offer, &other);
+    give(&mut client, now, Kind::Ack, &other);
+    let (to, _) = only_sent(&[client.clone().release().unwrap()]);
+    assert_eq!(to, To::Server { server: OTHER_SERVER, from: ADDRESS });
+    let end = client.lease().and_then(|lease| lease.expiry).unwrap();
+    client.tick(end);
+    assert!(client.release().is_none());
+    // What its server refuses, it has not noted.
+    let (mut client, now) = unanswered();
+    give(&mut client, now, Kind::Offer, &[]);
+    give(&mut client, now, Kind::Nak, &[]);
+    assert!(client.release().is_none());
+}
+
+#[test]
+fn an_answer_that_comes_too_late_does_not_make_a_later_requests_lease_longer() {
+    let mut client = acquire(identity());
+    client.tick(at(0));
+    give(&mut client, at(0), Kind::Offer, &[]);
+    let late = answer(&client, Kind::Ack, &[]).encode();
+    while client.state() == State::Requesting {
+        client.tick(client.deadline().unwrap());
+    }
+    give(&mut client, at(10), Kind::Offer, &[]);
+    assert_eq!(client.state(), State::Requesting);
+    // The server counts an hour from what it was asked at first.
+    assert!(client.receive(at(11), &late).is_empty());
+    assert!(matches!(&give(&mut client, at(12), Kind::Ack, &[])[..], [Action::Bound(_)]));
+}
+
 #[test]
 fn what_the_configuration_provides_is_in_each_request_in_the_place_of_the_clients_own() {
     let provide = vec![

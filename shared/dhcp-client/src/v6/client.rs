@@ -58,6 +58,8 @@ pub struct Client {
     random: Random,
     phase: Phase,
     lease: Option<Lease>,
+    /// What a server was asked for and gave no answer to. It may have noted it.
+    unanswered: Option<Offer>,
     /// As long as a socket is needed, until when.
     listens_until: Option<Time>,
     /// For an acquisition that somebody waits for: when it has failed, and how long it may take.
@@ -130,6 +132,7 @@ impl Client {
             random,
             phase,
             lease: None,
+            unanswered: None,
             listens_until: None,
             gives_up: None,
             refused: None,
@@ -257,6 +260,9 @@ impl Client {
 
     /// After a REQUEST in vain: from the start, or, as long as there is a lease that a server forgot, by asking all others.
     fn start_over(&mut self, now: Time) {
+        if let Phase::Requesting(_, offer) = &self.phase {
+            self.unanswered = Some(offer.clone());
+        }
         match self.lease {
             Some(_) => self.phase = Phase::Rebinding(self.begin(Kind::Rebind, now)),
             None => self.solicit(now),
@@ -394,10 +400,10 @@ impl Client {
         let since = self.exchange().map_or(now, |exchange| exchange.asked);
         match &self.phase {
             Phase::Soliciting(..) if message.options.get(RAPID_COMMIT).is_some() => {
-                self.take_first(message, since, now, actions);
+                self.take_first(message, server, since, now, actions);
             }
             Phase::Requesting(_, offer) if offer.server == server => {
-                self.take_first(message, since, now, actions);
+                self.take_first(message, server, since, now, actions);
             }
             Phase::Confirming(_) => match answer::status(&message.options).status {
                 Status::NotOnLink => {
@@ -419,13 +425,31 @@ impl Client {
     }
 
     /// A reply to SOLICIT or REQUEST.
-    fn take_first(&mut self, message: &Message, since: Time, now: Time, actions: &mut Vec<Action>) {
+    fn take_first(
+        &mut self,
+        message: &Message,
+        server: &[u8],
+        since: Time,
+        now: Time,
+        actions: &mut Vec<Action>,
+    ) {
         match self.offered(message) {
             Ok(given) => self.bind(message, given, since, now, actions),
             Err(refusal) => {
                 self.refused = Some(format!("a DHCPv6 server gives no address: {refusal}"));
-                if let Phase::Requesting(exchange, offer) = &self.phase {
-                    self.refuse(exchange.due, offer.clone(), message, &refusal, now);
+                self.unanswered.take_if(|asked| asked.server == server);
+                match &self.phase {
+                    Phase::Requesting(exchange, offer) => {
+                        self.refuse(exchange.due, offer.clone(), message, &refusal, now);
+                    }
+                    // With rapid commit a server may have noted what it names. Who names nothing is asked again in its time.
+                    Phase::Soliciting(exchange, _) if matches!(refusal, Refusal::Clients(_)) => {
+                        let due = exchange.due;
+                        if let Some(address) = answer::named(message) {
+                            self.return_unusable(address, server.to_vec(), due, now);
+                        }
+                    }
+                    _ => {}
                 }
             }
         }
@@ -443,10 +467,14 @@ impl Client {
             (None, Refusal::Servers(_)) => self.solicit(due),
             (None, Refusal::Clients(_)) => {
                 let address = answer::named(message).unwrap_or(offer.address);
-                let exchange = self.begin(Kind::Release, now);
-                self.phase = Phase::Leaving { exchange, address, server: offer.server, again: Some(due) };
+                self.return_unusable(address, offer.server, due, now);
             }
         }
+    }
+
+    fn return_unusable(&mut self, address: Ipv6Addr, server: Vec<u8>, again: Time, now: Time) {
+        let exchange = self.begin(Kind::Release, now);
+        self.phase = Phase::Leaving { exchange, address, server, again: Some(again) };
     }
 
     fn bind(&mut self, message: &Message, given: Given, since: Time, now: Time, actions: &mut Vec<Action>) {
@@ -461,7 +489,7 @@ impl Client {
         }
         self.lease = Some(lease.clone());
         (self.phase, self.listens_until, self.gives_up) = (Phase::Bound, None, None);
-        (self.refused, self.hint) = (None, None);
+        (self.refused, self.hint, self.unanswered) = (None, None, None);
         actions.push(Action::Bound(lease));
     }
 
@@ -527,7 +555,7 @@ impl Client {
             return true;
         }
         let held = self.held_of().map(|(address, server)| (address, server.to_vec()));
-        (self.lease, self.listens_until) = (None, None);
+        (self.lease, self.unanswered, self.listens_until) = (None, None, None);
         self.phase = match held {
             Some((address, server)) => {
                 Phase::Leaving { exchange: self.begin(kind, now), address, server, again }
@@ -548,7 +576,7 @@ impl Client {
             (_, Phase::Leaving { address, server, .. }) => Some((*address, server)),
             (Some(lease), _) => Some((lease.address, &lease.server)),
             (None, Phase::Requesting(_, offer)) => Some((offer.address, &offer.server)),
-            (None, _) => None,
+            (None, _) => self.unanswered.as_ref().map(|offer| (offer.address, &offer.server[..])),
         }
     }
 

@@ -127,12 +127,6 @@ fn what_is_not_for_the_client_or_makes_no_sense_is_passed_over() {
         answer(Kind::Reply, &solicit, &[1; 131], &[given(), rapid.clone()]),
         answer(Kind::Renew, &solicit, SERVER, &[given(), rapid.clone()]),
         reply(std::slice::from_ref(&rapid)),
-        // Times in no order.
-        reply(&[(IA_NA, ia(160, 100, &[(ADDRESS, 200, 400)])), rapid.clone()]),
-        reply(&[(IA_NA, ia(1, 2, &[(ADDRESS, 400, 200)])), rapid.clone()]),
-        reply(&[(IA_NA, ia(1, 2, &[(ADDRESS, 0, 0)])), rapid.clone()]),
-        // It would be over at once.
-        reply(&[(IA_NA, ia(1, 2, &[(ADDRESS, 9, 9)])), rapid.clone()]),
         reply(&[(IA_NA, vec![0; 11]), rapid.clone()]),
         with("ff02::1".parse().unwrap()),
         with("::1".parse().unwrap()),
@@ -331,6 +325,57 @@ fn what_a_server_gives_and_the_client_cannot_use_is_given_back_before_another_is
     let (mut client, request) = requesting();
     assert!(client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[(IA_NA, refusal(2))])).is_empty());
     assert_eq!(client.state(), State::Soliciting);
+}
+
+#[test]
+fn what_a_server_gives_at_once_and_the_client_cannot_use_is_given_back_too() {
+    for unusable in [
+        ia(160, 100, &[(NEXT, 200, 400)]),
+        ia(100, 160, &[(NEXT, 400, 200)]),
+        ia(1, 2, &[(NEXT, 0, 0)]),
+        ia(1, 2, &[(NEXT, 9, 9)]),
+    ] {
+        let mut client = client();
+        let solicit = sent(&client.tick(at(0)));
+        let rapid = |ia| [(IA_NA, ia), (RAPID_COMMIT, vec![])];
+        let actions = client.receive(at(0), &answer(Kind::Reply, &solicit, SERVER, &rapid(unusable)));
+        let release = sent(&actions);
+        assert_eq!((release.kind, release.options.get(SERVER_ID)), (Kind::Release, Some(SERVER)));
+        assert_eq!(named(&release), Some(NEXT));
+        // All servers are asked again in their time, and another one may do better.
+        assert!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])).is_empty());
+        let solicit = sent(&client.tick(at(2)));
+        let good = rapid(ia(100, 160, &[(ADDRESS, 200, 400)]));
+        let actions = client.receive(at(2), &answer(Kind::Reply, &solicit, OTHER, &good));
+        assert!(matches!(&actions[..], [Action::Bound(_)]), "{actions:?}");
+    }
+}
+
+#[test]
+fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() {
+    let unanswered = || {
+        let (mut client, _) = requesting();
+        while client.state() == State::Requesting {
+            client.tick(client.deadline().unwrap());
+        }
+        assert_eq!(client.state(), State::Soliciting);
+        client
+    };
+    let mut client = unanswered();
+    assert!(matches!(&client.tick(at(208))[..], [Action::Failed(_)]));
+    let release = sent(&client.tick(at(208)));
+    assert_eq!((release.kind, release.options.get(SERVER_ID)), (Kind::Release, Some(SERVER)));
+    assert_eq!(named(&release), Some(ADDRESS));
+    assert_eq!(client.receive(at(208), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
+    assert_eq!(client.held(), None);
+    // What its server refuses then, it has not noted.
+    let mut client = unanswered();
+    let now = at(200);
+    let solicit = sent(&client.tick(now));
+    let offer = answer(Kind::Advertise, &solicit, SERVER, &[given(), (PREFERENCE, vec![255])]);
+    let request = sent(&client.receive(now, &offer));
+    client.receive(now, &answer(Kind::Reply, &request, SERVER, &[(IA_NA, refusal(2))]));
+    assert_eq!((client.state(), client.held()), (State::Soliciting, None));
 }
 
 #[test]
