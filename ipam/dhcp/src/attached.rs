@@ -15,6 +15,9 @@ use crate::v6;
 /// How long after a lease its address may not be on the link yet.
 pub const JUST_LEASED: Duration = Duration::from_secs(60);
 
+/// How many packets are taken before others have their turn: any host on the link can send to the port, and never stop.
+pub const AT_ONCE: usize = 64;
+
 /// An attachment that has a lease, or gets one.
 #[derive(Debug)]
 pub struct Attached {
@@ -127,7 +130,8 @@ impl Attached {
 
     /// Takes what has arrived.
     pub fn receive(&mut self, host: &Host) -> Outcome {
-        while let Some(link) = &self.link {
+        for _ in 0..AT_ONCE {
+            let Some(link) = &self.link else { break };
             match link.receive() {
                 Ok(Some(packet)) => {
                     let actions = self.client.receive(Time::now(), &packet);

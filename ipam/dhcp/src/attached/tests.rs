@@ -168,6 +168,22 @@ fn what_a_server_may_have_given_is_given_back_when_no_answer_comes_and_nobody_wa
 }
 
 #[test]
+fn a_host_that_never_stops_sending_keeps_nobody_else_waiting() {
+    let fixture = Fixture::new();
+    let mut one = fixture.acquire();
+    one.tick(&fixture.host);
+    let discover = fixture.heard();
+    (0..AT_ONCE + 1).for_each(|_| fixture.say(discover.clone(), Kind::Inform, &[]));
+    one.receive(&fixture.host);
+    // Some are left, or still to arrive.
+    let left = (0..PATIENCE.as_millis()).any(|_| {
+        std::thread::sleep(Duration::from_millis(1));
+        one.socket().unwrap().receive().unwrap().is_some()
+    });
+    assert!(left);
+}
+
+#[test]
 fn a_lease_that_is_taken_is_noted_down() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();

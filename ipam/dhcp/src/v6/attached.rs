@@ -10,7 +10,7 @@ use iface::Namespace;
 use ipnetwork::{IpNetwork, Ipv6Network};
 
 use super::record::Record;
-use crate::attached::{JUST_LEASED, Outcome, Waits};
+use crate::attached::{AT_ONCE, JUST_LEASED, Outcome, Waits};
 use crate::daemon::{Host, log};
 use crate::place::{self, Found, NotFound};
 use crate::record::Key;
@@ -19,9 +19,6 @@ use crate::record::Key;
 const LOOK: Duration = Duration::from_millis(20);
 /// How long the link's own address may take: a test for duplicates is a second, after a random delay of up to one.
 const READY: Duration = Duration::from_secs(10);
-
-/// How many packets are taken before others have their turn: any host on the link can send to the port, and never stop.
-const AT_ONCE: usize = 64;
 
 /// Why a lease of an earlier daemon is given back: the ADD that asked for it ended before it had its answer, or failed.
 pub const UNUSED: &str = "nobody has put the address on the link";
