@@ -74,7 +74,14 @@ pub fn is_for(message: &Message, identity: &Identity) -> bool {
 pub struct Given {
     pub address: Ipv6Addr,
     preferred: u32,
-    pub valid: u32,
+    valid: u32,
+}
+
+impl Given {
+    /// Whether its time is long enough to use it. An address of the client's whose time is not has ended: it may not be used as long as was said before.
+    pub fn lasts(&self) -> bool {
+        self.valid >= SHORTEST
+    }
 }
 
 /// What a message says about the client's identity association.
@@ -146,7 +153,7 @@ const EARLIEST: u32 = 10;
 impl Association {
     /// The address to take: the one that the client has or was offered, else the first.
     pub fn pick(&self, wanted: Option<Ipv6Addr>) -> Option<Given> {
-        let good = || self.addresses.iter().filter(|given| given.valid >= SHORTEST);
+        let good = || self.addresses.iter().filter(|given| given.lasts());
         good().find(|given| Some(given.address) == wanted).or_else(|| good().next()).copied()
     }
 

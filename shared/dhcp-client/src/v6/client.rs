@@ -519,7 +519,7 @@ impl Client {
                 self.phase = Phase::Requesting(self.begin(Kind::Request, now), offer);
             }
             Status::Success => {
-                let ended = addresses.iter().any(|given| given.address == address && given.valid == 0);
+                let ended = addresses.iter().any(|given| given.address == address && !given.lasts());
                 match self.offered(message) {
                     Ok(given) if given.address == address || ended => {
                         self.bind(message, given, since, now, actions);

@@ -216,6 +216,8 @@ fn a_server_that_forgot_a_lease_and_gives_none_is_not_asked_without_end() {
 fn an_address_that_its_server_ends_is_lost_or_replaced_by_another() {
     for (addresses, lost) in [
         (vec![(ADDRESS, 0, 0)], true),
+        // A few seconds are no more worth than none.
+        (vec![(ADDRESS, 5, 9)], true),
         (vec![(ADDRESS, 0, 0), (NEXT, 200, 400)], true),
         // Silence about it is no end of it.
         (vec![(NEXT, 200, 400)], false),
