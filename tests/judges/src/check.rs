@@ -16,6 +16,7 @@ pub struct Check {
     pub name: &'static str,
     ask: fn(&Host),
     needs: Vec<Feature>,
+    lacks: fn() -> Option<&'static str>,
     reference_fails: Option<&'static str>,
     ours_only: Option<&'static str>,
 }
@@ -30,11 +31,13 @@ pub enum Verdict {
     Outdated,
     /// The kernel lacks what it needs.
     Skipped(Feature),
+    /// The machine lacks the program, as this text tells.
+    Absent(&'static str),
 }
 
 impl Check {
     pub fn new(group: &'static str, name: &'static str, ask: fn(&Host)) -> Self {
-        Self { group, name, ask, needs: Vec::new(), reference_fails: None, ours_only: None }
+        Self { group, name, ask, needs: Vec::new(), lacks: || None, reference_fails: None, ours_only: None }
     }
 
     /// The reference fails, and this is why.
@@ -52,6 +55,11 @@ impl Check {
         Self { needs: [self.needs, vec![feature]].concat(), ..self }
     }
 
+    /// A program that may be missing.
+    pub fn unless(self, lacks: fn() -> Option<&'static str>) -> Self {
+        Self { lacks, ..self }
+    }
+
     /// Its row of docs/runtimes.md.
     pub fn row(&self, ours: &str, reference: &str) -> String {
         format!("| {} | {} | {ours} | {reference} |", self.group, self.name)
@@ -65,6 +73,9 @@ impl Check {
     pub fn run_with(&self, side: Side) -> Verdict {
         if let Some(missing) = self.needs.iter().find(|feature| !feature.is_there()) {
             return Verdict::Skipped(*missing);
+        }
+        if let Some(why) = (self.lacks)() {
+            return Verdict::Absent(why);
         }
         let explained = self.reference_fails.filter(|_| side == Side::Reference);
         if let Some(why) = self.ours_only.filter(|_| side == Side::Reference) {
@@ -101,6 +112,7 @@ impl fmt::Display for Verdict {
             Self::Explained(why) => write!(f, "no: {why}"),
             Self::Outdated => write!(f, "FAILED: yes, though it is explained why not"),
             Self::Skipped(feature) => write!(f, "skipped: this kernel has no {feature}"),
+            Self::Absent(why) => write!(f, "skipped: {why}"),
         }
     }
 }

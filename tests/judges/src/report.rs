@@ -35,7 +35,9 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{HEAD}\n{}", self.rows.join("\n"))?;
         let passed = self.count(|verdict| *verdict == Verdict::Passed);
-        let skipped = self.count(|verdict| matches!(verdict, Verdict::Explained(_) | Verdict::Skipped(_)));
+        let skipped = self.count(|verdict| {
+            matches!(verdict, Verdict::Explained(_) | Verdict::Skipped(_) | Verdict::Absent(_))
+        });
         write!(f, "\n{passed} passed, {} failed, {skipped} skipped", self.failed())
     }
 }

@@ -26,7 +26,7 @@ impl Hope {
 
     fn patience(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Full => 90,
+            Self::Full => 300,
             Self::Little => 20,
         })
     }

@@ -8,7 +8,7 @@ use crate::podman::Podman;
 use crate::process::Daemon;
 
 pub fn checks() -> Vec<Check> {
-    let check = |name, ask| Check::new("firewalld", name, ask);
+    let check = |name, ask| Check::new("firewalld", name, ask).unless(firewalld::lacks);
     vec![
         check("beside it, a container's port is reached, and a container reaches other hosts", beside),
         check("after a reload, the container's port is reached", port_after_reload).reference_fails(
