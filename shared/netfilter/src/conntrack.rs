@@ -169,6 +169,8 @@ mod tests {
         run(&["ip", "route", "add", "local", "fd00::/64", "dev", "lo"]);
         let rules = "table inet t { chain c { type filter hook output priority 0; ct state new counter; }; }";
         run(&["nft", rules]);
+        // A busy machine is to find them all.
+        std::fs::write("/proc/sys/net/netfilter/nf_conntrack_udp_timeout", "86400").unwrap();
         for to in to {
             let from = if to.starts_with('[') { "[::1]:0" } else { "127.0.0.1:0" };
             UdpSocket::bind(from).unwrap().send_to(b"?", to).unwrap();

@@ -212,6 +212,10 @@ pub fn connect(to: &str) -> std::io::Result<TcpStream> {
 
 /// Connects where nobody may answer: the kernel gives up after a second request.
 pub fn is_unreachable(to: &str) -> bool {
-    fs::write("/proc/sys/net/ipv4/tcp_syn_retries", "1").unwrap();
-    TcpStream::connect(to).is_err()
+    let retries = "/proc/sys/net/ipv4/tcp_syn_retries";
+    let usual = fs::read(retries).unwrap();
+    fs::write(retries, "1").unwrap();
+    let connection = TcpStream::connect(to);
+    fs::write(retries, usual).unwrap();
+    connection.is_err()
 }
