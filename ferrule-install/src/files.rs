@@ -1,9 +1,9 @@
 //! Files that are on the disk when a function returns, and second names for files.
 
 use std::fmt::Write as _;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use cni::{Error, Result};
@@ -15,11 +15,29 @@ pub fn write(path: &Path, content: &mut impl Read, mode: u32) -> Result<String> 
         let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
         let sum = pour(content, &mut file)?;
         // Whatever the umask is.
-        file.set_permissions(PermissionsExt::from_mode(mode))?;
+        match file.set_permissions(PermissionsExt::from_mode(mode)) {
+            // A file system without modes, such as vfat: a file has that of the mount.
+            Err(e) if e.kind() != ErrorKind::PermissionDenied => return Err(e),
+            _ => {}
+        }
         file.sync_all()?;
         Ok(sum)
     };
-    write().map_err(|e| Error::io(format!("write {}", path.display()), &e))
+    write().map_err(|e| failed(format!("write {}", path.display()), &e))
+}
+
+/// An error of the file system, with what to do about it.
+fn failed(operation: String, cause: &io::Error) -> Error {
+    let error = Error::io(operation, cause);
+    match cause.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+            error.detail("make room there, and run it again")
+        }
+        ErrorKind::ReadOnlyFilesystem => {
+            error.detail("name a directory that can be written to with --dir, or mount it read-write")
+        }
+        _ => error,
+    }
 }
 
 /// The SHA-256 of what a file has. None if it is none.
@@ -52,36 +70,59 @@ fn pour(content: &mut impl Read, to: &mut impl Write) -> io::Result<String> {
 }
 
 /// Gives a file a second name, in place of what has that name; by way of `temporary`, so that the name always leads to a whole
-/// file. Where the file system has no hard links, it is a copy.
-pub fn keep(from: &Path, to: &Path, temporary: &Path) -> Result<()> {
+/// file. Where the file system has no hard links, it is a copy. Tells whether it is.
+pub fn keep(from: &Path, to: &Path, temporary: &Path) -> Result<bool> {
     remove(temporary)?;
-    let copy = || match fs::symlink_metadata(from)? {
-        meta if meta.is_symlink() => symlink(fs::read_link(from)?, temporary),
-        _ => {
-            fs::copy(from, temporary)?;
-            File::open(temporary)?.sync_all()
-        }
-    };
-    let kept = fs::hard_link(from, temporary).or_else(|_| copy()).and_then(|()| fs::rename(temporary, to));
-    kept.map_err(|e| Error::io(format!("keep {} as {}", from.display(), to.display()), &e))
+    let is_copy = fs::hard_link(from, temporary).is_err();
+    if is_copy {
+        copy(from, temporary).map_err(|e| e.context(format!("keep {}", from.display())))?;
+    }
+    rename(temporary, to)?;
+    Ok(is_copy)
+}
+
+/// A symbolic link as such.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    let open = |e| Error::io(format!("open {}", from.display()), &e);
+    let meta = fs::symlink_metadata(from).map_err(open)?;
+    if meta.is_symlink() {
+        let copied = fs::read_link(from).and_then(|target| symlink(target, to));
+        return copied.map_err(|e| failed(format!("make the symbolic link {}", to.display()), &e));
+    }
+    let mode = meta.permissions().mode() & 0o7777;
+    write(to, &mut File::open(from).map_err(open)?, mode).map(drop)
+}
+
+/// Whether both are files, and have the same in them.
+pub fn same(one: &Path, other: &Path) -> bool {
+    matches!((sum(one), sum(other)), (Ok(Some(one)), Ok(Some(other))) if one == other)
 }
 
 /// Removes a file that may be missing.
 pub fn remove(path: &Path) -> Result<()> {
     system::file::missing_is_fine(fs::remove_file(path))
-        .map_err(|e| Error::io(format!("remove {}", path.display()), &e))
+        .map_err(|e| failed(format!("remove {}", path.display()), &e))
 }
 
 /// Moves a file over another one of the same file system.
 pub fn rename(from: &Path, to: &Path) -> Result<()> {
-    fs::rename(from, to).map_err(|e| Error::io(format!("rename {} to {}", from.display(), to.display()), &e))
+    fs::rename(from, to).map_err(|e| {
+        let error = failed(format!("rename {} to {}", from.display(), to.display()), &e);
+        match e.kind() {
+            ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => {
+                error.detail("a file that is mounted by itself, or on some file systems is in use, cannot be replaced: leave it out with --skip")
+            }
+            ErrorKind::PermissionDenied => error.detail("run it as root; lsattr tells whether the file is immutable"),
+            _ => error,
+        }
+    })
 }
 
-/// Makes a directory that may be there.
+/// Makes a directory that may be there. Others can do nothing in it.
 pub fn make_dir(path: &Path) -> Result<()> {
-    match fs::create_dir(path) {
+    match DirBuilder::new().mode(0o700).create(path) {
         Err(e) if e.kind() != ErrorKind::AlreadyExists => {
-            Err(Error::io(format!("make the directory {}", path.display()), &e))
+            Err(failed(format!("make the directory {}", path.display()), &e))
         }
         _ => Ok(()),
     }

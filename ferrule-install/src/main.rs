@@ -8,9 +8,12 @@ mod source;
 mod target;
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser};
@@ -59,14 +62,20 @@ struct Cli {
     /// Install, then wait for SIGTERM or SIGINT: for a container that is to stay
     #[arg(long, conflicts_with_all = ["uninstall", "check"])]
     stay: bool,
-    /// With --stay: at the end, put back what was there before
+    /// With --stay: at the end, put back what was there before, unless another ferrule-install has been at work there since
     #[arg(
         long, env = "ROLLBACK_ON_EXIT", value_name = "BOOL", action = ArgAction::Set, default_value = "false",
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
         value_parser = BoolishValueParser::new(),
     )]
     rollback_on_exit: bool,
+    /// How long to wait for another ferrule-install that is at work in DIR [default: 0; with --stay 20]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "check")]
+    wait: Option<u64>,
 }
+
+/// Of a run that stays. Kubernetes gives a pod 30 seconds to end.
+const PATIENCE: u64 = 20;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, and the message says why; 2 wrong usage; \
     11 another ferrule-install is at work in DIR.";
@@ -92,10 +101,11 @@ fn say(line: &str) {
 }
 
 fn run(cli: &Cli) -> Result<()> {
+    let patience = Duration::from_secs(cli.wait.unwrap_or(if cli.stay { PATIENCE } else { 0 }));
     let selection = Selection { only: names(&cli.only), skip: names(&cli.skip) };
     if cli.uninstall {
         let dir = target::find(cli.dir.as_deref(), &BTreeSet::new())?;
-        return Placed::open(&dir)?.uninstall(&selection);
+        return patiently(patience, || Placed::open(&dir)?.uninstall(&selection));
     }
     let from = cli.from.clone().map_or_else(source::find, Ok)?;
     let sources = source::plugins(&from, cli.link, &selection)?;
@@ -108,20 +118,39 @@ fn run(cli: &Cli) -> Result<()> {
     if cli.stay {
         ends.thread_block().map_err(Error::from)?;
     }
-    let dir = install(&from, dir, sources, cli.update)?;
+    let dir = target::make(dir)?;
+    // Tells this run from others.
+    let run = RandomState::new().build_hasher().finish();
+    patiently(patience, || install(&from, &dir, sources.clone(), cli.update, run))?;
     if cli.stay {
         say("waiting for SIGTERM");
         ends.wait().map_err(Error::from)?;
         if cli.rollback_on_exit {
-            Placed::open(&dir)?.uninstall(&Selection::default())?;
+            patiently(patience, || Placed::open(&dir)?.uninstall_own(run))?;
         }
     }
     Ok(())
 }
 
-/// Tells the real path of the directory.
-fn install(from: &Path, dir: PathBuf, mut sources: Sources, update: bool) -> Result<PathBuf> {
-    let dir = target::make(dir)?;
+/// Tries again while another ferrule-install is at work.
+fn patiently(patience: Duration, work: impl Fn() -> Result<()>) -> Result<()> {
+    let begin = Instant::now();
+    let mut waits = false;
+    loop {
+        match work() {
+            Err(error) if error.code() == Code::TryAgainLater as u32 && begin.elapsed() < patience => {
+                if !waits {
+                    say(&format!("waiting: {}", error.msg()));
+                }
+                waits = true;
+                thread::sleep(Duration::from_millis(100));
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn install(from: &Path, dir: &Path, mut sources: Sources, update: bool, run: u64) -> Result<()> {
     if from.canonicalize().is_ok_and(|from| from == dir) {
         return Err(Error::new(
             Code::InvalidConfig,
@@ -129,7 +158,7 @@ fn install(from: &Path, dir: PathBuf, mut sources: Sources, update: bool) -> Res
         )
         .detail("name another directory with --dir or --from"));
     }
-    let placed = Placed::open(&dir)?;
+    let placed = Placed::open(dir)?;
     if !update {
         sources.retain(|name, _| {
             let there = dir.join(name).symlink_metadata().is_ok();
@@ -139,8 +168,7 @@ fn install(from: &Path, dir: PathBuf, mut sources: Sources, update: bool) -> Res
             !there
         });
     }
-    placed.install(&sources)?;
-    Ok(dir)
+    placed.install(&sources, run)
 }
 
 /// An empty variable of the environment names none.

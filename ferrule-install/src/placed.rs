@@ -15,8 +15,9 @@
 //! Neither that nor the end needs room on the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File, TryLockError};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs::{self, File, TryLockError};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use cni::{Code, Error, Failures, Result};
@@ -63,16 +64,14 @@ impl Placed {
         self.dir.join(STATE).join(name)
     }
 
-    /// Places plugins.
-    pub fn install(mut self, sources: &Sources) -> Result<()> {
+    /// Places plugins. `run` tells this run from others.
+    pub fn install(mut self, sources: &Sources, run: u64) -> Result<()> {
         if sources.is_empty() {
-            say(&format!("nothing is to be installed in {}", self.dir.display()));
-            return self.end(Ok(()));
+            return self.leave(run);
         }
         if self.lock.is_none() {
             let state = self.state("");
-            let made = DirBuilder::new().mode(0o700).create(&state);
-            made.map_err(|e| Error::io(format!("make the directory {}", state.display()), &e))?;
+            files::make_dir(&state)?;
             if let Err(error) = self.enter() {
                 // Another one may have begun to use it.
                 if error.code() != Code::TryAgainLater as u32 {
@@ -81,14 +80,28 @@ impl Placed {
                 return Err(error);
             }
         }
-        let outcome = self.try_install(sources);
+        let outcome = self.try_install(sources, run);
         self.end(outcome)
     }
 
-    fn try_install(&mut self, sources: &Sources) -> Result<()> {
+    /// Where nothing is to be installed, an earlier run's plugins are this one's from now on.
+    fn leave(mut self, run: u64) -> Result<()> {
+        say(&format!("nothing is to be installed in {}", self.dir.display()));
+        if self.record.installed.is_empty() {
+            return self.end(Ok(()));
+        }
+        let outcome = self.try_install(&Sources::new(), run);
+        // As before, where nothing can be written.
+        self.end(outcome).or_else(|error| {
+            say(&format!("the plugins stay another run's: {error}"));
+            Ok(())
+        })
+    }
+
+    fn try_install(&mut self, sources: &Sources, run: u64) -> Result<()> {
         self.make_ready()?;
         let placed = self.stage(sources)?;
-        let mut next = self.record.clone();
+        let mut next = Record { run: Some(run), ..self.record.clone() };
         next.changed.clear();
         let mut kept = BTreeSet::new();
         for name in sources.keys() {
@@ -114,7 +127,7 @@ impl Placed {
     /// Copies each file once into `new/`, with as many names as it has, and sees that it runs. Tells the sums.
     fn stage(&self, sources: &Sources) -> Result<BTreeMap<String, String>> {
         let mut copies: BTreeMap<(u64, u64), (PathBuf, String)> = BTreeMap::new();
-        let mut sums = BTreeMap::new();
+        let (mut sums, mut has_links) = (BTreeMap::new(), true);
         for (name, from) in sources {
             let open = |e| Error::io(format!("open {}", from.display()), &e);
             let mut file = File::open(from).map_err(open)?;
@@ -122,7 +135,13 @@ impl Placed {
             let to = self.state("new").join(name);
             let id = (meta.dev(), meta.ino());
             let sum = if let Some((copy, sum)) = copies.get(&id) {
-                files::keep(copy, &to, &self.state("temporary"))?;
+                if files::keep(copy, &to, &self.state("temporary"))? && has_links {
+                    has_links = false;
+                    say(&format!(
+                        "{} is on a file system without hard links: each plugin is a copy",
+                        self.dir.display()
+                    ));
+                }
                 sum.clone()
             } else {
                 let sum = files::write(&to, &mut file, 0o755)?;
@@ -139,6 +158,15 @@ impl Placed {
     pub fn uninstall(mut self, selection: &Selection) -> Result<()> {
         let outcome = self.try_uninstall(selection);
         self.end(outcome)
+    }
+
+    /// The same at the end of a run that stays: all, unless another run has installed since.
+    pub fn uninstall_own(self, run: u64) -> Result<()> {
+        if self.record.installed.is_empty() || self.record.run == Some(run) {
+            return self.uninstall(&Selection::default());
+        }
+        say(&format!("left {}: another ferrule-install has been at work there since", self.dir.display()));
+        self.end(Ok(()))
     }
 
     fn try_uninstall(&mut self, selection: &Selection) -> Result<()> {
@@ -229,7 +257,9 @@ impl Placed {
             if !was_there {
                 failures.note(files::remove(&at));
             } else if before.symlink_metadata().is_ok() {
-                failures.note(files::rename(&before, &at));
+                // One that could not be replaced is still there.
+                let put_back = files::rename(&before, &at);
+                failures.note(put_back.or_else(|e| if files::same(&before, &at) { Ok(()) } else { Err(e) }));
             }
         }
         failures.note(files::sync_dir(&self.dir));
@@ -277,18 +307,21 @@ impl Placed {
 
 /// Only its owner can open the directory, so nobody else can hold the lock.
 fn lock(state: &Path) -> Result<File> {
-    let open = |e| Error::io(format!("open {}", state.display()), &e);
-    let file = File::open(state).map_err(open)?;
     let busy = || {
         Error::new(Code::TryAgainLater, format!("another ferrule-install is at work in {}", state.display()))
             .detail("try again when it has ended")
     };
+    // The one that held it may have removed the directory at its end.
+    let open = |e: io::Error| match e.kind() {
+        ErrorKind::NotFound => busy(),
+        _ => Error::io(format!("open {}", state.display()), &e),
+    };
+    let file = File::open(state).map_err(open)?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => return Err(busy()),
         Err(TryLockError::Error(e)) => return Err(Error::io(format!("lock {}", state.display()), &e)),
         Ok(()) => {}
     }
-    // The one that held it may have removed the directory at its end.
     let now = fs::symlink_metadata(state).map_err(open)?;
     let held = file.metadata().map_err(open)?;
     if (now.dev(), now.ino()) == (held.dev(), held.ino()) { Ok(file) } else { Err(busy()) }

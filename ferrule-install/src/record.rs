@@ -15,6 +15,9 @@ use crate::files;
 pub struct Record {
     /// Each plugin that is installed, and its SHA-256: by it a file is told from one that others have put in its place.
     pub installed: BTreeMap<String, String>,
+    /// The run that was the last to install here. None in the record of a program that did not note it.
+    #[serde(default)]
+    pub run: Option<u64>,
     /// Of the change that leads to this record: each name, and whether it was there.
     pub changed: BTreeMap<String, bool>,
 }

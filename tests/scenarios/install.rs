@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use lab::{Lab, ours, plugins, together};
+
+mod file_systems;
+mod stay;
 
 /// What stands for a plugin of a release: it answers VERSION.
 const NEW: &str = "#!/bin/sh\necho '{\"supportedVersions\": [\"1.1.0\"]}'\n";
@@ -61,6 +63,12 @@ impl Scene {
     fn assert_new(&self, what: &str) {
         let new = [("bridge", NEW), ("calico", "calico"), ("portmap", NEW)];
         assert_eq!(content(&self.dir), as_map(&new), "{what}");
+    }
+
+    /// Whether one of the plugins is there, and the other one not.
+    fn is_half_changed(&self) -> bool {
+        let now = content(&self.dir);
+        (now["bridge"] == NEW) != now.contains_key("portmap")
     }
 
     /// Each file is whole, and of one of the two.
@@ -138,17 +146,28 @@ fn sweep_kills(arguments: &[&str], prepare: impl Fn(&Scene)) {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
     prepare(&scene);
+    let old = content(&scene.dir);
     let calls = calls(&scene, arguments);
     assert!(calls.len() > 60, "{calls:?}");
-    let mut killed = 0;
+    let (mut killed, mut halves) = (0, 0);
     for (at, (name, nth)) in calls.iter().enumerate() {
-        scene.others();
-        prepare(&scene);
         let inject = format!("inject={name}:signal=KILL:when={nth}");
         let what = format!("{arguments:?} {inject}");
-        let output = run_under(&scene, &["strace", "-qo", "/dev/null", "-e", &inject], arguments);
-        killed += u32::from(!output.status.success());
+        let kill = || {
+            scene.others();
+            prepare(&scene);
+            run_under(&scene, &["strace", "-qo", "/dev/null", "-e", &inject], arguments)
+        };
+        killed += u32::from(!kill().status.success());
         scene.assert_whole(&what);
+        if scene.dir.join(".ferrule/record.new").exists() {
+            halves += u32::from(scene.is_half_changed());
+            // A run that changes nothing itself: only what it takes back can make this right.
+            let said = ok(&scene.run(&["--uninstall", "--only", "none"]));
+            assert!(said.contains("put back what was there before it"), "{what}: {said}");
+            assert_eq!(content(&scene.dir), old, "{what}");
+            kill();
+        }
         if at % 2 == 0 {
             ok(&scene.install(&[]));
             scene.assert_new(&what);
@@ -157,6 +176,7 @@ fn sweep_kills(arguments: &[&str], prepare: impl Fn(&Scene)) {
         scene.assert_old(&what);
     }
     assert!(killed as usize > calls.len() / 2, "{killed} of {}", calls.len());
+    assert!(halves > 0, "none was killed between two files");
 }
 
 #[test]
@@ -426,30 +446,6 @@ fn plugins_to_skip_and_files_to_leave_are_named_by_options_or_by_the_environment
     scene.assert_old("nothing to install");
     let output = scene.install_under(&["env", "UPDATE_CNI_BINARIES=perhaps"], &[]);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
-}
-
-#[test]
-fn one_that_stays_ends_at_sigterm_and_puts_back_what_was_there_only_if_told() {
-    let lab = Lab::new();
-    let scene = Scene::new(&lab);
-    for rollback in ["false", "true"] {
-        // As in a container: the first process, which no signal ends that it does not wait for.
-        let mut program = Command::new("unshare");
-        program.args(["--pid", "--fork", "--kill-child"]).arg(ours().join("ferrule-install")).arg("--stay");
-        program.arg("--dir").arg(&scene.dir).arg("--from").arg(&scene.from).env("ROLLBACK_ON_EXIT", rollback);
-        let mut stays = program.stdout(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(stays.stdout.take().unwrap()).lines().map(|line| line.unwrap());
-        lines.find(|line| line == "waiting for SIGTERM").unwrap();
-        scene.assert_new("installed");
-        ok(&scene.install(&["--check"]));
-        assert_eq!(stays.try_wait().unwrap(), None);
-        lab.host().sh(&format!("kill -TERM $(cat /proc/{0}/task/{0}/children)", stays.id()));
-        assert_eq!(stays.wait().unwrap().code(), Some(0));
-        match rollback {
-            "true" => scene.assert_old("rolled back"),
-            _ => scene.assert_new("left"),
-        }
-    }
 }
 
 #[test]

@@ -1,0 +1,203 @@
+//! Directories on file systems that cannot do what others can, or have no room.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use lab::{Lab, ours, skip, together};
+
+use crate::common::until;
+
+use super::{NEW, Scene, as_map, content, executable, install, ok, refused};
+
+/// Installs links of one executable over one that runs, then single ones, and takes them away. Tells what the first run said.
+fn is_used(lab: &Lab, dir: &Path, under: &[&str]) -> String {
+    let (links, singles) = (together(), ours());
+    let (links, singles) = (links.to_str().unwrap(), singles.to_str().unwrap());
+    let plugins = "bridge,portmap";
+    fs::create_dir_all(dir).unwrap();
+    lab.host().sh(&format!("cp /bin/sleep {}/bridge", dir.display()));
+    let mut running = Command::new(dir.join("bridge"));
+    let mut running = running.arg("600").stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = Vec::new();
+    for from in [&["--link", "--from", links][..], &["--from", singles]] {
+        let from = [from, &["--only", plugins]].concat();
+        said.push(ok(&install(dir, &from, under)));
+        ok(&install(dir, &[&from[..], &["--check"]].concat(), &[]));
+        for plugin in plugins.split(',') {
+            lab.plugin(plugin).in_dir(dir).run("VERSION").ok_result();
+        }
+    }
+    ok(&install(dir, &["--uninstall"], under));
+    assert_eq!(running.try_wait().unwrap(), None);
+    running.kill().unwrap();
+    running.wait().unwrap();
+    assert!(fs::read(dir.join("bridge")).unwrap() == fs::read("/bin/sleep").unwrap());
+    is_left_with_bridge(dir);
+    said.remove(0)
+}
+
+/// Nothing else is there, once FUSE has let go of what was removed while it was open: so long it has another name.
+fn is_left_with_bridge(dir: &Path) {
+    until("only bridge is left", || {
+        ok(&install(dir, &["--uninstall"], &[]));
+        let entries: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        entries == ["bridge"]
+    });
+}
+
+#[test]
+fn a_file_system_that_has_neither_hard_links_nor_modes_gets_copies() {
+    let lab = Lab::new();
+    let without = ["inject=?link,linkat:error=EPERM", "inject=?chmod,fchmod,fchmodat:error=EPERM"];
+    let under = ["strace", "-qo", "/dev/null", "-e", without[0], "-e", without[1]];
+    let said = is_used(&lab, &lab.dir().join("bin"), &under);
+    assert!(said.contains("without hard links: each plugin is a copy"), "{said}");
+}
+
+/// exFAT on a loop device, by way of FUSE, since minimal kernels know no FAT.
+struct Exfat<'a> {
+    lab: &'a Lab,
+    device: String,
+    dir: PathBuf,
+}
+
+impl<'a> Exfat<'a> {
+    fn mount(lab: &'a Lab) -> Option<Self> {
+        let (image, dir) = (lab.dir().join("disk"), lab.dir().join("exfat"));
+        fs::create_dir_all(&dir).unwrap();
+        let make = "truncate -s 32M $1 && mkfs.exfat $1 >/dev/null && losetup --find --show $1";
+        let device = Self::try_sh(lab, make, &[&image])?;
+        let this = Self { lab, device: device.trim().to_owned(), dir };
+        Self::try_sh(lab, "mount.exfat-fuse $1 $2", &[Path::new(&this.device), &this.dir]).map(|_| this)
+    }
+
+    /// What a shell prints. None if it fails.
+    fn try_sh(lab: &Lab, line: &str, arguments: &[&Path]) -> Option<String> {
+        let words = ["sh", "-ec", line, "sh"].map(Path::new);
+        let output = lab.host().try_exec(&[&words, arguments].concat());
+        output.status.success().then(|| String::from_utf8(output.stdout).unwrap())
+    }
+}
+
+impl Drop for Exfat<'_> {
+    fn drop(&mut self) {
+        Self::try_sh(self.lab, "umount --lazy $1", &[&self.dir]);
+        Self::try_sh(self.lab, "losetup --detach $1", &[Path::new(&self.device)]);
+    }
+}
+
+#[test]
+fn exfat_gets_copies() {
+    let lab = Lab::new();
+    let Some(exfat) = Exfat::mount(&lab) else {
+        return skip("exFAT needs a loop device and FUSE (/dev/loop-control, /dev/fuse)");
+    };
+    let said = is_used(&lab, &exfat.dir.join("bin"), &[]);
+    assert!(said.contains("without hard links: each plugin is a copy"), "{said}");
+
+    // Copies of all find no room.
+    let output = install(&exfat.dir.join("bin"), &["--link", "--from", together().to_str().unwrap()], &[]);
+    refused(&output, "make room");
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("without hard links"), "{said}");
+    is_left_with_bridge(&exfat.dir.join("bin"));
+}
+
+#[test]
+fn a_directory_of_an_overlay_is_one_as_any_other() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let mount = "mkdir $1 && mount -t tmpfs overlay $1 && mkdir $1/upper $1/work && \
+                 mount -t overlay -o lowerdir=\"$2\",upperdir=$1/upper,workdir=$1/work overlay \"$2\"";
+    if Exfat::try_sh(&lab, mount, &[&lab.dir().join("overlay"), &scene.dir]).is_none() {
+        return skip("this kernel has no overlay");
+    }
+    scene.assert_old("before");
+    ok(&scene.install(&[]));
+    scene.assert_new("installed");
+    executable(&scene.from.join("bridge"), &NEW.replace("1.1.0", "1.2.0"));
+    ok(&scene.install(&[]));
+    ok(&scene.install(&["--check"]));
+    ok(&scene.run(&["--uninstall"]));
+    scene.assert_old("uninstalled");
+}
+
+#[test]
+fn a_file_that_cannot_be_replaced_keeps_all_from_being_installed_until_it_is_left_out() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let (mounted, portmap) = (lab.dir().join("mounted"), scene.dir.join("portmap"));
+    fs::write(&mounted, "mounted").unwrap();
+    fs::write(&portmap, "").unwrap();
+    lab.host().sh(&format!("mount --bind {} '{}'", mounted.display(), portmap.display()));
+    let old = [("bridge", "others' bridge"), ("calico", "calico"), ("portmap", "mounted")];
+    let output = scene.install(&[]);
+    for words in ["busy", "leave it out with --skip", "nothing was changed"] {
+        refused(&output, words);
+    }
+    assert_eq!(content(&scene.dir), as_map(&old));
+    assert!(!scene.dir.join(".ferrule").exists());
+
+    ok(&scene.install(&["--skip", "portmap"]));
+    assert_eq!(content(&scene.dir), as_map(&[("bridge", NEW), old[1], old[2]]));
+    ok(&scene.run(&["--uninstall"]));
+    assert_eq!(content(&scene.dir), as_map(&old));
+}
+
+#[test]
+fn however_little_room_is_left_all_is_old_or_all_is_new() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let newer = lab.dir().join("newer");
+    fs::create_dir(&newer).unwrap();
+    let newest = NEW.replace("1.1.0", "1.2.0");
+    for name in ["bridge", "portmap"] {
+        executable(&newer.join(name), &newest);
+    }
+    let (newer, from) = (newer.to_str().unwrap(), scene.from.to_str().unwrap());
+    let (dir, ballast) = (scene.dir.display(), scene.dir.join("ballast"));
+    let (install_new, upgrade): (&[_], &[_]) = (&["--from", from], &["--from", newer]);
+    let uninstall: &[_] = &["--uninstall"];
+    let (mut refusals, mut successes) = (0, 0);
+    for pages in 0..12 {
+        for (earlier, arguments) in
+            [(None, install_new), (Some(install_new), upgrade), (Some(install_new), uninstall)]
+        {
+            lab.host().sh(&format!("mount -t tmpfs -o size=1m disk '{dir}'"));
+            scene.others_in_place();
+            if let Some(earlier) = earlier {
+                ok(&scene.run(earlier));
+            }
+            let old = content(&scene.dir);
+            lab.host().sh(&format!(
+                "cd '{dir}'; head -c $((($(stat -f -c %f .) - {pages}) * $(stat -f -c %S .))) /dev/zero >ballast"
+            ));
+            let output = scene.run(arguments);
+            fs::remove_file(&ballast).unwrap();
+            let what = format!("{arguments:?} in {pages} pages: {output:?}");
+            if output.status.success() {
+                successes += 1;
+                let new = if arguments == upgrade { &newest } else { NEW };
+                match arguments == uninstall {
+                    true => scene.assert_old(&what),
+                    false => assert_eq!(
+                        content(&scene.dir),
+                        as_map(&[("bridge", new), ("calico", "calico"), ("portmap", new)]),
+                        "{what}"
+                    ),
+                }
+            } else {
+                refusals += 1;
+                refused(&output, "nothing was changed");
+                assert_eq!(content(&scene.dir), old, "{what}");
+            }
+            ok(&scene.run(install_new));
+            ok(&scene.run(uninstall));
+            scene.assert_old(&what);
+            // Another thread's child may have a file open for as long as it takes to start.
+            lab.host().sh(&format!("umount --lazy '{dir}'"));
+        }
+    }
+    assert!(refusals > 5 && successes > 5, "{refusals} {successes}");
+}

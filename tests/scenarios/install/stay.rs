@@ -1,0 +1,311 @@
+//! ferrule-install as the DaemonSet runs it: it installs, stays, and at its end puts back what was there if it is told to.
+
+use std::io::{BufRead, BufReader, Lines, Read};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::{fs, iter};
+
+use lab::{Lab, ours, together};
+
+use super::{NEW, Scene, calls, content, executable, install, ok, refused};
+use crate::common::until;
+
+/// A process that stays, in a container of its own: the first one there, which no signal ends that it does not wait for.
+struct Stays {
+    container: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Stays {
+    fn start(dir: &Path, arguments: &[&str]) -> Self {
+        let mut program = Command::new("unshare");
+        program.args(["--pid", "--fork", "--kill-child"]).arg(ours().join("ferrule-install"));
+        program.arg("--stay").arg("--dir").arg(dir).args(arguments);
+        let mut container = program.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(container.stdout.take().unwrap()).lines();
+        Self { container, lines }
+    }
+
+    /// Waits for a line.
+    #[track_caller]
+    fn says(&mut self, words: &str) {
+        let mut said = iter::from_fn(|| self.lines.next()).map(|line| line.unwrap());
+        assert!(said.any(|line| line.contains(words)), "it has ended without a word of {words:?}");
+    }
+
+    fn installed(dir: &Path, arguments: &[&str]) -> Self {
+        let mut stays = Self::start(dir, arguments);
+        stays.says("waiting for SIGTERM");
+        stays
+    }
+
+    fn terminate(&self, lab: &Lab) {
+        lab.host().sh(&format!("kill -TERM $(cat /proc/{0}/task/{0}/children)", self.container.id()));
+    }
+
+    /// Its exit code, and what it complained of.
+    fn end(&mut self) -> (Option<i32>, String) {
+        let mut complaint = String::new();
+        self.container.stderr.take().unwrap().read_to_string(&mut complaint).unwrap();
+        (self.container.wait().unwrap().code(), complaint)
+    }
+
+    #[track_caller]
+    fn ends_well(&mut self) {
+        assert_eq!(self.end(), (Some(0), String::new()));
+    }
+
+    #[track_caller]
+    fn stop(mut self, lab: &Lab) {
+        self.terminate(lab);
+        self.ends_well();
+    }
+}
+
+impl Drop for Stays {
+    fn drop(&mut self) {
+        self.container.kill().ok();
+        self.container.wait().ok();
+    }
+}
+
+#[test]
+fn one_that_stays_ends_at_sigterm_and_puts_back_what_was_there_only_if_told() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let from = scene.from.to_str().unwrap();
+    for rollback in ["--rollback-on-exit=false", "--rollback-on-exit"] {
+        let mut stays = Stays::installed(&scene.dir, &["--from", from, rollback]);
+        scene.assert_new("installed");
+        ok(&scene.install(&["--check"]));
+        assert_eq!(stays.container.try_wait().unwrap(), None);
+        stays.stop(&lab);
+        match rollback {
+            "--rollback-on-exit" => scene.assert_old("rolled back"),
+            _ => scene.assert_new("left"),
+        }
+    }
+}
+
+#[test]
+fn one_that_ends_takes_away_nothing_that_a_later_one_has_installed() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let (links, singles) = (together(), ours());
+    let (links, singles) = (links.to_str().unwrap(), singles.to_str().unwrap());
+    let plugins = ["--only", "bridge,portmap"];
+    let older = [&plugins[..], &["--link", "--from", links]].concat();
+    let newer = [&plugins[..], &["--from", singles]].concat();
+    let rollback = ["--rollback-on-exit"];
+    let start = |version: &[&str]| Stays::installed(&scene.dir, &[version, &rollback].concat());
+    let is_there = |version: &[&str]| ok(&install(&scene.dir, &[version, &["--check"]].concat(), &[]));
+
+    // The older one ends before: the newer one finds what was there.
+    let first = start(&older);
+    is_there(&older);
+    first.stop(&lab);
+    scene.assert_old("the older one has ended");
+    let second = start(&newer);
+    is_there(&newer);
+    second.stop(&lab);
+    scene.assert_old("both have ended");
+
+    // It ends after; the newer one may be of the same version, or leave the files as they are.
+    let leaves = [&newer[..], &["--update", "false"]].concat();
+    for (later, left) in [(&newer, &newer), (&older, &older), (&leaves, &older)] {
+        let first = start(&older);
+        let second = start(later);
+        first.stop(&lab);
+        is_there(left);
+        second.stop(&lab);
+        scene.assert_old("both have ended");
+    }
+
+    // The newer one need not stay.
+    let first = start(&older);
+    ok(&install(&scene.dir, &newer, &[]));
+    first.stop(&lab);
+    is_there(&newer);
+
+    // One that was killed in the middle is no newer one.
+    let from = ["--from", scene.from.to_str().unwrap()];
+    let first = start(&from);
+    let (rename, last) =
+        calls(&scene, &[]).into_iter().rfind(|(name, _)| name.starts_with("rename")).unwrap();
+    drop(first);
+    let first = start(&from);
+    let inject = format!("inject={rename}:signal=KILL:when={last}");
+    scene.install_under(&["strace", "-qo", "/dev/null", "-e", &inject], &[]);
+    assert!(scene.dir.join(".ferrule/record.new").exists(), "it has come to its end");
+    first.stop(&lab);
+    scene.assert_old("the killed one and the older one have ended");
+}
+
+#[test]
+fn a_sigterm_at_any_moment_of_a_placement_is_obeyed_after_it() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let changing = ["write", "fsync", "link", "mkdir", "rename", "chmod"];
+    let mut calls = calls(&scene, &[]);
+    calls.retain(|(name, _)| changing.iter().any(|part| name.contains(part)));
+    assert!(calls.len() > 20, "{calls:?}");
+    for (at, (name, nth)) in calls.iter().enumerate() {
+        scene.others();
+        let inject = format!("inject={name}:signal=TERM:when={nth}");
+        let rollback = if at % 2 == 0 { "--rollback-on-exit" } else { "--rollback-on-exit=false" };
+        let output =
+            scene.install_under(&["strace", "-qo", "/dev/null", "-e", &inject], &["--stay", rollback]);
+        ok(&output);
+        match at % 2 {
+            0 => scene.assert_old(&inject),
+            _ => scene.assert_new(&inject),
+        }
+    }
+}
+
+/// A plugin whose VERSION takes until a file is removed, and what it is called in.
+struct Held<'a> {
+    lab: &'a Lab,
+    scene: &'a Scene,
+}
+
+impl<'a> Held<'a> {
+    /// Begins an installation that is at work until it is let go; its plugin then ends so.
+    fn begin(lab: &'a Lab, scene: &'a Scene, end: &str) -> (Self, Child) {
+        let from = lab.dir().join("held");
+        fs::create_dir_all(&from).unwrap();
+        let (started, hold) = (lab.dir().join("started"), lab.dir().join("hold"));
+        fs::remove_file(&started).ok();
+        fs::write(&hold, "").unwrap();
+        let wait = format!(
+            "#!/bin/sh\n: >{}; while [ -e {} ]; do sleep 0.1; done\n{end}\n",
+            started.display(),
+            hold.display()
+        );
+        executable(&from.join("bridge"), &wait);
+        executable(&from.join("portmap"), NEW);
+        let mut first = Command::new(ours().join("ferrule-install"));
+        first.arg("--dir").arg(&scene.dir).arg("--from").arg(&from);
+        let first = first.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        until("it has begun", || started.exists());
+        (Self { lab, scene }, first)
+    }
+
+    /// The file that it has installed.
+    fn is_installed(&self) -> bool {
+        content(&self.scene.dir)["bridge"].contains("while")
+    }
+
+    fn let_go(&self) {
+        fs::remove_file(self.lab.dir().join("hold")).unwrap();
+    }
+}
+
+const ANSWERS: &str = "echo '{\"supportedVersions\": [\"1.1.0\"]}'";
+
+#[test]
+fn one_that_stays_waits_for_another_one_that_is_at_work() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let from = scene.from.to_str().unwrap().to_owned();
+    let arguments = ["--from", &from, "--rollback-on-exit", "--wait", "600"];
+
+    // At its begin.
+    let (held, mut other) = Held::begin(&lab, &scene, ANSWERS);
+    let mut stays = Stays::start(&scene.dir, &arguments);
+    stays.says("another ferrule-install is at work");
+    held.let_go();
+    assert!(other.wait().unwrap().success());
+    stays.says("waiting for SIGTERM");
+    scene.assert_new("the later one");
+    stays.stop(&lab);
+    scene.assert_old("at its begin");
+
+    // At its end: what the other one installs stays.
+    let mut stays = Stays::installed(&scene.dir, &arguments);
+    let (held, mut other) = Held::begin(&lab, &scene, ANSWERS);
+    stays.terminate(&lab);
+    stays.says("another ferrule-install is at work");
+    held.let_go();
+    assert!(other.wait().unwrap().success());
+    stays.ends_well();
+    assert!(held.is_installed());
+    ok(&scene.run(&["--uninstall"]));
+    scene.assert_old("at its end");
+
+    // The other one fails: what this one has installed goes.
+    let mut stays = Stays::installed(&scene.dir, &arguments);
+    let (held, mut other) = Held::begin(&lab, &scene, "exit 3");
+    stays.terminate(&lab);
+    stays.says("another ferrule-install is at work");
+    held.let_go();
+    assert_eq!(other.wait().unwrap().code(), Some(1));
+    stays.ends_well();
+    scene.assert_old("the other one has failed");
+}
+
+#[test]
+fn many_at_once_in_a_fresh_directory_install_one_after_the_other() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    for (wait, codes) in [(&[][..], &[0, 11][..]), (&["--wait", "600"], &[0])] {
+        scene.others();
+        let start = || {
+            let mut program = Command::new(ours().join("ferrule-install"));
+            program.arg("--dir").arg(&scene.dir).arg("--from").arg(&scene.from).args(wait);
+            program.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let all: Vec<_> = iter::repeat_with(start).take(8).collect();
+        let ended: Vec<_> = all.into_iter().map(|child| child.wait_with_output().unwrap()).collect();
+        let allowed = |output: &Output| output.status.code().is_some_and(|code| codes.contains(&code));
+        assert!(ended.iter().all(allowed) && ended.iter().any(|output| output.status.success()), "{ended:?}");
+        scene.assert_new(&format!("{wait:?}"));
+        ok(&scene.run(&["--uninstall"]));
+        scene.assert_old(&format!("{wait:?}"));
+    }
+}
+
+#[test]
+fn one_that_finds_the_state_made_and_removed_by_another_one_meanwhile_may_be_tried_again() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let inject = "inject=?mkdir,mkdirat:error=EEXIST:when=1";
+    let output = scene.install_under(&["strace", "-qo", "/dev/null", "-e", inject], &[]);
+    assert_eq!(output.status.code(), Some(11), "{output:?}");
+    scene.assert_old(inject);
+    // With patience it is.
+    ok(&scene.install_under(&["strace", "-qo", "/dev/null", "-e", inject], &["--wait", "600"]));
+    scene.assert_new(inject);
+}
+
+#[test]
+fn one_that_cannot_put_back_what_was_there_says_why_and_leaves_all_as_it_is() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let from = scene.from.to_str().unwrap().to_owned();
+    let dir = scene.dir.display();
+    lab.host().sh(&format!("mount -t tmpfs -o size=256k disk '{dir}'"));
+    for (harm, remedy, words) in [
+        ("mount -o remount,ro", "mount -o remount,rw", ["Read-only file system", "read-write"]),
+        (
+            "fill() { ! cat /dev/zero >\"$1/ballast\"; }; fill",
+            "empty() { rm \"$1/ballast\"; }; empty",
+            ["No space left", "make room"],
+        ),
+    ] {
+        scene.others_in_place();
+        let mut stays = Stays::installed(&scene.dir, &["--from", &from, "--rollback-on-exit"]);
+        lab.host().sh(&format!("{harm} '{dir}' 2>/dev/null"));
+        stays.terminate(&lab);
+        let (code, said) = stays.end();
+        assert_eq!(code, Some(1), "{said}");
+        for words in words.into_iter().chain(["nothing was changed"]) {
+            assert!(said.contains(words), "{said}");
+        }
+        refused(&scene.run(&["--uninstall"]), words[0]);
+        lab.host().sh(&format!("{remedy} '{dir}'"));
+        scene.assert_new(harm);
+        ok(&scene.run(&["--uninstall"]));
+        scene.assert_old(harm);
+    }
+}
