@@ -58,15 +58,21 @@ impl Disk {
     }
 }
 
+/// What an error has to name where a plugin keeps something in a directory. A plugin and its delegate may both keep something on the
+/// disk: either may be the first to say so.
+fn culprit(directory: &str) -> Option<String> {
+    Some(if directory.starts_with(DISK) { DISK } else { directory }.to_owned())
+}
+
 /// Every number of free blocks, and of free inodes, up to where there are enough.
-pub(crate) fn full(disk: Disk, culprit: &str) -> Vec<EnvFault> {
+pub(crate) fn full(disk: Disk, directory: &str) -> Vec<EnvFault> {
     let rooms = (0..=ENOUGH).flat_map(|n| [Room::Blocks(n), Room::Inodes(n)]);
     let fault = |room| {
         let label = if disk == Disk::Memory { "full disk, tmpfs" } else { "full disk, ext4" };
         let enough = matches!(room, Room::Blocks(ENOUGH) | Room::Inodes(ENOUGH));
         EnvFault {
             inflict: Box::new(move |_| fill(room)),
-            culprit: Some(culprit.to_owned()),
+            culprit: culprit(directory),
             // To remove takes no room, and neither does to look.
             spares: if enough { &COMMANDS } else { &["DEL", "CHECK", "GC"] },
             ..EnvFault::new(label, format!("{room:?} free"))
@@ -75,13 +81,11 @@ pub(crate) fn full(disk: Disk, culprit: &str) -> Vec<EnvFault> {
     rooms.map(fault).collect()
 }
 
-/// A disk that was made read-only, as the kernel does with one that fails. A plugin and its delegate may both keep something there: either
-/// may be the first to say so.
+/// A disk that was made read-only, as the kernel does with one that fails.
 pub(crate) fn read_only(directory: &str) -> EnvFault {
-    let culprit = if directory.starts_with(DISK) { DISK } else { directory };
     EnvFault {
         inflict: Box::new(|_| write_protect(DISK, MsFlags::empty())),
-        culprit: Some(culprit.to_owned()),
+        culprit: culprit(directory),
         ..EnvFault::new("read-only disk", String::new())
     }
 }
