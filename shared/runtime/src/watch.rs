@@ -150,8 +150,17 @@ impl Watcher {
     /// there is: the directory may be made, or replaced. Following twice is following once.
     fn follow(&self) -> Result<()> {
         let path = self.dir.path();
-        for above in path.ancestors().skip(1).map(or_here) {
-            if self.add(above)? {
+        let mut nearest = None;
+        // Until it is the same twice: a nearer one may be made after it was looked for and before the one above it is followed.
+        loop {
+            let last = nearest;
+            for above in path.ancestors().skip(1).map(or_here) {
+                if self.add(above)? {
+                    nearest = Some(above);
+                    break;
+                }
+            }
+            if nearest == last {
                 break;
             }
         }

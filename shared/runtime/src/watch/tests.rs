@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, hint, thread};
 
 use super::*;
 
@@ -64,6 +64,23 @@ fn the_directory_and_a_networks_own_directory_may_come_later() {
     fs::create_dir(dir.join("a")).unwrap();
     fs::write(dir.join("a/10.conf"), r#"{"type": "u"}"#).unwrap();
     until(&mut watcher, |networks| networks.networks[0].plugins.len() == 2);
+}
+
+#[test]
+fn directories_may_come_while_it_is_looked_for_them() {
+    for round in 0..1000_u32 {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = parent.path().join("etc/cni/net.d");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..round % 500 * 4).for_each(|_| hint::spin_loop());
+                fs::create_dir_all(&dir).unwrap();
+                fs::write(dir.join("10-a.conflist"), conf("a")).unwrap();
+            });
+            let mut watcher = Watcher::new(ConfDir::new(&dir)).unwrap();
+            until(&mut watcher, |networks| names(networks) == ["a"]);
+        });
+    }
 }
 
 #[test]
