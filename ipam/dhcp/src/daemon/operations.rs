@@ -119,6 +119,15 @@ impl Daemon {
         one.forget_quietly(&self.host);
     }
 
+    /// Nobody waits for it any more. It stays as long as a server's answer still has to be waited for.
+    pub(super) fn abandon(&mut self, mut one: Attached) {
+        if one.abandon(&self.host) {
+            self.attached.insert(one.key.clone(), one);
+        } else {
+            one.forget_quietly(&self.host);
+        }
+    }
+
     fn release_attachment(&mut self, number: u64, key: &Key) {
         let (mut departing, outcome_v6) = self.release_v6(key);
         let outcome = match self.attached.remove(key) {
@@ -129,14 +138,11 @@ impl Daemon {
                 departing.extend(more);
                 outcome
             }
-            Some(mut one) => {
+            Some(one) => {
                 if let Waits::Connection(waiting) = one.waits {
                     self.answer(waiting, &Err(superseded()));
                 }
-                match one.abandon(&self.host) {
-                    true => drop(self.attached.insert(key.clone(), one)),
-                    false => one.forget_quietly(&self.host),
-                }
+                self.abandon(one);
                 Ok(Value::Null)
             }
         };

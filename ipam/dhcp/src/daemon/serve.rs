@@ -276,12 +276,9 @@ impl Daemon {
         self.hang_up_v6(number);
         let waiting = self.attached.values_mut().find(|one| one.waits == Waits::Connection(number));
         let Some(key) = waiting.map(|one| one.key.clone()) else { return };
-        if let Some(mut one) = self.attached.remove(&key) {
+        if let Some(one) = self.attached.remove(&key) {
             log(&key, "the plugin hung up");
-            match one.abandon(&self.host) {
-                true => drop(self.attached.insert(key, one)),
-                false => one.forget_quietly(&self.host),
-            }
+            self.abandon(one);
         }
     }
 
