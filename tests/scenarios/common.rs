@@ -2,8 +2,6 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use lab::{Call, Container, Lab, Netns, tcp_says};
 use serde_json::{Value, json};
@@ -125,16 +123,6 @@ pub fn rules_go_without_a_namespace(plugin: &str, network: Value, rules: Value) 
     goes.vanish();
     call.without("CNI_NETNS").del().ok();
     assert_eq!(lab.host().ruleset(), before, "{shown}");
-}
-
-/// Looks again and again, for what no event tells.
-#[track_caller]
-pub fn until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(600), "still not after ten minutes: {what}");
-        thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Rules, routes and addresses of a container, in words.

@@ -350,7 +350,7 @@ fn two_at_once_do_not_mix() {
     let mut first = Command::new(ours().join("ferrule-install"));
     let first =
         first.arg("--dir").arg(&scene.dir).arg("--from").arg(&scene.from).stdout(Stdio::null()).spawn();
-    crate::common::until("the first has begun", || lab.dir().join("started").exists());
+    lab::until("the first has begun", || lab.dir().join("started").exists());
     let second = scene.run(&["--uninstall"]);
     fs::remove_file(lab.dir().join("hold")).unwrap();
     assert!(first.unwrap().wait().unwrap().success());

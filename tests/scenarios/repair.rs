@@ -8,12 +8,12 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lab::{Lab, Netns, Tool, beyond_reference, needs, tcp_is_cut_off, tcp_says, under_test};
+use lab::{Lab, Netns, Tool, beyond_reference, needs, tcp_is_cut_off, tcp_says, under_test, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{dual_stack, until};
+use crate::common::dual_stack;
 
 const HOST: &str = "198.51.100.1:8080";
 const RESULT: &str = "/var/lib/cni/results/net-pod-eth0";

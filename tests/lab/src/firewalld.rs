@@ -6,13 +6,11 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{Lab, repository, skip};
+use crate::{Lab, repository, skip, until};
 
 /// All that it and its bus keep. Snapshots leave it out.
 pub(crate) const DIRECTORY: &str = "/run/lab/firewalld";
@@ -45,9 +43,9 @@ impl Firewalld {
         fs::write(&file, bus).unwrap();
         let bus = spawn("dbus-daemon", &[&format!("--config-file={file}"), "--nofork", "--nopidfile"]);
         // A daemon that finds no bus ends.
-        until("its bus runs", || UnixStream::connect(format!("{DIRECTORY}/bus")).is_ok());
+        until("firewalld's bus runs", || UnixStream::connect(format!("{DIRECTORY}/bus")).is_ok());
         let started = Self { bus, daemon: daemon() };
-        until("it runs", || ask("--state"));
+        wait();
         started
     }
 
@@ -61,7 +59,7 @@ impl Firewalld {
     pub fn restart(&mut self) {
         self.stop();
         self.daemon = daemon();
-        until("it runs", || ask("--state"));
+        wait();
     }
 }
 
@@ -78,18 +76,13 @@ fn daemon() -> Child {
     spawn("firewalld", &[&["--nofork", "--nopid", &log], &directories[..]].concat())
 }
 
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        let late = start.elapsed() > Duration::from_secs(600);
-        assert!(!late, "firewalld: still not after ten minutes: {what}; {DIRECTORY}/log says more");
-        thread::sleep(Duration::from_millis(50));
-    }
+fn wait() {
+    until(&format!("firewalld runs; {DIRECTORY}/log says more"), || ask("--state"));
 }
 
 /// Has it reload. A command line of its own that does not get an answer in time is asked again.
 pub fn reload() {
-    until("it has reloaded", || ask("--reload"));
+    until(&format!("firewalld has reloaded; {DIRECTORY}/log says more"), || ask("--reload"));
 }
 
 fn end(process: &mut Child) {

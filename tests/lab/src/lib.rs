@@ -46,6 +46,7 @@ pub use tap::Behind;
 pub use tool::Tool;
 pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
 pub use under_test::{REFERENCE, UnderTest, ours, plugins, quirk, repository, skip, together, under_test};
+pub use watch::until;
 
 /// Ends the scenario as skipped, and counted, where the kernel lacks `Feature::$feature`.
 #[macro_export]

@@ -1,6 +1,7 @@
-//! Waiting for the kernel: on rtnetlink's own events.
+//! Waiting: for the kernel on rtnetlink's own events, for all else by looking again.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use rtnetlink::{MulticastGroup, new_multicast_connection};
@@ -24,6 +25,16 @@ const GROUPS: [MulticastGroup; 6] = [
     MulticastGroup::Ipv4Route,
     MulticastGroup::Ipv6Route,
 ];
+
+/// Looks again and again, for what no event tells.
+#[track_caller]
+pub fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < DEADLINE, "still not after {DEADLINE:?}: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
 
 impl Netns {
     /// Waits until `condition` holds: it is looked at now, and again after each change that the kernel reports

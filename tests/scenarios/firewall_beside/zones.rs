@@ -1,11 +1,11 @@
 //! Debian's own firewalld, which drops what no zone of it accepts.
 
 use lab::firewalld::{BUS, Firewalld, ask, is_here, reload};
-use lab::{Lab, Outcome, Tool, beyond_reference, tcp_is_cut_off, tcp_says};
+use lab::{Lab, Outcome, Tool, beyond_reference, tcp_is_cut_off, tcp_says, until};
 use serde_json::{Value, json};
 
 use super::{Traffic, network};
-use crate::common::{dual_stack, until};
+use crate::common::dual_stack;
 use crate::repair::Watching;
 
 const SOURCES: [&str; 2] = ["10.1.2.2/32", "fd00:1:2::2/128"];

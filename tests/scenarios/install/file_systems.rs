@@ -4,9 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lab::{Lab, ours, skip, together};
-
-use crate::common::until;
+use lab::{Lab, ours, skip, together, until};
 
 use super::{NEW, Scene, as_map, content, executable, install, ok, refused};
 

@@ -5,10 +5,9 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::{fs, iter};
 
-use lab::{Lab, ours, together};
+use lab::{Lab, ours, together, until};
 
 use super::{NEW, Scene, calls, content, executable, install, ok, refused};
-use crate::common::until;
 
 /// A process that stays, in a container of its own: the first one there, which no signal ends that it does not wait for.
 struct Stays {

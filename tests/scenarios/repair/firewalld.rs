@@ -1,11 +1,10 @@
 //! Debian's own firewalld reloads, and takes rules with it.
 
 use lab::firewalld::{Firewalld, is_here, reload};
-use lab::{Lab, beyond_reference, tcp_is_cut_off};
+use lab::{Lab, beyond_reference, tcp_is_cut_off, until};
 use serde_json::json;
 
 use super::{HOST, Watching, answers, tool};
-use crate::common::until;
 
 /// The zone that lets everything pass, so that only NAT matters.
 const ZONE: &str = "trusted";
