@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::netns::PATH;
 use crate::under_test::REFERENCE;
-use crate::{Container, Lab, Outcome, under_test};
+use crate::{Container, Lab, Outcome, Release, under_test};
 
 /// A plugin that takes longer hangs: none waits so long for anything, and no machine is so slow.
 const DEADLINE: Duration = Duration::from_secs(900);
@@ -67,6 +67,12 @@ impl Call {
     /// The reference's plugin of the same name in its place, whoever is under test.
     pub fn by_the_reference(self) -> Self {
         self.in_dir(Path::new(REFERENCE))
+    }
+
+    /// A release's plugin of the same name in its place. [`Release::has`] says whether there is one.
+    pub fn by_release(self, release: Release) -> Self {
+        let dir = release.dir().unwrap_or_else(|| panic!("the reference {release} is not on this machine"));
+        self.in_dir(&dir)
     }
 
     /// Adds keys to the configuration, or replaces them; null removes one.

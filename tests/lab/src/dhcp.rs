@@ -8,14 +8,15 @@ use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{env, thread};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::{Call, Container, Lab, Netns, PATH, repository, skip, under_test};
+use crate::release::target;
+use crate::{Call, Container, Lab, Netns, PATH, skip, under_test};
 
 const DNSMASQ: &str = "/usr/sbin/dnsmasq";
 const SOCKET: &str = "/run/cni/dhcp.sock";
@@ -335,8 +336,7 @@ pub fn in_background(machine: &Netns, line: &str, log: &Path) -> Background {
 
 /// A program of ISC's, which scripts/test unpacks. None: it is missing, and the test counts as skipped.
 pub fn isc(program: &str) -> Option<PathBuf> {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
-    let path = target.join("isc-dhcp/usr/sbin").join(program);
+    let path = target().join("isc-dhcp/usr/sbin").join(program);
     if !path.exists() {
         skip(&format!("ISC's {program} is missing"));
         return None;

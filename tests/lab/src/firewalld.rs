@@ -1,6 +1,5 @@
 //! Debian's own firewalld, in a lab of its own and on a D-Bus of its own.
 
-use std::env;
 use std::env::consts::ARCH;
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -10,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::{Lab, repository, skip, until};
+use crate::release::target;
+use crate::{Lab, skip, until};
 
 /// All that it and its bus keep. Snapshots leave it out.
 pub(crate) const DIRECTORY: &str = "/run/lab/firewalld";
@@ -92,8 +92,7 @@ fn end(process: &mut Child) {
 
 /// Where scripts/test unpacks it.
 fn tree() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from);
-    target.join("firewalld")
+    target().join("firewalld")
 }
 
 /// A program of the tree, or of the machine where that has it already.

@@ -1,0 +1,59 @@
+//! Releases of the reference that scenarios run: the real executables, as Debian builds them.
+
+use std::env;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::under_test::{repository, skip};
+
+/// A release of containernetworking/plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Release {
+    /// Of 2022, in Debian 12. It has no nftables backend, no dummy and no tap.
+    V1_1_1,
+    /// Of 2026, in Debian unstable: the release that ours stands for.
+    V1_9_1,
+}
+
+impl Release {
+    pub const ALL: [Self; 2] = [Self::V1_1_1, Self::V1_9_1];
+
+    /// The directory of its executables. None: it is not on this machine.
+    pub fn dir(self) -> Option<PathBuf> {
+        let dir = match self {
+            Self::V1_1_1 => PathBuf::from("/usr/lib/cni"),
+            Self::V1_9_1 => target().join("reference/usr/lib/cni"),
+        };
+        dir.join("bridge").exists().then_some(dir)
+    }
+
+    /// The latest release on this machine. 1.1.1 if there is none, so that a failure names a path.
+    pub fn latest() -> PathBuf {
+        Self::V1_9_1.dir().unwrap_or_else(|| "/usr/lib/cni".into())
+    }
+
+    /// Whether the release has an executable of this name to run. If not, the test counts as skipped.
+    pub fn has(self, plugin: &str) -> bool {
+        let there = self.dir().is_some_and(|dir| dir.join(plugin).exists());
+        if !there {
+            skip(&format!(
+                "the reference {self} has no {plugin} here: scripts/test unpacks Debian's package"
+            ));
+        }
+        there
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V1_1_1 => "1.1.1",
+            Self::V1_9_1 => "1.9.1",
+        })
+    }
+}
+
+/// Where scripts/test unpacks what the machine does not have.
+pub(crate) fn target() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+}
