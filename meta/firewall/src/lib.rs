@@ -13,7 +13,7 @@ use cni::{
 use conf::{Backend, Conf, Policy};
 use firewalld::Zone;
 use iface::verify;
-use netfilter::{Barrier, Forward, Isolation, Kind, Owner, Removal, Rules, Separation};
+use netfilter::{Barrier, Family, Forward, Isolation, Kind, Owner, Removal, Rules, Separation};
 use port::Port;
 
 /// The plugin.
@@ -111,7 +111,7 @@ impl Plugin for Firewall {
         // Where the choice was ours, the host may have another way in.
         let asked = call.conf.backend == Some(Backend::Nftables);
         let rules = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
-        let barriers = rules.barriers(call.conf.opening.bit, &[true, false])?;
+        let barriers = rules.barriers(call.conf.opening.bit, &Family::ALL)?;
         match barriers.first().filter(|_| asked) {
             Some(barrier) => Err(Error::new(Code::NotAvailable, barrier.to_string())),
             None => Ok(()),
@@ -158,7 +158,7 @@ impl Wanted {
     /// The chains of others through which the container's packets do not pass.
     fn barriers(&self, rules: &netfilter::Firewall) -> Result<Vec<Barrier>> {
         let Some(forward) = &self.forward else { return Ok(Vec::new()) };
-        let families: Vec<bool> = forward.addresses.iter().map(|ip| ip.is_ipv4()).collect();
+        let families: Vec<Family> = forward.addresses.iter().copied().map(Family::from).collect();
         rules.barriers(forward.opening.bit, &families)
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink::wire::Attributes;
-use netlink::{Netlink, RequestError, Socket};
+use netlink::{Family, Netlink, RequestError, Socket};
 use nix::errno::Errno;
 
 use pattern::{Direction, HEADER, IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, Pattern, identity, message};
@@ -23,7 +23,7 @@ const WALKS_MAX: usize = 16;
 /// A port of this host that leads to a container by UDP.
 #[derive(Clone, Copy, Debug)]
 pub struct MappedPort {
-    pub(crate) v4: bool,
+    pub(crate) family: Family,
     /// None: all addresses of the family.
     pub(crate) host_ip: Option<IpAddr>,
     pub(crate) port: u16,
@@ -52,14 +52,19 @@ pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 pub(crate) fn flush_mapped(socket: &Socket, ports: &[MappedPort]) -> Result<(), RequestError> {
     let mut own = None;
     let mut patterns = Vec::new();
-    for &MappedPort { v4, host_ip, port } in ports {
-        let to =
-            |ip| Pattern { v4, direction: Direction::Original, from: None, to: Some(ip), port: Some(port) };
+    for &MappedPort { family, host_ip, port } in ports {
+        let to = |ip| Pattern {
+            family,
+            direction: Direction::Original,
+            from: None,
+            to: Some(ip),
+            port: Some(port),
+        };
         match host_ip {
             Some(ip) => patterns.push(to(ip)),
             None => {
                 let own = own.get_or_insert_with(own_addresses);
-                patterns.extend(own.iter().copied().filter(|ip| ip.is_ipv4() == v4).map(to));
+                patterns.extend(own.iter().copied().filter(|ip| Family::from(*ip) == family).map(to));
             }
         }
     }
@@ -72,7 +77,7 @@ pub(crate) fn flush_containers<'a>(
     addresses: impl IntoIterator<Item = &'a IpAddr>,
 ) -> Result<(), RequestError> {
     let answering = |ip: &IpAddr| Pattern {
-        v4: ip.is_ipv4(),
+        family: Family::from(*ip),
         direction: Direction::Reply,
         from: Some(*ip),
         to: None,
@@ -94,7 +99,8 @@ fn own_addresses() -> Vec<IpAddr> {
 /// The kernel's filter cannot be asked for an address of IPv6: it takes all others for it (up to Linux 6.18 at least;
 /// `ctnetlink_filter_match_tuple` in nf_conntrack_netlink.c).
 fn flush_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError> {
-    let (v4, mut listed): (Vec<Pattern>, Vec<Pattern>) = patterns.into_iter().partition(|pattern| pattern.v4);
+    let (v4, mut listed): (Vec<Pattern>, Vec<Pattern>) =
+        patterns.into_iter().partition(|pattern| pattern.family == Family::V4);
     if v4.len() > WALKS_MAX {
         listed.extend(v4);
     } else {
@@ -107,7 +113,7 @@ fn flush_all(socket: &Socket, patterns: Vec<Pattern>) -> Result<(), RequestError
 /// one, which takes much longer: the kernel locks each of its thousands of buckets then, empty as most of
 /// them are.
 fn flush(socket: &Socket, pattern: &Pattern) -> Result<(), RequestError> {
-    let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.v4);
+    let mut delete = message(IPCTNL_MSG_CT_DELETE, pattern.family);
     pattern.write(&mut delete);
     match socket.request(delete, |_, _| {}) {
         // An older kernel takes the pattern for one connection, and asks for the rest of its tuple.
@@ -119,9 +125,9 @@ fn flush(socket: &Socket, pattern: &Pattern) -> Result<(), RequestError> {
 }
 
 fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), RequestError> {
-    for v4 in [true, false] {
-        let of_family: Vec<&Pattern> = patterns.iter().filter(|pattern| pattern.v4 == v4).collect();
-        let mut get = message(IPCTNL_MSG_CT_GET, v4);
+    for family in Family::ALL {
+        let of_family: Vec<&Pattern> = patterns.iter().filter(|pattern| pattern.family == family).collect();
+        let mut get = message(IPCTNL_MSG_CT_GET, family);
         match &of_family[..] {
             [] => continue,
             [pattern] => pattern.write(&mut get),
@@ -138,7 +144,7 @@ fn flush_one_by_one(socket: &Socket, patterns: &[Pattern]) -> Result<(), Request
             other => other?,
         };
         for identity in found {
-            let mut delete = message(IPCTNL_MSG_CT_DELETE, v4);
+            let mut delete = message(IPCTNL_MSG_CT_DELETE, family);
             identity.iter().for_each(|(kind, value)| delete.put(*kind, value));
             match socket.request(delete, |_, _| {}) {
                 Err(refusal) if refusal.errno() != Some(Errno::ENOENT) => return Err(refusal),
@@ -179,7 +185,7 @@ mod tests {
     }
 
     fn left(socket: &Socket) -> usize {
-        socket.dump(message(IPCTNL_MSG_CT_GET, true), |_, _| Some(())).unwrap().len()
+        socket.dump(message(IPCTNL_MSG_CT_GET, Family::V4), |_, _| Some(())).unwrap().len()
     }
 
     /// The addresses that connections of IPv6 are to.
@@ -188,7 +194,7 @@ mod tests {
             let tuple = Attributes::of(Attributes::after(HEADER, payload).get(CTA_TUPLE_ORIG)?);
             Attributes::of(tuple.get(CTA_TUPLE_IP)?).get(CTA_IP_V6_DST).and_then(read_ip)
         };
-        let mut left = socket.dump(message(IPCTNL_MSG_CT_GET, false), |_, payload| to(payload)).unwrap();
+        let mut left = socket.dump(message(IPCTNL_MSG_CT_GET, Family::V6), |_, payload| to(payload)).unwrap();
         left.sort();
         left
     }
@@ -202,12 +208,12 @@ mod tests {
         flush_containers(&socket, &ips(&["fd00::2", "fd00::3"])).unwrap();
         flush_containers(&socket, &ips(&["fd00::4"])).unwrap();
         assert_eq!(left_to(&socket), ips(&["::1", "fd00::1"]));
-        flush_mapped(&socket, &[MappedPort { v4: false, ..mapped(None) }]).unwrap();
+        flush_mapped(&socket, &[MappedPort { family: Family::V6, ..mapped(None) }]).unwrap();
         assert_eq!(left_to(&socket), ips(&["fd00::1"]));
     }
 
     fn mapped(host_ip: Option<&str>) -> MappedPort {
-        MappedPort { v4: true, host_ip: host_ip.map(|ip| ip.parse().unwrap()), port: 53 }
+        MappedPort { family: Family::V4, host_ip: host_ip.map(|ip| ip.parse().unwrap()), port: 53 }
     }
 
     #[test]
@@ -224,7 +230,7 @@ mod tests {
     fn an_older_kernels_connections_are_flushed_one_by_one() {
         let socket = tracked_flows(&["127.0.0.1:53", "127.0.0.1:54", "127.0.0.2:53"]);
         let pattern = |to: &str, port| Pattern {
-            v4: true,
+            family: Family::V4,
             direction: Direction::Original,
             from: None,
             to: to.parse().ok(),

@@ -1,7 +1,7 @@
 //! The installation of rules by one of the engines.
 
 use cni::{Code, Error, Result, ResultExt, Undo};
-use netlink::{Protocol, Socket};
+use netlink::{Family, Protocol, Socket};
 
 use crate::backend::Backend;
 use crate::iptables::Iptables;
@@ -145,7 +145,7 @@ impl Firewall {
     ///
     /// # Errors
     /// If the kernel refuses to tell.
-    pub fn barriers(&self, bit: u8, families: &[bool]) -> Result<Vec<Barrier>> {
+    pub fn barriers(&self, bit: u8, families: &[Family]) -> Result<Vec<Barrier>> {
         let bit = Some(bit).filter(|_| self.backend() == Backend::Nftables);
         let found = self
             .engine
@@ -154,7 +154,7 @@ impl Firewall {
             Err(without) if without.code() == Code::UnsupportedField as u32 => return Ok(Vec::new()),
             found => found?,
         };
-        barriers.retain(|barrier| families.iter().any(|v4| barrier.is_for(*v4)));
+        barriers.retain(|barrier| families.iter().any(|family| barrier.is_for(*family)));
         Ok(barriers)
     }
 

@@ -17,6 +17,7 @@ mod tool;
 pub(crate) mod tools;
 
 use cni::{Result, ResultExt};
+use netlink::Family;
 
 use crate::kind::Rules;
 use crate::owner::Owner;
@@ -32,7 +33,7 @@ pub(crate) struct Iptables {
 impl Iptables {
     /// Looks for the tools.
     pub(crate) fn open() -> Result<Self> {
-        Tools::find(true, "")?;
+        Tools::find(Family::V4, "")?;
         Ok(Self { _private: () })
     }
 
@@ -71,16 +72,16 @@ impl Iptables {
 
 /// The tools and the script of each family that has rules.
 fn scripts(owner: &Owner, rules: &dyn Rules) -> Result<Vec<(Tools, Script)>> {
-    let families = [true, false].into_iter();
-    let scripts = families.filter_map(|v4| Some((v4, script(owner, rules, v4)?)));
-    scripts.map(|(v4, script)| Ok((Tools::find(v4, "")?, script))).collect()
+    let families = Family::ALL.into_iter();
+    let scripts = families.filter_map(|family| Some((family, script(owner, rules, family)?)));
+    scripts.map(|(family, script)| Ok((Tools::find(family, "")?, script))).collect()
 }
 
 /// The rules of a family; none if it has none of them.
-fn script(owner: &Owner, rules: &dyn Rules, v4: bool) -> Option<Script> {
+fn script(owner: &Owner, rules: &dyn Rules, family: Family) -> Option<Script> {
     let kind = rules.kind();
     let mut script = Script::new(kind.iptables()?.table, chains::chain(owner, kind)?);
-    rules.write(&mut script, &owner.label(), v4);
+    rules.write(&mut script, &owner.label(), family);
     (!script.lines.is_empty()).then_some(script)
 }
 

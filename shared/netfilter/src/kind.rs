@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug, Display};
 use std::net::IpAddr;
 
-use netlink::RequestError;
+use netlink::{Family, RequestError};
 
 use crate::backend::Backend;
 use crate::conntrack::MappedPort;
@@ -35,12 +35,12 @@ pub trait Rules: Debug {
     }
 
     /// What lets the packets of a family that they mark through a chain of others.
-    fn opening(&self, _v4: bool) -> Option<&Opening> {
+    fn opening(&self, _family: Family) -> Option<&Opening> {
         None
     }
 
     /// Writes the rules of a family for iptables.
-    fn write(&self, _script: &mut Script, _label: &str, _v4: bool) {}
+    fn write(&self, _script: &mut Script, _label: &str, _family: Family) {}
 
     /// What of them waits until a newer attachment is gone, by the rules that iptables-save lists: a line for each.
     fn waiting(&self, _saved: &str, _chain: &str) -> Vec<String> {
@@ -58,7 +58,7 @@ pub trait Rules: Debug {
     }
 
     /// How many rules the reference has for them in a family, at least.
-    fn reference_count(&self, v4: bool) -> usize;
+    fn reference_count(&self, family: Family) -> usize;
 
     /// Whether the reference's nftables backend has them.
     ///

@@ -35,6 +35,7 @@ pub use kinds::{
     Protocol, Separation, SourceNat, SpoofCheck,
 };
 pub use losses::Losses;
+pub use netlink::Family;
 pub use nft::Barrier;
 pub use opening::Opening;
 pub use owner::{Owner, network_prefix};

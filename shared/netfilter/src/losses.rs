@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use cni::Result;
 use netlink::wire::{Attributes, read_str};
-use netlink::{Protocol, Socket};
+use netlink::{Family, Protocol, Socket};
 use nix::errno::Errno;
 
 use crate::iptables::legacy::has_table;
@@ -64,7 +64,7 @@ impl Losses {
 
     /// Whether this namespace has rules of iptables' legacy variant, which sends no events.
     pub fn may_be_silent() -> bool {
-        [true, false].into_iter().any(|v4| has_table(v4, "nat") || has_table(v4, opening::TABLE))
+        Family::ALL.into_iter().any(|family| has_table(family, "nat") || has_table(family, opening::TABLE))
     }
 }
 

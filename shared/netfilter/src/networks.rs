@@ -3,24 +3,21 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
+use netlink::Family;
 
 /// All addresses of a family.
-pub(crate) const fn any(v4_family: bool) -> IpNetwork {
-    if v4_family { v4(Ipv4Addr::UNSPECIFIED, 0) } else { v6(Ipv6Addr::UNSPECIFIED, 0) }
+pub(crate) const fn any(family: Family) -> IpNetwork {
+    family.choose(v4(Ipv4Addr::UNSPECIFIED, 0), v6(Ipv6Addr::UNSPECIFIED, 0))
 }
 
 /// A host's own addresses.
-pub(crate) const fn loopback(v4_family: bool) -> IpNetwork {
-    if v4_family { v4(Ipv4Addr::new(127, 0, 0, 0), 8) } else { v6(Ipv6Addr::LOCALHOST, 128) }
+pub(crate) const fn loopback(family: Family) -> IpNetwork {
+    family.choose(v4(Ipv4Addr::new(127, 0, 0, 0), 8), v6(Ipv6Addr::LOCALHOST, 128))
 }
 
 /// What is never masqueraded: containers may talk to those beside them by multicast.
-pub(crate) const fn multicast(v4_family: bool) -> IpNetwork {
-    if v4_family {
-        v4(Ipv4Addr::new(224, 0, 0, 0), 4)
-    } else {
-        v6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8)
-    }
+pub(crate) const fn multicast(family: Family) -> IpNetwork {
+    family.choose(v4(Ipv4Addr::new(224, 0, 0, 0), 4), v6(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8))
 }
 
 /// The subnet that an address with a prefix length is in.

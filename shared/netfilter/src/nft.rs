@@ -40,7 +40,7 @@ use crate::reference::chains::are_there;
 use crate::ruleset::{Element, RECORDS_MAX, Set};
 use crate::selector::Selector;
 pub use barriers::Barrier;
-use foreign::Family;
+use foreign::IptablesNft;
 use install::Change;
 use reader::Reader;
 use retry::{failure, retry};
@@ -164,7 +164,7 @@ impl Nft {
             return Ok(true);
         }
         let Some((facts, chain)) = kind.iptables().zip(chains::chain(owner, kind)) else { return Ok(false) };
-        let [v4, v6] = Family::all(&self.socket);
+        let [v4, v6] = IptablesNft::all(&self.socket);
         Ok(v4.has_chain(facts.table, &chain)? || v6.has_chain(facts.table, &chain)?)
     }
 
@@ -178,6 +178,6 @@ impl Nft {
         if rules.is_in_reference(&reader, selector)? {
             return Ok(true);
         }
-        are_there(selector, rules, Family::all(&self.socket))
+        are_there(selector, rules, IptablesNft::all(&self.socket))
     }
 }

@@ -11,6 +11,7 @@
 mod address;
 mod bridge;
 mod error;
+mod family;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod link;
@@ -35,6 +36,7 @@ use std::rc::Rc;
 pub use address::Address;
 pub use bridge::{BridgeVlan, PortChange};
 pub use error::{Error, RequestError};
+pub use family::Family;
 pub use link::{
     IpvlanFlag, IpvlanMode, Link, LinkChange, LinkKind, MacvlanMode, NewLink, OperState, Peer, Target,
     TunKind, VlanProtocol,

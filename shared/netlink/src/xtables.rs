@@ -11,6 +11,7 @@ use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use crate::error::RequestError;
+use crate::family::Family;
 use crate::wire::{read_str, read_u16, read_u32};
 
 /// `IPT_SO_GET_INFO` and `IP6T_SO_GET_INFO`, `IPT_SO_GET_ENTRIES` and `IP6T_SO_GET_ENTRIES`.
@@ -46,10 +47,10 @@ const TRIES: u32 = 16;
 ///
 /// # Errors
 /// The kernel's refusal: the request requires CAP_NET_ADMIN.
-pub fn user_chains(v4: bool, table: &str) -> Result<Vec<String>, RequestError> {
-    let (family, level) =
-        if v4 { (AddressFamily::Inet, libc::SOL_IP) } else { (AddressFamily::Inet6, libc::SOL_IPV6) };
-    let socket = socket(family, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+pub fn user_chains(family: Family, table: &str) -> Result<Vec<String>, RequestError> {
+    let (domain, level) =
+        family.choose((AddressFamily::Inet, libc::SOL_IP), (AddressFamily::Inet6, libc::SOL_IPV6));
+    let socket = socket(domain, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
     let mut name = table.as_bytes().to_vec();
     name.resize(NAME, 0);
     for _ in 0..TRIES {
@@ -65,7 +66,7 @@ pub fn user_chains(v4: bool, table: &str) -> Result<Vec<String>, RequestError> {
             Ok(()) => {
                 let malformed =
                     || RequestError::own(ErrorKind::InvalidData, "the kernel's table is malformed");
-                return chains_in(&entries[ENTRIES..], v4).ok_or_else(malformed);
+                return chains_in(&entries[ENTRIES..], family).ok_or_else(malformed);
             }
         }
     }
@@ -83,8 +84,8 @@ fn get(socket: BorrowedFd<'_>, level: i32, request: i32, buffer: &mut [u8]) -> R
 }
 
 /// The names of users' chains in the entries of a table. None: these are no entries.
-pub fn chains_in(mut entries: &[u8], v4: bool) -> Option<Vec<String>> {
-    let offsets = if v4 { OFFSETS_V4 } else { OFFSETS_V6 };
+pub fn chains_in(mut entries: &[u8], family: Family) -> Option<Vec<String>> {
+    let offsets = family.choose(OFFSETS_V4, OFFSETS_V6);
     let mut chains = Vec::new();
     while !entries.is_empty() {
         let target = usize::from(read_u16(entries.get(offsets..)?)?);
@@ -109,10 +110,10 @@ mod tests {
     use super::*;
 
     /// An entry that matches everything, with a target that has a text.
-    fn entry(v4: bool, target: &str, text: &str) -> Vec<u8> {
-        let header = if v4 { 112 } else { 168 };
+    fn entry(family: Family, target: &str, text: &str) -> Vec<u8> {
+        let header = family.choose(112, 168);
         let mut entry = vec![0; header + TARGET + 32];
-        let offsets = if v4 { OFFSETS_V4 } else { OFFSETS_V6 };
+        let offsets = family.choose(OFFSETS_V4, OFFSETS_V6);
         let length = entry.len() as u16;
         entry[offsets..offsets + 2].copy_from_slice(&(header as u16).to_ne_bytes());
         entry[offsets + 2..offsets + 4].copy_from_slice(&length.to_ne_bytes());
@@ -123,19 +124,19 @@ mod tests {
 
     #[test]
     fn the_chains_of_users_are_found_and_the_end_of_the_table_is_none() {
-        for v4 in [true, false] {
+        for family in Family::ALL {
             let rows =
                 [("", ""), (ERROR, "FERRULE-HP-x"), ("MASQUERADE", "no chain"), (ERROR, "Y"), (ERROR, ERROR)];
-            let table = rows.map(|(target, text)| entry(v4, target, text)).concat();
-            assert_eq!(chains_in(&table, v4).unwrap(), ["FERRULE-HP-x", "Y"]);
-            assert_eq!(chains_in(&table[..table.len() - 1], v4), None);
+            let table = rows.map(|(target, text)| entry(family, target, text)).concat();
+            assert_eq!(chains_in(&table, family).unwrap(), ["FERRULE-HP-x", "Y"]);
+            assert_eq!(chains_in(&table[..table.len() - 1], family), None);
         }
     }
 
     #[test]
     fn an_entry_that_leads_nowhere_ends_the_reading() {
-        assert_eq!(chains_in(&[0; 4096], true), None);
-        assert_eq!(chains_in(&[0xff; 4096], false), None);
+        assert_eq!(chains_in(&[0; 4096], Family::V4), None);
+        assert_eq!(chains_in(&[0xff; 4096], Family::V6), None);
     }
 
     proptest! {
@@ -144,13 +145,13 @@ mod tests {
             bytes in proptest::collection::vec(any::<u8>(), 0..1024),
             (at, value) in (0..400_usize, any::<u8>()),
         ) {
-            for v4 in [true, false] {
-                let _ = chains_in(&bytes, v4);
-                let mut table = [entry(v4, ERROR, "X"), entry(v4, ERROR, ERROR)].concat();
+            for family in Family::ALL {
+                let _ = chains_in(&bytes, family);
+                let mut table = [entry(family, ERROR, "X"), entry(family, ERROR, ERROR)].concat();
                 if let Some(byte) = table.get_mut(at) {
                     *byte = value;
                 }
-                let _ = chains_in(&table, v4);
+                let _ = chains_in(&table, family);
             }
         }
     }

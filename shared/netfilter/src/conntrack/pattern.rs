@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use netlink::Family;
 use netlink::wire::{Attributes, Message, read_ip, read_u8};
 
 macro_rules! numbers {
@@ -25,12 +26,11 @@ numbers!(u32:
 const UDP: u8 = 17;
 /// `struct nfgenmsg`.
 pub(super) const HEADER: usize = 4;
-const AF_INET: u8 = 2;
-const AF_INET6: u8 = 10;
+
 /// What UDP flows to flush: those whose tuple in one direction has all that is said.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
-    pub(super) v4: bool,
+    pub(super) family: Family,
     pub(super) direction: Direction,
     pub(super) from: Option<IpAddr>,
     pub(super) to: Option<IpAddr>,
@@ -91,7 +91,7 @@ impl Pattern {
         let tuple = Attributes::of(tuple.unwrap_or_default());
         let ip = Attributes::of(tuple.get(CTA_TUPLE_IP).unwrap_or_default());
         let proto = Attributes::of(tuple.get(CTA_TUPLE_PROTO).unwrap_or_default());
-        let address = |v4, v6| ip.get(if self.v4 { v4 } else { v6 }).and_then(read_ip);
+        let address = |v4, v6| ip.get(self.family.choose(v4, v6)).and_then(read_ip);
         let port = proto.get(CTA_PROTO_DST_PORT).and_then(|value| value.first_chunk().copied());
         let is_udp = proto.get(CTA_PROTO_NUM).and_then(read_u8) == Some(UDP);
         is_udp
@@ -108,7 +108,6 @@ pub(super) fn identity(connection: Attributes<'_>) -> Vec<(u16, Vec<u8>)> {
 }
 
 /// A message of the subsystem, with `struct nfgenmsg`.
-pub(super) fn message(kind: u16, v4: bool) -> Message {
-    let family = if v4 { AF_INET } else { AF_INET6 };
-    Message::new(NFNL_SUBSYS_CTNETLINK << 8 | kind, 0, &[family, 0, 0, 0])
+pub(super) fn message(kind: u16, family: Family) -> Message {
+    Message::new(NFNL_SUBSYS_CTNETLINK << 8 | kind, 0, &[family.number(), 0, 0, 0])
 }

@@ -1,5 +1,7 @@
 //! Scripts for iptables-restore of hostile rules.
 
+use netlink::Family;
+
 use super::plan::Plan;
 use super::saved::Saved;
 use super::script;
@@ -12,7 +14,7 @@ const FRAME: usize = 8;
 
 /// Every line is an order of ours, with one target, and there are no more of them than rules.
 pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
-    for script in [true, false].into_iter().filter_map(|v4| script(owner, rules, v4)) {
+    for script in Family::ALL.into_iter().filter_map(|family| script(owner, rules, family)) {
         let count = script.shared.len() + script.lines.len();
         for (text, listed) in [(script.addition(), ""), (script.check(), ""), (script.repair(""), "")] {
             assert!(text.lines().count() <= count + FRAME, "{text}");

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 
 use cni::{Failures, Result, ResultExt};
-use netlink::xtables;
+use netlink::{Family, xtables};
 
 use super::chains;
 use super::plan::{self, Plan};
@@ -23,12 +23,12 @@ use crate::selector::Selector;
 pub(crate) fn remove(selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
     let Some(facts) = kind.iptables() else { return Ok(()) };
     let mut failures = Failures::new();
-    for v4 in [true, false] {
-        if !may_have_rules(v4, facts.table, selector, kind) {
+    for family in Family::ALL {
+        if !may_have_rules(family, facts.table, selector, kind) {
             continue;
         }
-        let Ok(tools) = Tools::find_legacy(v4) else {
-            warn_without_tools(v4);
+        let Ok(tools) = Tools::find_legacy(family) else {
+            warn_without_tools(family);
             continue;
         };
         let removed = remove_by(&tools, selector, (kind, facts), flush);
@@ -43,12 +43,12 @@ pub(crate) fn remove(selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> R
 /// What the tool says; the other family's rules are removed.
 pub(crate) fn remove_accepts(hook: Hook, addresses: &[IpAddr]) -> Result<()> {
     let mut failures = Failures::new();
-    for v4 in [true, false] {
-        if !has_chain(v4, hook) {
+    for family in Family::ALL {
+        if !has_chain(family, hook) {
             continue;
         }
-        let Ok(tools) = Tools::find_legacy(v4) else {
-            warn_without_tools(v4);
+        let Ok(tools) = Tools::find_legacy(family) else {
+            warn_without_tools(family);
             continue;
         };
         let _lock = lock()?;
@@ -64,50 +64,51 @@ pub(crate) fn remove_accepts(hook: Hook, addresses: &[IpAddr]) -> Result<()> {
 }
 
 /// Whether a table has a chain of a user's in this namespace. No program is started to know.
-fn has_chain(v4: bool, (table, chain): Hook) -> bool {
-    has_table(v4, table)
-        && xtables::user_chains(v4, table).map_or(true, |chains| chains.iter().any(|found| found == chain))
+fn has_chain(family: Family, (table, chain): Hook) -> bool {
+    has_table(family, table)
+        && xtables::user_chains(family, table)
+            .map_or(true, |chains| chains.iter().any(|found| found == chain))
 }
 
 /// Whether the reference's rules of an attachment are there.
 pub(crate) fn has_reference(selector: &Selector<'_>, rules: &dyn Rules) -> Result<bool> {
     let kind = rules.kind();
     let Some(InIptables { table, .. }) = kind.iptables() else { return Ok(false) };
-    let may_accept = |v4| kind.facts.reference.accepts.is_some_and(|hook| has_chain(v4, hook));
-    let may_be_there = |v4| may_accept(v4) || may_have_rules(v4, table, selector, kind);
-    if ![true, false].into_iter().any(may_be_there) {
+    let may_accept = |family| kind.facts.reference.accepts.is_some_and(|hook| has_chain(family, hook));
+    let may_be_there = |family| may_accept(family) || may_have_rules(family, table, selector, kind);
+    if !Family::ALL.into_iter().any(may_be_there) {
         return Ok(false);
     }
-    let save = |v4| {
-        let tools = Tools::find_legacy(v4)?;
-        if has_table(v4, table) { tools.save(&[table]) } else { Ok(String::new()) }
+    let save = |family| {
+        let tools = Tools::find_legacy(family)?;
+        if has_table(family, table) { tools.save(&[table]) } else { Ok(String::new()) }
     };
-    let saved = [save(true)?, save(false)?];
+    let saved = [save(Family::V4)?, save(Family::V6)?];
     let Ok(are_there) = are_there(selector, rules, saved.each_ref().map(|saved| Saved::read(saved)));
     Ok(are_there)
 }
 
 /// Whether a table has rules of somebody in this namespace. No program is started to know.
-fn may_have_rules(v4: bool, table: &str, selector: &Selector<'_>, kind: Kind) -> bool {
-    if !has_table(v4, table) {
+fn may_have_rules(family: Family, table: &str, selector: &Selector<'_>, kind: Kind) -> bool {
+    if !has_table(family, table) {
         return false;
     }
     let may_be_theirs = chains::may_be_of(selector, kind);
     // What the kernel does not tell, the tool may.
-    xtables::user_chains(v4, table).map_or(true, |chains| chains.iter().any(|chain| may_be_theirs(chain)))
+    xtables::user_chains(family, table).map_or(true, |chains| chains.iter().any(|chain| may_be_theirs(chain)))
 }
 
 /// Whether a table is there in this namespace: the kernel makes it with its first use.
-pub(crate) fn has_table(v4: bool, table: &str) -> bool {
-    let names = if v4 { "ip_tables_names" } else { "ip6_tables_names" };
+pub(crate) fn has_table(family: Family, table: &str) -> bool {
+    let names = family.choose("ip_tables_names", "ip6_tables_names");
     // There is no such file where the kernel does not have the legacy variant.
     let names = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
     names.lines().any(|name| name == table)
 }
 
 /// Whoever made the rules had the tools: they can be removed when these are back. The container must be able to go.
-pub(super) fn warn_without_tools(v4: bool) {
-    let tool = if v4 { "iptables" } else { "ip6tables" };
+pub(super) fn warn_without_tools(family: Family) {
+    let tool = family.choose("iptables", "ip6tables");
     cni::warn(&format!(
         "there may be rules of {tool}-legacy, but {tool} is not installed, so they cannot be removed: \
          install the package iptables, and have the runtime collect garbage (GC)"

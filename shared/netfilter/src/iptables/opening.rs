@@ -10,16 +10,16 @@ use super::script::comment;
 use super::tools::{Tools, lock, retry};
 use crate::kind::Rules;
 use crate::opening::{CHAIN, HOOK, MARK, Opening, TABLE, TO_ADMIN, TO_CHAIN};
-use netlink::xtables;
+use netlink::{Family, xtables};
 
 /// Puts what is missing of them into the tables that the namespace has.
 ///
 /// # Errors
 /// What the tool says.
 pub(crate) fn open(rules: &dyn Rules) -> Result<()> {
-    for (v4, opening, tools) in opened(rules) {
+    for (family, opening, tools) in opened(rules) {
         let Some(tools) = tools else {
-            warn_without_tools(v4);
+            warn_without_tools(family);
             continue;
         };
         let _lock = lock()?;
@@ -50,9 +50,9 @@ pub(crate) fn verify(rules: &dyn Rules) -> Result<()> {
 /// # Errors
 /// What the tool says.
 pub(crate) fn close(is_needed: impl Fn() -> Result<bool>) -> Result<()> {
-    for (v4, tools) in tools() {
+    for (family, tools) in tools() {
         let has_chain =
-            || xtables::user_chains(v4, TABLE).is_ok_and(|chains| chains.iter().any(|c| c == CHAIN));
+            || xtables::user_chains(family, TABLE).is_ok_and(|chains| chains.iter().any(|c| c == CHAIN));
         let Some(tools) = tools.filter(|_| has_chain()) else { continue };
         let _lock = lock()?;
         // Under the lock: whoever installs comes here with the same lock after its first transaction.
@@ -69,14 +69,14 @@ pub(crate) fn close(is_needed: impl Fn() -> Result<bool>) -> Result<()> {
 }
 
 /// The families that have the table, with the tools if they are installed.
-fn tools() -> impl Iterator<Item = (bool, Option<Tools>)> {
-    let families = [true, false].into_iter().filter(|v4| has_table(*v4, TABLE));
-    families.map(|v4| (v4, Tools::find_legacy(v4).ok()))
+fn tools() -> impl Iterator<Item = (Family, Option<Tools>)> {
+    let families = Family::ALL.into_iter().filter(|family| has_table(*family, TABLE));
+    families.map(|family| (family, Tools::find_legacy(family).ok()))
 }
 
 /// The same, as far as these rules need them open.
-fn opened(rules: &dyn Rules) -> impl Iterator<Item = (bool, &Opening, Option<Tools>)> {
-    tools().filter_map(|(v4, tools)| Some((v4, rules.opening(v4)?, tools)))
+fn opened(rules: &dyn Rules) -> impl Iterator<Item = (Family, &Opening, Option<Tools>)> {
+    tools().filter_map(|(family, tools)| Some((family, rules.opening(family)?, tools)))
 }
 
 /// The rules, each with its chain, and the chain that it leads to, if it does.

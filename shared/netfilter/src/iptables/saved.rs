@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::net::IpAddr;
 
+use netlink::Family;
+
 use super::plan::{Listed, Listing};
 
 /// All of it, found without a look at each line.
@@ -121,7 +123,7 @@ fn accepted(rule: &str) -> Option<IpAddr> {
         || words.strip_prefix("-d ")?.strip_suffix(" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
     let (address, prefix) = from().or_else(to)?.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
-    (prefix == if address.is_ipv4() { "32" } else { "128" }).then_some(address)
+    (prefix == Family::from(address).choose("32", "128")).then_some(address)
 }
 
 /// What removes a rule that is listed.

@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use cni::{Code, Error, Result, ResultExt};
+use netlink::Family;
 use system::lock::Lock;
 
 use super::tool::{self, DEADLINE};
@@ -30,8 +31,8 @@ pub(super) struct Tools {
 
 impl Tools {
     /// `variant` is empty for the host's default, or `-legacy`.
-    pub(super) fn find(v4: bool, variant: &str) -> Result<Self> {
-        let prefix = if v4 { "iptables" } else { "ip6tables" };
+    pub(super) fn find(family: Family, variant: &str) -> Result<Self> {
+        let prefix = family.choose("iptables", "ip6tables");
         let find = |verb: &str| {
             let name = format!("{prefix}{variant}-{verb}");
             tool::find(&name).ok_or_else(|| {
@@ -43,8 +44,8 @@ impl Tools {
     }
 
     /// Those of the legacy variant; the host's default where they have no name of their own.
-    pub(super) fn find_legacy(v4: bool) -> Result<Self> {
-        Self::find(v4, "-legacy").or_else(|_| Self::find(v4, ""))
+    pub(super) fn find_legacy(family: Family) -> Result<Self> {
+        Self::find(family, "-legacy").or_else(|_| Self::find(family, ""))
     }
 
     /// Changes rules: all that the script says, or nothing of a table.

@@ -7,7 +7,7 @@ mod iptables;
 
 use std::net::IpAddr;
 
-use netlink::RequestError;
+use netlink::{Family, RequestError};
 
 use crate::iptables::script::Script;
 use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
@@ -15,7 +15,7 @@ use crate::nft::reader::Reader;
 use crate::opening::{self, Opening};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
-    Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Type, number, octets,
+    Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Type, octets,
 };
 use crate::selector::Selector;
 
@@ -58,8 +58,8 @@ impl Forward {
     pub const KIND: Kind = Kind::new(&FACTS);
 
     /// Whether the container has addresses of a family.
-    fn is_of(&self, v4: bool) -> bool {
-        self.addresses.iter().any(|ip| ip.is_ipv4() == v4)
+    fn is_of(&self, family: Family) -> bool {
+        self.addresses.iter().any(|ip| Family::from(*ip) == family)
     }
 }
 
@@ -73,25 +73,25 @@ impl Rules for Forward {
     }
 
     fn extend_layout(&self, layout: &mut Layout) {
-        for v4 in [true, false].into_iter().filter(|v4| self.is_of(*v4)) {
-            extend_layout(layout, v4, self.opening.bit);
+        for family in Family::ALL.into_iter().filter(|family| self.is_of(*family)) {
+            extend_layout(layout, family, self.opening.bit);
         }
     }
 
-    fn opening(&self, v4: bool) -> Option<&Opening> {
-        self.is_of(v4).then_some(&self.opening)
+    fn opening(&self, family: Family) -> Option<&Opening> {
+        self.is_of(family).then_some(&self.opening)
     }
 
-    fn write(&self, script: &mut Script, label: &str, v4: bool) {
-        iptables::write(self, script, label, v4);
+    fn write(&self, script: &mut Script, label: &str, family: Family) {
+        iptables::write(self, script, label, family);
     }
 
     fn accepted(&self) -> Vec<IpAddr> {
         self.addresses.clone()
     }
 
-    fn reference_count(&self, v4: bool) -> usize {
-        self.addresses.iter().filter(|ip| ip.is_ipv4() == v4).count()
+    fn reference_count(&self, family: Family) -> usize {
+        self.addresses.iter().filter(|ip| Family::from(**ip) == family).count()
     }
 
     fn is_in_reference(&self, _: &Reader<'_>, _: &Selector<'_>) -> Result<bool, RequestError> {
@@ -100,26 +100,26 @@ impl Rules for Forward {
 }
 
 /// The containers' addresses, a set for each family and bit.
-fn addresses(v4: bool, bit: u8) -> Set {
-    let name = format!("forward{}/{bit}", number(v4));
+fn addresses(family: Family, bit: u8) -> Set {
+    let name = format!("forward{}/{bit}", family.version());
     // Whoever had the address before may be gone without a DEL, and back it goes to nobody then.
-    Set { is_claimed: true, ..Set::new(name, &[Type::ip_addr(v4)]) }
+    Set { is_claimed: true, ..Set::new(name, &[Type::ip_addr(family)]) }
 }
 
 fn layout() -> Layout {
     Layout { chains: vec![FORWARD], ..Layout::default() }
 }
 
-fn extend_layout(layout: &mut Layout, v4: bool, bit: u8) {
-    let set = addresses(v4, bit);
-    let has = |field| Expressions::new().family(v4).load(field, R0).in_set(R0, &set.name);
+fn extend_layout(layout: &mut Layout, family: Family, bit: u8) {
+    let set = addresses(family, bit);
+    let has = |field| Expressions::new().family(family).load(field, R0).in_set(R0, &set.name);
     let rule = |comment: &str, conditions: Expressions| {
-        let comment = format!("{comment}, IPv{}, mark bit {bit}", number(v4));
+        let comment = format!("{comment}, {family}, mark bit {bit}");
         Rule::new(FORWARD, comment, conditions.mark_packet(bit, R0))
     };
-    let to = || has(Field::daddr(v4));
+    let to = || has(Field::daddr(family));
     layout.rules.extend([
-        rule("from containers", has(Field::saddr(v4))),
+        rule("from containers", has(Field::saddr(family))),
         rule("answers to containers", to().state(ANSWERS, false)),
         rule("host ports", to().was_dnatted()),
     ]);
@@ -130,7 +130,7 @@ fn extend_layout(layout: &mut Layout, v4: bool, bit: u8) {
 const ANSWERS: u32 = IP_CT_ESTABLISHED_BIT | IP_CT_RELATED_BIT;
 
 fn record(ip: IpAddr, bit: u8) -> Record {
-    let element = Element::in_set(addresses(ip.is_ipv4(), bit), octets(ip));
+    let element = Element::in_set(addresses(Family::from(ip), bit), octets(ip));
     let record = Record::of(format!("forward {ip} by mark bit {bit}"), [element]);
     Record { bit: Some(bit), ..record }
 }

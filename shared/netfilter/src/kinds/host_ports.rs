@@ -9,7 +9,7 @@ mod mark;
 mod nftables;
 mod reference;
 
-use netlink::RequestError;
+use netlink::{Family, RequestError};
 
 pub use conditions::Conditions;
 pub use forward::Protocol;
@@ -65,8 +65,8 @@ impl Rules for HostPorts {
         if self.are_conditional() { conditional::rules(self, label) } else { Vec::new() }
     }
 
-    fn write(&self, script: &mut Script, label: &str, v4: bool) {
-        iptables::write(self, script, label, v4);
+    fn write(&self, script: &mut Script, label: &str, family: Family) {
+        iptables::write(self, script, label, family);
     }
 
     fn waiting(&self, saved: &str, chain: &str) -> Vec<String> {
@@ -76,15 +76,15 @@ impl Rules for HostPorts {
     fn mapped_udp_ports(&self) -> Vec<MappedPort> {
         let udp = self.forwards().filter(|forward| forward.protocol == Protocol::Udp);
         udp.map(|forward| MappedPort {
-            v4: forward.to.is_ipv4(),
+            family: Family::from(forward.to),
             host_ip: forward.host_ip,
             port: forward.host_port,
         })
         .collect()
     }
 
-    fn reference_count(&self, v4: bool) -> usize {
-        self.forwards().filter(|forward| forward.to.is_ipv4() == v4).count()
+    fn reference_count(&self, family: Family) -> usize {
+        self.forwards().filter(|forward| Family::from(forward.to) == family).count()
     }
 
     fn is_in_reference(&self, reader: &Reader<'_>, selector: &Selector<'_>) -> Result<bool, RequestError> {

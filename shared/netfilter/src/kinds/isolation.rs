@@ -5,7 +5,7 @@
 //! to another passes no chain of the family inet (but by br_netfilter): [`Separation`] is for that.
 
 use cni::IfName;
-use netlink::RequestError;
+use netlink::{Family, RequestError};
 
 use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
 use crate::nft::reader::Reader;
@@ -108,7 +108,7 @@ impl Rules for Isolation {
         layout.rules.push(Rule::new(REDIRECTED, format!("mark bit {}", self.bit), mark));
     }
 
-    fn reference_count(&self, _: bool) -> usize {
+    fn reference_count(&self, _: Family) -> usize {
         0
     }
 
@@ -132,7 +132,7 @@ impl Rules for Separation {
         layout.rules.push(Rule { first: true, ..Rule::new(SEPARATION, comment, accept) });
     }
 
-    fn reference_count(&self, _: bool) -> usize {
+    fn reference_count(&self, _: Family) -> usize {
         0
     }
 

@@ -3,7 +3,7 @@
 pub(super) mod conf;
 
 use ipnetwork::IpNetwork;
-use netlink::RequestError;
+use netlink::{Family, RequestError};
 
 use crate::iptables::script::{Script, comment};
 use crate::kind::{Facts, InIptables, InNftables, InReference, Kind, Rules};
@@ -13,7 +13,7 @@ use crate::reference::names;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, Need, POSTROUTING, R0, Record, Rule, Set, Table, Type,
-    number, octets,
+    octets,
 };
 use crate::selector::Selector;
 
@@ -62,8 +62,8 @@ impl Masquerade {
     /// The kind of these rules.
     pub const KIND: Kind = Kind::new(&FACTS);
 
-    fn of_family(&self, v4: bool) -> impl Iterator<Item = &IpNetwork> {
-        self.addresses.iter().filter(move |address| address.is_ipv4() == v4)
+    fn of_family(&self, family: Family) -> impl Iterator<Item = &IpNetwork> {
+        self.addresses.iter().filter(move |address| Family::from(**address) == family)
     }
 }
 
@@ -78,25 +78,25 @@ impl Rules for Masquerade {
 
     fn extend_layout(&self, layout: &mut Layout) {
         for address in &self.addresses {
-            let (v4, prefix) = (address.is_ipv4(), address.prefix());
-            let set = subnets(v4, prefix);
+            let (family, prefix) = (Family::from(*address), address.prefix());
+            let set = subnets(family, prefix);
             if layout.sets.contains(&set) {
                 continue;
             }
-            let daddr = R0 + Field::saddr(v4).registers();
-            let rule = source(v4)
-                .load(Field::daddr(v4), daddr)
+            let daddr = R0 + Field::saddr(family).registers();
+            let rule = source(family)
+                .load(Field::daddr(family), daddr)
                 .prefix(daddr, address.mask())
                 .in_set(R0, &set.name)
                 .verdict(NFT_RETURN);
-            let comment = format!("within the subnet, IPv{} /{prefix}", number(v4));
+            let comment = format!("within the subnet, {family} /{prefix}");
             layout.add(set, Rule { first: true, ..Rule::new(CHAIN, comment, rule) });
         }
     }
 
-    fn write(&self, script: &mut Script, label: &str, v4: bool) {
-        for address in self.of_family(v4) {
-            let (ip, subnet, multicast) = (address.ip(), subnet(*address), multicast(v4));
+    fn write(&self, script: &mut Script, label: &str, family: Family) {
+        for address in self.of_family(family) {
+            let (ip, subnet, multicast) = (address.ip(), subnet(*address), multicast(family));
             script.own(format!("-s {ip} -d {subnet} {} -j RETURN", comment(ip)));
             script.own(format!("-s {ip} ! -d {multicast} -j MASQUERADE"));
             let entry = format!("-s {ip} {} -j {}", comment(label), script.chain);
@@ -104,8 +104,8 @@ impl Rules for Masquerade {
         }
     }
 
-    fn reference_count(&self, v4: bool) -> usize {
-        self.of_family(v4).count()
+    fn reference_count(&self, family: Family) -> usize {
+        self.of_family(family).count()
     }
 
     /// Of several addresses, some of its versions keep the last one only.
@@ -117,41 +117,41 @@ impl Rules for Masquerade {
 }
 
 /// The containers whose traffic to the outside is masqueraded.
-fn containers(v4: bool) -> Set {
-    Set::new(if v4 { "masquerade4" } else { "masquerade6" }, &[Type::ip_addr(v4)])
+fn containers(family: Family) -> Set {
+    Set::new(family.choose("masquerade4", "masquerade6"), &[Type::ip_addr(family)])
 }
 
 /// What is not outside: each masqueraded container with the subnet that it is in.
-fn subnets(v4: bool, prefix: u8) -> Set {
-    Set::of_networks("subnet", v4, prefix)
+fn subnets(family: Family, prefix: u8) -> Set {
+    Set::of_networks("subnet", family, prefix)
 }
 
-fn source(v4: bool) -> Expressions {
-    Expressions::new().family(v4).load(Field::saddr(v4), R0)
+fn source(family: Family) -> Expressions {
+    Expressions::new().family(family).load(Field::saddr(family), R0)
 }
 
 fn layout() -> Layout {
     let mut this = Layout { chains: vec![POSTROUTING, CHAIN], ..Layout::default() };
-    for v4 in [true, false] {
-        let set = containers(v4);
-        let rule = source(v4).in_set(R0, &set.name).jump(CHAIN.name);
-        this.add(set, Rule::new(POSTROUTING, format!("containers, IPv{}", number(v4)), rule));
-        let multicast = multicast(v4);
+    for family in Family::ALL {
+        let set = containers(family);
+        let rule = source(family).in_set(R0, &set.name).jump(CHAIN.name);
+        this.add(set, Rule::new(POSTROUTING, format!("containers, {family}"), rule));
+        let multicast = multicast(family);
         let rule = Expressions::new()
-            .family(v4)
-            .load(Field::daddr(v4), R0)
+            .family(family)
+            .load(Field::daddr(family), R0)
             .prefix(R0, multicast.mask())
             .compare(R0, NFT_CMP_NEQ, &octets(multicast.network()))
             .masquerade();
-        this.rules.push(Rule::new(CHAIN, format!("to outside, IPv{}", number(v4)), rule));
+        this.rules.push(Rule::new(CHAIN, format!("to outside, {family}"), rule));
     }
     this
 }
 
 fn record(address: IpNetwork) -> Record {
-    let (ip, prefix, v4) = (octets(address.ip()), address.prefix(), address.is_ipv4());
+    let (ip, prefix, family) = (octets(address.ip()), address.prefix(), Family::from(address));
     let pair = [&ip[..], &octets(address.network())].concat();
-    let elements = [Element::in_set(containers(v4), ip), Element::in_set(subnets(v4, prefix), pair)];
+    let elements = [Element::in_set(containers(family), ip), Element::in_set(subnets(family, prefix), pair)];
     Record::of(format!("masquerade {address}"), elements)
 }
 

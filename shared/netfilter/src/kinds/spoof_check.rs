@@ -1,7 +1,7 @@
 //! The spoof check: frames that come from a bridge port with another source address than the container's are dropped.
 
 use cni::IfName;
-use netlink::{Mac, RequestError};
+use netlink::{Family, Mac, RequestError};
 
 use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
 use crate::nft::reader::Reader;
@@ -60,7 +60,7 @@ impl Rules for SpoofCheck {
         vec![record(&self.port, self.mac)]
     }
 
-    fn reference_count(&self, _v4: bool) -> usize {
+    fn reference_count(&self, _family: Family) -> usize {
         0
     }
 

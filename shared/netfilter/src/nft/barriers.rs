@@ -3,7 +3,7 @@
 use std::fmt;
 
 use netlink::wire::{Attributes, read_be32, read_str};
-use netlink::{RequestError, Socket};
+use netlink::{Family, RequestError, Socket};
 
 use super::query::{self, Base, Found};
 use crate::opening;
@@ -20,10 +20,10 @@ pub struct Barrier {
 
 impl Barrier {
     /// The families whose packets meet it.
-    pub(crate) fn is_for(&self, v4: bool) -> bool {
+    pub(crate) fn is_for(&self, family: Family) -> bool {
         match self.chain.family {
-            NFPROTO_IPV4 => v4,
-            NFPROTO_IPV6 => !v4,
+            NFPROTO_IPV4 => family == Family::V4,
+            NFPROTO_IPV6 => family == Family::V6,
             _ => true,
         }
     }

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use netlink::{RequestError, Socket};
+use netlink::{Family, RequestError, Socket};
 
 use super::batch::Batch;
 use super::decode::{accepted, is_for_udp, jump};
@@ -14,27 +14,26 @@ use crate::iptables::plan::{self, Listed, Listing, Plan};
 use crate::iptables::script::Hook;
 use crate::kind::Kind;
 use crate::ruleset::Table;
-use crate::ruleset::uapi::*;
 use crate::selector::Selector;
 
 /// The tables of iptables-nft, or of ip6tables-nft.
-pub(super) struct Family<'a> {
+pub(super) struct IptablesNft<'a> {
     socket: &'a Socket,
-    number: u8,
+    family: Family,
 }
 
-impl<'a> Family<'a> {
+impl<'a> IptablesNft<'a> {
     /// Both.
     pub(super) fn all(socket: &'a Socket) -> [Self; 2] {
-        [NFPROTO_IPV4, NFPROTO_IPV6].map(|number| Self { socket, number })
+        Family::ALL.map(|family| Self { socket, family })
     }
 
     fn table(&self, name: &'static str) -> Table {
-        Table::new(self.number, name)
+        Table::new(self.family.number(), name)
     }
 }
 
-impl Listing for Family<'_> {
+impl Listing for IptablesNft<'_> {
     type Handle = u64;
     type Error = RequestError;
 
@@ -102,7 +101,7 @@ pub(super) fn remove(
 /// Removes the rules by which the reference accepts packets of addresses, in one transaction. Whether there were any.
 pub(super) fn remove_accepts(socket: &Socket, hook: Hook, addresses: &[IpAddr]) -> Attempt<bool> {
     let mut batch = Batch::new(Some(query::generation(socket).map_err(plain)?));
-    for family in Family::all(socket) {
+    for family in IptablesNft::all(socket) {
         for handle in plan::accepts(&family, hook, addresses).map_err(plain)? {
             batch.delete_rule(family.table(hook.0), hook.1, handle);
         }
@@ -132,7 +131,7 @@ fn put_removal(socket: &Socket, wanted: Wanted<'_>, batch: &mut Batch) -> Result
     let Some(facts) = wanted.kind.iptables() else { return Ok(foreign) };
     // What attachments share may be somebody's again.
     let shared = facts.shared.as_ref().map(|shared| shared.chains).unwrap_or_default();
-    for family in Family::all(socket) {
+    for family in IptablesNft::all(socket) {
         let table = family.table(facts.table);
         let known = wanted.known.chains.iter().filter(|(of, _)| *of == table).map(|(_, chain)| chain);
         let known = known.filter(|chain| !shared.contains(&chain.as_str())).cloned();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use netlink::{RequestError, Socket};
+use netlink::{Family, RequestError, Socket};
 
 use super::batch::Batch;
 use super::decode::jump;
@@ -14,8 +14,10 @@ use crate::opening::{CHAIN, HOOK, MARK, Opening, TABLE, TO_ADMIN, TO_CHAIN};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Expressions, Rule, Table};
 
-/// Both families' table.
-const TABLES: [Table; 2] = [Table::new(NFPROTO_IPV4, TABLE), Table::new(NFPROTO_IPV6, TABLE)];
+/// A family's table.
+const fn table_of(family: Family) -> Table {
+    Table::new(family.number(), TABLE)
+}
 
 /// Puts what is missing of them there. To be called when the records are there by which others know that it is needed.
 pub(super) fn open(socket: &Socket, rules: &dyn Rules) -> Attempt {
@@ -36,9 +38,9 @@ pub(super) struct Missing {
 /// What is missing of them, where there is a chain to be opened.
 pub(super) fn missing(socket: &Socket, rules: &dyn Rules) -> Result<Vec<Missing>, RequestError> {
     let mut missing = Vec::new();
-    for table in TABLES {
-        if let Some(opening) = rules.opening(table.family == NFPROTO_IPV4) {
-            missing.extend(missing_in(socket, table, opening)?);
+    for family in Family::ALL {
+        if let Some(opening) = rules.opening(family) {
+            missing.extend(missing_in(socket, table_of(family), opening)?);
         }
     }
     Ok(missing)
@@ -46,7 +48,7 @@ pub(super) fn missing(socket: &Socket, rules: &dyn Rules) -> Result<Vec<Missing>
 
 /// Whether a chain may have to be opened for what these rules mark.
 pub(super) fn is_wanted(rules: &dyn Rules) -> bool {
-    [true, false].iter().any(|v4| rules.opening(*v4).is_some())
+    Family::ALL.iter().any(|family| rules.opening(*family).is_some())
 }
 
 fn missing_in(socket: &Socket, table: Table, opening: &Opening) -> Result<Option<Missing>, RequestError> {
@@ -105,7 +107,7 @@ pub(super) fn put_closing(
     bits: &BTreeSet<u8>,
     batch: &mut Batch,
 ) -> Result<(), RequestError> {
-    for table in TABLES.into_iter().filter(|_| !bits.is_empty()) {
+    for table in Family::ALL.map(table_of).into_iter().filter(|_| !bits.is_empty()) {
         let here = query::rules(socket, table, CHAIN)?;
         let goes = |rule: &Found| bit_of(rule).is_some_and(|bit| bits.contains(&bit));
         let (gone, left): (Vec<_>, Vec<_>) = here.iter().partition(|rule| goes(rule));

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use netlink::Family;
+
 use crate::iptables::plan::{self, Listing};
 use crate::iptables::script::Hook;
 use crate::kind::Rules;
@@ -23,8 +25,8 @@ pub(crate) fn are_there<L: Listing>(
     };
     let Some(facts) = rules.kind().iptables() else { return Ok(false) };
     let own = names::chain(owner, prefix);
-    for (v4, listing) in [true, false].into_iter().zip(listings) {
-        let wanted = rules.reference_count(v4);
+    for (family, listing) in Family::ALL.into_iter().zip(listings) {
+        let wanted = rules.reference_count(family);
         if wanted == 0 {
             continue;
         }
@@ -44,8 +46,8 @@ pub(crate) fn are_there<L: Listing>(
 /// Whether packets of all addresses are accepted, by rules that come first in FORWARD: two for each address.
 fn are_accepted<L: Listing>(hook: Hook, rules: &dyn Rules, listings: &[L; 2]) -> Result<bool, L::Error> {
     let all = rules.accepted();
-    for (v4, listing) in [true, false].into_iter().zip(listings) {
-        let addresses: Vec<IpAddr> = all.iter().copied().filter(|ip| ip.is_ipv4() == v4).collect();
+    for (family, listing) in Family::ALL.into_iter().zip(listings) {
+        let addresses: Vec<IpAddr> = all.iter().copied().filter(|ip| Family::from(*ip) == family).collect();
         if addresses.is_empty() {
             continue;
         }

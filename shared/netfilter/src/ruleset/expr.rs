@@ -7,6 +7,7 @@ mod actions;
 
 use std::net::IpAddr;
 
+use netlink::Family;
 use netlink::wire::Message;
 
 use super::field::Field;
@@ -36,9 +37,8 @@ impl Expressions {
     }
 
     /// Whether the packet is of a family (`meta nfproto`). Every rule on addresses begins with it.
-    pub(crate) fn family(self, v4: bool) -> Self {
-        let family = if v4 { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
-        self.load_meta(NFT_META_NFPROTO, R0).compare(R0, NFT_CMP_EQ, &[family])
+    pub(crate) fn family(self, family: Family) -> Self {
+        self.load_meta(NFT_META_NFPROTO, R0).compare(R0, NFT_CMP_EQ, &[family.number()])
     }
 
     pub(crate) fn load(self, field: Field, register: u32) -> Self {
@@ -240,8 +240,8 @@ mod tests {
     fn a_rule_is_written_as_nft_writes_it() {
         // strace -xx nft add rule inet t c ip daddr 10.1.0.0/16 jump d; registers by their 32-bit numbers
         let rule = Expressions::new()
-            .family(true)
-            .load(Field::daddr(true), R0)
+            .family(Family::V4)
+            .load(Field::daddr(Family::V4), R0)
             .prefix(R0, "255.255.0.0".parse().unwrap())
             .jump("d");
         let (names, data): (Vec<_>, Vec<_>) = written(&rule).into_iter().unzip();

@@ -1,5 +1,7 @@
 //! Parts of packets.
 
+use netlink::Family;
+
 use super::uapi::*;
 
 /// Where a field is in a packet.
@@ -19,14 +21,14 @@ impl Field {
     pub(crate) const TH_DPORT: Self = Self { base: NFT_PAYLOAD_TRANSPORT_HEADER, offset: 2, length: 2 };
 
     /// `ip saddr` or `ip6 saddr`
-    pub(crate) fn saddr(v4: bool) -> Self {
-        let (offset, length) = if v4 { (12, 4) } else { (8, 16) };
+    pub(crate) fn saddr(family: Family) -> Self {
+        let (offset, length) = family.choose((12, 4), (8, 16));
         Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
     }
 
     /// `ip daddr` or `ip6 daddr`
-    pub(crate) fn daddr(v4: bool) -> Self {
-        let (offset, length) = if v4 { (16, 4) } else { (24, 16) };
+    pub(crate) fn daddr(family: Family) -> Self {
+        let (offset, length) = family.choose((16, 4), (24, 16));
         Self { base: NFT_PAYLOAD_NETWORK_HEADER, offset, length }
     }
 

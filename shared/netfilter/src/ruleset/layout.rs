@@ -127,8 +127,3 @@ pub struct Need {
     pub(crate) chain: Chain,
     pub(crate) rule: fn() -> Expressions,
 }
-
-/// A family's number, as comments have it.
-pub(crate) fn number(v4: bool) -> u8 {
-    if v4 { 4 } else { 6 }
-}

@@ -1,5 +1,7 @@
 //! Sets and maps.
 
+use netlink::Family;
+
 use std::borrow::Cow;
 
 /// The type of a value, by nft's numbers (`enum datatypes` of nftables), and its length in bytes.
@@ -13,8 +15,8 @@ impl Type {
     pub(crate) const IFNAME: Self = Self(41, 16);
 
     /// An address of a family.
-    pub(crate) const fn ip_addr(v4: bool) -> Self {
-        if v4 { Self(7, 4) } else { Self(8, 16) }
+    pub(crate) const fn ip_addr(family: Family) -> Self {
+        family.choose(Self(7, 4), Self(8, 16))
     }
 }
 
@@ -41,9 +43,9 @@ impl Set {
     }
 
     /// The name of a set of networks with one prefix length: each such length has a set of its own.
-    pub(crate) fn of_networks(name: &str, v4: bool, prefix: u8) -> Self {
-        let name = format!("{name}{}/{prefix}", if v4 { 4 } else { 6 });
-        Self::new(name, &[Type::ip_addr(v4), Type::ip_addr(v4)])
+    pub(crate) fn of_networks(name: &str, family: Family, prefix: u8) -> Self {
+        let name = format!("{name}{}/{prefix}", family.version());
+        Self::new(name, &[Type::ip_addr(family), Type::ip_addr(family)])
     }
 
     /// What each attachment has: the label of the owner, then its records one by one.

@@ -1,5 +1,7 @@
 //! Forwarding in iptables: the chains are the reference's, with one more for each container, which says whose it is.
 
+use netlink::Family;
+
 use super::Forward;
 use crate::iptables::script::{SHARED, Script, comment};
 use crate::kind::{InIptables, Shared};
@@ -22,8 +24,8 @@ pub(super) const FACTS: InIptables = InIptables {
 };
 
 /// The rules of a family: the container opens connections, and answers to those that come by a host port.
-pub(super) fn write(forward: &Forward, script: &mut Script, label: &str, v4: bool) {
-    let addresses: Vec<_> = forward.addresses.iter().filter(|ip| ip.is_ipv4() == v4).collect();
+pub(super) fn write(forward: &Forward, script: &mut Script, label: &str, family: Family) {
+    let addresses: Vec<_> = forward.addresses.iter().filter(|ip| Family::from(**ip) == family).collect();
     if addresses.is_empty() {
         return;
     }

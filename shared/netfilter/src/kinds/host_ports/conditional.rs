@@ -1,6 +1,8 @@
 //! Host ports that fit no map: those with conditions, or with another mark than usual. Each is a rule, which comes before the
 //! maps, the newest first.
 
+use netlink::Family;
+
 use super::forward::Forward;
 use super::mapping::HostPorts;
 use super::mark::Mark;
@@ -15,7 +17,7 @@ pub(super) fn rules(rules: &HostPorts, label: &str) -> Vec<Rule> {
     rules
         .forwards()
         .flat_map(|forward| {
-            let ways = rules.conditions.nftables(forward.to.is_ipv4());
+            let ways = rules.conditions.nftables(Family::from(forward.to));
             ways.into_iter().map(move |way| expressions(&forward, way, &rules.mark))
         })
         .map(rule)
@@ -23,10 +25,10 @@ pub(super) fn rules(rules: &HostPorts, label: &str) -> Vec<Rule> {
 }
 
 fn expressions(forward: &Forward, [conditions, limits]: [Expressions; 2], mark: &Mark) -> Expressions {
-    let v4 = forward.to.is_ipv4();
-    let mut this = Expressions::new().family(v4).and(conditions);
+    let family = Family::from(forward.to);
+    let mut this = Expressions::new().family(family).and(conditions);
     if let Some(ip) = forward.host_ip {
-        this = this.load(Field::daddr(v4), R0).compare(R0, NFT_CMP_EQ, &octets(ip));
+        this = this.load(Field::daddr(family), R0).compare(R0, NFT_CMP_EQ, &octets(ip));
     }
     this = this
         .protocol(NFT_CMP_EQ, forward.protocol.number())
@@ -36,8 +38,8 @@ fn expressions(forward: &Forward, [conditions, limits]: [Expressions; 2], mark: 
     if let Mark::Bit(bit) = mark {
         this = this.mark(*bit, R0);
     }
-    let port = R0 + Field::daddr(v4).registers();
+    let port = R0 + Field::daddr(family).registers();
     this.immediate(R0, &octets(forward.to.ip()))
         .immediate(port, &forward.to.port().to_be_bytes())
-        .dnat(v4, R0, port)
+        .dnat(family, R0, port)
 }

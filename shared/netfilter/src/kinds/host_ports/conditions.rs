@@ -7,6 +7,7 @@ mod values;
 
 use crate::backend::Backend;
 use crate::ruleset::Expressions;
+use netlink::Family;
 use nftables::Match;
 
 /// Conditions, by family.
@@ -32,8 +33,8 @@ impl Conditions {
     /// Which condition is not understood or not allowed.
     pub fn parse(v4: &[String], v6: &[String]) -> Result<Self, String> {
         let this = Self {
-            v4: parse(v4, true).map_err(|e| format!("conditionsV4: {e}"))?,
-            v6: parse(v6, false).map_err(|e| format!("conditionsV6: {e}"))?,
+            v4: parse(v4, Family::V4).map_err(|e| format!("conditionsV4: {e}"))?,
+            v6: parse(v6, Family::V6).map_err(|e| format!("conditionsV6: {e}"))?,
         };
         match (this.v4.backend(), this.v6.backend()) {
             (Some(a), Some(b)) if a != b => {
@@ -55,8 +56,8 @@ impl Conditions {
 
     /// Every way to fulfil the conditions of a family in nftables, for a rule has no "or". Limits are apart: only what fits all
     /// else counts for these.
-    pub(crate) fn nftables(&self, v4: bool) -> Vec<[Expressions; 2]> {
-        let matches = if let Words::Nftables(matches) = self.of(v4) { &matches[..] } else { &[] };
+    pub(crate) fn nftables(&self, family: Family) -> Vec<[Expressions; 2]> {
+        let matches = if let Words::Nftables(matches) = self.of(family) { &matches[..] } else { &[] };
         let anything = vec![[Expressions::new(), Expressions::new()]];
         matches.iter().fold(anything, |ways, Match { choices, is_limit }| {
             let add = |[conditions, limits]: &[Expressions; 2], choice: &Expressions| match is_limit {
@@ -68,15 +69,15 @@ impl Conditions {
     }
 
     /// The words of a family for iptables.
-    pub(crate) fn iptables(&self, v4: bool) -> &[String] {
-        match self.of(v4) {
+    pub(crate) fn iptables(&self, family: Family) -> &[String] {
+        match self.of(family) {
             Words::Iptables(words) => words,
             _ => &[],
         }
     }
 
-    fn of(&self, v4: bool) -> &Words {
-        if v4 { &self.v4 } else { &self.v6 }
+    fn of(&self, family: Family) -> &Words {
+        family.choose(&self.v4, &self.v6)
     }
 }
 
@@ -90,10 +91,10 @@ impl Words {
     }
 }
 
-fn parse(words: &[String], v4: bool) -> Result<Words, String> {
+fn parse(words: &[String], family: Family) -> Result<Words, String> {
     match words.first().map(String::as_str) {
         None | Some("") => Ok(Words::None),
         Some(first) if first.starts_with(['-', '!']) => iptables::read(words).map(Words::Iptables),
-        Some(_) => nftables::parse(&words.join(" "), v4).map(Words::Nftables),
+        Some(_) => nftables::parse(&words.join(" "), family).map(Words::Nftables),
     }
 }

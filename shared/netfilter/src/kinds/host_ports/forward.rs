@@ -1,5 +1,7 @@
 //! A mapping in one family, as it is recorded.
 
+use netlink::Family;
+
 use std::fmt::{self, Display};
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -88,7 +90,7 @@ impl FromStr for Forward {
             return Err(());
         }
         let to: SocketAddr = word()?.parse().map_err(|_| ())?;
-        let fits = host_ip.is_none_or(|ip| ip.is_ipv4() == to.is_ipv4());
+        let fits = host_ip.is_none_or(|ip| Family::from(ip) == Family::from(to));
         if fits && words.next().is_none() { Ok(Self { protocol, host_ip, host_port, to }) } else { Err(()) }
     }
 }

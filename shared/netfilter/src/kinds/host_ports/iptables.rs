@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::net::IpAddr;
 
+use netlink::Family;
+
 use super::forward::Forward;
 use super::mapping::HostPorts;
 use super::mark::Mark;
@@ -30,12 +32,12 @@ pub(super) const FACTS: InIptables = InIptables {
 
 /// The rules of a family. Comments in the attachment's own chain name the container's addresses: whose connections are to be
 /// flushed with it.
-pub(super) fn write(ports: &HostPorts, script: &mut Script, label: &str, v4: bool) {
-    let forwards: Vec<Forward> = ports.forwards().filter(|f| f.to.is_ipv4() == v4).collect();
+pub(super) fn write(ports: &HostPorts, script: &mut Script, label: &str, family: Family) {
+    let forwards: Vec<Forward> = ports.forwards().filter(|f| Family::from(f.to) == family).collect();
     if forwards.is_empty() {
         return;
     }
-    share_host_ports(script, v4);
+    share_host_ports(script, family);
     let mark = match &ports.mark {
         Mark::Chain(chain) => chain.as_str().to_owned(),
         Mark::Bit(bit) => {
@@ -52,7 +54,7 @@ pub(super) fn write(ports: &HostPorts, script: &mut Script, label: &str, v4: boo
         }
         script.own(format!("{port} {} -j DNAT --to-destination {}", comment(forward.to.ip()), forward.to));
     }
-    let conditions = ports.conditions.iptables(v4);
+    let conditions = ports.conditions.iptables(family);
     for (protocol, ports) in by_protocol(&forwards) {
         for ports in ports.chunks(MULTIPORT_MAX) {
             let mut words = format!("-p {protocol} -m multiport --dports {}", ports.join(","));
@@ -63,8 +65,8 @@ pub(super) fn write(ports: &HostPorts, script: &mut Script, label: &str, v4: boo
     }
 }
 
-fn share_host_ports(script: &mut Script, v4: bool) {
-    if v4 {
+fn share_host_ports(script: &mut Script, family: Family) {
+    if family == Family::V4 {
         // IPv6 drops these by itself. Not in the table raw: kernels may lack it.
         for (name, matches) in [("from", "! -i lo -s 127.0.0.0/8"), ("to", "! -i lo -d 127.0.0.0/8")] {
             script.share(("mangle", "PREROUTING"), &format!("martians {name} loopback"), matches, "DROP");

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::num::NonZeroU16;
 
 use ipnetwork::IpNetwork;
+use netlink::Family;
 
 use super::conditions::Conditions;
 use super::forward::{Forward, Protocol};
@@ -28,8 +29,8 @@ pub struct HostPorts {
 impl HostPorts {
     /// The addresses that ports lead to: at most one in each family.
     pub(crate) fn targets(&self) -> impl Iterator<Item = IpNetwork> {
-        let first = |v4| self.addresses.iter().copied().find(move |a| a.is_ipv4() == v4);
-        first(true).into_iter().chain(first(false))
+        let first = |family| self.addresses.iter().copied().find(move |a| Family::from(*a) == family);
+        first(Family::V4).into_iter().chain(first(Family::V6))
     }
 
     /// Each mapping with the address that it leads to, for every family that it is in.
@@ -47,7 +48,7 @@ impl HostPorts {
     pub(crate) fn sources(&self) -> impl Iterator<Item = (IpAddr, IpNetwork)> {
         let masq = self.source_nat;
         self.targets()
-            .filter(|target| self.forwards().any(|f| f.to.is_ipv4() == target.is_ipv4()))
+            .filter(|target| self.forwards().any(|f| Family::from(f.to) == Family::from(*target)))
             .flat_map(move |target| masq.networks(target).into_iter().map(move |from| (target.ip(), from)))
     }
 }
@@ -69,8 +70,8 @@ impl SourceNat {
     fn networks(self, target: IpNetwork) -> Vec<IpNetwork> {
         match self {
             Self::None => Vec::new(),
-            Self::Hairpin => vec![subnet(target), loopback(target.is_ipv4())],
-            Self::All => vec![any(target.is_ipv4())],
+            Self::Hairpin => vec![subnet(target), loopback(Family::from(target))],
+            Self::All => vec![any(Family::from(target))],
         }
     }
 }
@@ -91,7 +92,7 @@ pub struct HostPort {
 impl HostPort {
     /// The mapping to a container's address, if it is in that address's family.
     fn towards(&self, target: IpAddr) -> Option<Forward> {
-        if self.host_ip.is_some_and(|ip| ip.is_ipv4() != target.is_ipv4()) {
+        if self.host_ip.is_some_and(|ip| Family::from(ip) != Family::from(target)) {
             return None;
         }
         Some(Forward {

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netlink::Family;
 
 use super::forward::{Forward, Protocol};
 use super::mapping::HostPorts;
@@ -12,7 +13,7 @@ use crate::networks::subnet;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, NAT_IN, Need, POSTROUTING, R0, Record, Rule, Set, Type,
-    concatenated, number, octets,
+    concatenated, octets,
 };
 
 /// Before conntrack: what would abuse `route_localnet`.
@@ -37,16 +38,16 @@ pub(super) const FACTS: InNftables = InNftables {
 };
 
 fn redirection() -> Expressions {
-    let to = Expressions::new().family(true).immediate(R0, &[127, 0, 0, 1]).immediate(R0 + 1, &[0, 1]);
-    to.dnat(true, R0, R0 + 1)
+    let to = Expressions::new().family(Family::V4).immediate(R0, &[127, 0, 0, 1]).immediate(R0 + 1, &[0, 1]);
+    to.dnat(Family::V4, R0, R0 + 1)
 }
 
 fn layout() -> Layout {
     let chains = vec![GUARD, PREROUTING, OUTPUT, HOSTPORTS, POSTROUTING, HAIRPIN];
     let mut this = Layout { chains, ..Layout::default() };
-    for (name, field) in [("from", Field::saddr(true)), ("to", Field::daddr(true))] {
+    for (name, field) in [("from", Field::saddr(Family::V4)), ("to", Field::daddr(Family::V4))] {
         let martian = Expressions::new()
-            .family(true)
+            .family(Family::V4)
             .load(field.first_byte(), R0)
             .compare(R0, NFT_CMP_EQ, &[127])
             .load_meta(NFT_META_IIF, R0)
@@ -58,11 +59,11 @@ fn layout() -> Layout {
         let rule = Expressions::new().addressed_here().jump(HOSTPORTS.name);
         this.rules.push(Rule::new(chain, "to this host", rule));
     }
-    for v4 in [true, false] {
-        add_map(&mut this, ports_of_one_address(v4), v4, Some(Field::daddr(v4)));
+    for family in Family::ALL {
+        add_map(&mut this, ports_of_one_address(family), family, Some(Field::daddr(family)));
     }
-    for v4 in [true, false] {
-        add_map(&mut this, ports(v4), v4, None);
+    for family in Family::ALL {
+        add_map(&mut this, ports(family), family, None);
     }
     let rule = Expressions::new().was_dnatted().jump(HAIRPIN.name);
     this.rules.push(Rule::new(POSTROUTING, "host ports", rule));
@@ -70,66 +71,66 @@ fn layout() -> Layout {
 }
 
 /// Rule and map: what the map has is marked and rewritten.
-fn add_map(layout: &mut Layout, map: Set, v4: bool, address: Option<Field>) {
-    let mut key = Expressions::new().family(v4);
+fn add_map(layout: &mut Layout, map: Set, family: Family, address: Option<Field>) {
+    let mut key = Expressions::new().family(family);
     let mut register = R0;
     if let Some(address) = address {
         key = key.load(address, register);
         register += address.registers();
     }
-    let target_port = R0 + Field::daddr(v4).registers();
+    let target_port = R0 + Field::daddr(family).registers();
     let rule = key
         .load_meta(NFT_META_L4PROTO, register)
         .load(Field::TH_DPORT, register + 1)
         .map(R0, &map.name)
         .mark(Mark::DEFAULT_BIT, target_port + 1)
-        .dnat(v4, R0, target_port);
+        .dnat(family, R0, target_port);
     let comment = if address.is_some() { "one address" } else { "any address" };
-    layout.add(map, Rule::new(HOSTPORTS, format!("{comment}, IPv{}", number(v4)), rule));
+    layout.add(map, Rule::new(HOSTPORTS, format!("{comment}, {family}"), rule));
 }
 
 /// Rules and sets for the networks whose connections, known by their mark, get the host's address.
 pub(super) fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
     let Mark::Bit(bit) = ports.mark else { return };
     for (_, from) in ports.sources() {
-        let (v4, prefix) = (from.is_ipv4(), from.prefix());
-        let set = sources(v4, prefix);
+        let (family, prefix) = (Family::from(from), from.prefix());
+        let set = sources(family, prefix);
         if layout.sets.contains(&set) {
             continue;
         }
-        let saddr = R0 + Field::daddr(v4).registers();
+        let saddr = R0 + Field::daddr(family).registers();
         let rule = Expressions::new()
             .marked(bit)
-            .family(v4)
-            .load(Field::daddr(v4), R0)
-            .load(Field::saddr(v4), saddr)
+            .family(family)
+            .load(Field::daddr(family), R0)
+            .load(Field::saddr(family), saddr)
             .prefix(saddr, from.mask())
             .in_set(R0, &set.name)
             .masquerade();
-        let comment = format!("IPv{} /{prefix}, mark bit {bit}", number(v4));
+        let comment = format!("{family} /{prefix}, mark bit {bit}");
         layout.add(set, Rule::new(HAIRPIN, comment, rule));
     }
 }
 
 /// Ports of all of the host's addresses.
-fn ports(v4: bool) -> Set {
-    let name = if v4 { "hostport4" } else { "hostport6" };
-    map(name, &[Type::INET_PROTO, Type::INET_SERVICE], v4)
+fn ports(family: Family) -> Set {
+    let name = family.choose("hostport4", "hostport6");
+    map(name, &[Type::INET_PROTO, Type::INET_SERVICE], family)
 }
 
 /// Ports of one of the host's addresses.
-fn ports_of_one_address(v4: bool) -> Set {
-    let name = if v4 { "hostip4" } else { "hostip6" };
-    map(name, &[Type::ip_addr(v4), Type::INET_PROTO, Type::INET_SERVICE], v4)
+fn ports_of_one_address(family: Family) -> Set {
+    let name = family.choose("hostip4", "hostip6");
+    map(name, &[Type::ip_addr(family), Type::INET_PROTO, Type::INET_SERVICE], family)
 }
 
-fn map(name: &'static str, key: &[Type], v4: bool) -> Set {
-    Set { data: vec![Type::ip_addr(v4), Type::INET_SERVICE], is_claimed: true, ..Set::new(name, key) }
+fn map(name: &'static str, key: &[Type], family: Family) -> Set {
+    Set { data: vec![Type::ip_addr(family), Type::INET_SERVICE], is_claimed: true, ..Set::new(name, key) }
 }
 
 /// Each container with a network whose connections to it, through a host port, get the host's address.
-fn sources(v4: bool, prefix: u8) -> Set {
-    Set::of_networks("hairpin", v4, prefix)
+fn sources(family: Family, prefix: u8) -> Set {
+    Set::of_networks("hairpin", family, prefix)
 }
 
 pub(super) fn records(ports: &HostPorts) -> Vec<Record> {
@@ -140,11 +141,11 @@ pub(super) fn records(ports: &HostPorts) -> Vec<Record> {
 
 /// A host port in the maps.
 fn mapped(forward: Forward) -> Record {
-    let v4 = forward.to.is_ipv4();
+    let family = Family::from(forward.to);
     let (protocol, port) = ([forward.protocol.number()], forward.host_port.to_be_bytes());
     let (set, key) = match forward.host_ip {
-        None => (ports(v4), concatenated(&[&protocol, &port])),
-        Some(ip) => (ports_of_one_address(v4), concatenated(&[&octets(ip), &protocol, &port])),
+        None => (ports(family), concatenated(&[&protocol, &port])),
+        Some(ip) => (ports_of_one_address(family), concatenated(&[&octets(ip), &protocol, &port])),
     };
     let data = concatenated(&[&octets(forward.to.ip()), &forward.to.port().to_be_bytes()]);
     let record = Record::of(format!("map {forward}"), [Element { set, key, data }]);
@@ -164,7 +165,7 @@ fn udp_target(forward: &Forward) -> Option<IpAddr> {
 /// Connections to the container from a network get the host's address.
 fn hairpin(to: IpAddr, from: IpNetwork) -> Record {
     let pair = [octets(to), octets(from.ip())].concat();
-    let element = Element::in_set(sources(from.is_ipv4(), from.prefix()), pair);
+    let element = Element::in_set(sources(Family::from(from), from.prefix()), pair);
     Record::of(format!("hairpin {to} from {from}"), [element])
 }
 

@@ -1,6 +1,6 @@
 //! Host ports as the reference has them.
 
-use netlink::RequestError;
+use netlink::{Family, RequestError};
 
 use super::mapping::HostPorts;
 use crate::kind::{InReference, Rules};
@@ -48,7 +48,7 @@ pub(super) fn has(
     reader: &Reader<'_>,
     selector: &Selector<'_>,
 ) -> Result<bool, RequestError> {
-    for (table, v4) in [(V4, true), (V6, false)] {
+    for (table, family) in [(V4, Family::V4), (V6, Family::V6)] {
         let mut found = 0;
         for chain in CHAINS {
             let comments = reader.comments(table, chain)?;
@@ -60,7 +60,7 @@ pub(super) fn has(
             }
             found += own;
         }
-        if found < ports.reference_count(v4) {
+        if found < ports.reference_count(family) {
             return Ok(false);
         }
     }

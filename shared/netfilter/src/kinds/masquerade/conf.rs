@@ -2,6 +2,7 @@
 
 use cni::{AsWritten, Error, Result, Undo};
 use ipnetwork::IpNetwork;
+use netlink::Family;
 use serde::Deserialize;
 
 use super::Masquerade;
@@ -29,12 +30,6 @@ pub struct MasqueradeConf {
     backend: Option<Backend>,
     /// None: both.
     family: Option<Family>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    V4,
-    V6,
 }
 
 impl MasqueradeConf {
@@ -111,7 +106,7 @@ impl MasqueradeConf {
 
     fn rules(&self, addresses: impl IntoIterator<Item = IpNetwork>) -> Option<Masquerade> {
         let is_wanted = |address: &IpNetwork| {
-            self.enabled && self.family.is_none_or(|family| address.is_ipv4() == (family == Family::V4))
+            self.enabled && self.family.is_none_or(|family| Family::from(*address) == family)
         };
         let addresses: Vec<_> = addresses.into_iter().filter(is_wanted).collect();
         (!addresses.is_empty()).then_some(Masquerade { addresses })

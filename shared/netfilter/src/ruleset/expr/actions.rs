@@ -1,5 +1,7 @@
 //! What a rule does to the packets that fulfil its conditions.
 
+use netlink::Family;
+
 use super::{Expressions, put_value};
 use crate::ruleset::uapi::*;
 
@@ -32,11 +34,10 @@ impl Expressions {
     }
 
     /// Rewrites the destination to the address and port in two registers.
-    pub(crate) fn dnat(self, v4: bool, address: u32, port: u32) -> Self {
-        let family = if v4 { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
+    pub(crate) fn dnat(self, family: Family, address: u32, port: u32) -> Self {
         self.push("nat", &|data| {
             data.put_be32(NFTA_NAT_TYPE, NFT_NAT_DNAT);
-            data.put_be32(NFTA_NAT_FAMILY, family.into());
+            data.put_be32(NFTA_NAT_FAMILY, family.number().into());
             data.put_be32(NFTA_NAT_REG_ADDR_MIN, address);
             data.put_be32(NFTA_NAT_REG_PROTO_MIN, port);
         })

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use cni::IfName;
 use ipnetwork::IpNetwork;
+use netlink::Family;
 
 use super::values::{self, Words};
 use crate::kinds::host_ports::forward::Protocol;
@@ -27,8 +28,7 @@ pub(super) struct Match {
 /// A part of a packet, or a fact about it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// Of IPv4 (true) or IPv6.
-    Address(Field, bool),
+    Address(Field, Family),
     /// None: of any protocol.
     Port(Field, Option<Protocol>),
     Protocol,
@@ -45,7 +45,7 @@ enum Part {
 ///
 /// # Errors
 /// Which condition is not understood.
-pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
+pub(super) fn parse(text: &str, family: Family) -> Result<Vec<Match>, String> {
     let spaced = text.replace('{', " { ").replace('}', " } ").replace(',', " , ");
     let mut words = spaced.split_whitespace().peekable();
     let mut matches = Vec::new();
@@ -54,7 +54,7 @@ pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
             values::skip_comment(&mut words)?;
             continue;
         }
-        let part = part(&mut words, v4)?;
+        let part = part(&mut words, family)?;
         let operators: &[&str] = if part == Part::Limit { &["over"] } else { &["==", "!="] };
         let operator = words.next_if(|word| operators.contains(word));
         let negated = matches!(operator, Some("!=" | "over"));
@@ -70,7 +70,7 @@ pub(super) fn parse(text: &str, v4: bool) -> Result<Vec<Match>, String> {
     Ok(matches)
 }
 
-fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part, String> {
+fn part<'a>(words: &mut impl Iterator<Item = &'a str>, family: Family) -> Result<Part, String> {
     let first = words.next().unwrap_or_default();
     if matches!(first, "iifname" | "iif") {
         return Ok(Part::Interface);
@@ -78,11 +78,11 @@ fn part<'a>(words: &mut impl Iterator<Item = &'a str>, v4: bool) -> Result<Part,
     let second = words.next().unwrap_or_default();
     let protocol = first.parse().ok();
     match (first, second) {
-        ("ip" | "ip6", "saddr" | "daddr") if (first == "ip") != v4 => {
+        ("ip" | "ip6", "saddr" | "daddr") if (first == "ip") != (family == Family::V4) => {
             Err(format!("\"{first} {second}\" can never be true in this address family"))
         }
-        ("ip" | "ip6", "saddr") => Ok(Part::Address(Field::saddr(v4), v4)),
-        ("ip" | "ip6", "daddr") => Ok(Part::Address(Field::daddr(v4), v4)),
+        ("ip" | "ip6", "saddr") => Ok(Part::Address(Field::saddr(family), family)),
+        ("ip" | "ip6", "daddr") => Ok(Part::Address(Field::daddr(family), family)),
         ("meta", "l4proto") | ("ip", "protocol") => Ok(Part::Protocol),
         ("meta", "iifname" | "iif") => Ok(Part::Interface),
         ("meta", "mark") => Ok(Part::Mark),
@@ -131,8 +131,8 @@ fn test(text: &str, part: Part, negated: bool) -> Result<Expressions, String> {
     let (equal, within) = if negated { (NFT_CMP_NEQ, NFT_RANGE_NEQ) } else { (NFT_CMP_EQ, NFT_RANGE_EQ) };
     let this = Expressions::new();
     match part {
-        Part::Address(field, v4) => {
-            address(this.load(field, R0), text, v4, (equal, within)).ok_or_else(wrong)
+        Part::Address(field, family) => {
+            address(this.load(field, R0), text, family, (equal, within)).ok_or_else(wrong)
         }
         Part::Port(field, protocol) => {
             let this = match protocol {
@@ -163,19 +163,24 @@ fn test(text: &str, part: Part, negated: bool) -> Result<Expressions, String> {
     }
 }
 
-fn address(this: Expressions, text: &str, v4: bool, (equal, within): (u32, u32)) -> Option<Expressions> {
+fn address(
+    this: Expressions,
+    text: &str,
+    family: Family,
+    (equal, within): (u32, u32),
+) -> Option<Expressions> {
     if let Some((from, to)) = text.split_once('-') {
         let (from, to): (IpAddr, IpAddr) = (from.parse().ok()?, to.parse().ok()?);
-        let fits = from.is_ipv4() == v4 && to.is_ipv4() == v4 && from <= to;
+        let fits = Family::from(from) == family && Family::from(to) == family && from <= to;
         return fits.then(|| this.range(R0, within, &octets(from), &octets(to)));
     }
     let network = match text.contains('/') {
         true => cni::addr::parse_cidr(text).ok()?,
         false => IpNetwork::from(text.parse::<IpAddr>().ok()?),
     };
-    let is_host = network.prefix() == if v4 { 32 } else { 128 };
+    let is_host = network.prefix() == family.choose(32, 128);
     let this = if is_host { this } else { this.prefix(R0, network.mask()) };
-    (network.is_ipv4() == v4).then(|| this.compare(R0, equal, &octets(network.network())))
+    (Family::from(network) == family).then(|| this.compare(R0, equal, &octets(network.network())))
 }
 
 fn port(this: Expressions, text: &str, (equal, within): (u32, u32)) -> Option<Expressions> {
@@ -226,9 +231,9 @@ mod tests {
             "meta day { Monday, 2 } meta hour \"08:00\"-\"17:30\"",
             "comment \"for the {office}, only\" ip saddr 192.0.2.1 comment web",
         ] {
-            parse(good, true).unwrap_or_else(|e| panic!("{good}: {e}"));
+            parse(good, Family::V4).unwrap_or_else(|e| panic!("{good}: {e}"));
         }
-        assert!(parse("ip6 saddr fd00::/64", false).is_ok());
+        assert!(parse("ip6 saddr fd00::/64", Family::V6).is_ok());
     }
 
     #[test]
@@ -259,24 +264,24 @@ mod tests {
             ("comment", "text of a comment is missing"),
             ("comment \"x\" drop", "drop"),
         ] {
-            let error = parse(bad, true).unwrap_err();
+            let error = parse(bad, Family::V4).unwrap_err();
             assert!(error.contains(culprit), "{bad}: {error}");
         }
         let many = (0..=64).map(|i| i.to_string()).collect::<Vec<_>>().join(",");
-        assert!(parse(&format!("tcp sport {{{many}}}"), true).unwrap_err().contains("too many"));
+        assert!(parse(&format!("tcp sport {{{many}}}"), Family::V4).unwrap_err().contains("too many"));
     }
 
     /// 64 times two: a product that is 0 in 64 bits.
     #[test]
     fn alternatives_are_too_many_also_where_their_number_is_too_large_for_a_word() {
-        let error = parse(&"tcp sport {1,2} ".repeat(64), true).unwrap_err();
+        let error = parse(&"tcp sport {1,2} ".repeat(64), Family::V4).unwrap_err();
         assert!(error.contains("too many"), "{error}");
     }
 
     #[test]
     fn a_set_is_a_choice_and_a_negated_set_is_none() {
         let matches =
-            parse("ip saddr {10.0.0.1,10.0.0.2} tcp sport {1,2} ip daddr != {10.0.0.3,10.0.0.4}", true);
+            parse("ip saddr {10.0.0.1,10.0.0.2} tcp sport {1,2} ip daddr != {10.0.0.3,10.0.0.4}", Family::V4);
         let choices: Vec<usize> = matches.unwrap().iter().map(|condition| condition.choices.len()).collect();
         assert_eq!(choices, [2, 2, 1]);
     }
