@@ -70,7 +70,7 @@ impl Attached {
             Some(lease) => Client::resume(record.identity(), timing, lease, now, random),
             None => match record.on_link {
                 Some(net) => Client::reboot(record.identity(), timing, net.ip(), now, random),
-                None => Client::acquire(record.identity(), timing, now, random),
+                None => Client::ask_again(record.identity(), timing, now, random),
             },
         };
         Self { key, record, client, here: None, link: None, waits: Waits::Nobody }

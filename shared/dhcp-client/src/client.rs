@@ -38,6 +38,10 @@ const FAST: Duration = Duration::from_secs(2);
 const SLOW: Duration = Duration::from_secs(4);
 /// The shortest time between two renewals (RFC 2131, section 4.4.5).
 const EXTEND_AGAIN: Duration = Duration::from_secs(60);
+/// A lease of a few minutes is renewed more often than that: a lost packet must not cost the address.
+const EXTENSIONS: u32 = 4;
+/// The shortest time between two renewals of any lease.
+const EXTEND_SOONEST: Duration = Duration::from_secs(1);
 
 /// The client of one interface.
 #[derive(Clone, Debug)]
@@ -127,6 +131,11 @@ impl Client {
         let mut this = Self::new(identity, timing, now, random);
         this.gives_up = Some(now + timing.resend_timeout);
         this
+    }
+
+    /// Asks for any address for a container that had one (INIT). It never fails.
+    pub fn ask_again(identity: Identity, timing: Timing, now: Time, random: Random) -> Self {
+        Self::new(identity, timing, now, random)
     }
 
     /// Asks for an address that the container already has, of which no lease is known (INIT-REBOOT): what another daemon had leased. It
@@ -307,8 +316,8 @@ impl Client {
         actions.push(Action::Send { to, message });
     }
 
-    /// Asks for more time, in a transaction of its own, so that it is known when what is answered was asked. The next time is in half of what is left, at
-    /// least a minute later.
+    /// Sends a REQUEST for more time, in a transaction of its own: the lease that an ACK gives begins when that REQUEST was sent. The
+    /// next REQUEST follows after half of the remaining time: at least a minute, or a quarter of the whole time if that is shorter.
     fn extend(&mut self, now: Time) -> Option<(To, Vec<u8>)> {
         self.xid = self.random.xid();
         let transaction = self.transaction(now);
@@ -317,12 +326,14 @@ impl Client {
             return None;
         };
         let (from, server) = (lease.address, lease.server);
-        let (end, to) = match state {
-            State::Renewing => (lease.rebind, To::Server { server, from }),
-            _ => (lease.expiry, To::Broadcast { from }),
+        let (begin, end, to) = match state {
+            State::Renewing => (lease.renew, lease.rebind, To::Server { server, from }),
+            _ => (lease.rebind, lease.expiry, To::Broadcast { from }),
         };
-        let left = end.map_or(Duration::ZERO, |end| end.since(now));
-        (*asked, *again) = (now, now + (left / 2).max(EXTEND_AGAIN));
+        let until_end = |from: Time| end.map_or(Duration::ZERO, |end| end.since(from));
+        let shortest = until_end(begin.unwrap_or(now)) / EXTENSIONS;
+        let gap = (until_end(now) / 2).max(shortest.clamp(EXTEND_SOONEST, EXTEND_AGAIN));
+        (*asked, *again) = (now, now + gap);
         Some((to, request::extend(&self.identity, transaction, from)))
     }
 
@@ -361,9 +372,14 @@ impl Client {
         actions
     }
 
-    /// Whether a message is a server's answer to this client.
+    /// Whether a message is a server's answer to this client. Clients that share a hardware address differ in option 61, which servers
+    /// repeat (RFC 6842).
     fn is_addressed(&self, message: &Message) -> bool {
-        message.is_reply && message.xid == self.xid && message.mac == self.identity.mac
+        let client_id = message.options.get(options::CLIENT_ID);
+        message.is_reply
+            && message.xid == self.xid
+            && message.mac == self.identity.mac
+            && client_id.is_none_or(|client_id| client_id == self.identity.client_id())
     }
 
     /// In RENEWING the server that gave the lease is asked, in REBINDING any.
@@ -402,6 +418,9 @@ impl Client {
     /// BOUND.
     fn take_ack(&mut self, message: Message, asked: Time, now: Time, actions: &mut Vec<Action>) {
         let is_complete = self.accepts_options(&message, "gave");
+        if let Some(server) = self.ended_by(&message, asked, now) {
+            return self.lose(Reason::Ended { server }, now, actions);
+        }
         let lease = answer::lease(message, asked, &mut self.random);
         let Some(lease) = lease.filter(|lease| lease.expiry.is_none_or(|expiry| now < expiry)) else {
             return;
@@ -414,6 +433,13 @@ impl Client {
         (self.phase, self.listens_until, self.gives_up) = (Phase::Bound, None, None);
         (self.refused, self.unanswered) = (None, None);
         actions.push(Action::Bound(lease));
+    }
+
+    /// The server that ends the lease by an ACK: its time is over, or too short to use.
+    fn ended_by(&self, message: &Message, asked: Time, now: Time) -> Option<Ipv4Addr> {
+        let lease = self.lease.as_ref()?;
+        (message.yiaddr == lease.address && answer::is_over(message, asked, now))
+            .then(|| answer::server(message))?
     }
 
     /// A refusal of what was asked for; back to INIT. In SELECTING nothing was asked for.

@@ -41,8 +41,8 @@ enum Way {
 }
 
 impl Link {
-    /// Opens what a message needs: a packet socket (packet(7)) for broadcasts; else a UDP socket. If the container does not have the address that is to be
-    /// the source, what is meant for one server is broadcast: a lease that was never used can be given back only so.
+    /// Opens the socket that a message needs: a packet socket (packet(7)) for broadcasts, else a UDP socket. A message to one server is
+    /// broadcast, too, if the container does not have the source address, or if a program in the container has bound port 68.
     ///
     /// # Errors
     /// If the namespace cannot be entered, has no such interface, or has no room for a socket.
@@ -50,8 +50,12 @@ impl Link {
         let opened = namespace.enter(|| {
             let index = if_nametoindex(interface)?;
             let way = match to {
-                To::Server { from, .. } if has_address(from) => Way::Routed(udp(interface)?),
-                _ => Way::Broadcast(PacketSocket::open(index, &datagram::nothing())?),
+                To::Server { from, .. } if has_address(from) => udp_if_free(interface)?,
+                _ => None,
+            };
+            let way = match way {
+                Some(socket) => Way::Routed(socket),
+                None => Way::Broadcast(PacketSocket::open(index, &datagram::nothing())?),
             };
             Ok::<_, std::io::Error>((index, way))
         })?;
@@ -98,26 +102,21 @@ impl Link {
         Ok(())
     }
 
-    /// What has arrived, if anything: the payload of a datagram to port 68. Does not block. Call it until there is nothing.
+    /// The payload of the next datagram to port 68, if one has arrived. It is empty if the packet is malformed: any host on the link
+    /// can send such packets without end, so the caller has to count them. Does not block.
     ///
     /// # Errors
     /// If the interface is down, or has gone.
     pub fn receive(&self) -> Result<Option<Vec<u8>>> {
         let mut buffer = [0; LONGEST];
-        loop {
-            let received = match &self.way {
-                Way::Broadcast(socket) => {
-                    socket.receive(&mut buffer).map(|packet| packet.map(datagram::unwrap))
-                }
-                Way::Routed(socket) => receive(socket, &mut buffer).map(|payload| payload.map(Some)),
-            };
-            match received.context(|| format!("receive DHCP messages on {}", self.interface))? {
-                Some(Some(payload)) => return Ok(Some(payload.to_vec())),
-                // What is malformed is passed over.
-                Some(None) => {}
-                None => return Ok(None),
-            }
-        }
+        let received = match &self.way {
+            Way::Broadcast(socket) => socket
+                .receive(&mut buffer)
+                .map(|packet| packet.map(|packet| datagram::unwrap(packet).unwrap_or_default())),
+            Way::Routed(socket) => receive(socket, &mut buffer),
+        };
+        let received = received.context(|| format!("receive DHCP messages on {}", self.interface))?;
+        Ok(received.map(<[u8]>::to_vec))
     }
 }
 
@@ -136,6 +135,14 @@ fn has_address(address: Ipv4Addr) -> bool {
         one.address.as_ref().and_then(|given| given.as_sockaddr_in()).map(SockaddrIn::ip) == Some(address)
     };
     getifaddrs().is_ok_and(|mut all| all.any(|one| is_it(&one)))
+}
+
+/// None: a program in the container has bound the client's port.
+fn udp_if_free(interface: &str) -> std::io::Result<Option<UdpSocket>> {
+    match udp(interface) {
+        Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => Ok(None),
+        socket => socket.map(Some),
+    }
 }
 
 /// A socket that hears what arrives on the interface for a client. Another client in the container may have one of its own.

@@ -57,12 +57,13 @@ fn routes(options: &Options) -> Vec<ClasslessRoute> {
     routes
 }
 
-/// A route that the kernel can take: no group and no loopback is a destination, and no next hop.
+/// A route that the kernel can use. A destination within 127.0.0.0/8, 224.0.0.0/4 or of all hosts is none, and the next hop is one host.
 fn in_cni(route: ClasslessRoute, priority: Option<u32>) -> Option<Route> {
     let ClasslessRoute { destination, prefix, router } = route;
     let on_link = router.is_unspecified();
-    let is_destination = prefix == 0 || options::is_unicast(destination);
-    if !is_destination || !(on_link || options::is_unicast(router)) {
+    let is_loopback = prefix >= 8 && destination.is_loopback();
+    let is_group = prefix >= 4 && destination.is_multicast();
+    if is_loopback || is_group || destination.is_broadcast() || !(on_link || options::is_unicast(router)) {
         return None;
     }
     let gw = (!on_link).then_some(IpAddr::V4(router));
@@ -148,6 +149,19 @@ mod tests {
         assert_eq!(routes_of(&[ROUTER, CLASSFUL, (121, &classless)]), wanted);
         // One that is malformed from the start says nothing.
         assert_eq!(routes_of(&[ROUTER, (121, &[99])]), ["0.0.0.0/0 via 10.0.0.1"]);
+    }
+
+    /// Two halves of IPv4 take the place of a default route that somebody else has, as VPNs have it.
+    #[test]
+    fn classless_routes_may_be_wider_than_any_class() {
+        let halves = [1, 0, 10, 0, 0, 1, 1, 128, 10, 0, 0, 1, 8, 0, 10, 0, 0, 1, 4, 240, 10, 0, 0, 1];
+        let wanted = ["0.0.0.0/1", "128.0.0.0/1", "0.0.0.0/8", "240.0.0.0/4"];
+        assert_eq!(routes_of(&[(121, &halves)]), wanted.map(|route| format!("{route} via 10.0.0.1")));
+        let nowhere = [
+            8, 127, 10, 0, 0, 1, 4, 224, 10, 0, 0, 1, 32, 255, 255, 255, 255, 10, 0, 0, 1, 8, 10, 224, 0, 0,
+            1,
+        ];
+        assert!(routes_of(&[(121, &nowhere)]).is_empty());
     }
 
     #[test]

@@ -256,3 +256,50 @@ fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
         Link::open(&NetNs::open(pod.path()).unwrap(), "eth9", To::Broadcast { from: Ipv4Addr::UNSPECIFIED });
     assert!(nowhere.unwrap_err().msg().contains("eth9"));
 }
+
+/// Any host on the link can send such packets, and never stop.
+#[test]
+fn a_packet_with_a_wrong_checksum_counts_as_one_that_arrived() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.host().sh("ip link add srv type veth peer name eth0 netns pod; ip link set srv up");
+    pod.sh("ip link set eth0 up");
+    let mut client = Client::acquire(identity(&pod), Timing::default(), Time::now(), Random::from_kernel());
+    let actions = client.tick(Time::now());
+    let [Action::Send { to, message }] = &actions[..] else { panic!("{actions:?}") };
+    let link = Link::open(&NetNs::open(pod.path()).unwrap(), "eth0", *to).unwrap();
+    link.send(*to, message).unwrap();
+    let asked = Message::decode(message).unwrap();
+    let packet = with_wrong_checksum(&Message { is_reply: true, ..asked }.encode());
+    let index = nix::net::if_::if_nametoindex("srv").unwrap();
+    let nothing = netlink::packet::Instruction { code: 6, if_true: 0, if_false: 0, operand: 0 };
+    let sender = netlink::PacketSocket::open(index, &[nothing]).unwrap();
+    for _ in 0..3 {
+        sender.broadcast(&packet).unwrap();
+    }
+    for _ in 0..3 {
+        let mut fds = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::try_from(PATIENCE).unwrap()).unwrap(), 1);
+        assert_eq!(link.receive().unwrap(), Some(Vec::new()));
+    }
+    assert_eq!(link.receive().unwrap(), None);
+}
+
+/// A server's datagram in IPv4 and UDP.
+fn with_wrong_checksum(payload: &[u8]) -> Vec<u8> {
+    let length = |headers: usize| u16::try_from(headers + payload.len()).unwrap().to_be_bytes();
+    let ([a, b], [c, d]) = (length(28), length(8));
+    let ip = [0x45, 0, a, b, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 255, 255, 255, 255];
+    [&ip[..], &[0, 67, 0, 68, c, d, 0xbe, 0xef], payload].concat()
+}
+
+/// A program that has the port for itself hears the server's answer, and we do not: a message to one server is sent past it.
+#[test]
+fn an_address_is_given_back_also_while_a_program_in_the_container_has_the_port() {
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let server = Server::start(&lab, &pod, &[POOL, NTP]);
+    let (client, lease) = acquire(&pod, &identity(&pod), Time::now());
+    let _bound = pod.netns.run(|| UdpSocket::bind("0.0.0.0:68").unwrap());
+    is_given_back(&pod, &server, client, &lease);
+}

@@ -54,12 +54,18 @@ pub enum Reason {
     },
     /// No server extended it in time.
     Expired,
+    /// A server ended it: its ACK gives no more time.
+    Ended {
+        /// The server's identifier.
+        server: Ipv4Addr,
+    },
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired => f.write_str("it has expired: no server extended it in time"),
+            Self::Ended { server } => write!(f, "server {server} ended it: its ACK gives no more time"),
             Self::Refused { server, message } => {
                 match server {
                     Some(server) => write!(f, "server {server} refused it")?,

@@ -48,6 +48,12 @@ pub(super) fn lease(message: Message, since: Time, random: &mut Random) -> Optio
     })
 }
 
+/// Whether the time that an ACK gives, for what was asked for at `since`, is over, or too short for a lease.
+pub(super) fn is_over(message: &Message, since: Time, now: Time) -> bool {
+    let length = message.options.number(options::LEASE_TIME).filter(|length| *length != INFINITE);
+    length.is_some_and(|length| length < SHORTEST || since + Duration::from_secs(length.into()) <= now)
+}
+
 /// The options that are asked for and did not come.
 pub(super) fn missing(required: &[Number], options: &Options) -> Vec<Number> {
     required.iter().copied().filter(|number| options.get(*number).is_none()).collect()

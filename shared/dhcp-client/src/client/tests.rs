@@ -227,6 +227,71 @@ fn a_renewal_begins_the_lease_anew_from_the_moment_at_which_it_was_asked_for() {
 }
 
 #[test]
+fn an_ack_that_shortens_the_lease_is_obeyed() {
+    for state in [State::Renewing, State::Rebinding] {
+        let (mut client, asked) = in_state(state);
+        let later = asked + Duration::from_secs(3);
+        let actions = give(&mut client, later, Kind::Ack, &[(options::LEASE_TIME, &10_u32.to_be_bytes())]);
+        let [Action::Bound(lease)] = &actions[..] else { panic!("{actions:?}") };
+        assert_eq!(lease.expiry, Some(asked + Duration::from_secs(10)));
+        // So short that it is over when the ACK arrives, or before anybody could use the address.
+        for length in [0_u32, 1, 3] {
+            let (mut client, asked) = in_state(state);
+            let later = asked + Duration::from_secs(3);
+            let actions =
+                give(&mut client, later, Kind::Ack, &[(options::LEASE_TIME, &length.to_be_bytes())]);
+            assert_eq!(actions[0], Action::Lost(Reason::Ended { server: SERVER }), "{length} s");
+            assert_eq!(only_sent(&actions[1..]).1.kind(), Some(Kind::Discover));
+            assert!(client.lease().is_none());
+        }
+    }
+}
+
+#[test]
+fn a_lease_of_minutes_survives_the_loss_of_two_requests() {
+    for minutes in [1, 2, 5, 10] {
+        let length = u32::to_be_bytes(minutes * 60);
+        let mut client = bound(identity(), &[(options::LEASE_TIME, &length)]);
+        let mut states = Vec::new();
+        while client.lease().is_some() {
+            let actions = client.tick(client.deadline().unwrap());
+            states.extend((!sent(&actions).is_empty()).then(|| client.state()));
+        }
+        let count = |state| states.iter().filter(|one| **one == state).count();
+        let (renewing, rebinding) = (count(State::Renewing), count(State::Rebinding));
+        assert!((3..=5).contains(&renewing) && (3..=5).contains(&rebinding), "{minutes} min: {states:?}");
+    }
+}
+
+#[test]
+fn an_answer_to_another_client_of_the_same_hardware_address_is_passed_over() {
+    let mut client = acquire(identity());
+    client.tick(at(0));
+    assert!(give(&mut client, at(0), Kind::Offer, &[(options::CLIENT_ID, b"\0other/net/eth0")]).is_empty());
+    assert_eq!(client.state(), State::Selecting);
+    // RFC 6842: a server may leave it out, else it repeats it.
+    give(&mut client, at(0), Kind::Offer, &[(options::CLIENT_ID, b"\0pod/net/eth0")]);
+    assert_eq!(client.state(), State::Requesting);
+    assert!(matches!(give(&mut client, at(0), Kind::Ack, &[])[..], [Action::Bound(_)]));
+}
+
+#[test]
+fn a_container_that_had_an_address_is_never_given_up() {
+    let required = vec![options::DOMAIN_NAME];
+    let (identity, timing) = (Identity { required, ..identity() }, Timing::default());
+    let mut client = Client::ask_again(identity, timing, at(0), Random::seeded(1));
+    let mut now = at(0);
+    while now < at(86_400) {
+        assert!(sent(&client.tick(now)).len() <= 1 && client.state() == State::Selecting);
+        now = client.deadline().unwrap();
+    }
+    client.tick(now);
+    // An address without an option is better than none.
+    give(&mut client, now, Kind::Offer, &[]);
+    assert!(matches!(give(&mut client, now, Kind::Ack, &[])[..], [Action::Bound(_)]));
+}
+
+#[test]
 fn a_socket_is_needed_only_for_a_while_after_each_message() {
     let (mut client, asked) = in_state(State::Renewing);
     let end = asked + Duration::from_secs(10);
