@@ -37,8 +37,8 @@ impl Selector {
         Ok(Link { up: link.up || record.up, ..link })
     }
 
-    /// Brings home a device without a record, as one that the reference moved. In the container it is CNI_IFNAME. From there it comes
-    /// with its name as its alias: should there be a record yet, a later DEL gives it its state.
+    /// Brings home a device without a record, as one that the reference moved. In the container it is CNI_IFNAME. If its record
+    /// could not be read, its name stays as its alias in the host: a later DEL that can read the record restores the state.
     ///
     /// # Errors
     /// What the kernel refuses.
@@ -47,11 +47,16 @@ impl Selector {
         host: &Namespace,
         sandbox: Option<&Namespace>,
         ifname: Option<&IfName>,
+        may_have_record: bool,
     ) -> Result<()> {
         if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
             && let Some(link) = sandbox.nl.link(ifname)?.filter(|link| self.is_in_container(link))
         {
-            return Record::guessed(&link).fetch(host, Some(sandbox));
+            let record = Record::guessed(&link);
+            return match may_have_record {
+                true => record.fetch(host, Some(sandbox)),
+                false => record.bring_home(host, Some(sandbox)).map(drop),
+            };
         }
         for link in host.nl.links()? {
             if let Some(record) = self.returned(&link, ifname) {

@@ -69,7 +69,7 @@ impl Plugin for HostDevice {
                 record.bring_home(&host, sandbox.as_ref())
             }));
             if let Some(selector) = lenient_selector(&call.conf) {
-                failures.note(selector.bring_home(&host, None, None));
+                failures.note(selector.bring_home(&host, None, None, false));
             }
         })
     }
@@ -127,7 +127,8 @@ fn give_back(call: &Del, failures: &mut Failures) {
     let is_home = match (kept, lenient_selector(&call.conf)) {
         (Some(record), _) => failures.note(record.bring_home(&host, sandbox)) == Some(true),
         (None, Some(selector)) => {
-            failures.note(selector.bring_home(&host, sandbox, Some(&call.attachment.ifname))).is_some()
+            let ifname = Some(&call.attachment.ifname);
+            failures.note(selector.bring_home(&host, sandbox, ifname, loaded.is_none())).is_some()
         }
         (None, None) => true,
     };

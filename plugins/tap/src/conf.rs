@@ -45,13 +45,17 @@ impl Conf {
     /// What is different.
     pub fn verify(&self, link: &Link) -> Result<()> {
         let Some(LinkKind::Tun(found)) = link.kind else { return verify::of_kind(link, crate::KIND) };
-        // The reference leaves owner and group 0 out.
-        let asked = |id: Option<u32>| id.filter(|id| *id != 0 || ownership::is_owned(link));
-        let id = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
+        let name = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
+        // By the reference, a tap for user or group 0 may have none.
+        let is_root_of_reference = |wanted| wanted == Some(0) && !ownership::is_owned(link);
+        let same_id = |key, wanted, found: Option<u32>| match found {
+            None if is_root_of_reference(wanted) => Ok(()),
+            found => verify::same(link, key, name(wanted), name(found)),
+        };
         let TunKind { tap, owner, group, multi_queue, persistent } = found;
         verify::same(link, "tap", true, tap)?;
-        verify::same(link, "owner", id(asked(self.owner)), id(owner))?;
-        verify::same(link, "group", id(asked(self.group)), id(group))?;
+        same_id("owner", self.owner, owner)?;
+        same_id("group", self.group, group)?;
         verify::same(link, "multiQueue", self.multi_queue, multi_queue)?;
         verify::same(link, "persistent", true, persistent)
     }

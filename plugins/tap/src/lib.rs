@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use cni::{Add, AddResult, Check, Code, Command, Del, Error, Plugin, Result, Role, Status, Undo};
 use conf::Conf;
 use iface::attach::{self, Attach};
-use iface::{Namespace, remove, verify};
+use iface::{Namespace, ownership, remove, verify};
 use netlink::{Link, LinkKind, TunKind};
 
 /// The kernel's name for the kind of a tap.
@@ -51,7 +51,8 @@ impl Plugin for Tap {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let sandbox = Namespace::open(&call.netns)?;
-        let link = verify::container_with_mtu(&sandbox, call, KIND, call.conf.mtu)?;
+        let mtu = promised_mtu(&sandbox, call)?;
+        let link = verify::container_with_mtu(&sandbox, call, KIND, mtu)?;
         call.conf.verify(&link)?;
         if let Some(bridge) = bridge(&call.conf, &sandbox)?.filter(|bridge| link.master != Some(bridge.index))
         {
@@ -74,6 +75,13 @@ impl Plugin for Tap {
 /// Whether DEL may take a link for the plugin's. A VPN's tun is of the same kind, and a tap that is not persistent goes with its program.
 fn is_ours(link: &Link) -> bool {
     matches!(link.kind, Some(LinkKind::Tun(TunKind { tap: true, persistent: true, .. })))
+}
+
+/// The MTU that ADD gave the tap by the configuration. The reference ignores `mtu` where `owner` and `group` are given, so a tap
+/// of the reference can have another one.
+fn promised_mtu(sandbox: &Namespace, call: &Check<Conf>) -> Result<Option<u32>> {
+    let link = sandbox.nl.link(&call.attachment.ifname)?;
+    Ok(call.conf.mtu.filter(|_| link.is_some_and(|link| ownership::is_owned(&link))))
 }
 
 /// The bridge in the container that the configuration names.

@@ -69,7 +69,7 @@ impl Call {
         self.in_dir(Path::new(REFERENCE))
     }
 
-    /// A release's plugin of the same name in its place. [`Release::has`] says whether there is one.
+    /// A release's plugin of the same name in its place. [`Release::with`] lists those on this machine.
     pub fn by_release(self, release: Release) -> Self {
         let dir = release.dir().unwrap_or_else(|| panic!("the reference {release} is not on this machine"));
         self.in_dir(&dir)
