@@ -15,6 +15,7 @@ mod delegation;
 mod dhcp;
 mod dhcp_daemon;
 mod dhcp_isc;
+mod dhcp_lifecycle;
 mod dhcp_servers;
 mod dhcp_v6;
 mod dummy;

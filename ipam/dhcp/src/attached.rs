@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use cni::{AddResult, Code, Error, Result};
-use dhcp_client::{Action, Client, Lease, Link, Random, Reason, State, Time, Timing, To, result};
+use dhcp_client::{Action, Client, Lease, Link, Random, Reason, State, Time, Timing, To, result, set_mac};
 use iface::{Namespace, renew};
 use netlink::LinkChange;
 
-use crate::daemon::{Host, log};
+use crate::daemon::Host;
+use crate::log::log;
 use crate::place::{self, Found, NotFound};
 use crate::record::{Key, Record, address_of, has};
 use crate::v6;
@@ -160,7 +161,7 @@ impl Attached {
         let mut outcome = Outcome::Carries;
         for action in actions {
             let done = match action {
-                Action::Send { to, message } => self.send(host, to, &message),
+                Action::Send { to, message } => self.send(host, to, message),
                 Action::Bound(lease) => self.bound(host, lease),
                 Action::Lost(reason) => self.lost(host, &reason),
                 Action::Failed(error) => Ok(Outcome::Failed(error)),
@@ -169,6 +170,9 @@ impl Attached {
                 Ok(Outcome::Carries) => {}
                 Ok(other) => outcome = other,
                 Err(NotFound::Gone(what)) => return Outcome::Gone(what),
+                // As a message that is lost, as long as there is a lease.
+                Err(NotFound::Missing(what)) if self.record.lease.is_some() => log(&self.key, &what),
+                Err(NotFound::Missing(what)) => return Outcome::Gone(what),
                 Err(NotFound::Failed(e)) if self.waits != Waits::Nobody => {
                     self.renounce(host);
                     return Outcome::Failed(e);
@@ -203,12 +207,13 @@ impl Attached {
         }
     }
 
-    fn send(&mut self, host: &Host, to: To, message: &[u8]) -> Result<Outcome, NotFound> {
+    fn send(&mut self, host: &Host, to: To, mut message: Vec<u8>) -> Result<Outcome, NotFound> {
         if !self.link.as_ref().is_some_and(|link| link.fits(to)) {
             self.close(host);
             self.link = Some(self.open(host, to)?);
         }
-        if let Some(Err(e)) = self.link.as_ref().map(|link| link.send(to, message)) {
+        set_mac(&mut message, self.record.place.mac);
+        if let Some(Err(e)) = self.link.as_ref().map(|link| link.send(to, &message)) {
             // As a message that is lost. The socket is opened anew for the next one.
             self.close(host);
             log(&self.key, &e.to_string());
@@ -216,8 +221,12 @@ impl Attached {
         Ok(Outcome::Carries)
     }
 
-    fn open(&self, host: &Host, to: To) -> Result<Link, NotFound> {
+    fn open(&mut self, host: &Host, to: To) -> Result<Link, NotFound> {
         let found = self.found(host)?;
+        if let Some(mac) = found.link.mac {
+            self.record.place.mac = mac.bytes();
+            self.client.set_mac(mac.bytes());
+        }
         if !found.link.up {
             found.namespace.nl.set_up(&found.link)?;
         }
@@ -366,7 +375,9 @@ fn say_goodbye(host: &Host, key: &Key, record: &Record, client: Client) -> Optio
 fn give_back(record: &Record, host: &Host, to: To, message: &[u8]) -> Result<Link, NotFound> {
     let found = place::find(record, &host.args.host_prefix)?;
     let link = Link::open(found.namespace.netns(), &found.link.name, to)?;
-    link.send(to, message)?;
+    let mut message = message.to_vec();
+    found.link.mac.into_iter().for_each(|mac| set_mac(&mut message, mac.bytes()));
+    link.send(to, &message)?;
     Ok(link)
 }
 

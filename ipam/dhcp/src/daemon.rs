@@ -7,10 +7,10 @@ mod connection;
 mod listener;
 mod operations;
 mod serve;
+mod timer;
 mod v6;
 
 use std::ffi::OsString;
-use std::fmt::Display;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{self, ExitCode};
@@ -28,6 +28,7 @@ use closer::Closer;
 use serve::Daemon;
 pub use serve::{Departing, patience};
 
+use crate::log::say;
 use crate::record::below;
 use crate::store::Store;
 
@@ -57,16 +58,6 @@ impl Host {
     }
 }
 
-/// Writes a line about an attachment to the log, which is stderr.
-pub fn log(about: impl Display, what: &str) {
-    say(&format!("{about}: {what}"));
-}
-
-#[expect(clippy::print_stderr, reason = "the log of the daemon")]
-fn say(line: &str) {
-    eprintln!("{line}");
-}
-
 /// The whole `main` of the daemon.
 #[expect(clippy::print_stdout, reason = "someone at a terminal asks for help")]
 pub fn main(arguments: &[OsString]) -> ExitCode {
@@ -91,23 +82,26 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     }
 }
 
-fn run(args: Args) -> Result<()> {
+fn run(mut args: Args) -> Result<()> {
     size_limit::outlive();
     let signals = signals()?;
     raise_descriptors();
+    // DEL without a daemon looks for the leases beside the socket that the configuration names.
+    let (passed, path) = listener::passed().unzip();
+    path.flatten().into_iter().for_each(|path| args.socket = path);
     let host = Host::new(args);
     host.store.create()?;
     let locked = host.store.wait_for_lock(LOCK_PATIENCE, || false)?.ok_or_else(|| {
         Error::io(format!("lock {}", host.store.path().display()), &std::io::ErrorKind::WouldBlock.into())
             .detail("another DHCP daemon has these leases; one at a time can serve a socket")
     })?;
-    let listener = listener::open(&host.socket())?;
+    let listener = listener::open(passed, &host.socket())?;
     let pid_file = host.args.pid_file.clone();
     if let Some(path) = &pid_file {
         let written = fs::write(path, format!("{}\n", process::id()));
         written.map_err(|e| Error::io(format!("write -pidfile {}", path.display()), &e))?;
     }
-    let mut daemon = Daemon::new(host);
+    let mut daemon = Daemon::new(host)?;
     daemon.carry_on()?;
     let served = daemon.serve(&listener, &signals);
     listener.remove();

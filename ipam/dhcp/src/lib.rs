@@ -8,6 +8,7 @@ mod families;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod list;
+mod log;
 mod offline;
 mod place;
 mod record;

@@ -20,8 +20,10 @@ pub struct Found {
 /// Why there is no such place.
 #[derive(Debug)]
 pub enum NotFound {
-    /// The container has gone, or its interface: for good.
+    /// The interface has been deleted, or the namespace: another one is at its path.
     Gone(String),
+    /// There is no namespace at the path. The container has been deleted, or the daemon runs in a mount namespace that does not have the path.
+    Missing(String),
     /// It cannot be looked at now.
     Failed(Error),
 }
@@ -29,7 +31,7 @@ pub enum NotFound {
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(what) => f.write_str(what),
+            Self::Gone(what) | Self::Missing(what) => f.write_str(what),
             Self::Failed(error) => error.fmt(f),
         }
     }
@@ -57,20 +59,17 @@ pub fn find_link(place: &Place, if_name: &str, host_prefix: &Path) -> Result<Fou
     let path = below(host_prefix, &place.netns);
     let gone = |what: String| Err(NotFound::Gone(what));
     let Some(netns) = NetNs::open_if_present(&path)? else {
-        return gone(format!("namespace {} is gone", path.display()));
+        return Err(NotFound::Missing(format!("no namespace is at {}", path.display())));
     };
     if netns.identity()? != place.netns_id {
         return gone(format!("namespace {} is another one", path.display()));
     }
     let namespace = Namespace::of(netns)?;
-    let Some(link) = namespace.nl.link(if_name)? else {
-        return gone(format!("link {if_name} in {namespace} is gone"));
-    };
-    let (index, mac) = (link.index, link.mac.map(|mac| mac.bytes()));
-    if (index, mac) != (place.index, Some(place.mac)) {
-        return gone(format!("link {if_name} in {namespace} is another one"));
+    // The index identifies the interface. Its hardware address may change: by tuning, or with the master of an ipvlan.
+    match namespace.nl.link_by_index(place.index)? {
+        Some(link) => Ok(Found { namespace, link }),
+        None => gone(format!("link {if_name} in {namespace} is gone")),
     }
-    Ok(Found { namespace, link })
 }
 
 impl Found {

@@ -179,6 +179,11 @@ impl Client {
         Exchange { asked: None, sends: Sends::none(now), until: now + self.timing.timeout }
     }
 
+    /// The link has this hardware address from now on. The client's identifier stays.
+    pub fn set_mac(&mut self, mac: [u8; 6]) {
+        self.identity.mac = mac;
+    }
+
     /// When [`Client::tick`] has to be called next. None: only a packet changes anything.
     pub fn deadline(&self) -> Option<Time> {
         let lease = self.lease.as_ref();

@@ -25,7 +25,7 @@ pub mod v6;
 pub use client::{Action, Client, Identity, Reason, State, Timing, To};
 pub use lease::Lease;
 pub use link::Link;
-pub use message::{Kind, Message};
+pub use message::{Kind, Message, set_mac};
 pub use options::Options;
 pub use random::Random;
 pub use time::Time;

@@ -75,6 +75,11 @@ pub struct Message {
     pub options: Options,
 }
 
+/// Puts a hardware address into a message that is encoded already (`chaddr`): that of the link which sends it.
+pub fn set_mac(message: &mut [u8], mac: [u8; 6]) {
+    message.get_mut(28..34).into_iter().for_each(|chaddr| chaddr.copy_from_slice(&mac));
+}
+
 impl Message {
     /// Reads a message. Options that are malformed are passed over, and so is all that is behind one whose length does not fit.
     ///

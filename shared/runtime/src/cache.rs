@@ -195,13 +195,18 @@ impl Cache {
     /// keep theirs in, and the directories in it that have results: `multus`, `cache` (the kubelet's before 1.24), one
     /// for each virtual machine of Firecracker.
     pub fn of_host() -> Vec<Self> {
-        let inner =
-            fs::read_dir(Self::DEFAULT).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
+        Self::all_in(Self::DEFAULT)
+    }
+
+    /// As [`Cache::of_host`], for a host whose directory of libcni is found at another path.
+    pub fn all_in(default: impl Into<PathBuf>) -> Vec<Self> {
+        let default = Self::new(default);
+        let inner = fs::read_dir(&default.dir).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
         let mut inner: Vec<Self> = inner.filter(|cache| cache.results().is_dir()).collect();
         inner.sort_by(|a, b| a.dir.cmp(&b.dir));
         // What is below `results` are files of attachments.
         inner.retain(|cache| cache.dir.file_name().is_some_and(|name| name != "results"));
-        inner.insert(0, Self::default());
+        inner.insert(0, default);
         inner
     }
 

@@ -1,34 +1,43 @@
 //! `-adopt`: attachments of a daemon that kept its leases in memory only, such as the reference's. libcni's cache knows their addresses.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use cni::{AsWritten, Result};
+use cni::{AsWritten, Code, Error, Result};
 use dhcp_client::options::INTERFACE_MTU;
 use iface::Namespace;
 use ipnetwork::{IpNetwork, Ipv4Network};
 use runtime::{Cache, Entry};
 use serde_json::Value;
 
-use super::{Host, log, say};
+use super::Host;
 use crate::Dhcp;
 use crate::conf::Conf;
+use crate::log::{log, say};
 use crate::place::Found;
 use crate::record::{Asks, Key, Place, Record, below};
 
-/// The attachments of libcni's cache that got their address from a daemon on this one's socket, have it still, and are not known.
+/// The attachments of the host's caches that got their address from a daemon on this one's socket, have it still, and are not known. The log has each
+/// other attachment that is of a network with dhcp.
 pub fn unknown(host: &Host, is_known: &dyn Fn(&Key) -> bool) -> Vec<Record> {
-    let cache = Cache::new(below(&host.args.host_prefix, Path::new(Cache::DEFAULT)));
-    let entries = cache.list().unwrap_or_else(|e| {
-        say(&format!("dhcp daemon: -adopt: {e}"));
-        Vec::new()
-    });
     let mut records = Vec::new();
-    for entry in entries {
-        let key = Key::new(&entry.network, &entry.attach.attachment);
-        let Some(config) = configuration(&entry).filter(|_| !is_known(&key)) else { continue };
-        match record(host, &key, &entry, config) {
-            Ok(record) => records.extend(record),
-            Err(e) => log(&key, &format!("not adopted: {e}")),
+    for cache in Cache::all_in(below(&host.args.host_prefix, Path::new(Cache::DEFAULT))) {
+        let entries = cache.list().unwrap_or_else(|e| {
+            say(&format!("dhcp daemon: -adopt: {e}"));
+            Vec::new()
+        });
+        for entry in entries {
+            let key = Key::new(&entry.network, &entry.attach.attachment);
+            let Some(config) = configuration(&entry) else { continue };
+            let adopted = match is_known(&key) {
+                true => Err(Error::new(Code::Internal, "its lease is known")),
+                false => record(host, &key, &entry, config),
+            };
+            match adopted {
+                Ok(record) => records.push(record),
+                Err(e) => log(&key, &format!("not adopted: {e}")),
+            }
         }
     }
     records
@@ -41,13 +50,20 @@ fn configuration(entry: &Entry) -> Option<Value> {
     plugins.into_iter().find(|plugin| plugin["ipam"]["type"] == <Dhcp as cni::Plugin>::NAME)
 }
 
-/// None: it is another daemon's or none of IPv4, or its container does not have the address any more.
-fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Option<Record>> {
+/// # Errors
+/// Why the attachment is not adopted.
+fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record> {
     let conf = Conf::try_from(AsWritten::from(config))?;
     let (at, result) = (&entry.attach.attachment, entry.result()?);
-    let is_ours = conf.socket == host.args.socket && conf.family.has_v4();
-    let Some(netns) = entry.attach.netns.as_deref().filter(|_| is_ours) else {
-        return Ok(None);
+    let not = |why: String| Err(Error::new(Code::Internal, why));
+    if !is_own_socket(host, &conf.socket) {
+        return not(format!("its daemon has another socket, {}", conf.socket.display()));
+    }
+    if !conf.family.has_v4() {
+        return not("ipam.family is ipv6: a new ADD asks for its address".to_owned());
+    }
+    let Some(netns) = entry.attach.netns.as_deref() else {
+        return not("the cache does not have its network namespace".to_owned());
     };
     let namespace = Namespace::open(&below(&host.args.host_prefix, netns))?;
     let link = namespace.link(&at.ifname)?;
@@ -55,7 +71,7 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Option
     let v4 = |net: IpNetwork| if let IpNetwork::V4(v4) = net { Some(v4) } else { None };
     let is_there = |net: &Ipv4Network| there.iter().any(|address| address.net == IpNetwork::V4(*net));
     let Some(address) = result.ips_of(&at.ifname).filter_map(|ip| v4(ip.address)).find(is_there) else {
-        return Ok(None);
+        return not(format!("link {} has no IPv4 address of its result", at.ifname));
     };
     let found = Found { namespace, link };
     let place = Place { netns: netns.to_owned(), ..found.place()? };
@@ -70,5 +86,12 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Option
     (record.priority, record.on_link) = (conf.priority, Some(address));
     record.sets_mtu = conf.request.contains(&INTERFACE_MTU);
     log(key, &format!("adopted, with {address}"));
-    Ok(Some(record))
+    Ok(record)
+}
+
+/// Whether a path names the daemon's socket: by the same words, or by symbolic links such as /var/run.
+fn is_own_socket(host: &Host, path: &Path) -> bool {
+    let file = |path: &Path| fs::metadata(below(&host.args.host_prefix, path)).ok();
+    let number = |path: &Path| file(path).map(|file| (file.dev(), file.ino()));
+    path == host.args.socket || number(path).is_some_and(|one| Some(one) == number(&host.args.socket))
 }

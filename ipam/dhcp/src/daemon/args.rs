@@ -53,6 +53,10 @@ impl Args {
         let mut rest = arguments.iter();
         while let Some(argument) = rest.next() {
             let text = argument.to_str().ok_or_else(|| format!("{argument:?} is not UTF-8"))?;
+            // What follows is not read, as by the reference.
+            if text == "--" {
+                break;
+            }
             let flag = text.strip_prefix("--").or_else(|| text.strip_prefix('-'));
             let flag = flag.ok_or_else(|| format!("{text:?} is not a flag"))?;
             let (name, value) = match flag.split_once('=') {
@@ -64,12 +68,14 @@ impl Args {
                 value.ok_or_else(|| format!("-{name}: its value is missing"))
             };
             match name {
-                "socketpath" => this.socket = path(name, next()?)?,
+                "socketpath" => this.socket = socket(next()?)?,
                 "hostprefix" => this.host_prefix = next()?.into(),
-                "pidfile" => this.pid_file = Some(path(name, next()?)?),
-                "timeout" => this.timeout = duration(name, next()?)?,
-                "resendmax" => this.resend_max = duration(name, next()?)?,
-                "resendtimeout" => this.resend_timeout = duration(name, next()?)?,
+                "pidfile" => this.pid_file = pid_file(next()?)?,
+                "timeout" => this.timeout = duration(name, next()?)?.unwrap_or(this.timeout),
+                "resendmax" => this.resend_max = duration(name, next()?)?.unwrap_or(this.resend_max),
+                "resendtimeout" => {
+                    this.resend_timeout = duration(name, next()?)?.unwrap_or(this.resend_timeout);
+                }
                 "broadcast" => this.broadcast = boolean(name, value)?,
                 "adopt" => this.adopt = boolean(name, value)?,
                 _ => return Err(format!("{text:?} is not a flag of the daemon")),
@@ -79,9 +85,19 @@ impl Args {
     }
 }
 
-fn path(name: &str, value: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(value);
-    if path.is_absolute() { Ok(path) } else { Err(format!("-{name} {value:?} is not an absolute path")) }
+/// An empty path is the default one. A relative path is below the working directory.
+fn socket(value: &str) -> Result<PathBuf, String> {
+    let path = if value.is_empty() { SOCKET } else { value };
+    std::path::absolute(path).map_err(|e| format!("-socketpath {value:?}: {e}"))
+}
+
+/// An empty path is none.
+fn pid_file(value: &str) -> Result<Option<PathBuf>, String> {
+    match PathBuf::from(value) {
+        path if path.as_os_str().is_empty() => Ok(None),
+        path if path.is_absolute() => Ok(Some(path)),
+        _ => Err(format!("-pidfile {value:?} is not an absolute path")),
+    }
 }
 
 /// As Go's flag package reads it. A boolean's value cannot be an argument of its own.
@@ -97,10 +113,13 @@ fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 60e9), ("h", 3600e9)];
 
-fn duration(name: &str, value: &str) -> Result<Duration, String> {
-    nanoseconds(value)
+/// None: zero, which stands for the default.
+fn duration(name: &str, value: &str) -> Result<Option<Duration>, String> {
+    // Zero alone needs no unit.
+    let parsed = if value == "0" { Some(0.0) } else { nanoseconds(value) };
+    parsed
         .and_then(|nanoseconds| Duration::try_from_secs_f64(nanoseconds / 1e9).ok())
-        .filter(|duration| !duration.is_zero())
+        .map(|duration| Some(duration).filter(|duration| !duration.is_zero()))
         .ok_or_else(|| format!("-{name} {value:?} is not a time such as 10s or 1m30s"))
 }
 
@@ -159,6 +178,11 @@ mod tests {
             adopt: false,
         };
         assert_eq!(args.unwrap(), expected);
+        for empty in ["-pidfile= -socketpath= -timeout 0", "-timeout 0s -resendmax 0 -resendtimeout=0", "-- -no-flag"] {
+            assert_eq!(parse(empty).unwrap(), Args::default(), "{empty}");
+        }
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(parse("-socketpath run/dhcp.sock").unwrap().socket, here.join("run/dhcp.sock"));
         // Not the value of a boolean, as in Go.
         assert!(parse("-broadcast false").is_err());
     }
@@ -173,13 +197,11 @@ mod tests {
             ("-timeout 10x", "10x"),
             ("-timeout s", "\"s\""),
             ("-timeout -5s", "-5s"),
-            ("-timeout 0s", "0s"),
             ("-timeout 1e400h", "1e400h"),
             ("-timeout 99999999999999999999999h", "99999999999999999999999h"),
             ("-timeout 1.2.3s", "1.2.3s"),
             ("-broadcast=maybe", "maybe"),
             ("-pidfile relative", "relative"),
-            ("-socketpath s", "\"s\""),
         ] {
             let error = parse(line).unwrap_err();
             assert!(error.contains(culprit), "{line}: {error}");

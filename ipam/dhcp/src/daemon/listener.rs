@@ -18,14 +18,22 @@ pub struct Listener {
     own: Option<PathBuf>,
 }
 
-/// Takes the socket that systemd passed on, or makes one at a path.
+/// The socket that systemd passed to this process, and the path that it is bound to.
+pub fn passed() -> Option<(UnixListener, Option<PathBuf>)> {
+    let listener = UnixListener::from(socket::passed_on()?);
+    let address = listener.local_addr().ok();
+    let path = address.and_then(|address| address.as_pathname().map(Path::to_owned));
+    Some((listener, path.filter(|path| path.is_absolute())))
+}
+
+/// Listens on the socket that was passed, or makes one at a path.
 ///
 /// # Errors
 /// Code 5: it cannot be made; another process listens there.
-pub fn open(path: &Path) -> Result<Listener> {
+pub fn open(passed: Option<UnixListener>, path: &Path) -> Result<Listener> {
     let failed = |e: io::Error| Error::io(format!("listen on {}", path.display()), &e);
-    let (socket, own) = match socket::passed_on() {
-        Some(passed) => (UnixListener::from(passed), None),
+    let (socket, own) = match passed {
+        Some(passed) => (passed, None),
         None => (own(path).map_err(failed)?, Some(path.to_owned())),
     };
     socket.set_nonblocking(true).map_err(failed)?;

@@ -11,11 +11,11 @@ use iface::Namespace;
 use netns::NetNs;
 use serde_json::{Value, json};
 
-use super::log;
 use super::serve::Daemon;
 use crate::attached::{Attached, Waits, superseded};
 use crate::conf::Conf;
 use crate::list;
+use crate::log::log;
 use crate::place::Found;
 use crate::record::{Asks, Key, Record, below};
 use crate::wire::{Family, Op, Request};
@@ -60,7 +60,8 @@ impl Daemon {
         lease.map(|net| json!({"address": net.to_string()})).ok_or_else(|| no_lease(key))
     }
 
-    /// Code 51 if there are containers whose lease runs out, or has.
+    /// Code 51 if there are containers whose lease runs out, or has, and no server answers any other container of the network: one that drops its own
+    /// DHCP messages says nothing about the servers.
     fn status(&self, network: &str) -> Result<Value> {
         let suffers = |one: &&Attached| {
             one.record.network == network
@@ -69,7 +70,13 @@ impl Daemon {
         };
         let suffering = self.attached.values().filter(suffers).map(|one| one.key.to_string());
         let suffering: Vec<String> = suffering.chain(self.suffering_v6(network)).collect();
-        if suffering.is_empty() {
+        let is_served = |one: &Attached| {
+            one.record.network == network
+                && one.waits == Waits::Nobody
+                && matches!(one.client().state(), State::Bound | State::Renewing)
+        };
+        let served = self.attached.values().any(is_served) || self.is_served_v6(network);
+        if suffering.is_empty() || served {
             return Ok(Value::Null);
         }
         let (count, shown) =

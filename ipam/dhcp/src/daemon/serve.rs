@@ -8,13 +8,15 @@ use std::time::Duration;
 use cni::{Error, Result, Version};
 use dhcp_client::{Link, Time};
 use nix::sys::signalfd::SignalFd;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::Value;
 
 use super::connection::{Connection, Event};
 use super::listener::Listener;
-use super::{Host, adopt, log, say};
+use super::timer::Timer;
+use super::{Host, adopt};
 use crate::attached::{Attached, Outcome, Waits};
+use crate::log::{log, say};
 use crate::place::{self, NotFound};
 use crate::record::{Key, Record};
 use crate::store::Kept;
@@ -42,6 +44,7 @@ pub struct Daemon {
     /// The number of the next connection.
     next: u64,
     leaving: Vec<Leaving>,
+    timer: Timer,
     /// When connections are taken again.
     paused: Option<Time>,
 }
@@ -98,8 +101,12 @@ struct Ready {
 
 impl Daemon {
     /// One without leases.
-    pub fn new(host: Host) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// If descriptors run out.
+    pub fn new(host: Host) -> Result<Self> {
+        Ok(Self {
+            timer: Timer::new()?,
             host,
             attached: BTreeMap::new(),
             attached_v6: BTreeMap::new(),
@@ -107,7 +114,7 @@ impl Daemon {
             next: 0,
             leaving: Vec::new(),
             paused: None,
-        }
+        })
     }
 
     /// Takes up the leases on disk. One whose container has gone is forgotten.
@@ -122,26 +129,32 @@ impl Daemon {
         // libcni's cache has an attachment until its DEL is done.
         let leaving = records.iter().filter(|record: &&Record| record.leaves).filter_map(Kept::key);
         let leaving: BTreeSet<Key> = leaving.collect();
-        for record in records {
-            self.carry_on_with(record);
-        }
+        let known = records.len();
+        let missing = records.into_iter().filter_map(|record| self.carry_on_with(record).then_some(())).count();
         if self.host.args.adopt {
             let is_known = |key: &Key| self.attached.contains_key(key) || leaving.contains(key);
             for record in adopt::unknown(&self.host, &is_known) {
                 self.carry_on_with(record);
             }
         }
-        self.carry_on_v6()?;
+        let (known_v6, missing_v6) = self.carry_on_v6()?;
+        let (known, missing) = (known + known_v6, missing + missing_v6);
+        if missing > 0 {
+            let none = if missing == known { format!("none of the {known} leases has") } else { format!("{missing} of the {known} leases have no") };
+            say(&format!("dhcp daemon: {none} a network namespace at its path. They are kept until they end. Does the daemon run in the host's mount namespace?"));
+        }
         let count = self.attached.len() + self.attached_v6.len();
         say(&format!("dhcp daemon: {count} leases, in {}", self.host.store.path().display()));
         Ok(())
     }
 
-    fn carry_on_with(&mut self, record: Record) {
-        let Some(key) = record.key() else { return };
+    /// Whether its namespace is missing.
+    fn carry_on_with(&mut self, record: Record) -> bool {
+        let Some(key) = record.key() else { return false };
         if record.leaves {
             let one = Attached::resume(key, record, self.host.timing);
-            return self.give_back(one, None);
+            self.give_back(one, None);
+            return false;
         }
         let found = place::find(&record, &self.host.args.host_prefix);
         let mut one = Attached::resume(key.clone(), record, self.host.timing);
@@ -149,12 +162,14 @@ impl Daemon {
             Err(NotFound::Gone(what)) => one.forget(&self.host, &what),
             other => {
                 // What cannot be looked at now is looked at again with the next message.
-                if let Err(e) = other {
+                if let Err(e) = &other {
                     log(&key, &e.to_string());
                 }
                 self.attached.insert(key, one);
+                return matches!(other, Err(NotFound::Missing(_)));
             }
         }
+        false
     }
 
     /// Serves until a signal ends it. Leases stay.
@@ -183,9 +198,11 @@ impl Daemon {
         }
     }
 
-    fn wait(&self, listener: &Listener, signals: &SignalFd) -> Result<Ready> {
+    fn wait(&mut self, listener: &Listener, signals: &SignalFd) -> Result<Ready> {
+        self.timer.set(self.next())?;
         let accepts = self.paused.is_none() && !self.is_crowded();
-        let mut polled = vec![PollFd::new(signals, PollFlags::IN)];
+        let mut polled =
+            vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         polled.push(PollFd::new(listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
         let (mut numbers, mut keys) = (Vec::new(), Vec::new());
         for (number, connection) in &self.connections {
@@ -201,11 +218,11 @@ impl Daemon {
             keys_v6.push(key);
             polled.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
-        match poll(&mut polled, self.timeout().as_ref()) {
+        match poll(&mut polled, None) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(Error::io("wait for events", &e.into())),
         }
-        let mut told = polled.iter().map(|one| !one.revents().is_empty());
+        let mut told = polled.iter().skip(1).map(|one| !one.revents().is_empty());
         let (end, listener) = (told.next() == Some(true), told.next() == Some(true));
         let mut ready = Ready { end, listener, ..Ready::default() };
         ready.connections =
@@ -217,18 +234,14 @@ impl Daemon {
         Ok(ready)
     }
 
-    /// The time until something is due. None: nothing is.
-    fn timeout(&self) -> Option<Timespec> {
-        let now = Time::now();
+    /// When something is due next.
+    fn next(&self) -> Option<Time> {
         let clients = self.attached.values().filter_map(|one| one.client().deadline());
         let clients = clients.chain(self.attached_v6.values().filter_map(v6::Attached::deadline));
         let crowded = self.is_crowded();
         let connections = self.connections.values().filter_map(|one| one.deadline(crowded));
-        let looks = (!self.leaving.is_empty()).then(|| now + LOOK);
-        let next = clients.chain(connections).chain(looks).chain(self.paused).min()?;
-        // Up to the next millisecond: what is due then is not looked for again and again before.
-        let left = next.after(now) + Duration::from_micros(999);
-        Timespec::try_from(Duration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX))).ok()
+        let looks = (!self.leaving.is_empty()).then(|| Time::now() + LOOK);
+        clients.chain(connections).chain(looks).chain(self.paused).min()
     }
 
     /// Whether no more connections are taken.

@@ -8,9 +8,10 @@ use iface::enable_ipv6;
 use serde_json::{Value, json};
 
 use super::serve::{Daemon, Departing};
-use super::{Host, log, say};
+use super::Host;
 use crate::attached::{Outcome, Waits, superseded};
 use crate::list;
+use crate::log::{log, say};
 use crate::place::{self, Found, NotFound};
 use crate::record::{Key, Place};
 use crate::store::Kept;
@@ -22,11 +23,12 @@ impl Daemon {
     ///
     /// # Errors
     /// Code 5: the directory cannot be read.
-    pub(super) fn carry_on_v6(&mut self) -> Result<()> {
+    pub(super) fn carry_on_v6(&mut self) -> Result<(usize, usize)> {
         let (records, errors) = self.host.store.all::<Record>()?;
         for error in errors {
             say(&format!("dhcp daemon: {error}"));
         }
+        let (known, mut missing) = (records.len(), 0);
         for record in records {
             let Some(key) = record.key() else { continue };
             if record.leaves {
@@ -43,14 +45,15 @@ impl Daemon {
                 }
                 other => {
                     // What cannot be looked at now is looked at again with the next message.
-                    if let Err(e) = other {
+                    if let Err(e) = &other {
                         log(&key, &e.to_string());
+                        missing += usize::from(matches!(e, NotFound::Missing(_)));
                     }
                     self.attached_v6.insert(key, one);
                 }
             }
         }
-        Ok(())
+        Ok((known, missing))
     }
 
     /// Has one attachment do something, and carries out what comes of it.
@@ -191,6 +194,15 @@ impl Daemon {
                 && !matches!(state, State::Bound | State::Confirming | State::Renewing)
         };
         self.attached_v6.values().filter(suffers).map(|one| format!("{} (IPv6)", one.key))
+    }
+
+    /// Whether an attachment of a network has a lease that servers extend.
+    pub(super) fn is_served_v6(&self, network: &str) -> bool {
+        self.attached_v6.values().any(|one| {
+            one.record.network == network
+                && one.waits == Waits::Nobody
+                && matches!(one.client().state(), State::Bound | State::Confirming | State::Renewing)
+        })
     }
 
     /// The address that an attachment has, for CHECK.

@@ -11,7 +11,8 @@ use ipnetwork::{IpNetwork, Ipv6Network};
 
 use super::record::Record;
 use crate::attached::{AT_ONCE, JUST_LEASED, Outcome, Waits};
-use crate::daemon::{Host, log};
+use crate::daemon::Host;
+use crate::log::log;
 use crate::place::{self, Found, NotFound};
 use crate::record::Key;
 
@@ -199,6 +200,12 @@ impl Attached {
     fn fails(&self, not_found: NotFound) -> Outcome {
         match not_found {
             NotFound::Gone(what) => Outcome::Gone(what),
+            // As a message that is lost, as long as there is a lease.
+            NotFound::Missing(what) if self.record.lease.is_some() => {
+                log(&self.key, &what);
+                Outcome::Carries
+            }
+            NotFound::Missing(what) => Outcome::Gone(what),
             NotFound::Failed(e) if self.waits != Waits::Nobody => Outcome::Failed(e),
             NotFound::Failed(e) => {
                 log(&self.key, &e.to_string());

@@ -1,0 +1,317 @@
+//! A lease of dhcp's daemon from ADD to DEL, whatever happens to the interface, the daemon and the clock: the same for IPv4 and IPv6.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use lab::dhcp::{DhcpNetwork, RANGE, RANGE_V6, SOON, STATE, executable, leases_on_disk};
+use lab::{Call, Container, beyond_reference};
+use nix::libc;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::common::ips;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "ipv4",
+            Self::V6 => "ipv6",
+        }
+    }
+
+    fn network(self) -> Option<DhcpNetwork> {
+        match self {
+            Self::V4 => DhcpNetwork::with(RANGE),
+            Self::V6 => DhcpNetwork::with_v6(RANGE_V6),
+        }
+    }
+
+    /// How dnsmasq logs a renewal.
+    fn renewal(self) -> &'static str {
+        match self {
+            Self::V4 => "DHCPACK",
+            Self::V6 => "DHCPREPLY",
+        }
+    }
+}
+
+/// Runs a scenario for each family, with dnsmasq and the daemon.
+fn with_each(scenario: impl Fn(DhcpNetwork, Family)) {
+    for family in [Family::V4, Family::V6] {
+        let Some(net) = family.network() else { return };
+        scenario(net, family);
+    }
+}
+
+fn bridge(net: &DhcpNetwork, pod: &Container, family: Family) -> Call {
+    let ipam = json!({"type": "dhcp", "family": family.name()});
+    net.lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": ipam})).on(pod)
+}
+
+/// The plugin alone, on a link that exists.
+fn plugged(net: &DhcpNetwork, name: &str, family: Family) -> (Container, Call) {
+    let (pod, call) = net.plugged(name);
+    (pod, call.config(json!({"ipam": {"type": "dhcp", "family": family.name()}})))
+}
+
+/// The files of leases.
+fn files() -> Vec<PathBuf> {
+    let entries = fs::read_dir(STATE).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.extension().is_some_and(|extension| extension == "json")).collect()
+}
+
+/// Moves times of the leases of a container into the past, while no daemon runs: servers give no lease shorter than two minutes.
+fn make_due(container: &str, times: &[&str]) {
+    for path in files() {
+        let mut record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        if record["containerId"] == container {
+            times.iter().for_each(|time| record["lease"][*time] = json!(1));
+            fs::write(path, record.to_string()).unwrap();
+        }
+    }
+}
+
+/// The daemon has seen the address on the link.
+fn until_settled(net: &DhcpNetwork, pod: &Container, family: Family) {
+    if family == Family::V6 {
+        let times = || pod.sh("ip -6 addr show dev eth0 scope global dynamic");
+        net.until("the address has its lifetimes", || times().contains("fd00::"));
+    }
+}
+
+fn list_is(net: &DhcpNetwork, container: &str, address: &str) -> bool {
+    net.list().iter().any(|one| one["containerId"] == container && one["address"] == address)
+}
+
+#[test]
+fn a_lease_is_renewed_with_the_new_hardware_address_of_the_link() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        let pod = net.pod("pod");
+        let call = bridge(&net, &pod, family);
+        let result = call.add().ok_result();
+        let address = ips(&result)[0].to_owned();
+        until_settled(&net, &pod, family);
+        pod.sh("ip link set eth0 address 02:00:00:00:00:99");
+        net.end_daemon(Signal::SIGTERM);
+        make_due("pod", &["renew"]);
+        let before = net.server_log().len();
+        net.start_daemon("");
+        net.until("a renewal", || {
+            let log = net.server_log().split_off(before);
+            log.lines().any(|line| {
+                let mac = family == Family::V6 || line.contains("02:00:00:00:00:99");
+                line.contains(family.renewal()) && mac
+            })
+        });
+        net.until("the daemon knows", || net.daemon_log().contains("renewed"));
+        assert!(list_is(&net, "pod", &address), "{:?}: {}", net.list(), net.daemon_log());
+        assert!(pod.addresses("eth0").contains(&address));
+        call.del().ok();
+        net.until("the release is seen", || net.released() == 1);
+    });
+}
+
+#[test]
+fn a_start_in_another_mount_namespace_keeps_all_leases() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        let pods = ["one", "two"].map(|name| net.pod(name));
+        let addresses = pods.each_ref().map(|pod| {
+            let address = ips(&bridge(&net, pod, family).add().ok_result())[0].to_owned();
+            until_settled(&net, pod, family);
+            address
+        });
+        net.end_daemon(Signal::SIGTERM);
+        make_due("one", &["renew"]);
+        let mut command = Command::new("unshare");
+        let script = "mount -t tmpfs none /run/netns; exec \"$0\" daemon";
+        command.args(["-m", "sh", "-ec", script]).arg(executable()).stdin(Stdio::null());
+        net.start_daemon_by(command);
+        net.until("the daemon says so", || net.daemon_log().contains("none of the 2 leases"));
+        assert_eq!(leases_on_disk(), 2, "{}", net.daemon_log());
+        net.end_daemon(Signal::SIGTERM);
+        net.start_daemon("");
+        for (pod, address) in pods.iter().zip(&addresses) {
+            assert!(list_is(&net, &pod.id, address), "{:?}", net.list());
+        }
+        net.until("a renewal", || net.daemon_log().contains("renewed"));
+        // The containers are deleted without a DEL: their leases stay until they end.
+        net.end_daemon(Signal::SIGTERM);
+        pods.iter().for_each(|pod| pod.vanish());
+        net.start_daemon("");
+        assert_eq!(leases_on_disk(), 2, "{}", net.daemon_log());
+        net.end_daemon(Signal::SIGTERM);
+        ["one", "two"].iter().for_each(|name| make_due(name, &["renew", "rebind", "expiry"]));
+        net.start_daemon("");
+        net.until("they are dropped", || net.list().is_empty() && leases_on_disk() == 0);
+    });
+}
+
+/// A clock of its own, far from the host's: the kernel sets that of boot time apart from the monotonic one.
+#[test]
+fn the_daemon_sleeps_by_the_clock_that_goes_on_while_the_machine_is_suspended() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
+    net.end_daemon(Signal::SIGTERM);
+    let mut command = Command::new("unshare");
+    command.args(["-T", "--boottime", "1000000"]).arg(executable()).arg("daemon").stdin(Stdio::null());
+    net.start_daemon_by(command);
+    net.until("the daemon listens", || net.is_listening());
+    let pod = net.pod("pod");
+    net.bridge(&pod).add().ok_result();
+    let daemon = format!("/proc/{}", net.daemon().unwrap().id());
+    // Its sleep has no limit of its own: poll(2) counts by the monotonic clock, which stands still in suspend.
+    net.until("the daemon sleeps", || {
+        let call = fs::read_to_string(format!("{daemon}/syscall")).unwrap();
+        call.split(' ').nth(3) == Some("0x0")
+    });
+    let timers: Vec<String> = fs::read_dir(format!("{daemon}/fdinfo"))
+        .unwrap()
+        .filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok())
+        .filter(|text| text.contains("clockid:"))
+        .collect();
+    assert_eq!(timers.len(), 1, "{timers:?}");
+    let boottime = format!("clockid: {}", libc::CLOCK_BOOTTIME);
+    // TFD_TIMER_ABSTIME
+    assert!(timers[0].contains(&boottime) && timers[0].contains("settime flags: 01"), "{timers:?}");
+    net.until("a renewal", || net.daemon_log().contains("renewed"));
+}
+
+/// What a daemon does whose log is a file that `sh` opens.
+fn serves_with_log(net: &mut DhcpNetwork, log: &str) {
+    net.end_daemon(Signal::SIGTERM);
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("exec \"$0\" daemon 2>{log}")]).arg(executable()).stdin(Stdio::null());
+    net.start_daemon_by(command);
+    net.until("the daemon listens", || net.is_listening());
+    let (_pod, call) = net.plugged("pod");
+    let adding = lab::dhcp::start_running(&call, "ADD").wait_with_output().unwrap();
+    assert!(adding.status.success(), "{log}");
+    assert_eq!(net.list().len(), 1, "{log}");
+    call.del().ok();
+    assert!(net.list().is_empty(), "{log}");
+    net.lab.host().sh("ip link del pod");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() {
+    beyond_reference!("dhcp-restart");
+    for log in ["/dev/full", "/run/lab/full", "/run/lab/closed"] {
+        let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+        let reader = |path: &str| {
+            net.lab.host().sh(&format!("mkfifo {path}"));
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(path).unwrap()
+        };
+        let mut full: File = reader("/run/lab/full");
+        while full.write(&[b'x'; 4096]).is_ok() {}
+        let closed = reader("/run/lab/closed");
+        if log != "/run/lab/closed" {
+            serves_with_log(&mut net, log);
+            continue;
+        }
+        // Nobody reads any more once the daemon has opened it.
+        let mut closed = Some(closed);
+        net.end_daemon(Signal::SIGTERM);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("exec \"$0\" daemon 2>{log}")]).arg(executable()).stdin(Stdio::null());
+        net.start_daemon_by(command);
+        net.until("the daemon listens", || net.is_listening());
+        drop(closed.take());
+        let (_pod, call) = net.plugged("pod");
+        call.add().ok_result();
+        assert_eq!(net.list().len(), 1);
+        call.del().ok();
+    }
+}
+
+#[test]
+fn a_del_without_a_daemon_finds_the_leases_beside_a_socket_that_systemd_has_elsewhere() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        net.end_daemon(Signal::SIGTERM);
+        let listener = UnixListener::bind("/run/lab/other.sock").unwrap();
+        net.start_daemon_on(OwnedFd::from(listener.try_clone().unwrap()));
+        let (_pod, call) = plugged(&net, "pod", family);
+        let ipam =
+            json!({"type": "dhcp", "family": family.name(), "daemonSocketPath": "/run/lab/other.sock"});
+        let call = call.config(json!({"ipam": ipam}));
+        call.add().ok_result();
+        net.end_daemon(Signal::SIGTERM);
+        drop(listener);
+        call.del().ok();
+        net.until("the release is seen", || net.released() == 1);
+    });
+}
+
+fn status(net: &DhcpNetwork) -> lab::Outcome {
+    net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).version("1.1.0").status()
+}
+
+#[test]
+fn status_fails_only_when_no_container_of_the_network_is_answered() {
+    beyond_reference!("dhcp-change");
+    with_each(|mut net, family| {
+        let pods = ["one", "two"].map(|name| plugged(&net, name, family));
+        for (pod, call) in &pods {
+            let address = ips(&call.add().ok_result())[0].to_owned();
+            pod.sh(&format!("ip addr add {address} dev eth0"));
+            until_settled(&net, pod, family);
+        }
+        net.end_daemon(Signal::SIGTERM);
+        make_due("one", &["renew", "rebind"]);
+        // Its own link loses what it sends.
+        net.lab.host().sh("ip link set one nomaster");
+        net.start_daemon("");
+        let is_rebinding = |name: &str| {
+            net.list().iter().any(|one| one["containerId"] == name && one["state"] == "REBINDING")
+        };
+        net.until("one asks all servers", || is_rebinding("one"));
+        status(&net).ok();
+        net.stop_server();
+        net.end_daemon(Signal::SIGTERM);
+        make_due("two", &["renew", "rebind"]);
+        net.start_daemon("");
+        let both = || {
+            net.list().iter().filter(|one| one["state"] == "REBINDING").count() == 2
+        };
+        net.until("both ask all servers", both);
+        status(&net).refused(51, "one/net/eth0");
+    });
+}
+
+#[test]
+fn attachments_in_multus_cache_are_adopted_however_their_socket_is_spelled() {
+    beyond_reference!("dhcp-restart");
+    let Some(mut net) = DhcpNetwork::with(RANGE) else { return };
+    let pods = ["pod", "other"].map(|name| net.pod(name));
+    net.lab.host().sh("ln -s /run/cni /run/lab/cni");
+    let ipam = json!({"type": "dhcp", "daemonSocketPath": "/run/lab/cni/dhcp.sock"});
+    let plugin = json!({"type": "bridge", "bridge": "br0", "ipam": ipam});
+    net.lab.configure("lan.conflist", &json!({"cniVersion": "1.0.0", "name": "lan", "plugins": [plugin]}));
+    net.lab.cnitool().says("add lan pod");
+    net.lab.cnitool().says("add lan other");
+    let address = pods[0].addresses("eth0")[0].clone();
+    pods[1].sh("ip -4 addr flush dev eth0");
+    net.lab.host().sh("mkdir -p /var/lib/cni/multus; mv /var/lib/cni/results /var/lib/cni/multus/");
+    net.end_daemon(Signal::SIGKILL);
+    fs::remove_dir_all(STATE).unwrap();
+    net.start_daemon("-adopt");
+    net.until("the address is confirmed", || net.list().first().is_some_and(|one| one["state"] == "BOUND"));
+    let listed = net.list();
+    assert!(listed.len() == 1 && listed[0]["address"] == *address, "{listed:?}");
+    // Each attachment that was not adopted is in the log, with the reason.
+    let log = net.daemon_log();
+    assert!(log.lines().any(|line| line.contains("/lan/eth0: not adopted: link eth0")), "{log}");
+}
