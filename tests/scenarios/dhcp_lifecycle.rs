@@ -189,6 +189,34 @@ fn the_daemon_sleeps_by_the_clock_that_goes_on_while_the_machine_is_suspended() 
     net.until("a renewal", || net.daemon_log().contains("renewed"));
 }
 
+#[test]
+fn a_second_add_that_fails_leaves_the_first_ones_lease() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        net.end_daemon(Signal::SIGTERM);
+        net.start_daemon("-resendtimeout 3s");
+        let (pod, call) = plugged(&net, "pod", family);
+        let result = call.add().ok_result();
+        let address = ips(&result)[0].to_owned();
+        pod.sh(&format!("ip addr add {address} dev eth0"));
+        until_settled(&net, &pod, family);
+        net.stop_server();
+        call.add().refused(11, "");
+        assert!(list_is(&net, "pod", &address), "{:?}", net.list());
+        assert_eq!(leases_on_disk(), 1);
+        call.check(&result).ok();
+        // The next daemon has it, too, and a second ADD that succeeds has it.
+        net.end_daemon(Signal::SIGKILL);
+        net.start_daemon("");
+        assert!(list_is(&net, "pod", &address), "{:?}", net.list());
+        net.serve(if family == Family::V4 { RANGE } else { RANGE_V6 });
+        assert_eq!(ips(&call.add().ok_result()), [&*address]);
+        call.del().ok();
+        net.until("the release is seen", || net.released() == 1);
+        assert!(net.list().is_empty() && leases_on_disk() == 0);
+    });
+}
+
 /// What a daemon does whose log is a file that `sh` opens.
 fn serves_with_log(net: &mut DhcpNetwork, log: &str) {
     net.end_daemon(Signal::SIGTERM);
@@ -283,9 +311,7 @@ fn status_fails_only_when_no_container_of_the_network_is_answered() {
         net.end_daemon(Signal::SIGTERM);
         make_due("two", &["renew", "rebind"]);
         net.start_daemon("");
-        let both = || {
-            net.list().iter().filter(|one| one["state"] == "REBINDING").count() == 2
-        };
+        let both = || net.list().iter().filter(|one| one["state"] == "REBINDING").count() == 2;
         net.until("both ask all servers", both);
         status(&net).refused(51, "one/net/eth0");
     });
@@ -314,4 +340,18 @@ fn attachments_in_multus_cache_are_adopted_however_their_socket_is_spelled() {
     // Each attachment that was not adopted is in the log, with the reason.
     let log = net.daemon_log();
     assert!(log.lines().any(|line| line.contains("/lan/eth0: not adopted: link eth0")), "{log}");
+}
+
+#[test]
+fn a_lease_that_nobody_put_on_the_link_is_released_by_the_next_daemon() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        let (_pod, call) = plugged(&net, "pod", family);
+        call.add().ok_result();
+        net.end_daemon(Signal::SIGKILL);
+        make_due("pod", &["since"]);
+        net.start_daemon("");
+        net.until("it is released", || net.released() == 1);
+        net.until("it is dropped", || net.list().is_empty() && leases_on_disk() == 0);
+    });
 }

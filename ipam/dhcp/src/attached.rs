@@ -10,7 +10,7 @@ use netlink::LinkChange;
 use crate::daemon::Host;
 use crate::log::log;
 use crate::place::{self, Found, NotFound};
-use crate::record::{Key, Record, address_of, has};
+use crate::record::{Key, Place, Record, address_of, has};
 use crate::v6;
 
 /// How long after a lease its address may not be on the link yet.
@@ -31,6 +31,8 @@ pub struct Attached {
     link: Option<Link>,
     /// Who waits for the first lease.
     pub waits: Waits,
+    /// What an earlier ADD for the same interface has. It stays as it is, in memory and on disk, unless this ADD succeeds.
+    pub earlier: Option<Box<Self>>,
 }
 
 /// Who waits for the first lease of an attachment.
@@ -55,13 +57,16 @@ pub enum Outcome {
     Failed(Error),
     /// The container or its interface has gone.
     Gone(String),
+    /// The lease's address is not on the link: nobody uses it.
+    Unused(String),
 }
 
 impl Attached {
     /// Asks for a first lease, in a container that is open.
     pub fn acquire(key: Key, record: Record, here: Namespace, timing: Timing, connection: u64) -> Self {
         let client = Client::acquire(record.identity(), timing, Time::now(), Random::from_kernel());
-        Self { key, record, client, here: Some(here), link: None, waits: Waits::Connection(connection) }
+        let waits = Waits::Connection(connection);
+        Self { key, record, client, here: Some(here), link: None, waits, earlier: None }
     }
 
     /// Carries on with a lease, or without one that was lost.
@@ -74,7 +79,7 @@ impl Attached {
                 None => Client::ask_again(record.identity(), timing, now, random),
             },
         };
-        Self { key, record, client, here: None, link: None, waits: Waits::Nobody }
+        Self { key, record, client, here: None, link: None, waits: Waits::Nobody, earlier: None }
     }
 
     /// Asks for another lease after all servers were asked in vain for one that was lost.
@@ -100,7 +105,15 @@ impl Attached {
         if is_new || found.has_address(&self.record)? {
             return Ok(());
         }
-        Err(NotFound::Gone(format!("address {} is no longer on {}", lease.address, found.link.name)))
+        Err(NotFound::Unused(format!("address {} is not on {}", lease.address, found.link.name)))
+    }
+
+    /// Whether an ADD at a place is a second one for the interface that has this lease.
+    pub fn is_live_at(&self, place: &Place) -> bool {
+        let own = &self.record.place;
+        self.waits == Waits::Nobody
+            && self.record.lease.is_some()
+            && (own.netns_id, own.index) == (place.netns_id, place.index)
     }
 
     /// Nobody waits any more. Whether a server's answer still has to be waited for: what it grants is given back.
@@ -159,8 +172,12 @@ impl Attached {
             return Outcome::Failed(Error::new(Code::TryAgainLater, "nobody waits for it any more"));
         }
         let mut outcome = Outcome::Carries;
+        // A client that fails releases the address that it may have: that of the earlier ADD.
+        let keeps =
+            self.earlier.is_some() && actions.iter().any(|action| matches!(action, Action::Failed(_)));
         for action in actions {
             let done = match action {
+                Action::Send { .. } if keeps => Ok(Outcome::Carries),
                 Action::Send { to, message } => self.send(host, to, message),
                 Action::Bound(lease) => self.bound(host, lease),
                 Action::Lost(reason) => self.lost(host, &reason),
@@ -170,6 +187,7 @@ impl Attached {
                 Ok(Outcome::Carries) => {}
                 Ok(other) => outcome = other,
                 Err(NotFound::Gone(what)) => return Outcome::Gone(what),
+                Err(NotFound::Unused(what)) => return Outcome::Unused(what),
                 // As a message that is lost, as long as there is a lease.
                 Err(NotFound::Missing(what)) if self.record.lease.is_some() => log(&self.key, &what),
                 Err(NotFound::Missing(what)) => return Outcome::Gone(what),
@@ -188,7 +206,11 @@ impl Attached {
 
     /// Gives back what a server may have given, and nobody will use.
     fn renounce(&mut self, host: &Host) {
-        let Some(Action::Send { to, message }) = self.client.clone().release() else { return };
+        let Some(Action::Send { to, message }) =
+            self.client.clone().release().filter(|_| self.earlier.is_none())
+        else {
+            return;
+        };
         self.record.lease = None;
         match give_back(&self.record, host, to, &message) {
             Ok(link) => host.closer.close(link),
@@ -234,7 +256,7 @@ impl Attached {
         if let (To::Server { .. }, Some(address)) = (to, self.record.on_link)
             && !found.has_address(&self.record)?
         {
-            return Err(NotFound::Gone(format!("address {address} is no longer on {}", found.link.name)));
+            return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
         }
         Ok(Link::open(found.namespace.netns(), &found.link.name, to)?)
     }

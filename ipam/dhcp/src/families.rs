@@ -17,12 +17,20 @@ use crate::ask::ask;
 use crate::conf::{Conf, Families};
 use crate::wire::{Op, Request};
 
+/// Why there is no result.
+#[derive(Debug)]
+pub struct Failed {
+    pub error: Error,
+    /// The daemon may have leased an address all the same.
+    pub leased: bool,
+}
+
 /// Asks for the addresses, and waits for all of them.
 ///
 /// # Errors
 /// The first that comes not: the other one is not waited for. It is to be given back by the caller; the daemon gives back by itself what comes after that,
 /// when the plugin has ended.
-pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResult> {
+pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResult, Failed> {
     let v6 = request.clone().about_v6();
     match conf.family {
         Families::V4 => one(&conf.socket, request, netns.as_fd()),
@@ -31,28 +39,36 @@ pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResul
     }
 }
 
-fn one(socket: &Path, request: &Request, netns: BorrowedFd<'_>) -> Result<AddResult> {
-    let result = answered(socket, ask(socket, request, Some(netns))?)?;
-    AddResult::from_json(&result, Version::LATEST).context(|| "the DHCP daemon's answer")
+fn one(socket: &Path, request: &Request, netns: BorrowedFd<'_>) -> Result<AddResult, Failed> {
+    let leased = |leased: bool| move |error| Failed { error, leased };
+    let asked = ask(socket, request, Some(netns)).map_err(leased(true))?;
+    let result = answered(socket, asked).map_err(leased(false))?;
+    let result = AddResult::from_json(&result, Version::LATEST).context(|| "the DHCP daemon's answer");
+    result.map_err(leased(true))
 }
 
 /// Each family has a thread, which outlives this if the other one's request fails.
-fn both(socket: &Path, requests: [Request; 2], netns: &NetNs) -> Result<AddResult> {
+fn both(socket: &Path, requests: [Request; 2], netns: &NetNs) -> Result<AddResult, Failed> {
     let (says, answers) = mpsc::channel();
     for (place, request) in requests.into_iter().enumerate() {
         let (says, socket) = (says.clone(), socket.to_owned());
-        let netns = netns.as_fd().try_clone_to_owned().context(|| "keep the container's namespace open")?;
+        let netns = netns.as_fd().try_clone_to_owned().context(|| "keep the container's namespace open");
+        let netns = netns.map_err(|error| Failed { error, leased: place > 0 })?;
         // Nobody listens any more if the other one has failed.
         thread::spawn(move || says.send((place, one(&socket, &request, netns.as_fd()))).ok());
     }
     drop(says);
     let mut results = [None, None];
     for (place, result) in answers {
-        results[place] = Some(result?);
+        let leased = results.iter().any(Option::is_some);
+        results[place] = Some(result.map_err(|failed| Failed { leased: failed.leased || leased, ..failed })?);
     }
     match results {
         [Some(v4), Some(v6)] => Ok(joined(v4, v6)),
-        _ => Err(Error::new(Code::Internal, "a request to the DHCP daemon panicked")),
+        _ => Err(Failed {
+            error: Error::new(Code::Internal, "a request to the DHCP daemon panicked"),
+            leased: true,
+        }),
     }
 }
 
@@ -146,7 +162,7 @@ mod tests {
             thread::spawn(move || says.send(acquire(&conf, &request, &netns)).ok());
             // It does not wait for the other one.
             let result = ended.recv_timeout(Duration::from_secs(600)).unwrap();
-            assert_eq!(result.unwrap_err().msg(), "no server");
+            assert_eq!(result.unwrap_err().error.msg(), "no server");
         }
     }
 }

@@ -27,6 +27,7 @@ use serde_json::Value;
 
 use ask::{Asked, ask, no_daemon};
 use conf::{Conf, socket_as_written};
+use families::Failed;
 use wire::{Op, Request};
 
 /// The plugin.
@@ -50,8 +51,12 @@ impl Plugin for Dhcp {
             ..Request::about(Op::Acquire, network, at)
         };
         let (socket, release) = (conf.socket.clone(), Request::about(Op::Release, network, at));
-        undo.push(move || answered(&socket, ask(&socket, &release, None)?).map(drop));
-        families::acquire(conf, &request, &netns)
+        let result = families::acquire(conf, &request, &netns);
+        // The daemon itself takes back an ADD that it refuses. It may have leases of an earlier ADD, which stay.
+        if !matches!(result, Err(Failed { leased: false, .. })) {
+            undo.push(move || answered(&socket, ask(&socket, &release, None)?).map(drop));
+        }
+        result.map_err(|failed| failed.error)
     }
 
     fn del(call: &Del) -> Result<()> {

@@ -21,7 +21,8 @@ pub fn log(about: impl Display, what: &str) {
 /// Writes a line. One that would have to wait is lost, and counted.
 pub fn say(text: &str) {
     let lost = LOST.swap(0, Ordering::Relaxed);
-    let note = if lost > 0 { format!("dhcp daemon: {lost} lines of the log were lost\n") } else { String::new() };
+    let note =
+        if lost > 0 { format!("dhcp daemon: {lost} lines of the log were lost\n") } else { String::new() };
     if write(&line(&(note + text))).is_err() {
         LOST.fetch_add(lost + 1, Ordering::Relaxed);
     }

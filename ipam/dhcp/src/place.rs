@@ -24,6 +24,8 @@ pub enum NotFound {
     Gone(String),
     /// There is no namespace at the path. The container has been deleted, or the daemon runs in a mount namespace that does not have the path.
     Missing(String),
+    /// The lease's address is not on the link: nobody uses it.
+    Unused(String),
     /// It cannot be looked at now.
     Failed(Error),
 }
@@ -31,7 +33,7 @@ pub enum NotFound {
 impl fmt::Display for NotFound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Gone(what) | Self::Missing(what) => f.write_str(what),
+            Self::Gone(what) | Self::Missing(what) | Self::Unused(what) => f.write_str(what),
             Self::Failed(error) => error.fmt(f),
         }
     }

@@ -178,7 +178,9 @@ mod tests {
             adopt: false,
         };
         assert_eq!(args.unwrap(), expected);
-        for empty in ["-pidfile= -socketpath= -timeout 0", "-timeout 0s -resendmax 0 -resendtimeout=0", "-- -no-flag"] {
+        for empty in
+            ["-pidfile= -socketpath= -timeout 0", "-timeout 0s -resendmax 0 -resendtimeout=0", "-- -no-flag"]
+        {
             assert_eq!(parse(empty).unwrap(), Args::default(), "{empty}");
         }
         let here = std::env::current_dir().unwrap();

@@ -17,7 +17,7 @@ use crate::conf::Conf;
 use crate::list;
 use crate::log::log;
 use crate::place::Found;
-use crate::record::{Asks, Key, Record, below};
+use crate::record::{Asks, Key, Place, Record, below};
 use crate::wire::{Family, Op, Request};
 
 impl Daemon {
@@ -55,8 +55,8 @@ impl Daemon {
     }
 
     fn check(&self, key: &Key) -> Result<Value> {
-        let lease =
-            self.attached.get(key).and_then(|one| one.record.on_link.filter(|_| one.record.lease.is_some()));
+        let one = self.attached.get(key).map(|one| one.earlier.as_deref().unwrap_or(one));
+        let lease = one.and_then(|one| one.record.on_link.filter(|_| one.record.lease.is_some()));
         lease.map(|net| json!({"address": net.to_string()})).ok_or_else(|| no_lease(key))
     }
 
@@ -96,8 +96,7 @@ impl Daemon {
             return self.acquire_v6(number, key, request, found);
         }
         // Its path is the host's: it is looked for below the prefix each time.
-        let place =
-            crate::record::Place { netns: request.netns.clone().unwrap_or_default(), ..found.place()? };
+        let place = Place { netns: request.netns.clone().unwrap_or_default(), ..found.place()? };
         let asks = Asks {
             client_id: key.client_id(),
             broadcast: self.host.args.broadcast || found.link.is("ipvlan"),
@@ -108,30 +107,37 @@ impl Daemon {
         let mut record = Record::new(&request.network, &request.container_id, &request.if_name, place, asks);
         record.priority = conf.priority;
         record.sets_mtu = conf.request.contains(&INTERFACE_MTU);
-        if let Some(earlier) = self.attached.remove(&key) {
-            self.supersede(earlier);
-        }
         found.namespace.nl.set_up(&found.link)?;
-        let one = Attached::acquire(key.clone(), record, found.namespace, self.host.timing, number);
+        let earlier = self.supersede(&key, &record.place);
+        let mut one = Attached::acquire(key.clone(), record, found.namespace, self.host.timing, number);
+        one.earlier = earlier;
         self.attached.insert(key.clone(), one);
         self.with(&key, Attached::tick);
         Ok(())
     }
 
-    /// A call that comes later ends one of the same attachment.
-    fn supersede(&mut self, one: Attached) {
+    /// A call that comes later ends an ADD of the same attachment that is under way. A lease for the same interface stays until the call succeeds.
+    fn supersede(&mut self, key: &Key, place: &Place) -> Option<Box<Attached>> {
+        let mut one = self.attached.remove(key)?;
         if let Waits::Connection(waiting) = one.waits {
             self.answer(waiting, &Err(superseded()));
         }
-        one.forget_quietly(&self.host);
+        if one.is_live_at(place) {
+            return Some(Box::new(one));
+        }
+        let earlier = one.earlier.take().filter(|earlier| earlier.is_live_at(place));
+        if earlier.is_none() {
+            one.forget_quietly(&self.host);
+        }
+        earlier
     }
 
     /// Nobody waits for it any more. It stays as long as a server's answer still has to be waited for.
     pub(super) fn abandon(&mut self, mut one: Attached) {
-        if one.abandon(&self.host) {
+        if one.earlier.is_none() && one.abandon(&self.host) {
             self.attached.insert(one.key.clone(), one);
         } else {
-            one.forget_quietly(&self.host);
+            self.end_acquisition(one);
         }
     }
 
@@ -150,7 +156,18 @@ impl Daemon {
                     self.answer(waiting, &Err(superseded()));
                 }
                 self.abandon(one);
-                Ok(Value::Null)
+                // The lease of an earlier ADD is what is left.
+                match self.attached.remove(key) {
+                    Some(one) if one.waits == Waits::Nobody => {
+                        let (more, outcome) = self.release(one);
+                        departing.extend(more);
+                        outcome
+                    }
+                    other => {
+                        other.into_iter().for_each(|one| drop(self.attached.insert(key.clone(), one)));
+                        Ok(Value::Null)
+                    }
+                }
             }
         };
         self.tell_when_left(Some(number), departing, &outcome.and(outcome_v6));

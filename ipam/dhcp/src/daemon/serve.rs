@@ -130,7 +130,8 @@ impl Daemon {
         let leaving = records.iter().filter(|record: &&Record| record.leaves).filter_map(Kept::key);
         let leaving: BTreeSet<Key> = leaving.collect();
         let known = records.len();
-        let missing = records.into_iter().filter_map(|record| self.carry_on_with(record).then_some(())).count();
+        let missing =
+            records.into_iter().filter_map(|record| self.carry_on_with(record).then_some(())).count();
         if self.host.args.adopt {
             let is_known = |key: &Key| self.attached.contains_key(key) || leaving.contains(key);
             for record in adopt::unknown(&self.host, &is_known) {
@@ -140,8 +141,14 @@ impl Daemon {
         let (known_v6, missing_v6) = self.carry_on_v6()?;
         let (known, missing) = (known + known_v6, missing + missing_v6);
         if missing > 0 {
-            let none = if missing == known { format!("none of the {known} leases has") } else { format!("{missing} of the {known} leases have no") };
-            say(&format!("dhcp daemon: {none} a network namespace at its path. They are kept until they end. Does the daemon run in the host's mount namespace?"));
+            let none = if missing == known {
+                format!("none of the {known} leases has")
+            } else {
+                format!("{missing} of the {known} leases have no")
+            };
+            say(&format!(
+                "dhcp daemon: {none} a network namespace at its path. They are kept until they end. Does the daemon run in the host's mount namespace?"
+            ));
         }
         let count = self.attached.len() + self.attached_v6.len();
         say(&format!("dhcp daemon: {count} leases, in {}", self.host.store.path().display()));
@@ -160,6 +167,10 @@ impl Daemon {
         let mut one = Attached::resume(key.clone(), record, self.host.timing);
         match found.and_then(|found| one.carry_on(&self.host, &found)) {
             Err(NotFound::Gone(what)) => one.forget(&self.host, &what),
+            Err(NotFound::Unused(what)) => {
+                log(&key, &what);
+                self.give_back(one, None);
+            }
             other => {
                 // What cannot be looked at now is looked at again with the next message.
                 if let Err(e) = &other {
@@ -201,8 +212,7 @@ impl Daemon {
     fn wait(&mut self, listener: &Listener, signals: &SignalFd) -> Result<Ready> {
         self.timer.set(self.next())?;
         let accepts = self.paused.is_none() && !self.is_crowded();
-        let mut polled =
-            vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        let mut polled = vec![PollFd::new(&self.timer, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
         polled.push(PollFd::new(listener, if accepts { PollFlags::IN } else { PollFlags::empty() }));
         let (mut numbers, mut keys) = (Vec::new(), Vec::new());
         for (number, connection) in &self.connections {
@@ -314,6 +324,10 @@ impl Daemon {
             Outcome::Carries => drop(self.attached.insert(key.clone(), one)),
             Outcome::First(result) => self.first(one, &result),
             Outcome::Failed(error) => self.failed(one, error),
+            Outcome::Unused(what) => {
+                log(key, &what);
+                self.give_back(one, None);
+            }
             Outcome::Gone(what) => match one.waits {
                 Waits::Nobody => one.forget(&self.host, &what),
                 _ => self.failed(one, Error::new(cni::Code::UnknownContainer, what)),
@@ -325,6 +339,7 @@ impl Daemon {
     fn first(&mut self, mut one: Attached, result: &cni::AddResult) {
         let waits = std::mem::replace(&mut one.waits, Waits::Nobody);
         let Waits::Connection(number) = waits else { return self.give_back(one, None) };
+        one.earlier = None;
         let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
         self.attached.insert(one.key.clone(), one);
         self.answer(number, &json);
@@ -334,15 +349,23 @@ impl Daemon {
         log(&one.key, &format!("no lease: {error}"));
         match one.waits {
             Waits::Connection(number) => {
-                one.forget_quietly(&self.host);
+                self.end_acquisition(one);
                 self.answer(number, &Err(error));
             }
-            Waits::Abandoned => one.forget_quietly(&self.host),
+            Waits::Abandoned => self.end_acquisition(one),
             // It has had one, and goes on asking for another.
             Waits::Nobody => {
                 let Attached { key, record, .. } = one;
                 self.attached.insert(key.clone(), Attached::ask_again(key, record, self.host.timing));
             }
+        }
+    }
+
+    /// Ends an ADD that has no lease. What an earlier one has stays.
+    pub(super) fn end_acquisition(&mut self, mut one: Attached) {
+        match one.earlier.take() {
+            Some(earlier) => drop(self.attached.insert(one.key, *earlier)),
+            None => one.forget_quietly(&self.host),
         }
     }
 

@@ -7,8 +7,8 @@ use dhcp_client::v6::State;
 use iface::enable_ipv6;
 use serde_json::{Value, json};
 
-use super::serve::{Daemon, Departing};
 use super::Host;
+use super::serve::{Daemon, Departing};
 use crate::attached::{Outcome, Waits, superseded};
 use crate::list;
 use crate::log::{log, say};
@@ -63,6 +63,7 @@ impl Daemon {
             Outcome::Carries => drop(self.attached_v6.insert(key.clone(), one)),
             Outcome::First(result) => self.first_v6(one, &result),
             Outcome::Failed(error) => self.failed_v6(one, error),
+            Outcome::Unused(what) => self.failed_v6(one, Error::new(cni::Code::Internal, what)),
             Outcome::Gone(what) => match one.waits {
                 Waits::Nobody => one.forget(&self.host, &what),
                 _ => self.failed_v6(one, Error::new(cni::Code::UnknownContainer, what)),
@@ -72,6 +73,7 @@ impl Daemon {
 
     fn first_v6(&mut self, mut one: Attached, result: &cni::AddResult) {
         let waits = std::mem::replace(&mut one.waits, Waits::Nobody);
+        one.earlier = None;
         let key = one.key.clone();
         let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
         self.attached_v6.insert(key.clone(), one);
@@ -93,10 +95,14 @@ impl Daemon {
         self.tell_when_left(None, departing, &outcome);
     }
 
-    fn failed_v6(&mut self, one: Attached, error: Error) {
+    fn failed_v6(&mut self, mut one: Attached, error: Error) {
         log(&one.key, &format!("no lease for IPv6: {error}"));
         if let Waits::Connection(number) = one.waits {
             self.answer(number, &Err(error));
+        }
+        if let Some(earlier) = one.earlier.take() {
+            self.attached_v6.insert(one.key, *earlier);
+            return;
         }
         // What a server gave, and could not be used, or may have given, is given back.
         match one.release(&self.host) {
@@ -119,24 +125,31 @@ impl Daemon {
         let place = Place { netns: request.netns.clone().unwrap_or_default(), ..found.place()? };
         let identity = identity(&key, &host_id(&self.host.args.host_prefix));
         let record = Record::new(&request.network, &request.container_id, &request.if_name, place, identity);
-        if let Some(earlier) = self.attached_v6.remove(&key) {
-            self.supersede_v6(earlier);
-        }
         enable_ipv6(&found.namespace, &found.link)?;
         found.namespace.nl.set_up(&found.link)?;
         let patience = self.host.timing.resend_timeout;
-        let one = Attached::acquire(key.clone(), record, found.namespace, patience, number);
+        let earlier = self.supersede_v6(&key, &record.place);
+        let mut one = Attached::acquire(key.clone(), record, found.namespace, patience, number);
+        one.earlier = earlier;
         self.attached_v6.insert(key.clone(), one);
         self.with_v6(&key, Attached::tick);
         Ok(())
     }
 
-    /// A call that comes later ends one of the same attachment.
-    fn supersede_v6(&mut self, one: Attached) {
+    /// A call that comes later ends an ADD of the same attachment that is under way. A lease for the same interface stays until the call succeeds.
+    fn supersede_v6(&mut self, key: &Key, place: &Place) -> Option<Box<Attached>> {
+        let mut one = self.attached_v6.remove(key)?;
         if let Waits::Connection(waiting) = one.waits {
             self.answer(waiting, &Err(superseded()));
         }
-        one.forget_quietly(&self.host);
+        if one.is_live_at(place) {
+            return Some(Box::new(one));
+        }
+        let earlier = one.earlier.take().filter(|earlier| earlier.is_live_at(place));
+        if earlier.is_none() {
+            one.forget_quietly(&self.host);
+        }
+        earlier
     }
 
     /// The plugin that waited has gone. The address is given back as soon as it comes.
@@ -144,17 +157,24 @@ impl Daemon {
         let waiting = self.attached_v6.values().find(|one| one.waits == Waits::Connection(number));
         let Some(key) = waiting.map(|one| one.key.clone()) else { return };
         log(&key, "the plugin hung up");
-        if let Some(mut one) = self.attached_v6.remove(&key)
-            && one.may_be_granted()
-        {
+        if let Some(one) = self.attached_v6.remove(&key) {
+            self.abandon_v6(one);
+        }
+    }
+
+    /// Nobody waits for it any more. It stays as long as a server's answer still has to be waited for.
+    fn abandon_v6(&mut self, mut one: Attached) {
+        if let Some(earlier) = one.earlier.take() {
+            self.attached_v6.insert(one.key, *earlier);
+        } else if one.may_be_granted() {
             one.abandon();
-            self.attached_v6.insert(key, one);
+            self.attached_v6.insert(one.key.clone(), one);
         }
     }
 
     /// Gives the lease of an attachment back, if there is one. What is on its way, and what failed.
     pub(super) fn release_v6(&mut self, key: &Key) -> (Vec<Departing>, Result<Value>) {
-        let Some(mut one) = self.attached_v6.remove(key) else {
+        let Some(one) = self.attached_v6.remove(key) else {
             // A file that could not be read at the start may be left of it.
             return (Vec::new(), self.host.store.remove::<Record>(key).map(|()| Value::Null));
         };
@@ -162,11 +182,9 @@ impl Daemon {
             if let Waits::Connection(waiting) = one.waits {
                 self.answer(waiting, &Err(superseded()));
             }
-            if one.may_be_granted() {
-                one.abandon();
-                self.attached_v6.insert(key.clone(), one);
-            }
-            return (Vec::new(), Ok(Value::Null));
+            let has_earlier = one.earlier.is_some();
+            self.abandon_v6(one);
+            return if has_earlier { self.release_v6(key) } else { (Vec::new(), Ok(Value::Null)) };
         }
         match one.release(&self.host) {
             Ok(leaving) => (leaving.into_iter().map(Departing::V6).collect(), Ok(Value::Null)),
@@ -207,7 +225,8 @@ impl Daemon {
 
     /// The address that an attachment has, for CHECK.
     pub(super) fn check_v6(&self, key: &Key) -> Result<Value> {
-        let lease = self.attached_v6.get(key).and_then(|one| one.record.lease.as_ref());
+        let one = self.attached_v6.get(key).map(|one| one.earlier.as_deref().unwrap_or(one));
+        let lease = one.and_then(|one| one.record.lease.as_ref());
         let address = lease.map(|lease| json!({"address": format!("{}/128", lease.address)}));
         address.ok_or_else(|| super::operations::no_lease(format_args!("{key} for IPv6")))
     }

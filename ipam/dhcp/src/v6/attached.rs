@@ -14,7 +14,7 @@ use crate::attached::{AT_ONCE, JUST_LEASED, Outcome, Waits};
 use crate::daemon::Host;
 use crate::log::log;
 use crate::place::{self, Found, NotFound};
-use crate::record::Key;
+use crate::record::{Key, Place};
 
 /// How often it is looked whether the link is ready to send from: the kernel tells who listens, but each listener keeps the namespace alive.
 const LOOK: Duration = Duration::from_millis(20);
@@ -40,6 +40,8 @@ pub struct Attached {
     unsent: Option<(Vec<u8>, Time)>,
     /// The address waits until it is on the link, tested, to be told its times: until when.
     untimed: Option<Time>,
+    /// What an earlier ADD for the same interface has. It stays as it is, in memory and on disk, unless this ADD succeeds.
+    pub earlier: Option<Box<Self>>,
     /// When either is looked at.
     looks: Option<(Time, Duration)>,
     /// An earlier daemon noted the lease down, and may have told nobody: if the link has not got the address by then, it is given back.
@@ -73,6 +75,7 @@ impl Attached {
             waits: Waits::Nobody,
             unsent: None,
             untimed: None,
+            earlier: None,
             looks: None,
             unused_at: None,
         }
@@ -97,6 +100,14 @@ impl Attached {
         self.look_at_address(Time::now());
         self.unused_at = (!is_there).then_some(until);
         Ok(true)
+    }
+
+    /// Whether an ADD at a place is a second one for the interface that has this lease.
+    pub fn is_live_at(&self, place: &Place) -> bool {
+        let own = &self.record.place;
+        self.waits == Waits::Nobody
+            && self.record.lease.is_some()
+            && (own.netns_id, own.index) == (place.netns_id, place.index)
     }
 
     /// Whether a server may have given an address that nobody has been told of yet.
@@ -200,6 +211,7 @@ impl Attached {
     fn fails(&self, not_found: NotFound) -> Outcome {
         match not_found {
             NotFound::Gone(what) => Outcome::Gone(what),
+            NotFound::Unused(what) => Outcome::Unused(what),
             // As a message that is lost, as long as there is a lease.
             NotFound::Missing(what) if self.record.lease.is_some() => {
                 log(&self.key, &what);
