@@ -161,6 +161,32 @@ fn a_hundred_containers_at_once_each_get_an_address_of_their_own() {
 }
 
 #[test]
+fn an_option_that_the_server_does_not_send_fails_only_an_add_that_requires_it() {
+    let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
+    let (pod, call) = net.plugged("pod");
+    let request = |required: bool| {
+        let options =
+            json!([{"option": "tftp-server-name"}, {"option": "ntp-servers", "required": required}]);
+        call.clone().config(json!({"ipam": {"type": "dhcp", "request": options}}))
+    };
+    let result = request(false).add().ok_result();
+    if under_test().reference {
+        return;
+    }
+    let warnings = || net.daemon_log().matches("sends no tftp-server-name, ntp-servers").count();
+    assert_eq!(warnings(), 1, "{}", net.daemon_log());
+    pod.sh(&format!("ip addr add {} dev eth0", ips(&result)[0]));
+    net.until("a renewal", || net.daemon_log().contains("renewed"));
+    assert_eq!(warnings(), 1, "{}", net.daemon_log());
+    request(false).del().ok();
+
+    net.end_daemon(Signal::SIGTERM);
+    net.start_daemon("-timeout 1s");
+    request(true).add().refused(999, "ntp-servers");
+    assert!(net.list().is_empty());
+}
+
+#[test]
 fn an_mtu_that_a_server_gives_is_on_the_link_and_in_the_result() {
     beyond_reference!("dhcp-change");
     let Some(net) = DhcpNetwork::with(&format!("{RANGE} --dhcp-option=option:mtu,1400")) else { return };

@@ -152,6 +152,36 @@ fn a_lease_whose_add_died_is_given_back_by_the_next_daemon() {
     net.until("it is forgotten", || net.list().is_empty() && files().is_empty());
 }
 
+/// The address is never on the link: its plugin died, or it is called alone, as here. The next daemon waits for a minute before it
+/// releases such a lease, and meanwhile a server moves the container to another subnet.
+#[test]
+fn a_daemon_that_moved_an_unused_ipv6_lease_to_another_subnet_sleeps() {
+    beyond_reference!("dhcp-v6");
+    let Some(mut net) = network(RANGE) else { return };
+    let (pod, call) = net.plugged("pod");
+    let call = call.config(json!({"ipam": {"type": "dhcp", "family": "ipv6"}}));
+    call.add().ok_result();
+    net.end_daemon(Signal::SIGKILL);
+    net.stop_server();
+    net.server.sh("ip addr flush dev eth0 scope global; ip addr add fd01::1/64 dev eth0 nodad");
+    net.serve("--dhcp-range=fd01::10,fd01::ff,64,2m");
+    // All but 15 seconds of that minute have passed.
+    let path = &files()[0];
+    let mut record: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    let since = record["lease"]["since"].as_u64().unwrap() - 45_000;
+    record["lease"]["since"] = json!(since);
+    fs::write(path, record.to_string()).unwrap();
+    net.start_daemon("");
+    net.until("another address", || pod.sh("ip addr show dev eth0").contains("fd01::"));
+    let uptime =
+        || fs::read_to_string("/proc/uptime").unwrap().split('.').next().unwrap().parse::<u64>().unwrap();
+    net.until("the minute is over", || uptime() > since / 1000 + 61);
+    let calls = net.system_calls(Duration::from_secs(2));
+    assert!(calls < 200, "{calls} system calls in two seconds; {}", net.daemon_log());
+    assert_eq!(net.list()[0]["state"], "BOUND");
+    call.del().ok();
+}
+
 #[test]
 fn an_ipv6_address_that_went_with_its_links_state_is_missed_and_put_back() {
     beyond_reference!("dhcp-v6");

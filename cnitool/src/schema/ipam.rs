@@ -51,7 +51,7 @@ pub const PLUGINS: &[Plugin] = &[
                 "request",
                 Type::List(&Type::Object(REQUEST)),
                 "none",
-                "Options that the server must answer.",
+                "Options that the server is asked for.",
             ),
             key("priority", U32, "the kernel's", "Metric of the routes."),
         ],
@@ -101,4 +101,5 @@ const PROVIDE: &[Key] = &[
 const REQUEST: &[Key] = &[
     key("skipDefault", Type::Bool, "false", "Leave out what is asked for by default."),
     key("option", Type::Text, "none", "Number or name of the option, see dhcp-options(5)."),
+    key("required", Type::Bool, "false", "Fail the ADD if the server does not send the option."),
 ];

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cni::{AddResult, Code, Error, Result};
+use dhcp_client::options::name;
 use dhcp_client::{Action, Client, Lease, Link, Random, Reason, State, Time, Timing, To, result, set_mac};
 use iface::{Namespace, renew};
 use netlink::LinkChange;
@@ -275,6 +276,7 @@ impl Attached {
         let new = result::of_lease(&lease, self.record.priority);
         log(&self.key, &told(&lease, before.as_ref()));
         if first {
+            self.warn_of_missing(&lease);
             return Ok(Outcome::First(new));
         }
         let old = before.as_ref().map(|lease| result::of_lease(lease, self.record.priority));
@@ -284,6 +286,22 @@ impl Attached {
             self.put_on_link(host, old.unwrap_or_default(), &new, &lease)?;
         }
         Ok(Outcome::Carries)
+    }
+
+    /// As with the reference, an ADD succeeds without an option that is only requested.
+    fn warn_of_missing(&self, lease: &Lease) {
+        let missing = self.record.identity().missing(&lease.options);
+        if !missing.is_empty() {
+            let names = missing.into_iter().map(name).collect::<Vec<_>>().join(", ");
+            log(
+                &self.key,
+                &format!(
+                    "server {} sends no {names}, which ipam.request asks for. Configure the server, or set \"required\" \
+                     to have ADD fail",
+                    lease.server
+                ),
+            );
+        }
     }
 
     fn set_mtu(&self, found: &Found, lease: &Lease) -> Result<()> {

@@ -20,8 +20,10 @@ pub struct Conf {
     pub priority: Option<u32>,
     /// `provide`: what servers are told.
     pub provide: Vec<Provide>,
-    /// `request`: what servers are asked for and have to give.
+    /// `request`: options that servers are asked for.
     pub request: Vec<Number>,
+    /// Those of `request` without which an ADD fails.
+    pub required: Vec<Number>,
     /// Of `request`: what is asked for by default is left out.
     pub skip_default: bool,
     /// All of it, which the daemon gets.
@@ -100,6 +102,7 @@ struct RawProvide {
 struct RawRequest {
     option: String,
     skip_default: bool,
+    required: bool,
 }
 
 impl TryFrom<AsWritten> for Conf {
@@ -118,15 +121,19 @@ impl TryFrom<AsWritten> for Conf {
             .map(|(n, raw)| raw.checked().map_err(|e| Error::config(format!("ipam.provide[{n}].{e}"))));
         let skip_default = ipam.request.iter().any(|raw| raw.skip_default);
         let named = ipam.request.iter().enumerate().filter(|(_, raw)| !raw.option.is_empty());
-        let request = named.map(|(n, raw)| {
-            options::parse(&raw.option).map_err(|e| Error::config(format!("ipam.request[{n}].option: {e}")))
+        let named = named.map(|(n, raw)| match options::parse(&raw.option) {
+            Ok(number) => Ok((number, raw.required)),
+            Err(e) => Err(Error::config(format!("ipam.request[{n}].option: {e}"))),
         });
+        let request = named.collect::<Result<Vec<_>>>()?;
+        let required = request.iter().filter(|(_, required)| *required);
         Ok(Self {
             socket: socket(ipam.daemon_socket_path)?,
             family,
             priority: ipam.priority,
             provide: provide.collect::<Result<_>>()?,
-            request: request.collect::<Result<_>>()?,
+            required: required.map(|(number, _)| *number).collect(),
+            request: request.into_iter().map(|(number, _)| number).collect(),
             skip_default,
             written: written.decode()?,
         })
@@ -233,13 +240,14 @@ mod tests {
             "daemonSocketPath": "/run/other.sock",
             "priority": 100,
             "provide": [{"option": "12", "value": "a"}, {"option": "60", "fromArg": "CLASS"}, {"option": "77"}],
-            "request": [{"skipDefault": true}, {"option": "42"}],
+            "request": [{"skipDefault": true}, {"option": "42"}, {"option": "26", "required": true}],
         }));
         let conf = conf.unwrap();
         assert_eq!(conf.socket, PathBuf::from("/run/other.sock"));
-        assert_eq!((conf.priority, conf.skip_default, &conf.request[..]), (Some(100), true, &[42][..]));
+        assert_eq!((conf.priority, conf.skip_default), (Some(100), true));
+        assert_eq!((&conf.request[..], &conf.required[..]), (&[42, 26][..], &[26][..]));
         let provided = |args| conf.provided(&CniArgs::parse(args).unwrap()).unwrap();
-        let asked = (55, vec![42]);
+        let asked = (55, vec![42, 26]);
         assert_eq!(provided(""), [(12, b"a".to_vec()), asked.clone()]);
         assert_eq!(provided("CLASS=b;OTHER=c"), [(12, b"a".to_vec()), (60, b"b".to_vec()), asked]);
     }

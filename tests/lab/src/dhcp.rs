@@ -288,6 +288,19 @@ impl DhcpSite {
         self.daemon.as_mut()
     }
 
+    /// How many system calls the daemon makes in a while.
+    pub fn system_calls(&mut self, span: Duration) -> usize {
+        let pid = self.daemon.as_ref().expect("a daemon runs").id().to_string();
+        let mut strace = Command::new("strace")
+            .args(["-f", "-qq", "-o", "/run/lab/calls.strace", "-p", &pid])
+            .spawn()
+            .expect("start strace");
+        thread::sleep(span);
+        kill(Pid::from_raw(strace.id().cast_signed()), Signal::SIGINT).expect("end strace");
+        strace.wait().expect("wait for strace");
+        fs::read_to_string("/run/lab/calls.strace").expect("read strace's output").lines().count()
+    }
+
     /// What daemons have said.
     pub fn daemon_log(&self) -> String {
         fs::read_to_string("/run/lab/daemon.log").unwrap_or_default()

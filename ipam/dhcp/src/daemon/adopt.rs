@@ -80,7 +80,7 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
         broadcast: host.args.broadcast || found.link.is("ipvlan"),
         provide: conf.provided(&entry.attach.args)?,
         request: conf.request.clone(),
-        required: conf.request.clone(),
+        required: conf.required.clone(),
     };
     let mut record = Record::new(&entry.network, &at.container, &at.ifname, place, asks);
     (record.priority, record.on_link) = (conf.priority, Some(address));

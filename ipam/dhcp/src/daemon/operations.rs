@@ -102,7 +102,7 @@ impl Daemon {
             broadcast: self.host.args.broadcast || found.link.is("ipvlan"),
             provide: conf.provided(&args)?,
             request: conf.request.clone(),
-            required: conf.request.clone(),
+            required: conf.required.clone(),
         };
         let mut record = Record::new(&request.network, &request.container_id, &request.if_name, place, asks);
         record.priority = conf.priority;

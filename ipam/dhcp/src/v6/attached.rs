@@ -369,6 +369,7 @@ impl Attached {
             log(&self.key, &format!("put {address} on {}", found.link.name));
         }
         self.look_at_address(Time::now());
+        self.unused_at = None;
         if self.record.on_link != Some(address) || !self.record.seen {
             (self.record.on_link, self.record.seen) = (Some(address), true);
             host.store.write(&self.key, &self.record)?;
@@ -384,7 +385,7 @@ impl Attached {
         // It goes off the link also where nothing can be written.
         let written = host.store.write(&self.key, &self.record);
         let found = self.found(host)?;
-        (self.link, self.untimed) = (None, None);
+        (self.link, self.untimed, self.unused_at) = (None, None, None);
         if let Some(address) = self.record.on_link {
             found.namespace.nl.delete_address(&found.link, whole(address))?;
             self.record.on_link = None;

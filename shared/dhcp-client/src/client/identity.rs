@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::answer;
+use crate::Options;
 use crate::options::{self, Number};
 
 /// Who asks, and for what. It stays the same for an attachment's whole life.
@@ -51,6 +53,11 @@ impl Identity {
             }
         }
         list
+    }
+
+    /// The options of `request` that an answer does not have.
+    pub fn missing(&self, answer: &Options) -> Vec<Number> {
+        answer::missing(&self.request, answer)
     }
 
     /// The client id to send: the configuration's, if it has one.
