@@ -227,8 +227,9 @@ impl World {
             Event::Tick(_) | Event::Packet(..) => {}
             Event::ChangeMac(number) if self.is_at_work(number) => {
                 self.count("MAC changed");
-                self.containers[number].identity.mac = self.mac();
-                self.resume(number);
+                let mac = self.mac();
+                self.containers[number].identity.mac = mac;
+                self.containers[number].client.set_mac(mac);
             }
             Event::Replace(number) if self.is_at_work(number) => {
                 self.count("replaced");
