@@ -90,9 +90,9 @@ fn a_runtime_that_calls_it_by_no_plugins_name_gets_an_error_that_tells_the_names
     }
 }
 
-/// What its DEL leaves to a process that nobody waits for: that process is started from /proc/self/exe, and must know itself.
+/// The closer is started from /proc/self/exe, so it has to find by its name which plugin it is.
 #[test]
-fn the_process_that_holds_descriptors_is_the_same_plugin() {
+fn the_closer_that_a_del_starts_is_the_same_plugin() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let trace = lab.dir().join("trace");
@@ -112,10 +112,9 @@ fn the_process_that_holds_descriptors_is_the_same_plugin() {
     call.add().ok_result();
     call.under(&under).del().ok();
     let trace = fs::read_to_string(trace).unwrap();
-    let held =
-        trace.lines().find(|line| line.contains("hold-descriptors")).unwrap_or_else(|| panic!("{trace}"));
-    assert!(held.contains("/portmap\", \"hold-descriptors\"]"), "{held}");
-    let process = held.split(' ').next().unwrap();
+    let closer = trace.lines().find(|line| line.contains("close-later")).unwrap_or_else(|| panic!("{trace}"));
+    assert!(closer.contains("/portmap\", \"close-later\"]"), "{closer}");
+    let process = closer.split(' ').next().unwrap();
     let ended = trace.lines().any(|line| line.starts_with(process) && line.contains("+++ exited with 0 +++"));
     assert!(ended, "{trace}");
 }

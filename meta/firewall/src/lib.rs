@@ -54,7 +54,7 @@ impl Plugin for Firewall {
         failures.note(firewalld::remove(&call.net.name, &call.attachment, zone.as_ref()));
         let removal = Removal::start().knowing(addresses);
         failures.note(removal.remove(&owner, KINDS));
-        removal.leave();
+        removal.close_later();
         failures.into_result()
     }
 
@@ -95,7 +95,7 @@ impl Plugin for Firewall {
         failures.note(firewalld::collect(call));
         let removal = Removal::start();
         failures.note(removal.retain(&call.net.name, KINDS, &call.valid));
-        removal.leave();
+        removal.close_later();
         failures.into_result()
     }
 

@@ -44,7 +44,7 @@ impl Plugin for Portmap {
         failures.note(localnet::withdraw(&owner));
         let removal = Removal::start().knowing(addresses.iter().map(|address| address.ip()));
         failures.note(removal.remove(&owner, &[HostPorts::KIND]));
-        removal.leave();
+        removal.close_later();
         failures.into_result()
     }
 
@@ -73,7 +73,7 @@ impl Plugin for Portmap {
         failures.note(localnet::withdraw_stale(&call.net.name, &call.valid));
         let removal = Removal::start();
         failures.note(removal.retain(&call.net.name, &[HostPorts::KIND], &call.valid));
-        removal.leave();
+        removal.close_later();
         failures.into_result()
     }
 

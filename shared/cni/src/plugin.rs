@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use system::{linger, size_limit};
+use system::{close_later, size_limit};
 
 use crate::call::{Document, Environment, Variable};
 use crate::{
@@ -122,7 +122,7 @@ pub fn main<P: Plugin>() -> ExitCode {
         return code;
     }
     if !is_called() {
-        if linger::held() {
+        if close_later::serve() {
             return ExitCode::SUCCESS;
         }
         if arguments.first().is_none_or(|argument| argument != repair::ARGUMENT) {

@@ -26,11 +26,13 @@ mod slot;
 mod view;
 
 use std::cell::{Cell, OnceCell};
+use std::iter;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use cni::{Code, Error, Result};
 use netlink::{Protocol, RequestError, Socket};
 use nix::errno::Errno;
-use system::linger;
+use system::close_later;
 
 use crate::iptables::chains;
 use crate::iptables::plan::Listing as _;
@@ -55,6 +57,17 @@ pub(crate) struct Nft {
     has_deleted: Cell<bool>,
     /// The generation of the ruleset when this was opened, until a change is bound to it.
     generation: Cell<Option<u32>>,
+    /// Whether dropping this closes nothing any more.
+    is_handed_over: Cell<bool>,
+}
+
+impl Drop for Nft {
+    /// Deletions of others may be pending: whoever closes a socket waits for them.
+    fn drop(&mut self) {
+        if !self.is_handed_over.get() {
+            close_later::hand_over(&self.sockets());
+        }
+    }
 }
 
 impl Nft {
@@ -68,6 +81,7 @@ impl Nft {
             lister: OnceCell::new(),
             has_deleted: Cell::new(false),
             generation: Cell::new(None),
+            is_handed_over: Cell::new(false),
         };
         this.generation.set(Some(query::generation(&this.socket)?));
         Ok(this)
@@ -83,12 +97,16 @@ impl Nft {
         &self.socket
     }
 
-    /// Leaves the closing of the sockets to another process, if there is anything to wait for.
-    pub(crate) fn leave(self) {
+    /// Leaves the closing of the sockets to another process, which is started if deletions have to be waited for.
+    pub(crate) fn close_later(self) {
         if self.has_deleted.get() {
-            let Self { socket, lister, .. } = self;
-            linger::leave(socket.into(), lister.into_inner().map(Into::into));
+            close_later::hand_over_or_start(&self.sockets());
+            self.is_handed_over.set(true);
         }
+    }
+
+    fn sockets(&self) -> Vec<BorrowedFd<'_>> {
+        iter::once(&self.socket).chain(self.lister.get()).map(AsFd::as_fd).collect()
     }
 
     /// Installs an attachment's rules, in place of those that it may have.

@@ -87,9 +87,9 @@ impl Removal {
     }
 
     /// Ends, and leaves the wait to a process that nobody waits for: for a plugin that deletes no links.
-    pub fn leave(self) {
+    pub fn close_later(self) {
         if let Ok(Some(nft)) = self.nft {
-            nft.leave();
+            nft.close_later();
         }
     }
 

@@ -5,8 +5,8 @@
 
 pub mod bus;
 pub mod child;
+pub mod close_later;
 pub mod file;
-pub mod linger;
 pub mod lock;
 mod patience;
 pub mod size_limit;

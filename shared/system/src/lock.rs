@@ -143,21 +143,28 @@ fn open(path: &Path) -> io::Result<File> {
         return Err(ErrorKind::InvalidInput.into());
     };
     loop {
-        let dir = match open_directory(parent) {
-            Err(e) if e.kind() == ErrorKind::NotFound => {
-                match DirBuilder::new().mode(0o700).create(parent) {
-                    // Another plugin was faster.
-                    Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-                    made => made?,
-                }
-                continue;
-            }
-            opened => opened?,
-        };
+        let dir = ensure_directory(parent)?;
         match file::open_in(&dir, name, OFlag::O_RDONLY | OFlag::O_CREAT) {
             // Somebody removed the directory meanwhile.
             Err(e) if e.kind() == ErrorKind::NotFound && !is_still(parent, &dir)? => {}
             opened => return only_mine(opened?),
+        }
+    }
+}
+
+/// Opens a directory that only this user can enter, and makes it if it is missing.
+///
+/// # Errors
+/// `EACCES` if others can enter it or own it; else what the kernel says.
+pub(crate) fn ensure_directory(path: &Path) -> io::Result<File> {
+    loop {
+        match open_directory(path) {
+            Err(e) if e.kind() == ErrorKind::NotFound => match DirBuilder::new().mode(0o700).create(path) {
+                // Another plugin was faster.
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+                made => made?,
+            },
+            opened => return opened,
         }
     }
 }

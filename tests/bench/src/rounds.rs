@@ -71,6 +71,26 @@ fn storm(conflist: Conflist, before: Before, containers: usize, workers: usize) 
     })
 }
 
+/// ADD and then DEL of each of many containers, by several workers: some start while others stop, as in a rolling update.
+pub fn churn(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
+    Box::new(move |lab, side| {
+        let pods: Vec<_> = (0..containers)
+            .map(|n| (lab.container(&format!("pod{n}")), side.network(lab, &conflist(side, n))))
+            .collect();
+        let host = lab.host().clone();
+        Box::new(move |how| {
+            let mut all = in_parallel(&pods, workers, |(pod, network)| {
+                let (mut both, result) = attach(network, pod, how, None);
+                both.then(detach(network, pod, &result, how, None));
+                both
+            });
+            let stale = host.sh("nft list ruleset").matches("pod").count();
+            all.failures.extend((stale > 0).then(|| format!("{stale} rules are left")));
+            vec![all]
+        })
+    })
+}
+
 /// As [`crowd`], beside others' connections, and while others change the ruleset.
 pub fn crowd_in_unrest(conflist: Conflist, containers: usize, workers: usize) -> Box<Prepare> {
     let whole = storm(conflist, unrest::with_connections, containers, workers);

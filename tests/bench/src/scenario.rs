@@ -85,6 +85,11 @@ impl Scenario {
         self.of(&["all ADD", "all DEL"]).by_backends().untraced()
     }
 
+    /// Many containers, of which some start while others stop.
+    pub fn rolling(self) -> Self {
+        self.of(&["ADD and DEL of all"]).by_backends().untraced()
+    }
+
     pub fn throughput(self) -> Self {
         Self { unit: Unit::Throughput { bytes: BYTES }, ..self }.of(&["TCP"]).untraced()
     }

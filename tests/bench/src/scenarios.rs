@@ -13,7 +13,7 @@ use crate::networks::{
     with_policy_drop,
 };
 use crate::repairs::repairs;
-use crate::rounds::{chain, crowd, crowd_in_unrest, version};
+use crate::rounds::{chain, churn, crowd, crowd_in_unrest, version};
 use crate::scenario::Scenario;
 
 const LOOPBACK: &[&str] = &["loopback"];
@@ -89,6 +89,24 @@ fn storms() -> Vec<Scenario> {
             crowd(dual_stack, 100, 100),
         )
         .stormy(),
+        Scenario::new(
+            "Kubernetes chain, rolling: 100 containers by 16 workers",
+            KUBERNETES,
+            churn(kubernetes, 100, 16),
+        )
+        .rolling(),
+        Scenario::new(
+            "Kubernetes chain, dual stack, rolling: 100 containers by 100 workers",
+            KUBERNETES,
+            churn(dual_stack, 100, 100),
+        )
+        .rolling(),
+        Scenario::new(
+            "Kubernetes chain, dual stack, rolling: 300 containers by 16 workers",
+            KUBERNETES,
+            churn(dual_stack, 300, 16),
+        )
+        .rolling(),
         Scenario::new(
             "Kubernetes chain, dual stack, 100 containers by 100 workers, in unrest",
             KUBERNETES,
