@@ -280,7 +280,7 @@ fn an_attachment_whose_lease_was_being_given_back_is_not_adopted() {
         let Ok(mut record) = serde_json::from_str::<Value>(&fs::read_to_string(entry.path()).unwrap()) else {
             continue;
         };
-        record["leaves"] = json!(true);
+        record["releasing"] = json!(true);
         fs::write(entry.path(), record.to_string()).unwrap();
     }
     net.start_daemon("-adopt");

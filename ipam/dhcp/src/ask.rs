@@ -14,13 +14,16 @@ use rustix::net::{
 };
 use serde_json::Value;
 
-use crate::wire::{Op, Request, read_reply};
+use crate::wire::{self, Op, Request, read_reply};
 
 /// How long the daemon may take for what needs no answer of a server: for what does, see [`LONGEST_TRY`].
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How long the daemon may take for an address. It ends its tries itself, by its flag -resendtimeout: this is against hanging only.
 const LONGEST_TRY: Duration = Duration::from_secs(3600);
+
+/// How often a daemon is asked again that was busy. It closes no connection before a second is over.
+const TRIES: usize = 60;
 
 /// The most bytes of an answer. A thousand leases have one million.
 const LARGEST_ANSWER: u64 = 64 << 20;
@@ -39,6 +42,16 @@ pub enum Asked {
 /// # Errors
 /// Code 5: the socket cannot be used. Code 11: the daemon does not answer in time.
 pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Asked> {
+    for _ in 0..TRIES {
+        if let Some(asked) = ask_once(socket, request, netns)? {
+            return Ok(asked);
+        }
+    }
+    Ok(Asked::Answered(read_reply(&wire::busy())))
+}
+
+/// None: the daemon has closed the connection before it had the request, in favour of others.
+fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Option<Asked>> {
     let failed = |e: &io::Error| match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
             Code::TryAgainLater,
@@ -49,7 +62,7 @@ pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> R
     };
     let patience = if request.op == Op::Acquire { LONGEST_TRY } else { PATIENCE };
     let stream = match open(socket, patience) {
-        Err(e) if is_nobody(&e) => return Ok(Asked::NoDaemon(e)),
+        Err(e) if is_nobody(&e) => return Ok(Some(Asked::NoDaemon(e))),
         opened => opened.map_err(|e| failed(&e))?,
     };
     let line = request.line()?;
@@ -59,7 +72,10 @@ pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> R
         sent => sent.map_err(|e| failed(&e))?,
     }
     let answer = receive(&stream).map_err(|e| failed(&e))?;
-    Ok(Asked::Answered(read_reply(&answer)))
+    if answer == wire::busy() {
+        return Ok(None);
+    }
+    Ok(Some(Asked::Answered(read_reply(&answer))))
 }
 
 /// A connection to the daemon, on which nothing lasts longer than a patience.
@@ -109,4 +125,37 @@ pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
     Error::io(format!("ask the DHCP daemon on {}", socket.display()), cause)
         .with_code(Code::TryAgainLater)
         .detail("start it: systemctl start cni-dhcp.socket, or `dhcp daemon`; if it has another socket, daemonSocketPath names it")
+}
+
+/// The daemon's answer. That there is none is code 11.
+pub fn answered(socket: &Path, asked: Asked) -> Result<Value> {
+    match asked {
+        Asked::Answered(answer) => answer,
+        Asked::NoDaemon(e) => Err(no_daemon(socket, &e)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+    use crate::wire::reply;
+
+    #[test]
+    fn a_daemon_that_has_too_many_connections_is_asked_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("dhcp.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let daemon = thread::spawn(move || {
+            for answer in [wire::busy(), wire::busy(), reply(&Ok(Value::Null))] {
+                listener.accept().unwrap().0.write_all(&answer).unwrap();
+            }
+        });
+        let asked = ask(&socket, &Request::new(Op::List, ""), None).unwrap();
+        assert!(matches!(asked, Asked::Answered(Ok(Value::Null))), "{asked:?}");
+        daemon.join().unwrap();
+    }
 }

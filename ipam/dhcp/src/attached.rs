@@ -1,39 +1,53 @@
-//! One attachment: its client's actions, carried out in its container.
+//! The lifecycle of one lease: from ADD by renewals to its release, the same for both families.
 
 use std::time::Duration;
 
 use cni::{AddResult, Code, Error, Result};
-use dhcp_client::options::name;
-use dhcp_client::{Action, Client, Lease, Link, Random, Reason, State, Time, Timing, To, result, set_mac};
-use iface::{Namespace, renew};
+use dhcp_client::{Random, Time};
+use iface::Namespace;
 use netlink::LinkChange;
+use serde_json::{Value, json};
 
-use crate::daemon::Host;
+use crate::host::Host;
+use crate::key::{Family, Key};
+use crate::lessee::{AT_ONCE, Action, Departing, Lessee, Message, State};
 use crate::log::log;
-use crate::place::{self, Found, NotFound};
-use crate::record::{Key, Place, Record, address_of, has};
-use crate::v6;
+use crate::place::{self, Found, NotFound, has};
+use crate::record::{About, Place, Record};
+use crate::terms::Terms;
+use crate::{v4, v6};
 
-/// How long after a lease its address may not be on the link yet.
+/// How long after the start of a lease the plugin may take to put its address on the link.
 pub const JUST_LEASED: Duration = Duration::from_secs(60);
 
-/// How many packets are taken before others have their turn: any host on the link can send to the port, and never stop.
-pub const AT_ONCE: usize = 64;
+/// How soon the link is looked at again: the kernel tells who listens, but each listener keeps the namespace alive.
+const LOOK: Duration = Duration::from_millis(20);
+/// How long the link may take until it can send: a test for duplicates is a second, after a random delay of up to one.
+const READY: Duration = Duration::from_secs(10);
 
-/// An attachment that has a lease, or gets one.
+/// Why a lease of an earlier daemon is released: the ADD that asked for it ended before it had its answer, or failed.
+const UNUSED: &str = "no plugin has put the address on the link";
+
+/// An attachment that has a lease in one family, or gets one.
 #[derive(Debug)]
 pub struct Attached {
     pub key: Key,
-    pub record: Record,
-    client: Client,
-    /// The container, until the first lease is there: later it is looked for each time, so that nothing keeps a dead one.
+    pub about: About,
+    lessee: Box<dyn Lessee>,
+    /// The container, until the first lease exists: later it is looked for each time, so that nothing keeps a dead one.
     here: Option<Namespace>,
-    /// Open while an answer is waited for.
-    link: Option<Link>,
     /// Who waits for the first lease.
     pub waits: Waits,
     /// What an earlier ADD for the same interface has. It stays as it is, in memory and on disk, unless this ADD succeeds.
     pub earlier: Option<Box<Self>>,
+    /// A message that waits until the link can send it, and since when.
+    unsent: Option<(Message, Time)>,
+    /// Until when the address may come to the link, to get its lifetimes.
+    untimed: Option<Time>,
+    /// When the link is looked at for either, and how long after the last time.
+    looks: Option<(Time, Duration)>,
+    /// An earlier daemon wrote the record, and may have answered nobody: if the link does not have the address by then, it is released.
+    unused_at: Option<Time>,
 }
 
 /// Who waits for the first lease of an attachment.
@@ -43,7 +57,7 @@ pub enum Waits {
     Nobody,
     /// A connection.
     Connection(u64),
-    /// A plugin that has hung up. A server may have given an address by now, which is to be given back.
+    /// A plugin that has hung up. A server may have given an address by now, which is to be released.
     Abandoned,
 }
 
@@ -52,391 +66,460 @@ pub enum Waits {
 pub enum Outcome {
     /// Nothing that others need to know.
     Carries,
-    /// The first lease is there.
+    /// The first lease.
     First(AddResult),
-    /// There is none, and nobody asks any more.
+    /// There is none, or nobody uses it: whatever a server gave is to be released.
     Failed(Error),
-    /// The container or its interface has gone.
+    /// The container or its interface has been deleted.
     Gone(String),
-    /// The lease's address is not on the link: nobody uses it.
-    Unused(String),
 }
 
 impl Attached {
     /// Asks for a first lease, in a container that is open.
-    pub fn acquire(key: Key, record: Record, here: Namespace, timing: Timing, connection: u64) -> Self {
-        let client = Client::acquire(record.identity(), timing, Time::now(), Random::from_kernel());
-        let waits = Waits::Connection(connection);
-        Self { key, record, client, here: Some(here), link: None, waits, earlier: None }
+    pub fn acquire(
+        key: Key,
+        about: About,
+        terms: Terms,
+        here: Namespace,
+        host: &Host,
+        connection: u64,
+    ) -> Self {
+        let lessee = acquire(terms, &about, host);
+        Self { here: Some(here), waits: Waits::Connection(connection), ..Self::new(key, about, lessee) }
     }
 
     /// Carries on with a lease, or without one that was lost.
-    pub fn resume(key: Key, record: Record, timing: Timing) -> Self {
-        let (now, random) = (Time::now(), Random::from_kernel());
-        let client = match record.lease.clone() {
-            Some(lease) => Client::resume(record.identity(), timing, lease, now, random),
-            None => match record.on_link {
-                Some(net) => Client::reboot(record.identity(), timing, net.ip(), now, random),
-                None => Client::ask_again(record.identity(), timing, now, random),
-            },
-        };
-        Self { key, record, client, here: None, link: None, waits: Waits::Nobody, earlier: None }
+    pub fn resume(key: Key, record: Record, host: &Host) -> Self {
+        let Record { about, terms, .. } = record;
+        let lessee = resume(terms, &about, host);
+        Self::new(key, about, lessee)
     }
 
-    /// Asks for another lease after all servers were asked in vain for one that was lost.
-    pub fn ask_again(key: Key, record: Record, timing: Timing) -> Self {
-        Self::resume(key, record, timing)
+    fn new(key: Key, about: About, lessee: Box<dyn Lessee>) -> Self {
+        let (here, earlier, unsent, untimed, looks, unused_at) = (None, None, None, None, None, None);
+        let waits = Waits::Nobody;
+        Self { key, about, lessee, here, waits, earlier, unsent, untimed, looks, unused_at }
     }
 
     /// Takes up a record of an earlier daemon, at its place.
     ///
     /// # Errors
-    /// If the place is there, and the address is not.
+    /// The place cannot be used, or nobody uses the lease.
     pub fn carry_on(&mut self, host: &Host, found: &Found) -> Result<(), NotFound> {
-        let Some(lease) = self.record.lease.clone() else {
-            return Ok(host.store.write(&self.key, &self.record)?);
+        let (Some(address), Some(since)) = (self.lessee.address(), self.lessee.since()) else {
+            return Ok(self.write(host)?);
         };
-        if self.record.on_link != address_of(&lease) {
+        if self.about.on_link != Some(address) {
             // The daemon ended while it put the address on the link.
-            let new = result::of_lease(&lease, self.record.priority);
-            return self.put_on_link(host, AddResult::default(), &new, &lease);
+            return self.put_on_link(host, found);
         }
-        // The plugin that asked for it may not have put it there yet.
-        let is_new = Time::now().since(lease.since) < JUST_LEASED;
-        if is_new || found.has_address(&self.record)? {
-            return Ok(());
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        let is_there = has(&addresses, address.ip());
+        match (is_there, self.about.seen, self.lessee.sets_lifetimes()) {
+            // Such as after the link was down: the kernel deletes addresses that have lifetimes.
+            (_, true, true) => return self.put_on_link(host, found),
+            (true, _, false) => return self.note_seen(host),
+            (false, true, false) => {
+                return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
+            }
+            (true, false, true) => {}
+            (false, false, _) if Time::now() >= since + JUST_LEASED => {
+                return Err(NotFound::Unused(UNUSED.to_owned()));
+            }
+            (false, false, _) => self.unused_at = Some(since + JUST_LEASED),
         }
-        Err(NotFound::Unused(format!("address {} is not on {}", lease.address, found.link.name)))
+        self.look_at_address(Time::now());
+        Ok(())
     }
 
     /// Whether an ADD at a place is a second one for the interface that has this lease.
     pub fn is_live_at(&self, place: &Place) -> bool {
-        let own = &self.record.place;
-        self.waits == Waits::Nobody
-            && self.record.lease.is_some()
-            && (own.netns_id, own.index) == (place.netns_id, place.index)
+        self.waits == Waits::Nobody && self.address().is_some() && self.about.place.is_same_link(place)
     }
 
-    /// Nobody waits any more. Whether a server's answer still has to be waited for: what it grants is given back.
-    pub fn abandon(&mut self, host: &Host) -> bool {
-        self.waits = Waits::Abandoned;
-        if self.client.state() != State::Requesting {
-            self.renounce(host);
-            return false;
+    /// The lease's address.
+    pub fn address(&self) -> Option<ipnetwork::IpNetwork> {
+        self.lessee.address()
+    }
+
+    /// What the client is at.
+    pub fn state(&self) -> State {
+        self.lessee.state()
+    }
+
+    /// The client and its socket.
+    pub fn lessee(&self) -> &dyn Lessee {
+        &*self.lessee
+    }
+
+    /// For `dhcp list`. Times are in seconds from now.
+    pub fn describe(&self) -> Value {
+        let mut entry = json!({
+            "network": self.about.network,
+            "containerId": self.about.container_id,
+            "ifName": self.about.if_name,
+            "netns": self.about.place.netns,
+            "state": self.state().name,
+        });
+        if let Some(address) = self.address() {
+            entry["address"] = json!(address.to_string());
         }
-        true
+        self.lessee.describe(&mut entry);
+        entry
     }
 
-    /// Its client.
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// Nobody waits any more. Whether a server's answer still has to be waited for: what it grants is released.
+    pub fn abandon(&mut self) -> bool {
+        (self.waits, self.unsent) = (Waits::Abandoned, None);
+        self.lessee.abandon(Time::now());
+        self.state().may_be_granted
     }
 
-    /// The socket that an answer is waited for at.
-    pub fn socket(&self) -> Option<&Link> {
-        self.link.as_ref()
+    /// When [`Attached::tick`] has to be called next.
+    pub fn deadline(&self) -> Option<Time> {
+        let looks = self.looks.map(|(moment, _)| moment);
+        [self.lessee.deadline(), looks, self.unused_at].into_iter().flatten().min()
     }
 
     /// Does what is due.
     pub fn tick(&mut self, host: &Host) -> Outcome {
-        let actions = self.client.tick(Time::now());
+        let now = Time::now();
+        let looked = match self.looks {
+            Some((moment, _)) if moment <= now => self.look(host, now),
+            _ => Ok(()),
+        };
+        let used = match self.unused_at {
+            Some(moment) if moment <= now => self.find_use(host),
+            _ => Ok(()),
+        };
+        if let Err(not_found) = looked.and(used) {
+            match self.fails(not_found) {
+                Outcome::Carries => {}
+                other => return other,
+            }
+        }
+        let actions = self.lessee.tick(now);
         self.act(host, actions)
     }
 
     /// Takes what has arrived.
     pub fn receive(&mut self, host: &Host) -> Outcome {
         for _ in 0..AT_ONCE {
-            let Some(link) = &self.link else { break };
-            match link.receive() {
-                Ok(Some(packet)) => {
-                    let actions = self.client.receive(Time::now(), &packet);
-                    match self.act(host, actions) {
-                        Outcome::Carries => {}
-                        other => return other,
-                    }
-                }
+            match self.lessee.receive(Time::now()) {
+                Ok(Some(actions)) => match self.act(host, actions) {
+                    Outcome::Carries => {}
+                    other => return other,
+                },
                 Ok(None) => break,
-                // The interface is down, or has gone: the next message finds out.
-                Err(_) => self.close(host),
+                // The interface is down, or has been deleted: the next message finds out.
+                Err(_) => self.lessee.close(host),
             }
         }
         Outcome::Carries
     }
 
-    fn close(&mut self, host: &Host) {
-        self.link.take().into_iter().for_each(|link| host.closer.close(link));
-    }
-
     fn act(&mut self, host: &Host, actions: Vec<Action>) -> Outcome {
-        if self.waits == Waits::Abandoned && self.client.state() == State::Selecting {
-            self.renounce(host);
+        let fails = actions.iter().any(|action| matches!(action, Action::Failed(_)));
+        let may_come = self.state().may_be_granted || self.address().is_some() || fails;
+        if self.waits == Waits::Abandoned && !may_come {
             return Outcome::Failed(Error::new(Code::TryAgainLater, "nobody waits for it any more"));
         }
         let mut outcome = Outcome::Carries;
         // A client that fails releases the address that it may have: that of the earlier ADD.
-        let keeps =
-            self.earlier.is_some() && actions.iter().any(|action| matches!(action, Action::Failed(_)));
+        let is_silent = match self.waits {
+            Waits::Abandoned => !self.state().is_releasing,
+            _ => fails && self.earlier.is_some(),
+        };
         for action in actions {
             let done = match action {
-                Action::Send { .. } if keeps => Ok(Outcome::Carries),
-                Action::Send { to, message } => self.send(host, to, message),
-                Action::Bound(lease) => self.bound(host, lease),
-                Action::Lost(reason) => self.lost(host, &reason),
+                Action::Send(_) if is_silent => Ok(Outcome::Carries),
+                Action::Send(message) => self.send(host, message).map(|()| Outcome::Carries),
+                Action::Bound(line) => self.bound(host, &line),
+                Action::Lost(why) => self.lost(host, &why).map(|()| Outcome::Carries),
                 Action::Failed(error) => Ok(Outcome::Failed(error)),
             };
-            match done {
-                Ok(Outcome::Carries) => {}
-                Ok(other) => outcome = other,
-                Err(NotFound::Gone(what)) => return Outcome::Gone(what),
-                Err(NotFound::Unused(what)) => return Outcome::Unused(what),
-                // As a message that is lost, as long as there is a lease.
-                Err(NotFound::Missing(what)) if self.record.lease.is_some() => log(&self.key, &what),
-                Err(NotFound::Missing(what)) => return Outcome::Gone(what),
-                Err(NotFound::Failed(e)) if self.waits != Waits::Nobody => {
-                    self.renounce(host);
-                    return Outcome::Failed(e);
-                }
-                Err(NotFound::Failed(e)) => log(&self.key, &e.to_string()),
+            match done.unwrap_or_else(|not_found| self.fails(not_found)) {
+                Outcome::Carries => {}
+                other => outcome = other,
+            }
+            if matches!(outcome, Outcome::Gone(_)) {
+                break;
             }
         }
-        if !self.client.awaits_packets(Time::now()) {
-            self.close(host);
-        }
+        self.lessee.close_idle(host, Time::now());
         outcome
     }
 
-    /// Gives back what a server may have given, and nobody will use.
-    fn renounce(&mut self, host: &Host) {
-        let Some(Action::Send { to, message }) =
-            self.client.clone().release().filter(|_| self.earlier.is_none())
-        else {
-            return;
-        };
-        self.record.lease = None;
-        match give_back(&self.record, host, to, &message) {
-            Ok(link) => host.closer.close(link),
-            Err(e) => log(&self.key, &format!("not given back: {e}")),
+    fn fails(&self, not_found: NotFound) -> Outcome {
+        match not_found {
+            NotFound::Gone(what) => Outcome::Gone(what),
+            NotFound::Unused(what) => Outcome::Failed(Error::new(Code::Internal, what)),
+            // As a message that is lost, as long as there is a lease.
+            NotFound::Missing(what) if self.address().is_some() => self.logged(&what),
+            NotFound::Missing(what) => Outcome::Gone(what),
+            NotFound::Failed(e) if self.waits != Waits::Nobody => Outcome::Failed(e),
+            NotFound::Failed(e) => self.logged(&e.to_string()),
         }
+    }
+
+    fn logged(&self, what: &str) -> Outcome {
+        log(&self.key, what);
+        Outcome::Carries
     }
 
     fn found(&self, host: &Host) -> Result<Found, NotFound> {
+        let About { place, if_name, .. } = &self.about;
         let Some(namespace) = self.here.clone() else {
-            return place::find(&self.record, &host.args.host_prefix);
+            return place::find(place, if_name, &host.args.host_prefix);
         };
-        let name = &self.record.if_name;
-        match namespace.nl.link(name)? {
+        match namespace.nl.link(if_name)? {
             Some(link) => Ok(Found { namespace, link }),
-            None => Err(NotFound::Gone(format!("link {name} in {namespace} is gone"))),
+            None => Err(NotFound::Gone(format!("link {if_name} in {namespace} is gone"))),
         }
     }
 
-    fn send(&mut self, host: &Host, to: To, mut message: Vec<u8>) -> Result<Outcome, NotFound> {
-        if !self.link.as_ref().is_some_and(|link| link.fits(to)) {
-            self.close(host);
-            self.link = Some(self.open(host, to)?);
+    fn send(&mut self, host: &Host, message: Message) -> Result<(), NotFound> {
+        // The link is waited for since the first message that it could not send.
+        let since = self.unsent.take().map_or_else(Time::now, |(_, since)| since);
+        self.send_since(host, message, since)
+    }
+
+    /// Sends a message, if the link is ready; else that is looked at again soon.
+    fn send_since(&mut self, host: &Host, message: Message, since: Time) -> Result<(), NotFound> {
+        if self.lessee.needs_socket(&message) {
+            let found = self.found(host)?;
+            if !found.link.up {
+                found.namespace.nl.set_up(&found.link)?;
+            }
+            if !self.lessee.open(host, &mut self.about, &found, &message)? {
+                return self.wait_for_link(&found, message, since);
+            }
         }
-        set_mac(&mut message, self.record.place.mac);
-        if let Some(Err(e)) = self.link.as_ref().map(|link| link.send(to, &message)) {
-            // As a message that is lost. The socket is opened anew for the next one.
-            self.close(host);
+        if let Err(e) = self.lessee.send(&self.about, message) {
+            // As a message that is lost. The socket is opened again for the next one.
+            self.lessee.close(host);
             log(&self.key, &e.to_string());
         }
-        Ok(Outcome::Carries)
-    }
-
-    fn open(&mut self, host: &Host, to: To) -> Result<Link, NotFound> {
-        let found = self.found(host)?;
-        if let Some(mac) = found.link.mac {
-            self.record.place.mac = mac.bytes();
-            self.client.set_mac(mac.bytes());
-        }
-        if !found.link.up {
-            found.namespace.nl.set_up(&found.link)?;
-        }
-        // Before there is a lease, a message to one server gives back what that has given, and goes by broadcast.
-        if let (To::Server { .. }, Some(address)) = (to, self.record.on_link)
-            && !found.has_address(&self.record)?
-        {
-            return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
-        }
-        Ok(Link::open(found.namespace.netns(), &found.link.name, to)?)
-    }
-
-    /// The address of the first lease is put on the link by the plugin that asked; a later one by us.
-    fn bound(&mut self, host: &Host, lease: Lease) -> Result<Outcome, NotFound> {
-        let before = self.record.lease.replace(lease.clone());
-        let first = self.waits != Waits::Nobody;
-        if first {
-            let found = self.found(host)?;
-            self.record.on_link = address_of(&lease);
-            self.set_mtu(&found, &lease)?;
-        }
-        host.store.write(&self.key, &self.record)?;
-        self.here = None;
-        let new = result::of_lease(&lease, self.record.priority);
-        log(&self.key, &told(&lease, before.as_ref()));
-        if first {
-            self.warn_of_missing(&lease);
-            return Ok(Outcome::First(new));
-        }
-        let old = before.as_ref().map(|lease| result::of_lease(lease, self.record.priority));
-        let is_other_mtu = before.as_ref().is_some_and(|before| result::mtu(before) != result::mtu(&lease));
-        let is_other = is_other_mtu || old.as_ref().is_some_and(|old| *old != new);
-        if is_other || self.record.on_link != address_of(&lease) {
-            self.put_on_link(host, old.unwrap_or_default(), &new, &lease)?;
-        }
-        Ok(Outcome::Carries)
-    }
-
-    /// As with the reference, an ADD succeeds without an option that is only requested.
-    fn warn_of_missing(&self, lease: &Lease) {
-        let missing = self.record.identity().missing(&lease.options);
-        if !missing.is_empty() {
-            let names = missing.into_iter().map(name).collect::<Vec<_>>().join(", ");
-            log(
-                &self.key,
-                &format!(
-                    "server {} sends no {names}, which ipam.request asks for. Configure the server, or set \"required\" \
-                     to have ADD fail",
-                    lease.server
-                ),
-            );
-        }
-    }
-
-    fn set_mtu(&self, found: &Found, lease: &Lease) -> Result<()> {
-        let mtu = result::mtu(lease).filter(|mtu| self.record.sets_mtu && *mtu != found.link.mtu);
-        let change = LinkChange { mtu, ..LinkChange::default() };
-        mtu.map_or(Ok(()), |_| Ok(found.namespace.nl.change_link(&found.link, &change)?))
-    }
-
-    /// Another address than before, or other routes.
-    fn put_on_link(
-        &mut self,
-        host: &Host,
-        mut old: AddResult,
-        new: &AddResult,
-        lease: &Lease,
-    ) -> Result<(), NotFound> {
-        let found = self.found(host)?;
-        old.ips = self.record.on_link.map(|net| cni::IpConfig::new(net.into(), None)).into_iter().collect();
-        self.set_mtu(&found, lease)?;
-        let replaced = renew::replace(&found.namespace, &found.link, &old, new);
-        // The address is there also if a route is refused.
-        if has(&found.namespace.nl.addresses(Some(&found.link))?, lease.address) {
-            self.record.on_link = address_of(lease);
-            host.store.write(&self.key, &self.record)?;
-        }
-        replaced?;
-        let now = self.record.on_link.map(|net| net.to_string()).unwrap_or_default();
-        log(&self.key, &format!("put {now} with its routes on {}", found.link.name));
         Ok(())
     }
 
-    /// The address goes off the link, which is set down: nothing of the container's leaves by it any more. It comes up with the
-    /// next message. With a lease for IPv6 it stays up: the kernel keeps no address that has a time on a link that is down.
-    fn lost(&mut self, host: &Host, reason: &Reason) -> Result<Outcome, NotFound> {
-        let address = self.record.on_link.map(|net| net.to_string()).unwrap_or_default();
-        log(&self.key, &format!("lost {address}: {reason}"));
-        self.record.lease = None;
-        // It goes off the link also where nothing can be written, such as on a full disk.
-        let written = host.store.write(&self.key, &self.record);
-        let found = self.found(host)?;
-        self.close(host);
-        if let Some(net) = self.record.on_link {
-            found.namespace.nl.delete_address(&found.link, net.into())?;
+    fn wait_for_link(&mut self, found: &Found, message: Message, since: Time) -> Result<(), NotFound> {
+        let now = Time::now();
+        if now.since(since) < READY {
+            self.unsent = Some((message, since));
+            self.looks = Some((now + LOOK, LOOK));
+            return Ok(());
         }
-        if matches!(host.store.read::<v6::Record>(&self.key), Ok(None)) {
+        let text = format!(
+            "link {} in {} has no address of its own (fe80::/10) that can be used",
+            found.link.name, found.namespace
+        );
+        Err(Error::new(Code::TryAgainLater, text).detail("DHCPv6 is spoken from it: is the link connected, is IPv6 enabled on it, and does another host have its address?").into())
+    }
+
+    /// Looks at the link for what waits.
+    fn look(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
+        let Some((_, gap)) = self.looks.take() else { return Ok(()) };
+        let sent = match self.unsent.take() {
+            Some((message, since)) => self.send_since(host, message, since),
+            None => Ok(()),
+        };
+        let timed = self.time_address(host, now);
+        // What failed is tried again, too: an address without its lifetimes would stay when its lease has ended.
+        if self.untimed.is_some() {
+            let gap = gap * 2;
+            self.looks = self.looks.or(Some((now + gap, gap)));
+        }
+        sent.and(timed)
+    }
+
+    /// Sets the lifetimes of the address, if it waits for them and is on the link.
+    fn time_address(&mut self, host: &Host, now: Time) -> Result<(), NotFound> {
+        let Some(until) = self.untimed else { return Ok(()) };
+        if now >= until {
+            self.untimed = None;
+        }
+        let found = self.found(host)?;
+        if self.is_settled(host, &found)? {
+            self.untimed = None;
+        }
+        Ok(())
+    }
+
+    fn look_at_address(&mut self, now: Time) {
+        if self.lessee.sets_lifetimes() {
+            (self.untimed, self.looks) = (Some(now + JUST_LEASED), Some((now + LOOK, LOOK)));
+        }
+    }
+
+    /// Whether the address has come to the link, and has its lifetimes. One that another host has is declined.
+    fn is_settled(&mut self, host: &Host, found: &Found) -> Result<bool, NotFound> {
+        let Some(address) = self.address() else { return Ok(true) };
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        let ours = addresses.into_iter().find(|one| one.net.ip() == address.ip());
+        if ours.is_some() {
+            self.note_seen(host)?;
+        }
+        let Some(ours) = ours.filter(|ours| !ours.tentative || ours.duplicate) else { return Ok(false) };
+        if ours.duplicate {
+            self.lessee.decline(Time::now());
+            self.lost(host, "another host has it")?;
+        } else {
+            self.lessee.set_lifetimes(found, ours)?;
+        }
+        Ok(true)
+    }
+
+    /// The link has had the address.
+    fn note_seen(&mut self, host: &Host) -> Result<(), NotFound> {
+        self.unused_at = None;
+        if !std::mem::replace(&mut self.about.seen, true) {
+            self.write(host)?;
+        }
+        Ok(())
+    }
+
+    /// The time is over in which the address may come to the link.
+    fn find_use(&mut self, host: &Host) -> Result<(), NotFound> {
+        self.unused_at = None;
+        let (found, address) = (self.found(host)?, self.address());
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        match address.is_none_or(|address| has(&addresses, address.ip())) {
+            true => self.note_seen(host),
+            false => Err(NotFound::Unused(UNUSED.to_owned())),
+        }
+    }
+
+    fn write(&self, host: &Host) -> Result<()> {
+        host.store.write(&self.key, &Record::new(self.about.clone(), self.lessee.terms()))
+    }
+
+    /// The address of the first lease is put on the link by the plugin that asked; a later one by the daemon.
+    fn bound(&mut self, host: &Host, line: &str) -> Result<Outcome, NotFound> {
+        log(&self.key, line);
+        if self.waits != Waits::Nobody {
+            let found = self.found(host)?;
+            self.about.on_link = self.address();
+            let missing = self.lessee.take_first(&self.about, &found)?;
+            missing.iter().for_each(|line| log(&self.key, line));
+            self.write(host)?;
+            self.here = None;
+            self.look_at_address(Time::now());
+            return Ok(Outcome::First(self.lessee.result()));
+        }
+        let written = self.write(host);
+        let is_plugins =
+            self.lessee.sets_lifetimes() && !self.about.seen && self.about.on_link == self.address();
+        // Also where nothing can be written, such as on a full disk: the kernel deletes an address whose lifetime is not renewed.
+        if !is_plugins && self.lessee.is_outdated(self.about.on_link) {
+            let found = self.found(host)?;
+            self.put_on_link(host, &found)?;
+        }
+        Ok(written.map(|()| Outcome::Carries)?)
+    }
+
+    /// Puts the lease in the place of what was on the link before.
+    fn put_on_link(&mut self, host: &Host, found: &Found) -> Result<(), NotFound> {
+        let put = self.lessee.put_on_link(self.about.on_link, found);
+        self.look_at_address(Time::now());
+        self.unused_at = None;
+        // The address is on the link also if a route is refused.
+        let address = self.address().filter(|_| self.about.on_link != self.address() || !self.about.seen);
+        if let Some(address) = address
+            && has(&found.namespace.nl.addresses(Some(&found.link))?, address.ip())
+        {
+            (self.about.on_link, self.about.seen) = (Some(address), true);
+            self.write(host)?;
+            log(&self.key, &format!("put {address} on {}", found.link.name));
+        }
+        Ok(put?)
+    }
+
+    /// The address goes off the link. With IPv4 the link is set down, too: nothing of the container's leaves by it any more. It comes up with the
+    /// next message. With a lease for IPv6 it stays up: the kernel deletes addresses that have lifetimes when a link goes down.
+    fn lost(&mut self, host: &Host, why: &str) -> Result<(), NotFound> {
+        let address = self.about.on_link.map(|net| net.to_string()).unwrap_or_default();
+        log(&self.key, &format!("lost {address}: {why}"));
+        // It goes off the link also where nothing can be written, such as on a full disk.
+        let written = self.write(host);
+        let found = self.found(host)?;
+        self.lessee.close(host);
+        (self.untimed, self.unused_at) = (None, None);
+        if let Some(net) = self.about.on_link {
+            found.namespace.nl.delete_address(&found.link, net)?;
+        }
+        if self.key.family == Family::V4 && !host.store.has(&self.key.of(Family::V6)) {
             let down = LinkChange { up: Some(false), ..LinkChange::default() };
             found.namespace.nl.change_link(&found.link, &down)?;
         }
-        self.record.on_link = None;
+        self.about.on_link = None;
         written?;
-        host.store.write(&self.key, &self.record)?;
-        Ok(Outcome::Carries)
+        Ok(self.write(host)?)
     }
 
-    /// Gives the lease back, if there is one. Its file says so first and goes last: after a kill in between nobody renews it, and it is given
-    /// back once more.
+    /// Releases the lease, if there is one. Its file says so first and goes last: after a kill in between nobody renews it, and it is released
+    /// once more.
     ///
     /// # Errors
     /// Code 5: its file cannot be removed, and it is kept.
-    pub fn release(mut self, host: &Host) -> Result<Option<Link>, (Box<Self>, Error)> {
-        self.record.leaves = true;
+    pub fn release(mut self, host: &Host) -> Result<Option<Box<dyn Departing>>, (Box<Self>, Error)> {
+        self.about.releasing = true;
         // Where nothing can be written, such as on a full disk, a file may still be removed.
-        let noted = self.client.lease().is_some() && host.store.write(&self.key, &self.record).is_ok();
-        if !noted && let Err(e) = host.store.remove::<Record>(&self.key) {
-            self.record.leaves = false;
+        let noted = self.address().is_some() && self.write(host).is_ok();
+        if !noted && let Err(e) = host.store.remove(&self.key) {
+            self.about.releasing = false;
             return Err((Box::new(self), e));
         }
-        self.close(host);
-        let Self { key, record, client, .. } = self;
-        let left = say_goodbye(host, &key, &record, client);
-        if let Err(e) = host.store.remove::<Record>(&key) {
-            // The next start, or a DEL, removes it.
-            log(&key, &e.to_string());
+        self.lessee.close(host);
+        let mut departing = None;
+        if self.lessee.holds() {
+            let found = self.found(host);
+            match found.and_then(|found| Ok(self.lessee.release(&self.about, &found)?)) {
+                Ok((line, sent)) => {
+                    log(&self.key, &line);
+                    departing = sent;
+                }
+                Err(e) => log(
+                    &self.key,
+                    &format!("not released, and its server keeps the address until the lease ends: {e}"),
+                ),
+            }
         }
-        Ok(left)
+        // If that fails, the next start, or a DEL, removes it.
+        self.remove(host);
+        Ok(departing)
     }
 
-    /// Forgets it, and says nothing.
-    pub fn forget_quietly(mut self, host: &Host) {
-        self.close(host);
-        if let Err(e) = host.store.remove::<Record>(&self.key) {
+    /// Drops the lease: there is nothing left that could use it, or release it.
+    pub fn drop_because(mut self, host: &Host, why: &str) {
+        log(&self.key, &format!("dropped: {why}"));
+        self.lessee.close(host);
+        self.remove(host);
+    }
+
+    fn remove(&self, host: &Host) {
+        if let Err(e) = host.store.remove(&self.key) {
             log(&self.key, &e.to_string());
         }
     }
+}
 
-    /// Forgets it: there is nothing left that could use the lease, or give it back.
-    pub fn forget(self, host: &Host, why: &str) {
-        log(&self.key, &format!("forgotten: {why}"));
-        self.forget_quietly(host);
+/// The client of a new ADD.
+fn acquire(terms: Terms, about: &About, host: &Host) -> Box<dyn Lessee> {
+    let (now, random) = (Time::now(), Random::from_kernel());
+    match terms {
+        Terms::V4(terms) => Box::new(v4::Lessee::acquire(terms, about, host.timing, now, random)),
+        Terms::V6(terms) => Box::new(v6::Lessee::acquire(terms, host.timing, now, random)),
     }
 }
 
-/// Gives the lease of a client back. The socket is to be kept open until the message has left.
-fn say_goodbye(host: &Host, key: &Key, record: &Record, client: Client) -> Option<Link> {
-    let Action::Send { to: to @ To::Server { server, from: address }, message } = client.release()? else {
-        return None;
-    };
-    match give_back(record, host, to, &message) {
-        Ok(link) => {
-            log(key, &format!("released {address} to {server}"));
-            Some(link)
-        }
-        Err(e) => {
-            log(key, &format!("{address} is not given back, and its server keeps it until it expires: {e}"));
-            None
-        }
+/// The client of a record: with its lease, or without one that was lost.
+fn resume(terms: Terms, about: &About, host: &Host) -> Box<dyn Lessee> {
+    let (now, random) = (Time::now(), Random::from_kernel());
+    match terms {
+        Terms::V4(terms) => Box::new(v4::Lessee::resume(terms, about, host.timing, now, random)),
+        Terms::V6(terms) => Box::new(v6::Lessee::resume(terms, about, now, random)),
     }
-}
-
-/// Sends a message from the place of a record. The socket is to be kept open until the message has left.
-fn give_back(record: &Record, host: &Host, to: To, message: &[u8]) -> Result<Link, NotFound> {
-    let found = place::find(record, &host.args.host_prefix)?;
-    let link = Link::open(found.namespace.netns(), &found.link.name, to)?;
-    let mut message = message.to_vec();
-    found.link.mac.into_iter().for_each(|mac| set_mac(&mut message, mac.bytes()));
-    link.send(to, &message)?;
-    Ok(link)
-}
-
-/// A lease for the log.
-fn told(lease: &Lease, before: Option<&Lease>) -> String {
-    let what = match before {
-        Some(before) if before.address == lease.address => "renewed",
-        _ => "leased",
-    };
-    let time = match lease.expiry {
-        Some(expiry) => format!("for {} s", expiry.since(lease.since).as_secs()),
-        None => "for ever".to_owned(),
-    };
-    format!("{what} {}/{} from {} {time}", lease.address, lease.prefix, lease.server)
-}
-
-/// Code 11: the plugin's ADD was ended by another call for the same attachment.
-pub fn superseded() -> Error {
-    Error::new(Code::TryAgainLater, "another call for the same attachment came, and ended this one")
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use dhcp_client::options::{self, Number, PARAMETER_REQUEST_LIST};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::daemon::SOCKET;
+use crate::args::SOCKET;
+use crate::key::Family;
 
 /// The configuration.
 #[derive(Clone, Debug)]
@@ -43,14 +44,13 @@ pub enum Families {
 }
 
 impl Families {
-    /// Whether DHCP is spoken.
-    pub fn has_v4(self) -> bool {
-        self != Self::V6
-    }
-
-    /// Whether DHCPv6 is spoken.
-    pub fn has_v6(self) -> bool {
-        self != Self::V4
+    /// As a list.
+    pub fn list(self) -> &'static [Family] {
+        match self {
+            Self::V4 => &[Family::V4],
+            Self::V6 => &[Family::V6],
+            Self::Both => &Family::ALL,
+        }
     }
 
     fn parse(text: &str) -> Result<Self> {
@@ -111,7 +111,7 @@ impl TryFrom<AsWritten> for Conf {
     fn try_from(written: AsWritten) -> Result<Self> {
         let RawConf { ipam } = written.decode()?;
         let family = Families::parse(&ipam.family)?;
-        if !family.has_v4() {
+        if family == Families::V6 {
             ipam.refuse_v4_keys()?;
         }
         let provide = ipam

@@ -1,62 +1,32 @@
 //! `dhcp daemon`: the process that has the leases of all containers.
 
-mod adopt;
-pub mod args;
-mod closer;
+mod adoption;
 mod connection;
+mod leases;
 mod listener;
 mod operations;
 mod serve;
 mod timer;
-mod v6;
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::path::PathBuf;
 use std::process::{self, ExitCode};
 use std::time::Duration;
 
 use cni::{Error, Result};
-use dhcp_client::Timing;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use system::size_limit;
 
-pub use args::{Args, SOCKET};
-use closer::Closer;
 use serve::Daemon;
-pub use serve::{Departing, patience};
 
+use crate::args::{self, Args};
+use crate::host::Host;
 use crate::log::say;
-use crate::record::below;
-use crate::store::Store;
 
 /// How long plugins are waited for that give leases back while no daemon runs. One takes milliseconds.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-
-/// What all operations need.
-#[derive(Debug)]
-pub struct Host {
-    pub args: Args,
-    pub timing: Timing,
-    pub store: Store,
-    pub closer: Closer,
-}
-
-impl Host {
-    /// As the flags say.
-    pub fn new(args: Args) -> Self {
-        let Args { timeout, resend_max, resend_timeout, .. } = args;
-        let timing = Timing { timeout, resend_max, resend_timeout };
-        let store = Store::beside(&below(&args.host_prefix, &args.socket));
-        Self { args, timing, store, closer: Closer::start() }
-    }
-
-    fn socket(&self) -> PathBuf {
-        below(&self.args.host_prefix, &self.args.socket)
-    }
-}
 
 /// The whole `main` of the daemon.
 #[expect(clippy::print_stdout, reason = "someone at a terminal asks for help")]

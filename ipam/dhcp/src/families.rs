@@ -12,9 +12,9 @@ use netlink::Address;
 use netns::NetNs;
 use serde_json::Value;
 
-use crate::answered;
-use crate::ask::ask;
-use crate::conf::{Conf, Families};
+use crate::ask::{answered, ask};
+use crate::conf::Conf;
+use crate::key::Family;
 use crate::wire::{Op, Request};
 
 /// Why there is no result.
@@ -31,11 +31,9 @@ pub struct Failed {
 /// The first that comes not: the other one is not waited for. It is to be given back by the caller; the daemon gives back by itself what comes after that,
 /// when the plugin has ended.
 pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResult, Failed> {
-    let v6 = request.clone().about_v6();
-    match conf.family {
-        Families::V4 => one(&conf.socket, request, netns.as_fd()),
-        Families::V6 => one(&conf.socket, &v6, netns.as_fd()),
-        Families::Both => both(&conf.socket, [request.clone(), v6], netns),
+    match conf.family.list() {
+        [family] => one(&conf.socket, &request.clone().of(*family), netns.as_fd()),
+        _ => both(&conf.socket, Family::ALL.map(|family| request.clone().of(family)), netns),
     }
 }
 
@@ -91,12 +89,9 @@ fn joined(v4: AddResult, v6: AddResult) -> AddResult {
 /// Code 999: one is not leased.
 pub fn leased(call: &Check<Conf>) -> Result<Vec<IpNetwork>> {
     let socket = &call.conf.socket;
-    let v4 = Request::about(Op::Check, &call.net.name, &call.attachment);
-    let v6 = v4.clone().about_v6();
-    let family = call.conf.family;
-    let requests = [(v4, family.has_v4()), (v6, family.has_v6())];
-    let wanted = requests.into_iter().filter(|(_, wanted)| *wanted);
-    wanted.map(|(request, _)| address(&answered(socket, ask(socket, &request, None)?)?)).collect()
+    let request = Request::about(Op::Check, &call.net.name, &call.attachment);
+    let requests = call.conf.family.list().iter().map(|family| request.clone().of(*family));
+    requests.map(|request| address(&answered(socket, ask(socket, &request, None)?)?)).collect()
 }
 
 fn address(lease: &Value) -> Result<IpNetwork> {

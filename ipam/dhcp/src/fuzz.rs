@@ -3,8 +3,8 @@
 use cni::{AsWritten, CniArgs, json};
 
 use crate::conf::Conf;
-use crate::record::{Key, Record};
-use crate::store::Kept;
+use crate::key::Key;
+use crate::record::Record;
 use crate::wire::{Request, read_reply};
 
 /// A configuration, and behind a line that is `--`, `CNI_ARGS`: every option that is sent fits into a message.
@@ -25,13 +25,12 @@ pub fn configuration(input: &[u8]) {
 pub fn wire(input: &[u8]) {
     read_reply(input).ok();
     if let Ok(request) = Request::read(input)
-        && let Ok(key) = Key::parse(&request.network, &request.container_id, &request.if_name)
+        && let Ok(key) = Key::parse(&request.network, &request.container_id, &request.if_name, request.family)
     {
-        assert!(!key.file(Record::END).contains('/') && key.client_id().len() <= 255);
+        assert!(!key.file().contains('/') && key.client_id().len() <= 255);
     }
-    let record: Option<Record> = serde_json::from_slice(input).ok();
-    if let Some(key) = record.as_ref().and_then(Kept::key) {
-        assert!(!key.file(Record::END).contains('/'));
+    if let Some(key) = Record::read(input).and_then(|record| record.key()) {
+        assert!(!key.file().contains('/'));
     }
 }
 

@@ -1,31 +1,36 @@
 //! dhcp: addresses from DHCP servers. The plugin asks its daemon, which speaks with servers for as long as the container lives.
 
+mod args;
 mod ask;
 mod attached;
+mod closer;
 mod conf;
 mod daemon;
 mod families;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
+mod host;
+mod key;
+mod lessee;
 mod list;
 mod log;
 mod offline;
 mod place;
 mod record;
 mod store;
+mod terms;
+mod v4;
 mod v6;
 mod wire;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
 use cni::{Add, AddResult, Check, Code, Del, Error, Gc, Plugin, Result, ResultExt, Role, Status, Undo};
 use iface::Namespace;
 use netns::NetNs;
-use serde_json::Value;
 
-use ask::{Asked, ask, no_daemon};
+use ask::{Asked, answered, ask, no_daemon};
 use conf::{Conf, socket_as_written};
 use families::Failed;
 use wire::{Op, Request};
@@ -111,12 +116,5 @@ impl Plugin for Dhcp {
             "list" => Some(list::main(rest)),
             _ => None,
         }
-    }
-}
-
-fn answered(socket: &Path, asked: Asked) -> Result<Value> {
-    match asked {
-        Asked::Answered(answer) => answer,
-        Asked::NoDaemon(e) => Err(no_daemon(socket, &e)),
     }
 }

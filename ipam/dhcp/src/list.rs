@@ -6,80 +6,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cni::{Error, Result};
-use dhcp_client::{State, Time, options};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
+use crate::args::SOCKET;
 use crate::ask::{Asked, ask, no_daemon};
-use crate::attached::Attached;
-use crate::daemon::SOCKET;
-use crate::v6;
 use crate::wire::{Op, Request};
-
-/// What the daemon tells of an attachment. Times are in seconds from now.
-pub fn entry(one: &Attached) -> Value {
-    let record = &one.record;
-    let mut entry = json!({
-        "network": record.network,
-        "containerId": record.container_id,
-        "ifName": record.if_name,
-        "netns": record.place.netns,
-        "state": state(one.client().state()),
-    });
-    if let Some(lease) = &record.lease {
-        let named =
-            |(number, value): (u8, &[u8])| (options::name(number), json!(options::display(number, value)));
-        let options: Map<String, Value> = lease.options.iter().map(named).collect();
-        entry["address"] = json!(format!("{}/{}", lease.address, lease.prefix));
-        entry["server"] = json!(lease.server);
-        entry["renewIn"] = json!(left(lease.renew));
-        entry["rebindIn"] = json!(left(lease.rebind));
-        entry["expiresIn"] = json!(left(lease.expiry));
-        entry["options"] = Value::Object(options);
-    }
-    entry
-}
-
-/// As [`entry`], of a lease for IPv6. A server has a DUID for a name.
-pub fn entry_v6(one: &v6::Attached) -> Value {
-    let record = &one.record;
-    let mut entry = json!({
-        "network": record.network,
-        "containerId": record.container_id,
-        "ifName": record.if_name,
-        "netns": record.place.netns,
-        "state": one.client().state().to_string(),
-    });
-    if let Some(lease) = &record.lease {
-        let server: String = lease.server.iter().map(|byte| format!("{byte:02x}")).collect();
-        entry["address"] = json!(format!("{}/128", lease.address));
-        entry["server"] = json!(server);
-        entry["renewIn"] = json!(left(lease.renew));
-        entry["rebindIn"] = json!(left(lease.rebind));
-        entry["preferredFor"] = json!(left(lease.preferred));
-        entry["expiresIn"] = json!(left(lease.expiry));
-        entry["nameservers"] = json!(lease.dns);
-        entry["search"] = json!(lease.search);
-    }
-    entry
-}
-
-/// How many seconds are left.
-fn left(time: Option<Time>) -> Option<u64> {
-    time.map(|time| time.after(Time::now()).as_secs())
-}
-
-/// As RFC 2131 names it.
-fn state(state: State) -> &'static str {
-    match state {
-        State::Selecting => "SELECTING",
-        State::Requesting => "REQUESTING",
-        State::Rebooting => "REBOOTING",
-        State::Bound => "BOUND",
-        State::Renewing => "RENEWING",
-        State::Rebinding => "REBINDING",
-        State::Failed => "FAILED",
-    }
-}
 
 const HELP: &str = "usage: dhcp list [-o json] [-socketpath PATH]
 

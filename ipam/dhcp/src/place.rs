@@ -1,14 +1,16 @@
 //! Where an attachment is: its namespace and its link, looked for anew each time.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 
 use cni::{Error, Result};
 use iface::Namespace;
-use netlink::Link;
+use netlink::{Address, Link};
 use netns::NetNs;
 
-use crate::record::{Place, Record, below, has};
+use crate::args::below;
+use crate::record::Place;
 
 /// The place of an attachment, as it is now.
 #[derive(Debug)]
@@ -45,19 +47,11 @@ impl<E: Into<Error>> From<E> for NotFound {
     }
 }
 
-/// Looks for the place of a record.
-///
-/// # Errors
-/// If the namespace is another one by now or none, if the link is, or if either cannot be looked at.
-pub fn find(record: &Record, host_prefix: &Path) -> Result<Found, NotFound> {
-    find_link(&record.place, &record.if_name, host_prefix)
-}
-
 /// Looks for a link at its place.
 ///
 /// # Errors
-/// As [`find`].
-pub fn find_link(place: &Place, if_name: &str, host_prefix: &Path) -> Result<Found, NotFound> {
+/// If no namespace or another one is at its path, if the link has been deleted, or if either cannot be looked at.
+pub fn find(place: &Place, if_name: &str, host_prefix: &Path) -> Result<Found, NotFound> {
     let path = below(host_prefix, &place.netns);
     let gone = |what: String| Err(NotFound::Gone(what));
     let Some(netns) = NetNs::open_if_present(&path)? else {
@@ -94,14 +88,9 @@ impl Found {
             mac: mac.bytes(),
         })
     }
+}
 
-    /// Whether the link has the address of a record's lease, or the one that it had before.
-    ///
-    /// # Errors
-    /// If the kernel refuses to tell.
-    pub fn has_address(&self, record: &Record) -> Result<bool> {
-        let addresses = self.namespace.nl.addresses(Some(&self.link))?;
-        let known = [record.on_link.map(|net| net.ip()), record.lease.as_ref().map(|lease| lease.address)];
-        Ok(known.into_iter().flatten().any(|address| has(&addresses, address)))
-    }
+/// Whether a link has an address, whatever its prefix length is.
+pub fn has(addresses: &[Address], address: IpAddr) -> bool {
+    addresses.iter().any(|one| one.net.ip() == address)
 }

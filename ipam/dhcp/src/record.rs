@@ -1,80 +1,34 @@
-//! What is known of an attachment that has a lease, as it is kept on disk.
+//! What is known of a lease, as it is kept on disk.
 
-use std::fmt;
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use cni::{Attachment, ContainerId, IfName, NetworkName};
-use dhcp_client::options::Number;
-use dhcp_client::{Identity, Lease};
-use ipnetwork::{IpNetwork, Ipv4Network};
+use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
+use serde_json::{Value, json};
 
-use crate::store::Kept;
-use crate::v6;
+use crate::key::{Family, Key};
+use crate::terms::{Terms, V4, V6};
 
 /// The version of the file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
-/// What an attachment is found by: `CONTAINER/NETWORK/IFNAME`. No name has a slash in it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
-    text: String,
-}
-
-impl Key {
-    /// That of an attachment.
-    pub fn new(network: &NetworkName, at: &Attachment) -> Self {
-        Self { text: format!("{}/{network}/{}", at.container, at.ifname) }
-    }
-
-    /// The names of an attachment, which are checked.
-    ///
-    /// # Errors
-    /// Which one is none.
-    pub fn parse(network: &str, container: &str, ifname: &str) -> Result<Self, String> {
-        let network = NetworkName::parse(network).map_err(|e| format!("network {e}"))?;
-        let container = ContainerId::parse(container).map_err(|e| format!("containerId {e}"))?;
-        let ifname = IfName::parse(ifname).map_err(|e| format!("ifName {e}"))?;
-        Ok(Self::new(&network, &Attachment { container, ifname }))
-    }
-
-    /// The client's identifier (option 61): of type 0, as the reference's. Servers have reservations on it.
-    pub fn client_id(&self) -> Vec<u8> {
-        let name = self.text.as_bytes().iter().take(LONGEST_NAME);
-        std::iter::once(&0).chain(name).copied().collect()
-    }
-
-    /// The first half of a digest of it.
-    pub fn digest(&self) -> [u8; 16] {
-        let mut half = [0; 16];
-        half.copy_from_slice(&Sha256::digest(self.text.as_bytes())[..16]);
-        half
-    }
-
-    /// The name of a file, which ends with this.
-    pub fn file(&self, end: &str) -> String {
-        let hex: String = self.digest().iter().map(|byte| format!("{byte:02x}")).collect();
-        hex + end
-    }
-}
-
-/// Bytes of a client's identifier behind its type.
-const LONGEST_NAME: usize = 254;
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-/// An attachment and its lease.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// An attachment and its lease in one family.
+#[derive(Clone, Debug, Serialize)]
 pub struct Record {
     /// The version of the file.
     v: u32,
+    /// The attachment and its link.
+    #[serde(flatten)]
+    pub about: About,
+    /// The family, the client and the lease.
+    #[serde(flatten)]
+    pub terms: Terms,
+}
+
+/// An attachment and its link.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct About {
     /// The network's name.
     pub network: String,
     /// The container's id.
@@ -83,38 +37,18 @@ pub struct Record {
     pub if_name: String,
     /// Where the container is.
     pub place: Place,
-    /// The metric of all routes. None: the kernel's.
-    pub priority: Option<u32>,
-    /// Whether the server's MTU is put on the link.
-    pub sets_mtu: bool,
-    /// Who asks, and for what.
-    pub asks: Asks,
-    /// The lease is being given back: who finds it so after a kill gives it back once more, and never uses it.
+    /// The lease is being released. A daemon that finds it so after a kill releases it once more, and never uses it.
     #[serde(default)]
-    pub leaves: bool,
-    /// None: it was lost, and another one is being asked for.
-    pub lease: Option<Lease>,
-    /// The address that the link has by this lease, with its prefix length. It differs from the lease's while that is put on the link.
+    pub releasing: bool,
+    /// The link has had the address. Until then the plugin that asked is to put it there.
+    #[serde(default)]
+    pub seen: bool,
+    /// The address that the link has by this lease. It differs from the lease's while that is put on the link.
     #[serde(with = "as_text")]
-    pub on_link: Option<Ipv4Network>,
+    pub on_link: Option<IpNetwork>,
 }
 
-/// `10.1.2.3/24`.
-mod as_text {
-    use ipnetwork::Ipv4Network;
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-
-    pub fn serialize<S: Serializer>(net: &Option<Ipv4Network>, serializer: S) -> Result<S::Ok, S::Error> {
-        net.map(|net| net.to_string()).serialize(serializer)
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Ipv4Network>, D::Error> {
-        let text: Option<String> = Deserialize::deserialize(deserializer)?;
-        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
-    }
-}
-
-/// Where an interface is, and what tells it from another one that comes to have its name.
+/// Where an interface is. Namespace and index identify it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
@@ -124,106 +58,131 @@ pub struct Place {
     pub netns_id: (u64, u64),
     /// The link's index.
     pub index: u32,
-    /// Its hardware address.
+    /// The hardware address that the link had last.
     pub mac: [u8; 6],
 }
 
-/// [`Identity`] without what the place says.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Asks {
-    /// Option 61.
-    pub client_id: Vec<u8>,
-    /// Whether servers are asked to answer by broadcast.
-    pub broadcast: bool,
-    /// Options to send.
-    pub provide: Vec<(Number, Vec<u8>)>,
-    /// Options to ask for.
-    pub request: Vec<Number>,
-    /// Those that have to come.
-    pub required: Vec<Number>,
+impl Place {
+    /// Whether both are of the same interface.
+    pub fn is_same_link(&self, other: &Self) -> bool {
+        (self.netns_id, self.index) == (other.netns_id, other.index)
+    }
 }
 
-impl Record {
-    /// One of an attachment that has no lease yet.
-    pub fn new(network: &str, container: &str, ifname: &str, place: Place, asks: Asks) -> Self {
+impl About {
+    /// An attachment that has no lease yet.
+    pub fn new(network: &str, container: &str, ifname: &str, place: Place) -> Self {
         Self {
-            v: VERSION,
             network: network.to_owned(),
             container_id: container.to_owned(),
             if_name: ifname.to_owned(),
             place,
-            priority: None,
-            sets_mtu: false,
-            asks,
-            leaves: false,
-            lease: None,
+            releasing: false,
+            seen: false,
             on_link: None,
         }
     }
+}
 
-    /// Who asks.
-    pub fn identity(&self) -> Identity {
-        let Asks { client_id, broadcast, provide, request, required } = self.asks.clone();
-        Identity { mac: self.place.mac, client_id, broadcast, provide, request, required }
+impl Record {
+    /// As it is written.
+    pub fn new(about: About, terms: Terms) -> Self {
+        Self { v: VERSION, about, terms }
+    }
+
+    /// Reads a file of this release or of an earlier one. None: it is something else.
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        let record = upgraded(serde_json::from_slice(bytes).ok()?);
+        if record["v"] != VERSION {
+            return None;
+        }
+        let about = About::deserialize(&record).ok()?;
+        let terms = match Family::deserialize(&record["family"]).ok()? {
+            Family::V4 => Terms::V4(V4::deserialize(&record).ok()?),
+            Family::V6 => Terms::V6(V6::deserialize(&record).ok()?),
+        };
+        Some(Self::new(about, terms))
+    }
+
+    /// What it is found by. None: it has names that no attachment has.
+    pub fn key(&self) -> Option<Key> {
+        let family = match self.terms {
+            Terms::V4(_) => Family::V4,
+            Terms::V6(_) => Family::V6,
+        };
+        let About { network, container_id, if_name, .. } = &self.about;
+        Key::parse(network, container_id, if_name, family).ok()
     }
 }
 
-impl Kept for Record {
-    const END: &str = ".json";
-
-    fn is_named(name: &str) -> bool {
-        name.ends_with(Self::END) && !v6::Record::is_named(name)
+/// A record of version 1 had no family, and another word for `releasing`.
+fn upgraded(mut record: Value) -> Value {
+    if record["v"] == 1 {
+        let family = if record["identity"].is_null() { Family::V4 } else { Family::V6 };
+        record["v"] = json!(VERSION);
+        record["family"] = json!(family);
+        record["releasing"] = json!(record["leaves"] == true);
     }
-
-    fn key(&self) -> Option<Key> {
-        Key::parse(&self.network, &self.container_id, &self.if_name).ok().filter(|_| self.v == VERSION)
-    }
+    record
 }
 
-/// A path of the host as a daemon sees it that has the host's root directory elsewhere.
-pub fn below(host_prefix: &Path, path: &Path) -> PathBuf {
-    match host_prefix.as_os_str().is_empty() {
-        true => path.to_owned(),
-        false => host_prefix.join(path.strip_prefix("/").unwrap_or(path)),
+/// `10.1.2.3/24`.
+mod as_text {
+    use ipnetwork::IpNetwork;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(net: &Option<IpNetwork>, serializer: S) -> Result<S::Ok, S::Error> {
+        net.map(|net| net.to_string()).serialize(serializer)
     }
-}
 
-/// A lease's address, with its prefix length.
-pub fn address_of(lease: &Lease) -> Option<Ipv4Network> {
-    Ipv4Network::new(lease.address, lease.prefix).ok()
-}
-
-/// Whether a link has an address, whatever its prefix length is.
-pub fn has(addresses: &[netlink::Address], wanted: Ipv4Addr) -> bool {
-    addresses.iter().any(|address| matches!(address.net, IpNetwork::V4(v4) if v4.ip() == wanted))
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpNetwork>, D::Error> {
+        let text: Option<String> = Deserialize::deserialize(deserializer)?;
+        text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+    }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
 
+    /// As the first release of the daemon wrote them, with dnsmasq as the server.
+    const OLD: [&[u8]; 2] = [include_bytes!("record/v1.json"), include_bytes!("record/v1.v6.json")];
+
     #[test]
-    fn the_clients_identifier_is_the_references() {
-        let key = Key::parse("net", "pod", "eth0").unwrap();
-        assert_eq!(key.client_id(), b"\0pod/net/eth0");
-        let long = Key::parse(&"n".repeat(200), &"c".repeat(200), "eth0").unwrap();
-        assert_eq!(long.client_id().len(), 255);
+    fn records_of_the_first_release_are_read() {
+        let [v4, v6] = OLD.map(|old| Record::read(old).unwrap());
+        for (record, file, address) in [
+            (&v4, "b3d7aee926a5da5c32a323dadee576bb.json", "10.9.0.121/24"),
+            (&v6, "b3d7aee926a5da5c32a323dadee576bb.v6.json", "fd00::22/128"),
+        ] {
+            let (key, about) = (record.key().unwrap(), &record.about);
+            assert_eq!((key.to_string(), key.file()), ("pod/net/eth0".to_owned(), file.to_owned()));
+            assert_eq!(about.on_link.unwrap().to_string(), address);
+            assert!(about.place.index == 2 && !about.releasing && !about.seen);
+            // What is written in their place is the same.
+            let written = serde_json::to_vec(record).unwrap();
+            assert_eq!(Record::read(&written).unwrap().key(), Some(key));
+            let [old, new] = [record, &Record::read(&written).unwrap()].map(|one| json!(one));
+            assert_eq!(old, new);
+        }
+        let (Terms::V4(v4), Terms::V6(v6)) = (v4.terms, v6.terms) else { panic!("another family") };
+        assert_eq!(
+            (v4.priority, v4.asks.client_id, v4.asks.required),
+            (Some(7), b"\0pod/net/eth0".to_vec(), vec![6])
+        );
+        assert_eq!(v4.lease.unwrap().options.get(6), Some(&[10, 9, 0, 53][..]));
+        assert_eq!((v6.identity.iaid, v6.lease.unwrap().server.len()), (1, 14));
     }
 
     #[test]
-    fn attachments_have_files_of_their_own() {
-        let names = [("a", "b", "eth0"), ("b", "a", "eth0"), ("a", "b", "eth1"), ("ab", "b", "eth0")];
-        let files = names.map(|(n, c, i)| Key::parse(n, c, i).unwrap().file(Record::END));
-        let distinct: std::collections::BTreeSet<_> = files.iter().collect();
-        assert_eq!(distinct.len(), files.len());
-        assert!(Key::parse("../a", "b", "eth0").is_err() && Key::parse("a", "b", "").is_err());
-    }
-
-    #[test]
-    fn a_path_of_the_host_is_found_below_the_prefix() {
-        let run = Path::new("/run/netns/a");
-        assert_eq!(below(Path::new(""), run), run);
-        assert_eq!(below(Path::new("/host"), run), Path::new("/host/run/netns/a"));
+    fn a_lease_that_the_first_release_was_giving_back_is_being_released() {
+        for old in OLD {
+            let mut old: Value = serde_json::from_slice(old).unwrap();
+            old["leaves"] = json!(true);
+            assert!(Record::read(old.to_string().as_bytes()).unwrap().about.releasing);
+            old["v"] = json!(3);
+            assert!(Record::read(old.to_string().as_bytes()).is_none());
+        }
     }
 }

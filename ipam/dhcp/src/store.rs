@@ -7,32 +7,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{Error, Result};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use system::Patience;
 use system::file::{self, WholeFile, is_temporary, missing_is_fine};
 
-use crate::record::Key;
+use crate::key::Key;
+use crate::record::Record;
 
 /// The most bytes of a file. Options that a server sends have a few hundred.
 const LARGEST: u64 = 256 << 10;
 
 /// The file that the daemon holds locked as long as it lives.
 const LOCK: &str = "lock";
-
-/// What is kept of an attachment, in a file of its own.
-pub trait Kept: Serialize + DeserializeOwned {
-    /// What the names of such files end with.
-    const END: &str;
-
-    /// Whether a file of this name is to be one.
-    fn is_named(name: &str) -> bool {
-        name.ends_with(Self::END)
-    }
-
-    /// What it is found by. None: it has names that no attachment has, or is of another release.
-    fn key(&self) -> Option<Key>;
-}
 
 /// The directory of leases.
 #[derive(Debug)]
@@ -95,8 +80,8 @@ impl Store {
     ///
     /// # Errors
     /// Code 5.
-    pub fn write<R: Kept>(&self, key: &Key, record: &R) -> Result<()> {
-        let (bytes, name) = (serde_json::to_vec(record)?, key.file(R::END));
+    pub fn write(&self, key: &Key, record: &Record) -> Result<()> {
+        let (bytes, name) = (serde_json::to_vec(record)?, key.file());
         let written = File::open(&self.path)
             .and_then(|dir| WholeFile { dir: &dir, name: &name, label: &name }.replace(&bytes));
         written.map_err(|e| Error::io(format!("write lease {}", self.path.join(&name).display()), &e))
@@ -106,8 +91,8 @@ impl Store {
     ///
     /// # Errors
     /// Code 5.
-    pub fn remove<R: Kept>(&self, key: &Key) -> Result<()> {
-        self.remove_file(&key.file(R::END))
+    pub fn remove(&self, key: &Key) -> Result<()> {
+        self.remove_file(&key.file())
     }
 
     fn remove_file(&self, name: &str) -> Result<()> {
@@ -120,29 +105,34 @@ impl Store {
     ///
     /// # Errors
     /// Code 5; code 6 for what is no record.
-    pub fn read<R: Kept>(&self, key: &Key) -> Result<Option<R>> {
-        self.read_file(&key.file(R::END))
+    pub fn read(&self, key: &Key) -> Result<Option<Record>> {
+        self.read_file(&key.file())
     }
 
-    fn read_file<R: Kept>(&self, name: &str) -> Result<Option<R>> {
+    /// Whether an attachment has a record.
+    pub fn has(&self, key: &Key) -> bool {
+        !matches!(self.read(key), Ok(None))
+    }
+
+    fn read_file(&self, name: &str) -> Result<Option<Record>> {
         let path = self.path.join(name);
         let read = missing_is_fine(file::read_own(&path, LARGEST).map(Some));
         let read = read.map_err(|e| Error::io(format!("read lease {}", path.display()), &e))?;
         let Some(bytes) = read else { return Ok(None) };
-        let record: serde_json::Result<R> = serde_json::from_slice(&bytes);
-        let record = record.ok().filter(|record| record.key().is_some_and(|key| key.file(R::END) == name));
+        let record = Record::read(&bytes);
+        let record = record.filter(|record| record.key().is_some_and(|key| key.file() == name));
         record.map(Some).ok_or_else(|| {
             Error::new(cni::Code::Decoding, format!("{} is no lease of this release", path.display()))
         })
     }
 
-    /// All records of a kind, and why others of it cannot be read.
+    /// All records, and why others cannot be read.
     ///
     /// # Errors
     /// Code 5: the directory cannot be read.
-    pub fn all<R: Kept>(&self) -> Result<(Vec<R>, Vec<Error>)> {
+    pub fn all(&self) -> Result<(Vec<Record>, Vec<Error>)> {
         let (mut records, mut errors) = (Vec::new(), Vec::new());
-        for name in self.names()?.iter().filter(|name| R::is_named(name)) {
+        for name in self.names()?.iter().filter(|name| name.ends_with(".json")) {
             match self.read_file(name) {
                 Ok(record) => records.extend(record),
                 Err(e) => errors.push(e),

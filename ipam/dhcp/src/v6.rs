@@ -1,7 +1,296 @@
-//! Leases for IPv6: an attachment's client, its record on disk, and what is done with both in its container.
+//! IPv6: the client of DHCPv6 (RFC 8415), and its address on the link.
 
-mod attached;
-mod record;
+use std::net::Ipv6Addr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
-pub use attached::{Attached, Leaving, RELEASING, UNUSED};
-pub use record::{Record, host_id, identity};
+use cni::{AddResult, Code, Error, Result};
+use dhcp_client::v6::{Action, Client, Lease, Link, State, link_local, of_lease};
+use dhcp_client::{Random, Time, Timing};
+use ipnetwork::IpNetwork;
+use netlink::Address;
+use serde_json::{Value, json};
+
+use crate::closer::Closer;
+use crate::host::Host;
+use crate::lessee::{self, AT_ONCE, Message, left};
+use crate::place::{Found, NotFound};
+use crate::record::About;
+use crate::terms::{Terms, V6};
+
+/// How long the server's answer to a RELEASE is waited for: the message is sent three times (RFC 8415, section 18.2.7), which is once less than that section
+/// has it, as a DEL waits meanwhile. The link goes with it.
+const RELEASING: Duration = Duration::from_secs(4);
+
+/// The client of one attachment.
+#[derive(Debug)]
+pub struct Lessee {
+    terms: V6,
+    client: Client,
+    link: Option<Link>,
+}
+
+impl Lessee {
+    /// Asks for a first lease.
+    pub fn acquire(terms: V6, timing: Timing, now: Time, random: Random) -> Self {
+        let client = Client::acquire(terms.identity.clone(), timing.resend_timeout, now, random);
+        Self { terms, client, link: None }
+    }
+
+    /// Carries on with a lease, or without one that was lost.
+    pub fn resume(terms: V6, about: &About, now: Time, random: Random) -> Self {
+        let identity = terms.identity.clone();
+        let hint =
+            about.on_link.and_then(|net| if let IpNetwork::V6(net) = net { Some(net.ip()) } else { None });
+        let client = match terms.lease.clone() {
+            Some(lease) => Client::resume(identity, lease, now, random),
+            None => Client::ask_again(identity, hint, now, random),
+        };
+        Self { terms, client, link: None }
+    }
+
+    fn take(&mut self, actions: Vec<Action>) -> Vec<lessee::Action> {
+        actions.into_iter().filter_map(|action| self.taken(action)).collect()
+    }
+
+    fn taken(&mut self, action: Action) -> Option<lessee::Action> {
+        Some(match action {
+            Action::Send(bytes) => lessee::Action::Send(Message { to: None, bytes }),
+            Action::Bound(lease) => {
+                let before = self.terms.lease.replace(lease.clone());
+                lessee::Action::Bound(described(&lease, before.as_ref()))
+            }
+            Action::Lost(why) => lessee::Action::Lost(why),
+            Action::Failed(error) => lessee::Action::Failed(error),
+            Action::Left => return None,
+        })
+    }
+}
+
+fn whole(address: Ipv6Addr) -> IpNetwork {
+    IpNetwork::from(std::net::IpAddr::V6(address))
+}
+
+impl lessee::Lessee for Lessee {
+    fn terms(&self) -> Terms {
+        Terms::V6(V6 { lease: self.client.lease().cloned(), ..self.terms.clone() })
+    }
+
+    fn describe(&self, entry: &mut Value) {
+        let Some(lease) = self.client.lease() else { return };
+        let server: String = lease.server.iter().map(|byte| format!("{byte:02x}")).collect();
+        entry["server"] = json!(server);
+        entry["renewIn"] = json!(left(lease.renew));
+        entry["rebindIn"] = json!(left(lease.rebind));
+        entry["preferredFor"] = json!(left(lease.preferred));
+        entry["expiresIn"] = json!(left(lease.expiry));
+        entry["nameservers"] = json!(lease.dns);
+        entry["search"] = json!(lease.search);
+    }
+
+    fn state(&self) -> lessee::State {
+        let state = self.client.state();
+        lessee::State {
+            name: state.to_string(),
+            is_served: matches!(state, State::Bound | State::Confirming | State::Renewing),
+            may_be_granted: self.client.may_be_granted(),
+            is_releasing: state == State::Leaving,
+        }
+    }
+
+    fn address(&self) -> Option<IpNetwork> {
+        self.client.lease().map(|lease| whole(lease.address))
+    }
+
+    fn since(&self) -> Option<Time> {
+        self.client.lease().map(|lease| lease.since)
+    }
+
+    fn result(&self) -> AddResult {
+        self.client.lease().map(of_lease).unwrap_or_default()
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.client.deadline()
+    }
+
+    fn tick(&mut self, now: Time) -> Vec<lessee::Action> {
+        let actions = self.client.tick(now);
+        self.take(actions)
+    }
+
+    fn abandon(&mut self, now: Time) {
+        self.client.hurry(now);
+    }
+
+    fn holds(&self) -> bool {
+        self.client.held().is_some()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(AsFd::as_fd)
+    }
+
+    fn receive(&mut self, now: Time) -> Result<Option<Vec<lessee::Action>>> {
+        let Some(link) = &self.link else { return Ok(None) };
+        let Some(packet) = link.receive()? else { return Ok(None) };
+        let actions = self.client.receive(now, &packet);
+        Ok(Some(self.take(actions)))
+    }
+
+    fn close_idle(&mut self, host: &Host, now: Time) {
+        if !self.client.awaits_packets(now) {
+            self.close(host);
+        }
+    }
+
+    fn close(&mut self, _host: &Host) {
+        self.link = None;
+    }
+
+    fn needs_socket(&self, _message: &Message) -> bool {
+        self.link.is_none()
+    }
+
+    fn open(
+        &mut self,
+        _host: &Host,
+        _about: &mut About,
+        found: &Found,
+        _message: &Message,
+    ) -> Result<bool, NotFound> {
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        let Some(from) = link_local(&addresses) else { return Ok(false) };
+        self.link = Some(Link::open(found.namespace.netns(), &found.link.name, from)?);
+        Ok(true)
+    }
+
+    fn send(&mut self, _about: &About, message: Message) -> Result<()> {
+        self.link.as_ref().map_or(Ok(()), |link| link.send(&message.bytes))
+    }
+
+    fn is_outdated(&self, _on_link: Option<IpNetwork>) -> bool {
+        // Its lifetimes are others.
+        true
+    }
+
+    fn take_first(&mut self, _about: &About, _found: &Found) -> Result<Option<String>> {
+        Ok(None)
+    }
+
+    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &Found) -> Result<()> {
+        let (nl, Some(address)) = (&found.namespace.nl, self.address()) else { return Ok(()) };
+        if let Some(old) = on_link.filter(|old| *old != address) {
+            nl.delete_address(&found.link, old)?;
+        }
+        let there = nl.addresses(Some(&found.link))?;
+        if !there.iter().any(|one| one.net.ip() == address.ip()) {
+            nl.add_address(&found.link, address, true)?;
+        }
+        Ok(())
+    }
+
+    fn sets_lifetimes(&self) -> bool {
+        true
+    }
+
+    fn set_lifetimes(&mut self, found: &Found, mut address: Address) -> Result<()> {
+        let (now, Some(lease)) = (Time::now(), self.client.lease()) else { return Ok(()) };
+        let left = |end: Option<Time>| {
+            end.map(|end| u32::try_from(end.after(now).as_secs()).unwrap_or(u32::MAX - 1))
+        };
+        // A route to itself leads nowhere, and kernels let it expire at a wrong time when lifetimes change.
+        address.flags |= netlink::uapi::IFA_F_NOPREFIXROUTE;
+        (address.preferred, address.valid) = (left(lease.preferred), left(lease.expiry));
+        Ok(found.namespace.nl.set_lifetimes(&found.link, &address)?)
+    }
+
+    fn decline(&mut self, now: Time) {
+        self.client.decline(true, now);
+    }
+
+    /// The address goes off the link before its server may give it to another (RFC 8415, section 18.2.7). One that another host has is
+    /// declined: its server must not give it to anybody.
+    fn release(
+        &mut self,
+        about: &About,
+        found: &Found,
+    ) -> Result<(String, Option<Box<dyn lessee::Departing>>)> {
+        let (now, Some(address)) = (Time::now(), self.client.held()) else {
+            return Ok(("has no address".to_owned(), None));
+        };
+        let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+        let ours = about.on_link.and_then(|own| addresses.iter().find(|one| one.net.ip() == own.ip()));
+        let is_taken = ours.is_some_and(|ours| ours.duplicate);
+        if let Some(ours) = ours {
+            found.namespace.nl.delete_address(&found.link, ours.net)?;
+        }
+        let Some(from) = link_local(&addresses) else {
+            let text = format!("link {} has no address of its own any more", found.link.name);
+            return Err(Error::new(Code::Internal, text));
+        };
+        let holds = if is_taken { self.client.decline(false, now) } else { self.client.leave(now) };
+        let link = Link::open(found.namespace.netns(), &found.link.name, from)?;
+        for action in self.client.tick(now) {
+            if let Action::Send(message) = action {
+                link.send(&message)?;
+            }
+        }
+        let ended = Client::ask_again(self.terms.identity.clone(), None, now, Random::seeded(0));
+        let client = std::mem::replace(&mut self.client, ended);
+        let what = if is_taken { "declined, since another host has it:" } else { "released" };
+        let departing = holds.then(|| Box::new(Departing { client, link }) as Box<dyn lessee::Departing>);
+        Ok((format!("{what} {address}"), departing))
+    }
+}
+
+/// A client that releases its lease, until its server confirms that.
+#[derive(Debug)]
+struct Departing {
+    client: Client,
+    link: Link,
+}
+
+impl lessee::Departing for Departing {
+    fn timeout(&self) -> Duration {
+        RELEASING
+    }
+
+    fn close(self: Box<Self>, _closer: &Closer) {}
+
+    /// Sends the message again, if that is due. Whether the server has confirmed it, or cannot any more.
+    fn is_done(&mut self) -> bool {
+        for action in self.client.tick(Time::now()) {
+            let has_ended = match action {
+                Action::Send(message) => self.link.send(&message).is_err(),
+                _ => true,
+            };
+            if has_ended {
+                return true;
+            }
+        }
+        for _ in 0..AT_ONCE {
+            match self.link.receive() {
+                Ok(Some(packet)) if self.client.receive(Time::now(), &packet).contains(&Action::Left) => {
+                    return true;
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => return false,
+                Err(_) => return true,
+            }
+        }
+        false
+    }
+}
+
+/// A lease for the log.
+fn described(lease: &Lease, before: Option<&Lease>) -> String {
+    let what = match before {
+        Some(before) if before.address == lease.address => "renewed",
+        _ => "leased",
+    };
+    match lease.expiry {
+        Some(expiry) => format!("{what} {} for {} s", lease.address, expiry.since(lease.since).as_secs()),
+        None => format!("{what} {} for ever", lease.address),
+    }
+}

@@ -6,6 +6,8 @@ use cni::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::key::Family;
+
 /// The version of the wire.
 pub const VERSION: u32 = 1;
 /// The version of a request that is about IPv6, which a daemon that knows only IPv4 must not take for one about IPv4.
@@ -32,21 +34,8 @@ pub enum Op {
     List,
 }
 
-/// Which addresses a request is about, where it is not about all that an attachment has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Family {
-    #[default]
-    #[serde(rename = "ipv4")]
-    V4,
-    #[serde(rename = "ipv6")]
-    V6,
-}
-
-impl Family {
-    fn is_v4(&self) -> bool {
-        *self == Self::V4
-    }
+fn is_default(family: &Family) -> bool {
+    *family == Family::default()
 }
 
 /// A request.
@@ -58,7 +47,7 @@ pub struct Request {
     /// What to do.
     pub op: Op,
     /// With acquire and check.
-    #[serde(default, skip_serializing_if = "Family::is_v4")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub family: Family,
     /// The network's name.
     #[serde(default)]
@@ -109,10 +98,11 @@ impl Request {
         }
     }
 
-    /// The same about IPv6.
+    /// The same about a family.
     #[must_use]
-    pub fn about_v6(self) -> Self {
-        Self { v: VERSION_V6, family: Family::V6, ..self }
+    pub fn of(self, family: Family) -> Self {
+        let v = if family == Family::V6 { VERSION_V6 } else { VERSION };
+        Self { v, family, ..self }
     }
 
     /// Reads a line that a plugin sent.
@@ -146,6 +136,13 @@ pub fn reply(outcome: &Result<Value>) -> Vec<u8> {
         }
     };
     format!("{value}\n").into_bytes()
+}
+
+/// What the daemon says when it closes a connection that has sent no whole request, while others wait to be accepted.
+pub fn busy() -> Vec<u8> {
+    let error = Error::new(Code::TryAgainLater, "the DHCP daemon has too many connections")
+        .detail("it closed this one, since no whole request came in time");
+    reply(&Err(error))
 }
 
 #[derive(Deserialize)]

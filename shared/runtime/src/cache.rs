@@ -201,7 +201,8 @@ impl Cache {
     /// As [`Cache::of_host`], for a host whose directory of libcni is found at another path.
     pub fn all_in(default: impl Into<PathBuf>) -> Vec<Self> {
         let default = Self::new(default);
-        let inner = fs::read_dir(&default.dir).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
+        let inner =
+            fs::read_dir(&default.dir).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
         let mut inner: Vec<Self> = inner.filter(|cache| cache.results().is_dir()).collect();
         inner.sort_by(|a, b| a.dir.cmp(&b.dir));
         // What is below `results` are files of attachments.

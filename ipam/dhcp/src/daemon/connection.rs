@@ -85,6 +85,11 @@ impl Connection {
         self.since.map(|since| since + patience)
     }
 
+    /// Whether the request has not come yet.
+    pub fn is_silent(&self) -> bool {
+        matches!(self.state, State::Reads(..))
+    }
+
     /// Does what can be done now.
     pub fn go_on(&mut self) -> Event {
         match &mut self.state {

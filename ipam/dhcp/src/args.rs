@@ -1,7 +1,7 @@
 //! The daemon's command line. Its flags are those of the reference's daemon, with one dash or two, and durations as Go writes them.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where plugins look for the daemon, unless `daemonSocketPath` says otherwise.
@@ -100,6 +100,14 @@ fn pid_file(value: &str) -> Result<Option<PathBuf>, String> {
     }
 }
 
+/// A path of the host as a daemon sees it that has the host's root directory elsewhere.
+pub fn below(host_prefix: &Path, path: &Path) -> PathBuf {
+    match host_prefix.as_os_str().is_empty() {
+        true => path.to_owned(),
+        false => host_prefix.join(path.strip_prefix("/").unwrap_or(path)),
+    }
+}
+
 /// As Go's flag package reads it. A boolean's value cannot be an argument of its own.
 fn boolean(name: &str, value: Option<&str>) -> Result<bool, String> {
     match value {
@@ -187,6 +195,13 @@ mod tests {
         assert_eq!(parse("-socketpath run/dhcp.sock").unwrap().socket, here.join("run/dhcp.sock"));
         // Not the value of a boolean, as in Go.
         assert!(parse("-broadcast false").is_err());
+    }
+
+    #[test]
+    fn a_path_of_the_host_is_found_below_the_prefix() {
+        let run = Path::new("/run/netns/a");
+        assert_eq!(below(Path::new(""), run), run);
+        assert_eq!(below(Path::new("/host"), run), Path::new("/host/run/netns/a"));
     }
 
     #[test]

@@ -5,18 +5,19 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use cni::{AsWritten, Code, Error, Result};
-use dhcp_client::options::INTERFACE_MTU;
 use iface::Namespace;
 use ipnetwork::{IpNetwork, Ipv4Network};
 use runtime::{Cache, Entry};
 use serde_json::Value;
 
-use super::Host;
-use crate::Dhcp;
+use crate::args::below;
 use crate::conf::Conf;
+use crate::host::Host;
+use crate::key::{Family, Key};
 use crate::log::{log, say};
 use crate::place::Found;
-use crate::record::{Asks, Key, Place, Record, below};
+use crate::record::{About, Place, Record};
+use crate::terms::{Terms, V4};
 
 /// The attachments of the host's caches that got their address from a daemon on this one's socket, have it still, and are not known. The log has each
 /// other attachment that is of a network with dhcp.
@@ -28,7 +29,7 @@ pub fn unknown(host: &Host, is_known: &dyn Fn(&Key) -> bool) -> Vec<Record> {
             Vec::new()
         });
         for entry in entries {
-            let key = Key::new(&entry.network, &entry.attach.attachment);
+            let key = Key::new(&entry.network, &entry.attach.attachment, Family::V4);
             let Some(config) = configuration(&entry) else { continue };
             let adopted = match is_known(&key) {
                 true => Err(Error::new(Code::Internal, "its lease is known")),
@@ -47,7 +48,7 @@ pub fn unknown(host: &Host, is_known: &dyn Fn(&Key) -> bool) -> Vec<Record> {
 fn configuration(entry: &Entry) -> Option<Value> {
     let network: Value = serde_json::from_slice(&entry.config).ok()?;
     let plugins = network["plugins"].as_array().cloned().unwrap_or_else(|| vec![network.clone()]);
-    plugins.into_iter().find(|plugin| plugin["ipam"]["type"] == <Dhcp as cni::Plugin>::NAME)
+    plugins.into_iter().find(|plugin| plugin["ipam"]["type"] == "dhcp")
 }
 
 /// # Errors
@@ -59,7 +60,7 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     if !is_own_socket(host, &conf.socket) {
         return not(format!("its daemon has another socket, {}", conf.socket.display()));
     }
-    if !conf.family.has_v4() {
+    if !conf.family.list().contains(&Family::V4) {
         return not("ipam.family is ipv6: a new ADD asks for its address".to_owned());
     }
     let Some(netns) = entry.attach.netns.as_deref() else {
@@ -75,18 +76,11 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     };
     let found = Found { namespace, link };
     let place = Place { netns: netns.to_owned(), ..found.place()? };
-    let asks = Asks {
-        client_id: key.client_id(),
-        broadcast: host.args.broadcast || found.link.is("ipvlan"),
-        provide: conf.provided(&entry.attach.args)?,
-        request: conf.request.clone(),
-        required: conf.required.clone(),
-    };
-    let mut record = Record::new(&entry.network, &at.container, &at.ifname, place, asks);
-    (record.priority, record.on_link) = (conf.priority, Some(address));
-    record.sets_mtu = conf.request.contains(&INTERFACE_MTU);
+    let mut about = About::new(&entry.network, &at.container, &at.ifname, place);
+    about.on_link = Some(IpNetwork::V4(address));
+    let terms = V4::new(key, &conf, &entry.attach.args, host.args.broadcast || found.link.is("ipvlan"))?;
     log(key, &format!("adopted, with {address}"));
-    Ok(record)
+    Ok(Record::new(about, Terms::V4(terms)))
 }
 
 /// Whether a path names the daemon's socket: by the same words, or by symbolic links such as /var/run.

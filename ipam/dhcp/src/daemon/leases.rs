@@ -1,0 +1,207 @@
+//! The table of leases: what becomes of each outcome.
+
+use std::collections::BTreeSet;
+
+use cni::{AddResult, Code, Error, Result, Version};
+use dhcp_client::Time;
+use serde_json::Value;
+
+use super::adoption;
+use super::serve::{Daemon, Leaving};
+use crate::attached::{Attached, Outcome, Waits};
+use crate::host::Host;
+use crate::key::Key;
+use crate::lessee::{Departing, timeout};
+use crate::log::{log, say};
+use crate::place::{self, NotFound};
+use crate::record::{Place, Record};
+use crate::wire;
+
+impl Daemon {
+    /// Takes up the leases on disk. One whose interface has been deleted is dropped.
+    ///
+    /// # Errors
+    /// Code 5: the directory cannot be read.
+    pub fn carry_on(&mut self) -> Result<()> {
+        let (records, errors) = self.host.store.all()?;
+        for error in self.host.store.tidy()?.into_iter().chain(errors) {
+            say(&format!("dhcp daemon: {error}"));
+        }
+        // libcni's cache has an attachment until its DEL is done.
+        let releasing = records.iter().filter(|record| record.about.releasing).filter_map(Record::key);
+        let releasing: BTreeSet<Key> = releasing.collect();
+        let known = records.len();
+        let missing = records.into_iter().filter_map(|record| self.carry_on_with(record)).count();
+        if self.host.args.adopt {
+            let is_known = |key: &Key| self.attached.contains_key(key) || releasing.contains(key);
+            for record in adoption::unknown(&self.host, &is_known) {
+                self.carry_on_with(record);
+            }
+        }
+        if missing > 0 {
+            let some = if missing == known { "none".to_owned() } else { (known - missing).to_string() };
+            say(&format!(
+                "dhcp daemon: {some} of the {known} leases has a network namespace at its path. The others are kept until they end. Does the daemon run in the host's mount namespace?"
+            ));
+        }
+        let count = self.attached.len();
+        say(&format!("dhcp daemon: {count} leases, in {}", self.host.store.path().display()));
+        Ok(())
+    }
+
+    /// The lease's namespace if it is missing.
+    fn carry_on_with(&mut self, record: Record) -> Option<String> {
+        let key = record.key()?;
+        let (place, if_name, releasing) =
+            (record.about.place.clone(), record.about.if_name.clone(), record.about.releasing);
+        let mut one = Attached::resume(key.clone(), record, &self.host);
+        if releasing {
+            self.release_unused(one);
+            return None;
+        }
+        let found = place::find(&place, &if_name, &self.host.args.host_prefix);
+        let carried = found.and_then(|found| one.carry_on(&self.host, &found));
+        let missing = match carried {
+            Err(NotFound::Gone(what)) => {
+                one.drop_because(&self.host, &what);
+                return None;
+            }
+            Err(NotFound::Unused(what)) => {
+                log(&key, &what);
+                self.release_unused(one);
+                return None;
+            }
+            Err(NotFound::Missing(what)) => Some(what),
+            // It is looked at again with the next message.
+            Err(NotFound::Failed(e)) => {
+                log(&key, &e.to_string());
+                None
+            }
+            Ok(()) => None,
+        };
+        missing.iter().for_each(|what| log(&key, what));
+        self.attached.insert(key, one);
+        missing
+    }
+
+    /// Has one attachment do something, and carries out what comes of it.
+    pub(super) fn with(&mut self, key: &Key, act: impl FnOnce(&mut Attached, &Host) -> Outcome) {
+        let Some(mut one) = self.attached.remove(key) else { return };
+        match act(&mut one, &self.host) {
+            Outcome::Carries => drop(self.attached.insert(key.clone(), one)),
+            Outcome::First(result) => self.first(one, &result),
+            Outcome::Failed(error) => self.failed(one, error),
+            Outcome::Gone(what) => match one.waits {
+                Waits::Nobody => one.drop_because(&self.host, &what),
+                _ => self.failed(one, Error::new(Code::UnknownContainer, what)),
+            },
+        }
+    }
+
+    /// The plugin that waits gets the first lease of an attachment.
+    fn first(&mut self, mut one: Attached, result: &AddResult) {
+        let waits = std::mem::replace(&mut one.waits, Waits::Nobody);
+        one.earlier = None;
+        let Waits::Connection(number) = waits else { return self.release_unused(one) };
+        let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
+        self.attached.insert(one.key.clone(), one);
+        self.answer(number, &json);
+    }
+
+    fn failed(&mut self, mut one: Attached, error: Error) {
+        log(&one.key, &format!("no lease: {error}"));
+        if let Waits::Connection(number) = one.waits {
+            self.answer(number, &Err(error));
+        }
+        one.waits = Waits::Nobody;
+        self.end(one);
+    }
+
+    /// Ends an ADD that has no lease, or a lease that nobody uses. What an earlier ADD has stays.
+    fn end(&mut self, mut one: Attached) {
+        match one.earlier.take() {
+            Some(earlier) => drop(self.attached.insert(one.key, *earlier)),
+            None => self.release_unused(one),
+        }
+    }
+
+    /// Releases a lease that nobody uses.
+    fn release_unused(&mut self, one: Attached) {
+        let (departing, outcome) = self.release(one);
+        self.answer_when_left(None, departing, &outcome);
+    }
+
+    /// A call that comes later ends an ADD of the same attachment that is under way. A lease for the same interface stays until the call succeeds.
+    pub(super) fn supersede(&mut self, key: &Key, place: &Place) -> Option<Box<Attached>> {
+        let mut one = self.attached.remove(key)?;
+        self.refuse_superseded(&one);
+        if one.is_live_at(place) {
+            return Some(Box::new(one));
+        }
+        one.earlier.take().filter(|earlier| earlier.is_live_at(place))
+    }
+
+    fn refuse_superseded(&mut self, one: &Attached) {
+        if let Waits::Connection(waiting) = one.waits {
+            let text = "another call for the same attachment came, and ended this one";
+            self.answer(waiting, &Err(Error::new(Code::TryAgainLater, text)));
+        }
+    }
+
+    /// Nobody waits for it any more. It stays as long as a server's answer still has to be waited for.
+    pub(super) fn abandon(&mut self, mut one: Attached) {
+        if one.earlier.is_none() && one.abandon() {
+            self.attached.insert(one.key.clone(), one);
+        } else {
+            self.end(one);
+        }
+    }
+
+    /// Releases the lease that an attachment has in one family. Messages on their way, and what failed.
+    pub(super) fn release_key(&mut self, key: &Key) -> (Vec<Box<dyn Departing>>, Result<Value>) {
+        let Some(mut one) = self.attached.remove(key) else {
+            // A file that could not be read at the start may be left of it.
+            return (Vec::new(), self.host.store.remove(key).map(|()| Value::Null));
+        };
+        if one.waits == Waits::Nobody {
+            return self.release(one);
+        }
+        self.refuse_superseded(&one);
+        match one.earlier.take() {
+            Some(earlier) => self.release(*earlier),
+            None => {
+                self.abandon(one);
+                (Vec::new(), Ok(Value::Null))
+            }
+        }
+    }
+
+    fn release(&mut self, one: Attached) -> (Vec<Box<dyn Departing>>, Result<Value>) {
+        let key = one.key.clone();
+        match one.release(&self.host) {
+            Ok(departing) => (departing.into_iter().collect(), Ok(Value::Null)),
+            Err((one, e)) => {
+                self.attached.insert(key, *one);
+                (Vec::new(), Err(e))
+            }
+        }
+    }
+
+    /// Answers a connection as soon as messages have left.
+    pub(super) fn answer_when_left(
+        &mut self,
+        connection: Option<u64>,
+        departing: Vec<Box<dyn Departing>>,
+        outcome: &Result<Value>,
+    ) {
+        // No connection has the last number.
+        let leaving = Leaving {
+            connection: connection.unwrap_or(u64::MAX),
+            until: Time::now() + timeout(&departing),
+            departing,
+            answer: wire::reply(outcome),
+        };
+        self.leaving.push(leaving);
+        self.look_at_leaving();
+    }
+}

@@ -1,0 +1,33 @@
+//! What all steps of a lease's life need: the flags, the times, the store.
+
+use std::path::PathBuf;
+
+use dhcp_client::Timing;
+
+use crate::args::{Args, below};
+use crate::closer::Closer;
+use crate::store::Store;
+
+/// The daemon's host, or that of a plugin which releases leases while no daemon runs.
+#[derive(Debug)]
+pub struct Host {
+    pub args: Args,
+    pub timing: Timing,
+    pub store: Store,
+    pub closer: Closer,
+}
+
+impl Host {
+    /// As the flags say.
+    pub fn new(args: Args) -> Self {
+        let Args { timeout, resend_max, resend_timeout, .. } = args;
+        let timing = Timing { timeout, resend_max, resend_timeout };
+        let store = Store::beside(&below(&args.host_prefix, &args.socket));
+        Self { args, timing, store, closer: Closer::start() }
+    }
+
+    /// The path of the daemon's socket, as this process sees it.
+    pub fn socket(&self) -> PathBuf {
+        below(&self.args.host_prefix, &self.args.socket)
+    }
+}

@@ -1,0 +1,150 @@
+//! What differs between the families: a protocol client with its socket, and how its lease is put on the link.
+
+use std::fmt::Debug;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use cni::{AddResult, Error, Result};
+use dhcp_client::{Time, To};
+use ipnetwork::IpNetwork;
+use netlink::Address;
+use serde_json::Value;
+
+use crate::closer::Closer;
+use crate::host::Host;
+use crate::place::{Found, NotFound};
+use crate::record::About;
+use crate::terms::Terms;
+
+/// How many packets are taken before others have their turn: any host on the link can send to the port, and never stop.
+pub const AT_ONCE: usize = 64;
+
+/// What the owner of a [`Lessee`] has to do.
+#[derive(Debug)]
+pub enum Action {
+    /// Send a message.
+    Send(Message),
+    /// There is a lease now: a first one, or the same with other times, or of another address. With a line for the log.
+    Bound(String),
+    /// The address may no longer be used, for this reason.
+    Lost(String),
+    /// The acquisition failed.
+    Failed(Error),
+}
+
+/// A message, and how it is sent. None: to all servers, as DHCPv6 does.
+#[derive(Debug)]
+pub struct Message {
+    pub to: Option<To>,
+    pub bytes: Vec<u8>,
+}
+
+/// What a client is at.
+#[derive(Debug)]
+pub struct State {
+    /// As the RFCs name it.
+    pub name: String,
+    /// It has a lease that servers extend.
+    pub is_served: bool,
+    /// A server may answer with a lease that nobody knows of yet.
+    pub may_be_granted: bool,
+    /// What is sent from now on releases an address.
+    pub is_releasing: bool,
+}
+
+/// The client of one attachment in one family.
+pub trait Lessee: Debug {
+    /// As it is kept on disk, with the lease.
+    fn terms(&self) -> Terms;
+    /// For `dhcp list`.
+    fn describe(&self, entry: &mut Value);
+    fn state(&self) -> State;
+    /// The lease's address.
+    fn address(&self) -> Option<IpNetwork>;
+    /// When the lease began.
+    fn since(&self) -> Option<Time>;
+    /// The lease as the result of an ADD.
+    fn result(&self) -> AddResult;
+
+    /// When [`Lessee::tick`] has to be called next.
+    fn deadline(&self) -> Option<Time>;
+    fn tick(&mut self, now: Time) -> Vec<Action>;
+    /// Nobody waits for a lease any more: what a server may have given is waited for a little longer.
+    fn abandon(&mut self, now: Time);
+    /// Whether a server has given an address, or may have.
+    fn holds(&self) -> bool;
+
+    /// Open while an answer is waited for.
+    fn socket(&self) -> Option<BorrowedFd<'_>>;
+    /// Takes a packet. None: there is none.
+    ///
+    /// # Errors
+    /// The interface is down, or has gone.
+    fn receive(&mut self, now: Time) -> Result<Option<Vec<Action>>>;
+    /// Closes the socket, unless an answer is waited for.
+    fn close_idle(&mut self, host: &Host, now: Time);
+    fn close(&mut self, host: &Host);
+    /// Whether a message needs another socket.
+    fn needs_socket(&self, message: &Message) -> bool;
+    /// Opens the socket for a message. False: the link is not ready.
+    ///
+    /// # Errors
+    /// What the kernel refuses. The lease is not used.
+    fn open(
+        &mut self,
+        host: &Host,
+        about: &mut About,
+        found: &Found,
+        message: &Message,
+    ) -> Result<bool, NotFound>;
+    /// # Errors
+    /// What the kernel refuses.
+    fn send(&mut self, about: &About, message: Message) -> Result<()>;
+
+    /// Whether the link is not as the lease says.
+    fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool;
+    /// A first lease: its address is the plugin's to put on the link, the rest is the daemon's. A line for the log, if something is missing.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    fn take_first(&mut self, about: &About, found: &Found) -> Result<Option<String>>;
+    /// Puts the lease in the place of what was on the link before.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &Found) -> Result<()>;
+    /// The address has lifetimes, which are set when it is on the link.
+    fn sets_lifetimes(&self) -> bool;
+    /// Sets the lifetimes of the address.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    fn set_lifetimes(&mut self, found: &Found, address: Address) -> Result<()>;
+    /// Another host has the address.
+    fn decline(&mut self, now: Time);
+
+    /// Sends the message that releases the address, with a line for the log. None: there is nothing to wait for.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    fn release(&mut self, about: &About, found: &Found) -> Result<(String, Option<Box<dyn Departing>>)>;
+}
+
+/// A message on its way that releases an address.
+pub trait Departing: Debug {
+    /// How long it may take.
+    fn timeout(&self) -> Duration;
+    /// Whether nothing is left to wait for.
+    fn is_done(&mut self) -> bool;
+    fn close(self: Box<Self>, closer: &Closer);
+}
+
+/// How long messages may take that release addresses.
+pub fn timeout(departing: &[Box<dyn Departing>]) -> Duration {
+    departing.iter().map(|one| one.timeout()).max().unwrap_or_default()
+}
+
+/// How many seconds are left.
+pub fn left(time: Option<Time>) -> Option<u64> {
+    time.map(|time| time.after(Time::now()).as_secs())
+}

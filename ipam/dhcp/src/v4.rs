@@ -1,0 +1,295 @@
+//! IPv4: the client of DHCP (RFC 2131), and what its lease puts on the link.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use cni::{AddResult, IpConfig, Result};
+use dhcp_client::options;
+use dhcp_client::{Action, Client, Identity, Lease, Link, Random, State, Time, Timing, To, result, set_mac};
+use iface::renew;
+use ipnetwork::{IpNetwork, Ipv4Network};
+use netlink::{Address, LinkChange};
+use serde_json::{Map, Value, json};
+
+use crate::closer::Closer;
+use crate::host::Host;
+use crate::lessee::{self, Departing, Message, left};
+use crate::place::{Found, NotFound, has};
+use crate::record::About;
+use crate::terms::{Asks, Terms, V4};
+
+/// The client of one attachment.
+#[derive(Debug)]
+pub struct Lessee {
+    /// With the lease that is on the link, or that a plugin is to put there.
+    terms: V4,
+    client: Client,
+    link: Option<Link>,
+}
+
+impl Lessee {
+    /// Asks for a first lease.
+    pub fn acquire(terms: V4, about: &About, timing: Timing, now: Time, random: Random) -> Self {
+        let client = Client::acquire(identity(&terms, about), timing, now, random);
+        Self { terms, client, link: None }
+    }
+
+    /// Carries on with a lease, or without one that was lost.
+    pub fn resume(terms: V4, about: &About, timing: Timing, now: Time, random: Random) -> Self {
+        let identity = identity(&terms, about);
+        let client = match (terms.lease.clone(), about.on_link) {
+            (Some(lease), _) => Client::resume(identity, timing, lease, now, random),
+            (None, Some(IpNetwork::V4(net))) => Client::reboot(identity, timing, net.ip(), now, random),
+            _ => Client::ask_again(identity, timing, now, random),
+        };
+        Self { terms, client, link: None }
+    }
+
+    fn take(&mut self, actions: Vec<Action>) -> Vec<lessee::Action> {
+        actions.into_iter().map(|action| self.taken(action)).collect()
+    }
+
+    fn taken(&mut self, action: Action) -> lessee::Action {
+        match action {
+            Action::Send { to, message } => lessee::Action::Send(Message { to: Some(to), bytes: message }),
+            Action::Bound(lease) => lessee::Action::Bound(described(&lease, self.terms.lease.as_ref())),
+            Action::Lost(reason) => {
+                self.terms.lease = None;
+                lessee::Action::Lost(reason.to_string())
+            }
+            Action::Failed(error) => lessee::Action::Failed(error),
+        }
+    }
+
+    /// The lease is on the link from now on, with its MTU.
+    fn take_mtu(&mut self, found: &Found) -> Result<()> {
+        self.terms.lease = self.client.lease().cloned();
+        self.terms.lease.as_ref().map_or(Ok(()), |lease| self.set_mtu(found, lease))
+    }
+
+    /// As with the reference, an ADD succeeds without an option that is only requested.
+    fn missing(&self, about: &About) -> Option<String> {
+        let lease = self.client.lease()?;
+        let missing = identity(&self.terms, about).missing(&lease.options);
+        let names = missing.into_iter().map(options::name).collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "server {} sends no {names}, which ipam.request asks for. Configure the server, or set \"required\" to have ADD fail",
+            lease.server
+        );
+        (!names.is_empty()).then_some(text)
+    }
+
+    fn set_mtu(&self, found: &Found, lease: &Lease) -> Result<()> {
+        let mtu = result::mtu(lease).filter(|mtu| self.terms.sets_mtu && *mtu != found.link.mtu);
+        let change = LinkChange { mtu, ..LinkChange::default() };
+        mtu.map_or(Ok(()), |_| Ok(found.namespace.nl.change_link(&found.link, &change)?))
+    }
+}
+
+fn identity(terms: &V4, about: &About) -> Identity {
+    let Asks { client_id, broadcast, provide, request, required } = terms.asks.clone();
+    Identity { mac: about.place.mac, client_id, broadcast, provide, request, required }
+}
+
+fn address_of(lease: &Lease) -> Option<IpNetwork> {
+    Ipv4Network::new(lease.address, lease.prefix).ok().map(IpNetwork::V4)
+}
+
+impl lessee::Lessee for Lessee {
+    fn terms(&self) -> Terms {
+        Terms::V4(V4 { lease: self.client.lease().cloned(), ..self.terms.clone() })
+    }
+
+    fn describe(&self, entry: &mut Value) {
+        let Some(lease) = self.client.lease() else { return };
+        let named =
+            |(number, value): (u8, &[u8])| (options::name(number), json!(options::display(number, value)));
+        let options: Map<String, Value> = lease.options.iter().map(named).collect();
+        entry["server"] = json!(lease.server);
+        entry["renewIn"] = json!(left(lease.renew));
+        entry["rebindIn"] = json!(left(lease.rebind));
+        entry["expiresIn"] = json!(left(lease.expiry));
+        entry["options"] = Value::Object(options);
+    }
+
+    fn state(&self) -> lessee::State {
+        let state = self.client.state();
+        let name = match state {
+            State::Selecting => "SELECTING",
+            State::Requesting => "REQUESTING",
+            State::Rebooting => "REBOOTING",
+            State::Bound => "BOUND",
+            State::Renewing => "RENEWING",
+            State::Rebinding => "REBINDING",
+            State::Failed => "FAILED",
+        };
+        lessee::State {
+            name: name.to_owned(),
+            is_served: matches!(state, State::Bound | State::Renewing),
+            may_be_granted: state == State::Requesting,
+            is_releasing: state == State::Failed,
+        }
+    }
+
+    fn address(&self) -> Option<IpNetwork> {
+        self.client.lease().and_then(address_of)
+    }
+
+    fn since(&self) -> Option<Time> {
+        self.client.lease().map(|lease| lease.since)
+    }
+
+    fn result(&self) -> AddResult {
+        self.client.lease().map(|lease| result::of_lease(lease, self.terms.priority)).unwrap_or_default()
+    }
+
+    fn deadline(&self) -> Option<Time> {
+        self.client.deadline()
+    }
+
+    fn tick(&mut self, now: Time) -> Vec<lessee::Action> {
+        let actions = self.client.tick(now);
+        self.take(actions)
+    }
+
+    fn abandon(&mut self, _now: Time) {}
+
+    fn holds(&self) -> bool {
+        self.client.clone().release().is_some()
+    }
+
+    fn socket(&self) -> Option<BorrowedFd<'_>> {
+        self.link.as_ref().map(AsFd::as_fd)
+    }
+
+    fn receive(&mut self, now: Time) -> Result<Option<Vec<lessee::Action>>> {
+        let Some(link) = &self.link else { return Ok(None) };
+        let Some(packet) = link.receive()? else { return Ok(None) };
+        let actions = self.client.receive(now, &packet);
+        Ok(Some(self.take(actions)))
+    }
+
+    fn close_idle(&mut self, host: &Host, now: Time) {
+        if !self.client.awaits_packets(now) {
+            self.close(host);
+        }
+    }
+
+    fn close(&mut self, host: &Host) {
+        self.link.take().into_iter().for_each(|link| host.closer.close(link));
+    }
+
+    fn needs_socket(&self, message: &Message) -> bool {
+        let fits = |link: &Link| message.to.is_some_and(|to| link.fits(to));
+        !self.link.as_ref().is_some_and(fits)
+    }
+
+    fn open(
+        &mut self,
+        host: &Host,
+        about: &mut About,
+        found: &Found,
+        message: &Message,
+    ) -> Result<bool, NotFound> {
+        self.close(host);
+        let Some(to) = message.to else { return Ok(true) };
+        if let Some(mac) = found.link.mac {
+            about.place.mac = mac.bytes();
+            self.client.set_mac(mac.bytes());
+        }
+        // Before there is a lease, a message to one server releases what that has given, and is broadcast.
+        if let (To::Server { .. }, Some(address)) = (to, about.on_link) {
+            let known = [Some(address.ip()), self.address().map(|net| net.ip())];
+            let addresses = found.namespace.nl.addresses(Some(&found.link))?;
+            if !known.into_iter().flatten().any(|known| has(&addresses, known)) {
+                return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
+            }
+        }
+        self.link = Some(Link::open(found.namespace.netns(), &found.link.name, to)?);
+        Ok(true)
+    }
+
+    fn send(&mut self, about: &About, mut message: Message) -> Result<()> {
+        set_mac(&mut message.bytes, about.place.mac);
+        let sent = self.link.as_ref().zip(message.to).map(|(link, to)| link.send(to, &message.bytes));
+        sent.unwrap_or(Ok(()))
+    }
+
+    fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool {
+        let (old, new) = (self.terms.lease.as_ref(), self.client.lease());
+        let of = |lease: Option<&Lease>| {
+            lease.map(|lease| (result::of_lease(lease, self.terms.priority), result::mtu(lease)))
+        };
+        on_link != self.address() || (old.is_some() && of(old) != of(new))
+    }
+
+    fn take_first(&mut self, about: &About, found: &Found) -> Result<Option<String>> {
+        self.take_mtu(found)?;
+        Ok(self.missing(about))
+    }
+
+    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &Found) -> Result<()> {
+        let new = self.result();
+        let before = self.terms.lease.take();
+        let mut old = before.map(|lease| result::of_lease(&lease, self.terms.priority)).unwrap_or_default();
+        old.ips = on_link.map(|net| IpConfig::new(net, None)).into_iter().collect();
+        self.take_mtu(found)?;
+        renew::replace(&found.namespace, &found.link, &old, &new)
+    }
+
+    fn sets_lifetimes(&self) -> bool {
+        false
+    }
+
+    fn set_lifetimes(&mut self, _found: &Found, _address: Address) -> Result<()> {
+        Ok(())
+    }
+
+    fn decline(&mut self, _now: Time) {}
+
+    fn release(&mut self, _about: &About, found: &Found) -> Result<(String, Option<Box<dyn Departing>>)> {
+        let Some(Action::Send { to: to @ To::Server { server, from }, mut message }) =
+            self.client.clone().release()
+        else {
+            return Ok(("has no address".to_owned(), None));
+        };
+        found.link.mac.into_iter().for_each(|mac| set_mac(&mut message, mac.bytes()));
+        let link = Link::open(found.namespace.netns(), &found.link.name, to)?;
+        link.send(to, &message)?;
+        Ok((format!("released {from} to {server}"), Some(Box::new(Leaving(link)))))
+    }
+}
+
+/// A message on its way, which nobody answers.
+#[derive(Debug)]
+struct Leaving(Link);
+
+/// How long it may take to leave: the neighbour that it goes to is asked for its hardware address first.
+const LEAVING: Duration = Duration::from_secs(1);
+
+impl Departing for Leaving {
+    fn timeout(&self) -> Duration {
+        LEAVING
+    }
+
+    fn is_done(&mut self) -> bool {
+        system::socket::unsent(&self.0).is_ok_and(|bytes| bytes == 0)
+    }
+
+    fn close(self: Box<Self>, closer: &Closer) {
+        closer.close(self.0);
+    }
+}
+
+/// A lease for the log.
+fn described(lease: &Lease, before: Option<&Lease>) -> String {
+    let what = match before {
+        Some(before) if before.address == lease.address => "renewed",
+        _ => "leased",
+    };
+    let time = match lease.expiry {
+        Some(expiry) => format!("for {} s", expiry.since(lease.since).as_secs()),
+        None => "for ever".to_owned(),
+    };
+    format!("{what} {}/{} from {} {time}", lease.address, lease.prefix, lease.server)
+}
