@@ -28,8 +28,7 @@ pub struct Failed {
 /// Asks for the addresses, and waits for all of them.
 ///
 /// # Errors
-/// The first that comes not: the other one is not waited for. It is to be given back by the caller; the daemon gives back by itself what comes after that,
-/// when the plugin has ended.
+/// The first family that fails. The other one is not waited for: the caller releases it, or the daemon when this process has ended.
 pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResult, Failed> {
     match conf.family.list() {
         [family] => one(&conf.socket, &request.clone().of(*family), netns.as_fd()),
