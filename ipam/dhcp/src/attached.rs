@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lessee::{AT_ONCE, Action, Departing, Lessee, Message, State};
+use crate::lessee::{AT_ONCE, Action, Lessee, Message, Sent, State};
 use crate::log::log;
 use crate::place::{self, Found, NotFound, has};
 use crate::record::{About, Place, Record};
@@ -462,7 +462,7 @@ impl Attached {
     ///
     /// # Errors
     /// Code 5: its file cannot be removed, and it is kept.
-    pub fn release(mut self, host: &Host) -> Result<Option<Box<dyn Departing>>, (Box<Self>, Error)> {
+    pub fn release(mut self, host: &Host) -> Result<Sent, (Box<Self>, Error)> {
         self.about.releasing = true;
         // Where nothing can be written, such as on a full disk, a file may still be removed.
         let noted = self.address().is_some() && self.write(host).is_ok();

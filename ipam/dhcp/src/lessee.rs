@@ -127,7 +127,7 @@ pub trait Lessee: Debug {
     ///
     /// # Errors
     /// What the kernel refuses.
-    fn release(&mut self, about: &About, found: &Found) -> Result<(String, Option<Box<dyn Departing>>)>;
+    fn release(&mut self, about: &About, found: &Found) -> Result<(String, Sent)>;
 }
 
 /// A message on its way that releases an address.
@@ -138,6 +138,9 @@ pub trait Departing: Debug {
     fn is_done(&mut self) -> bool;
     fn close(self: Box<Self>, closer: &Closer);
 }
+
+/// What is on its way. None: nothing is left to wait for.
+pub type Sent = Option<Box<dyn Departing>>;
 
 /// How long messages may take that release addresses.
 pub fn timeout(departing: &[Box<dyn Departing>]) -> Duration {

@@ -12,7 +12,7 @@ use crate::ask;
 use crate::attached::Attached;
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lessee::{Departing, timeout};
+use crate::lessee::{Departing, Sent, timeout};
 use crate::record::{About, Record};
 
 /// How long other plugins are waited for that release leases. One takes milliseconds.
@@ -90,7 +90,7 @@ fn lock(host: &Host, socket: &Path) -> Result<File> {
     })
 }
 
-fn release_record(host: &Host, key: Key, record: Record) -> Result<Option<Box<dyn Departing>>> {
+fn release_record(host: &Host, key: Key, record: Record) -> Result<Sent> {
     Attached::resume(key, record, host).release(host).map_err(|(_, e)| e)
 }
 

@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::lessee::{self, Departing, Message, left};
+use crate::lessee::{self, Departing, Message, Sent, left};
 use crate::place::{Found, NotFound, has};
 use crate::record::About;
 use crate::terms::{Asks, Terms, V4};
@@ -247,7 +247,7 @@ impl lessee::Lessee for Lessee {
 
     fn decline(&mut self, _now: Time) {}
 
-    fn release(&mut self, _about: &About, found: &Found) -> Result<(String, Option<Box<dyn Departing>>)> {
+    fn release(&mut self, _about: &About, found: &Found) -> Result<(String, Sent)> {
         let Some(Action::Send { to: to @ To::Server { server, from }, mut message }) =
             self.client.clone().release()
         else {

@@ -211,11 +211,7 @@ impl lessee::Lessee for Lessee {
 
     /// The address goes off the link before its server may give it to another (RFC 8415, section 18.2.7). One that another host has is
     /// declined: its server must not give it to anybody.
-    fn release(
-        &mut self,
-        about: &About,
-        found: &Found,
-    ) -> Result<(String, Option<Box<dyn lessee::Departing>>)> {
+    fn release(&mut self, about: &About, found: &Found) -> Result<(String, lessee::Sent)> {
         let (now, Some(address)) = (Time::now(), self.client.held()) else {
             return Ok(("has no address".to_owned(), None));
         };
