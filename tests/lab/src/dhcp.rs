@@ -1,5 +1,7 @@
 //! A network with a DHCP server, and the daemon of whoever is under test.
 
+mod servers;
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -16,6 +18,8 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::release::target;
+pub use servers::OneAddress;
+
 use crate::{Call, Container, Lab, Netns, PATH, skip, under_test};
 
 const DNSMASQ: &str = "/usr/sbin/dnsmasq";
@@ -169,6 +173,11 @@ impl DhcpSite {
         server.sh("ip link set lo up; ip link set eth0 up; ip addr add 10.9.0.1/24 dev eth0");
         let (host, dhcp) = (lab.host().clone(), directory.join("dhcp"));
         Self { serving: None, daemon: None, host, dhcp, server }
+    }
+
+    /// The next daemon is the executable of this directory.
+    pub fn use_daemon_of(&mut self, directory: &Path) {
+        self.dhcp = directory.join("dhcp");
     }
 
     /// Gives a container a link on br0.

@@ -1,0 +1,50 @@
+//! From the reference's daemon to ours: the real Go plugins and their daemon, of each release on this machine.
+
+use lab::dhcp::{DhcpNetwork, RANGE, SOON, daemon_command, executable, has_dnsmasq};
+use lab::{Release, beyond_reference, skip, under_test};
+use nix::sys::signal::Signal;
+use serde_json::json;
+
+/// While it runs, ours does not start: two daemons would renew one lease.
+#[test]
+fn addresses_of_a_running_go_daemon_are_adopted_renewed_and_released() {
+    beyond_reference!("dhcp-restart");
+    if !has_dnsmasq() {
+        return skip("dnsmasq is missing");
+    }
+    for release in Release::with("dhcp") {
+        let mut net = DhcpNetwork::silent();
+        net.serve(&format!("{RANGE} {SOON}"));
+        let go = release.dir().unwrap();
+        net.use_daemon_of(&go);
+        net.start_daemon("");
+        let pod = net.pod("pod");
+        let plugin = json!({"type": "bridge", "bridge": "br0", "ipam": {"type": "dhcp"}});
+        let list = json!({"cniVersion": "1.0.0", "name": "lan", "plugins": [plugin]});
+        net.lab.configure("lan.conflist", &list);
+        net.lab.cnitool().env("CNI_PATH", go.to_str().unwrap()).says("add lan pod");
+        let addresses = pod.addresses("eth0");
+        assert!(addresses[0].starts_with("10.9.0."), "{addresses:?}");
+
+        let second = daemon_command("", &executable(), "-adopt").output().unwrap();
+        let said = String::from_utf8_lossy(&second.stderr).into_owned();
+        assert!(!second.status.success() && said.contains("another DHCP daemon"), "{release}: {said}");
+
+        net.end_daemon(Signal::SIGTERM);
+        let before = net.server_log().matches("DHCPACK").count();
+        net.use_daemon_of(&under_test().dir);
+        net.start_daemon("-adopt");
+        net.until("the address is confirmed", || {
+            net.list().first().is_some_and(|one| one["state"] == "BOUND")
+        });
+        assert_eq!(
+            (net.list()[0]["address"].as_str(), pod.addresses("eth0")),
+            (Some(&*addresses[0]), addresses.clone())
+        );
+        net.until("a renewal", || net.server_log().matches("DHCPACK").count() > before + 1);
+        net.lab.cnitool().says("check lan pod");
+        net.lab.cnitool().says("del lan pod");
+        net.until("the release is seen", || net.released() == 1);
+        assert!(net.list().is_empty(), "{release}");
+    }
+}
