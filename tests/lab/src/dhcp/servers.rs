@@ -55,6 +55,10 @@ impl OneAddress {
                 "valid-lifetime": 600,
                 "loggers": [log],
             });
+            if n == 6 {
+                // Where it keeps its DUID. Its own preferred time is longer than that valid time.
+                (conf["data-directory"], conf["preferred-lifetime"]) = (json!("/run/lab"), json!(300));
+            }
             conf[format!("subnet{n}")] = json!([subnet]);
             let mut all = json!({});
             all[format!("Dhcp{n}")] = conf;
