@@ -59,6 +59,14 @@ fn has_static(network: &Network) -> bool {
     plugins.into_iter().flatten().any(|plugin| kind(plugin).is_some_and(|kind| kind == "static"))
 }
 
+/// A port on the command line, as it is written.
+///
+/// # Errors
+/// It is malformed.
+pub fn port(text: &str) -> Result<String, String> {
+    mapping(text).map(|_| text.to_owned())
+}
+
 /// A port as `docker run -p` takes it: `[HOSTIP:]HOSTPORT:PORT[/PROTOCOL]`.
 fn mapping(text: &str) -> Result<Value, String> {
     let wrong = || {

@@ -22,8 +22,15 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed, or gc refused t
     2 wrong usage; 3 the configuration is wrong or there is no such network or attachment; 11 try again later; 50 status: \
     no container can be attached now; 51 status: the same, and running containers may have no network. `cnitool explain CODE` tells more.";
 
+const ADD_EXAMPLES: &str = "Examples:\n  cnitool add pods blue                       the namespace /run/netns/blue, as `ip netns add` makes it\n  \
+    cnitool add --create ./web.conflist blue -p 8080:80   a file, a new namespace, and port 8080 of the host\n  \
+    cnitool add pods /proc/4711/ns/net -i eth1 --ip 10.98.0.9   a second interface of a running process";
+
 const GC_EXAMPLES: &str = "Examples:\n  cnitool gc --dry-run        list what would be removed, of all networks\n  cnitool gc pods --dry-run   of one network\n  cnitool gc pods             \
     remove what is left of containers that are gone\n  cnitool gc pods --all       empty the network";
+
+const VALIDATE_EXAMPLES: &str = "Examples:\n  cnitool validate                 all networks of --conf-dir\n  \
+    cnitool validate web.conflist    before it is copied there";
 
 const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `nft flush ruleset`\n  cnitool repair --all \
     --watch  as packaging/systemd/cni-repair.service does";
@@ -75,6 +82,7 @@ pub enum When {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Attach a network namespace to a network, and print the result
+    #[command(after_help = ADD_EXAMPLES)]
     Add {
         #[command(flatten)]
         target: Target,
@@ -140,10 +148,13 @@ pub enum Command {
         /// Names of plugins or networks
         names: Vec<String>,
     },
-    /// List everything that is wrong with a configuration file
+    /// List everything that is wrong with configuration files
+    ///
+    /// Also compares each file with the networks of this host: names that are given twice, and ranges that overlap.
+    #[command(after_help = VALIDATE_EXAMPLES)]
     Validate {
-        /// The file; - for stdin
-        file: PathBuf,
+        /// Files, directories of them, or - for stdin [default: the configuration directory]
+        files: Vec<PathBuf>,
     },
     /// List networks and attachments, and the runtimes that they are of
     List {
@@ -275,7 +286,7 @@ pub struct Names {
 #[derive(Args, Debug)]
 pub struct Asked {
     /// Forward a port of the host: [HOSTIP:]HOSTPORT:PORT[/PROTOCOL]
-    #[arg(short, long, value_name = "PORTS")]
+    #[arg(short, long, value_name = "PORTS", value_parser = crate::asked::port)]
     pub publish: Vec<String>,
     /// The container's address; may be given once for each family
     #[arg(long, value_name = "ADDRESS")]

@@ -163,9 +163,9 @@ fn addresses_at(path: &Path) -> Option<Vec<Address>> {
     netns.enter(Netlink::open).ok()?.ok()?.addresses(None).ok()
 }
 
-/// How many addresses of the network are leased by host-local.
-pub fn leased(network: &Network) -> usize {
-    leases(network, &Attachments::default()).len()
+/// The addresses of the network that host-local has leased.
+pub fn leased(network: &Network) -> Vec<IpAddr> {
+    leases(network, &Attachments::default()).into_iter().map(|(ip, _)| ip).collect()
 }
 
 /// The leases of the network that are not of valid attachments.

@@ -52,6 +52,7 @@ mod tuning;
 mod two_machines;
 mod upgrade;
 mod upgrade_rules;
+mod validate;
 mod vlan;
 mod vrf;
 mod words;

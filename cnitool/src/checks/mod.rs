@@ -1,12 +1,16 @@
 //! What can be wrong with a configuration, held against the schema.
 
+mod host;
+mod networks;
 mod object;
+mod own;
 mod report;
 mod value;
 
 use cni::NetworkName;
 use runtime::text::{Node, Tree};
 
+pub use self::networks::Ranges;
 pub use self::report::{Finding, Level, Report};
 use crate::schema::{self, Key, LIST, PLUGIN, Plugin, Role};
 
@@ -77,13 +81,24 @@ impl Report<'_> {
 
     /// A plugin at a position of its list.
     fn plugin(&mut self, node: &Node, index: usize) {
+        let before = self.errors();
+        let known = self.described(node, index);
+        if let Some(known) = known.filter(|_| self.errors() == before) {
+            self.own(node, index, known);
+            self.of_host(node, index, known);
+        }
+    }
+
+    /// Holds a plugin against what the schema says of it. Returns the plugin, if it is of the suite.
+    fn described(&mut self, node: &Node, index: usize) -> Option<&'static Plugin> {
         let Some(known) = self.kind(node, "type", |plugin| plugin.role != Role::Ipam) else {
             // Somebody else's plugin: only what all have in common is looked at. It may fill in its ipam: Calico has "usePodCidr" there.
-            return self.values(node, PLUGIN.iter().filter(|key| key.name != "ipam"));
+            self.values(node, PLUGIN.iter().filter(|key| key.name != "ipam"));
+            return None;
         };
         if known.role == Role::Chained && index == 0 {
             let at = node.get("type").map_or(node.at, |node| node.at);
-            self.warning(
+            self.error(
                 at,
                 format!("{} works on what an earlier plugin made, and is the first of its list", known.name),
             );
@@ -100,7 +115,13 @@ impl Report<'_> {
         let keys: Vec<&Key> = known.keys.iter().chain(common).chain(inlined).collect();
         self.keys(node, keys.iter().copied(), &format!("plugin {}", known.name));
         self.capabilities(node, known);
+        if known.name == "portmap" && index != 0 && node.get("capabilities").is_none() {
+            let at = node.get("type").map_or(node.at, |node| node.at);
+            let text = "portmap does not get the ports: it does not declare the capability portMappings";
+            self.warning(at, text).help = Some("add \"capabilities\": {\"portMappings\": true}".to_owned());
+        }
         self.reserved(node);
+        Some(known)
     }
 
     fn reserved(&mut self, node: &Node) {

@@ -5,6 +5,7 @@ use runtime::text::{Node, Tree};
 
 use super::report::Report;
 use super::value::{read, takes_text};
+use crate::maker::is_runtimes;
 use crate::schema::{self, Key, PLUGIN, Plugin, Role, Type};
 
 impl Report<'_> {
@@ -45,10 +46,12 @@ impl Report<'_> {
         for (at, name, _) in members.iter().filter(|(_, name, _)| schema::find(keys.clone(), name).is_none())
         {
             // A convention for comments, and keys that belong to runtimes.
-            if name.starts_with('_') || name.starts_with("cni.dev/") {
+            if name.starts_with('_') || name.starts_with("cni.dev/") || is_runtimes(name) {
                 continue;
             }
-            let near = schema::nearest(name, keys.clone().map(|key| key.name));
+            let known = || keys.clone().map(|key| key.name);
+            let near = schema::synonym(name).filter(|same| known().any(|key| key == *same));
+            let near = near.or_else(|| schema::nearest(name, known()));
             self.warning(*at, format!("{of} has no key {name:?}")).help =
                 near.map(|near| format!("did you mean {near:?}?"));
         }
@@ -82,12 +85,6 @@ impl Report<'_> {
         let own = [&Key { name: "type", takes: Type::Text, default: "none", about: "" }];
         let keys: Vec<&Key> = known.keys.iter().chain(own).collect();
         self.keys(node, keys.iter().copied(), &format!("IPAM plugin {}", known.name));
-        if known.name == "host-local" && node.get("ranges").is_none() && node.get("subnet").is_none() {
-            self.warning(
-                node.at,
-                "neither ranges nor subnet: all addresses must come from the runtime (ipRanges)",
-            );
-        }
     }
 
     /// What a plugin is to be told by another one, which names it where `type` is missing, and sets keys of it itself.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use runtime::Network;
 use runtime::text::Place;
 use serde_json::{Value, json};
 
@@ -53,11 +54,18 @@ pub struct Report<'a> {
     pub path: &'a [PathBuf],
     /// The file's name promises a list.
     pub is_list: bool,
+    /// The network as a runtime reads it. None: it cannot.
+    pub network: Option<&'a Network>,
 }
 
 impl<'a> Report<'a> {
-    pub fn new(path: &'a [PathBuf], is_list: bool) -> Self {
-        Self { findings: Vec::new(), path, is_list }
+    pub fn new(path: &'a [PathBuf], is_list: bool, network: Option<&'a Network>) -> Self {
+        Self { findings: Vec::new(), path, is_list, network }
+    }
+
+    /// How many errors were found so far.
+    pub fn errors(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.level == Level::Error).count()
     }
 
     pub fn error(&mut self, at: Place, text: impl Into<String>) -> &mut Finding {

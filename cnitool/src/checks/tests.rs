@@ -18,7 +18,8 @@ fn findings_of(source: &str, is_list: bool) -> Vec<String> {
     }
     let path = [dir.path().to_owned()];
     let (root, problems) = text::parse(source);
-    let mut report = Report::new(&path, is_list);
+    let network = runtime::Network::from_bytes(source.as_bytes()).ok();
+    let mut report = Report::new(&path, is_list, network.as_ref());
     for problem in problems {
         report.error(problem.at, problem.text);
     }
@@ -91,7 +92,7 @@ fn a_plugin_in_the_wrong_place_is_told_where_it_belongs() {
     assert_eq!(
         findings(source),
         [
-            "2:18 warning: portmap works on what an earlier plugin made, and is the first of its list",
+            "2:18 error: portmap works on what an earlier plugin made, and is the first of its list",
             "2:39 error: host-local is an IPAM plugin, for another plugin's ipam",
             "2:90 error: portmap is a chained plugin, after an interface plugin",
         ]
@@ -127,6 +128,7 @@ fn a_plugin_without_a_name_can_only_be_a_part_of_a_network() {
         findings_of(source, false),
         [
             "1:1 warning: name is missing: the plugin can only be a part of the network that its directory is named after",
+            "1:10 warning: portmap does not get the ports: it does not declare the capability portMappings",
             r#"1:21 warning: plugin portmap has no key "sant" did you mean "snat"?"#,
         ]
     );

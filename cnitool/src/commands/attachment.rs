@@ -22,6 +22,13 @@ pub fn add(target: &Target, wanted: &Asked, options: AddOptions, settings: &Sett
     let network = settings.network(&target.network)?;
     let created = if options.create { Some(Created::named(&target.netns)?) } else { None };
     let attach = asked::apply(wanted, &network, attach(&target.netns, &target.names)?)?;
+    if let Some(path) = attach.netns.as_deref().filter(|path| !path.exists()) {
+        let text = format!("network namespace {} does not exist", path.display());
+        let error = cni::Error::new(cni::Code::UnknownContainer, text);
+        return Err(error
+            .detail("`ip netns list` lists those with a name; --create creates the namespace first")
+            .into());
+    }
     let done = add_and_tell(&network, &attach, options.keep, settings, ui);
     if let Some(created) = created
         && (options.keep || done.is_ok())

@@ -36,7 +36,7 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Show { words, all } => show::run(&words, all, settings, ui)?,
         Command::Completion { shell } => shell::completion(shell, ui)?,
         Command::Man => shell::manual(ui)?,
-        Command::Validate { file } => return validate::run(&file, settings, ui),
+        Command::Validate { files } => return validate::run(&files, settings, ui),
         Command::Explain { topic } => explain::run(topic.as_deref(), settings, ui)?,
         Command::Schema { of, to } => schema::run(&of, to.as_deref(), ui)?,
         Command::Graph { network, all, format, to } => {

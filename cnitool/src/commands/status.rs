@@ -2,10 +2,12 @@
 
 use std::process::ExitCode;
 
-use runtime::{Error, Network, Result};
+use cni::{Command, PluginType, Version, json as keys};
+use runtime::{Error, Network, PluginConf, Result};
 use serde_json::{Value, json};
 
 use crate::exit;
+use crate::ranges;
 use crate::settings::Settings;
 use crate::strangers;
 use crate::table::Table;
@@ -17,17 +19,17 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
         Some(name) => vec![settings.network(name)?],
         None => settings.conf.load()?.into_iter().filter_map(|file| file.network.ok()).collect(),
     };
-    let ask = |network: Network| {
-        let status = settings.runtime.status(&network);
-        (network, status)
-    };
-    let asked: Vec<(Network, Result<()>)> = networks.into_iter().map(ask).collect();
+    let asked: Vec<Answer> = networks.into_iter().map(|network| Answer::of(network, settings)).collect();
     if ui.json() {
-        ui.print_json(&asked.iter().map(|(network, status)| json(network, status)).collect())?;
+        ui.print_json(&asked.iter().map(Answer::json).collect())?;
     } else if name.is_none() || ui.is_seen() {
         ui.print(&table(&asked).render(ui, ""))?;
+    } else {
+        for (plugin, why) in asked.iter().flat_map(|answer| &answer.unasked) {
+            ui.warn(&format!("{plugin} was not asked: {why}"));
+        }
     }
-    let failed = asked.into_iter().find_map(|(_, status)| status.err());
+    let failed = asked.into_iter().find_map(|answer| answer.status.err());
     Ok(failed.map_or(ExitCode::SUCCESS, |error| {
         // Of one network, why it is not ready is what was asked for.
         if name.is_some() && !ui.is_seen() {
@@ -37,41 +39,132 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
     }))
 }
 
-fn json(network: &Network, status: &Result<()>) -> Value {
-    let error = status.as_ref().err();
-    json!({
-        "network": network.name.as_str(),
-        "ready": error.is_none(),
-        "leased": strangers::leased(network),
-        "code": error.map(Error::code),
-        "msg": error.map(ToString::to_string),
-    })
+/// What the plugins of a network say.
+struct Answer {
+    network: Network,
+    status: Result<()>,
+    /// Plugins that could not be asked, and why.
+    unasked: Vec<(PluginType, String)>,
 }
 
-/// How many addresses are given out. From which number on they are few, the plugin itself says on stderr.
-fn fill(network: &Network) -> String {
-    match strangers::leased(network) {
-        0 => String::new(),
-        1 => "1 address is leased".to_owned(),
-        leased => format!("{leased} addresses are leased"),
+impl Answer {
+    /// STATUS is of 1.1.0. A plugin that speaks it is asked in 1.1.0, whatever version the network has: the configuration means the
+    /// same in both.
+    fn of(network: Network, settings: &Settings) -> Self {
+        let mut asked = network.clone();
+        asked.version = network.version.max(Command::Status.since());
+        let (mut unasked, mut missing) = (Vec::new(), None);
+        asked.plugins.retain(|plugin| match lack(&network, plugin, settings) {
+            Ok(None) => true,
+            Ok(Some(why)) => {
+                unasked.push((plugin.kind.clone(), why));
+                false
+            }
+            Err(error) => {
+                missing.get_or_insert(error);
+                false
+            }
+        });
+        let status = missing.map_or_else(|| settings.runtime.status(&asked), Err);
+        Self { network, status, unasked }
+    }
+
+    /// None: some plugin was not asked.
+    fn is_ready(&self) -> Option<bool> {
+        match &self.status {
+            Err(_) => Some(false),
+            Ok(()) if self.unasked.is_empty() => Some(true),
+            Ok(()) => None,
+        }
+    }
+
+    fn json(&self) -> Value {
+        let error = self.status.as_ref().err();
+        let unasked = self.unasked.iter().map(|(plugin, why)| json!({"plugin": plugin.as_str(), "why": why}));
+        let leased = strangers::leased(&self.network);
+        json!({
+            "network": self.network.name.as_str(),
+            "ready": self.is_ready(),
+            "notAsked": unasked.collect::<Vec<_>>(),
+            "leased": leased.len(),
+            "ranges": fill(&self.network).iter().map(Fill::json).collect::<Vec<_>>(),
+            "code": error.map(Error::code),
+            "msg": error.map(ToString::to_string),
+        })
     }
 }
 
-fn table(asked: &[(Network, Result<()>)]) -> Table {
+/// Why a plugin cannot be asked, if it cannot.
+///
+/// # Errors
+/// It is not installed, or does not answer.
+fn lack(network: &Network, plugin: &PluginConf, settings: &Settings) -> Result<Option<String>> {
+    let since = Command::Status.since();
+    let ipam = network.request(plugin).ok().and_then(|request| ipam_of(&request));
+    for kind in [Some(plugin.kind.clone()), ipam].into_iter().flatten() {
+        let spoken = settings.runtime.versions(&kind)?;
+        if !spoken.iter().any(|version| version == since.as_str()) {
+            let newest = spoken.iter().filter_map(|version| Version::parse(version).ok()).max();
+            let newest = newest.map_or("no known version".to_owned(), |version| format!("at most {version}"));
+            return Ok(Some(format!("STATUS needs version {since}, and {kind} speaks {newest}")));
+        }
+    }
+    Ok(None)
+}
+
+/// The IPAM plugin that a request names.
+fn ipam_of(request: &[u8]) -> Option<PluginType> {
+    let request = keys::parse(request, "the request").ok()?;
+    let kind = keys::member(keys::member(&request, "ipam")?, "type")?.as_str()?;
+    PluginType::parse(kind).ok()
+}
+
+/// How many addresses of a range set are leased.
+struct Fill {
+    range: String,
+    leased: usize,
+    capacity: u128,
+}
+
+fn fill(network: &Network) -> Vec<Fill> {
+    let leased = strangers::leased(network);
+    let count = |set: &host_local::RangeSet| leased.iter().filter(|ip| set.range_of(**ip).is_some()).count();
+    let fill = |set: host_local::RangeSet| Fill {
+        range: set.to_string(),
+        leased: count(&set),
+        capacity: set.capacity(),
+    };
+    ranges::sets(network).into_iter().map(fill).collect()
+}
+
+impl Fill {
+    fn json(&self) -> Value {
+        // More than a JSON number holds is null.
+        json!({"range": self.range, "leased": self.leased, "capacity": u64::try_from(self.capacity).ok()})
+    }
+
+    fn text(&self) -> String {
+        let Self { range, leased, capacity } = self;
+        match u32::try_from(*capacity) {
+            Ok(capacity) => format!("{leased} of {capacity} addresses of {range} are leased"),
+            Err(_) => format!("{leased} addresses of {range} are leased"),
+        }
+    }
+}
+
+fn table(asked: &[Answer]) -> Table {
     let mut table = Table::new(["NETWORK", "STATUS", "WHY"]);
-    for (network, status) in asked {
-        let name = (network.name.to_string(), Style::Name);
-        table.row(match status {
-            Ok(()) if network.version < cni::Command::Status.since() => {
-                let why = format!("version {} has no STATUS", network.version);
-                [name, ("ready".to_owned(), Style::Good), (why, Style::Dim)]
-            }
-            Ok(()) => [name, ("ready".to_owned(), Style::Good), (fill(network), Style::Dim)],
-            Err(error) => {
-                let code = format!("not ready ({})", error.code());
-                [name, (code, Style::Bad), (error.to_string(), Style::Plain)]
-            }
-        });
+    for answer in asked {
+        let status = match (&answer.status, answer.is_ready()) {
+            (Err(error), _) => (format!("not ready ({})", error.code()), Style::Bad),
+            (_, Some(_)) => ("ready".to_owned(), Style::Good),
+            _ => ("not asked".to_owned(), Style::Warning),
+        };
+        let mut lines: Vec<String> =
+            answer.status.as_ref().err().map(ToString::to_string).into_iter().collect();
+        lines.extend(answer.unasked.iter().map(|(plugin, why)| format!("{plugin}: {why}")));
+        lines.extend(fill(&answer.network).iter().map(Fill::text));
+        table.row([(answer.network.name.to_string(), Style::Name), status, (lines.join("\n"), Style::Plain)]);
     }
     table
 }

@@ -2,42 +2,123 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cni::json::{MAX_BYTES, MAX_VALUES, has_few_values};
-use runtime::Result;
 use runtime::text::{self, Problem};
+use runtime::{ConfDir, Network, Result};
 use serde_json::{Value, json};
 
-use crate::checks::{Finding, Level, Report};
+use crate::checks::{Finding, Level, Ranges, Report};
+use crate::places;
 use crate::settings::Settings;
 use crate::ui::{Style, Ui};
 
 /// Reports all findings; errors among them are exit code 3.
-pub fn run(file: &Path, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
-    let source = read(file).map_err(|e| {
-        cni::Error::io(format!("read {}", file.display()), &e).with_code(cni::Code::InvalidConfig)
-    })?;
-    let source = String::from_utf8_lossy(&source);
-    let (root, problems) = text::parse(&source);
-    let mut report = Report::new(&settings.path, is_list(file));
-    for Problem { at, text } in problems {
-        report.error(at, text);
+pub fn run(files: &[PathBuf], settings: &Settings, ui: &Ui) -> Result<ExitCode> {
+    let others = on_this_host(settings);
+    let files = expanded(files, settings)?;
+    let mut judged = Vec::new();
+    for file in &files {
+        judged.push(Judged::read(file, &files, &others, settings)?);
     }
-    if let Some(root) = &root {
-        report.check(root);
-    }
-    let findings = report.finish();
-    let errors = findings.iter().filter(|finding| finding.level == Level::Error).count();
     if ui.json() {
-        let list: Vec<Value> = findings.iter().map(Finding::json).collect();
-        ui.print_json(&json!({"file": file, "valid": errors == 0, "findings": list}))?;
+        // One file has always been one object.
+        let list: Vec<Value> = judged.iter().map(Judged::json).collect();
+        ui.print_json(&if let [only] = &list[..] { only.clone() } else { list.into() })?;
     } else {
-        findings.iter().try_for_each(|finding| ui.print(&shown(finding, file, &source, ui)))?;
-        ui.print(&verdict(file, errors, findings.len() - errors, ui))?;
+        judged.iter().try_for_each(|one| ui.print(&one.text(ui)))?;
     }
-    Ok(if errors == 0 { ExitCode::SUCCESS } else { ExitCode::from(3) })
+    Ok(if judged.iter().all(|one| one.errors() == 0) { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+/// The files in directories, and the rest as it is.
+fn expanded(files: &[PathBuf], settings: &Settings) -> Result<Vec<PathBuf>> {
+    let all = [settings.conf.path().to_owned()];
+    let mut found = Vec::new();
+    for file in if files.is_empty() { &all[..] } else { files } {
+        if file.is_dir() {
+            found.extend(ConfDir::new(file).load()?.into_iter().map(|file| file.file));
+        } else {
+            found.push(file.clone());
+        }
+    }
+    if found.is_empty() {
+        let dir = if files.is_empty() { &all[0] } else { &files[0] };
+        return Err(cni::Error::config(format!("no network configuration in {}", dir.display())).into());
+    }
+    Ok(found)
+}
+
+/// The networks in the directories of cnitool and of all runtimes.
+fn on_this_host(settings: &Settings) -> Vec<Ranges> {
+    let mut dirs = vec![settings.conf.clone()];
+    dirs.extend(
+        places::all().0.into_iter().filter(|place| !place.is(&settings.conf)).map(|place| place.conf),
+    );
+    let files = dirs.iter().filter_map(|dir| dir.load().ok()).flatten();
+    files.filter_map(|file| Some(Ranges::of(file.network.as_ref().ok()?, &real(&file.file)))).collect()
+}
+
+fn real(file: &Path) -> PathBuf {
+    file.canonicalize().unwrap_or_else(|_| file.to_owned())
+}
+
+/// A file, and what was found in it.
+struct Judged<'a> {
+    file: &'a Path,
+    source: String,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Judged<'a> {
+    fn read(file: &'a Path, files: &[PathBuf], others: &[Ranges], settings: &Settings) -> Result<Self> {
+        let source = read(file).map_err(|e| {
+            cni::Error::io(format!("read {}", file.display()), &e).with_code(cni::Code::InvalidConfig)
+        })?;
+        let source = String::from_utf8_lossy(&source).into_owned();
+        let (root, problems) = text::parse(&source);
+        let network = Network::from_bytes(source.as_bytes());
+        let mut report = Report::new(&settings.path, is_list(file), network.as_ref().ok());
+        for Problem { at, text } in problems {
+            report.error(at, text);
+        }
+        if let Some(root) = &root {
+            report.check(root);
+            report.network(root, &network);
+        }
+        if let (Some(root), Ok(network)) = (&root, &network) {
+            let own = Ranges::of(network, &real(file));
+            let beside = |other: &Ranges| {
+                other.file.parent() == own.file.parent() || files.iter().any(|file| real(file) == other.file)
+            };
+            let given = files
+                .iter()
+                .filter(|other| *other != file && !others.iter().any(|known| known.file == real(other)));
+            let given =
+                given.filter_map(|file| Some(Ranges::of(&Network::from_file(file).ok()?, &real(file))));
+            let given: Vec<Ranges> = given.collect();
+            report.among(root, &own, others, beside);
+            report.among(root, &own, &given, beside);
+        }
+        Ok(Self { file, source, findings: report.finish() })
+    }
+
+    fn errors(&self) -> usize {
+        self.findings.iter().filter(|finding| finding.level == Level::Error).count()
+    }
+
+    fn json(&self) -> Value {
+        let list: Vec<Value> = self.findings.iter().map(Finding::json).collect();
+        json!({"file": self.file, "valid": self.errors() == 0, "findings": list})
+    }
+
+    fn text(&self, ui: &Ui) -> String {
+        let Self { file, source, findings } = self;
+        let shown: String = findings.iter().map(|finding| shown(finding, file, source, ui)).collect();
+        shown + &verdict(file, self.errors(), findings.len() - self.errors(), ui)
+    }
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {

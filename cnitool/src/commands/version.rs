@@ -35,7 +35,8 @@ pub fn run(names: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
 fn kinds(names: &[String], settings: &Settings) -> Result<Vec<PluginType>> {
     let mut kinds = Vec::new();
     for name in names {
-        match settings.conf.find(name) {
+        match settings.network(name) {
+            Err(error) if name.contains('/') => return Err(error),
             Ok(network) => kinds.extend(network.plugins.into_iter().map(|plugin| plugin.kind)),
             Err(_) => kinds.push(plugin(name)?),
         }

@@ -13,7 +13,7 @@ mod nearest;
 mod network;
 mod types;
 
-pub use nearest::nearest;
+pub use nearest::{nearest, synonym};
 pub use network::{LIST, PLUGIN};
 pub use types::{Key, Plugin, Role, Type};
 

@@ -9,6 +9,12 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .map(|(_, other)| other)
 }
 
+/// The key that means the same, for names of other plugins and of capability arguments.
+pub fn synonym(name: &str) -> Option<&'static str> {
+    let same = [("deviceID", "pciBusID"), ("parent", "master"), ("vlanID", "vlanId"), ("isMasq", "ipMasq")];
+    same.into_iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, key)| key)
+}
+
 /// How many letters must be changed, added, left out, or swapped with the next one.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());

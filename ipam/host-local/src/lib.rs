@@ -17,8 +17,8 @@ use cni::{
 };
 use ipnetwork::IpNetwork;
 
-use conf::Conf;
-use range::{Range, RangeSet};
+pub use conf::Conf;
+pub use range::{Range, RangeSet};
 use store::{Lease, Store};
 
 /// The plugin.

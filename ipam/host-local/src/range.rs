@@ -147,7 +147,8 @@ impl Range {
         self.contains(ip) && self.usable.iter().any(|span| span.contains(number(ip)))
     }
 
-    fn overlaps(&self, other: &Self) -> bool {
+    /// Whether an address is in both.
+    pub fn overlaps(&self, other: &Self) -> bool {
         self.subnet.is_ipv4() == other.subnet.is_ipv4()
             && self.whole.first <= other.whole.last
             && other.whole.first <= self.whole.last
@@ -204,6 +205,11 @@ impl RangeSet {
     /// Ranges whose gateway is not on the container's link.
     pub fn without_gateway(&self) -> impl Iterator<Item = &Range> {
         self.0.iter().filter(|range| !range.reaches_gateway())
+    }
+
+    /// Its ranges, in the order of the configuration.
+    pub fn ranges(&self) -> &[Range] {
+        &self.0
     }
 
     #[cfg(test)]

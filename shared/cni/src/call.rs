@@ -406,6 +406,10 @@ struct RawIpam {
     r#type: String,
 }
 
+fn network_name(raw: &RawNet) -> Result<NetworkName> {
+    NetworkName::parse(&raw.name).map_err(|e| Error::config(format!("the network's name {e}")))
+}
+
 #[derive(Deserialize)]
 struct RawAttachment {
     #[serde(rename = "containerID")]
@@ -451,13 +455,21 @@ impl Document {
         } else {
             json::decode(&self.json)?
         };
-        let name =
-            NetworkName::parse(&raw.name).map_err(|e| Error::config(format!("the network's name {e}")))?;
+        let name = network_name(&raw)?;
         let ipam = (!raw.ipam.r#type.is_empty())
             .then(|| Ipam::new(raw.ipam.r#type, env.path.clone(), Rc::clone(&self.bytes), self.version));
         let ipam = ipam.filter(|_| role == Role::Interface);
         let (version, path) = (self.version, env.path.clone());
         Ok(NetConf { name, version, dns: raw.dns, prev_result: prev, ipam, path })
+    }
+
+    /// Checks the members that every configuration has, for ADD.
+    ///
+    /// # Errors
+    /// Code 6 or 7, naming the key.
+    pub(crate) fn check_common(&self) -> Result<()> {
+        let raw: RawNet = json::decode(&self.json)?;
+        network_name(&raw).map(drop)
     }
 
     /// `prevResult`, if there is one.

@@ -29,6 +29,7 @@ mod plugin;
 pub mod repair;
 mod result;
 mod undo;
+mod validate;
 mod version;
 mod written;
 
@@ -43,5 +44,6 @@ pub use name::{ContainerId, IfName, NetworkName, PluginType};
 pub use plugin::{Plugin, Role, main, warn};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
 pub use undo::Undo;
+pub use validate::validate;
 pub use version::{REFERENCE_RELEASE, Version};
 pub use written::AsWritten;

@@ -318,7 +318,7 @@ fn status<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     guarded(|| P::status(&call))
 }
 
-fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
+pub(crate) fn conf<P: Plugin>(document: &Document) -> Result<P::Conf> {
     document.refuse_repeated(P::UNREPEATED)?;
     P::Conf::try_from(document.as_written()).map_err(Into::into)
 }

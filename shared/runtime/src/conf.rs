@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::files::files;
+use crate::request::Extras;
 use crate::{Result, text};
 
 /// An object whose values are kept as they are written.
@@ -87,6 +88,14 @@ impl Network {
     /// The capabilities that any of the plugins declares.
     pub fn capabilities(&self) -> BTreeSet<&str> {
         self.plugins.iter().flat_map(|plugin| &plugin.capabilities).map(String::as_str).collect()
+    }
+
+    /// The configuration of one of its plugins as the plugin gets it on stdin, without what a call adds.
+    ///
+    /// # Errors
+    /// Code 6 if it cannot be written as JSON.
+    pub fn request(&self, plugin: &PluginConf) -> Result<Vec<u8>> {
+        Extras::default().request(self, plugin)
     }
 
     /// The configuration list, without the plugins of a directory, as libcni would keep it.

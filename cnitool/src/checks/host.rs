@@ -1,0 +1,41 @@
+//! Links that a configuration names: does this host have them?
+
+use netlink::Netlink;
+use runtime::text::Node;
+
+use super::Report;
+use super::own::blamed;
+use crate::schema::{self, Plugin};
+
+impl Report<'_> {
+    /// Warns of a link that ADD would not find on this host. The file may be for another host, so it is no error.
+    pub(super) fn of_host(&mut self, node: &Node, index: usize, known: &Plugin) {
+        let has = |key: &str| schema::find(known.keys, key).is_some();
+        let text = |key: &str| node.get(key).and_then(Node::as_str).filter(|text| !text.is_empty());
+        if self.network.is_none() {
+            return;
+        }
+        // A sandboxed process may not look.
+        let Ok(host) = Netlink::open() else { return };
+        let in_container =
+            node.get("linkInContainer").is_some_and(|it| it.value == runtime::text::Tree::Bool(true));
+        for key in ["master", "device"].into_iter().filter(|key| has(key) && !in_container) {
+            if let Some(name) = text(key).filter(|name| matches!(host.link(name), Ok(None))) {
+                let text = format!("{key} {name}: this host has no such link now");
+                self.warning(blamed(node, &text), text);
+            }
+        }
+        if !has("master") || in_container || text("master").is_some() || index != 0 {
+            return;
+        }
+        if known.name == "vlan" {
+            self.error(
+                blamed(node, "type"),
+                "master is missing: no earlier plugin makes the link that carries the VLAN",
+            );
+        } else if matches!(host.default_route(), Ok(None)) {
+            let text = "master is missing, and this host has no default route that it could be found by";
+            self.warning(blamed(node, "type"), text);
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! `cnitool validate`: what it accepts without a warning, ADD accepts, and what ADD refuses, it reports first.
+
+use std::fs;
+
+use lab::{Lab, Outcome, Tool, needs};
+use serde_json::{Value, json};
+
+use crate::common::{cable, host_local};
+
+const FILE: &str = "/etc/cni/net.d/10-net.conflist";
+
+fn list(plugins: Value) -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins})
+}
+
+fn bridge(more: Value) -> Value {
+    with(json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])}), more)
+}
+
+/// An object with the members of another one, which count more.
+fn with(mut object: Value, more: Value) -> Value {
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    object
+}
+
+/// The findings of a network, as `LEVEL: TEXT`.
+fn findings(lab: &Lab, network: &Value) -> Vec<String> {
+    lab.configure("10-net.conflist", network);
+    reported(&lab.cnitool().run(&format!("validate {FILE} --output json")))
+}
+
+fn reported(outcome: &Outcome) -> Vec<String> {
+    let judged: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|_| panic!("{outcome:#?}"));
+    let text = |one: &Value| format!("{}: {}", one["level"].as_str().unwrap(), one["msg"].as_str().unwrap());
+    judged["findings"].as_array().unwrap().iter().map(text).collect()
+}
+
+#[test]
+fn what_add_refuses_for_its_configuration_is_an_error_with_its_place() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let ipam = |ipam: Value| bridge(json!({"ipam": with(json!({"type": "host-local"}), ipam)}));
+    let route = json!([{"dst": "0.0.0.0/0"}]);
+    for (plugins, words) in [
+        (json!([ipam(json!({"ranges": [[{"subnet": "10.1.2.5/24"}]]}))]), "host bits"),
+        (json!([ipam(json!({"subnet": "10.1.2.0/24", "gateway": "10.9.9.1", "routes": route}))]), "10.9.9.1"),
+        (json!([ipam(json!({}))]), "ipam.ranges is missing"),
+        (json!([{"type": "portmap", "capabilities": {"portMappings": true}}]), "first of its list"),
+        (json!([bridge(json!({})), {"type": "bandwidth", "ingressRate": 1000}]), "ingressRate"),
+        (json!([bridge(json!({"hairpinMode": true, "promiscMode": true}))]), "exclude each other"),
+        (json!([{"type": "vlan", "vlanId": 5}]), "master is missing"),
+    ] {
+        let network = list(plugins);
+        let found = findings(&lab, &network);
+        assert!(
+            found.iter().any(|one| one.starts_with("error") && one.contains(words)),
+            "{words}: {found:?}"
+        );
+        assert_eq!(lab.cnitool().run(&format!("validate {FILE}")).exit, Some(3));
+        assert!(!lab.cnitool().run("add net pod").succeeded(), "ADD refuses it as well: {network}");
+    }
+    let host_bits = list(json!([ipam(json!({"subnet": "10.1.2.5/24"}))]));
+    lab.configure("10-net.conflist", &host_bits);
+    let shown = lab.cnitool().run(&format!("validate {FILE}"));
+    let line = shown.stdout.lines().nth(2).unwrap();
+    let marked = &shown.stdout.lines().nth(1).unwrap()[line.find('^').unwrap()..];
+    assert!(marked.starts_with("\"10.1.2.5/24\""), "{}", shown.stdout);
+}
+
+#[test]
+fn what_works_less_well_than_meant_is_a_warning() {
+    let lab = Lab::new();
+    let portmap = json!({"type": "portmap"});
+    for (plugins, words) in [
+        (json!([bridge(json!({})), portmap]), "does not declare the capability portMappings"),
+        (json!([{"type": "macvlan", "master": "eth9"}]), "this host has no such link"),
+        (json!([{"type": "macvlan"}]), "no default route"),
+        (json!([{"type": "host-device", "deviceID": "0000:00:1f.6", "device": "lo"}]), "no key \"deviceID\""),
+    ] {
+        let found = findings(&lab, &list(plugins));
+        assert!(
+            found.iter().any(|one| one.starts_with("warning") && one.contains(words)),
+            "{words}: {found:?}"
+        );
+    }
+    let shown = lab.cnitool().says(&format!("validate {FILE}"));
+    assert!(shown.contains("did you mean \"pciBusID\"?"), "{shown}");
+}
+
+#[test]
+fn marks_of_runtimes_and_keys_that_a_runtime_fills_in_are_no_findings() {
+    let lab = Lab::new();
+    let ipam = json!({"type": "host-local"});
+    let ranges = bridge(json!({"ipam": ipam, "capabilities": {"ipRanges": true}}));
+    let network = with(list(json!([ranges])), json!({"nerdctlID": "17f29b", "nerdctlLabels": {}}));
+    assert_eq!(findings(&lab, &network), [""; 0]);
+}
+
+#[test]
+fn names_that_are_given_twice_and_ranges_that_overlap_are_found_across_all_networks_of_the_host() {
+    let lab = Lab::new();
+    lab.private_dir("/opt/cni");
+    let network = |name: &str, link: &str, subnet: &str| {
+        let ipam = host_local(&[&[subnet]]);
+        let bridge = json!({"type": "bridge", "bridge": link, "isGateway": true, "ipam": ipam});
+        json!({"cniVersion": "1.1.0", "name": name, "plugins": [bridge]})
+    };
+    lab.configure("10-a.conflist", &network("a", "br0", "10.1.0.0/16"));
+    lab.configure("20-b.conflist", &network("b", "br1", "10.2.0.0/16"));
+    let tool = lab.cnitool();
+    assert_eq!(tool.says("validate").matches("is valid\n").count(), 2);
+
+    let draft = lab.dir().join("draft.conflist");
+    let of_draft = |text: &Value| {
+        fs::write(&draft, text.to_string()).unwrap();
+        reported(&tool.run(&format!("validate {} --output json", draft.display())))
+    };
+    let overlaps =
+        "warning: range 10.1.2.0/24 overlaps 10.1.0.0/16 of network a in /etc/cni/net.d/10-a.conflist";
+    assert_eq!(of_draft(&network("c", "br2", "10.1.2.0/24")), [overlaps]);
+    assert_eq!(of_draft(&network("a", "br0", "10.1.2.0/24")), [""; 0], "it will replace the other file");
+    // Segments of their own may have the same addresses.
+    let macvlan = json!({"type": "macvlan", "master": "lo", "ipam": host_local(&[&["10.1.2.0/24"]])});
+    assert_eq!(of_draft(&with(list(json!([macvlan])), json!({"name": "c"}))), [""; 0]);
+
+    fs::create_dir_all("/opt/cni/config").unwrap();
+    fs::write("/opt/cni/config/mesh.conflist", network("mesh", "br3", "10.2.3.0/24").to_string()).unwrap();
+    lab.configure("30-a.conflist", &network("a", "br0", "10.3.0.0/16"));
+    let all = tool.run("validate");
+    for words in ["the name a is also that of the network in", "overlaps 10.2.3.0/24 of network mesh"] {
+        assert!(all.stdout.contains(words), "{words}: {all:#?}");
+    }
+    assert_eq!(all.exit, Some(0), "warnings only");
+    assert_eq!(tool.json("validate").as_array().unwrap().len(), 3);
+}
+
+/// The configurations: each key of each plugin with each of these values, by the published schemas.
+#[test]
+fn what_is_accepted_without_a_finding_no_add_refuses_for_its_configuration() {
+    needs!(Macvlan, Ipvlan, Vlan, Tap, Dummy);
+    let lab = Lab::new();
+    lab.container("pod");
+    cable(&lab);
+    let tool = lab.cnitool();
+    let (mut accepted, mut refused) = (0, 0);
+    for (plugin, base) in bases() {
+        for member in members(&tool, plugin) {
+            for value in values() {
+                let network = with_member(&base, plugin, &member, &value);
+                let found = findings(&lab, &network);
+                if !found.is_empty() {
+                    refused += 1;
+                    continue;
+                }
+                accepted += 1;
+                let added = tool.run("add net pod --output json");
+                if !added.succeeded() {
+                    let code =
+                        serde_json::from_str::<Value>(&added.stderr).unwrap_or_default()["code"].clone();
+                    let of_configuration = [1, 2, 6, 7].iter().any(|of| code == *of);
+                    assert!(!of_configuration, "{network}\n{added:#?}");
+                }
+                tool.run("del net pod");
+                lab.host().sh("ip link del br0 2>/dev/null || true");
+            }
+        }
+    }
+    assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
+}
+
+/// A network for each plugin, in which the plugin is the last one.
+fn bases() -> Vec<(&'static str, Value)> {
+    let ipam = || host_local(&[&["10.1.2.0/24"]]);
+    let alone = |plugin: Value| list(json!([plugin]));
+    let chained = |plugin: Value| list(json!([bridge(json!({})), plugin]));
+    vec![
+        ("bridge", alone(bridge(json!({})))),
+        ("host-local", alone(bridge(json!({})))),
+        (
+            "static",
+            alone(bridge(json!({"ipam": {"type": "static", "addresses": [{"address": "10.1.2.9/24"}]}}))),
+        ),
+        ("ptp", alone(json!({"type": "ptp", "ipam": ipam()}))),
+        ("macvlan", alone(json!({"type": "macvlan", "master": "cable", "ipam": ipam()}))),
+        ("ipvlan", alone(json!({"type": "ipvlan", "master": "cable", "ipam": ipam()}))),
+        ("vlan", alone(json!({"type": "vlan", "master": "cable", "vlanId": 5, "ipam": ipam()}))),
+        ("dummy", alone(json!({"type": "dummy", "ipam": ipam()}))),
+        ("tap", alone(json!({"type": "tap", "ipam": ipam()}))),
+        ("bandwidth", chained(json!({"type": "bandwidth"}))),
+        ("portmap", chained(json!({"type": "portmap", "capabilities": {"portMappings": true}}))),
+        ("sbr", chained(json!({"type": "sbr"}))),
+        ("tuning", chained(json!({"type": "tuning"}))),
+    ]
+}
+
+/// The names of a plugin's keys.
+fn members(tool: &Tool, plugin: &str) -> Vec<String> {
+    let schema: Value = serde_json::from_str(&tool.says(&format!("schema {plugin}"))).unwrap();
+    let common =
+        ["type", "name", "cniVersion", "capabilities", "runtimeConfig", "prevResult", "ipam", "args"];
+    let names = schema["properties"].as_object().unwrap().keys();
+    let names: Vec<String> = names.filter(|name| !common.contains(&name.as_str())).cloned().collect();
+    assert!(!names.is_empty(), "{plugin}: {schema}");
+    names
+}
+
+fn values() -> Vec<Value> {
+    vec![
+        json!(true),
+        json!(0),
+        json!(1),
+        json!(4094),
+        json!(-1),
+        json!(""),
+        json!("word"),
+        json!("10.1.2.7"),
+        json!("10.1.2.0/24"),
+        json!("10.1.2.7/24"),
+        json!("0a:58:0a:01:02:07"),
+        json!("ff:ff:ff:ff:ff:ff"),
+        json!([]),
+        json!(["10.1.2.7"]),
+        json!([[{"subnet": "10.1.2.0/30"}]]),
+        json!([[{"subnet": "10.1.2.0/31"}]]),
+        json!([{"dst": "10.9.0.0/16"}]),
+        json!({"net.core.somaxconn": "500"}),
+        json!(null),
+    ]
+}
+
+fn with_member(base: &Value, plugin: &str, member: &str, value: &Value) -> Value {
+    let mut network = base.clone();
+    let last = network["plugins"].as_array_mut().unwrap().last_mut().unwrap();
+    let object = if last["type"] == plugin { last } else { &mut last["ipam"] };
+    object[member] = value.clone();
+    network
+}
