@@ -1,22 +1,128 @@
-//! Port mappings, in words.
+//! Host ports that lead to an attachment: those that its ADD was asked for, and whether they work.
 
-use cni::json;
+use cni::{AsWritten, json};
+use netfilter::{Firewall, Owner};
+use portmap::Conf;
 use runtime::Entry;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-/// `hostIP:hostPort/protocol → containerPort`, for each mapping that an ADD asked for.
-pub fn mapped_ports(entry: &Entry) -> Vec<String> {
-    let mappings = entry.attach.capability_args.get("portMappings").and_then(Value::as_array);
-    mappings
-        .into_iter()
-        .flatten()
-        .map(|mapping| {
-            let number = |key| json::member(mapping, key).and_then(Value::as_u64).unwrap_or_default();
-            let text =
-                |key| json::member(mapping, key).and_then(Value::as_str).filter(|text| !text.is_empty());
-            let protocol = text("protocol").unwrap_or("tcp");
-            let host_ip = text("hostIP").unwrap_or("*");
-            format!("{host_ip}:{}/{protocol} → {}", number("hostPort"), number("containerPort"))
+/// A port mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Empty: all addresses of the host.
+    host_ip: String,
+    host_port: u64,
+    container_port: u64,
+    protocol: String,
+    state: State,
+}
+
+/// Where packets to the port go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    ToContainer,
+    /// The rules are not as ADD left them.
+    Missing,
+    /// To a newer attachment that asked for the same port.
+    Taken(String),
+    /// The container has exited, or the plugin is not portmap.
+    Unknown,
+}
+
+impl Port {
+    /// The ports that an ADD asked for.
+    pub fn of(entry: &Entry) -> Vec<Self> {
+        let mappings = mappings(entry);
+        let (taken, lost) = match taken(entry) {
+            Some(Ok(taken)) => (Some(taken), false),
+            Some(Err(_)) => (None, true),
+            None => (None, false),
+        };
+        let port = |mapping: &Value| {
+            let mut port = Self::read(mapping);
+            port.state = match &taken {
+                Some(taken) => taken
+                    .iter()
+                    .find_map(|line| port.holder_in(line))
+                    .map_or(State::ToContainer, State::Taken),
+                None if lost => State::Missing,
+                None => State::Unknown,
+            };
+            port
+        };
+        mappings.iter().map(port).collect()
+    }
+
+    /// A mapping as the runtime writes it.
+    pub fn read(mapping: &Value) -> Self {
+        let number = |key| json::member(mapping, key).and_then(Value::as_u64).unwrap_or_default();
+        let text = |key| json::member(mapping, key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let protocol = Some(text("protocol").to_ascii_lowercase()).filter(|protocol| !protocol.is_empty());
+        Self {
+            host_ip: text("hostIP"),
+            host_port: number("hostPort"),
+            container_port: number("containerPort"),
+            protocol: protocol.unwrap_or_else(|| "tcp".to_owned()),
+            state: State::Unknown,
+        }
+    }
+
+    /// Who has it, as a line of [`Firewall::taken`] says: `HOLDER has it now: map tcp 8080 to 10.1.0.5:80`.
+    fn holder_in(&self, line: &str) -> Option<String> {
+        let (holder, rule) = line.split_once(" has it now: ")?;
+        let mut words = rule.split(' ').skip_while(|word| *word != self.protocol).skip(1);
+        let port = words.next()?.rsplit(':').next()?;
+        (port == self.host_port.to_string()).then(|| holder.to_owned())
+    }
+
+    /// `HOSTIP:HOSTPORT/PROTOCOL → PORT`, and what is wrong with it.
+    pub fn text(&self) -> String {
+        let Self { host_ip, host_port, container_port, protocol, state } = self;
+        let host_ip = if host_ip.is_empty() { "*" } else { host_ip };
+        let state = match state {
+            State::ToContainer | State::Unknown => String::new(),
+            State::Missing => " missing".to_owned(),
+            State::Taken(holder) => format!(" taken by {holder}"),
+        };
+        format!("{host_ip}:{host_port}/{protocol} → {container_port}{state}")
+    }
+
+    pub fn is_missing(&self) -> bool {
+        self.state == State::Missing
+    }
+
+    pub fn json(&self) -> Value {
+        let (state, holder) = match &self.state {
+            State::ToContainer => (Some("there"), None),
+            State::Missing => (Some("missing"), None),
+            State::Taken(holder) => (Some("taken"), Some(holder)),
+            State::Unknown => (None, None),
+        };
+        json!({
+            "hostIP": Some(&self.host_ip).filter(|ip| !ip.is_empty()),
+            "hostPort": self.host_port,
+            "protocol": self.protocol,
+            "containerPort": self.container_port,
+            "state": state,
+            "takenBy": holder,
         })
-        .collect()
+    }
+}
+
+fn mappings(entry: &Entry) -> &[Value] {
+    let mappings = entry.attach.capability_args.get("portMappings").and_then(Value::as_array);
+    mappings.map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The ports that newer attachments have taken; an error if the rules are not as ADD left them. None: nobody can tell.
+fn taken(entry: &Entry) -> Option<cni::Result<Vec<String>>> {
+    let network = entry.network().ok().filter(|_| entry.is_alive() && !mappings(entry).is_empty())?;
+    let plugin = network.plugins.iter().find(|plugin| plugin.kind.as_str() == "portmap")?;
+    let mut request = json::parse(&network.request(plugin).ok()?, "the request").ok()?;
+    request["runtimeConfig"] = json!({"portMappings": mappings(entry)});
+    let conf = Conf::try_from(AsWritten::from(request)).ok()?;
+    let at = &entry.attach.attachment;
+    let ports = conf.host_ports(&entry.result().ok()?, &at.ifname).ok()??;
+    let firewall = Firewall::open(conf.backend).ok()?;
+    Some(firewall.taken(&Owner::new(&entry.network, at), &ports))
 }

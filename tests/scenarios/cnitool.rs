@@ -92,9 +92,10 @@ fn ports_an_address_and_a_mac_are_asked_for_in_words_of_the_command_line() {
     assert_eq!(pod.link("eth0").unwrap()["address"], "0a:58:0a:00:00:05");
     assert_eq!(
         tool.json("show web1")[0]["ports"],
-        json!(["*:8080/tcp → 80", "*:53/udp → 53"]),
-        "{:#}",
-        tool.json("show web1")
+        json!([
+            {"hostIP": null, "hostPort": 8080, "protocol": "tcp", "containerPort": 80, "state": "there", "takenBy": null},
+            {"hostIP": null, "hostPort": 53, "protocol": "udp", "containerPort": 53, "state": "there", "takenBy": null},
+        ]),
     );
     tool.says("check net pod --container-id web1");
     tool.says("del net pod --container-id web1");
@@ -102,7 +103,7 @@ fn ports_an_address_and_a_mac_are_asked_for_in_words_of_the_command_line() {
     let refused = tool.run("add net pod -p 80");
     assert_eq!(
         (refused.exit, refused.stderr.contains("HOSTPORT:PORT")),
-        (Some(3), true),
+        (Some(2), true),
         "{}",
         refused.stderr
     );
@@ -622,8 +623,9 @@ fn status_tells_of_a_full_pool_and_fails_for_it_only_where_that_is_asked_for() {
     assert_eq!(full.exit, Some(0), "{full:#?}");
     let words = "1 of the 1 addresses of range set 10.1.2.1-10.1.2.2 are leased";
     assert!(full.stderr.contains(words), "{full:#?}");
-    assert!(tool.says("status").contains("1 address is leased"));
-    assert_eq!(tool.json("status net")[0]["leased"], 1);
+    assert!(tool.says("status").contains("1 of 1 addresses of 10.1.2.1-10.1.2.2 are leased"));
+    let ranges = json!([{"range": "10.1.2.1-10.1.2.2", "leased": 1, "capacity": 1}]);
+    assert_eq!(tool.json("status net")[0]["ranges"], ranges);
 
     let mut strict = conf;
     strict["plugins"][0]["ipam"]["statusFailsWhenFull"] = true.into();
@@ -698,4 +700,156 @@ fn the_references_plugins_run_under_it_unchanged() {
     // Without CAP_ARGS: those of the ADD are known.
     let rules = lab.host().sh("iptables-save -t nat; nft list ruleset");
     assert!(!rules.contains("8080"), "{rules}");
+}
+
+#[test]
+fn status_asks_the_plugins_whatever_version_the_network_has() {
+    let lab = Lab::new();
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/30"));
+    lab.container("a");
+    let tool = lab.cnitool();
+    assert_eq!(tool.json("status net")[0]["ready"], true);
+    let missing = tool.run("status net --plugin-path /nosuch --output json");
+    assert!(!missing.succeeded() && missing.stdout.contains("\"ready\": false"), "{missing:#?}");
+
+    let mut strict = pods("1.0.0", "10.1.2.0/30");
+    strict["plugins"][0]["ipam"]["statusFailsWhenFull"] = true.into();
+    lab.configure("10-net.conflist", &strict);
+    tool.says("add net a");
+    assert_eq!(tool.run("status net").exit, Some(50), "its range is full");
+    tool.says("del net a");
+    lab.host().sh("mkdir -p /var/lib/cni/networks; mount -t tmpfs -o ro none /var/lib/cni/networks");
+    assert_eq!(tool.run("status net").exit, Some(50), "its leases cannot be written");
+    lab.host().sh("umount /var/lib/cni/networks");
+}
+
+#[test]
+fn status_says_which_plugins_it_could_not_ask_and_why() {
+    let lab = Lab::new();
+    let versions = "{\"cniVersion\": \"1.0.0\", \"supportedVersions\": [\"0.4.0\", \"1.0.0\"]}";
+    lab.fake_plugin("older", &format!("[ $CNI_COMMAND = VERSION ] && echo '{versions}'"));
+    let mut network = pods("1.0.0", "10.1.2.0/24");
+    network["plugins"].as_array_mut().unwrap().push(json!({"type": "older"}));
+    lab.configure("10-net.conflist", &network);
+    let tool = lab.cnitool();
+    let why = "STATUS needs version 1.1.0, and older speaks at most 1.0.0";
+    let answer = tool.json("status net");
+    assert_eq!(
+        (&answer[0]["ready"], &answer[0]["notAsked"][0]),
+        (&Value::Null, &json!({"plugin": "older", "why": why}))
+    );
+    let table = tool.says("status");
+    assert!(table.contains("not asked") && table.contains(why) && !table.contains(" ready"), "{table}");
+}
+
+/// A bridge, and portmap.
+fn with_ports(name: &str, link: &str, subnet: &str) -> Value {
+    let bridge = json!({"type": "bridge", "bridge": link, "isGateway": true, "ipMasq": true, "ipam": host_local(&[&[subnet]])});
+    let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, portmap]})
+}
+
+#[test]
+fn ports_without_rules_are_shown_as_missing_and_check_names_the_remedy() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    lab.container("pod");
+    lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net pod -p 8080:80");
+    assert_eq!(tool.json("show")[0]["ports"][0]["state"], "there");
+    lab.host().sh("nft flush ruleset");
+    let shown = tool.run("show");
+    assert!(shown.stdout.contains("port *:8080/tcp → 80 missing"), "{shown:#?}");
+    assert!(shown.stderr.contains("cnitool repair"), "{shown:#?}");
+    assert!(tool.says("graph").contains("port *:8080/tcp → 80 missing"));
+    let check = tool.run("check net pod");
+    assert!(!check.succeeded() && check.stderr.contains("cnitool repair --all"), "{check:#?}");
+    tool.says("repair --all");
+    assert_eq!(tool.json("show")[0]["ports"][0]["state"], "there");
+    assert!(tool.says("repair net").is_empty(), "it prints what it repaired");
+}
+
+#[test]
+fn a_port_that_a_newer_attachment_has_taken_is_told_in_show_graph_and_by_its_add() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let _pods = ["old", "new"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    tool.says("add net old -p 8080:80 -p 9090:90 --container-id old");
+    let added = tool.run("add net new -p 8080:80 --container-id new");
+    assert!(added.stderr.contains("host port taken over from net/old/eth0"), "{added:#?}");
+    let shown = tool.says("show old");
+    for line in ["port *:8080/tcp → 80 taken by net/new/eth0\n", "port *:9090/tcp → 90\n"] {
+        assert!(shown.contains(line), "{line}: {shown}");
+    }
+    assert_eq!(tool.json("show old")[0]["ports"][0]["takenBy"], "net/new/eth0");
+    assert_eq!(tool.json("show new")[0]["ports"][0]["state"], "there");
+    assert!(tool.says("graph").contains("taken by net/new/eth0"));
+    tool.says("del net new --container-id new");
+    assert_eq!(tool.json("show old")[0]["ports"][0]["state"], "there");
+}
+
+#[test]
+fn an_add_warns_of_another_networks_container_with_the_same_address() {
+    beyond_reference!("rules-by-attachment");
+    let lab = Lab::new();
+    let _pods = ["a", "b", "c"].map(|id| lab.container(id));
+    lab.configure("10-one.conflist", &with_ports("one", "br0", "10.1.2.0/24"));
+    lab.configure("20-two.conflist", &with_ports("two", "br0", "10.1.2.0/24"));
+    let tool = lab.cnitool();
+    assert_eq!(tool.run("add one a --container-id a").stderr, "");
+    let second = tool.run("add two b --container-id b");
+    let words = "one/a/eth0, of another network, has the same address (masquerade 10.1.2.2/24)";
+    assert!(second.succeeded() && second.stderr.contains(words), "{second:#?}");
+    // What is left of a container of its own network is no mistake.
+    fs::remove_dir_all("/var/lib/cni/networks/two").unwrap();
+    let third = tool.run("add two c --container-id c");
+    assert!(third.succeeded() && !third.stderr.contains("of another network"), "{third:#?}");
+}
+
+#[test]
+fn a_network_may_be_a_path_wherever_a_name_may_be_and_a_mistyped_one_is_an_error() {
+    let lab = Lab::new();
+    lab.container("pod");
+    let file = lab.dir().join("mine.conflist");
+    fs::write(&file, pods("1.1.0", "10.1.2.0/24").to_string()).unwrap();
+    let (tool, path) = (lab.cnitool(), file.display());
+    assert!(tool.says(&format!("version {path}")).contains("bridge"));
+    assert_eq!(tool.says(&format!("repair {path}")), "");
+    tool.says(&format!("add {path} pod"));
+    assert!(tool.says(&format!("graph {path}")).contains("network net"));
+    for wrong in ["graph typo", "repair typo", "graph net --to x.png", "add net typo"] {
+        assert_eq!(tool.run(wrong).exit, Some(3), "{wrong}");
+    }
+    let typo = tool.run(&format!("add {path} typo"));
+    assert!(typo.exit == Some(3) && typo.stderr.contains("--create"), "{typo:#?}");
+}
+
+#[test]
+fn the_manual_page_cites_no_page_that_is_not_there() {
+    let lab = Lab::new();
+    let page = lab.cnitool().says("man");
+    assert!(page.contains(".SH \"CNITOOL ADD\"") && !page.contains("cnitool\\-add(1)"), "{page}");
+    assert!(page.contains("cnitool add pods blue"), "it has the examples");
+}
+
+#[test]
+fn bash_completes_names_of_networks_and_namespaces() {
+    let lab = Lab::new();
+    lab.configure("10-pods.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    lab.host().sh("ip netns add blue");
+    let script = lab.dir().join("completion");
+    fs::write(&script, lab.cnitool().says("completion bash")).unwrap();
+    let dir = lab::ours();
+    let completed = |words: &str, at: usize| {
+        lab.host().exec(&["bash", "-c", &format!(
+            "PATH={}:$PATH; . {}; COMP_WORDS=({words}) COMP_CWORD={at}; _cnitool_names cnitool '' ''; echo ${{COMPREPLY[@]}}",
+            dir.display(), script.display()
+        )])
+    };
+    assert!(completed("cnitool add ''", 2).split_whitespace().any(|name| name == "net"));
+    assert!(completed("cnitool del net b", 3).split_whitespace().any(|name| name == "blue"));
+    lab.host().sh("ip netns del blue");
 }

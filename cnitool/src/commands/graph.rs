@@ -1,5 +1,6 @@
 //! `graph`.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 
@@ -21,13 +22,22 @@ pub fn run(
     settings: &Settings,
     ui: &Ui,
 ) -> Result<()> {
+    let by_extension = to.filter(|_| picture.is_none()).map(by_extension).transpose()?;
     let mut entries = known::attachments(all, settings, ui)?;
-    entries.retain(|entry| network.is_none_or(|network| entry.network.as_str() == network));
+    if let Some(text) = network {
+        let of_file = text.contains('/').then(|| settings.network(text)).transpose()?;
+        let name = of_file.as_ref().map_or(text, |network| network.name.as_str());
+        entries.retain(|entry| entry.network.as_str() == name);
+        // One that has no attachments must at least be configured.
+        if entries.is_empty() {
+            settings.network(text)?;
+        }
+    }
     let graph = Graph::of(&entries, &Live::host().unwrap_or_default());
     if ui.json() {
         return ui.print_json(&graph.json());
     }
-    let drawn = match picture.or_else(|| to.and_then(by_extension)).unwrap_or(Picture::Text) {
+    let drawn = match picture.or(by_extension).unwrap_or(Picture::Text) {
         Picture::Text => text(&graph, ui),
         Picture::Dot => dot(&graph),
         Picture::Svg => svg(&graph),
@@ -41,10 +51,16 @@ pub fn run(
     Ok(())
 }
 
-fn by_extension(file: &Path) -> Option<Picture> {
-    match file.extension()?.to_str()? {
-        "svg" => Some(Picture::Svg),
-        "dot" | "gv" => Some(Picture::Dot),
-        _ => None,
+/// The form that a file's extension stands for.
+fn by_extension(file: &Path) -> Result<Picture> {
+    match file.extension().and_then(OsStr::to_str) {
+        Some("svg") => Ok(Picture::Svg),
+        Some("dot" | "gv") => Ok(Picture::Dot),
+        Some("txt") => Ok(Picture::Text),
+        _ => {
+            let text = format!("{}: no picture can be drawn in the form of this extension", file.display());
+            let error = cni::Error::new(cni::Code::InvalidEnvironment, text);
+            Err(error.detail("use .svg, .dot, .gv or .txt").into())
+        }
     }
 }

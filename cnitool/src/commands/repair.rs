@@ -19,8 +19,10 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
     Watch::unblock_signals();
     let mut entries = oldest_first(settings, ui)?;
     if let Some(name) = network {
+        let of_file = name.contains('/').then(|| settings.network(name)).transpose()?;
+        let name = of_file.as_ref().map_or(name, |network| network.name.as_str());
         entries.retain(|entry| entry.network.as_str() == name);
-        if entries.is_empty() {
+        if entries.is_empty() && of_file.is_none() {
             settings.network(name)?;
         }
     }
@@ -123,7 +125,11 @@ fn text(done: &[&Entry], of: usize, ui: &Ui) -> String {
     let mut text: String = done.iter().map(|entry| format!("{} repaired\n", name(entry))).collect();
     if ui.is_seen() {
         let ok = ui.styled(Style::Good, "✓");
-        text += &format!("{ok} {} of {of} attachments repaired\n", done.len());
+        text += &match (done.len(), of) {
+            (_, 0) => "no attachments\n".to_owned(),
+            (0, _) => format!("{ok} nothing was missing ({of} attachments)\n"),
+            (done, _) => format!("{ok} {done} of {of} attachments repaired\n"),
+        };
     }
     text
 }

@@ -12,7 +12,7 @@ use crate::known;
 use crate::limits::{self, Limit};
 use crate::live::{Live, kind, state};
 use crate::maker;
-use crate::ports::mapped_ports;
+use crate::ports::Port;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -31,6 +31,9 @@ pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<
     }
     let host = Live::host();
     let views: Vec<View<'_>> = entries.iter().map(|entry| View::of(entry, host.as_ref())).collect();
+    if views.iter().any(|view| view.ports.iter().any(Port::is_missing)) {
+        ui.warn("rules of host ports are missing: `cnitool repair --all` installs them again");
+    }
     ui.either(
         || views.iter().map(View::json).collect(),
         || views.iter().map(|view| view.text(ui)).collect::<Vec<_>>().join("\n"),
@@ -55,6 +58,7 @@ struct View<'a> {
     container: Option<Live>,
     /// Of the firewall, as our plugins have installed them. The reference's cannot be told by their owner.
     rules: Vec<String>,
+    ports: Vec<Port>,
 }
 
 impl<'a> View<'a> {
@@ -62,7 +66,8 @@ impl<'a> View<'a> {
         let container = entry.attach.netns.as_deref().and_then(Live::at);
         let owner = Owner::new(&entry.network, &entry.attach.attachment);
         let rules = Firewall::open(None).and_then(|firewall| firewall.describe(&owner)).unwrap_or_default();
-        Self { entry, result: entry.result().unwrap_or_default(), host, container, rules }
+        let (result, ports) = (entry.result().unwrap_or_default(), Port::of(entry));
+        Self { entry, result, host, container, rules, ports }
     }
 
     /// The link of an interface of the result, if it is still there.
@@ -104,11 +109,6 @@ impl<'a> View<'a> {
         self.container.as_ref().is_some_and(|live| live.routes.iter().any(same))
     }
 
-    /// `hostIP:hostPort/protocol → containerPort`, for each mapping that was asked for.
-    fn ports(&self) -> Vec<String> {
-        mapped_ports(self.entry)
-    }
-
     fn limits(&self) -> Vec<Limit> {
         self.host.map(|host| limits::of(&self.result, host)).unwrap_or_default()
     }
@@ -132,8 +132,8 @@ impl<'a> View<'a> {
                 text += &table.render(ui, "  ");
             }
         }
-        for port in self.ports() {
-            text += &format!("  port {port}\n");
+        for port in &self.ports {
+            text += &format!("  port {}\n", port.text());
         }
         for limit in self.limits() {
             text += &format!("  limit {}\n", limit.text());
@@ -215,7 +215,7 @@ impl<'a> View<'a> {
             "routes": self.result.routes.iter().map(|route| json!({
                 "dst": route.dst.to_string(), "gw": route.gw, "there": self.has_route(route),
             })).collect::<Vec<_>>(),
-            "ports": self.ports(),
+            "ports": self.ports.iter().map(Port::json).collect::<Vec<_>>(),
             "limits": self.limits().iter().map(Limit::json).collect::<Vec<_>>(),
             "rules": self.rules,
             "args": self.entry.attach.args.to_string(),

@@ -1,6 +1,7 @@
 //! For graphviz.
 
 use super::model::Graph;
+use crate::ports::Port;
 
 /// A digraph: the host and each namespace are clusters.
 pub fn dot(graph: &Graph) -> String {
@@ -29,7 +30,8 @@ pub fn dot(graph: &Graph) -> String {
         text += &format!("  subgraph cluster_{c} {{\n    label={};\n", quoted(&label));
         for (i, interface) in container.interfaces.iter().enumerate() {
             let title = format!("{} {} ({})", interface.title(), interface.state, interface.network);
-            let label = [&[title], &interface.addresses[..], &interface.ports[..]].concat();
+            let ports: Vec<String> = interface.ports.iter().map(Port::text).collect();
+            let label = [&[title], &interface.addresses[..], &ports[..]].concat();
             text += &format!("    if{c}_{i} [label={}];\n", quoted(&label));
         }
         text += "  }\n";

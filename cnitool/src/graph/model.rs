@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::trunk::{self, Trunk};
 use crate::live::{Live, kind, state};
 use crate::maker;
-use crate::ports::mapped_ports;
+use crate::ports::Port;
 
 /// Everything in the picture.
 #[derive(Debug, Default, PartialEq)]
@@ -39,7 +39,7 @@ pub struct Interface {
     pub state: &'static str,
     pub addresses: Vec<String>,
     /// `hostIP:hostPort/protocol → containerPort`
-    pub ports: Vec<String>,
+    pub ports: Vec<Port>,
     /// The other end of a veth, on the host.
     pub host_end: Option<String>,
     /// Position in [`Graph::trunks`].
@@ -76,7 +76,7 @@ impl Graph {
             |t: &Trunk| json!({"name": t.name, "kind": t.kind, "state": t.state, "addresses": t.addresses});
         let interface = |i: &Interface| {
             json!({
-                "name": i.name, "kind": i.kind, "network": i.network, "state": i.state, "addresses": i.addresses, "ports": i.ports,
+                "name": i.name, "kind": i.kind, "network": i.network, "state": i.state, "addresses": i.addresses, "ports": i.ports.iter().map(Port::json).collect::<Vec<_>>(),
                 "hostEnd": i.host_end, "trunk": self.trunks[i.trunk].name,
             })
         };
@@ -101,7 +101,7 @@ impl Graph {
             network: entry.network.to_string(),
             state: link.map_or("gone", state),
             addresses: result.ips_of(&at.ifname).map(|ip| ip.address.to_string()).collect(),
-            ports: mapped_ports(entry),
+            ports: Port::of(entry),
             host_end,
             trunk: self.add(trunk),
         }

@@ -159,7 +159,7 @@ fn interface_lines(interface: &Interface) -> Vec<Line> {
     let mut lines = vec![(format!("{} {}", interface.title(), interface.state), class(interface.state))];
     lines.push((interface.network.clone(), "dim"));
     lines.extend(interface.addresses.iter().map(|address| (address.clone(), "")));
-    lines.extend(interface.ports.iter().map(|port| (port.clone(), "port")));
+    lines.extend(interface.ports.iter().map(|port| (port.text(), "port")));
     lines
 }
 

@@ -5,6 +5,7 @@ use super::model::{Container, Graph, Interface};
 use super::trunk::{self, Trunk};
 use super::{dot, svg, text};
 use crate::live::{Live, kind};
+use crate::ports::Port;
 
 /// Two pods on a bridge, one of them with a second interface that has no bridge; a gone one.
 fn graph() -> Graph {
@@ -20,7 +21,7 @@ fn graph() -> Graph {
         network: "pods".into(),
         state: "up",
         addresses: vec!["10.0.0.2/24".into()],
-        ports: vec!["*:80/tcp → 8080".into()],
+        ports: vec![Port::read(&serde_json::json!({"hostPort": 80, "containerPort": 8080}))],
         host_end: host_end.map(Into::into),
         trunk,
     };

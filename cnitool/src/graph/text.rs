@@ -36,7 +36,7 @@ fn branch(container: &Container, interface: &Interface, last: bool, ui: &Ui) -> 
     let place = format!("{}{gone}, network {}", container.title(), interface.network);
     let mut text = format!("{knee}{host_end} {name} {state} {addresses}in {place}\n");
     for port in &interface.ports {
-        text += &format!("{stem}   port {port}\n");
+        text += &format!("{stem}   port {}\n", port.text());
     }
     text
 }

@@ -6,7 +6,7 @@ pub mod fuzz;
 mod localnet;
 
 use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
-use conf::Conf;
+pub use conf::Conf;
 use iface::verify;
 use netfilter::{Firewall, HostPorts, Owner, Removal};
 

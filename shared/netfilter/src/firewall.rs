@@ -117,6 +117,19 @@ impl Firewall {
     /// # Errors
     /// Code 999, with what is missing.
     pub fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<()> {
+        for port in self.taken(owner, rules)? {
+            cni::warn(&format!(
+                "a newer attachment has taken a host port of {owner}; its DEL gives the port back: {port}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The same. The host ports that a newer attachment has taken are returned, as `HOLDER has it now: RULE`.
+    ///
+    /// # Errors
+    /// Code 999, with what is missing.
+    pub fn taken(&self, owner: &Owner, rules: &dyn Rules) -> Result<Vec<String>> {
         let own = match &self.engine {
             Engine::Iptables(iptables) if rules.kind().iptables().is_some() => iptables.check(owner, rules),
             engine => engine.nft(|nft| {
@@ -129,14 +142,9 @@ impl Firewall {
             && (reference::has(owner, rules).unwrap_or(false)
                 || self.may_fall_back(rules.kind()) && by_iptables());
         if is_elsewhere {
-            return Ok(());
+            return Ok(Vec::new());
         }
-        for port in own?.iter().filter(|_| rules.kind().facts.redirects) {
-            cni::warn(&format!(
-                "a newer attachment has taken a host port of {owner}; its DEL gives the port back: {port}"
-            ));
-        }
-        Ok(())
+        own.map(|waiting| if rules.kind().facts.redirects { waiting } else { Vec::new() })
     }
 
     /// The chains of others that drop what is forwarded to and from a container all the same: only whoever made them can open

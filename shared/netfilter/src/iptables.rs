@@ -61,6 +61,7 @@ impl Iptables {
         for (tools, script) in scripts(owner, rules)? {
             tools
                 .restore(&script.check())
+                .map_err(|e| e.detail("`cnitool repair --all` installs them again"))
                 .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?;
             if rules.kind().facts.redirects {
                 waiting.extend(rules.waiting(&tools.save(&[script.table])?, &script.chain));

@@ -136,6 +136,7 @@ impl Nft {
         if opening::is_wanted(rules) {
             retry(owner, "open FORWARD to", |_| opening::open(&self.socket, rules))?;
         }
+        change.warn_of_losers();
         Ok(())
     }
 

@@ -14,6 +14,9 @@ use crate::kind::{Kind, Rules};
 use crate::owner::Owner;
 use crate::ruleset::{Element, Record};
 
+/// What to do about rules that are missing.
+const REMEDY: &str = "something has removed or changed them; `cnitool repair --all` installs them again";
+
 impl Nft {
     /// Whether an attachment's rules are as they were installed. The host ports that wait are returned: a newer
     /// attachment has them. A port with conditions is none of these: a newer rule before it takes only the packets that
@@ -26,7 +29,7 @@ impl Nft {
         let found = outcome.map_err(|r| failure("check", owner, "read the ruleset", r))?;
         found.map_err(|what| {
             let text = format!("the nftables rules of {owner} are not as ADD left them: {what}");
-            Error::new(Code::Internal, text)
+            Error::new(Code::Internal, text).detail(REMEDY)
         })
     }
 

@@ -1,6 +1,6 @@
 //! The installation of an attachment's rules.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use netlink::{RequestError, Socket};
@@ -28,6 +28,8 @@ pub(super) struct Change<'a> {
     lays_out: Cell<bool>,
     /// The generation that the first try may take for that of all it reads.
     generation: Cell<Option<u32>>,
+    /// What the last try took from other attachments: each record, and whose it was.
+    taken: RefCell<BTreeSet<(String, String)>>,
 }
 
 impl<'a> Change<'a> {
@@ -46,6 +48,7 @@ impl<'a> Change<'a> {
             slot,
             lays_out: Cell::new(false),
             generation: Cell::new(None),
+            taken: RefCell::default(),
         }
     }
 
@@ -80,6 +83,24 @@ impl<'a> Change<'a> {
         batch.commit(socket)
     }
 
+    /// Writes to the log what other attachments have lost to this one. A host port is theirs again after its DEL. Two networks with
+    /// the same address are a mistake in their configurations, unless the other container has exited without a DEL.
+    pub(super) fn warn_of_losers(&self) {
+        let network = |label: &str| label.split('/').next().map(str::to_owned);
+        for (record, holder) in self.taken.borrow().iter() {
+            if self.rules.kind().facts.redirects {
+                cni::warn(&format!(
+                    "host port taken over from {holder}, until this attachment's DEL: {record}"
+                ));
+            } else if network(holder) != network(&self.slot.label) {
+                cni::warn(&format!(
+                    "{holder}, of another network, has the same address ({record}): if its container runs, it loses its \
+                     connections; give the two networks different ranges"
+                ));
+            }
+        }
+    }
+
     /// Whether a refusal of the last try says that the kernel lacks something: what it was asked for is bound to what was read,
     /// so it names nothing that could be missing.
     pub(super) fn is_lack(&self, refusal: &RequestError) -> bool {
@@ -112,9 +133,17 @@ impl<'a> Change<'a> {
         earlier.put_records(table, batch);
         // Looked for once: one attachment may hold thousands of ports.
         let mut claims = BTreeMap::new();
+        self.taken.borrow_mut().clear();
         for element in wanted.iter().filter(|element| !element.set.is_shared) {
             let Some(holder) = view.comment_of(element)? else { continue };
             batch.delete_element(table, element);
+            if holder != *label {
+                let of = |record: &&Record| {
+                    record.elements.iter().any(|it| it.key == element.key && it.set.name == element.set.name)
+                };
+                let record = self.records.iter().find(of).map(Record::to_string).unwrap_or_default();
+                self.taken.borrow_mut().insert((record, holder.clone()));
+            }
             let mut queue = Queue::read(&view, element)?;
             queue.remove(label);
             if holder != *label && element.set.is_claimed {
