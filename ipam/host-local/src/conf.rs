@@ -303,8 +303,12 @@ mod tests {
             (ranges(json!([[]])), 7, "ipam.ranges[0]: the range set is empty"),
             (ranges(json!([[{}]])), 6, "ipam.ranges[0][0]: missing field `subnet`"),
             (ranges(json!([[{ "subnet": "10.0.0.0" }]])), 6, "ipam.ranges[0][0].subnet: \"10.0.0.0\""),
-            (ranges(json!([[{ "subnet": 7 }]])), 6, "ipam.ranges[0][0].subnet: invalid type"),
-            (ranges(json!([{ "subnet": "10.0.0.0/24" }])), 6, "ipam.ranges[0]: invalid type: map"),
+            (ranges(json!([[{ "subnet": 7 }]])), 6, "ipam.ranges[0][0].subnet: expected a string, found 7"),
+            (
+                ranges(json!([{ "subnet": "10.0.0.0/24" }])),
+                6,
+                "ipam.ranges[0]: expected a list, found an object",
+            ),
             (
                 ranges(json!([[{ "subnet": "10.0.0.0/31" }]])),
                 7,

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 
 use serde::de::value::StrDeserializer;
 use serde::de::{
-    self, DeserializeSeed, Deserializer, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess, Unexpected,
-    Visitor,
+    self, DeserializeSeed, Deserializer, Expected, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, Visitor,
 };
 use serde::forward_to_deserialize_any;
 use serde_json::{Map, Value};
@@ -189,6 +189,45 @@ impl std::error::Error for Mistake {}
 impl de::Error for Mistake {
     fn custom<T: fmt::Display>(text: T) -> Self {
         Self { at: None, text: text.to_string() }
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(format_args!("expected {}, found {}", in_json(&expected.to_string()), written(&found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(format_args!(
+            "{} is out of range, expected {}",
+            written(&found),
+            in_json(&expected.to_string())
+        ))
+    }
+}
+
+/// What serde calls a type of Rust, in words of JSON.
+fn in_json(expected: &str) -> &str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0",
+        "i8" | "i16" | "i32" | "i64" => "a whole number",
+        "a boolean" => "true or false",
+        "a sequence" => "a list",
+        "a map" => "an object",
+        name if name.starts_with("struct ") => "an object",
+        other => other,
+    }
+}
+
+fn written(found: &Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Str(text) => format!("the string {text:?}"),
+        Unexpected::Bool(value) => value.to_string(),
+        Unexpected::Unsigned(number) => number.to_string(),
+        Unexpected::Signed(number) => number.to_string(),
+        Unexpected::Float(number) => number.to_string(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "an object".to_owned(),
+        Unexpected::Unit => "null".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -425,7 +464,12 @@ mod tests {
         let value = json!({ "inner": [[], [{ "hostPort": 1 }, { "HostPort": "80" }]] });
         let error = decode::<Mapping>(&value).unwrap_err();
         assert_eq!(error.code(), 6);
-        assert!(error.msg().starts_with("inner[1][1].hostPort: invalid type: string \"80\""), "{error}");
+        assert!(
+            error
+                .msg()
+                .starts_with("inner[1][1].hostPort: expected a whole number from 0, found the string \"80\""),
+            "{error}"
+        );
     }
 
     #[test]
