@@ -101,6 +101,7 @@ impl Placed {
     fn try_install(&mut self, sources: &Sources, run: u64) -> Result<()> {
         self.make_ready()?;
         let placed = self.stage(sources)?;
+        let links = self.links_of(placed.keys())?;
         let mut next = Record { run: Some(run), ..self.record.clone() };
         next.changed.clear();
         let mut kept = BTreeSet::new();
@@ -112,6 +113,8 @@ impl Placed {
                 kept.insert(name);
             }
         }
+        next.links.retain(|name, _| !placed.contains_key(name));
+        next.links.extend(links);
         next.installed.extend(placed);
         self.change(next)?;
         for name in sources.keys() {
@@ -154,6 +157,18 @@ impl Placed {
         Ok(sums)
     }
 
+    /// The staged plugins that share a file, and its inode.
+    fn links_of<'a>(&self, names: impl Iterator<Item = &'a String>) -> Result<BTreeMap<String, u64>> {
+        let mut links = BTreeMap::new();
+        for name in names {
+            let path = self.state("new").join(name);
+            let meta =
+                fs::metadata(&path).map_err(|e| Error::io(format!("look at {}", path.display()), &e))?;
+            links.extend((meta.nlink() > 1).then(|| (name.clone(), meta.ino())));
+        }
+        Ok(links)
+    }
+
     /// Puts back what was there before the first installation: all, or some names.
     pub fn uninstall(mut self, selection: &Selection) -> Result<()> {
         let outcome = self.try_uninstall(selection);
@@ -181,11 +196,20 @@ impl Placed {
         next.changed.clear();
         for name in &names {
             let (at, kept) = (self.dir.join(name), self.state("kept").join(name));
-            next.installed.remove(name);
             if at.symlink_metadata().is_ok() && !self.is_ours(name)? {
-                said.push(format!("left {}: others have put it there since", at.display()));
+                let left = format!("left {}: others have put it there since", at.display());
+                // It is not lost before somebody has looked at both.
+                let is_kept = kept.symlink_metadata().is_ok() && !files::same(&kept, &at);
+                said.push(match is_kept {
+                    true => format!("{left}; what was there before them stays in {}", kept.display()),
+                    false => left,
+                });
+                if !is_kept {
+                    next.drop(name);
+                }
                 continue;
             }
+            next.drop(name);
             self.look_at(name, &mut next)?;
             if kept.symlink_metadata().is_ok() {
                 files::keep(&kept, &self.state("new").join(name), &self.state("temporary"))?;
@@ -203,9 +227,16 @@ impl Placed {
         ["kept", "new", "before"].iter().try_for_each(|name| files::make_dir(&self.state(name)))
     }
 
-    /// Whether a file is as it was installed.
+    /// Whether a file is as it was installed, or the file of several plugins that somebody has written into.
     fn is_ours(&self, name: &str) -> Result<bool> {
         let Some(expected) = self.record.installed.get(name) else { return Ok(false) };
+        let is_shared = |inode: &u64| {
+            let found = self.dir.join(name).symlink_metadata();
+            found.is_ok_and(|found| found.is_file() && found.nlink() > 1 && found.ino() == *inode)
+        };
+        if self.record.links.get(name).is_some_and(is_shared) {
+            return Ok(true);
+        }
         Ok(files::sum(&self.dir.join(name))?.as_ref() == Some(expected))
     }
 

@@ -15,6 +15,10 @@ use crate::files;
 pub struct Record {
     /// Each plugin that is installed, and its SHA-256: by it a file is told from one that others have put in its place.
     pub installed: BTreeMap<String, String>,
+    /// The inode of each plugin that shares its file with others. What is written into one of these, as by cp(1), is in all of
+    /// them: nobody has put such a file there.
+    #[serde(default)]
+    pub links: BTreeMap<String, u64>,
     /// The run that was the last to install here. None in the record of a program that did not note it.
     #[serde(default)]
     pub run: Option<u64>,
@@ -34,6 +38,12 @@ impl Record {
         decoded
             .map(Some)
             .map_err(|e| Error::from(e).context(format!("decode {}", path.display())).detail(remedy))
+    }
+
+    /// A plugin is not installed any more.
+    pub fn drop(&mut self, name: &str) {
+        self.installed.remove(name);
+        self.links.remove(name);
     }
 
     /// Writes it to the disk under a name that is not in use.

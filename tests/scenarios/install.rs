@@ -255,6 +255,45 @@ fn what_others_have_put_in_its_place_since_is_left_alone() {
 }
 
 #[test]
+fn what_was_there_before_is_kept_as_long_as_something_else_is_in_its_place() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    ok(&scene.install(&[]));
+    fs::remove_file(scene.dir.join("bridge")).unwrap();
+    executable(&scene.dir.join("bridge"), "newer");
+    let said = ok(&scene.run(&["--uninstall"]));
+    let kept = scene.dir.join(".ferrule/kept/bridge");
+    assert!(said.contains(&format!("stays in {}", kept.display())), "{said}");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), "others' bridge");
+    fs::remove_file(scene.dir.join("bridge")).unwrap();
+    ok(&scene.run(&["--uninstall"]));
+    scene.assert_old("the file in its place was removed");
+}
+
+#[test]
+fn a_file_copied_over_one_of_several_links_is_undone_by_an_installation_and_by_an_uninstallation() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let multi = together();
+    let linked = ["--link", "--from", multi.to_str().unwrap()];
+    for is_upgrade in [true, false] {
+        ok(&scene.run(&linked));
+        let before = fs::metadata(scene.dir.join("tap")).unwrap().ino();
+        fs::write(scene.dir.join("tap"), "#!/bin/sh\n").unwrap();
+        assert_eq!(content(&scene.dir)["bridge"], "#!/bin/sh\n", "it is one file");
+        let check = install(&scene.dir, &[&linked[..], &["--check"]].concat(), &[]);
+        assert!(!check.status.success(), "{check:?}");
+        if is_upgrade {
+            ok(&scene.run(&linked));
+            assert_ne!(fs::metadata(scene.dir.join("tap")).unwrap().ino(), before);
+            ok(&install(&scene.dir, &[&linked[..], &["--check"]].concat(), &[]));
+        }
+        ok(&scene.run(&["--uninstall"]));
+        scene.assert_old("the original is back, and nothing else");
+    }
+}
+
+#[test]
 fn some_plugins_are_installed_and_taken_away_by_name() {
     let lab = Lab::new();
     let scene = Scene::new(&lab);
@@ -467,5 +506,32 @@ fn plugins_start_at_every_moment_of_an_installation() {
             }
         }
         assert!(running.wait().unwrap().success());
+    }
+}
+
+/// dhcp's daemon has no help of its own: its page describes the flags of docs/dhcp.md.
+#[test]
+fn the_manual_pages_describe_every_option() {
+    let page = |name: &str| {
+        let text = fs::read_to_string(lab::repository().join("packaging/man").join(name)).unwrap();
+        text.replace("\\-", "-")
+    };
+    let help = Command::new(ours().join("ferrule-install")).arg("--help").output().unwrap();
+    let docs = fs::read_to_string(lab::repository().join("docs/dhcp.md")).unwrap();
+    let long = String::from_utf8(help.stdout).unwrap();
+    let long = long.lines().map(str::trim_start).filter(|line| line.contains("--") && line.starts_with('-'));
+    let long: Vec<String> = long
+        .map(|line| line.split_whitespace().find(|word| word.starts_with("--")).unwrap())
+        .map(|word| word.split(['[', '=', ',']).next().unwrap().to_owned())
+        .collect();
+    let flags: Vec<String> = docs
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `-")?.split('`').next().map(|flag| format!("-{flag}")))
+        .collect();
+    assert!(long.len() > 8 && flags.len() > 6, "{long:?} {flags:?}");
+    for (name, options) in [("ferrule-install.8", long), ("cni-dhcp.8", flags)] {
+        let page = page(name);
+        let missing: Vec<_> = options.into_iter().filter(|option| !page.contains(option.as_str())).collect();
+        assert!(missing.is_empty(), "{name}: {missing:?}");
     }
 }
