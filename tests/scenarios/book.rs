@@ -147,8 +147,8 @@ fn three_commands_of_the_readme_attach_a_container_where_there_is_next_to_nothin
     host.script(&format!("cat >bare/try <<'end'\n{sums}{install}{add}\nend\nchroot bare sh -eu /try"))
         .unwrap();
     let inside = "nsenter --net=bare/run/netns/blue ip -br address show eth0";
-    host.script(&format!("{inside} | grep 10.88.0.2/16 && test -x bare/opt/cni/bin/bridge")).unwrap();
-    host.script("nft list map inet ferrule hostport4 | grep '8080.*10.88.0.2 . 80'").unwrap();
+    host.script(&format!("{inside} | grep 10.98.0.2/24 && test -x bare/opt/cni/bin/bridge")).unwrap();
+    host.script("nft list map inet ferrule hostport4 | grep '8080.*10.98.0.2 . 80'").unwrap();
 }
 
 #[test]
