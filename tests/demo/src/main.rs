@@ -52,5 +52,6 @@ fn main() -> ExitCode {
     show::title("Two machines with flannel's network");
     let across = two_machines::reach_each_other();
     let fine = clean && reached && across && pings == [true, true];
+    show::verdict(fine);
     ExitCode::from(u8::from(!fine))
 }

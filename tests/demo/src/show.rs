@@ -11,6 +11,16 @@ pub fn title(text: &str) {
     println!("\n{}", bold(text));
 }
 
+/// The last line: whether all of it worked.
+pub fn verdict(fine: bool) {
+    let text = if fine {
+        "✓ Everything worked, and nothing was left behind."
+    } else {
+        "✗ Something did not work: look for what is not as it should be above."
+    };
+    println!("\n{}", bold(text));
+}
+
 /// Who got which address on which interface, behind which bridge.
 pub fn attachments(lab: &Lab, attached: &[Attached]) {
     let row = |cells: [&str; 6]| {
