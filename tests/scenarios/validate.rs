@@ -155,10 +155,8 @@ fn what_is_accepted_without_a_finding_no_add_refuses_for_its_configuration() {
                 accepted += 1;
                 let added = tool.run("add net pod --output json");
                 if !added.succeeded() {
-                    let code =
-                        serde_json::from_str::<Value>(&added.stderr).unwrap_or_default()["code"].clone();
-                    let of_configuration = [1, 2, 6, 7].iter().any(|of| code == *of);
-                    assert!(!of_configuration, "{network}\n{added:#?}");
+                    let code = code(&added);
+                    assert!(![1, 2, 6, 7].contains(&code), "{network}\n{added:#?}");
                 }
                 tool.run("del net pod");
                 lab.host().sh("ip link del br0 2>/dev/null || true");
@@ -166,6 +164,14 @@ fn what_is_accepted_without_a_finding_no_add_refuses_for_its_configuration() {
         }
     }
     assert!(accepted > 100 && refused > 100, "{accepted} accepted, {refused} refused");
+}
+
+/// The code of an error, which is printed behind what plugins log.
+fn code(failed: &Outcome) -> u64 {
+    let json = failed.stderr.find("{\n").map(|at| &failed.stderr[at..]);
+    let error: Value =
+        serde_json::from_str(json.unwrap_or_default()).unwrap_or_else(|_| panic!("{failed:#?}"));
+    error["code"].as_u64().unwrap()
 }
 
 /// A network for each plugin, in which the plugin is the last one.
@@ -199,7 +205,10 @@ fn members(tool: &Tool, plugin: &str) -> Vec<String> {
     let common =
         ["type", "name", "cniVersion", "capabilities", "runtimeConfig", "prevResult", "ipam", "args"];
     let names = schema["properties"].as_object().unwrap().keys();
-    let names: Vec<String> = names.filter(|name| !common.contains(&name.as_str())).cloned().collect();
+    // The bridge that a tap becomes a port of is in the container: no file tells whether it exists.
+    let is_of_container = |name: &str| plugin == "tap" && name == "bridge";
+    let names = names.filter(|name| !common.contains(&name.as_str()) && !is_of_container(name));
+    let names: Vec<String> = names.cloned().collect();
     assert!(!names.is_empty(), "{plugin}: {schema}");
     names
 }

@@ -1,7 +1,7 @@
 //! Links that a configuration names: does this host have them?
 
-use netlink::Netlink;
-use runtime::text::Node;
+use netlink::{Link, Netlink};
+use runtime::text::{Node, Tree};
 
 use super::Report;
 use super::own::blamed;
@@ -17,14 +17,14 @@ impl Report<'_> {
         }
         // A sandboxed process may not look.
         let Ok(host) = Netlink::open() else { return };
-        let in_container =
-            node.get("linkInContainer").is_some_and(|it| it.value == runtime::text::Tree::Bool(true));
+        let in_container = node.get("linkInContainer").is_some_and(|it| it.value == Tree::Bool(true));
         for key in ["master", "device"].into_iter().filter(|key| has(key) && !in_container) {
             if let Some(name) = text(key).filter(|name| matches!(host.link(name), Ok(None))) {
                 let text = format!("{key} {name}: this host has no such link now");
                 self.warning(blamed(node, &text), text);
             }
         }
+        self.mtu(node, text("master").and_then(|name| host.link(name).ok()?));
         if !has("master") || in_container || text("master").is_some() || index != 0 {
             return;
         }
@@ -38,4 +38,18 @@ impl Report<'_> {
             self.warning(blamed(node, "type"), text);
         }
     }
+
+    /// Warns of an MTU that the master does not have.
+    fn mtu(&mut self, node: &Node, master: Option<Link>) {
+        let wanted = node.get("mtu").and_then(|mtu| Some((mtu.at, number(mtu)?)));
+        if let Some(((at, mtu), master)) = wanted.zip(master).filter(|((_, mtu), master)| *mtu > master.mtu) {
+            let (name, most) = (master.name, master.mtu);
+            self.warning(at, format!("mtu {mtu} is more than {most}, the MTU of master {name} on this host"));
+        }
+    }
+}
+
+fn number(node: &Node) -> Option<u32> {
+    let Tree::Number(text) = &node.value else { return None };
+    text.parse().ok()
 }

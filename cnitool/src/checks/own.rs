@@ -17,6 +17,9 @@ impl Report<'_> {
         let Ok(request) = network.request(plugin) else { return };
         let ipam = node.get("ipam").and_then(|ipam| ipam.get("type")).and_then(Node::as_str);
         let ipam = ipam.filter(|_| known.role == Role::Interface);
+        if ipam == Some("static") {
+            self.addresses(node, plugin.capabilities.contains("ips"));
+        }
         for name in [Some(known.name), ipam].into_iter().flatten() {
             let refused = suite::validate(name, &request);
             let Err(e) = refused else { continue };
@@ -25,6 +28,17 @@ impl Report<'_> {
             }
             let help = Some(e.details().to_owned()).filter(|details| !details.is_empty());
             self.error(blamed(node, e.msg()), e.msg()).help = help;
+        }
+    }
+
+    /// Warns of a configuration of static that has no address: each call must name one.
+    fn addresses(&mut self, node: &Node, from_runtime: bool) {
+        let Some(ipam) = node.get("ipam").filter(|_| !from_runtime) else { return };
+        let listed = ipam.get("addresses").map(Node::items).unwrap_or_default();
+        if !listed.iter().any(|entry| entry.get("address").is_some()) {
+            let text = "no address: each call must name one, in CNI_ARGS or args.cni.ips";
+            self.warning(ipam.at, text).help =
+                Some("add addresses, or \"capabilities\": {\"ips\": true}".to_owned());
         }
     }
 
