@@ -50,10 +50,10 @@ fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_o
 }
 
 #[test]
-fn what_hurts_is_shown_by_tests_that_exist() {
+fn known_problems_are_shown_by_tests_that_exist() {
     let tests = tests();
     let page = fs::read_to_string(lab::repository().join("README.md")).unwrap();
-    let (_, part) = page.split_once("\n## What hurts").unwrap();
+    let (_, part) = page.split_once("\n## Known problems").unwrap();
     let part = part.split("\n## ").next().unwrap();
     let rows = part.lines().filter(|line| line.starts_with("| ")).skip(1);
     let count = rows.inspect(|row| assert_shown(row, &tests)).count();
