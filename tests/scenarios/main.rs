@@ -43,6 +43,7 @@ mod portmap;
 mod ptp;
 mod reliability;
 mod repair;
+mod saved_rules;
 mod sbr;
 mod several_networks;
 mod snapshot;

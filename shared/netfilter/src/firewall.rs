@@ -61,7 +61,7 @@ impl Firewall {
             Some(lack) => {
                 Iptables::open().map(drop).map_err(|e| e.with_code(Code::NotAvailable).detail(lack))
             }
-            None => Ok(()),
+            None => nft.verify_shared(kind).map_err(|e| e.with_code(Code::NotAvailable)),
         }
     }
 
@@ -95,7 +95,7 @@ impl Firewall {
             },
         }
         if let Engine::Nftables(_) = &self.engine {
-            iptables::opening::open(rules)?;
+            iptables::forward::open(rules)?;
         }
         self.flush(rules)
     }
@@ -133,7 +133,7 @@ impl Firewall {
         let own = match &self.engine {
             Engine::Iptables(iptables) if rules.kind().iptables().is_some() => iptables.check(owner, rules),
             engine => engine.nft(|nft| {
-                iptables::opening::verify(rules)?;
+                iptables::forward::verify(rules)?;
                 nft.check(owner, rules)
             }),
         };

@@ -6,10 +6,10 @@
 
 pub(crate) mod chains;
 mod deletion;
+pub(crate) mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 pub(crate) mod legacy;
-pub(crate) mod opening;
 pub(crate) mod plan;
 pub(crate) mod saved;
 pub(crate) mod script;

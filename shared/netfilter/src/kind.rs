@@ -7,7 +7,8 @@ use netlink::{Family, RequestError};
 
 use crate::backend::Backend;
 use crate::conntrack::MappedPort;
-use crate::iptables::script::{Hook, Script};
+use crate::iptables::script::Script;
+use crate::listing::Hook;
 use crate::nft::reader::Reader;
 use crate::opening::Opening;
 use crate::ruleset::{Layout, Need, Record, Rule, Table};
@@ -126,6 +127,8 @@ pub(crate) struct Shared {
     pub(crate) chains: &'static [&'static str],
     /// The chains with rules that lead to these, and with other rules that attachments share, each with its table.
     pub(crate) hooks: &'static [Hook],
+    /// The comment of the rule in CNI-FORWARD that leads to these chains, if one does. See [`crate::opening`].
+    pub(crate) in_forward: Option<&'static str>,
 }
 
 /// A kind as the reference has it.

@@ -17,6 +17,7 @@ pub mod fuzz;
 mod iptables;
 mod kind;
 mod kinds;
+mod listing;
 mod losses;
 mod networks;
 mod nft;

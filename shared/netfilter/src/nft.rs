@@ -9,6 +9,7 @@ mod barriers;
 mod batch;
 mod check;
 mod claims;
+mod content;
 mod decode;
 mod deletion;
 mod foreign;
@@ -16,13 +17,13 @@ mod foreign;
 pub(crate) mod fuzz;
 mod install;
 mod installed;
-mod opening;
 mod probe;
 mod query;
 pub(crate) mod reader;
 mod remove;
 mod retry;
 mod slot;
+mod tables;
 mod view;
 
 use std::cell::{Cell, OnceCell};
@@ -30,23 +31,23 @@ use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use cni::{Code, Error, Result};
-use netlink::{Protocol, RequestError, Socket};
+use netlink::{Family, Protocol, RequestError, Socket};
 use nix::errno::Errno;
 use system::close_later;
 
 use crate::iptables::chains;
-use crate::iptables::plan::Listing as _;
 use crate::kind::{Kind, Rules};
+use crate::listing::Listing as _;
 use crate::owner::Owner;
 use crate::reference::chains::are_there;
 use crate::ruleset::{Element, RECORDS_MAX, Set};
 use crate::selector::Selector;
 pub use barriers::Barrier;
-use foreign::IptablesNft;
 use install::Change;
 use reader::Reader;
 use retry::{failure, retry};
 use slot::Slot;
+use tables::IptablesNft;
 
 /// A socket to nf_tables.
 #[derive(Debug)]
@@ -133,8 +134,8 @@ impl Nft {
         if let Some(error) = lack {
             return Err(self.named(rules.kind(), error));
         }
-        if opening::is_wanted(rules) {
-            retry(owner, "open FORWARD to", |_| opening::open(&self.socket, rules))?;
+        if Family::ALL.iter().any(|family| rules.opening(*family).is_some()) {
+            retry(owner, "open FORWARD to", |_| tables::open(&self.socket, rules))?;
         }
         change.warn_of_losers();
         Ok(())

@@ -1,9 +1,18 @@
-//! What lets packets through the chain that drops what no rule of it accepts: FORWARD in the table filter of iptables.
+//! Opening FORWARD: packets with a bit of their mark pass the chain in which hosts drop what they forward.
 //!
-//! The rules are such that iptables' own tools list them in full, and so restore them in full. It takes a set for no match at
-//! all, and would let everything pass.
+//! ```text
+//! FORWARD       first: jump CNI-FORWARD
+//! CNI-FORWARD   first: jump CNI-ADMIN;  -m mark --mark BIT/BIT -j ACCEPT
+//! ```
+//!
+//! The chains are iptables', in nf_tables or in the legacy tables, and every version of iptables lists these rules in full:
+//! what iptables-save(8) prints can be restored. A chain that was created here has a rule that says so and does nothing. It
+//! is deleted as long as it has that rule and no other.
+
+use std::collections::BTreeSet;
 
 use crate::kinds::ChainName;
+use crate::listing::{Content, Listed, Listing};
 
 /// The table and chain of iptables that packets pass when they are forwarded.
 pub(crate) const TABLE: &str = "filter";
@@ -12,7 +21,17 @@ pub(crate) const HOOK: &str = "FORWARD";
 /// The chain that leads to the administrator's, and then accepts what has the mark. The reference calls it so, too.
 pub(crate) const CHAIN: &str = "CNI-FORWARD";
 
-/// Which packets pass, and what the administrator may say to it before.
+/// What the comments of rules begin with that accept by a bit.
+pub(crate) const MARK: &str = "ferrule: mark bit ";
+
+/// The comment of the rules that lead to [`CHAIN`], and from it to the administrator's.
+pub(crate) const TO_CHAIN: &str = "ferrule: containers";
+pub(crate) const TO_ADMIN: &str = "ferrule: administrator";
+
+/// The comment of the rule in a chain that was created here.
+pub(crate) const CREATED: &str = "ferrule: created this chain";
+
+/// Which packets pass, and the chain of the administrator that comes before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opening {
     /// The bit of the packet's mark, 0 to 31 (the key `acceptMarkBit`).
@@ -24,16 +43,170 @@ pub struct Opening {
 impl Opening {
     /// The bit that is used if the configuration does not say. portmap's is 13, Kubernetes uses 14 and 15, Calico 20 to 31.
     pub const DEFAULT_BIT: u8 = 12;
+}
 
-    /// The comment of the rule that accepts.
-    pub(crate) fn comment(&self) -> String {
-        format!("{MARK}{}", self.bit)
+/// The comment of the rule that accepts by a bit.
+fn comment(bit: u8) -> String {
+    format!("{MARK}{bit}")
+}
+
+/// A rule to be added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewRule {
+    pub(crate) chain: String,
+    pub(crate) first: bool,
+    pub(crate) comment: String,
+    pub(crate) content: Content,
+}
+
+/// Changes of one family's table, in this order.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Edit<Handle> {
+    pub(crate) new_chains: Vec<String>,
+    pub(crate) deleted: Vec<(&'static str, Handle)>,
+    pub(crate) added: Vec<NewRule>,
+    /// Chains that are deleted with the rules in them.
+    pub(crate) old_chains: Vec<String>,
+    /// Whether all packets pass already that are to pass, and no others.
+    pub(crate) is_open: bool,
+}
+
+impl<Handle> Edit<Handle> {
+    fn new() -> Self {
+        Self {
+            new_chains: Vec::new(),
+            deleted: Vec::new(),
+            added: Vec::new(),
+            old_chains: Vec::new(),
+            is_open: true,
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.deleted.is_empty() && self.added.is_empty()
+    }
+
+    fn add(&mut self, chain: &str, first: bool, comment: impl Into<String>, content: Content) {
+        self.added.push(NewRule { chain: chain.into(), first, comment: comment.into(), content });
+    }
+
+    /// Creates a chain unless it exists.
+    fn ensure_chain<L: Listing>(&mut self, listing: &L, chain: &str) -> Result<(), L::Error> {
+        if !listing.has_chain(TABLE, chain)? {
+            self.new_chains.push(chain.to_owned());
+            self.add(chain, false, CREATED, Content::Nothing);
+        }
+        Ok(())
     }
 }
 
-/// What the comments of rules begin with that accept by a bit.
-pub(crate) const MARK: &str = "ferrule: mark bit ";
+/// What is missing in a table for packets to pass. A rule of an older version is replaced. There is nothing to open in a table
+/// without the chain FORWARD.
+pub(crate) fn open<L: Listing>(listing: &L, opening: &Opening) -> Result<Edit<L::Handle>, L::Error> {
+    let mut edit = Edit::new();
+    let forward = listing.rules(TABLE, HOOK)?;
+    if forward.is_empty() && !listing.has_chain(TABLE, HOOK)? {
+        return Ok(edit);
+    }
+    let (admin, wanted) = (opening.admin.as_str(), Content::Accept(opening.bit));
+    let here = listing.rules(TABLE, CHAIN)?;
+    let is_led_to = leads(&forward, CHAIN);
+    if !is_led_to {
+        edit.ensure_chain(listing, CHAIN)?;
+    }
+    if !leads(&here, admin) {
+        edit.ensure_chain(listing, admin)?;
+        edit.add(CHAIN, true, TO_ADMIN, Content::Jump(admin.to_owned()));
+    }
+    let comment = comment(opening.bit);
+    let (exact, others): (Vec<_>, Vec<_>) =
+        here.into_iter().filter(|rule| rule.comment == comment).partition(|rule| rule.content == wanted);
+    edit.is_open = is_led_to
+        && edit.added.is_empty()
+        && !(exact.is_empty() && others.is_empty())
+        && others.iter().all(|rule| rule.content == Content::AcceptNatively(opening.bit));
+    edit.deleted.extend(others.into_iter().map(|rule| (CHAIN, rule.handle)));
+    if exact.is_empty() {
+        edit.add(CHAIN, false, comment, wanted);
+    }
+    if !is_led_to {
+        edit.add(HOOK, true, TO_CHAIN, Content::Jump(CHAIN.to_owned()));
+    }
+    Ok(edit)
+}
 
-/// The comment of the rules that lead to [`CHAIN`], and from it to the administrator's.
-pub(crate) const TO_CHAIN: &str = "ferrule: containers";
-pub(crate) const TO_ADMIN: &str = "ferrule: administrator";
+/// The deletion of the rules that accept by these bits. See [`close`].
+pub(crate) fn close_bits<L: Listing>(listing: &L, bits: &BTreeSet<u8>) -> Result<Edit<L::Handle>, L::Error> {
+    if bits.is_empty() {
+        return Ok(Edit::new());
+    }
+    close(listing, |rule| {
+        rule.comment
+            .strip_prefix(MARK)
+            .and_then(|bit| bit.parse().ok())
+            .is_some_and(|bit| bits.contains(&bit))
+    })
+}
+
+/// The deletion of the rules in [`CHAIN`] that the closure says are unused. If nothing of others is in the chains then, the way to
+/// them is deleted as well, and the chains that were created here.
+pub(crate) fn close<L: Listing>(
+    listing: &L,
+    is_unused: impl Fn(&Listed<L::Handle>) -> bool,
+) -> Result<Edit<L::Handle>, L::Error> {
+    let mut edit = Edit::new();
+    let (unused, rest): (Vec<_>, Vec<_>) = listing.rules(TABLE, CHAIN)?.into_iter().partition(is_unused);
+    if unused.is_empty() {
+        return Ok(edit);
+    }
+    edit.deleted.extend(unused.into_iter().map(|rule| (CHAIN, rule.handle)));
+    let (to_admin, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_way_to_admin);
+    let (created, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_created_here);
+    let mut admins = Vec::new();
+    for rule in &to_admin {
+        let rules = listing.rules(TABLE, &rule.target)?;
+        if rules.iter().any(|rule| !is_created_here(rule)) {
+            return Ok(edit);
+        }
+        if !rules.is_empty() && jumps(listing, &rule.target)? == 1 {
+            admins.push(rule.target.clone());
+        }
+    }
+    if !others.is_empty() {
+        return Ok(edit);
+    }
+    let ways: Vec<_> = listing.rules(TABLE, HOOK)?.into_iter().filter(is_way_here).collect();
+    if !created.is_empty() && jumps(listing, CHAIN)? == ways.len() {
+        edit.old_chains.push(CHAIN.to_owned());
+    }
+    // A chain can be deleted when no rule jumps to it.
+    edit.deleted.extend(to_admin.into_iter().map(|rule| (CHAIN, rule.handle)));
+    edit.deleted.extend(ways.into_iter().map(|rule| (HOOK, rule.handle)));
+    edit.old_chains.extend(admins);
+    Ok(edit)
+}
+
+/// How many rules of the table jump to a chain.
+fn jumps<L: Listing>(listing: &L, to: &str) -> Result<usize, L::Error> {
+    let mut count = 0;
+    for chain in listing.chains(TABLE)? {
+        count += listing.rules(TABLE, &chain)?.iter().filter(|rule| rule.target == to).count();
+    }
+    Ok(count)
+}
+
+fn leads<Handle>(rules: &[Listed<Handle>], to: &str) -> bool {
+    rules.iter().any(|rule| matches!(&rule.content, Content::Jump(chain) if chain == to))
+}
+
+fn is_way_to_admin<Handle>(rule: &Listed<Handle>) -> bool {
+    rule.comment == TO_ADMIN && matches!(rule.content, Content::Jump(_))
+}
+
+fn is_way_here<Handle>(rule: &Listed<Handle>) -> bool {
+    rule.comment == TO_CHAIN && leads(std::slice::from_ref(rule), CHAIN)
+}
+
+fn is_created_here<Handle>(rule: &Listed<Handle>) -> bool {
+    rule.comment == CREATED && rule.content == Content::Nothing
+}

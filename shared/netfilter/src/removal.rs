@@ -7,8 +7,8 @@ use netlink::{Protocol, Socket};
 
 use crate::conntrack::{self, Targets};
 use crate::iptables;
-use crate::iptables::script::Hook;
 use crate::kind::Kind;
+use crate::listing::Hook;
 use crate::nft::Nft;
 use crate::owner::Owner;
 use crate::selector::{Selector, Stale};
@@ -110,7 +110,7 @@ impl Removal {
             failures.note(nft.remove_foreign(selector, kind, &flush));
         }
         if kind.facts.nftables.opens {
-            failures.note(iptables::opening::close(|| self.has_any(kind)));
+            failures.note(iptables::forward::close(|| self.has_any(kind)));
         }
         // There may be rules behind it.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));

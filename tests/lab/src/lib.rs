@@ -42,7 +42,7 @@ pub use lab::{Container, Lab, write_program};
 pub use neighbour::Neighbour;
 pub use netns::{Netns, PATH};
 pub use outcome::{CniError, Outcome};
-pub use release::Release;
+pub use release::{Release, unpacked};
 pub use snapshot::Snapshot;
 pub use tap::Behind;
 pub use tool::Tool;

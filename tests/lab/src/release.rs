@@ -58,6 +58,16 @@ impl fmt::Display for Release {
     }
 }
 
+/// What scripts/test unpacks of Debian's packages and does not install. None: it is missing, and the test counts as skipped.
+pub fn unpacked(tree: &str) -> Option<PathBuf> {
+    let tree = target().join(tree);
+    if !tree.exists() {
+        skip(&format!("{} is missing: scripts/test unpacks it from Debian's packages", tree.display()));
+        return None;
+    }
+    Some(tree)
+}
+
 /// Where scripts/test unpacks what the machine does not have.
 pub(crate) fn target() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)

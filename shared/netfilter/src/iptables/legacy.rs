@@ -9,10 +9,10 @@ use netlink::{Family, xtables};
 use super::chains;
 use super::plan::{self, Plan};
 use super::saved::Saved;
-use super::script::Hook;
 use super::tools::{Tools, lock, retry};
 use crate::conntrack::Flush;
 use crate::kind::{InIptables, Kind, Rules};
+use crate::listing::Hook;
 use crate::reference::chains::are_there;
 use crate::selector::Selector;
 

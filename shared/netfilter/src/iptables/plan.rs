@@ -5,40 +5,12 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::chains::{self, is_own};
-use super::script::Hook;
 use crate::conntrack::Targets;
 use crate::kind::{InIptables, Kind, Shared};
+use crate::listing::{Content, Hook, Listed, Listing};
+use crate::opening;
 use crate::reference::names::is_any_chain;
 use crate::selector::Selector;
-
-/// The tables of a family.
-pub(crate) trait Listing {
-    /// By what a rule is deleted.
-    type Handle;
-    /// Why they are not listed.
-    type Error;
-
-    /// The chains of a table.
-    fn chains(&self, table: &'static str) -> Result<Vec<String>, Self::Error>;
-
-    /// Whether a table has a chain.
-    fn has_chain(&self, table: &'static str, chain: &str) -> Result<bool, Self::Error>;
-
-    /// The rules of a chain; none if there is no such chain.
-    fn rules(&self, table: &'static str, chain: &str) -> Result<Vec<Listed<Self::Handle>>, Self::Error>;
-}
-
-/// A rule that is listed.
-pub(crate) struct Listed<Handle> {
-    pub(crate) handle: Handle,
-    /// Empty if it has none.
-    pub(crate) comment: String,
-    /// What it jumps to; empty if it jumps nowhere.
-    pub(crate) target: String,
-    pub(crate) is_for_udp: bool,
-    /// The container whose packets the reference accepts by it, and by nothing else: those from it, or the answers to it.
-    pub(crate) accepts: Option<IpAddr>,
-}
 
 /// What goes: first the jumps, then what attachments shared, then the chains.
 pub(crate) struct Plan<L: Listing> {
@@ -73,8 +45,9 @@ impl<L: Listing> Plan<L> {
         }
         let (mut left, mut is_entry_used) = (BTreeSet::new(), false);
         for parent in facts.parents {
-            for rule in listing.rules(table, parent)?.into_iter().filter(|rule| !rule.target.is_empty()) {
-                if this.chains.contains(&rule.target) || selector.has_jump(&rule.comment) {
+            for rule in listing.rules(table, parent)? {
+                let is_theirs = this.chains.contains(&rule.target) || selector.has_jump(&rule.comment);
+                if is_theirs && !rule.target.is_empty() {
                     this.jumps.push((parent, rule.handle));
                     this.chains.insert(rule.target);
                 } else {
@@ -111,45 +84,33 @@ impl<L: Listing> Plan<L> {
         Ok(())
     }
 
-    /// What attachments shared, after the last one. Chains that others may use too stay together with what leads there, as long
-    /// as anybody uses one of them.
+    /// What attachments shared, after the last one, unless rules of others are in it.
     fn take_shared(&mut self, listing: &L, shared: &Shared) -> Result<(), L::Error> {
-        let (mut lent, mut to_lent) = (BTreeSet::new(), Vec::new());
+        for chain in shared.chains {
+            let rules = listing.rules(self.table, chain)?;
+            let is_ours = |rule: &Listed<L::Handle>| {
+                shared.has_rule(&rule.comment) || self.chains.contains(&rule.target)
+            };
+            if !rules.iter().all(is_ours) {
+                return Ok(());
+            }
+        }
         for hook in shared.hooks {
             let rules = listing.rules(hook.0, hook.1)?.into_iter();
-            for rule in rules.filter(|rule| shared.has_rule(&rule.comment)) {
-                let target = rule.target.as_str();
-                let is_own = target.is_empty() || shared.chains.contains(&target);
-                if is_own || !listing.has_chain(self.table, target)? {
-                    self.shared.push((*hook, rule.handle));
-                } else {
-                    to_lent.push((*hook, rule.handle));
-                    lent.insert(rule.target);
-                }
-            }
+            let ours = rules.filter(|rule| shared.has_rule(&rule.comment));
+            self.shared.extend(ours.map(|rule| (*hook, rule.handle)));
         }
         for chain in shared.chains {
             if listing.has_chain(self.table, chain)? {
                 self.chains.insert((*chain).to_owned());
             }
         }
-        if !lent.is_empty() && !self.are_used(listing, shared, &lent)? {
-            self.shared.extend(to_lent);
-            self.chains.extend(lent);
+        if let Some(way) = shared.in_forward {
+            let edit = opening::close(listing, |rule| rule.comment == way)?;
+            self.shared.extend(edit.deleted.into_iter().map(|(chain, handle)| ((self.table, chain), handle)));
+            self.chains.extend(edit.old_chains);
         }
         Ok(())
-    }
-
-    /// Whether chains have rules of others, or rules of others lead there.
-    fn are_used(&self, listing: &L, shared: &Shared, lent: &BTreeSet<String>) -> Result<bool, L::Error> {
-        for from in listing.chains(self.table)? {
-            let rules = listing.rules(self.table, &from)?;
-            let mut of_others = rules.iter().filter(|rule| !shared.has_rule(&rule.comment));
-            if of_others.any(|rule| lent.contains(&from) || lent.contains(&rule.target)) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 }
 
@@ -160,6 +121,7 @@ pub(crate) fn accepts<L: Listing>(
     addresses: &[IpAddr],
 ) -> Result<Vec<L::Handle>, L::Error> {
     let rules = listing.rules(table, chain)?.into_iter();
-    let accepting = rules.filter(|rule| rule.accepts.is_some_and(|ip| addresses.contains(&ip)));
+    let accepting =
+        rules.filter(|rule| matches!(rule.content, Content::AcceptAddress(ip) if addresses.contains(&ip)));
     Ok(accepting.map(|rule| rule.handle).collect())
 }

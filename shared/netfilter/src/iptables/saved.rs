@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use netlink::Family;
 
-use super::plan::{Listed, Listing};
+use crate::listing::{Content, Listed, Listing};
 
 /// All of it, found without a look at each line.
 pub(super) struct Saved<'a> {
@@ -44,7 +44,7 @@ impl Listing for Saved<'_> {
             comment: comment(rule),
             target: target(rule).to_owned(),
             is_for_udp: rule.contains(" -p udp "),
-            accepts: accepted(rule),
+            content: content(rule),
         };
         Ok(self.rules.get(&(table, chain)).into_iter().flatten().map(listed).collect())
     }
@@ -115,15 +115,56 @@ pub(crate) fn word_after<'a>(rule: &'a str, name: &str) -> &'a str {
     rule.split_once(name).and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default()
 }
 
-/// The container whose packets a rule accepts, and does nothing else.
-fn accepted(rule: &str) -> Option<IpAddr> {
-    let (_, words) = rule.strip_prefix("-A ")?.split_once(' ')?;
-    let from = || words.strip_prefix("-s ")?.strip_suffix(" -j ACCEPT");
-    let to =
-        || words.strip_prefix("-d ")?.strip_suffix(" -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT");
+/// All that a rule does.
+fn content(rule: &str) -> Content {
+    let Some((_, words)) = rule.strip_prefix("-A ").and_then(|rule| rule.split_once(' ')) else {
+        return Content::Nothing;
+    };
+    let words = without_comment(words);
+    match words.rsplit_once("-j ") {
+        None if words.is_empty() => Content::Nothing,
+        Some(("", "ACCEPT" | "DROP" | "RETURN")) | None => Content::Other,
+        Some(("", target)) if !target.contains(' ') => Content::Jump(target.to_owned()),
+        Some((matches, "ACCEPT")) => accepted(matches.trim_end()).unwrap_or(Content::Other),
+        Some(_) => Content::Other,
+    }
+}
+
+/// The words of a rule without its comment.
+fn without_comment(words: &str) -> String {
+    const COMMENT: &str = "-m comment --comment ";
+    let Some((before, rest)) = words.split_once(COMMENT) else { return words.to_owned() };
+    let after = match rest.strip_prefix('"') {
+        Some(quoted) => &quoted[end_of_quoted(quoted)..],
+        None => rest.split_once(' ').map_or("", |(_, after)| after),
+    };
+    format!("{before}{}", after.trim_start()).trim_end().to_owned()
+}
+
+/// Where the text in quotes has ended.
+fn end_of_quoted(text: &str) -> usize {
+    let mut is_escaped = false;
+    let is_end = |(_, c): &(usize, char)| {
+        let is_end = *c == '"' && !is_escaped;
+        is_escaped = *c == '\\' && !is_escaped;
+        is_end
+    };
+    text.char_indices().find(is_end).map_or(text.len(), |(at, _)| at + 1)
+}
+
+/// What packets a rule accepts that has these matches.
+fn accepted(matches: &str) -> Option<Content> {
+    if let Some(mark) = matches.strip_prefix("-m mark --mark ") {
+        let (value, mask) = mark.split_once('/')?;
+        let value = u32::from_str_radix(value.strip_prefix("0x")?, 16).ok()?;
+        let is_bit = value.is_power_of_two() && mask == format!("{value:#x}");
+        return is_bit.then(|| Content::Accept(value.trailing_zeros() as u8));
+    }
+    let from = || matches.strip_prefix("-s ");
+    let to = || matches.strip_prefix("-d ")?.strip_suffix(" -m conntrack --ctstate RELATED,ESTABLISHED");
     let (address, prefix) = from().or_else(to)?.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
-    (prefix == Family::from(address).choose("32", "128")).then_some(address)
+    (prefix == Family::from(address).choose("32", "128")).then_some(Content::AcceptAddress(address))
 }
 
 /// What removes a rule that is listed.
@@ -159,7 +200,31 @@ mod tests {
             ("-A CNI-FORWARD -s 10.1.2.2/32 -j DROP", None),
             ("-A CNI-FORWARD", None),
         ] {
-            assert_eq!(accepted(rule), address.map(|ip| ip.parse().unwrap()), "{rule}");
+            let accepted = match content(rule) {
+                Content::AcceptAddress(ip) => Some(ip),
+                _ => None,
+            };
+            assert_eq!(accepted, address.map(|ip| ip.parse().unwrap()), "{rule}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_judged_by_all_of_its_words_but_the_comment() {
+        let accept = "-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT";
+        assert_eq!(content(accept), Content::Accept(12));
+        assert_eq!(content("-A X -m comment --comment made -j Y"), Content::Jump("Y".into()));
+        assert_eq!(content("-A X -m comment --comment \"a \\\"b\\\" c\""), Content::Nothing);
+        assert_eq!(content("-A X"), Content::Nothing);
+        for other in [
+            "-A CNI-FORWARD -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT",
+            "-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -j DROP",
+            "-A CNI-FORWARD -m mark ! --mark 0x1000/0x1000 -j ACCEPT",
+            "-A CNI-FORWARD -m mark --mark 0x1000/0xffff -j ACCEPT",
+            "-A CNI-FORWARD -i eth0 -m mark --mark 0x1000/0x1000 -j ACCEPT",
+            "-A X -s 10.0.0.0/8 -j Y",
+            "-A X -j LOG --log-prefix x",
+        ] {
+            assert_eq!(content(other), Content::Other, "{other}");
         }
     }
 

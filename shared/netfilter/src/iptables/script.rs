@@ -3,12 +3,14 @@
 use std::fmt::{Display, Write as _};
 
 use super::saved;
+use crate::listing::Hook;
+use crate::opening;
 
 /// What the comments of rules begin with that all attachments share.
 pub(crate) const SHARED: &str = "ferrule: ";
 
-/// A table, and a chain of it that is not an attachment's.
-pub(crate) type Hook = (&'static str, &'static str);
+/// What the names of our own chains begin with: it says who created them.
+const OWN_CHAINS: &str = "FERRULE-";
 
 /// A rule in a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +99,9 @@ impl Script {
                 jumps.for_each(|rule| text.extend([&saved::deletion(rule), "\n"]));
                 for chain in self.shared_chains.iter().filter(|chain| !saved::has_chain(saved, chain)) {
                     let _ = writeln!(text, "-N {chain}");
+                    if !chain.starts_with(OWN_CHAINS) {
+                        let _ = writeln!(text, "-A {chain} {}", comment(opening::CREATED));
+                    }
                 }
                 let verb = if saved::has_chain(saved, &self.chain) { "-F" } else { "-N" };
                 let _ = writeln!(text, "{verb} {}", self.chain);

@@ -165,8 +165,11 @@ fn isolation_layout() -> Layout {
     let (from, to) = (R0, R0 + 4);
     let pair = || Expressions::new().load_meta(NFT_META_IIFNAME, from).load_meta(NFT_META_OIFNAME, to);
     let rule = |comment: &str, expressions| Rule::new(ISOLATION, comment, expressions);
-    let between =
-        pair().in_set(from, &fenced().name).in_set(to, &fenced().name).not_in_set(from, &together().name);
+    // Each load right before its use, as nft(8) writes the rule.
+    let is_fenced = |this: Expressions, key| this.load_meta(key, from).in_set(from, &fenced().name);
+    let between = is_fenced(is_fenced(Expressions::new(), NFT_META_IIFNAME), NFT_META_OIFNAME)
+        .and(pair())
+        .not_in_set(from, &together().name);
     Layout {
         chains: vec![ISOLATION],
         sets: vec![fenced(), together(), apart()],

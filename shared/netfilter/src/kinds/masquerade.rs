@@ -17,7 +17,8 @@ use crate::ruleset::{
 };
 use crate::selector::Selector;
 
-const CHAIN: Chain = Chain::regular("masquerade");
+/// nft(8) cannot load a chain that has the name of a statement.
+const CHAIN: Chain = Chain::regular("masquerading").formerly("masquerade");
 
 /// The reference's own table.
 const REFERENCE: Table = Table::new(NFPROTO_INET, "cni_plugins_masquerade");
@@ -28,7 +29,7 @@ static FACTS: Facts = Facts {
     redirects: false,
     nftables: InNftables {
         table: INET,
-        chain: CHAIN.name,
+        chain: POSTROUTING.name,
         layout,
         parse,
         needs: &[Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() }],
@@ -137,13 +138,23 @@ fn layout() -> Layout {
         let rule = source(family).in_set(R0, &set.name).jump(CHAIN.name);
         this.add(set, Rule::new(POSTROUTING, format!("containers, {family}"), rule));
         let multicast = multicast(family);
-        let rule = Expressions::new()
+        let masked = Expressions::new()
             .family(family)
             .load(Field::daddr(family), R0)
             .prefix(R0, multicast.mask())
             .compare(R0, NFT_CMP_NEQ, &octets(multicast.network()))
             .masquerade();
-        this.rules.push(Rule::new(CHAIN, format!("to outside, {family}"), rule));
+        // nft(8) compares the first byte alone where the prefix is 8 bits long.
+        let first_byte = Expressions::new()
+            .family(family)
+            .load(Field::daddr(family).first_byte(), R0)
+            .compare(R0, NFT_CMP_NEQ, &[0xff])
+            .masquerade();
+        let (expressions, former) = match family {
+            Family::V4 => (masked, None),
+            Family::V6 => (first_byte, Some(masked)),
+        };
+        this.rules.push(Rule { former, ..Rule::new(CHAIN, format!("to outside, {family}"), expressions) });
     }
     this
 }

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use netlink::wire::{Attributes, read_be32, read_str};
+use netlink::wire::{Attributes, read_be32};
 use netlink::{Family, RequestError, Socket};
 
+use super::decode::{expressions, verdict};
 use super::query::{self, Base, Found};
 use crate::opening;
 use crate::ruleset::uapi::*;
@@ -134,7 +135,7 @@ fn drops_all(rule: &Found) -> bool {
         match name {
             "counter" | "log" => {}
             "reject" => drops = true,
-            "immediate" => drops |= verdict(data) == Some(NF_DROP),
+            "immediate" => drops |= verdict(data) == Some((NF_DROP, "")),
             _ => return false,
         }
     }
@@ -150,24 +151,9 @@ fn accepts(rule: &Found, bit: u8) -> bool {
         match name {
             "meta" => marks |= data.get(NFTA_META_KEY).and_then(read_be32) == Some(NFT_META_MARK),
             "bitwise" => masks |= value(NFTA_BITWISE_MASK) == Some(&mask),
-            "immediate" => accepts |= verdict(data) == Some(NF_ACCEPT),
+            "immediate" => accepts |= verdict(data) == Some((NF_ACCEPT, "")),
             _ => {}
         }
     }
     marks && masks && accepts
-}
-
-/// The name and the data of each expression.
-fn expressions(rule: &Found) -> impl Iterator<Item = (&str, Attributes<'_>)> {
-    Attributes::of(&rule.expressions).filter_map(|(_, expression)| {
-        let expression = Attributes::of(expression);
-        let data = expression.get(NFTA_EXPR_DATA).unwrap_or_default();
-        Some((expression.get(NFTA_EXPR_NAME).and_then(read_str)?, Attributes::of(data)))
-    })
-}
-
-fn verdict(data: Attributes<'_>) -> Option<i32> {
-    let data = Attributes::of(data.get(NFTA_IMMEDIATE_DATA)?);
-    let verdict = Attributes::of(data.get(NFTA_DATA_VERDICT)?);
-    verdict.get(NFTA_VERDICT_CODE).and_then(read_be32).map(u32::cast_signed)
 }

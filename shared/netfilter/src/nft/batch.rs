@@ -5,8 +5,9 @@ use netlink::{RequestError, Socket};
 
 use crate::ruleset::Element;
 use crate::ruleset::uapi::*;
-use crate::ruleset::{Chain, Rule, Set, Table};
+use crate::ruleset::{Chain, Expressions, Rule, Set, Table};
 
+const NLM_F_REPLACE: u16 = 0x100;
 const NLM_F_EXCL: u16 = 0x200;
 const NLM_F_CREATE: u16 = 0x400;
 const NLM_F_APPEND: u16 = 0x800;
@@ -110,12 +111,42 @@ impl Batch {
 
     /// Appends a rule, or puts it first.
     pub(super) fn add_rule(&mut self, table: Table, rule: &Rule) {
-        let place = if rule.first { 0 } else { NLM_F_APPEND };
+        self.add_rule_to(table, rule.chain, rule.first, &rule.comment, &rule.expressions);
+    }
+
+    /// The same, in a chain whose name is known at run time only.
+    pub(super) fn add_rule_to(
+        &mut self,
+        table: Table,
+        chain: &str,
+        first: bool,
+        comment: &str,
+        expressions: &Expressions,
+    ) {
+        let place = if first { 0 } else { NLM_F_APPEND };
         let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_CREATE | place, table);
+        new.put_str(NFTA_RULE_CHAIN, chain);
+        expressions.write(&mut new);
+        new.put(NFTA_RULE_USERDATA, &user_data(comment));
+        self.push(format!("add a rule to chain {chain}"), new);
+    }
+
+    /// Puts a rule in the place of another one of its chain.
+    pub(super) fn replace_rule(&mut self, table: Table, handle: u64, rule: &Rule) {
+        let mut new = in_table(NFT_MSG_NEWRULE, NLM_F_REPLACE, table);
         new.put_str(NFTA_RULE_CHAIN, rule.chain);
+        new.put_be64(NFTA_RULE_HANDLE, handle);
         rule.expressions.write(&mut new);
         new.put(NFTA_RULE_USERDATA, &user_data(&rule.comment));
-        self.push(format!("add a rule to chain {}", rule.chain), new);
+        self.push(format!("replace rule {handle} of chain {}", rule.chain), new);
+    }
+
+    /// Renames a chain. The new name holds from the next transaction on.
+    pub(super) fn rename_chain(&mut self, table: Table, handle: u64, chain: &str) {
+        let mut new = in_table(NFT_MSG_NEWCHAIN, 0, table);
+        new.put_be64(NFTA_CHAIN_HANDLE, handle);
+        new.put_str(NFTA_CHAIN_NAME, chain);
+        self.push(format!("rename chain {handle} to {chain}"), new);
     }
 
     pub(super) fn delete_rule(&mut self, table: Table, chain: &str, handle: u64) {

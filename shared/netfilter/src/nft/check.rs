@@ -4,12 +4,12 @@ use cni::{Code, Error, Result};
 use netlink::RequestError;
 
 use super::claims::Queue;
-use super::install::{layout_of, missing};
+use super::install::{Drift, layout_of};
 use super::installed::Installed;
 use super::retry::failure;
 use super::slot::Slot;
 use super::view::View;
-use super::{Nft, opening, query};
+use super::{Nft, query, tables};
 use crate::kind::{Kind, Rules};
 use crate::owner::Owner;
 use crate::ruleset::{Element, Record};
@@ -33,6 +33,22 @@ impl Nft {
         })
     }
 
+    /// Whether the rules that attachments share have their content, as far as they exist (STATUS).
+    ///
+    /// # Errors
+    /// Code 999 with the first rule that somebody changed.
+    pub(crate) fn verify_shared(&self, kind: Kind) -> Result<()> {
+        let layout = (kind.facts.nftables.layout)();
+        let drift = Drift::of(&self.socket, kind.table(), &layout);
+        match drift.map_err(|r| failure("check", kind, "read the ruleset", r))?.changed.first() {
+            Some((_, rule)) => {
+                let text = format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain);
+                Err(Error::new(Code::Internal, text).detail("`cnitool repair` restores it"))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// What waits; or the first difference.
     fn find_drift(
         &self,
@@ -40,11 +56,15 @@ impl Nft {
         rules: &dyn Rules,
     ) -> Result<Result<Vec<String>, String>, RequestError> {
         let (kind, records) = (rules.kind(), rules.records());
-        if let Some(rule) = missing(&self.socket, kind.table(), &layout_of(rules))?.rules.first() {
+        let drift = Drift::of(&self.socket, kind.table(), &layout_of(rules))?;
+        if let Some(rule) = drift.missing.first() {
             return Ok(Err(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
         }
-        if let Some(first) = opening::missing(&self.socket, rules)?.first() {
-            return Ok(Err(first.to_string()));
+        if let Some((_, rule)) = drift.changed.first() {
+            return Ok(Err(format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain)));
+        }
+        if let Some(closed) = tables::closed(&self.socket, rules)? {
+            return Ok(Err(closed));
         }
         let view = View::new(&self.socket, kind, 1);
         let found = Installed::read(&view, Slot::of(owner, kind))?;

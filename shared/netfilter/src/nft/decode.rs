@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use netlink::wire::{Attributes, read_be32, read_str};
 
 use super::query::Found;
+use crate::listing::Content;
 use crate::ruleset::uapi::*;
 
 /// The number of the protocol UDP (RFC 5237's registry).
@@ -28,39 +29,88 @@ pub(super) fn is_for_udp(rule: &Found) -> bool {
 
 /// The chain that a rule jumps or goes to.
 pub(super) fn jump(rule: &Found) -> Option<String> {
-    let of_expression = |(_, expression)| {
-        let data =
-            Attributes::of(Attributes::of(expression).get(NFTA_EXPR_DATA)?).get(NFTA_IMMEDIATE_DATA)?;
-        let verdict = Attributes::of(Attributes::of(data).get(NFTA_DATA_VERDICT)?);
-        let code = verdict.get(NFTA_VERDICT_CODE).and_then(read_be32)?.cast_signed();
-        let chain = verdict.get(NFTA_VERDICT_CHAIN).and_then(read_str)?;
-        matches!(code, NFT_JUMP | NFT_GOTO).then(|| chain.to_owned())
-    };
-    Attributes::of(&rule.expressions).find_map(of_expression)
+    let verdicts = expressions(rule).filter_map(|(_, data)| verdict(data));
+    let mut jumps = verdicts.filter(|(code, _)| matches!(*code, NFT_JUMP | NFT_GOTO));
+    jumps.next().map(|(_, chain)| chain.to_owned())
 }
 
-/// The container whose packets a rule of iptables-nft accepts, and does nothing else: those from it, or the answers to it.
-pub(super) fn accepted(rule: &Found) -> Option<IpAddr> {
-    let (mut ip, mut accepts) = (None, false);
-    for (_, expression) in Attributes::of(&rule.expressions) {
-        let expression = Attributes::of(expression);
-        let data = Attributes::of(expression.get(NFTA_EXPR_DATA).unwrap_or_default());
-        match expression.get(NFTA_EXPR_NAME).and_then(read_str)? {
-            "payload" | "counter" => {}
-            "cmp" if ip.is_none() && data.get(NFTA_CMP_OP).and_then(read_be32) == Some(NFT_CMP_EQ) => {
-                ip = Some(address(Attributes::of(data.get(NFTA_CMP_DATA)?).get(NFTA_DATA_VALUE)?)?);
-            }
-            "match" if data.get(NFTA_MATCH_NAME).and_then(read_str) == Some("conntrack") => {}
-            "immediate" => {
-                let verdict =
-                    Attributes::of(Attributes::of(data.get(NFTA_IMMEDIATE_DATA)?).get(NFTA_DATA_VERDICT)?);
-                accepts =
-                    verdict.get(NFTA_VERDICT_CODE).and_then(read_be32) == Some(NF_ACCEPT.cast_unsigned());
-            }
-            _ => return None,
+/// All that a rule in a table of iptables does.
+pub(super) fn content(rule: &Found) -> Content {
+    let expressions: Vec<_> = expressions(rule).filter(|(name, data)| !is_note(name, *data)).collect();
+    let verdict = |data| verdict(data).map(|(code, chain)| (code, chain.to_owned()));
+    match &expressions[..] {
+        [] => Content::Nothing,
+        [("immediate", end)] => match verdict(*end) {
+            Some((NFT_JUMP | NFT_GOTO, chain)) => Content::Jump(chain),
+            _ => Content::Other,
+        },
+        [matches @ .., ("immediate", end)] if verdict(*end) == Some((NF_ACCEPT, String::new())) => {
+            accepted(matches).unwrap_or(Content::Other)
         }
+        _ => Content::Other,
     }
-    ip.filter(|_| accepts)
+}
+
+/// The name and the data of each expression.
+pub(super) fn expressions(rule: &Found) -> impl Iterator<Item = (&str, Attributes<'_>)> {
+    Attributes::of(&rule.expressions).filter_map(|(_, expression)| {
+        let expression = Attributes::of(expression);
+        let data = expression.get(NFTA_EXPR_DATA).unwrap_or_default();
+        Some((expression.get(NFTA_EXPR_NAME).and_then(read_str)?, Attributes::of(data)))
+    })
+}
+
+/// Whether an expression does nothing to packets.
+fn is_note(name: &str, data: Attributes<'_>) -> bool {
+    name == "counter" || name == "match" && match_name(data) == Some("comment")
+}
+
+fn match_name(data: Attributes<'_>) -> Option<&str> {
+    data.get(NFTA_MATCH_NAME).and_then(read_str)
+}
+
+/// A verdict, with the chain that it leads to, if it does.
+pub(super) fn verdict(data: Attributes<'_>) -> Option<(i32, &str)> {
+    let verdict = Attributes::of(Attributes::of(data.get(NFTA_IMMEDIATE_DATA)?).get(NFTA_DATA_VERDICT)?);
+    let code = verdict.get(NFTA_VERDICT_CODE).and_then(read_be32)?.cast_signed();
+    Some((code, verdict.get(NFTA_VERDICT_CHAIN).and_then(read_str).unwrap_or_default()))
+}
+
+/// What packets a rule accepts that has these matches.
+fn accepted(matches: &[(&str, Attributes<'_>)]) -> Option<Content> {
+    let value = |data: &Attributes<'_>, kind| {
+        Attributes::of(data.get(kind).unwrap_or_default()).get(NFTA_DATA_VALUE).map(<[u8]>::to_vec)
+    };
+    let is_equal = |data: &Attributes<'_>| data.get(NFTA_CMP_OP).and_then(read_be32) == Some(NFT_CMP_EQ);
+    match matches {
+        [("match", mark)] if match_name(*mark) == Some("mark") => {
+            bit_of(mark.get(NFTA_MATCH_INFO)?).map(Content::Accept)
+        }
+        [("meta", meta), ("bitwise", mask), ("cmp", equal)] if is_equal(equal) => {
+            let is_mark = meta.get(NFTA_META_KEY).and_then(read_be32) == Some(NFT_META_MARK);
+            let mask = value(mask, NFTA_BITWISE_MASK).filter(|_| is_mark)?;
+            let bit = bit_of(&[&mask[..], &value(equal, NFTA_CMP_DATA)?, &[0; 8]].concat());
+            bit.map(Content::AcceptNatively)
+        }
+        [("payload", _), ("cmp", ip)] if is_equal(ip) => {
+            address(&value(ip, NFTA_CMP_DATA)?).map(Content::AcceptAddress)
+        }
+        [("payload", _), ("cmp", ip), ("match", state)]
+            if is_equal(ip) && match_name(*state) == Some("conntrack") =>
+        {
+            address(&value(ip, NFTA_CMP_DATA)?).map(Content::AcceptAddress)
+        }
+        _ => None,
+    }
+}
+
+/// The one bit that `struct xt_mark_mtinfo1` asks for: mark, mask, and whether they are to differ.
+fn bit_of(info: &[u8]) -> Option<u8> {
+    let (mark, rest) = info.split_first_chunk::<4>()?;
+    let (mask, rest) = rest.split_first_chunk::<4>()?;
+    let mark = u32::from_ne_bytes(*mark);
+    let is_bit = mark.is_power_of_two() && mark == u32::from_ne_bytes(*mask) && rest.first() == Some(&0);
+    is_bit.then(|| mark.trailing_zeros() as u8)
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {

@@ -3,59 +3,18 @@
 
 use std::net::IpAddr;
 
-use netlink::{Family, RequestError, Socket};
+use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
-use super::decode::{accepted, is_for_udp, jump};
 use super::query;
 use super::retry::{Attempt, plain};
+use super::tables::IptablesNft;
 use crate::conntrack::Targets;
-use crate::iptables::plan::{self, Listed, Listing, Plan};
-use crate::iptables::script::Hook;
+use crate::iptables::plan::{self, Plan};
 use crate::kind::Kind;
+use crate::listing::Hook;
 use crate::ruleset::Table;
 use crate::selector::Selector;
-
-/// The tables of iptables-nft, or of ip6tables-nft.
-pub(super) struct IptablesNft<'a> {
-    socket: &'a Socket,
-    family: Family,
-}
-
-impl<'a> IptablesNft<'a> {
-    /// Both.
-    pub(super) fn all(socket: &'a Socket) -> [Self; 2] {
-        Family::ALL.map(|family| Self { socket, family })
-    }
-
-    fn table(&self, name: &'static str) -> Table {
-        Table::new(self.family.number(), name)
-    }
-}
-
-impl Listing for IptablesNft<'_> {
-    type Handle = u64;
-    type Error = RequestError;
-
-    fn chains(&self, table: &'static str) -> Result<Vec<String>, RequestError> {
-        query::chains(self.socket, self.table(table))
-    }
-
-    fn has_chain(&self, table: &'static str, chain: &str) -> Result<bool, RequestError> {
-        query::has_chain(self.socket, self.table(table), chain)
-    }
-
-    fn rules(&self, table: &'static str, chain: &str) -> Result<Vec<Listed<u64>>, RequestError> {
-        let listed = |rule: query::Found| Listed {
-            handle: rule.handle,
-            target: jump(&rule).unwrap_or_default(),
-            is_for_udp: is_for_udp(&rule),
-            accepts: accepted(&rule),
-            comment: rule.comment,
-        };
-        Ok(query::rules(self.socket, self.table(table), chain)?.into_iter().map(listed).collect())
-    }
-}
 
 /// What is there of foreign rules, beside those that lead packets to it.
 #[derive(Debug, Default)]

@@ -7,6 +7,7 @@ use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
 use super::claims::Queue;
+use super::content::is_same;
 use super::deletion::put_deletion;
 use super::installed::{Installed, unique};
 use super::retry::{Attempt, plain};
@@ -15,7 +16,7 @@ use super::view::View;
 use super::{probe, query};
 use crate::kind::Rules;
 use crate::owner::Owner;
-use crate::ruleset::{Element, Layout, Record, Rule, Set, Table};
+use crate::ruleset::{Chain, Element, Expressions, Layout, Record, Rule, Set, Table};
 
 /// The installation of an attachment's rules, which may take several tries.
 pub(super) struct Change<'a> {
@@ -65,17 +66,18 @@ impl<'a> Change<'a> {
             Some(generation) => generation,
             None => query::generation(socket).map_err(plain)?,
         };
-        let missing = missing(socket, table, &self.layout).map_err(plain)?;
-        // Additions alone need not be bound to what was read: they fail if it is no longer so.
-        let bound = replace || !missing.rules.is_empty();
-        self.lays_out.set(!missing.rules.is_empty());
-        let mut batch = Batch::new(bound.then_some(generation));
-        if !missing.rules.is_empty() {
-            batch.add_table(table);
+        let drift = Drift::of(socket, table, &self.layout).map_err(plain)?;
+        if !drift.renamed.is_empty() {
+            let mut batch = Batch::new(Some(generation));
+            drift.put_new_names(socket, table, &mut batch).map_err(plain)?;
+            batch.commit(socket)?;
+            return self.attempt(replace);
         }
-        missing.chains.iter().for_each(|chain| batch.add_chain(table, *chain));
-        missing.sets.iter().for_each(|set| batch.add_set(table, set));
-        missing.rules.iter().for_each(|rule| batch.add_rule(table, rule));
+        // Additions alone need not be bound to what was read: they fail if it is no longer so.
+        let bound = replace || !drift.is_empty();
+        self.lays_out.set(!drift.is_empty());
+        let mut batch = Batch::new(bound.then_some(generation));
+        drift.put(table, &self.layout, &mut batch);
         if replace {
             self.put_replacement(&mut batch).map_err(plain)?;
         }
@@ -159,22 +161,78 @@ impl<'a> Change<'a> {
     }
 }
 
-/// What of a layout is not there.
-pub(super) fn missing(socket: &Socket, table: Table, layout: &Layout) -> Result<Layout, RequestError> {
-    let mut missing = Layout::default();
-    for chain in &layout.chains {
-        let found = query::rules(socket, table, chain.name)?;
-        let wanted = layout.rules.iter().filter(|rule| rule.chain == chain.name);
-        let here = |rule: &Rule| found.iter().any(|f| f.comment == rule.comment);
-        missing.rules.extend(wanted.filter(|rule| !here(rule)).cloned());
-        // To add a chain that is there changes it, and the kernel makes whoever does so wait for a grace period.
-        missing.chains.extend(found.is_empty().then_some(*chain));
+/// In what the ruleset differs from a layout.
+#[derive(Debug, Default)]
+pub(super) struct Drift {
+    /// Chains that have the name which older versions gave them: that name, and the new one.
+    renamed: Vec<(&'static str, &'static str)>,
+    chains: Vec<Chain>,
+    pub(super) missing: Vec<Rule>,
+    /// Rules with another content, by their handles: changed by others, or of an older version.
+    pub(super) changed: Vec<(u64, Rule)>,
+    /// Rules of an older version that have the same effect.
+    outdated: Vec<(u64, Rule)>,
+}
+
+impl Drift {
+    pub(super) fn of(socket: &Socket, table: Table, layout: &Layout) -> Result<Self, RequestError> {
+        let (mut this, mut chains) = (Self::default(), Vec::new());
+        for chain in &layout.chains {
+            let mut found = query::rules(socket, table, chain.name)?;
+            if let Some(former) = chain.former.filter(|_| found.is_empty()) {
+                found = query::rules(socket, table, former)?;
+                this.renamed.extend((!found.is_empty()).then_some((former, chain.name)));
+            }
+            chains.push((chain, found));
+        }
+        for (chain, found) in &chains {
+            for rule in layout.rules.iter().filter(|rule| rule.chain == chain.name) {
+                let mut named = found.iter().filter(|found| found.comment == rule.comment).peekable();
+                let Some(first) = named.peek().copied() else {
+                    this.missing.push(rule.clone());
+                    continue;
+                };
+                let is = |expressions: &Expressions| is_same(expressions, first, &this.renamed);
+                if rule.former.as_ref().is_some_and(is) {
+                    this.outdated.push((first.handle, rule.clone()));
+                } else if !named.any(|found| is_same(&rule.expressions, found, &this.renamed)) {
+                    this.changed.push((first.handle, rule.clone()));
+                }
+            }
+            // To add a chain that exists changes it, and the kernel makes the caller wait for a grace period.
+            this.chains.extend(found.is_empty().then_some(**chain));
+        }
+        Ok(this)
     }
-    if missing.rules.is_empty() {
-        return Ok(Layout::default());
+
+    fn is_empty(&self) -> bool {
+        self.missing.is_empty() && self.changed.is_empty() && self.outdated.is_empty()
     }
-    missing.sets.clone_from(&layout.sets);
-    Ok(missing)
+
+    /// Puts what is missing into a batch, and replaces what has another content.
+    fn put(&self, table: Table, layout: &Layout, batch: &mut Batch) {
+        if !self.missing.is_empty() {
+            batch.add_table(table);
+            self.chains.iter().for_each(|chain| batch.add_chain(table, *chain));
+        }
+        if !self.is_empty() {
+            layout.sets.iter().for_each(|set| batch.add_set(table, set));
+        }
+        self.missing.iter().for_each(|rule| batch.add_rule(table, rule));
+        self.changed
+            .iter()
+            .chain(&self.outdated)
+            .for_each(|(handle, rule)| batch.replace_rule(table, *handle, rule));
+    }
+
+    fn put_new_names(&self, socket: &Socket, table: Table, batch: &mut Batch) -> Result<(), RequestError> {
+        for (former, name) in &self.renamed {
+            if let Some(handle) = query::handle_of_chain(socket, table, former)? {
+                batch.rename_chain(table, handle, name);
+            }
+        }
+        Ok(())
+    }
 }
 
 /// All that must be there for an attachment's elements.
@@ -187,10 +245,14 @@ pub(super) fn layout_of(rules: &dyn Rules) -> Layout {
 
 #[cfg(test)]
 mod tests {
+    use nix::sched::{CloneFlags, unshare};
+
     use super::*;
     use crate::Masquerade;
+    use crate::nft::Nft;
     use crate::owner::tests::owner;
     use crate::ruleset::RECORDS_MAX;
+    use crate::selector::{Selector, Stale};
 
     #[test]
     fn as_many_records_are_added_as_there_are_numbers_for_them() {
@@ -200,5 +262,38 @@ mod tests {
         let (owner, mut batch) = (owner("net", "c", "eth0"), Batch::new(None));
         Change::new(&socket, &owner, &rules, &records).put_additions(&mut batch);
         assert!(!batch.is_empty());
+    }
+
+    /// Gives a chain the name that older versions gave it. nft(8) cannot: it takes that name for a statement.
+    fn restore_former_name(nft: &Nft) {
+        let table = Masquerade::KIND.table();
+        let handle = query::handle_of_chain(nft.socket(), table, "masquerading").unwrap().unwrap();
+        let mut batch = Batch::new(None);
+        batch.rename_chain(table, handle, "masquerade");
+        batch.commit(nft.socket()).unwrap();
+    }
+
+    #[test]
+    fn a_chain_with_its_former_name_serves_on_and_the_next_add_renames_it() {
+        let rules = |address: &str| Masquerade { addresses: vec![address.parse().unwrap()] };
+        let test = move || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
+            let (nft, [one, other]) = (Nft::open().unwrap(), ["c1", "c2"].map(|id| owner("net", id, "eth0")));
+            nft.install(&one, &rules("10.1.0.5/24")).unwrap();
+            restore_former_name(&nft);
+            nft.check(&one, &rules("10.1.0.5/24")).unwrap();
+            assert_eq!(nft.lack(Masquerade::KIND).unwrap(), None);
+            nft.install(&other, &rules("10.2.0.5/16")).unwrap();
+            let named = |name| query::has_chain(nft.socket(), Masquerade::KIND.table(), name).unwrap();
+            assert!(named("masquerading") && !named("masquerade"));
+            nft.check(&one, &rules("10.1.0.5/24")).unwrap();
+            nft.check(&other, &rules("10.2.0.5/16")).unwrap();
+            restore_former_name(&nft);
+            nft.remove(&Selector::Of(&one), Masquerade::KIND, &|_| {}).unwrap();
+            nft.check(&other, &rules("10.2.0.5/16")).unwrap();
+            nft.remove(&Selector::Stale(Stale::new("net", &[])), Masquerade::KIND, &|_| {}).unwrap();
+            assert!(!named("masquerade") && !named("masquerading"));
+        };
+        std::thread::spawn(test).join().unwrap();
     }
 }

@@ -28,15 +28,19 @@ pub(super) fn has_chain(socket: &Socket, table: Table, chain: &str) -> Result<bo
     found(socket.request(get, |_, _| {}))
 }
 
-/// How many rules a chain has, and how many lead to it, together. None: there is no such chain.
-pub(super) fn uses(socket: &Socket, table: Table, chain: &str) -> Result<Option<u32>, RequestError> {
+/// The handle of a chain. None: there is no such chain.
+pub(super) fn handle_of_chain(
+    socket: &Socket,
+    table: Table,
+    chain: &str,
+) -> Result<Option<u64>, RequestError> {
     let mut get = in_table(NFT_MSG_GETCHAIN, 0, table);
     get.put_str(NFTA_CHAIN_NAME, chain);
-    let mut uses = None;
+    let mut handle = None;
     let outcome = socket.request(get, |_, payload| {
-        uses = Attributes::after(HEADER, payload).get(NFTA_CHAIN_USE).and_then(read_be32);
+        handle = Attributes::after(HEADER, payload).get(NFTA_CHAIN_HANDLE).and_then(read_be64);
     });
-    found(outcome).map(|_| uses)
+    found(outcome).map(|_| handle)
 }
 
 /// The names of a table's chains; none if there is no such table.
@@ -59,7 +63,7 @@ fn found(outcome: Result<(), RequestError>) -> Result<bool, RequestError> {
 }
 
 /// A rule that is there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Found {
     pub(super) handle: u64,
     pub(super) comment: String,

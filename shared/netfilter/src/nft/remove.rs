@@ -11,11 +11,13 @@ use super::foreign::{self, Foreign, Wanted};
 use super::installed::Installed;
 use super::retry::{Attempt, plain, retry};
 use super::slot::Slot;
+use super::tables::IptablesNft;
 use super::view::View;
-use super::{Nft, opening, query};
+use super::{Nft, query};
 use crate::conntrack::{Flush, Targets};
-use crate::iptables::script::Hook;
 use crate::kind::Kind;
+use crate::listing::Hook;
+use crate::opening;
 use crate::ruleset::{Set, Table};
 use crate::selector::Selector;
 
@@ -90,7 +92,9 @@ impl Nft {
                 batch.delete_table(table);
             }
         }
-        opening::put_closing(&self.socket, &unused, &mut batch).map_err(plain)?;
+        for tables in IptablesNft::all(&self.socket) {
+            tables.put(&opening::close_bits(&tables, &unused).map_err(plain)?, &mut batch);
+        }
         self.has_deleted.set(true);
         if batch.is_empty() { Ok(()) } else { batch.commit(&self.socket) }
     }

@@ -4,9 +4,9 @@ use std::net::IpAddr;
 
 use netlink::Family;
 
-use crate::iptables::plan::{self, Listing};
-use crate::iptables::script::Hook;
+use crate::iptables::plan;
 use crate::kind::Rules;
+use crate::listing::{Hook, Listing};
 use crate::reference::names;
 use crate::selector::Selector;
 

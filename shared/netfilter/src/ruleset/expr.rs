@@ -89,6 +89,9 @@ impl Expressions {
     /// Clears all but a prefix of the address in a register.
     pub(crate) fn prefix(self, register: u32, mask: IpAddr) -> Self {
         let mask = octets(mask);
+        if mask.iter().all(|byte| *byte == 0xff) {
+            return self;
+        }
         let zero = vec![0; mask.len()];
         self.bitwise(register, &mask, &zero)
     }
@@ -150,6 +153,21 @@ impl Expressions {
         self.load_meta(NFT_META_MARK, R0).bitwise(R0, &bit, &[0; 4]).compare(R0, NFT_CMP_EQ, &bit)
     }
 
+    /// The same as the match `mark` of iptables (`struct xt_mark_mtinfo1`, filled up to a multiple of 8 bytes).
+    pub(crate) fn xt_mark(self, bit: u8) -> Self {
+        let bit = (1_u32 << bit).to_ne_bytes();
+        self.push("match", &|data| {
+            data.put_str(NFTA_MATCH_NAME, "mark");
+            data.put_be32(NFTA_MATCH_REV, 1);
+            data.put(NFTA_MATCH_INFO, &[&bit[..], &bit, &[0; 8]].concat());
+        })
+    }
+
+    /// Counts packets.
+    pub(crate) fn counter(self) -> Self {
+        self.push("counter", &|_| {})
+    }
+
     /// Whether the connection's state is one of those with these bits, or none of them.
     pub(crate) fn state(self, bits: u32, negated: bool) -> Self {
         let op = if negated { NFT_CMP_EQ } else { NFT_CMP_NEQ };
@@ -196,6 +214,11 @@ impl Expressions {
             element.nest(NFTA_EXPR_DATA, data);
         });
         self
+    }
+
+    /// The attributes of the list.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.0.payload()
     }
 
     /// Writes them as the list of a rule.

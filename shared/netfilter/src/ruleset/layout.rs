@@ -31,6 +31,8 @@ pub(crate) const BRIDGE: Table = Table::new(NFPROTO_BRIDGE, "ferrule");
 pub struct Chain {
     pub(crate) name: &'static str,
     pub(crate) hook: Option<Hook>,
+    /// The name that older versions gave it.
+    pub(crate) former: Option<&'static str>,
 }
 
 /// Where a base chain is met.
@@ -54,13 +56,18 @@ impl Chain {
 
     /// A chain that others jump to.
     pub(crate) const fn regular(name: &'static str) -> Self {
-        Self { name, hook: None }
+        Self { name, hook: None, former: None }
+    }
+
+    /// The same, on hosts where an older version has given it another name.
+    pub(crate) const fn formerly(self, former: &'static str) -> Self {
+        Self { former: Some(former), ..self }
     }
 
     /// A chain in which packets are dropped as early as can be: before conntrack (`enum nf_ip_hook_priorities`), or at the
     /// bridge family's lowest common priority.
     pub(crate) const fn first_filter(name: &'static str) -> Self {
-        Self { name, hook: Some(Hook { kind: "filter", number: NF_INET_PRE_ROUTING, priority: -300 }) }
+        Self::filter(name, NF_INET_PRE_ROUTING, -300)
     }
 
     /// A chain for what is forwarded, routed or bridged, at a priority.
@@ -70,13 +77,13 @@ impl Chain {
 
     /// A chain in which packets are looked at, at a hook and a priority.
     pub(crate) const fn filter(name: &'static str, number: u32, priority: i32) -> Self {
-        Self { name, hook: Some(Hook { kind: "filter", number, priority }) }
+        Self { name, hook: Some(Hook { kind: "filter", number, priority }), former: None }
     }
 
     /// A chain in which addresses are translated.
     pub(crate) const fn nat(name: &'static str, number: u32) -> Self {
         let priority = if number == NAT_OUT { 100 } else { -100 };
-        Self { name, hook: Some(Hook { kind: "nat", number, priority }) }
+        Self { name, hook: Some(Hook { kind: "nat", number, priority }), former: None }
     }
 }
 
@@ -95,11 +102,13 @@ pub struct Rule {
     /// Whether it comes before the rules that the chain begins with.
     pub(crate) first: bool,
     pub(crate) expressions: Expressions,
+    /// What older versions wrote in its place, to the same effect: CHECK accepts it, and ADD replaces it.
+    pub(crate) former: Option<Expressions>,
 }
 
 impl Rule {
     pub(crate) fn new(chain: Chain, comment: impl Into<String>, expressions: Expressions) -> Self {
-        Self { chain: chain.name, comment: comment.into(), first: false, expressions }
+        Self { chain: chain.name, comment: comment.into(), first: false, expressions, former: None }
     }
 }
 

@@ -16,10 +16,11 @@ pub(super) const FACTS: InIptables = InIptables {
     prefix: "FERRULE-FW-",
     parents: &[CONTAINERS],
     shared: Some(Shared {
-        comments: &[TO_CHAIN, TO_ADMIN, TO_CONTAINERS],
+        comments: &[TO_CONTAINERS],
         entry: CONTAINERS,
         chains: &[CONTAINERS],
-        hooks: &[(TABLE, HOOK), (TABLE, CHAIN)],
+        hooks: &[],
+        in_forward: Some(TO_CONTAINERS),
     }),
 };
 

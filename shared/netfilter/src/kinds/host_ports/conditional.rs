@@ -12,8 +12,13 @@ use crate::ruleset::{Expressions, Field, R0, Rule, octets};
 
 /// A rule for each mapping, and for each way that its conditions leave. Their comment is the owner's label.
 pub(super) fn rules(rules: &HostPorts, label: &str) -> Vec<Rule> {
-    let rule =
-        |expressions| Rule { chain: HOSTPORTS.name, comment: label.to_owned(), first: true, expressions };
+    let rule = |expressions| Rule {
+        chain: HOSTPORTS.name,
+        comment: label.to_owned(),
+        first: true,
+        expressions,
+        former: None,
+    };
     rules
         .forwards()
         .flat_map(|forward| {
@@ -38,7 +43,7 @@ fn expressions(forward: &Forward, [conditions, limits]: [Expressions; 2], mark: 
     if let Mark::Bit(bit) = mark {
         this = this.mark(*bit, R0);
     }
-    let port = R0 + Field::daddr(family).registers();
+    let port = R0 + 4;
     this.immediate(R0, &octets(forward.to.ip()))
         .immediate(port, &forward.to.port().to_be_bytes())
         .dnat(family, R0, port)

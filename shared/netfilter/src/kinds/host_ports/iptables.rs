@@ -27,6 +27,7 @@ pub(super) const FACTS: InIptables = InIptables {
         entry: HOSTPORTS,
         chains: &[HAIRPIN, HOSTPORTS],
         hooks: &[("nat", "PREROUTING"), ("nat", "OUTPUT"), ("nat", "POSTROUTING"), ("mangle", "PREROUTING")],
+        in_forward: None,
     }),
 };
 

@@ -59,12 +59,17 @@ fn layout() -> Layout {
         let rule = Expressions::new().addressed_here().jump(HOSTPORTS.name);
         this.rules.push(Rule::new(chain, "to this host", rule));
     }
+    // The mark comes before the maps, and is removed again where none of them has the port: nft(8) has no statement that
+    // looks into a map first, and then does two things.
+    let marked = Expressions::new().mark(Mark::DEFAULT_BIT, R0);
+    this.rules.push(Rule { first: true, ..Rule::new(HOSTPORTS, "mark", marked) });
     for family in Family::ALL {
         add_map(&mut this, ports_of_one_address(family), family, Some(Field::daddr(family)));
     }
     for family in Family::ALL {
         add_map(&mut this, ports(family), family, None);
     }
+    this.rules.push(Rule::new(HOSTPORTS, "no host port", Expressions::new().unmark(Mark::DEFAULT_BIT, R0)));
     let rule = Expressions::new().was_dnatted().jump(HAIRPIN.name);
     this.rules.push(Rule::new(POSTROUTING, "host ports", rule));
     this
@@ -83,7 +88,6 @@ fn add_map(layout: &mut Layout, map: Set, family: Family, address: Option<Field>
         .load_meta(NFT_META_L4PROTO, register)
         .load(Field::TH_DPORT, register + 1)
         .map(R0, &map.name)
-        .mark(Mark::DEFAULT_BIT, target_port + 1)
         .dnat(family, R0, target_port);
     let comment = if address.is_some() { "one address" } else { "any address" };
     layout.add(map, Rule::new(HOSTPORTS, format!("{comment}, {family}"), rule));

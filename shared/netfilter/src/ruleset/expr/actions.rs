@@ -8,9 +8,18 @@ use crate::ruleset::uapi::*;
 impl Expressions {
     /// Sets a bit of the connection's mark, by way of a register.
     pub(crate) fn mark(self, bit: u8, register: u32) -> Self {
+        self.change_mark(bit, 1 << bit, register)
+    }
+
+    /// Clears a bit of the connection's mark, by way of a register.
+    pub(crate) fn unmark(self, bit: u8, register: u32) -> Self {
+        self.change_mark(bit, 0, register)
+    }
+
+    fn change_mark(self, bit: u8, value: u32, register: u32) -> Self {
         let bit = 1_u32 << bit;
         let this = self.load_ct(NFT_CT_MARK, register);
-        this.bitwise(register, &(!bit).to_ne_bytes(), &bit.to_ne_bytes()).push("ct", &|data| {
+        this.bitwise(register, &(!bit).to_ne_bytes(), &value.to_ne_bytes()).push("ct", &|data| {
             data.put_be32(NFTA_CT_KEY, NFT_CT_MARK);
             data.put_be32(NFTA_CT_SREG, register);
         })
@@ -40,6 +49,7 @@ impl Expressions {
             data.put_be32(NFTA_NAT_FAMILY, family.number().into());
             data.put_be32(NFTA_NAT_REG_ADDR_MIN, address);
             data.put_be32(NFTA_NAT_REG_PROTO_MIN, port);
+            data.put_be32(NFTA_NAT_FLAGS, NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED);
         })
     }
 
