@@ -497,6 +497,24 @@ fn dns_settings_of_the_network_are_in_the_result() {
 }
 
 #[test]
+fn an_empty_list_of_name_servers_replaces_the_dns_settings_of_the_ipam_plugin() {
+    let ipam = json!({
+        "type": "static", "addresses": [{"address": "10.1.2.7/24", "gateway": "10.1.2.1"}],
+        "dns": {"nameservers": ["192.0.2.53"], "search": ["test"]},
+    });
+    for plugin in ["bridge", "ptp"] {
+        let lab = Lab::new();
+        let [silent, empty] = ["silent", "empty"].map(|id| lab.container(id));
+        let call = lab.plugin(plugin).config(json!({"ipam": ipam}));
+        assert_eq!(call.clone().on(&silent).add().ok_result()["dns"], ipam["dns"], "{plugin}");
+        call.clone().on(&silent).del().ok();
+        let call = call.config(json!({"dns": {"nameservers": []}})).on(&empty);
+        let dns = &call.add().ok_result()["dns"];
+        assert!(dns.as_object().is_none_or(serde_json::Map::is_empty), "{plugin}: {dns}");
+    }
+}
+
+#[test]
 fn the_oldest_version_s_result_has_one_address_of_each_family() {
     let lab = Lab::new();
     for version in ["0.1.0", "0.2.0"] {

@@ -357,6 +357,29 @@ fn in_a_chain_without_ipam_the_addresses_that_nobody_has_are_its_own() {
 }
 
 #[test]
+fn on_the_interface_of_an_earlier_plugin_in_the_container_it_has_the_addresses_of_that_one() {
+    // The reference's ADD fails: https://github.com/containernetworking/plugins/issues/88
+    beyond_reference!("prev-result-kept");
+    needs!(Ipvlan);
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    pod.sh("ip link add net1 type veth peer name net2; ip link set net1 up; ip link set net2 up");
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "net1", "sandbox": pod.path()}],
+        "ips": [{"address": "10.7.0.9/24", "interface": 0}],
+    });
+    let call = lab.plugin("ipvlan").on(&pod).version("1.0.0");
+    let call = call.config(json!({"linkInContainer": true, "prevResult": prev}));
+    let result = call.add().ok_result();
+    assert_eq!((ips(&result), pod.addresses("eth0")), (vec!["10.7.0.9/24"], vec!["10.7.0.9/24".to_owned()]));
+    let owner = result["ips"][0]["interface"].as_u64().unwrap();
+    assert_eq!(result["interfaces"][usize::try_from(owner).unwrap()]["name"], "eth0");
+    call.check(&result).ok();
+    call.del().ok();
+    assert!(pod.link("eth0").is_none());
+}
+
+#[test]
 fn in_a_chain_addresses_that_an_interface_of_the_container_has_stay_there() {
     beyond_reference!("prev-result-kept");
     needs!(Ipvlan);

@@ -168,3 +168,31 @@ fn before_0_3_0_one_address_of_each_family_is_all() {
     let second = alone(&lab, fixed()).version("0.2.0").args("IP=10.1.2.8/24").add();
     assert!(second.error().msg.contains("CNI version 0.2.0 does not support more than 1 address per family"));
 }
+
+#[test]
+fn a_gateway_outside_of_the_subnet_is_reached_over_the_link() {
+    for (address, gateway, far) in [
+        ("10.1.2.7/32", "169.254.1.1", "198.51.100.2"),
+        ("10.1.2.7/24", "10.9.0.1", "198.51.100.2"),
+        ("fd00:1:2::7/128", "fd00:9::1", "2001:db8:51::2"),
+    ] {
+        let lab = Lab::new();
+        let pod = lab.container("pod");
+        lab.machine("far");
+        let default = if far.contains(':') { "::/0" } else { "0.0.0.0/0" };
+        let ipam = json!({
+            "type": "static", "addresses": [{"address": address, "gateway": gateway}], "routes": [{"dst": default}],
+        });
+        let call = lab.plugin("bridge").config(json!({"bridge": "br0", "ipam": ipam})).on(&pod);
+        let result = call.add().ok_result();
+        assert_eq!(with_gateways(&result), [format!("{address} {gateway}")]);
+        let bare = address.split('/').next().unwrap();
+        lab.host().sh(&format!(
+            "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1
+             ip addr add {gateway} dev br0 nodad; ip route replace {bare} dev br0"
+        ));
+        assert!(pod.reaches(far), "{address} via {gateway}: {:?}", pod.routes());
+        call.check(&result).ok();
+        call.del().ok();
+    }
+}

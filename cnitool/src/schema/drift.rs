@@ -6,8 +6,8 @@ use std::fmt::Write;
 use std::thread;
 
 use cni::{
-    AsWritten, Attachment, Attachments, ContainerId, Del, Dns, Gc, IfName, NetConf, NetworkName, Plugin,
-    Result, Version, keys,
+    AsWritten, Attachment, Attachments, ContainerId, Del, Gc, IfName, NetConf, NetworkName, Plugin, Result,
+    Version, keys,
 };
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
@@ -210,7 +210,7 @@ fn remove<P: Plugin>(document: &Value) {
     let net = || NetConf {
         name: NetworkName::parse("drift").unwrap(),
         version: Version::LATEST,
-        dns: Dns::default(),
+        dns: None,
         prev_result: None,
         ipam: None,
         path: Vec::new(),

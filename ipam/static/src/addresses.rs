@@ -17,10 +17,15 @@ use crate::conf::{Asked, Conf, Entry};
 pub fn of_attachment(conf: &Conf, args: &CniArgs) -> Result<Vec<IpConfig>> {
     let asked = [&conf.runtime_ips, &conf.args_ips].into_iter().find(|ips| !ips.is_empty());
     let mut ips: Vec<IpConfig> = match asked {
-        Some(asked) => asked.iter().map(|ip| conf.complete(*ip)).collect::<Result<_>>()?,
+        Some(asked) => {
+            let words = "an entry in the 'ips' field is NOT in CIDR notation";
+            asked.iter().map(|ip| conf.complete(*ip, words)).collect::<Result<_>>()?
+        }
         None => {
             let added = list(args, "IP", Asked::parse)?;
-            let added = added.into_iter().map(|ip| conf.complete(ip));
+            let added = added
+                .into_iter()
+                .map(|ip| conf.complete(ip, "the 'ip' field is expected to be in CIDR notation"));
             conf.as_written().map(Ok).chain(added).collect::<Result<_>>()?
         }
     };
@@ -46,19 +51,23 @@ impl Conf {
     }
 
     /// An address that a call asks for: what it does not say is as in the entry whose subnet holds it
-    /// (containernetworking/plugins#406, #411).
-    fn complete(&self, asked: Asked) -> Result<IpConfig> {
+    /// (containernetworking/plugins#406, #411). `words`: how the reference begins its error if there is no prefix length.
+    fn complete(&self, asked: Asked, words: &str) -> Result<IpConfig> {
         let Asked { ip, prefix } = asked;
         let holds = |entry: &&Entry| entry.address.is_some_and(|subnet| subnet.contains(ip));
         let subnet = || self.entries.iter().find(holds)?.address;
         let Some(prefix) = prefix.or_else(|| subnet().map(|subnet| subnet.prefix())) else {
-            return Err(Error::config(format!("address {ip} has no prefix length")).detail(format!(
-                "ask for {ip}/24, say, or let the subnet of one of ipam.addresses hold it"
+            return Err(Error::config(format!("{words}, got: '{ip}'")).detail(format!(
+                "the address has no prefix length: ask for {ip}/24, say, or let the subnet of one of ipam.addresses hold it"
             )));
         };
         let address = IpNetwork::new(ip, prefix)?;
-        let mut gateways = self.entries.iter().filter(holds).filter_map(|entry| entry.gateway);
-        let gateway = gateways.find(|gateway| is_on_link(address, *gateway));
+        // A gateway outside of the entry's own subnet is for all addresses in it.
+        let is_for = |entry: &Entry, gateway| {
+            is_on_link(address, gateway) || entry.address.is_some_and(|subnet| !is_on_link(subnet, gateway))
+        };
+        let mut entries = self.entries.iter().filter(holds);
+        let gateway = entries.find_map(|entry| entry.gateway.filter(|gateway| is_for(entry, *gateway)));
         Ok(IpConfig::new(address, gateway.or_else(|| self.lone_gateway(address))))
     }
 
@@ -171,8 +180,7 @@ mod tests {
         ] {
             assert_eq!(ask(asked).unwrap(), [wanted]);
         }
-        for (asked, culprit) in [("10.1.0.7", "10.1.0.7 has no prefix"), ("fd01::7", "fd01::7 has no prefix")]
-        {
+        for (asked, culprit) in [("10.1.0.7", "got: '10.1.0.7'"), ("fd01::7", "got: 'fd01::7'")] {
             let error = ask(asked).unwrap_err();
             assert!(error.code() == 7 && error.msg().contains(culprit), "{error}");
         }

@@ -3,11 +3,9 @@
 use std::net::IpAddr;
 
 use cni::addr::{self, parse_cidr, parse_ip};
-use cni::{AsWritten, Dns, Error, Result, Route};
+use cni::{AsWritten, Code, Dns, Error, Result, Route};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Deserializer, de::Error as _};
-
-use crate::addresses;
 
 /// The configuration. It may name no address: then each call does.
 #[derive(Debug)]
@@ -23,13 +21,18 @@ pub struct Conf {
 }
 
 /// An address to give, with the gateway of its subnet; or such a gateway alone, for addresses that a call asks for.
-#[derive(Clone, Copy, Debug, Default, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
-    #[serde(deserialize_with = "optional_cidr")]
     pub address: Option<IpNetwork>,
-    #[serde(with = "addr::optional_ip")]
     pub gateway: Option<IpAddr>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct RawEntry {
+    address: Option<String>,
+    #[serde(with = "addr::optional_ip")]
+    gateway: Option<IpAddr>,
 }
 
 /// An address that a call asks for. Without a prefix length, it gets that of the entry whose subnet holds it.
@@ -55,10 +58,6 @@ impl<'de> Deserialize<'de> for Asked {
     }
 }
 
-fn optional_cidr<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpNetwork>, D::Error> {
-    addr::cidr::deserialize(deserializer).map(Some)
-}
-
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawConf {
@@ -70,7 +69,7 @@ struct RawConf {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawIpam {
-    addresses: Vec<Entry>,
+    addresses: Vec<RawEntry>,
     routes: Vec<Route>,
     dns: Dns,
 }
@@ -92,11 +91,9 @@ impl TryFrom<AsWritten> for Conf {
 
     fn try_from(written: AsWritten) -> Result<Self> {
         let RawConf { ipam, runtime_config, args } = written.decode()?;
-        for (n, entry) in ipam.addresses.iter().enumerate() {
-            check(entry).map_err(|e| Error::config(format!("ipam.addresses[{n}]: {e}")))?;
-        }
+        let entries = ipam.addresses.iter().enumerate().map(|(n, raw)| entry(n, raw));
         Ok(Self {
-            entries: ipam.addresses,
+            entries: entries.collect::<Result<_>>()?,
             routes: ipam.routes,
             dns: ipam.dns,
             args_ips: args.cni.ips,
@@ -105,11 +102,23 @@ impl TryFrom<AsWritten> for Conf {
     }
 }
 
-fn check(entry: &Entry) -> Result<(), String> {
+fn entry(n: usize, raw: &RawEntry) -> Result<Entry> {
+    let malformed = |text: &String, why| {
+        // The reference's words.
+        let words = format!("the 'address' field is expected to be in CIDR notation, got: '{text}'");
+        Error::new(Code::Decoding, words).detail(format!("ipam.addresses[{n}].address: {why}"))
+    };
+    let address = raw.address.as_ref().map(|text| parse_cidr(text).map_err(|why| malformed(text, why)));
+    let entry = Entry { address: address.transpose()?, gateway: raw.gateway };
+    check(entry).map_err(|e| Error::config(format!("ipam.addresses[{n}]: {e}")))?;
+    Ok(entry)
+}
+
+fn check(entry: Entry) -> Result<(), String> {
     match (entry.address, entry.gateway) {
         (None, None) => Err("it has neither an address nor a gateway".to_owned()),
-        (Some(address), Some(gateway)) if !addresses::is_on_link(address, gateway) => {
-            Err(format!("gateway {gateway} is not in the subnet of address {address}"))
+        (Some(address), Some(gateway)) if address.is_ipv4() != gateway.is_ipv4() => {
+            Err(format!("gateway {gateway} is of another family than address {address}"))
         }
         _ => Ok(()),
     }

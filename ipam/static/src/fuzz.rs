@@ -9,7 +9,7 @@ use cni::{AsWritten, CniArgs, json};
 use crate::addresses;
 use crate::conf::Conf;
 
-/// The configuration, and behind a line that is `--`, `CNI_ARGS`: no address is given twice, each gateway is on the link of its address,
+/// The configuration, and behind a line that is `--`, `CNI_ARGS`: no address is given twice, each gateway is of the family of its address,
 /// and what the runtime asks for is what is given.
 pub fn configuration(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
@@ -22,7 +22,7 @@ pub fn configuration(input: &[u8]) {
     let Ok(ips) = addresses::of_attachment(&conf, &args) else { return };
     let distinct: HashSet<_> = ips.iter().map(|ip| ip.address.ip()).collect();
     assert!(!ips.is_empty() && distinct.len() == ips.len());
-    assert!(ips.iter().all(|ip| ip.gateway.is_none_or(|gateway| addresses::is_on_link(ip.address, gateway))));
+    assert!(ips.iter().all(|ip| ip.gateway.is_none_or(|gateway| gateway.is_ipv4() == ip.address.is_ipv4())));
     if !conf.runtime_ips.is_empty() {
         assert!(ips.iter().map(|ip| ip.address.ip()).eq(conf.runtime_ips.iter().map(|asked| asked.ip)));
     }

@@ -109,19 +109,28 @@ impl Limits {
 /// A limit of one direction, from what the keys `WAYRate` and `WAYBurst` say.
 fn limit(place: &str, way: &str, rate: Option<i64>, burst: Option<i64>) -> Result<Option<Limit>> {
     let (rate, burst) = (rate.unwrap_or(0), burst.unwrap_or(0));
-    let refused =
-        |key: &str, value: i64, why: &str| Err(Error::config(format!("{place}{way}{key} {value} {why}")));
+    let said = |key: &str, value: i64, why: &str| format!("{place}{way}{key} {value} {why}");
+    let refused = |key: &str, value: i64, why: &str| Err(Error::config(said(key, value, why)));
+    // In the reference's words.
+    let as_reference = |words: &str, detail| Err(Error::config(words).detail(detail));
     let Ok(rate_bits) = u64::try_from(rate) else { return refused("Rate", rate, "is negative") };
     let Ok(burst_bits) = u64::try_from(burst) else { return refused("Burst", burst, "is negative") };
     match (rate, burst) {
         (0, 0) => return Ok(None),
-        (0, _) => return refused("Burst", burst, &format!("needs {way}Rate, in bits per second")),
-        (_, 0) => return refused("Rate", rate, &format!("needs {way}Burst, in bits")),
+        (0, _) => {
+            let detail = said("Burst", burst, &format!("needs {way}Rate, in bits per second"));
+            return as_reference("if burst is set, rate must also be set", detail);
+        }
+        (_, 0) => {
+            let detail = said("Rate", rate, &format!("needs {way}Burst, in bits"));
+            return as_reference("if rate is set, burst must also be set", detail);
+        }
         (1..8, _) => return refused("Rate", rate, "is less than 8 bits per second, one byte"),
         _ => {}
     }
     let Ok(burst) = u32::try_from(burst_bits / 8) else {
-        return refused("Burst", burst, "is more than the kernel takes, 34359738367 bits");
+        let detail = said("Burst", burst, "is more than the kernel accepts, 34359738367 bits");
+        return as_reference("burst cannot be more than 4GB", detail);
     };
     Ok(Some(Limit { rate: rate_bits / 8, burst }))
 }
@@ -201,7 +210,7 @@ mod tests {
         ] {
             let error = conf(document.clone()).unwrap_err();
             assert_eq!(error.code(), code, "{document}");
-            assert!(error.msg().contains(words), "{document}: {error}");
+            assert!(error.to_string().contains(words), "{document}: {error}");
         }
     }
 }

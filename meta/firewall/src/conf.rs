@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cni::{AddResult, AsWritten, Error, IfName, Result, addr};
+use cni::{AddResult, AsWritten, Error, Result, addr};
 use netfilter::{ChainName, Opening};
 use serde::Deserialize;
 
@@ -69,10 +69,11 @@ pub fn zone_of_reference(raw: &AsWritten) -> Option<String> {
     }
 }
 
-/// The container's addresses that others can send to without naming a link. A result may tell those of loopback too.
-pub fn addresses(result: &AddResult, ifname: &IfName) -> Vec<IpAddr> {
+/// All addresses of a result that others can send to without naming a link, as the reference takes them: many plugins list an address
+/// with an interface without a sandbox, or of another name than `CNI_IFNAME`. A result may list addresses of loopback too.
+pub fn addresses(result: &AddResult) -> Vec<IpAddr> {
     let mut addresses: Vec<IpAddr> = Vec::new();
-    for ip in result.ips_of(ifname).map(|ip| ip.address.ip()).filter(|ip| addr::can_be_reached(*ip)) {
+    for ip in result.ips.iter().map(|ip| ip.address.ip()).filter(|ip| addr::can_be_reached(*ip)) {
         if !addresses.contains(&ip) {
             addresses.push(ip);
         }
@@ -167,9 +168,9 @@ mod tests {
     #[test]
     fn only_addresses_that_others_can_send_to_are_taken_each_once() {
         let result = json!({
-            "interfaces": [{"name": "br0"}, {"name": "eth0", "sandbox": "/n"}, {"name": "lo", "sandbox": "/n"}],
+            "interfaces": [{"name": "cali0"}, {"name": "eth0", "sandbox": "/n"}, {"name": "lo", "sandbox": "/n"}],
             "ips": [
-                {"address": "10.1.0.1/24", "interface": 0},
+                {"address": "10.1.0.6/24", "interface": 0},
                 {"address": "10.1.0.5/24", "interface": 1},
                 {"address": "10.1.0.5/16", "interface": 1},
                 {"address": "fd00::5/64", "interface": 1},
@@ -178,7 +179,7 @@ mod tests {
             ],
         });
         let result = AddResult::from_json(&result, cni::Version::LATEST).unwrap();
-        let wanted: [IpAddr; 2] = ["10.1.0.5".parse().unwrap(), "fd00::5".parse().unwrap()];
-        assert_eq!(addresses(&result, &IfName::parse("eth0").unwrap()), wanted);
+        let wanted = ["10.1.0.6", "10.1.0.5", "fd00::5"].map(|text| text.parse::<IpAddr>().unwrap());
+        assert_eq!(addresses(&result), wanted);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use cni::{AddResult, AsWritten, IfName, Version, json};
+use cni::{AddResult, AsWritten, Version, json};
 
 use crate::conf::{self, Conf};
 
@@ -19,7 +19,7 @@ pub fn configuration(input: &[u8]) {
     assert!(admin.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'));
     let Some(prev) = json::member(&document, "prevResult") else { return };
     let Ok(result) = AddResult::from_json(prev, Version::LATEST) else { return };
-    let addresses = conf::addresses(&result, &IfName::parse("eth0").unwrap());
+    let addresses = conf::addresses(&result);
     for (n, ip) in addresses.iter().enumerate() {
         assert!(!ip.is_loopback() && !ip.is_unspecified() && !addresses[..n].contains(ip));
         assert!(!matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local()));

@@ -26,6 +26,7 @@ const KINDS: &[Kind] = &[Forward::KIND, Isolation::KIND, Separation::KIND];
 impl Plugin for Firewall {
     const NAME: &'static str = "firewall";
     const ROLE: Role = Role::Chained;
+    const UNCHAINED: &'static str = "missing prevResult from earlier plugin";
     const REPAIRS: bool = true;
     type Conf = Conf;
 
@@ -33,6 +34,11 @@ impl Plugin for Firewall {
         let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
         let owner = Owner::new(&call.net.name, &call.attachment);
         let wanted = Wanted::of(&call.conf, &result, &call.netns, &call.attachment.ifname)?;
+        if wanted.opens_nothing() {
+            cni::warn(
+                "prevResult has no address that packets are forwarded to: nothing is allowed through the firewall",
+            );
+        }
         if !wanted.is_empty() {
             let rules = netfilter::Firewall::open(backend(&call.conf))?;
             // What keeps others away comes before what lets them in.
@@ -48,7 +54,7 @@ impl Plugin for Firewall {
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         let prev = call.net.prev_result.as_ref();
-        let addresses = prev.map(|prev| conf::addresses(prev, &call.attachment.ifname)).unwrap_or_default();
+        let addresses = prev.map(|prev| conf::addresses(prev)).unwrap_or_default();
         let mut failures = Failures::new();
         let zone = conf::zone_of_reference(&call.conf).map(|zone| Zone::new(&zone, addresses.clone()));
         failures.note(firewalld::remove(&call.net.name, &call.attachment, zone.as_ref()));
@@ -130,7 +136,7 @@ struct Wanted {
 
 impl Wanted {
     fn of(conf: &Conf, result: &AddResult, netns: &std::path::Path, ifname: &cni::IfName) -> Result<Self> {
-        let addresses = conf::addresses(result, ifname);
+        let addresses = conf::addresses(result);
         let port = (conf.policy != Policy::Open).then(|| Port::of(result, netns, ifname)).transpose()?;
         let within = conf.policy == Policy::Isolated;
         let is_by_firewalld = !addresses.is_empty() && is_by_firewalld(conf)?;
@@ -148,6 +154,11 @@ impl Wanted {
             forward: (!is_by_firewalld && !addresses.is_empty())
                 .then(|| Forward { addresses, opening: conf.opening.clone() }),
         })
+    }
+
+    /// Whether no address is allowed through the host's firewall.
+    fn opens_nothing(&self) -> bool {
+        self.forward.is_none() && self.zone.is_none()
     }
 
     /// Whether there is nothing but a zone.

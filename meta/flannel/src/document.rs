@@ -119,7 +119,7 @@ fn put_unless_set(object: &mut Map<String, Value>, key: &str, value: Value) {
 
 #[cfg(test)]
 mod tests {
-    use cni::{AsWritten, Dns, NetworkName, Version};
+    use cni::{AsWritten, NetworkName, Version};
 
     use super::*;
 
@@ -127,7 +127,7 @@ mod tests {
         NetConf {
             name: NetworkName::parse("cbr0").unwrap(),
             version: Version::V0_3_1,
-            dns: Dns::default(),
+            dns: None,
             prev_result: None,
             ipam: None,
             path: Vec::new(),

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
-use cni::{AsWritten, Dns, NetConf, NetworkName, PluginType, Version, json};
+use cni::{AsWritten, NetConf, NetworkName, PluginType, Version, json};
 
 use crate::conf::Conf;
 use crate::document::{self, is_of, kind};
@@ -20,7 +20,7 @@ pub fn configuration(input: &[u8]) {
     let Ok(json) = json::parse(&input[..end], "it") else { return };
     let written = AsWritten::from(json);
     let name = NetworkName::parse("net").unwrap();
-    let (dns, path) = (Dns::default(), Vec::new());
+    let (dns, path) = (None, Vec::new());
     let net = NetConf { name, version: Version::LATEST, dns, prev_result: None, ipam: None, path };
     let leniently = Conf::leniently(&written);
     let lost = document::of(&leniently, &net, None).unwrap();

@@ -23,6 +23,7 @@ pub struct Sbr;
 impl Plugin for Sbr {
     const NAME: &'static str = "sbr";
     const ROLE: Role = Role::Chained;
+    const UNCHAINED: &'static str = "This plugin must be called as chained plugin";
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {

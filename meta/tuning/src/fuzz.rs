@@ -77,7 +77,7 @@ pub fn backups(scratch: &Path, input: &[u8]) {
     let net = NetConf {
         name: network,
         version: Version::LATEST,
-        dns: cni::Dns::default(),
+        dns: None,
         prev_result: None,
         ipam: None,
         path: Vec::new(),

@@ -26,6 +26,7 @@ pub struct Tuning;
 impl Plugin for Tuning {
     const NAME: &'static str = "tuning";
     const ROLE: Role = Role::Chained;
+    const UNCHAINED: &'static str = "Required prevResult missing";
     const READS_ARGS: bool = true;
     const UNREPEATED: &'static [&'static [&'static str]] = &[&["sysctl"], &["args", "cni", "sysctl"]];
     type Conf = Conf;

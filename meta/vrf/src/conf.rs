@@ -32,9 +32,8 @@ impl TryFrom<AsWritten> for Conf {
     fn try_from(raw: AsWritten) -> Result<Self> {
         let RawConf { vrfname, table } = raw.decode()?;
         if vrfname.is_empty() {
-            return Err(Error::config(
-                "vrfname is missing: it is the name of the VRF that the interface joins",
-            ));
+            return Err(Error::config("configuration is expected to have a valid vrf name")
+                .detail("vrfname is missing: it is the name of the VRF that the interface joins"));
         }
         let name = IfName::parse(&vrfname).map_err(|why| Error::config(format!("vrfname {why}")))?;
         if table != 0 && tables::is_of_the_kernel(table) {

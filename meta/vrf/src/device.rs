@@ -87,9 +87,10 @@ pub fn has_table(vrf: &Vrf, table: Option<u32>) -> Result<()> {
     match table.filter(|table| *table != vrf.table) {
         None => Ok(()),
         Some(wanted) => Err(Error::config(format!(
-            "table {wanted}: vrf {} has table {} in this container already",
+            "VRF {} already exist with different routing table {}",
             vrf.link.name, vrf.table
         ))
+        .detail(format!("the configuration asks for table {wanted}"))
         .detail("all networks that share a VRF need the same table, or none in their configuration")),
     }
 }

@@ -24,6 +24,7 @@ pub struct VrfPlugin;
 impl Plugin for VrfPlugin {
     const NAME: &'static str = "vrf";
     const ROLE: Role = Role::Chained;
+    const UNCHAINED: &'static str = "missing prevResult from earlier plugin";
     type Conf = Conf;
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
@@ -110,10 +111,10 @@ fn master_of(sandbox: &Namespace, link: &Link) -> Result<Option<Link>> {
 fn refuse_other_master(sandbox: &Namespace, link: &Link, conf: &Conf) -> Result<()> {
     match master_of(sandbox, link)?.filter(|master| master.name != *conf.name) {
         None => Ok(()),
-        Some(master) => Err(Error::config(format!(
-            "interface {} has the master {} already, and cannot join vrf {}",
-            link.name, master.name, conf.name
-        ))),
+        Some(master) => {
+            Err(Error::config(format!("interface {} has already a master set: {}", link.name, master.name))
+                .detail(format!("it cannot join vrf {}", conf.name)))
+        }
     }
 }
 

@@ -106,8 +106,8 @@ impl Conf {
     /// Code 7 if the configuration does not say it.
     pub fn selector(&self) -> Result<&Selector> {
         self.selector.as_ref().ok_or_else(|| {
-            Error::config("device, hwaddr, kernelpath, pciBusID and runtimeConfig.deviceID are all missing")
-                .detail("one of them must say which device to move")
+            Error::config(r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#)
+                .detail("runtimeConfig.deviceID is missing, too: one of them must say which device to move")
         })
     }
 

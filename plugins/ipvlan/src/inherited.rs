@@ -1,4 +1,5 @@
-//! In a chain without `ipam`, the addresses may come from an earlier plugin, which has made nothing in the container.
+//! In a chain without `ipam`, the addresses may come from an earlier plugin: it has made nothing in the container, or its interface
+//! there is the master.
 
 use cni::{Add, AddResult, NetConf};
 
@@ -8,7 +9,10 @@ use crate::conf::Conf;
 /// an interface in the container has them already.
 pub fn leases(call: &Add<Conf>) -> Option<(AddResult, Add<Conf>)> {
     let prev = call.net.prev_result.clone().filter(|_| call.net.ipam.is_none())?;
-    if prev.ips.is_empty() || prev.interfaces.iter().any(|interface| interface.sandbox.is_some()) {
+    let parent = &call.conf.parent;
+    let is_on_earlier = parent.in_container && parent.name.is_none();
+    let has_interface = prev.interfaces.iter().any(|interface| interface.sandbox.is_some());
+    if prev.ips.is_empty() || has_interface && !is_on_earlier {
         return None;
     }
     let AddResult { ips, routes, interfaces, dns } = prev;

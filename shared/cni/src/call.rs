@@ -33,8 +33,8 @@ pub struct NetConf {
     pub name: NetworkName,
     /// The version that the configuration is written in, and the result will be.
     pub version: Version,
-    /// Settings for the container's resolver, given with the network.
-    pub dns: Dns,
+    /// Settings for the container's resolver, given with the network. An empty list counts as given.
+    pub dns: Option<Dns>,
     /// The result of the plugin before this one in the chain.
     pub prev_result: Option<AddResult>,
     /// The IPAM plugin to delegate to, of a plugin that makes interfaces ([`Role::Interface`]).
@@ -417,6 +417,12 @@ struct RawAttachment {
     ifname: String,
 }
 
+/// Whether `dns` of a configuration has a list. Like the reference, we let an empty one replace the IPAM plugin's settings.
+fn has_list_in_dns(document: &Value) -> bool {
+    let Some(dns) = json::member(document, "dns") else { return false };
+    ["nameservers", "search", "options"].iter().any(|key| json::member(dns, key).is_some_and(Value::is_array))
+}
+
 /// The configuration on stdin.
 pub(crate) struct Document {
     json: Rc<Value>,
@@ -460,7 +466,8 @@ impl Document {
             .then(|| Ipam::new(raw.ipam.r#type, env.path.clone(), Rc::clone(&self.bytes), self.version));
         let ipam = ipam.filter(|_| role == Role::Interface);
         let (version, path) = (self.version, env.path.clone());
-        Ok(NetConf { name, version, dns: raw.dns, prev_result: prev, ipam, path })
+        let dns = Some(raw.dns).filter(|dns| !dns.is_empty() || has_list_in_dns(&self.json));
+        Ok(NetConf { name, version, dns, prev_result: prev, ipam, path })
     }
 
     /// Checks the members that every configuration has, for ADD.
@@ -503,7 +510,8 @@ impl Document {
         let repeated = |path: &&[&str]| Some((path.join("."), json::repeated_member(&self.bytes, path)?));
         match objects.iter().find_map(repeated) {
             None => Ok(()),
-            Some((path, member)) => Err(Error::config(format!("{path}: {member:?} is given twice"))),
+            Some((path, member)) => Err(Error::config(format!("duplicated {path} keys are not allowed"))
+                .detail(format!("{path}: {member:?} is given twice"))),
         }
     }
 

@@ -50,6 +50,8 @@ pub trait Plugin {
     const ROLE: Role;
     /// Whether the plugin reads `CNI_ARGS`, and so refuses what is malformed and keys that nobody knows.
     const READS_ARGS: bool = false;
+    /// The message if a chained plugin is the first one, in the reference's words.
+    const UNCHAINED: &'static str = "must be called as chained plugin";
     /// Objects of the configuration, by their keys from the outermost on, whose members must not be given twice. In
     /// others the last one counts.
     const UNREPEATED: &'static [&'static [&'static str]] = &[];
@@ -246,7 +248,7 @@ fn serve<P: Plugin>(
 fn add<P: Plugin>(env: &Environment, document: &Document, print: Print<'_>) -> Result<()> {
     let prev = document.prev()?;
     if P::ROLE.needs_prev() && prev.is_none() {
-        return Err(missing_prev(P::NAME, "it cannot be the first plugin in the list"));
+        return Err(missing_prev::<P>("it cannot be the first plugin in the list"));
     }
     let net = document.net(P::ROLE, env, prev)?;
     if P::READS_ARGS {
@@ -297,7 +299,7 @@ pub(crate) fn check_call<P: Plugin>(
     why: &str,
     needs_netns: bool,
 ) -> Result<Check<P::Conf>> {
-    let prev_result = document.prev()?.ok_or_else(|| missing_prev(P::NAME, why))?;
+    let prev_result = document.prev()?.ok_or_else(|| missing_prev::<P>(why))?;
     let net = document.net(P::ROLE, env, Some(prev_result.clone()))?;
     let conf = conf::<P>(document)?;
     let (attachment, netns, args) = (attachment(env)?, env.netns(needs_netns)?, env.args.clone());
@@ -329,9 +331,11 @@ fn attachment(env: &Environment) -> Result<crate::Attachment> {
         .ok_or_else(|| Error::new(Code::InvalidEnvironment, "CNI_CONTAINERID or CNI_IFNAME is missing"))
 }
 
-fn missing_prev(plugin: &str, why: &str) -> Error {
-    Error::config(format!("prevResult is missing: {plugin} needs the result of the plugin before it"))
-        .detail(why)
+fn missing_prev<P: Plugin>(why: &str) -> Error {
+    let needs = format!("prevResult is missing: {} needs the result of the plugin before it", P::NAME);
+    // In the reference's words.
+    let words = if P::ROLE == Role::Chained { P::UNCHAINED } else { "Required prevResult missing" };
+    Error::config(words).detail(needs).detail(why)
 }
 
 fn versions() -> String {

@@ -101,6 +101,10 @@ pub(crate) fn add_route(
         Ok(()) => Ok(()),
         // Listed twice, or the address brought it along.
         Err(e) if e.is_exists() => Ok(()),
+        // The gateway that IPAM names with an address is on the link, also outside of all subnets (169.254.1.1 of a /32).
+        Err(_) if via_link && own.iter().any(|ip| ip.gateway == route.gateway) => {
+            Ok(sandbox.nl.add_route(&netlink::Route { on_link: true, ..route })?)
+        }
         Err(e) if via_link => Err(Error::from(e)
             .detail("the gateway is in none of the interface's subnets, so it cannot be reached")),
         Err(e) => Err(e.into()),

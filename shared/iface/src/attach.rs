@@ -121,8 +121,9 @@ pub fn interface(net: &NetConf, sandbox: &Namespace, link: &Link) -> Result<Inte
 pub fn report<C>(call: &Add<C>, made: impl IntoIterator<Item = Interface>, leases: AddResult) -> AddResult {
     let mut result = call.net.prev_result.clone().unwrap_or_default();
     result.interfaces.extend(made);
-    let known = [&call.net.dns, &leases.dns, &result.dns];
-    let dns = known.into_iter().find(|dns| !dns.is_empty()).cloned().unwrap_or_default();
+    let known = [&leases.dns, &result.dns];
+    let known = || known.into_iter().find(|dns| !dns.is_empty()).cloned();
+    let dns = call.net.dns.clone().or_else(known).unwrap_or_default();
     if let Some(container) = result.container_interface(&call.attachment.ifname).cloned() {
         result.put_first(leases, &container);
     }

@@ -141,3 +141,46 @@ fn a_chain_of_others_that_drops_is_named_as_one_that_iptables_cannot_open() {
     assert!(!outcome.stderr.contains("drops what is forwarded"), "{}", outcome.stderr);
     assert!(tcp_says(&pod, &at(FAR[0], 80)).is_some());
 }
+
+#[test]
+fn every_address_of_the_previous_result_passes_whichever_interface_has_it() {
+    for interface in [
+        json!({"name": "cali0"}),
+        json!({"name": "eth0"}),
+        json!({"name": "net7", "sandbox": "/run/netns/pod"}),
+    ] {
+        let lab = Lab::new();
+        let (far, pod) = (lab.machine("far"), lab.container("pod"));
+        lab.host().sh(POLICY_DROP);
+        let bridge = lab.plugin("bridge").config(crate::common::dual_stack()).on(&pod);
+        let mut prev = bridge.add().ok_result();
+        prev["interfaces"] = json!([interface]);
+        for ip in prev["ips"].as_array_mut().unwrap() {
+            ip["interface"] = json!(0);
+        }
+        let _servers = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
+        assert!(tcp_is_cut_off(&pod, &at(FAR[0], 80)) && tcp_is_cut_off(&pod, &at(FAR[1], 80)));
+        let call = lab.plugin("firewall").config(json!({"prevResult": prev})).on(&pod);
+        let result = call.add().ok_result();
+        for ip in FAR {
+            assert!(tcp_says(&pod, &at(ip, 80)).is_some(), "{interface}: {ip}");
+        }
+        beyond_reference!("firewall-nftables");
+        call.check(&result).ok();
+        call.del().ok();
+        assert!(tcp_is_cut_off(&pod, &at(FAR[0], 80)) && tcp_is_cut_off(&pod, &at(FAR[1], 80)));
+    }
+}
+
+#[test]
+fn a_result_without_an_address_to_let_pass_is_worth_a_warning() {
+    beyond_reference!("firewall-nftables");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    for ips in [json!([]), json!([{"address": "127.0.0.1/8"}, {"address": "fe80::1/64"}])] {
+        let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": pod.path()}], "ips": ips});
+        let added = lab.plugin("firewall").config(json!({"prevResult": prev})).on(&pod).add();
+        added.ok_result();
+        assert!(added.stderr.contains("nothing is allowed through the firewall"), "{added:#?}");
+    }
+}

@@ -100,7 +100,7 @@ pub fn at(container: &str, ifname: &str) -> Attachment {
 pub fn layer_2(name: &str) -> NetConf {
     let name = network(name);
     let (version, path) = (Version::LATEST, Vec::new());
-    NetConf { name, version, dns: cni::Dns::default(), prev_result: None, ipam: None, path }
+    NetConf { name, version, dns: None, prev_result: None, ipam: None, path }
 }
 
 /// An ADD of a network without IPAM.

@@ -1,0 +1,72 @@
+//! The way back: what the DELs of the reference leave of an attachment that ours made, and the commands of docs/migrate.md that remove it.
+
+use std::fs;
+
+use lab::{Call, Lab, Release, beyond_reference, repository};
+use serde_json::{Value, json};
+
+use crate::common::{dual_stack, leases};
+
+/// bridge, portmap and firewall with rules of all kinds.
+fn plugins(backend: &str) -> Vec<Value> {
+    let ports = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    let mut bridge = dual_stack();
+    for (key, value) in [
+        ("type", json!("bridge")),
+        ("ipMasq", json!(true)),
+        ("ipMasqBackend", json!(backend)),
+        ("macspoofchk", json!(true)),
+    ] {
+        bridge[key] = value;
+    }
+    vec![
+        bridge,
+        json!({"type": "portmap", "backend": backend, "runtimeConfig": ports}),
+        json!({"type": "firewall", "backend": backend, "ingressPolicy": "same-bridge"}),
+    ]
+}
+
+/// The commands that the page lists for the last container's rules.
+fn clean_up() -> String {
+    let page = fs::read_to_string(repository().join("docs/migrate.md")).unwrap();
+    let mut blocks = page.split("```sh example\n").filter_map(|text| text.split("```").next());
+    blocks
+        .find(|block| block.contains("/run/ferrule/localnet"))
+        .expect("the page has the commands")
+        .to_owned()
+}
+
+/// What the host has of ours.
+fn of_ours(lab: &Lab) -> String {
+    lab.host().sh("nft list ruleset | grep -i ferrule || :; ls /run/ferrule/localnet 2>/dev/null || :")
+}
+
+#[test]
+fn rules_that_the_reference_leaves_of_our_attachments_go_by_the_commands_of_the_page() {
+    beyond_reference!("rules-by-attachment");
+    for release in Release::with("bridge") {
+        for backend in ["nftables", "iptables"] {
+            let lab = Lab::new();
+            let pod = lab.container("pod");
+            lab.host().sh("nft add table inet others; iptables -N OTHERS; iptables -A FORWARD -j OTHERS");
+            let call = |conf: &Value| -> Call {
+                lab.plugin(conf["type"].as_str().unwrap()).config(conf.clone()).on(&pod)
+            };
+            let conflist = plugins(backend);
+            let mut prev = call(&conflist[0]).add().ok_result();
+            for conf in &conflist[1..] {
+                prev = call(conf).config(json!({"prevResult": prev})).add().ok_result();
+            }
+            for conf in conflist.iter().rev() {
+                // That of bridge fails where a chain of its own is missing.
+                call(conf).config(json!({"prevResult": prev})).by_release(release).del();
+            }
+            assert!(pod.link("eth0").is_none() && leases().is_empty(), "{release} removes link and leases");
+            assert!(!of_ours(&lab).is_empty(), "{release} knows rules of {backend}: the page can say so");
+            lab.host().sh(&clean_up());
+            assert_eq!(of_ours(&lab), "", "{release}, {backend}");
+            assert_eq!(lab.host().sysctl("ipv4/conf/br0/route_localnet"), "0", "{release}, {backend}");
+            lab.host().sh("nft list table inet others; iptables -C FORWARD -j OTHERS");
+        }
+    }
+}
