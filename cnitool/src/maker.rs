@@ -4,18 +4,13 @@
 use std::path::Path;
 
 use cni::json;
+use host_runtimes::names::{BUILDKIT, CONTAINERD, CRI_O, NERDCTL, NOMAD, PODMAN};
 use runtime::Entry;
 use serde_json::Value;
 
-pub const BUILDKIT: &str = "BuildKit";
 pub const CNITOOL: &str = "cnitool";
-pub const CONTAINERD: &str = "containerd";
-pub const CRI_O: &str = "CRI-O";
 pub const DOCKER: &str = "Docker";
 pub const FIRECRACKER: &str = "Firecracker";
-pub const NERDCTL: &str = "nerdctl";
-pub const NOMAD: &str = "Nomad";
-pub const PODMAN: &str = "Podman";
 
 /// The runtime in a table.
 pub fn name(runtime: Option<&'static str>) -> &'static str {

@@ -1,0 +1,191 @@
+//! The container runtimes of a host, and their CNI directories, as their own configuration says.
+//!
+//! A runtime without a configuration file uses its compiled-in defaults. The table of runtimes is in `table.rs`.
+
+mod parse;
+mod podman;
+mod table;
+
+use std::collections::VecDeque;
+use std::env;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use cni::json::MAX_BYTES;
+use serde_json::Value;
+use system::file;
+
+use crate::parse::{Said, imports, said};
+pub use crate::table::names;
+use crate::table::{Entry, Form, TABLE};
+
+/// A runtime, or a product with one in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Runtime {
+    pub name: &'static str,
+    /// Whether the host has it: its executable, or the configuration that it generates.
+    pub is_present: bool,
+    /// Whether it runs CNI plugins. Podman with netavark does not.
+    pub runs_plugins: bool,
+    /// The directory of network configurations.
+    pub networks: PathBuf,
+    /// The directories of plugins, in the order in which they are searched.
+    pub plugins: Vec<PathBuf>,
+    /// The file that names the directories of plugins. None: the runtime's default.
+    pub source: Option<PathBuf>,
+}
+
+/// All runtimes that are known, present or not, and what is wrong with their configurations. Files are looked for below
+/// `root`; the directories are as the host names them.
+pub fn of_host(root: &Path) -> (Vec<Runtime>, Vec<String>) {
+    let (mut problems, mut runtimes) = (Vec::new(), Vec::new());
+    for entry in TABLE {
+        runtimes.extend(read_entry(entry, root, &mut problems));
+    }
+    (runtimes, problems)
+}
+
+/// A path of the host below a root.
+pub fn below(root: &Path, path: &Path) -> PathBuf {
+    root.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// None if the entry is for a setting that nobody uses.
+fn read_entry(entry: &Entry, root: &Path, problems: &mut Vec<String>) -> Option<Runtime> {
+    let data = DataDir::find(entry, root);
+    let mut runtime = Runtime {
+        name: entry.name,
+        is_present: entry.signs.iter().any(|sign| below(root, &data.resolve(sign)).exists()),
+        runs_plugins: true,
+        networks: data.resolve(entry.networks),
+        plugins: entry.plugins.iter().map(|dir| data.resolve(dir)).collect(),
+        source: None,
+    };
+    let configs = read_files(entry, root, &data, &mut runtime, problems);
+    runtime.runs_plugins = match entry.form {
+        Form::Podman => podman::runs_plugins(&configs, root),
+        _ => !configs.iter().any(parse::disables_cri),
+    };
+    if entry.form == Form::Flags {
+        runtime.is_present = runtime.source.is_some();
+        return runtime.is_present.then_some(runtime);
+    }
+    Some(runtime)
+}
+
+/// Applies all files of an entry's configuration, and returns them.
+fn read_files(
+    entry: &Entry,
+    root: &Path,
+    data: &DataDir,
+    runtime: &mut Runtime,
+    problems: &mut Vec<String>,
+) -> Vec<Value> {
+    let named = entry.files.iter().flat_map(|pattern| files(root, &data.resolve(pattern)));
+    let (mut waiting, mut seen) = (named.collect::<VecDeque<PathBuf>>(), Vec::new());
+    let (mut configs, mut has_imports) = (Vec::new(), false);
+    while let Some(path) = waiting.pop_front() {
+        if seen.contains(&path) {
+            continue;
+        }
+        match read(entry.form, &below(root, &path)) {
+            Ok(None) => {}
+            Err(why) => problems.push(format!("{}'s {} is not used: {why}", entry.name, path.display())),
+            Ok(Some(config)) => {
+                runtime.apply(entry, &path, said(&config, &entry.keys));
+                if let Some(patterns) = imports(&config) {
+                    // In place of the default ones.
+                    if !has_imports {
+                        waiting.clear();
+                    }
+                    has_imports = true;
+                    let here = path.parent().unwrap_or(Path::new("/"));
+                    waiting.extend(patterns.iter().flat_map(|pattern| files(root, &here.join(pattern))));
+                }
+                configs.push(config);
+            }
+        }
+        seen.push(path);
+    }
+    configs
+}
+
+impl Runtime {
+    fn apply(&mut self, entry: &Entry, path: &Path, said: Said) {
+        if let Some(dir) = said.networks.into_iter().next() {
+            self.networks = dir;
+        }
+        if said.plugins.is_empty() {
+            return;
+        }
+        if !said.appends {
+            self.plugins.clear();
+        }
+        self.plugins.extend(said.plugins);
+        self.source = Some(path.to_owned());
+        // A package may leave its configuration behind: a file that names plugins is a sign only where it is generated.
+        self.is_present |= entry.signs.is_empty();
+    }
+}
+
+/// The data directory of k3s and RKE2, which may be moved.
+struct DataDir {
+    default: &'static str,
+    moved: Option<String>,
+}
+
+impl DataDir {
+    fn find(entry: &Entry, root: &Path) -> Self {
+        let Some((config, default)) = entry.data else { return Self { default: "", moved: None } };
+        let text = file::read(&below(root, Path::new(config)), MAX_BYTES).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let value = text.lines().find_map(|line| line.strip_prefix("data-dir:"));
+        let value = value.map(|value| value.trim().trim_matches(['"', '\'']).to_owned());
+        Self { default, moved: value.filter(|dir| dir.starts_with('/')) }
+    }
+
+    fn resolve(&self, path: &str) -> PathBuf {
+        match (&self.moved, path.strip_prefix(self.default)) {
+            (Some(moved), Some(rest)) => format!("{moved}{rest}").into(),
+            _ => in_home(path),
+        }
+    }
+}
+
+/// The files of the host that a pattern means: `*` in the last component stands for any text. In lexical order.
+fn files(root: &Path, pattern: &Path) -> Vec<PathBuf> {
+    let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let (Some(dir), Some((start, end))) = (pattern.parent(), name.split_once('*')) else {
+        return vec![pattern.to_owned()];
+    };
+    let names = fs::read_dir(below(root, dir)).into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    let fits = |name: &String| {
+        name.len() >= start.len() + end.len() && name.starts_with(start) && name.ends_with(end)
+    };
+    let mut found: Vec<PathBuf> = names.filter(fits).map(|name| dir.join(name)).collect();
+    found.sort_unstable();
+    found
+}
+
+/// A path that may begin with `~`, which stands for the user's directory of configurations.
+fn in_home(path: &str) -> PathBuf {
+    let Some(rest) = path.strip_prefix("~/") else { return path.into() };
+    let set = |key| env::var_os(key).filter(|dir| !dir.is_empty()).map(PathBuf::from);
+    let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
+    // Nobody's home: no such file.
+    config.unwrap_or_else(|| "/nonexistent".into()).join(rest)
+}
+
+/// None if there is no such file.
+fn read(form: Form, path: &Path) -> Result<Option<Value>, String> {
+    let text = match file::read(path, MAX_BYTES) {
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+        text => text.map_err(|e| e.to_string())?,
+    };
+    parse::decode(form, path, &text).map(Some)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The runtimes that are known: where each has its configuration, and its defaults.
+
+/// Names as people write them.
+pub mod names {
+    pub const BUILDKIT: &str = "BuildKit";
+    pub const CONTAINERD: &str = "containerd";
+    pub const CRI_O: &str = "CRI-O";
+    pub const KUBELET: &str = "kubelet";
+    pub const NERDCTL: &str = "nerdctl";
+    pub const NOMAD: &str = "Nomad";
+    pub const PODMAN: &str = "Podman";
+}
+
+/// The language of a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Toml,
+    /// TOML, of a runtime that may do without plugins.
+    Podman,
+    /// HCL, or JSON in files named `*.json`.
+    Hcl,
+    /// Command lines: `--key=value` or `--key value`.
+    Flags,
+}
+
+#[derive(Debug)]
+pub struct Entry {
+    pub name: &'static str,
+    pub form: Form,
+    /// Any of these files shows that the host has the runtime.
+    pub signs: &'static [&'static str],
+    /// Files of its configuration. The last one that names a directory wins. `*`: files whose names fit, in lexical order.
+    /// `~`: the user's directory of configurations.
+    pub files: &'static [&'static str],
+    /// The keys of the directories of networks and of plugins. `*`: any table.
+    pub keys: [&'static [&'static str]; 2],
+    /// The default directory of networks.
+    pub networks: &'static str,
+    /// The default directories of plugins.
+    pub plugins: &'static [&'static str],
+    /// The YAML file that can move the data directory by `data-dir`, and where that directory is by default.
+    pub data: Option<(&'static str, &'static str)>,
+}
+
+const NET_D: &str = "/etc/cni/net.d";
+const PLUGINS: &[&str] = &["/opt/cni/bin"];
+const PODMANS_PLUGINS: &[&str] =
+    &["/usr/local/libexec/cni", "/usr/libexec/cni", "/usr/local/lib/cni", "/usr/lib/cni", "/opt/cni/bin"];
+const OF_CONTAINERD: [&[&str]; 2] =
+    [&["plugins.*.cni.conf_dir"], &["plugins.*.cni.bin_dir", "plugins.*.cni.bin_dirs"]];
+const OF_PODMAN: [&[&str]; 2] = [&["network.network_config_dir"], &["network.cni_plugin_dirs"]];
+const OF_NERDCTL: [&[&str]; 2] = [&["cni_netconfpath"], &["cni_path"]];
+
+/// What most entries have.
+const TOML: Entry = Entry {
+    name: "",
+    form: Form::Toml,
+    signs: &[],
+    files: &[],
+    keys: [&[], &[]],
+    networks: NET_D,
+    plugins: PLUGINS,
+    data: None,
+};
+
+pub const TABLE: &[Entry] = &[
+    Entry {
+        name: names::CONTAINERD,
+        signs: &["/usr/bin/containerd", "/usr/local/bin/containerd", "/etc/containerd/config.toml"],
+        // The latter if the former does not name others by `imports`.
+        files: &["/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml"],
+        keys: OF_CONTAINERD,
+        ..TOML
+    },
+    Entry {
+        name: names::CRI_O,
+        signs: &["/usr/bin/crio", "/usr/local/bin/crio", "/etc/crio"],
+        files: &["/etc/crio/crio.conf", "/etc/crio/crio.conf.d/*"],
+        keys: [&["crio.network.network_dir"], &["crio.network.plugin_dirs", "crio.network.plugin_dir"]],
+        ..TOML
+    },
+    Entry {
+        name: names::PODMAN,
+        form: Form::Podman,
+        signs: &["/usr/bin/podman", "/usr/local/bin/podman", "/usr/bin/buildah", "/usr/local/bin/buildah"],
+        files: &[
+            "/usr/share/containers/containers.conf",
+            "/etc/containers/containers.conf",
+            "/etc/containers/containers.conf.d/*.conf",
+        ],
+        keys: OF_PODMAN,
+        plugins: PODMANS_PLUGINS,
+        ..TOML
+    },
+    Entry {
+        name: names::PODMAN,
+        files: &["~/containers/containers.conf", "~/containers/containers.conf.d/*.conf"],
+        keys: OF_PODMAN,
+        networks: "~/cni/net.d",
+        plugins: PODMANS_PLUGINS,
+        ..TOML
+    },
+    Entry {
+        name: "k3s",
+        // Its units are visible also to a container that sees /etc only.
+        signs: &[
+            "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
+            "/etc/systemd/system/k3s.service",
+            "/etc/systemd/system/k3s-agent.service",
+        ],
+        files: &["/var/lib/rancher/k3s/agent/etc/containerd/config.toml"],
+        keys: OF_CONTAINERD,
+        networks: "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        plugins: &["/var/lib/rancher/k3s/data/cni", "/var/lib/rancher/k3s/data/current/bin"],
+        data: Some(("/etc/rancher/k3s/config.yaml", "/var/lib/rancher/k3s")),
+        ..TOML
+    },
+    Entry {
+        name: "RKE2",
+        signs: &["/var/lib/rancher/rke2/agent/etc/containerd/config.toml"],
+        files: &["/var/lib/rancher/rke2/agent/etc/containerd/config.toml"],
+        keys: OF_CONTAINERD,
+        data: Some(("/etc/rancher/rke2/config.yaml", "/var/lib/rancher/rke2")),
+        ..TOML
+    },
+    Entry {
+        name: "MicroK8s",
+        signs: &[
+            "/var/snap/microk8s/current/args/containerd.toml",
+            "/etc/systemd/system/snap.microk8s.daemon-containerd.service",
+        ],
+        files: &["/var/snap/microk8s/current/args/containerd.toml"],
+        keys: OF_CONTAINERD,
+        networks: "/var/snap/microk8s/current/args/cni-network",
+        plugins: &["/var/snap/microk8s/current/opt/cni/bin"],
+        ..TOML
+    },
+    Entry {
+        name: names::NERDCTL,
+        signs: &["/usr/bin/nerdctl", "/usr/local/bin/nerdctl"],
+        files: &["/etc/nerdctl/nerdctl.toml"],
+        keys: OF_NERDCTL,
+        ..TOML
+    },
+    Entry {
+        name: names::NERDCTL,
+        files: &["~/nerdctl/nerdctl.toml"],
+        keys: OF_NERDCTL,
+        networks: "~/cni/net.d",
+        ..TOML
+    },
+    Entry {
+        name: names::NOMAD,
+        form: Form::Hcl,
+        signs: &["/usr/bin/nomad", "/usr/local/bin/nomad"],
+        files: &["/etc/nomad.d/*.hcl", "/etc/nomad.d/*.json"],
+        keys: [&["client.cni_config_dir"], &["client.cni_path"]],
+        networks: "/opt/cni/config",
+        ..TOML
+    },
+    Entry {
+        name: names::BUILDKIT,
+        signs: &["/usr/bin/buildkitd", "/usr/local/bin/buildkitd"],
+        files: &["/etc/buildkit/buildkitd.toml"],
+        keys: [&[], &["worker.*.cniBinaryPath"]],
+        // A single file, cni.json.
+        networks: "/etc/buildkit",
+        ..TOML
+    },
+    // Before Kubernetes 1.24, and cri-dockerd.
+    Entry {
+        name: names::KUBELET,
+        form: Form::Flags,
+        files: &[
+            "/lib/systemd/system/cri-docker.service",
+            "/etc/systemd/system/cri-docker.service",
+            "/etc/systemd/system/cri-docker.service.d/*.conf",
+            "/etc/systemd/system/kubelet.service.d/*.conf",
+            "/var/lib/kubelet/kubeadm-flags.env",
+            "/etc/default/kubelet",
+            "/etc/sysconfig/kubelet",
+        ],
+        keys: [&["cni-conf-dir"], &["cni-bin-dir"]],
+        ..TOML
+    },
+];

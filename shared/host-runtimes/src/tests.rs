@@ -1,0 +1,164 @@
+use super::*;
+use crate::names::{BUILDKIT, CONTAINERD, CRI_O, KUBELET, NERDCTL, NOMAD, PODMAN};
+
+/// A host with these files.
+fn host(files: &[(&str, &str)]) -> tempfile::TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for (path, content) in files {
+        let path = below(root.path(), Path::new(path));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    root
+}
+
+/// The first entry of a runtime. Its configurations must be readable.
+#[track_caller]
+fn runtime(name: &str, files: &[(&str, &str)]) -> Runtime {
+    let root = host(files);
+    let (all, problems) = of_host(root.path());
+    assert_eq!(problems, [""; 0]);
+    all.into_iter().find(|runtime| runtime.name == name).unwrap()
+}
+
+fn paths<const N: usize>(paths: [&str; N]) -> Vec<PathBuf> {
+    paths.map(PathBuf::from).to_vec()
+}
+
+/// Debian's of 1.6, and what `containerd config default` of 2.1 prints.
+#[test]
+fn containerds_directories_are_found_in_every_version_of_its_configuration() {
+    let config = "/etc/containerd/config.toml";
+    let debian = r#"
+version = 2
+
+[plugins]
+  [plugins."io.containerd.grpc.v1.cri"]
+    [plugins."io.containerd.grpc.v1.cri".cni]
+      bin_dir = "/usr/lib/cni"
+      conf_dir = "/etc/cni/net.d"
+  [plugins."io.containerd.internal.v1.opt"]
+    path = "/var/lib/containerd/opt"
+"#;
+    let found = runtime(CONTAINERD, &[(config, debian)]);
+    assert_eq!(found.plugins, paths(["/usr/lib/cni"]));
+    assert_eq!(found.networks, Path::new("/etc/cni/net.d"));
+    assert_eq!(found.source.as_deref(), Some(Path::new(config)));
+    assert!(found.is_present && found.runs_plugins);
+
+    for version in [3, 4] {
+        let text = format!(
+            "version = {version}\n[plugins.'io.containerd.cri.v1.runtime'.cni]\n  bin_dir = ''\n  \
+             bin_dirs = ['/opt/cni/bin', '/usr/lib/cni']\n  conf_dir = '/srv/net.d'\n  max_conf_num = 1\n"
+        );
+        let found = runtime(CONTAINERD, &[(config, &text)]);
+        assert_eq!(found.plugins, paths(["/opt/cni/bin", "/usr/lib/cni"]));
+        assert_eq!(found.networks, Path::new("/srv/net.d"));
+    }
+    let version_1 = "[plugins.cri.cni]\nbin_dir = \"/a\"\nconf_dir = \"/srv/net.d\"";
+    assert_eq!(runtime(CONTAINERD, &[(config, version_1)]).plugins, paths(["/a"]));
+    let docker = runtime(CONTAINERD, &[(config, "disabled_plugins = [\"cri\"]")]);
+    assert!(docker.is_present && !docker.runs_plugins);
+}
+
+#[test]
+fn containerds_imports_are_followed_in_place_of_the_default_ones() {
+    let config = "/etc/containerd/config.toml";
+    let cni = |dir| format!("version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"{dir}\"");
+    let by_default =
+        runtime(CONTAINERD, &[(config, &cni("/a")), ("/etc/containerd/conf.d/1.toml", &cni("/b"))]);
+    assert_eq!(by_default.plugins, paths(["/b"]));
+    assert_eq!(by_default.source.unwrap(), Path::new("/etc/containerd/conf.d/1.toml"));
+    let imports = format!("imports = [\"drop-in/*.toml\", \"/srv/last.toml\"]\n{}", cni("/a"));
+    let found = runtime(
+        CONTAINERD,
+        &[
+            (config, &imports),
+            ("/etc/containerd/conf.d/1.toml", &cni("/not imported")),
+            ("/etc/containerd/drop-in/1.toml", &cni("/b")),
+            ("/etc/containerd/drop-in/2.toml", &cni("/c")),
+            ("/srv/last.toml", "imports = [\"/etc/containerd/config.toml\"]\nversion = 2"),
+        ],
+    );
+    assert_eq!(found.plugins, paths(["/c"]));
+}
+
+#[test]
+fn lists_and_comments_of_crio_podman_and_nerdctl_are_read() {
+    let crio = "[crio.network]\n# network_dir = \"/etc/cni/net.d/\"\nnetwork_dir = \"/srv/crio\"\nplugin_dirs = [\n\t\"/a\",\n\t\"/b\",\n]";
+    let found = runtime(CRI_O, &[("/etc/crio/crio.conf.d/10-crio.conf", crio)]);
+    assert_eq!((found.networks, found.plugins), ("/srv/crio".into(), paths(["/a", "/b"])));
+
+    let conf = "/etc/containers/containers.conf";
+    let podman = "[network]\nnetwork_config_dir = \"/srv/podman\"\ncni_plugin_dirs = [\"/a\"]\n[engine]\nnum_locks = 1";
+    let found = runtime(PODMAN, &[("/usr/bin/podman", ""), (conf, podman)]);
+    assert_eq!((found.networks, found.plugins), ("/srv/podman".into(), paths(["/a"])));
+    let more = "[network]\ncni_plugin_dirs = [\"/b\", {append=true}]";
+    let found = runtime(PODMAN, &[(conf, podman), ("/etc/containers/containers.conf.d/b.conf", more)]);
+    assert_eq!(found.plugins, paths(["/a", "/b"]));
+    let empty = runtime(PODMAN, &[(conf, "[network]\nnetwork_config_dir = \"\"")]);
+    assert_eq!((empty.plugins.len(), empty.source, empty.is_present), (5, None, false));
+
+    let nerdctl = "debug = true\ncni_netconfpath = \"/srv/nerdctl\"\ncni_path = \"/a\"";
+    let found = runtime(NERDCTL, &[("/etc/nerdctl/nerdctl.toml", nerdctl)]);
+    assert_eq!((found.networks, found.plugins), ("/srv/nerdctl".into(), paths(["/a"])));
+}
+
+#[test]
+fn podman_runs_plugins_unless_it_has_netavark() {
+    let conf = "/etc/containers/containers.conf";
+    let netavark = ("/usr/lib/podman/netavark", "");
+    let chosen = |backend| ("/var/lib/containers/storage/defaultNetworkBackend", backend);
+    let runs = |files: &[(&str, &str)]| runtime(PODMAN, files).runs_plugins;
+    assert!(runs(&[]));
+    assert!(!runs(&[netavark]));
+    assert!(runs(&[netavark, chosen("cni")]));
+    assert!(!runs(&[chosen("netavark\n")]));
+    assert!(runs(&[chosen("netavark"), (conf, "[network]\nnetwork_backend = \"cni\"")]));
+}
+
+#[test]
+fn nomad_buildkit_and_old_flags_of_the_kubelet_are_read() {
+    let hcl = "client {\n  enabled = true\n  # cni_path = \"/no\"\n  cni_path = \"/a:/b\" # of plugins\n  cni_config_dir = \"/srv/nomad\"\n}";
+    let found = runtime(NOMAD, &[("/etc/nomad.d/client.hcl", hcl)]);
+    assert_eq!((found.networks, found.plugins), ("/srv/nomad".into(), paths(["/a", "/b"])));
+    let found = runtime(NOMAD, &[("/etc/nomad.d/client.json", r#"{"client": [{"cni_path": "/c"}]}"#)]);
+    assert_eq!(found.plugins, paths(["/c"]));
+
+    let buildkit = "[worker.oci]\nnetworkMode = \"cni\"\ncniBinaryPath = \"/d\"";
+    let found = runtime(BUILDKIT, &[("/etc/buildkit/buildkitd.toml", buildkit)]);
+    assert_eq!(found.plugins, paths(["/d"]));
+
+    let flags =
+        "KUBELET_KUBEADM_ARGS=\"--network-plugin=cni --cni-bin-dir /e,/f --pod-infra-container-image=pause\"";
+    let found = runtime(KUBELET, &[("/var/lib/kubelet/kubeadm-flags.env", flags)]);
+    assert_eq!((found.plugins, found.is_present), (paths(["/e", "/f"]), true));
+    let other = "KUBELET_EXTRA_ARGS=--node-ip=10.0.0.1";
+    let root = host(&[("/etc/default/kubelet", other)]);
+    assert!(of_host(root.path()).0.iter().all(|runtime| runtime.name != KUBELET));
+}
+
+#[test]
+fn k3s_is_found_also_where_its_data_directory_was_moved() {
+    let config =
+        "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.cni]\nbin_dirs = [\"/srv/k3s/data/cni\"]";
+    let moved = [
+        ("/etc/rancher/k3s/config.yaml", "token: x\ndata-dir: \"/srv/k3s\"\n"),
+        ("/srv/k3s/agent/etc/containerd/config.toml", config),
+    ];
+    let found = runtime("k3s", &moved);
+    assert_eq!((found.plugins, found.is_present), (paths(["/srv/k3s/data/cni"]), true));
+    assert_eq!(found.networks, Path::new("/srv/k3s/agent/etc/cni/net.d"));
+    assert!(!runtime("k3s", &[]).is_present);
+    assert!(!runtime("RKE2", &[]).is_present);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_read_is_reported_and_the_defaults_count() {
+    let root = host(&[("/etc/containerd/config.toml", "version = ["), ("/etc/crio/crio.conf", "[crio]")]);
+    let (all, problems) = of_host(root.path());
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    assert!(problems[0].contains("/etc/containerd/config.toml is not used: it is not TOML"), "{problems:?}");
+    let containerd = all.iter().find(|runtime| runtime.name == CONTAINERD).unwrap();
+    assert_eq!((&containerd.plugins, containerd.is_present), (&paths(["/opt/cni/bin"]), true));
+}
