@@ -1,10 +1,12 @@
 //! `ferrule-install`: places the plugins where runtimes look for them, all or none, and takes them away again.
 
 mod check;
+mod divert;
 mod files;
 mod placed;
 mod record;
 mod source;
+mod stay;
 mod target;
 
 use std::collections::BTreeSet;
@@ -17,34 +19,44 @@ use std::time::{Duration, Instant};
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser};
-use cni::{Code, Error, Result};
-use nix::sys::signal::{SigSet, Signal};
+use cni::{Code, Error, Failures, Result};
 
 use crate::placed::Placed;
 use crate::source::{Selection, Sources};
+use crate::stay::Stay;
+use crate::target::{Targets, Wish};
 
-/// Place the CNI plugins where runtimes look for them, all or none, and take them away again.
+/// Install the CNI plugins where the container runtimes of this host look for them, and uninstall them again.
 ///
-/// Each plugin is copied, written to the disk and asked for its VERSION. Only when all have answered are they renamed into
-/// place, so runtimes may start and stop containers meanwhile. Files of the same names are kept in DIR/.ferrule/kept, and
-/// --uninstall puts them back. A run that was interrupted is taken back by the next one.
+/// The directories come from the configuration of containerd, CRI-O, Podman, Nomad, nerdctl, BuildKit, k3s, RKE2, MicroK8s and the
+/// kubelet. All plugins of a directory are replaced, or none: each is copied, written to the disk and started before the first
+/// one is renamed into place. Containers may start and stop meanwhile. Files of the same names are kept in DIR/.ferrule/kept, and
+/// --uninstall puts them back. If a run is interrupted, the next run undoes it.
 #[derive(Debug, Parser)]
 #[command(name = "ferrule-install", version, max_term_width = 100, after_help = EXIT_CODES)]
 struct Cli {
-    /// Directory of the plugins [default: the first of /opt/cni/bin, /usr/lib/cni and /usr/libexec/cni that has plugins; else the
-    /// first that is there; else /opt/cni/bin is made]
+    /// Install into this directory. Can be repeated [default: one directory for each runtime]
     #[arg(long, value_name = "DIR")]
-    dir: Option<PathBuf>,
+    dir: Vec<PathBuf>,
+    /// Install for these runtimes only, such as containerd,podman
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', conflicts_with = "dir")]
+    runtime: Vec<String>,
+    /// Root directory of the host, for a container in which it is mounted elsewhere
+    #[arg(long, value_name = "DIR", default_value = "/", hide_default_value = true)]
+    root: PathBuf,
+    /// Print where the runtimes look and what would be installed where, and change nothing
+    #[arg(long, conflicts_with_all = ["uninstall", "check", "stay"])]
+    list: bool,
     /// Directory to take the plugins from [default: where ferrule-install is, or /usr/lib/ferrule/cni]
     #[arg(long, value_name = "DIR")]
     from: Option<PathBuf>,
-    /// These plugins only
+    /// Only these plugins
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Not these plugins
+    /// All plugins except these
     #[arg(long, env = "SKIP_CNI_BINARIES", value_name = "NAME,...", value_delimiter = ',')]
     skip: Vec<String>,
-    /// Whether files that are there already are replaced
+    /// Whether to replace files that exist
     #[arg(
         long, env = "UPDATE_CNI_BINARIES", value_name = "BOOL", action = ArgAction::Set, default_value = "true",
         value_parser = BoolishValueParser::new(),
@@ -53,23 +65,32 @@ struct Cli {
     /// One executable, `ferrule`, with a hard link for each plugin
     #[arg(long)]
     link: bool,
-    /// Put back what was there before
+    /// Put back the files that were there before. Without --dir: in all directories
     #[arg(long, conflicts_with_all = ["from", "link"])]
     uninstall: bool,
-    /// Change nothing, and see whether each plugin is there as it would be installed, and answers VERSION
+    /// Replace the plugins that an earlier run installed, in all directories. Files that others have put there since stay
+    #[arg(long, conflicts_with_all = ["uninstall", "check", "stay", "list", "runtime"])]
+    upgrade: bool,
+    /// With --upgrade: also replace files that others have put there since
+    #[arg(long, requires = "upgrade")]
+    reclaim: bool,
+    /// Print the directories that plugins are installed in
+    #[arg(long, conflicts_with_all = ["uninstall", "upgrade", "check", "stay", "list"])]
+    installed: bool,
+    /// Change nothing, and check that each plugin is installed, is the same file, and answers VERSION
     #[arg(long, conflicts_with = "uninstall")]
     check: bool,
-    /// Install, then wait for SIGTERM or SIGINT: for a container that is to stay
+    /// Install, then wait for SIGTERM or SIGINT, and install again if somebody replaces a plugin: for a DaemonSet
     #[arg(long, conflicts_with_all = ["uninstall", "check"])]
     stay: bool,
-    /// With --stay: at the end, put back what was there before, unless another ferrule-install has been at work there since
+    /// With --stay: at the end, put back the files that were there before, unless another run has installed since
     #[arg(
         long, env = "ROLLBACK_ON_EXIT", value_name = "BOOL", action = ArgAction::Set, default_value = "false",
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
         value_parser = BoolishValueParser::new(),
     )]
     rollback_on_exit: bool,
-    /// How long to wait for another ferrule-install that is at work in DIR [default: 0; with --stay 20]
+    /// How long to wait for another ferrule-install that is running in DIR [default: 0; with --stay 20]
     #[arg(long, value_name = "SECONDS", conflicts_with = "check")]
     wait: Option<u64>,
 }
@@ -78,7 +99,7 @@ struct Cli {
 const PATIENCE: u64 = 20;
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 it failed, and the message says why; 2 wrong usage; \
-    11 another ferrule-install is at work in DIR.";
+    11 another ferrule-install is running in DIR.";
 
 fn main() -> ExitCode {
     match run(&Cli::parse()) {
@@ -103,36 +124,71 @@ fn say(line: &str) {
 fn run(cli: &Cli) -> Result<()> {
     let patience = Duration::from_secs(cli.wait.unwrap_or(if cli.stay { PATIENCE } else { 0 }));
     let selection = Selection { only: names(&cli.only), skip: names(&cli.skip) };
+    let wish = Wish { dirs: &cli.dir, runtimes: &cli.runtime, root: &cli.root };
+    if cli.installed {
+        target::installed(&wish).iter().for_each(|dir| say(&dir.display().to_string()));
+        return Ok(());
+    }
     if cli.uninstall {
-        let dir = target::find(cli.dir.as_deref(), &BTreeSet::new())?;
-        return patiently(patience, || Placed::open(&dir)?.uninstall(&selection));
+        return uninstall(&wish, &selection, patience);
     }
     let from = cli.from.clone().map_or_else(source::find, Ok)?;
     let sources = source::plugins(&from, cli.link, &selection)?;
-    let dir = target::find(cli.dir.as_deref(), &sources.keys().cloned().collect())?;
-    if cli.check {
-        return check::all(&dir, &sources, cli.update);
-    }
-    // Before anything is done: a signal that comes meanwhile is not lost.
-    let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
-    if cli.stay {
-        ends.thread_block().map_err(Error::from)?;
-    }
-    let dir = target::make(dir)?;
     // Tells this run from others.
     let run = RandomState::new().build_hasher().finish();
-    patiently(patience, || install(&from, &dir, sources.clone(), cli.update, run))?;
-    if cli.stay {
-        say("waiting for SIGTERM");
-        ends.wait().map_err(Error::from)?;
+    if cli.upgrade {
+        let dirs = target::installed(&wish);
+        return each(&dirs, |dir| {
+            patiently(patience, || Placed::open(dir)?.upgrade(&sources, cli.reclaim, run))
+        });
+    }
+    // Before anything is done: a signal that comes meanwhile is not lost.
+    let stay = if cli.stay { Some(Stay::begin(run)?) } else { None };
+    let targets = Targets::find(&wish, &sources.keys().cloned().collect())?;
+    if cli.list {
+        return Ok(());
+    }
+    let dirs: Vec<PathBuf> = targets.dirs().collect();
+    if cli.check {
+        return each(&dirs, |dir| check::all(dir, &sources, cli.update));
+    }
+    let dirs = dirs.iter().map(|dir| target::make(dir, &cli.root)).collect::<Result<Vec<_>>>()?;
+    each(&dirs, |dir| {
+        patiently(patience, || install(&from, dir, sources.clone(), cli.update, run))?;
+        target::register(dir, true);
+        Ok(())
+    })?;
+    if let Some(stay) = stay {
+        stay.watch(&dirs, &sources);
         if cli.rollback_on_exit {
-            patiently(patience, || Placed::open(&dir)?.uninstall_own(run))?;
+            return each(&dirs, |dir| patiently(patience, || Placed::open(dir)?.uninstall_own(run)));
         }
     }
     Ok(())
 }
 
-/// Tries again while another ferrule-install is at work.
+fn uninstall(wish: &Wish<'_>, selection: &Selection, patience: Duration) -> Result<()> {
+    let dirs = target::installed(wish);
+    if dirs.is_empty() {
+        say("nothing is installed in any directory where runtimes look for plugins");
+    }
+    each(&dirs, |dir| {
+        patiently(patience, || Placed::open(dir)?.uninstall(selection))?;
+        target::register(dir, dir.join(placed::STATE).exists());
+        Ok(())
+    })
+}
+
+/// Goes on with the other directories after a failure in one.
+fn each(dirs: &[PathBuf], mut work: impl FnMut(&Path) -> Result<()>) -> Result<()> {
+    let mut failures = Failures::new();
+    for dir in dirs {
+        failures.note(work(dir));
+    }
+    failures.into_result()
+}
+
+/// Tries again while another ferrule-install is running.
 fn patiently(patience: Duration, work: impl Fn() -> Result<()>) -> Result<()> {
     let begin = Instant::now();
     let mut waits = false;

@@ -24,7 +24,7 @@ use cni::{Code, Error, Failures, Result};
 
 use crate::record::Record;
 use crate::source::{self, Selection, Sources};
-use crate::{files, say};
+use crate::{divert, files, say};
 
 /// The directory of the state.
 pub const STATE: &str = ".ferrule";
@@ -82,6 +82,27 @@ impl Placed {
         }
         let outcome = self.try_install(sources, run);
         self.end(outcome)
+    }
+
+    /// Installs the plugins that an earlier run installed, without `reclaim` unless others have replaced them.
+    pub fn upgrade(self, sources: &Sources, reclaim: bool, run: u64) -> Result<()> {
+        let mut new = sources.clone();
+        for name in sources.keys() {
+            let is_due = if reclaim { self.record.installed.contains_key(name) } else { self.is_ours(name)? };
+            if !is_due {
+                new.remove(name);
+            }
+        }
+        self.install(&new, run)
+    }
+
+    /// The plugins that a run has installed, and that others have replaced or removed. None if another run has installed since.
+    pub fn replaced(&self, run: u64) -> BTreeSet<String> {
+        if self.record.run != Some(run) {
+            return BTreeSet::new();
+        }
+        let names = self.record.installed.keys().filter(|name| matches!(self.is_ours(name), Ok(false)));
+        names.cloned().collect()
     }
 
     /// Where nothing is to be installed, an earlier run's plugins are this one's from now on.
@@ -180,7 +201,7 @@ impl Placed {
         if self.record.installed.is_empty() || self.record.run == Some(run) {
             return self.uninstall(&Selection::default());
         }
-        say(&format!("left {}: another ferrule-install has been at work there since", self.dir.display()));
+        say(&format!("left {}: another run has installed there since", self.dir.display()));
         self.end(Ok(()))
     }
 
@@ -218,6 +239,8 @@ impl Placed {
                 said.push(format!("removed {}", at.display()));
             }
         }
+        // Before the change: if it is interrupted, a package may replace our plugins, but never loses its own.
+        divert::set(&self.dir, &next.installed.keys().map(String::as_str).collect())?;
         self.change(next)?;
         said.iter().for_each(|line| say(line));
         Ok(())
@@ -311,6 +334,8 @@ impl Placed {
             return outcome;
         }
         self.tidy();
+        let diverted = divert::set(&self.dir, &self.record.installed.keys().map(String::as_str).collect());
+        divert::warn(diverted, &self.dir);
         if self.record.installed.is_empty() && self.lock.is_some() {
             files::remove(&self.state("record")).ok();
             fs::remove_dir(self.state("kept")).ok();
@@ -329,7 +354,12 @@ impl Placed {
             files::remove(&self.state(name)).ok();
         }
         for entry in fs::read_dir(self.state("kept")).into_iter().flatten().flatten() {
-            if !entry.file_name().to_str().is_some_and(|name| self.record.installed.contains_key(name)) {
+            // dpkg writes what is diverted here under such a name first.
+            let known = |name: &str| {
+                let name = name.strip_suffix(".dpkg-new").or(name.strip_suffix(".dpkg-tmp")).unwrap_or(name);
+                self.record.installed.contains_key(name)
+            };
+            if !entry.file_name().to_str().is_some_and(known) {
                 files::remove(&entry.path()).ok();
             }
         }
@@ -339,8 +369,8 @@ impl Placed {
 /// Only its owner can open the directory, so nobody else can hold the lock.
 fn lock(state: &Path) -> Result<File> {
     let busy = || {
-        Error::new(Code::TryAgainLater, format!("another ferrule-install is at work in {}", state.display()))
-            .detail("try again when it has ended")
+        Error::new(Code::TryAgainLater, format!("another ferrule-install is running in {}", state.display()))
+            .detail("try again when it has ended, or have it wait with --wait SECONDS")
     };
     // The one that held it may have removed the directory at its end.
     let open = |e: io::Error| match e.kind() {

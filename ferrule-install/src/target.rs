@@ -1,40 +1,213 @@
-//! The directory that the plugins go to.
+//! The directories that the plugins are installed into: those where the runtimes of the host look.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cni::{Error, Result};
+use cni::{Code, Error, Result};
+use host_runtimes::{Runtime, below};
 
 use crate::placed::STATE;
 use crate::say;
 
-/// Where runtimes look for plugins, by distribution.
+/// Where distributions have plugins: for hosts on which no runtime is found.
 const PLACES: [&str; 3] = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
 
-/// The directory that was asked for, or the one where plugins are on this host.
-pub fn find(asked: Option<&Path>, names: &BTreeSet<String>) -> Result<PathBuf> {
-    if let Some(dir) = asked {
-        return Ok(dir.to_owned());
+/// The directories that were installed into, a line each. The deb and the rpm have its parent directory; without them it is
+/// not kept, and only directories that a runtime searches are found again.
+const REGISTRY: &str = "/var/lib/ferrule/directories";
+
+/// What the command line says of directories.
+#[derive(Debug)]
+pub struct Wish<'a> {
+    pub dirs: &'a [PathBuf],
+    pub runtimes: &'a [String],
+    /// The host's root directory, as this process sees it.
+    pub root: &'a Path,
+}
+
+/// The runtimes of the host, and the directories to install into.
+#[derive(Debug)]
+pub struct Targets {
+    runtimes: Vec<Runtime>,
+    /// As the host names them.
+    dirs: Vec<PathBuf>,
+    root: PathBuf,
+}
+
+impl Targets {
+    /// Chooses the directories, and says why. `names` are those of the plugins.
+    pub fn find(wish: &Wish<'_>, names: &BTreeSet<String>) -> Result<Self> {
+        let (runtimes, problems) = host_runtimes::of_host(wish.root);
+        problems.iter().for_each(|problem| say(&format!("warning: {problem}")));
+        let runtimes = runtimes.into_iter().filter(|runtime| runtime.is_present).collect();
+        let mut targets = Self { runtimes, dirs: Vec::new(), root: wish.root.to_owned() };
+        targets.dirs = match wish.dirs {
+            [] => targets.choose(wish.runtimes, names)?,
+            dirs => dirs.to_vec(),
+        };
+        targets.print(names);
+        Ok(targets)
     }
-    let dir = choose(&PLACES.map(PathBuf::from), names);
-    say(&format!("directory {}", dir.display()));
-    Ok(dir)
+
+    /// The directories as this process sees them.
+    pub fn dirs(&self) -> impl Iterator<Item = PathBuf> {
+        self.dirs
+            .iter()
+            .map(|dir| if self.root == Path::new("/") { dir.clone() } else { below(&self.root, dir) })
+    }
+
+    /// One directory for each runtime that runs plugins.
+    fn choose(&self, wanted: &[String], names: &BTreeSet<String>) -> Result<Vec<PathBuf>> {
+        let is_named = |runtime: &&Runtime| {
+            wanted.is_empty() || wanted.iter().any(|name| name.eq_ignore_ascii_case(runtime.name))
+        };
+        for name in wanted {
+            if !self.runtimes.iter().any(|runtime| runtime.name.eq_ignore_ascii_case(name)) {
+                let found: BTreeSet<&str> = self.runtimes.iter().map(|runtime| runtime.name).collect();
+                let found = found.into_iter().collect::<Vec<_>>().join(", ");
+                let found = if found.is_empty() { "no runtime that is known".to_owned() } else { found };
+                return Err(Error::new(Code::InvalidConfig, format!("this host has no runtime {name:?}"))
+                    .detail(format!("it has {found}; name a directory with --dir")));
+            }
+        }
+        let mut runtimes: Vec<_> =
+            self.runtimes.iter().filter(|runtime| runtime.runs_plugins).filter(is_named).collect();
+        // Who searches one directory has no choice. Others are content with it, too.
+        runtimes.sort_by_key(|runtime| runtime.plugins.len());
+        let mut dirs: Vec<PathBuf> = Vec::new();
+        for runtime in runtimes {
+            let dir = self.of_list(&runtime.plugins, names, &dirs);
+            if !dirs.contains(&dir) {
+                dirs.push(dir);
+            }
+        }
+        if dirs.is_empty() {
+            dirs.push(self.of_list(&PLACES.map(PathBuf::from), names, &[]));
+        }
+        Ok(dirs)
+    }
+
+    /// The directory of a list in which a runtime is to find our plugins. The first one with a plugin of that name is used, so
+    /// ours must not come behind others.
+    fn of_list(&self, list: &[PathBuf], names: &BTreeSet<String>, chosen: &[PathBuf]) -> PathBuf {
+        let usual = Path::new(PLACES[0]);
+        let has_plugins = |dir: &&PathBuf| {
+            let dir = below(&self.root, dir);
+            dir.join(STATE).is_dir() || names.iter().any(|name| dir.join(name).exists())
+        };
+        let mut found = list.iter().find(has_plugins);
+        found = found.or_else(|| list.iter().find(|dir| chosen.contains(dir)));
+        found = found.or_else(|| list.iter().find(|dir| below(&self.root, dir).is_dir()));
+        found = found.or_else(|| list.iter().find(|dir| *dir == usual));
+        found.or(list.first()).cloned().unwrap_or_else(|| usual.to_owned())
+    }
+
+    /// The table of runtimes, and a warning for each directory in which none of them looks.
+    fn print(&self, names: &BTreeSet<String>) {
+        let width = self.runtimes.iter().map(|runtime| runtime.name.len()).max().unwrap_or_default().max(7);
+        if !self.runtimes.is_empty() {
+            say(&format!("{:width$}  LOOKS IN", "RUNTIME"));
+        }
+        for runtime in &self.runtimes {
+            let dirs = runtime.plugins.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>();
+            let source =
+                runtime.source.as_ref().map_or("by default".into(), |file| file.display().to_string());
+            let looks = match runtime.runs_plugins {
+                true => format!("{}  ({source})", dirs.join(":")),
+                false => "nowhere: it does not run CNI plugins as it is configured".to_owned(),
+            };
+            say(&format!("{:width$}  {looks}", runtime.name));
+        }
+        for dir in &self.dirs {
+            say(&format!("directory {}", dir.display()));
+            if let Some(warning) = self.warning(dir, names) {
+                say(&format!("warning: {warning}"));
+            }
+        }
+    }
+
+    /// Why plugins in a directory would not be used.
+    fn warning(&self, dir: &Path, names: &BTreeSet<String>) -> Option<String> {
+        let real = |dir: &Path| below(&self.root, dir).canonicalize().unwrap_or_else(|_| dir.to_owned());
+        let is_it = |one: &PathBuf| real(one) == real(dir);
+        let mut users = self.runtimes.iter().filter(|runtime| runtime.runs_plugins).peekable();
+        users.peek()?;
+        if users.clone().all(|runtime| !runtime.plugins.iter().any(is_it)) {
+            let listed: BTreeSet<_> = users
+                .flat_map(|runtime| runtime.plugins.first())
+                .map(|dir| dir.display().to_string())
+                .collect();
+            let listed = listed.into_iter().collect::<Vec<_>>().join(", ");
+            return Some(format!("no runtime of this host looks in {}, but in {listed}", dir.display()));
+        }
+        users.filter(|runtime| runtime.plugins.iter().any(is_it)).find_map(|runtime| {
+            let before = runtime.plugins.iter().take_while(|one| !is_it(one));
+            let hides = |one: &&PathBuf| names.iter().any(|name| below(&self.root, one).join(name).exists());
+            let before = before.into_iter().find(hides)?;
+            Some(format!(
+                "{} finds the plugins of {} before those of {}",
+                runtime.name,
+                before.display(),
+                dir.display()
+            ))
+        })
+    }
 }
 
-/// Where this program has been before; else where there are plugins; else the first that is there; else the first.
-fn choose(places: &[PathBuf], names: &BTreeSet<String>) -> PathBuf {
-    let has_plugins = |dir: &&PathBuf| names.iter().any(|name| dir.join(name).exists());
-    let mut found = places.iter().find(|dir| dir.join(STATE).is_dir());
-    found = found.or_else(|| places.iter().find(has_plugins));
-    found = found.or_else(|| places.iter().find(|dir| dir.is_dir()));
-    found.or(places.first()).cloned().unwrap_or_default()
+/// A directory of the host as this process sees it. It may be relative if that makes no difference.
+fn seen_below(root: &Path, dir: &Path) -> PathBuf {
+    if root == Path::new("/") { dir.to_owned() } else { below(root, dir) }
 }
 
-/// The directory by its real path. One that is missing is made.
-pub fn make(dir: PathBuf) -> Result<PathBuf> {
+/// Each directory that plugins are installed in, or those that are named.
+pub fn installed(wish: &Wish<'_>) -> Vec<PathBuf> {
+    if !wish.dirs.is_empty() {
+        return wish.dirs.iter().map(|dir| seen_below(wish.root, dir)).collect();
+    }
+    let registered = fs::read_to_string(below(wish.root, Path::new(REGISTRY))).unwrap_or_default();
+    let mut dirs: Vec<PathBuf> = registered.lines().map(PathBuf::from).collect();
+    dirs.extend(PLACES.map(PathBuf::from));
+    dirs.extend(host_runtimes::of_host(wish.root).0.into_iter().flat_map(|runtime| runtime.plugins));
+    let mut found: Vec<PathBuf> = Vec::new();
+    for dir in dirs.iter().map(|dir| below(wish.root, dir)).filter(|dir| dir.join(STATE).is_dir()) {
+        let dir = dir.canonicalize().unwrap_or(dir);
+        if !found.contains(&dir) {
+            found.push(dir);
+        }
+    }
+    found
+}
+
+/// Notes a directory for `--uninstall` and `--upgrade`, where a package has made room for that; or drops it.
+pub fn register(dir: &Path, is_installed: bool) {
+    let registry = Path::new(REGISTRY);
+    if !registry.parent().is_some_and(Path::is_dir) {
+        return;
+    }
+    let text = fs::read_to_string(registry).unwrap_or_default();
+    let mut dirs: BTreeSet<&str> = text.lines().collect();
+    let dir = dir.to_string_lossy();
+    let is_change = if is_installed { dirs.insert(&dir) } else { dirs.remove(&*dir) };
+    if !is_change {
+        return;
+    }
+    let new: String = dirs.iter().map(|dir| format!("{dir}\n")).collect();
+    let part = registry.with_extension("part");
+    if let Err(e) = fs::write(&part, new).and_then(|()| fs::rename(&part, registry)) {
+        say(&format!("warning: {} cannot be written: {e}", registry.display()));
+    }
+}
+
+/// The directory by its real path. One that is missing is made, but not in a container: what it makes there is not on the host.
+pub fn make(dir: &Path, root: &Path) -> Result<PathBuf> {
+    if !dir.exists() && root != Path::new("/") {
+        let of_host = Path::new("/").join(dir.strip_prefix(root).unwrap_or(dir));
+        return Err(Error::new(Code::InvalidConfig, format!("the host's {} is not mounted at {}", of_host.display(), dir.display()))
+            .detail("a runtime of this host looks for plugins there: mount it (in a Kubernetes manifest: hostPath and mountPath)"));
+    }
     if !dir.exists() {
-        fs::create_dir_all(&dir)
+        fs::create_dir_all(dir)
             .map_err(|e| Error::io(format!("make the directory {}", dir.display()), &e))?;
         say(&format!("made the directory {}", dir.display()));
     }
@@ -45,19 +218,25 @@ pub fn make(dir: PathBuf) -> Result<PathBuf> {
 mod tests {
     use super::*;
 
+    fn targets(root: &Path) -> Targets {
+        Targets { runtimes: Vec::new(), dirs: Vec::new(), root: root.to_owned() }
+    }
+
     #[test]
-    fn the_directory_is_where_it_was_installed_before_then_where_plugins_are_then_what_is_there() {
+    fn of_several_directories_the_first_with_plugins_is_used_then_one_in_use_then_one_that_exists() {
         let root = tempfile::tempdir().unwrap();
-        let places = ["a", "b", "c", "d"].map(|name| root.path().join(name));
+        let list = ["/a", "/b", "/c", "/d", "/opt/cni/bin"].map(PathBuf::from);
         let names = BTreeSet::from(["bridge".to_owned()]);
-        assert_eq!(choose(&places, &names), places[0]);
-        for dir in &places[1..] {
-            fs::create_dir(dir).unwrap();
+        let chosen = |others: &[PathBuf]| targets(root.path()).of_list(&list, &names, others);
+        assert_eq!(chosen(&[]), list[4]);
+        for dir in &list[1..4] {
+            fs::create_dir(below(root.path(), dir)).unwrap();
         }
-        assert_eq!(choose(&places, &names), places[1]);
-        fs::write(places[2].join("bridge"), "").unwrap();
-        assert_eq!(choose(&places, &names), places[2]);
-        fs::create_dir(places[3].join(STATE)).unwrap();
-        assert_eq!(choose(&places, &names), places[3]);
+        assert_eq!(chosen(&[]), list[1]);
+        assert_eq!(chosen(&list[2..3]), list[2]);
+        fs::write(below(root.path(), &list[3]).join("bridge"), "").unwrap();
+        assert_eq!(chosen(&list[2..3]), list[3]);
+        fs::create_dir(below(root.path(), &list[1]).join(STATE)).unwrap();
+        assert_eq!(chosen(&[]), list[1]);
     }
 }

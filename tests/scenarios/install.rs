@@ -10,6 +10,7 @@ use lab::{Lab, ours, plugins, together};
 
 mod file_systems;
 mod stay;
+mod targets;
 
 /// What stands for a plugin of a release: it answers VERSION.
 const NEW: &str = "#!/bin/sh\necho '{\"supportedVersions\": [\"1.1.0\"]}'\n";

@@ -212,7 +212,7 @@ fn one_that_stays_waits_for_another_one_that_is_at_work() {
     // At its begin.
     let (held, mut other) = Held::begin(&lab, &scene, ANSWERS);
     let mut stays = Stays::start(&scene.dir, &arguments);
-    stays.says("another ferrule-install is at work");
+    stays.says("another ferrule-install is running");
     held.let_go();
     assert!(other.wait().unwrap().success());
     stays.says("waiting for SIGTERM");
@@ -224,7 +224,7 @@ fn one_that_stays_waits_for_another_one_that_is_at_work() {
     let mut stays = Stays::installed(&scene.dir, &arguments);
     let (held, mut other) = Held::begin(&lab, &scene, ANSWERS);
     stays.terminate(&lab);
-    stays.says("another ferrule-install is at work");
+    stays.says("another ferrule-install is running");
     held.let_go();
     assert!(other.wait().unwrap().success());
     stays.ends_well();
@@ -236,7 +236,7 @@ fn one_that_stays_waits_for_another_one_that_is_at_work() {
     let mut stays = Stays::installed(&scene.dir, &arguments);
     let (held, mut other) = Held::begin(&lab, &scene, "exit 3");
     stays.terminate(&lab);
-    stays.says("another ferrule-install is at work");
+    stays.says("another ferrule-install is running");
     held.let_go();
     assert_eq!(other.wait().unwrap().code(), Some(1));
     stays.ends_well();
@@ -307,4 +307,28 @@ fn one_that_cannot_put_back_what_was_there_says_why_and_leaves_all_as_it_is() {
         ok(&scene.run(&["--uninstall"]));
         scene.assert_old(harm);
     }
+}
+
+#[test]
+fn one_that_stays_installs_again_what_others_replace_until_they_do_it_all_the_time() {
+    let lab = Lab::new();
+    let scene = Scene::new(&lab);
+    let mut stays = Stays::installed(&scene.dir, &["--from", scene.from.to_str().unwrap()]);
+    let replace = || {
+        // By a rename, as installers do.
+        executable(&lab.dir().join("theirs"), "another installer's");
+        fs::rename(lab.dir().join("theirs"), scene.dir.join("bridge")).unwrap();
+    };
+    for _ in 0..5 {
+        replace();
+        stays.says("has replaced or removed bridge");
+        until("it is installed again", || content(&scene.dir)["bridge"] == NEW);
+    }
+    replace();
+    stays.says("Is there another installer");
+    assert_eq!(content(&scene.dir)["bridge"], "another installer's");
+    refused(&scene.install(&["--check"]), "1 of 2 plugins");
+    stays.stop(&lab);
+    ok(&scene.run(&["--uninstall"]));
+    assert_eq!(content(&scene.dir)["bridge"], "another installer's");
 }

@@ -1,0 +1,90 @@
+//! A run that stays, as the DaemonSet's: it waits for a signal, and meanwhile installs again what others replace.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni::{Error, Result};
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::placed::Placed;
+use crate::say;
+use crate::source::Sources;
+
+/// How often the directories are looked at.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// How often in a period plugins are installed again. Two installers that fight for a directory would go on without end.
+const LIMIT: usize = 5;
+const PERIOD: Duration = Duration::from_secs(3600);
+
+/// Knows of a signal that ends the run.
+#[derive(Debug)]
+pub struct Stay {
+    ended: Receiver<()>,
+    run: u64,
+}
+
+impl Stay {
+    /// Blocks SIGTERM and SIGINT, and waits for them in a thread of its own.
+    pub fn begin(run: u64) -> Result<Self> {
+        let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
+        ends.thread_block().map_err(Error::from)?;
+        let (ends_now, ended) = mpsc::channel();
+        thread::spawn(move || {
+            // A failure ends the run, too: nothing else would.
+            ends.wait().ok();
+            ends_now.send(()).ok();
+        });
+        Ok(Self { ended, run })
+    }
+
+    /// Returns at a signal.
+    pub fn watch(&self, dirs: &[PathBuf], sources: &Sources) {
+        say("waiting for SIGTERM");
+        let mut times: Vec<Instant> = Vec::new();
+        let mut has_given_up = false;
+        while self.ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            times.retain(|time| time.elapsed() < PERIOD);
+            let is_limited = times.len() >= LIMIT;
+            for dir in dirs {
+                if self.look_after(dir, sources, is_limited, has_given_up) && !is_limited {
+                    times.push(Instant::now());
+                }
+            }
+            has_given_up = is_limited;
+        }
+    }
+
+    /// Tells whether plugins had been replaced.
+    fn look_after(&self, dir: &Path, sources: &Sources, is_limited: bool, is_quiet: bool) -> bool {
+        // Another run that is at work there, or a disk that fails: see next time.
+        let Ok(placed) = Placed::open(dir) else { return false };
+        let replaced = placed.replaced(self.run);
+        if replaced.is_empty() {
+            return false;
+        }
+        let names = replaced.iter().cloned().collect::<Vec<_>>().join(", ");
+        if is_limited {
+            if !is_quiet {
+                say(&format!(
+                    "warning: somebody has replaced or removed {names} in {} again; they stay so for now: this has \
+                     happened {LIMIT} times within an hour. Is there another installer of plugins?",
+                    dir.display()
+                ));
+            }
+            return true;
+        }
+        say(&format!(
+            "warning: somebody has replaced or removed {names} in {}: installing again",
+            dir.display()
+        ));
+        let sources = sources.iter().filter(|(name, _)| replaced.contains(*name));
+        let sources: Sources = sources.map(|(name, from)| (name.clone(), from.clone())).collect();
+        if let Err(error) = placed.install(&sources, self.run) {
+            say(&format!("warning: {error}"));
+        }
+        true
+    }
+}

@@ -1,0 +1,147 @@
+//! Where ferrule-install puts the plugins: the directories in which the runtimes of the host look.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use lab::{Lab, ours};
+
+use super::{NEW, executable, ok, refused};
+
+/// A host with runtimes, below a directory of its own, and plugins to install.
+struct Host {
+    root: PathBuf,
+    from: PathBuf,
+}
+
+const CONTAINERD: &str =
+    "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".cni]\nbin_dir = \"/usr/lib/cni\"\n";
+
+impl Host {
+    fn new(lab: &Lab, files: &[(&str, &str)], dirs: &[&str]) -> Self {
+        let host = Self { root: lab.dir().join("a host"), from: lab.dir().join("from") };
+        fs::remove_dir_all(&host.root).ok();
+        for dir in dirs {
+            fs::create_dir_all(host.at(dir)).unwrap();
+        }
+        for (path, content) in files {
+            fs::create_dir_all(host.at(path).parent().unwrap()).unwrap();
+            fs::write(host.at(path), content).unwrap();
+        }
+        fs::create_dir_all(&host.from).unwrap();
+        for name in ["bridge", "portmap"] {
+            executable(&host.from.join(name), NEW);
+        }
+        host
+    }
+
+    fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut program = Command::new(ours().join("ferrule-install"));
+        program.arg("--root").arg(&self.root).args(arguments).output().unwrap()
+    }
+
+    fn install(&self, arguments: &[&str]) -> Output {
+        self.run(&[&["--from", self.from.to_str().unwrap()], arguments].concat())
+    }
+
+    /// The directories of a list that the plugins are in.
+    fn installed(&self) -> Vec<&'static str> {
+        let all = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/libexec/cni", "/srv/cni"];
+        all.into_iter()
+            .filter(|dir| fs::read_to_string(self.at(dir).join("portmap")).is_ok_and(|text| text == NEW))
+            .collect()
+    }
+}
+
+#[test]
+fn plugins_are_installed_where_containerd_podman_and_crio_of_the_host_look() {
+    let lab = Lab::new();
+    let files = [
+        ("/etc/containerd/config.toml", CONTAINERD),
+        ("/usr/bin/podman", ""),
+        ("/usr/bin/crio", ""),
+        ("/etc/crio/crio.conf", "[crio.network]\nplugin_dirs = [\"/srv/cni\"]"),
+        ("/usr/bin/nerdctl", ""),
+    ];
+    let dirs = ["/opt/cni/bin", "/usr/lib/cni", "/srv/cni"];
+    let host = Host::new(&lab, &files, &dirs);
+    let listed = ok(&host.install(&["--list"]));
+    assert!(listed.contains("containerd  /usr/lib/cni  (/etc/containerd/config.toml)"), "{listed}");
+    assert!(listed.contains("nerdctl     /opt/cni/bin  (by default)"), "{listed}");
+    assert_eq!(host.installed(), [""; 0]);
+
+    let said = ok(&host.install(&[]));
+    assert!(!said.contains("warning"), "{said}");
+    // Podman is content with any of them.
+    assert_eq!(host.installed(), dirs);
+    ok(&host.install(&["--check"]));
+    fs::remove_file(host.at("/srv/cni/bridge")).unwrap();
+    refused(&host.install(&["--check"]), "1 of 2 plugins");
+    ok(&host.run(&["--uninstall"]));
+    assert_eq!(host.installed(), [""; 0]);
+
+    ok(&host.install(&["--runtime", "CONTAINERD,podman"]));
+    assert_eq!(host.installed(), ["/usr/lib/cni"]);
+    refused(&host.install(&["--runtime", "k3s"]), "it has CRI-O, Podman, containerd, nerdctl");
+}
+
+#[test]
+fn an_upgrade_replaces_the_plugins_that_were_installed_and_no_others() {
+    let lab = Lab::new();
+    let dirs = ["/opt/cni/bin", "/usr/lib/cni"];
+    let host =
+        Host::new(&lab, &[("/etc/containerd/config.toml", CONTAINERD), ("/usr/bin/nerdctl", "")], &dirs);
+    ok(&host.install(&["--skip", "bridge"]));
+    assert_eq!(host.installed(), dirs);
+    executable(&host.at("/opt/cni/bin/portmap"), "somebody's");
+    let newer = NEW.replace("1.1.0", "1.2.0");
+    executable(&host.from.join("portmap"), &newer);
+    ok(&host.install(&["--upgrade"]));
+    assert_eq!(fs::read_to_string(host.at("/usr/lib/cni/portmap")).unwrap(), newer);
+    assert_eq!(fs::read_to_string(host.at("/opt/cni/bin/portmap")).unwrap(), "somebody's");
+    assert!(!host.at("/usr/lib/cni/bridge").exists());
+}
+
+#[test]
+fn a_directory_that_no_runtime_uses_is_installed_into_with_a_warning() {
+    let lab = Lab::new();
+    let dirs = ["/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni"];
+    let host = Host::new(&lab, &[("/etc/containerd/config.toml", CONTAINERD)], &dirs);
+    let said = ok(&host.install(&["--dir", "/opt/cni/bin"]));
+    assert!(said.contains("no runtime of this host looks in /opt/cni/bin, but in /usr/lib/cni"), "{said}");
+    assert_eq!(host.installed(), ["/opt/cni/bin"]);
+
+    let host = Host::new(&lab, &[("/usr/bin/podman", ""), ("/usr/libexec/cni/bridge", "others'")], &dirs);
+    let said = ok(&host.install(&["--dir", "/opt/cni/bin"]));
+    assert!(said.contains("Podman finds the plugins of /usr/libexec/cni before"), "{said}");
+    ok(&host.run(&["--uninstall"]));
+    let said = ok(&host.install(&[]));
+    assert!(!said.contains("warning"), "{said}");
+    assert_eq!(host.installed(), ["/usr/libexec/cni"]);
+}
+
+#[test]
+fn a_runtime_without_plugins_gets_none_and_a_host_without_runtimes_the_usual_directory() {
+    let lab = Lab::new();
+    let netavark = [("/usr/bin/podman", ""), ("/usr/lib/podman/netavark", "")];
+    for files in [&netavark[..], &[]] {
+        let host = Host::new(&lab, files, &["/opt/cni/bin"]);
+        let said = ok(&host.install(&[]));
+        assert_eq!(said.contains("Podman   nowhere"), !files.is_empty(), "{said}");
+        assert_eq!(host.installed(), ["/opt/cni/bin"]);
+    }
+}
+
+#[test]
+fn a_directory_of_the_host_that_a_container_does_not_see_is_an_error() {
+    let lab = Lab::new();
+    let host = Host::new(&lab, &[("/etc/containerd/config.toml", CONTAINERD)], &["/opt/cni/bin"]);
+    refused(&host.install(&[]), "the host's /usr/lib/cni is not mounted at");
+    assert_eq!(host.installed(), [""; 0]);
+    assert!(!host.at("/usr/lib/cni").exists());
+    assert!(Path::new(&host.root).exists());
+}
