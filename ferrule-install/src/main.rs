@@ -159,7 +159,7 @@ fn run(cli: &Cli) -> Result<()> {
         Ok(())
     })?;
     if let Some(stay) = stay {
-        stay.watch(&dirs, &sources);
+        stay.watch(&dirs, &sources)?;
         if cli.rollback_on_exit {
             return each(&dirs, |dir| patiently(patience, || Placed::open(dir)?.uninstall_own(run)));
         }

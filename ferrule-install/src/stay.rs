@@ -1,19 +1,21 @@
 //! A run that stays, as the DaemonSet's: it waits for a signal, and meanwhile installs again what others replace.
 
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use cni::{Error, Result};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::placed::Placed;
 use crate::say;
 use crate::source::Sources;
 
 /// How often the directories are looked at.
-const INTERVAL: Duration = Duration::from_secs(10);
+const INTERVAL_MS: u16 = 10_000;
 
 /// How often in a period plugins are installed again. Two installers that fight for a directory would go on without end.
 const LIMIT: usize = 5;
@@ -22,30 +24,34 @@ const PERIOD: Duration = Duration::from_secs(3600);
 /// Knows of a signal that ends the run.
 #[derive(Debug)]
 pub struct Stay {
-    ended: Receiver<()>,
+    signals: SignalFd,
     run: u64,
 }
 
 impl Stay {
-    /// Blocks SIGTERM and SIGINT, and waits for them in a thread of its own.
+    /// Blocks SIGTERM and SIGINT: from now on they wait to be read.
     pub fn begin(run: u64) -> Result<Self> {
         let ends: SigSet = [Signal::SIGTERM, Signal::SIGINT].into_iter().collect();
         ends.thread_block().map_err(Error::from)?;
-        let (ends_now, ended) = mpsc::channel();
-        thread::spawn(move || {
-            // A failure ends the run, too: nothing else would.
-            ends.wait().ok();
-            ends_now.send(()).ok();
-        });
-        Ok(Self { ended, run })
+        let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC).map_err(Error::from)?;
+        Ok(Self { signals, run })
+    }
+
+    /// Whether a signal has come before the directories are to be looked at again.
+    fn is_ended(&self) -> Result<bool> {
+        let mut waits = [PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut waits, PollTimeout::from(INTERVAL_MS)) {
+            Err(Errno::EINTR) => Ok(false),
+            outcome => Ok(outcome.map_err(Error::from)? > 0),
+        }
     }
 
     /// Returns at a signal.
-    pub fn watch(&self, dirs: &[PathBuf], sources: &Sources) {
+    pub fn watch(&self, dirs: &[PathBuf], sources: &Sources) -> Result<()> {
         say("waiting for SIGTERM");
         let mut times: Vec<Instant> = Vec::new();
         let mut has_given_up = false;
-        while self.ended.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        while !self.is_ended()? {
             times.retain(|time| time.elapsed() < PERIOD);
             let is_limited = times.len() >= LIMIT;
             for dir in dirs {
@@ -55,6 +61,7 @@ impl Stay {
             }
             has_given_up = is_limited;
         }
+        Ok(())
     }
 
     /// Tells whether plugins had been replaced.
