@@ -604,6 +604,20 @@ fn in_a_chain_it_takes_the_tap_before_it_as_its_port() {
 }
 
 #[test]
+fn macspoofchk_is_refused_for_an_interface_of_an_earlier_plugin() {
+    needs!(Tap);
+    beyond_reference!("chained-bridge");
+    let lab = Lab::new();
+    let pod = lab.container("vm");
+    lab.host().sh("ip tuntap add dev tap0 mode tap");
+    let before = lab.snapshot();
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "tap0"}]});
+    let conf = json!({"bridge": "br0", "prevResult": prev, "macspoofchk": true});
+    lab.plugin("bridge").config(conf).on(&pod).add().refused(7, "macspoofchk");
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
 fn the_hosts_own_uplink_becomes_no_port_unless_a_key_allows_it() {
     beyond_reference!("chained-bridge");
     let lab = Lab::new();

@@ -33,7 +33,9 @@ impl Plugin for Bridge {
         let mtu = conf.mtu.resolve(&host)?;
         let mac = conf.interface.mac(&call.args)?;
         let adopted = port::of_chain(&host, call)?;
-        if adopted.is_none() {
+        if adopted.is_some() {
+            rules::refuse_spoof_check(conf)?;
+        } else {
             veth::refuse_taken_name(&sandbox, &call.attachment)?;
         }
 

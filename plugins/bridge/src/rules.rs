@@ -1,6 +1,6 @@
 //! The firewall's part: masquerade and spoof check.
 
-use cni::{Check, IfName, Result, Status, Undo};
+use cni::{Check, Error, IfName, Result, Status, Undo};
 use iface::{attach, verify};
 use netfilter::{Backend, Firewall, Kind, Masquerade, Owner, SpoofCheck};
 use netlink::Mac;
@@ -19,6 +19,18 @@ pub fn check_sources(conf: &Conf, owner: &Owner, port: &Port, undo: &mut Undo) -
         Some(rules) if !port.adopted => Firewall::open(None)?.install(owner, &rules, undo),
         _ => Ok(()),
     }
+}
+
+/// An earlier plugin's interface may lead to a virtual machine, whose hardware address only that plugin knows.
+///
+/// # Errors
+/// Code 7 if the configuration asks for the check.
+pub fn refuse_spoof_check(conf: &Conf) -> Result<()> {
+    if !conf.spoof_check {
+        return Ok(());
+    }
+    let text = "macspoofchk: bridge cannot check the source addresses of an interface that an earlier plugin of the chain created";
+    Err(Error::config(text).detail("remove macspoofchk from the bridge of this network"))
 }
 
 fn spoof_check(conf: &Conf, port: &str, mac: Mac) -> Option<SpoofCheck> {
