@@ -520,14 +520,17 @@ impl Document {
         Rc::clone(&self.json).into()
     }
 
-    /// The attachments that GC is to keep. libcni sends the same list under two keys.
+    /// The attachments that GC is to keep. libcni sends the same list under two keys. A runtime written in Go that has no
+    /// attachment may hand libcni a nil slice, which becomes `null` under both keys: an empty list. `null` under one key alone is
+    /// nothing that libcni sends, so it is no list, and nothing is removed.
     ///
     /// # Errors
     /// Code 6 or 7: with a list that is not understood nothing may be removed.
     pub(crate) fn valid_attachments(&self) -> Result<Option<Attachments>> {
         let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
         let Some((key, list)) = keys.into_iter().find_map(|k| Some((k, json::member(&self.json, k)?))) else {
-            return Ok(None);
+            let is_null = |key: &&str| self.json.get(key).is_some_and(Value::is_null);
+            return Ok(keys.iter().all(is_null).then(Attachments::default));
         };
         let list: Vec<RawAttachment> = json::decode(list).context(|| key)?;
         let parse = |raw: RawAttachment| {
@@ -657,6 +660,10 @@ mod tests {
             list(serde_json::json!({ "cni.dev/valid-attachments": [] })).unwrap(),
             Some(Attachments::default())
         );
+        let null = Value::Null;
+        let both = serde_json::json!({ "cni.dev/valid-attachments": null, "cni.dev/attachments": null });
+        assert_eq!(list(both).unwrap(), Some(Attachments::default()), "a nil slice of libcni");
+        assert_eq!(list(serde_json::json!({ "cni.dev/valid-attachments": null })).unwrap(), None);
         let one = serde_json::json!([{ "containerID": "c", "ifname": "eth0" }]);
         assert_eq!(
             list(serde_json::json!({ "cni.dev/attachments": one })).unwrap().unwrap().iter().count(),
