@@ -104,12 +104,12 @@ pub enum Command {
     /// Remove what is left of containers that are gone
     ///
     /// An attachment stays if a cache of this host knows it and its network namespace exists. The caches are --cache-dir,
-    /// /var/lib/cni, and the directories in that. If gc would remove links or leases of live containers that no cache
-    /// knows, it lists them and removes nothing.
+    /// /var/lib/cni, and the directories in that. If no cache knows it, gc looks for its container. If the container is
+    /// alive, or if gc cannot tell, gc lists what the container has, and keeps it.
     #[command(after_help = GC_EXAMPLES)]
     Gc {
-        /// The network's name; with --dry-run all networks if left out, of all runtimes
-        #[arg(required_unless_present = "dry_run")]
+        /// The network's name. Without it: all networks of all runtimes, with --all or --dry-run
+        #[arg(required_unless_present_any = ["dry_run", "all"])]
         network: Option<String>,
         /// Accepted from older scripts, and ignored
         #[arg(hide = true)]
@@ -254,12 +254,15 @@ pub struct AddOptions {
 
 #[derive(Args, Debug)]
 pub struct GcOptions {
-    /// Also remove attachments that are alive, if they are in cnitool's own cache (--cache-dir)
+    /// Without NETWORK: all networks. With NETWORK: also remove attachments that are alive, if they are in cnitool's own cache (--cache-dir)
     #[arg(long)]
     pub all: bool,
-    /// Also remove links and leases of live containers that no cache knows
-    #[arg(long)]
-    pub force: bool,
+    /// Also remove what gc keeps: of this container, or with this name. Also ask this plugin of another maker for GC. May be repeated
+    #[arg(long, value_name = "NAME")]
+    pub force: Vec<String>,
+    /// Keep attachments that are younger, as far as a cache knows: 90s, 30m, 1h, 2d
+    #[arg(long, value_name = "AGE", value_parser = crate::commands::parse_age)]
+    pub older_than: Option<std::time::Duration>,
     /// List what would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -2,14 +2,17 @@
 
 mod asked;
 mod checks;
+mod cleanup;
 mod cli;
 mod codes;
 mod commands;
 mod exit;
 mod graph;
 mod known;
+mod leases;
 mod limits;
 mod live;
+mod liveness;
 mod maker;
 mod named;
 mod places;
@@ -17,7 +20,6 @@ mod ports;
 mod ranges;
 mod schema;
 mod settings;
-mod strangers;
 mod suite;
 mod table;
 mod trace;

@@ -7,6 +7,7 @@ mod bandwidth;
 mod book;
 mod bridge;
 mod bridge_firewall;
+mod cleanup;
 mod cnitool;
 mod common;
 mod conformance;

@@ -1,60 +1,73 @@
 //! `gc`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::slice;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
-use cni::{Attachment, Attachments, Code, Command, NetworkName};
-use runtime::{Cache, Entry, GcPlan, Network, Result, Valid};
+use cni::{Attachment, NetworkName, Thing};
+use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
+use crate::cleanup::{Plan, Wishes};
 use crate::cli::GcOptions;
 use crate::known;
 use crate::maker;
 use crate::places;
 use crate::settings::Settings;
-use crate::strangers::{self, Stranger};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// How long the kernel may take to remove the links of a namespace that nobody holds any more.
-const PATIENCE: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Removes stale attachments of a network, or all. Without a network, only tells of all networks.
+/// Removes stale attachments of a network, or of all networks; or lists them.
 pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<()> {
-    let Some(network) = network else { return tell_all(options, settings, ui) };
-    let network = settings.network_or_cached(network, ui)?;
-    if has_no_gc(&network, ui) {
-        return Ok(());
+    let wishes = Wishes {
+        // Without a network --all means all networks, of which nothing live is removed.
+        all: options.all && network.is_some(),
+        force: options.force.iter().cloned().collect(),
+        older_than: options.older_than,
+    };
+    let mut networks = match network {
+        Some(name) => vec![settings.network_or_cached(name, ui)?],
+        None => all_networks(settings, ui)?.into_values().collect(),
+    };
+    networks.retain(|network| !has_no_gc(network, ui));
+    let mut done = Vec::new();
+    let mut failed = Vec::new();
+    for network in &networks {
+        let outcome = if options.dry_run {
+            Plan::make(network, &wishes, settings).map(|plan| Gc { network: network.name.clone(), plan })
+        } else {
+            collect(network, &wishes, settings, ui, &mut failed)
+        };
+        match outcome {
+            Ok(gc) => done.push(gc),
+            Err(e) => failed.push(e.context(format_args!("network {}", network.name))),
+        }
     }
-    let caches = Cache::of_host();
-    let valid = valid(options, &caches);
-    let preview = Preview::of(&network, valid, settings)?;
     if options.dry_run {
-        preview.warn(ui);
-        return ui.either(|| preview.json(), || table(slice::from_ref(&preview), false, ui));
+        preview(&done, network.is_none(), ui)?
+    } else {
+        report(&done, network.is_none(), ui)?
     }
-    if !options.force {
-        refuse_live(&network, options.all, &preview.strangers, &caches, settings)?;
-    }
-    let mut removed = 0;
-    let outcome = settings.runtime.gc_telling(&network, valid, |done, of, at| {
-        removed = of;
-        ui.progress(&format!("removing {} of {of}: {} of container {}", done + 1, at.ifname, at.container));
-    });
-    if removed > 0 {
-        ui.progress("");
-    }
-    outcome?;
-    if ui.json() {
-        ui.print_json(&json!({"network": network.name.as_str(), "removed": removed}))?;
-    } else if ui.is_seen() {
-        let ok = ui.styled(Style::Good, "✓");
-        ui.print(&format!("{ok} network {}: {removed} stale attachments removed\n", network.name))?;
-    }
-    Ok(())
+    failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
+}
+
+/// `1h`, `30m`, `90s`, `2d`, or a number of seconds.
+pub fn parse_age(text: &str) -> std::result::Result<Duration, String> {
+    let (number, unit) = text.split_at(text.trim_end_matches(|c: char| c.is_ascii_alphabetic()).len());
+    let seconds = match unit {
+        "" | "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86400,
+        _ => return Err(format!("{unit:?} is not a unit of time: use s, m, h or d")),
+    };
+    let number: u64 = number.parse().map_err(|_| "expected a number and a unit, such as 1h".to_owned())?;
+    number.checked_mul(seconds).map(Duration::from_secs).ok_or_else(|| "it is too long".to_owned())
+}
+
+/// What was, or would be, done to a network.
+struct Gc {
+    network: NetworkName,
+    plan: Plan,
 }
 
 fn has_no_gc(network: &Network, ui: &Ui) -> bool {
@@ -64,24 +77,37 @@ fn has_no_gc(network: &Network, ui: &Ui) -> bool {
     network.disable_gc
 }
 
-fn valid<'a>(options: &GcOptions, caches: &'a [Cache]) -> Valid<'a> {
-    if options.all { Valid::Only(&[]) } else { Valid::Alive(caches) }
-}
-
-/// What would be removed of every network of every runtime.
-fn tell_all(options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<()> {
-    let caches = Cache::of_host();
-    let mut previews = Vec::new();
-    for network in networks(settings, ui)?.values().filter(|network| !has_no_gc(network, ui)) {
-        let preview = Preview::of(network, valid(options, &caches), settings)?;
-        preview.warn(ui);
-        previews.push(preview);
+fn collect(
+    network: &Network,
+    wishes: &Wishes,
+    settings: &Settings,
+    ui: &Ui,
+    failed: &mut Vec<Error>,
+) -> Result<Gc> {
+    let plan = std::cell::OnceCell::new();
+    let mut deleted = 0;
+    // The plan is made under the lock, by the function that makes that of a dry run.
+    let decide = || {
+        let made = Plan::make(network, wishes, settings)?;
+        Ok(plan.get_or_init(|| made).decision())
+    };
+    let look_again =
+        |_: &_| plan.get().map(|plan| plan.still_stale(network, wishes, settings)).unwrap_or_default();
+    let collected = settings.runtime.collect(network, decide, look_again, |done, of, at| {
+        deleted = of;
+        ui.progress(&format!("removing {} of {of}: {} of container {}", done + 1, at.ifname, at.container));
+    })?;
+    if deleted > 0 {
+        ui.progress("");
     }
-    ui.either(|| previews.iter().map(Preview::json).collect(), || table(&previews, true, ui))
+    if let Err(e) = collected.outcome {
+        failed.push(e.context(format_args!("network {}", network.name)));
+    }
+    Ok(Gc { network: network.name.clone(), plan: plan.into_inner().unwrap_or_default() })
 }
 
 /// The networks of all directories, cnitool's own first, and those that only attachments tell of any more.
-fn networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, Network>> {
+fn all_networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, Network>> {
     let (places, problems) = places::all();
     problems.iter().for_each(|problem| ui.warn(problem));
     let mut networks = BTreeMap::new();
@@ -96,137 +122,160 @@ fn networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, Networ
     Ok(networks)
 }
 
-/// What links and leases would go, once the kernel is done with namespaces that were just given up: their links outlive
-/// them for some milliseconds.
-fn settled(network: &Network, plan: &GcPlan) -> Result<Vec<Stranger>> {
-    let deadline = Instant::now() + PATIENCE;
-    let known = plan.stale.iter().chain(&plan.stale_elsewhere);
-    let gone = attachments(known.filter(|entry| !entry.is_alive()));
-    loop {
-        let found = strangers(network, plan)?;
-        let is_going = |one: &Stranger| one.alive && one.is_among(&gone);
-        if !found.iter().any(is_going) || Instant::now() > deadline {
-            return Ok(found);
+fn preview(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
+    all.iter().for_each(|gc| gc.warn_of_foreign(ui));
+    let json = || match (several, all) {
+        (false, [one]) => one.preview(),
+        _ => all.iter().map(Gc::preview).collect(),
+    };
+    ui.either(json, || table(all, several, ui))
+}
+
+fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
+    for gc in all {
+        gc.warn_of_foreign(ui);
+        for (thing, why) in &gc.plan.kept {
+            ui.warn(&format!("network {}: {}: {}", gc.network, text(thing), why.text()));
         }
-        thread::sleep(PAUSE);
+        if !gc.plan.kept.is_empty() {
+            ui.warn("name the cache of their runtime by --cache-dir, or remove them by --force CONTAINER");
+        }
     }
-}
-
-/// What links and leases would go. Before 1.1.0 plugins are not asked for GC: then only known attachments get their DEL.
-fn strangers(network: &Network, plan: &GcPlan) -> Result<Vec<Stranger>> {
-    let mut strangers = strangers::of(network, &plan.valid)?;
-    if network.version < Command::Gc.since() || plan.unsure.is_some() {
-        let known = attachments(&plan.stale);
-        strangers.retain(|stranger| stranger.is_among(&known));
+    if ui.json() {
+        let reports: Vec<Value> = all.iter().map(Gc::report).collect();
+        return match (several, reports.as_slice()) {
+            (false, [one]) => ui.print_json(one),
+            _ => ui.print_json(&reports.into()),
+        };
     }
-    Ok(strangers)
-}
-
-fn attachments<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Attachments {
-    entries.into_iter().map(|entry| entry.attach.attachment.clone()).collect()
-}
-
-/// A container that is alive, and is not to be removed on purpose, is in the way.
-fn refuse_live(
-    network: &Network,
-    all: bool,
-    strangers: &[Stranger],
-    caches: &[Cache],
-    settings: &Settings,
-) -> Result<()> {
-    let own = if all { settings.runtime.results().list()? } else { Vec::new() };
-    let own = attachments(own.iter().filter(|entry| entry.network == network.name));
-    let live: Vec<String> =
-        strangers.iter().filter(|one| one.alive && !one.is_among(&own)).map(Stranger::text).collect();
-    if live.is_empty() {
-        return Ok(());
+    for gc in all.iter().filter(|gc| ui.is_seen() || several && gc.is_something()) {
+        let (ok, plan) = (ui.styled(Style::Good, "✓"), &gc.plan);
+        let (attachments, things) = (plan.delete.len(), plan.removed.len());
+        let what = format!("{attachments} stale attachments and {things} things removed");
+        ui.print(&format!("{ok} network {}: {what}\n", gc.network))?;
     }
-    let known = if all { "cnitool's own cache" } else { "any cache" };
-    let text =
-        format!("containers of network {} are alive and not in {known}: nothing is removed", network.name);
-    let searched = [settings.runtime.results()].into_iter().chain(caches);
-    let searched: BTreeSet<String> = searched.map(|cache| cache.dir().display().to_string()).collect();
-    let error = cni::Error::new(Code::Internal, text)
-        .detail(format!("it would remove {}", live.join("; ")))
-        .detail(format!("known caches: {}", searched.into_iter().collect::<Vec<_>>().join(", ")))
-        .detail("name the cache of their runtime by --cache-dir, or use --force to remove them");
-    Err(error.into())
+    Ok(())
 }
 
-/// What would be removed of a network.
-struct Preview {
-    network: NetworkName,
-    plan: GcPlan,
-    strangers: Vec<Stranger>,
-}
-
-impl Preview {
-    fn of(network: &Network, valid: Valid<'_>, settings: &Settings) -> Result<Self> {
-        let plan = settings.runtime.plan_gc(network, valid)?;
-        let strangers = settled(network, &plan)?;
-        Ok(Self { network: network.name.clone(), plan, strangers })
+impl Gc {
+    fn is_something(&self) -> bool {
+        !self.plan.delete.is_empty() || !self.plan.removed.is_empty()
     }
 
-    fn warn(&self, ui: &Ui) {
-        if let Some(path) = &self.plan.unsure {
-            let path = path.display();
+    fn warn_of_foreign(&self, ui: &Ui) {
+        let kinds: Vec<&str> = self.plan.foreign.iter().map(|kind| kind.as_str()).collect();
+        if !kinds.is_empty() {
             ui.warn(&format!(
-                "{path} cannot be read, and its container may be alive: no plugin would be asked"
+                "network {}: {} cannot list what they have: of them only attachments in a cache are deleted (--force PLUGIN asks them for GC)",
+                self.network,
+                kinds.join(", ")
             ));
         }
     }
 
-    /// Whose a link or a lease is, as a cache tells of its attachment.
-    fn runtime_of(&self, one: &Stranger) -> Option<&'static str> {
-        let mut known = self.plan.stale.iter().chain(&self.plan.stale_elsewhere);
-        maker::of_attachment(known.find(|entry| one.is_among(&attachments([*entry])))?)
+    /// Whose a thing is, as a cache tells of its attachment.
+    fn runtime_of(&self, thing: &Thing) -> Option<&'static str> {
+        let mut known = self.plan.delete.iter().chain(&self.plan.stale_elsewhere);
+        let is_of = |entry: &&Entry| {
+            let Attachment { container, ifname } = &entry.attach.attachment;
+            **container == *thing.container && (thing.ifname.is_empty() || **ifname == *thing.ifname)
+        };
+        maker::of_attachment(known.find(is_of)?)
     }
 
-    fn json(&self) -> Value {
-        let stale = self.plan.stale.iter().map(|entry| {
+    fn attachments(&self) -> impl Iterator<Item = Value> {
+        self.plan.delete.iter().map(|entry| {
             let Attachment { container, ifname } = &entry.attach.attachment;
             json!({
                 "kind": "attachment", "containerID": container.as_str(), "ifname": ifname.as_str(),
                 "runtime": maker::of_attachment(entry),
             })
-        });
-        let strangers = self.strangers.iter().map(|one| {
-            let mut json = one.json();
-            json["runtime"] = self.runtime_of(one).into();
-            json
-        });
-        let all: Vec<Value> = stale.chain(strangers).collect();
-        json!({"network": self.network.as_str(), "wouldRemove": all})
+        })
     }
 
-    /// WHAT, NAME, CONTAINER, INTERFACE, RUNTIME, and whether it is alive.
+    fn removed(&self) -> Vec<Value> {
+        self.attachments().chain(self.plan.removed.iter().map(|thing| self.json(thing))).collect()
+    }
+
+    fn json(&self, thing: &Thing) -> Value {
+        json!({
+            "kind": thing.kind, "name": thing.name, "containerID": thing.container, "ifname": thing.ifname,
+            "runtime": self.runtime_of(thing),
+        })
+    }
+
+    fn kept(&self) -> Vec<Value> {
+        let kept = |(thing, why): &(Thing, crate::cleanup::Kept)| {
+            let mut json = self.json(thing);
+            json["why"] = why.text().into();
+            json
+        };
+        self.plan.kept.iter().map(kept).collect()
+    }
+
+    fn preview(&self) -> Value {
+        json!({"network": self.network.as_str(), "wouldRemove": self.removed(), "kept": self.kept()})
+    }
+
+    fn report(&self) -> Value {
+        json!({
+            "network": self.network.as_str(), "removed": self.plan.delete.len(), "things": self.removed(),
+            "kept": self.kept(),
+        })
+    }
+
+    /// WHAT, NAME, CONTAINER, INTERFACE, RUNTIME, and why it is kept.
     fn rows(&self) -> Vec<[(String, Style); 6]> {
         let plain = |text: &str| (text.to_owned(), Style::Plain);
-        let stale = self.plan.stale.iter().map(|entry| {
+        let attachments = self.plan.delete.iter().map(|entry| {
             let Attachment { container, ifname } = &entry.attach.attachment;
             let runtime = maker::name(maker::of_attachment(entry));
             [plain("attachment"), plain(""), plain(container), plain(ifname), plain(runtime), plain("")]
         });
-        let strangers = self.strangers.iter().map(|one| {
-            let Stranger { kind, name, container, ifname, alive } = one;
-            let state = if *alive { ("alive".to_owned(), Style::Bad) } else { plain("") };
-            let runtime = maker::name(self.runtime_of(one));
+        let row = |thing: &Thing, state: (String, Style)| {
+            let runtime = maker::name(self.runtime_of(thing));
+            let Thing { kind, name, container, ifname, .. } = thing;
             [plain(kind), plain(name), plain(container), plain(ifname), plain(runtime), state]
-        });
-        stale.chain(strangers).collect()
+        };
+        let removed = self.plan.removed.iter().map(|thing| row(thing, plain("")));
+        let kept =
+            self.plan.kept.iter().map(|(thing, why)| row(thing, (why.text().to_owned(), Style::Warning)));
+        attachments.chain(removed).chain(kept).collect()
     }
 }
 
+/// In words.
+fn text(thing: &Thing) -> String {
+    let of = if thing.container.is_empty() { "an unknown container" } else { &thing.container };
+    let what = format!("{} {}", thing.kind, thing.name);
+    format!("{} of {of} {}", what.trim_end(), thing.ifname).trim_end().to_owned()
+}
+
 /// With a column for the network, if there are several.
-fn table(previews: &[Preview], several: bool, ui: &Ui) -> String {
+fn table(all: &[Gc], several: bool, ui: &Ui) -> String {
     const HEAD: [&str; 7] = ["NETWORK", "WHAT", "NAME", "CONTAINER", "INTERFACE", "RUNTIME", ""];
     let first = usize::from(!several);
     let mut table = Table::new(HEAD.into_iter().skip(first));
-    for preview in previews {
-        let network = (preview.network.to_string(), Style::Name);
-        for row in preview.rows() {
+    for gc in all {
+        let network = (gc.network.to_string(), Style::Name);
+        for row in gc.rows() {
             table.row([network.clone()].into_iter().chain(row).skip(first));
         }
     }
     if table.is_empty() { "nothing would be removed\n".to_owned() } else { table.render(ui, "") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_have_a_unit() {
+        for (text, seconds) in [("90", 90), ("90s", 90), ("30m", 1800), ("1h", 3600), ("2d", 172_800)] {
+            assert_eq!(parse_age(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for wrong in ["", "h", "1w", "-1h", "1h30m", "99999999999999999999d"] {
+            assert!(parse_age(wrong).is_err(), "{wrong}");
+        }
+    }
 }

@@ -15,6 +15,8 @@ mod version;
 
 use std::process::ExitCode;
 
+pub use gc::parse_age;
+
 use runtime::Result;
 
 use crate::cli::Command;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::exit;
 use crate::ranges;
 use crate::settings::Settings;
-use crate::strangers;
+use crate::leases;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
@@ -81,7 +81,7 @@ impl Answer {
     fn json(&self) -> Value {
         let error = self.status.as_ref().err();
         let unasked = self.unasked.iter().map(|(plugin, why)| json!({"plugin": plugin.as_str(), "why": why}));
-        let leased = strangers::leased(&self.network);
+        let leased = leases::of(&self.network);
         json!({
             "network": self.network.name.as_str(),
             "ready": self.is_ready(),
@@ -127,7 +127,7 @@ struct Fill {
 }
 
 fn fill(network: &Network) -> Vec<Fill> {
-    let leased = strangers::leased(network);
+    let leased = leases::of(network);
     let count = |set: &host_local::RangeSet| leased.iter().filter(|ip| set.range_of(**ip).is_some()).count();
     let fill = |set: host_local::RangeSet| Fill {
         range: set.to_string(),

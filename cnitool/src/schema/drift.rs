@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::thread;
 
 use cni::{
-    AsWritten, Attachment, Attachments, ContainerId, Del, Gc, IfName, NetConf, NetworkName, Plugin, Result,
+    AsWritten, Attachment, ContainerId, Del, Gc, IfName, NetConf, NetworkName, Plugin, Result, Scope,
     Version, keys,
 };
 use nix::sched::{CloneFlags, unshare};
@@ -218,7 +218,7 @@ fn remove<P: Plugin>(document: &Value) {
     let (container, ifname) = (ContainerId::parse("drift").unwrap(), IfName::parse("eth0").unwrap());
     let attachment = Attachment { container, ifname };
     P::del(&Del { attachment, netns: None, net: net(), conf: conf.clone() }).ok();
-    P::gc(&Gc { valid: Attachments::default(), net: net(), conf }).ok();
+    P::gc(&Gc { scope: Scope::default(), net: net(), conf }).ok();
 }
 
 fn walk(keys: &[Key], place: &str, known: &mut Vec<(String, Type)>) {

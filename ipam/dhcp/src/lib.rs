@@ -4,6 +4,7 @@ mod args;
 mod ask;
 mod attached;
 mod closer;
+mod collect;
 mod conf;
 mod daemon;
 mod families;
@@ -91,7 +92,11 @@ impl Plugin for Dhcp {
 
     fn gc(call: &Gc) -> Result<()> {
         let socket = socket_as_written(&call.conf);
-        let valid = call.valid.iter().map(|at| (at.container.to_string(), at.ifname.to_string())).collect();
+        if call.scope.is_dry() || call.scope.stale().is_some() {
+            return collect::by_attachment(&socket, call);
+        }
+        let valid =
+            call.scope.valid().iter().map(|at| (at.container.to_string(), at.ifname.to_string())).collect();
         match ask(&socket, &Request { valid, ..Request::new(Op::Gc, &call.net.name) }, None)? {
             Asked::Answered(answer) => answer.map(drop),
             Asked::NoDaemon(_) => offline::collect(&socket, call),

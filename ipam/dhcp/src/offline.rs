@@ -4,12 +4,13 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use cni::{Attachment, Code, Error, Failures, Gc, NetworkName, Result};
+use cni::{Attachment, Code, Error, Failures, Gc, NetworkName, Result, Thing};
 use system::Patience;
 
 use crate::args::Args;
 use crate::ask;
 use crate::attached::Attached;
+use crate::collect;
 use crate::host::Host;
 use crate::key::{Family, Key};
 use crate::lessee::{Departing, Sent, timeout};
@@ -59,10 +60,11 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     }
     let held = lock(&host, socket)?;
     let (mut failures, mut departing) = (Failures::new(), Vec::new());
-    host.store.tidy()?;
+    if !call.scope.is_dry() {
+        host.store.tidy()?;
+    }
     for record in host.store.all()?.0 {
-        let About { network, container_id, if_name, .. } = &record.about;
-        let is_stale = *call.net.name == **network && !call.valid.contains(container_id, if_name);
+        let is_stale = *call.net.name == *record.about.network && call.scope.takes(thing(&record.about));
         let Some(key) = record.key().filter(|_| is_stale) else { continue };
         departing.extend(failures.note(release_record(&host, key, record)).flatten());
         if departing.len() >= AT_ONCE {
@@ -72,6 +74,11 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     drop(held);
     failures.note(wait_until_done(&mut departing));
     failures.into_result()
+}
+
+fn thing(about: &About) -> Thing {
+    let address = about.on_link.map(|address| address.ip());
+    collect::lease(&about.container_id, &about.if_name, &about.place.netns, address)
 }
 
 fn host(socket: &Path) -> Host {

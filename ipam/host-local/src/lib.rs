@@ -13,13 +13,13 @@ use std::path::Path;
 
 use cni::{
     Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Result, Role,
-    Status, Undo,
+    Status, Thing, Undo,
 };
 use ipnetwork::IpNetwork;
 
 pub use conf::Conf;
 pub use range::{Range, RangeSet};
-use store::{Lease, Store};
+use store::{Lease, Owner, Store};
 
 /// The plugin.
 #[derive(Debug)]
@@ -93,10 +93,14 @@ impl Plugin for HostLocal {
         let Some(mut store) = Store::open(&conf::likely_data_dir(&call.conf), &call.net.name)? else {
             return Ok(());
         };
-        let failures = store.retain(|_, owner| match &owner.ifname {
-            Some(ifname) => call.valid.contains(&owner.container, ifname),
-            None => call.valid.has_container(&owner.container),
-        })?;
+        let lease = |ip: IpAddr, owner: &Owner| {
+            let ifname = owner.ifname.as_deref().unwrap_or_default();
+            Thing::new("lease", ip.to_string()).of(&owner.container, ifname).address(ip)
+        };
+        if call.scope.is_dry() {
+            return store.each(|ip, owner| call.scope.list(lease(ip, owner)));
+        }
+        let failures = store.retain(|ip, owner| !call.scope.takes(lease(ip, owner)))?;
         failures.into_result()
     }
 

@@ -183,6 +183,22 @@ impl Store {
         Ok(trouble)
     }
 
+    /// Visits all leases. Nothing is changed.
+    ///
+    /// # Errors
+    /// Code 5: what could not be read. The other leases are visited.
+    pub fn each(&self, mut visit: impl FnMut(IpAddr, &Owner)) -> Result<()> {
+        let mut failures = Failures::new();
+        for ip in self.dir.names()?.iter().filter_map(|name| lease::address(name)) {
+            let path = self.dir.lease(ip);
+            let read = self.dir.read(ip).map_err(|e| Error::io(format!("read lease {}", path.display()), &e));
+            if let Some(Content::Lease(owner)) = failures.note(read) {
+                visit(ip, &owner);
+            }
+        }
+        failures.into_result()
+    }
+
     /// Keeps a lease, and gives its owner, or removes it.
     fn settle(
         &self,

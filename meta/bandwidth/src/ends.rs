@@ -99,8 +99,8 @@ pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
 
 /// The host's ends of the network's veths whose attachments are not valid any more, as far as their aliases say so.
 pub fn stale(links: &[Link], call: &Gc) -> Vec<Link> {
-    let is_valid = |(container, ifname): (&str, &str)| call.valid.contains(container, ifname);
-    let owner = |link: &Link| ownership::owner(link, &call.net.name).is_some_and(|owner| !is_valid(owner));
+    let loses = |(container, ifname): (&str, &str)| call.scope.loses(container, ifname);
+    let owner = |link: &Link| ownership::owner(link, &call.net.name).is_some_and(loses);
     links.iter().filter(|link| link.is("veth") && owner(link)).cloned().collect()
 }
 

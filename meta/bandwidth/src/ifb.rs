@@ -137,13 +137,12 @@ pub fn made_clsact(link: &Link) -> bool {
 /// The reference's tell neither network nor interface, so they are not among them.
 pub fn stale(links: &[Link], call: &Gc) -> Vec<Link> {
     let network = &call.net.name;
-    let is_valid = |link: &Link| match ownership::owner(link, network) {
-        Some((container, ifname)) => call.valid.contains(container, ifname),
-        None if !link.alias.is_empty() || link.group != ownership::group(network) => true,
-        // A killed ADD has left it, or its alias would be too long.
-        None => call.valid.iter().any(|at| Ifb { network, at }.names().contains(&link.name)),
+    let is_taken = |link: &Link| {
+        // A killed ADD has left one without an alias, or the alias would be too long.
+        let has_name = |at: &Attachment| Ifb { network, at }.names().contains(&link.name);
+        ownership::is_taken(link, network, &call.scope, has_name)
     };
-    let is_stale = |link: &&Link| link.is("ifb") && link.name.starts_with(LETTERS) && !is_valid(link);
+    let is_stale = |link: &&Link| link.is("ifb") && link.name.starts_with(LETTERS) && is_taken(link);
     links.iter().filter(is_stale).cloned().collect()
 }
 

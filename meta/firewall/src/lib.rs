@@ -100,7 +100,7 @@ impl Plugin for Firewall {
         let mut failures = Failures::new();
         failures.note(firewalld::collect(call));
         let removal = Removal::start();
-        failures.note(removal.retain(&call.net.name, KINDS, &call.valid));
+        failures.note(removal.collect(&call.net.name, KINDS, &call.scope));
         removal.close_later();
         failures.into_result()
     }

@@ -74,7 +74,8 @@ pub fn with_prev(mut document: Value, net: &NetConf, prev: Option<&Value>) -> Va
 /// With the attachments that GC keeps, and without what is a single attachment's.
 pub fn for_gc(mut document: Value, call: &Gc) -> Value {
     let valid: Vec<Value> = call
-        .valid
+        .scope
+        .valid()
         .iter()
         .map(|at| json!({"containerID": at.container.as_str(), "ifname": at.ifname.as_str()}))
         .collect();

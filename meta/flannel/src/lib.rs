@@ -90,14 +90,14 @@ impl Plugin for Flannel {
     fn gc(call: &Gc) -> Result<()> {
         let (conf, net) = (Conf::leniently(&call.conf), &call.net);
         let now = document::for_gc(document::rebuilt(&conf, net)?, call);
-        let collected = to(net, &now).call(Command::Gc);
+        let collected = to(net, &now).collect(&call.scope);
         let is_collected = collected.is_ok();
         let mut failures = Failures::new();
         failures.note(collected);
         // One that was attached by another configuration has left its things where that one says.
         failures.note(saved::collect(&conf.data_dir, call, |document| {
             let then = document::for_gc(document, call);
-            if then == now { Ok(is_collected) } else { to(net, &then).call(Command::Gc).map(|()| true) }
+            if then == now { Ok(is_collected) } else { to(net, &then).collect(&call.scope).map(|()| true) }
         }));
         failures.into_result()
     }

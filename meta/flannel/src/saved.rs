@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use cni::{Attachment, ContainerId, Error, Failures, Gc, IfName, NetworkName, Result, json};
+use cni::{Attachment, ContainerId, Error, Failures, Gc, IfName, NetworkName, Result, Thing, json};
 use serde_json::Value;
 use system::file::{self, WholeFile, label_of};
 
@@ -151,12 +151,18 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
         let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
         if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
-            if !is_kept(of, call) {
+            if takes(of, &entry.path(), call) {
                 failures.note(remove(&entry.path()));
             }
-        } else if !name.starts_with('.') && !is_kept(&name, call) {
+        } else if !name.starts_with('.') {
             let Some(Found::Document(document)) = failures.note(read(&entry.path())) else { continue };
-            if is_of(&document, &call.net.name) && failures.note(is_collected(document)) == Some(true) {
+            if !is_of(&document, &call.net.name) {
+                continue;
+            }
+            let is_taken = takes(&name, &entry.path(), call);
+            // A dry run lists what the other plugin has, too.
+            let is_due = is_taken || call.scope.is_dry();
+            if is_due && failures.note(is_collected(document)) == Some(true) && is_taken {
                 failures.note(remove(&entry.path()));
             }
         }
@@ -164,20 +170,19 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
     failures.into_result()
 }
 
-/// Whether a name is that of no file of ours, or of a valid attachment's.
-fn is_kept(name: &str, call: &Gc) -> bool {
+/// Whether GC removes the file with a name.
+fn takes(name: &str, path: &Path, call: &Gc) -> bool {
     let mut parts = name.splitn(3, SEPARATOR);
     let container = parts.next().unwrap_or_default();
     if ContainerId::parse(container).is_err() {
-        return true;
+        return false;
     }
+    let file = Thing::new("saved network of flannel", path.display().to_string());
     match (parts.next(), parts.next()) {
-        (None, _) => call.valid.has_container(container),
-        (Some(network), Some(ifname)) => {
-            network != &*call.net.name
-                || IfName::parse(ifname).is_err()
-                || call.valid.contains(container, ifname)
+        (None, _) => call.scope.takes(file.of(container, "")),
+        (Some(network), Some(ifname)) if network == &*call.net.name && IfName::parse(ifname).is_ok() => {
+            call.scope.takes(file.of(container, ifname))
         }
-        (Some(_), None) => true,
+        _ => false,
     }
 }

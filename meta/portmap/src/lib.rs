@@ -70,9 +70,9 @@ impl Plugin for Portmap {
 
     fn gc(call: &Gc) -> Result<()> {
         let mut failures = Failures::new();
-        failures.note(localnet::withdraw_stale(&call.net.name, &call.valid));
+        failures.note(localnet::withdraw_stale(&call.net.name, &call.scope));
         let removal = Removal::start();
-        failures.note(removal.retain(&call.net.name, &[HostPorts::KIND], &call.valid));
+        failures.note(removal.collect(&call.net.name, &[HostPorts::KIND], &call.scope));
         removal.close_later();
         failures.into_result()
     }

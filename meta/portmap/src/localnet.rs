@@ -3,12 +3,11 @@
 
 mod users;
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use cni::{Attachments, Code, Error, Failures, NetworkName, Result, Undo};
+use cni::{Code, Error, Failures, NetworkName, Result, Scope, Undo};
 use iface::Namespace;
 use netfilter::{HostPorts, Owner, SourceNat};
 use netlink::Link;
@@ -45,14 +44,26 @@ pub fn withdraw(owner: &Owner) -> Result<()> {
     give_back(|users| users.leave(&owner.label()))
 }
 
-/// As [`withdraw`], for all attachments of a network but the valid ones.
+/// As [`withdraw`], for the attachments that GC of a network takes.
 ///
 /// # Errors
 /// What could not be given back.
-pub fn withdraw_stale(network: &NetworkName, valid: &Attachments) -> Result<()> {
-    let prefix = netfilter::network_prefix(network);
-    let valid: BTreeSet<String> = valid.iter().map(|at| Owner::new(network, at).label()).collect();
-    give_back(|users| users.retain(&|label| label.starts_with(&prefix) && !valid.contains(label)))
+pub fn withdraw_stale(network: &NetworkName, scope: &Scope) -> Result<()> {
+    let takes = |label: &str| netfilter::takes(scope, network, "route_localnet record", label);
+    if scope.is_dry() {
+        return list(takes);
+    }
+    give_back(|users| users.retain(&takes))
+}
+
+/// Only asks which would leave: no value is written.
+fn list(takes: impl Fn(&str) -> bool) -> Result<()> {
+    let (users, failed) =
+        (Users::of_host(), |e| Error::io("find out which attachments need route_localnet", &e));
+    if users.are_known().map_err(failed)? {
+        users.retain(&takes).map_err(failed)?;
+    }
+    Ok(())
 }
 
 /// How long to wait for others, each of which takes some microseconds.

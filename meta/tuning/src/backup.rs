@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use cni::backup::{self, Backup};
-use cni::{Gc, NetworkName, Result, Undo};
+use cni::{Gc, NetworkName, Result, Thing, Undo};
 use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attribute;
@@ -114,10 +114,11 @@ fn parse(bytes: &[u8]) -> Option<Saved> {
 /// # Errors
 /// Code 5: what could not be removed, or the directory not be read.
 pub fn remove_stale(dir: &Path, call: &Gc) -> Result<()> {
-    backup::collect(dir, call, |file, bytes| {
-        let is_own = parse(bytes).is_some_and(|saved| saved.network == call.net.name.as_str());
-        if is_own { file.remove() } else { Ok(()) }
-    })
+    let describe = |bytes: &[u8]| {
+        let saved = parse(bytes).filter(|saved| saved.network == call.net.name.as_str())?;
+        Some(Thing::new("backup of settings", "").netns(Path::new(&saved.netns)))
+    };
+    backup::collect(dir, call, describe, |file, _| file.remove())
 }
 
 #[cfg(test)]

@@ -82,8 +82,11 @@ pub fn backups(scratch: &Path, input: &[u8]) {
         ipam: None,
         path: Vec::new(),
     };
-    backup::remove_stale(&dir, &Gc { valid: [at].into_iter().collect(), net, conf: AsWritten::default() })
-        .unwrap();
+    backup::remove_stale(
+        &dir,
+        &Gc { scope: cni::Scope::all_but([at].into_iter().collect()), net, conf: AsWritten::default() },
+    )
+    .unwrap();
     assert!(file.exists());
     assert!(foreign.iter().all(|name| dir.join(name).exists() || is_left_by_a_kill(name)), "{foreign:?}");
     backup.remove().unwrap();

@@ -103,10 +103,12 @@ impl Plugin for Bridge {
     fn gc(call: &Gc) -> Result<()> {
         let removal = Removal::start();
         remove::with_leases(&call.net, Command::Gc, |failures| {
-            failures.note(removal.retain(&call.net.name, &rules::KINDS, &call.valid));
+            failures.note(removal.collect(&call.net.name, &rules::KINDS, &call.scope));
             if let Some(host) = failures.note(Namespace::host()) {
                 failures.note(remove::stale_veths(&host, call));
-                failures.note(vlan::remove_unused_gateway(&host, &call.conf));
+                if !call.scope.is_dry() {
+                    failures.note(vlan::remove_unused_gateway(&host, &call.conf));
+                }
             }
         })
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cni::backup::{self, Backup};
-use cni::{Attachment, Code, Error, Gc, NetworkName, Result};
+use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Thing};
 use iface::Namespace;
 use netlink::Link;
 use serde::{Deserialize, Serialize};
@@ -165,11 +165,11 @@ fn all() -> impl Iterator<Item = (PathBuf, Record)> {
 /// # Errors
 /// What the caller says; what could not be read or removed.
 pub fn collect(call: &Gc, mut bring_home: impl FnMut(&Record) -> Result<bool>) -> Result<()> {
-    backup::collect(Path::new(DIRECTORY), call, |file, bytes| {
-        match Record::read(bytes).filter(|record| record.is_of(&call.net.name)) {
-            Some(record) if bring_home(&record)? => file.remove(),
-            _ => Ok(()),
-        }
+    let of_network = |bytes: &[u8]| Record::read(bytes).filter(|record| record.is_of(&call.net.name));
+    let describe = |bytes: &[u8]| Some(Thing::new("device", "").netns(&of_network(bytes)?.netns));
+    backup::collect(Path::new(DIRECTORY), call, describe, |file, bytes| match of_network(bytes) {
+        Some(record) if bring_home(&record)? => file.remove(),
+        _ => Ok(()),
     })
 }
 

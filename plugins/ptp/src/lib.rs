@@ -86,7 +86,7 @@ impl Plugin for Ptp {
     fn gc(call: &Gc) -> Result<()> {
         let removal = Removal::start();
         remove::with_leases(&call.net, Command::Gc, |failures| {
-            failures.note(removal.retain(&call.net.name, &KINDS, &call.valid));
+            failures.note(removal.collect(&call.net.name, &KINDS, &call.scope));
             if let Some(host) = failures.note(Namespace::host()) {
                 failures.note(remove::stale_veths(&host, call));
             }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use system::file::{self, WholeFile, label_of};
 
-use crate::{Attachment, Error, Failures, Gc, NetworkName, Result};
+use crate::{Attachment, Error, Failures, Gc, NetworkName, Result, Scope, Thing};
 
 /// Bytes of a file, most of them the path of a namespace, and some more.
 const LARGEST: u64 = 64 << 10;
@@ -100,32 +100,59 @@ fn label_prefix(network: &NetworkName) -> String {
     format!("{network}~")
 }
 
-/// GC: hands over each file whose attachment is not among the valid ones, with what is in it; only the caller can tell
-/// whether it is the network's. What kills have left of the network's files is removed.
+/// GC: hands over each file that the scope takes, with its content. `describe` says what a file is from its content; none
+/// for a file of another network. Unfinished files of killed plugins are removed.
 ///
 /// # Errors
 /// What the caller says; code 5: what could not be read or removed.
-pub fn collect(dir: &Path, call: &Gc, mut of_nobody: impl FnMut(&Backup, &[u8]) -> Result<()>) -> Result<()> {
+pub fn collect(
+    dir: &Path,
+    call: &Gc,
+    describe: impl Fn(&[u8]) -> Option<Thing>,
+    mut remove_file: impl FnMut(&Backup, &[u8]) -> Result<()>,
+) -> Result<()> {
     let failed = |e: &io::Error| Error::io(format!("list the backups in {}", dir.display()), e);
     let Some(entries) = file::missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
         return Ok(());
     };
-    let valid: HashSet<String> =
-        call.valid.iter().flat_map(|at| [SHARED, OWN].map(|separator| file_name(at, separator))).collect();
+    let names = |at: &Attachment| [SHARED, OWN].map(|separator| file_name(at, separator));
+    let valid: HashSet<String> = call.scope.valid().iter().flat_map(names).collect();
     let (mut failures, unfinished) = (Failures::new(), label_prefix(&call.net.name));
     for entry in entries {
         let Some(entry) = failures.note(entry.map_err(|e| failed(&e))) else { continue };
         let Ok(name) = entry.file_name().into_string() else { continue };
         if let Some(of) = label_of(&name).and_then(|label| label.strip_prefix(&unfinished)) {
-            if !valid.contains(of) {
+            let unfinished = named(Thing::new("unfinished file", ""), of, &dir.join(&name));
+            if takes(&call.scope, unfinished, of) {
                 failures.note(remove(&dir.join(&name)));
             }
         } else if !name.starts_with('.') && !valid.contains(&name) {
             let backup = Backup::named(dir, &call.net.name, name);
-            if let Some(bytes) = failures.note(backup.read()).flatten() {
-                failures.note(of_nobody(&backup, &bytes));
+            let Some(bytes) = failures.note(backup.read()).flatten() else { continue };
+            let Some(thing) = describe(&bytes) else { continue };
+            if takes(&call.scope, named(thing, &backup.name, &backup.path()), &backup.name) {
+                failures.note(remove_file(&backup, &bytes));
             }
         }
     }
     failures.into_result()
+}
+
+/// With the path for a name, and the attachment, if the file's name tells it: containers and interfaces may have the separator
+/// in their names.
+fn named(thing: Thing, file: &str, path: &Path) -> Thing {
+    let thing = Thing { name: path.display().to_string(), ..thing };
+    let parts = file.strip_suffix(".json").unwrap_or(file);
+    let separator = if parts.contains(OWN) { OWN } else { SHARED };
+    match parts.split_once(separator) {
+        Some((container, ifname)) if !ifname.contains(separator) => thing.of(container, ifname),
+        _ => thing,
+    }
+}
+
+fn takes(scope: &Scope, thing: Thing, file: &str) -> bool {
+    if thing.container.is_empty() {
+        return scope.takes_hashed(thing, |at| [SHARED, OWN].iter().any(|one| file_name(at, *one) == file));
+    }
+    scope.takes(thing)
 }

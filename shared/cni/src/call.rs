@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     AddResult, AsWritten, Attachments, CniArgs, Code, ContainerId, Delegate, Dns, Error, IfName, Ipam,
-    NetworkName, Result, ResultExt, Role, Version, json,
+    NetworkName, Result, ResultExt, Role, Scope, Version, json,
 };
 
 /// One interface of one container: what ADD makes and DEL removes. Within a network it is unique
@@ -103,11 +103,11 @@ pub struct Check<C> {
     pub conf: C,
 }
 
-/// GC: remove all of this network that belongs to none of the valid attachments.
+/// GC: remove things of this network's attachments.
 #[derive(Debug)]
 pub struct Gc {
-    /// The attachments to keep. A GC without this list does nothing, and never reaches a plugin.
-    pub valid: Attachments,
+    /// Which things are to be removed. A GC without a list of attachments does nothing, and never reaches a plugin.
+    pub scope: Scope,
     /// What every configuration says.
     pub net: NetConf,
     /// What this plugin's configuration says, as written.
@@ -151,6 +151,8 @@ pub enum Command {
     /// Install what is missing of its rules. Ferrule's own, and never in `CNI_COMMAND`: see
     /// [`repair::ARGUMENT`](crate::repair::ARGUMENT).
     Repair,
+    /// Remove what belongs to the attachments that are named. Ferrule's own, too: see [`collect`](crate::collect).
+    Collect,
 }
 
 impl Command {
@@ -169,6 +171,7 @@ impl Command {
             Self::Status => "STATUS",
             Self::Version => "VERSION",
             Self::Repair => "REPAIR",
+            Self::Collect => "COLLECT",
         }
     }
 
@@ -177,7 +180,7 @@ impl Command {
         match self {
             Self::Check => Version::V0_4_0,
             Self::Gc | Self::Status => Version::V1_1_0,
-            Self::Add | Self::Del | Self::Version | Self::Repair => Version::V0_1_0,
+            Self::Add | Self::Del | Self::Version | Self::Repair | Self::Collect => Version::V0_1_0,
         }
     }
 

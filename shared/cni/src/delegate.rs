@@ -10,8 +10,8 @@ use system::child::{self, Limits, Outcome, Stopped};
 
 use crate::exec::{self, error_object, excerpt, failure};
 use crate::{
-    AddResult, Code, Command, Error, PluginType, Repair, Result, ResultExt, Undo, Version, json, multicall,
-    repair,
+    AddResult, Code, Command, Error, Failures, PluginType, Repair, Result, ResultExt, Scope, Undo, Version,
+    collect, json, multicall, repair,
 };
 
 /// No time: the runtime has a deadline of its own, and stops the plugin that waits here.
@@ -101,19 +101,44 @@ impl Delegate {
     /// The plugin's own error.
     pub fn repair<C>(&self, call: &Repair<C>) -> Result<bool> {
         let request = repair::request(call, &self.stdin)?;
+        repair::outcome(&self.run_own(repair::ARGUMENT, Command::Repair, &request)?)
+    }
+
+    /// GC, in the way that this plugin itself was asked for it ([`collect`]). In Ferrule's own way the delegate's IPAM
+    /// plugin is asked, too.
+    ///
+    /// # Errors
+    /// The plugins' own errors.
+    pub fn collect(&self, scope: &Scope) -> Result<()> {
+        if scope.stale().is_none() && !scope.is_dry() {
+            return self.call(Command::Gc);
+        }
+        let request = serde_json::to_vec(&collect::Request::new(scope, &self.stdin)?)?;
+        let config = json::parse(&self.stdin, "the configuration")?;
+        let ipam: String = json::lenient(&config, &["ipam", "type"]).unwrap_or_default();
+        let mut failures = Failures::new();
+        for kind in [self.kind.clone(), ipam].into_iter().filter(|kind| !kind.is_empty()) {
+            failures.note(Self { kind, ..self.clone() }.collect_one(scope, &request));
+        }
+        failures.into_result()
+    }
+
+    fn collect_one(&self, scope: &Scope, request: &[u8]) -> Result<()> {
+        let out = self.run_own(collect::ARGUMENT, Command::Gc, request)?;
+        let answer = collect::Answer::read(&out).ok_or_else(|| collect::foreign(&self.kind))?;
+        let (things, outcome) = answer.outcome();
+        scope.add(things);
+        outcome.map_err(|e| self.named(e))
+    }
+
+    /// Has it serve a request that is not the specification's.
+    fn run_own(&self, argument: &str, command: Command, request: &[u8]) -> Result<Vec<u8>> {
         let file = self.find()?;
-        let out = match multicall::here(&file) {
-            Some(plugin) => plugin.repair(&request)?.into_bytes(),
-            None => {
-                let ended = child::run(
-                    Process::new(&file).arg(repair::ARGUMENT).env_remove("CNI_COMMAND"),
-                    &request,
-                    LIMITS,
-                );
-                ended.map_err(|stopped| self.named(exec::unfinished(&stopped, Command::Repair, LIMITS)))?.out
-            }
-        };
-        repair::outcome(&out)
+        if let Some(plugin) = multicall::here(&file) {
+            return Ok(plugin.run_own(argument, request)?.into_bytes());
+        }
+        let ended = child::run(Process::new(&file).arg(argument).env_remove("CNI_COMMAND"), request, LIMITS);
+        Ok(ended.map_err(|stopped| self.named(exec::unfinished(&stopped, command, LIMITS)))?.out)
     }
 
     fn parse(&self, out: &[u8]) -> Result<AddResult> {

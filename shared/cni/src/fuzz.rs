@@ -135,8 +135,8 @@ impl<const CHAINED: bool> Plugin for Idle<CHAINED> {
 
     fn gc(call: &Gc) -> Result<()> {
         network(&call.net);
-        call.valid.iter().for_each(attachment);
-        assert!(call.valid.iter().all(|at| call.valid.contains(&at.container, &at.ifname)));
+        call.scope.valid().iter().for_each(attachment);
+        assert!(call.scope.valid().iter().all(|at| call.scope.valid().contains(&at.container, &at.ifname)));
         Ok(())
     }
 

@@ -19,7 +19,7 @@ use system::child::{IoStop, Outcome, Stopped};
 use crate::call::Variable;
 use crate::delegate::LIMITS;
 use crate::plugin::{self, Plugin, Print, ReadStdin};
-use crate::{Command, Error, Result, Version, repair};
+use crate::{Command, Error, Result, Version};
 
 /// A plugin of an executable that has many.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct Entry {
     name: &'static str,
     main: fn() -> ExitCode,
     answer: fn(Variable<'_>, ReadStdin<'_>, Print<'_>) -> ExitCode,
-    repair: fn(&[u8]) -> Result<String>,
+    own: fn(&str) -> Option<fn(&[u8]) -> Result<String>>,
 }
 
 /// The plugins of this executable. Empty: it is one plugin.
@@ -43,12 +43,7 @@ const FAILED: i32 = 1 << 8;
 impl Entry {
     /// The entry of a plugin.
     pub const fn of<P: Plugin>() -> Self {
-        Self {
-            name: P::NAME,
-            main: plugin::main::<P>,
-            answer: plugin::answer::<P>,
-            repair: repair::answer::<P>,
-        }
+        Self { name: P::NAME, main: plugin::main::<P>, answer: plugin::answer::<P>, own: plugin::own::<P> }
     }
 
     /// The plugin's name.
@@ -64,13 +59,13 @@ impl Entry {
         self.run_with(&|name| env::var_os(name), command, stdin)
     }
 
-    /// Has the plugin serve a request for REPAIR within this process.
+    /// Has the plugin serve a request that is not the specification's within this process.
     ///
     /// # Errors
     /// What is wrong with the request.
-    pub(crate) fn repair(&self, request: &[u8]) -> Result<String> {
+    pub(crate) fn run_own(&self, argument: &str, request: &[u8]) -> Result<String> {
         let _served = plugin::serving(self.name);
-        (self.repair)(request)
+        (self.own)(argument).map_or_else(|| Ok(String::new()), |answer| answer(request))
     }
 
     fn run_with(&self, own: Variable<'_>, command: Command, stdin: &[u8]) -> Result<Outcome, Stopped> {

@@ -13,7 +13,7 @@ use system::{close_later, size_limit};
 use crate::call::{Document, Environment, Variable};
 use crate::{
     Add, AddResult, AsWritten, Check, Code, Command, Del, Error, Gc, REFERENCE_RELEASE, Repair, Result,
-    ResultExt, Status, Undo, Version, json, repair,
+    ResultExt, Scope, Status, Undo, Version, collect, json, repair,
 };
 
 /// What a plugin is for. It says what a call needs, and where GC and STATUS go on.
@@ -127,17 +127,29 @@ pub fn main<P: Plugin>() -> ExitCode {
         if close_later::serve() {
             return ExitCode::SUCCESS;
         }
-        if arguments.first().is_none_or(|argument| argument != repair::ARGUMENT) {
+        let Some(own) = arguments.first().and_then(|argument| own::<P>(argument.to_str()?)) else {
             about::<P>();
             return ExitCode::SUCCESS;
-        }
+        };
         let _served = serving(P::NAME);
-        let answered = read_stdin().and_then(|request| print(&repair::answer::<P>(&request)?));
+        let answered = read_stdin().and_then(|request| print(&own(&request)?));
         return answered.map_or_else(|e| failed(&e, Version::LATEST, &print), |()| ExitCode::SUCCESS);
     }
     let _served = serving(P::NAME);
     size_limit::outlive();
     answer::<P>(&|name| env::var_os(name), &read_stdin, &print)
+}
+
+/// What answers a request that is not the specification's.
+type Own = fn(&[u8]) -> Result<String>;
+
+/// The commands that are Ferrule's own, by the argument that asks for them.
+pub(crate) fn own<P: Plugin>(argument: &str) -> Option<Own> {
+    match argument {
+        collect::ARGUMENT => Some(collect::answer::<P>),
+        repair::ARGUMENT => Some(repair::answer::<P>),
+        _ => None,
+    }
 }
 
 /// Whether a runtime calls, and not someone at a terminal.
@@ -240,8 +252,8 @@ fn serve<P: Plugin>(
         Command::Check => check::<P>(&env, &document),
         Command::Gc => gc::<P>(&env, &document),
         Command::Status => status::<P>(&env, &document),
-        // REPAIR is never in the variable.
-        Command::Version | Command::Repair => print(&versions()),
+        // The last two are never in the variable.
+        Command::Version | Command::Repair | Command::Collect => print(&versions()),
     }
 }
 
@@ -310,7 +322,7 @@ fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(P::ROLE, env, None)?;
     // Absent is not empty: without the list nothing may be taken for stale.
     let Some(valid) = document.valid_attachments()? else { return Ok(()) };
-    let call = Gc { valid, net, conf: document.as_written() };
+    let call = Gc { scope: Scope::all_but(valid), net, conf: document.as_written() };
     guarded(|| P::gc(&call))
 }
 

@@ -3,10 +3,7 @@
 //! It bears a name that is made of its attachment, so that DEL finds it when the container's namespace is gone, and an alias that says
 //! the attachment in words, so that GC and people find it.
 
-use std::cell::OnceCell;
-use std::collections::HashSet;
-
-use cni::{Attachment, Attachments, NetworkName};
+use cni::{Attachment, NetworkName, Scope, Thing};
 use netlink::Link;
 
 /// What an alias of ours begins with.
@@ -56,34 +53,19 @@ pub fn is_owned(link: &Link) -> bool {
     link.alias.strip_prefix(ALIAS).is_some_and(|rest| rest.starts_with(' '))
 }
 
-/// The links of a network whose attachments are not valid any more.
-#[derive(Debug)]
-pub struct Stale<'a> {
-    network: &'a NetworkName,
-    valid: &'a Attachments,
-    letters: &'static str,
-    /// Of the valid attachments' links. Only links without an alias are looked up in it.
-    names: OnceCell<HashSet<String>>,
-}
-
-impl<'a> Stale<'a> {
-    /// Of the links whose names begin with these letters.
-    pub fn new(network: &'a NetworkName, valid: &'a Attachments, letters: &'static str) -> Self {
-        Self { network, valid, letters, names: OnceCell::new() }
-    }
-
-    /// Whether a link is one.
-    pub fn contains(&self, link: &Link) -> bool {
-        match owner(link, self.network) {
-            Some((container, ifname)) => !self.valid.contains(container, ifname),
-            None if !link.alias.is_empty() || link.group != group(self.network) => false,
-            None => !self.valid_names().contains(&link.name),
-        }
-    }
-
-    fn valid_names(&self) -> &HashSet<String> {
-        let names = || self.valid.iter().map(|at| name(self.letters, self.network, at)).collect();
-        self.names.get_or_init(names)
+/// Whether GC of a network removes a link. `has_name` says whether an attachment's link would have its name: a link without an
+/// alias tells no more.
+pub fn is_taken(
+    link: &Link,
+    network: &NetworkName,
+    scope: &Scope,
+    has_name: impl Fn(&Attachment) -> bool,
+) -> bool {
+    let thing = Thing::new("link", &*link.name);
+    match owner(link, network) {
+        Some((container, ifname)) => scope.takes(thing.of(container, ifname)),
+        None if !link.alias.is_empty() || link.group != group(network) => false,
+        None => scope.takes_hashed(thing, has_name),
     }
 }
 
@@ -138,8 +120,7 @@ mod tests {
     #[test]
     fn a_link_is_stale_by_its_alias_or_by_the_group_that_it_was_made_in() {
         let (net, kept) = (network("net"), at("kept", "eth0"));
-        let valid = [kept.clone()].into_iter().collect();
-        let stale = Stale::new(&net, &valid, "veth");
+        let scope = Scope::all_but([kept.clone()].into_iter().collect());
         let kept_name = name("veth", &net, &kept);
         let unfinished = group(&net);
         for (name, alias, group, wanted) in [
@@ -152,7 +133,9 @@ mod tests {
             ("veth1", "mine", unfinished, false),
             (&kept_name, "", unfinished, false),
         ] {
-            assert_eq!(stale.contains(&link(name, alias, group)), wanted, "{name} {alias:?} {group}");
+            let link = link(name, alias, group);
+            let is_taken = is_taken(&link, &net, &scope, |at| super::name("veth", &net, at) == link.name);
+            assert_eq!(is_taken, wanted, "{name} {alias:?} {group}");
         }
     }
 }

@@ -75,8 +75,8 @@ pub fn veth(host: &Namespace, network: &NetworkName, at: &Attachment, netns: Opt
 /// All that could not be deleted.
 pub fn stale_veths(host: &Namespace, call: &Gc) -> Result<()> {
     let mut failures = Failures::new();
-    let stale = veth::stale(&call.net.name, &call.valid);
-    for link in host.nl.links()?.iter().filter(|link| link.is("veth") && stale.contains(link)) {
+    let links = host.nl.links()?;
+    for link in links.iter().filter(|link| veth::is_taken(link, &call.net.name, &call.scope)) {
         failures.note(host.nl.delete_link(link));
     }
     failures.into_result()

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use cni::{Attachment, Attachments, Code, Error, Failures, NetworkName, Result, Undo};
+use cni::{Attachment, Code, Error, Failures, NetworkName, Result, Scope, Undo};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, OperState, Peer};
 
 use crate::{Namespace, ownership};
@@ -140,7 +140,7 @@ pub fn host_name(network: &NetworkName, at: &Attachment) -> String {
     ownership::name(LETTERS, network, at)
 }
 
-/// The pairs of a network whose attachments are not valid any more, by their ends in the host.
-pub fn stale<'a>(network: &'a NetworkName, valid: &'a Attachments) -> ownership::Stale<'a> {
-    ownership::Stale::new(network, valid, LETTERS)
+/// Whether GC of a network removes a pair, by its end in the host.
+pub fn is_taken(link: &Link, network: &NetworkName, scope: &Scope) -> bool {
+    link.is("veth") && ownership::is_taken(link, network, scope, |at| host_name(network, at) == link.name)
 }

@@ -96,7 +96,11 @@ fn a_gc_takes_the_pairs_of_its_network_that_nobody_has_any_more() {
         lab.veth(&net.name, &kept);
         lab.veth(&net.name, &gone);
         lab.veth(&other, &at("c", "eth2"));
-        let call = cni::Gc { valid: [kept].into_iter().collect(), net, conf: cni::AsWritten::default() };
+        let call = cni::Gc {
+            scope: cni::Scope::all_but([kept].into_iter().collect()),
+            net,
+            conf: cni::AsWritten::default(),
+        };
         remove::stale_veths(&lab.host, &call).unwrap();
         let left = ["eth0", "eth1", "eth2"].map(|name| lab.sandbox.nl.link(name).unwrap().is_some());
         assert_eq!(left, [true, false, true]);

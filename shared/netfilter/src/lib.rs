@@ -39,5 +39,5 @@ pub use losses::Losses;
 pub use netlink::Family;
 pub use nft::Barrier;
 pub use opening::Opening;
-pub use owner::{Owner, network_prefix};
+pub use owner::{Owner, takes};
 pub use removal::Removal;

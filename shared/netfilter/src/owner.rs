@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use cni::{Attachment, NetworkName};
+use cni::{Attachment, NetworkName, Scope, Thing};
 use sha2::{Digest, Sha512};
 
 /// The longest that a part of a label is told in full, in bytes. A label fits the 127 bytes that nft shows.
@@ -68,6 +68,16 @@ impl fmt::Display for Owner {
 /// What the labels of all owners on a network begin with.
 pub fn network_prefix(network: &str) -> String {
     shown(network, NETWORK_MAX) + "/"
+}
+
+/// Whether GC of a network removes something with this label.
+pub fn takes(scope: &Scope, network: &NetworkName, kind: &str, label: &str) -> bool {
+    let Some(rest) = label.strip_prefix(&network_prefix(network)) else { return false };
+    match rest.split_once('/').filter(|_| !rest.contains('~')) {
+        Some((container, ifname)) => scope.takes(Thing::new(kind, "").of(container, ifname)),
+        // A name is shortened in it.
+        None => scope.takes_hashed(Thing::new(kind, label), |at| Owner::new(network, at).label() == label),
+    }
 }
 
 /// A text as it is, or what stands for it if it is too long or might be taken for something else by a tool.

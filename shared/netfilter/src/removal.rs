@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
+use cni::{Code, Error, Failures, NetworkName, Result, Scope};
 use netlink::{Protocol, Socket};
 
 use crate::conntrack::{self, Targets};
@@ -72,18 +72,16 @@ impl Removal {
         failures.into_result()
     }
 
-    /// Removes the rules of these kinds of all attachments of a network but the valid ones (GC).
+    /// Removes the rules of these kinds that GC of a network takes.
     ///
     /// # Errors
     /// What was refused; the rest is removed.
-    pub fn retain<'a>(
-        &self,
-        network: &NetworkName,
-        kinds: &[Kind],
-        valid: impl IntoIterator<Item = &'a Attachment>,
-    ) -> Result<()> {
-        let valid: Vec<Owner> = valid.into_iter().map(|attachment| Owner::new(network, attachment)).collect();
-        self.remove_kinds(&Selector::Stale(Stale::new(network, &valid)), kinds)
+    pub fn collect(&self, network: &NetworkName, kinds: &[Kind], scope: &Scope) -> Result<()> {
+        let mut failures = Failures::new();
+        for kind in kinds {
+            failures.note(self.remove_kind(&Selector::Stale(Stale::new(network, scope, *kind)), *kind));
+        }
+        failures.into_result()
     }
 
     /// Ends, and leaves the wait to a process that nobody waits for: for a plugin that deletes no links.
@@ -109,7 +107,7 @@ impl Removal {
             failures.note(nft.remove(selector, kind, &flush));
             failures.note(nft.remove_foreign(selector, kind, &flush));
         }
-        if kind.facts.nftables.opens {
+        if kind.facts.nftables.opens && !selector.is_dry() {
             failures.note(iptables::forward::close(|| self.has_any(kind)));
         }
         // There may be rules behind it.

@@ -1,10 +1,11 @@
 //! Whose rules to look for, whoever installed them.
 
-use std::cell::OnceCell;
-use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::owner::{Owner, network_prefix};
+use cni::{Attachment, NetworkName, Scope, Thing};
+
+use crate::kind::Kind;
+use crate::owner::{self, Owner};
 use crate::reference::names;
 
 /// Whose rules to look for.
@@ -16,37 +17,37 @@ pub enum Selector<'a> {
     Stale(Stale<'a>),
 }
 
-/// A network's attachments that are not valid any more. All others are looked up in sets, for there may be thousands.
+/// The rules of one kind that GC removes.
 #[derive(Debug)]
 pub struct Stale<'a> {
-    network: &'a str,
-    prefix: String,
-    valid: &'a [Owner],
-    labels: BTreeSet<String>,
-    containers: BTreeSet<&'a str>,
-    instances: OnceCell<BTreeSet<String>>,
+    network: &'a NetworkName,
+    scope: &'a Scope,
+    kind: Kind,
 }
 
 impl<'a> Stale<'a> {
-    pub(crate) fn new(network: &'a str, valid: &'a [Owner]) -> Self {
-        Self {
-            network,
-            prefix: network_prefix(network),
-            valid,
-            labels: valid.iter().map(Owner::label).collect(),
-            containers: valid.iter().map(Owner::container).collect(),
-            instances: OnceCell::new(),
-        }
+    pub(crate) fn new(network: &'a NetworkName, scope: &'a Scope, kind: Kind) -> Self {
+        Self { network, scope, kind }
     }
 
-    /// Whether a label is of an attachment of the network that is not valid.
+    /// Whether rules with a label are removed.
     pub(crate) fn has(&self, label: &str) -> bool {
-        label.starts_with(&self.prefix) && !self.labels.contains(label)
+        owner::takes(self.scope, self.network, &format!("{} rules", self.kind), label)
     }
 
-    /// Whether the reference calls an attachment so that is valid, in a comment of its nftables rules.
-    pub(crate) fn is_valid_instance(&self, instance: &str) -> bool {
-        self.instances.get_or_init(|| self.valid.iter().map(names::instance).collect()).contains(instance)
+    /// Whether rules of the reference are removed that tell network and container.
+    fn has_of_reference(&self, network: &str, container: &str) -> bool {
+        network == &**self.network && self.scope.takes(self.of_reference("").of(container, ""))
+    }
+
+    /// Whether rules of the reference are removed that call their attachment so, in a comment of its nftables rules.
+    pub(crate) fn has_instance(&self, instance: &str) -> bool {
+        let is_owner = |at: &Attachment| names::instance(&Owner::new(self.network, at)) == instance;
+        self.scope.takes_hashed(self.of_reference(instance), is_owner)
+    }
+
+    fn of_reference(&self, name: &str) -> Thing {
+        Thing::new(format!("{} rules of containernetworking/plugins", self.kind), name)
     }
 }
 
@@ -56,6 +57,11 @@ impl Selector<'_> {
             Self::Of(owner) => owner.network(),
             Self::Stale(stale) => stale.network,
         }
+    }
+
+    /// Whether nothing is to be removed.
+    pub(crate) fn is_dry(&self) -> bool {
+        matches!(self, Self::Stale(stale) if stale.scope.is_dry())
     }
 
     /// Whether it may be many attachments'.
@@ -68,7 +74,7 @@ impl Selector<'_> {
     pub(crate) fn has_jump(&self, comment: &str) -> bool {
         let Self::Stale(stale) = self else { return false };
         match names::in_comment(comment) {
-            Some((network, container)) => network == stale.network && !stale.containers.contains(container),
+            Some((network, container)) => stale.has_of_reference(network, container),
             None => stale.has(comment),
         }
     }
@@ -79,7 +85,7 @@ impl fmt::Display for Selector<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Of(owner) => owner.fmt(f),
-            Self::Stale(stale) => f.write_str(stale.network),
+            Self::Stale(stale) => stale.network.fmt(f),
         }
     }
 }
@@ -87,12 +93,19 @@ impl fmt::Display for Selector<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::owner::tests::owner;
+    use cni::{ContainerId, IfName};
+
+    use crate::HostPorts;
 
     #[test]
     fn only_stale_rules_of_the_network_are_removed() {
-        let valid = [owner("net", "c1", "eth0")];
-        let selector = Selector::Stale(Stale::new("net", &valid));
+        let valid = Attachment {
+            container: ContainerId::parse("c1").unwrap(),
+            ifname: IfName::parse("eth0").unwrap(),
+        };
+        let scope = Scope::all_but([valid].into_iter().collect());
+        let network = NetworkName::parse("net").unwrap();
+        let selector = Selector::Stale(Stale::new(&network, &scope, HostPorts::KIND));
         for (comment, goes) in [
             ("net/c1/eth0", false),
             ("net/c2/eth0", true),

@@ -6,7 +6,7 @@ mod common;
 
 use std::process::Command;
 
-use cni::NetworkName;
+use cni::{NetworkName, Scope};
 use common::*;
 use netfilter::{Backend, Conditions, Firewall, HostPorts, Mark, Masquerade, Removal, SourceNat};
 use netns::NetNs;
@@ -107,7 +107,7 @@ fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
         install(&iptables(), &owner("cbr0", "goes"), &ports(5));
         run("iptables -t nat -F FERRULE-HOSTPORTS");
         if by_gc {
-            Removal::start().retain(&network, &[HostPorts::KIND], &[]).unwrap();
+            Removal::start().collect(&network, &[HostPorts::KIND], &Scope::default()).unwrap();
         } else {
             Removal::start().remove(&owner("cbr0", "goes"), &[HostPorts::KIND]).unwrap();
         }
@@ -125,7 +125,8 @@ fn gc_removes_what_is_not_valid_on_its_network_only() {
     }
     let network = NetworkName::parse("cbr0").unwrap();
     for kind in [HostPorts::KIND, Masquerade::KIND] {
-        Removal::start().retain(&network, &[kind], &[attachment("c1")]).unwrap();
+        let scope = Scope::all_but([attachment("c1")].into_iter().collect());
+        Removal::start().collect(&network, &[kind], &scope).unwrap();
     }
     iptables().check(&owner("cbr0", "c1"), &rules(5)).unwrap();
     iptables().check(&owner("other", "c3"), &rules(7)).unwrap();

@@ -7,7 +7,7 @@ mod common;
 use std::process::Command;
 use std::time::Instant;
 
-use cni::{Attachment, ContainerId, IfName, NetworkName};
+use cni::{Attachment, ContainerId, IfName, NetworkName, Scope};
 use common::*;
 use netfilter::{
     Backend, Conditions, Firewall, HostPorts, Kind, Mark, Masquerade, Owner, Removal, SpoofCheck,
@@ -54,9 +54,11 @@ fn host_ports_are_elements_of_maps() {
     golden("nft-hostports", &in_order(&ruleset()));
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
     let network = NetworkName::parse("cbr0").unwrap();
-    Removal::start().retain(&network, &[HostPorts::KIND], &[attachment("c1")]).unwrap();
+    Removal::start()
+        .collect(&network, &[HostPorts::KIND], &Scope::all_but([attachment("c1")].into_iter().collect()))
+        .unwrap();
     nftables().check(&owner("cbr0", "c1"), &rules).unwrap();
-    Removal::start().retain(&network, &[HostPorts::KIND], &[]).unwrap();
+    Removal::start().collect(&network, &[HostPorts::KIND], &Scope::default()).unwrap();
     assert_eq!(ruleset(), "");
 }
 
@@ -179,7 +181,9 @@ fn a_collection_returns_ports_to_what_is_valid_only() {
         for (n, name) in ["first", "second", "third"].iter().enumerate() {
             install(&nftables(), &owner("cbr0", name), &port_8080(&format!("10.1.0.{}/24", n + 5)));
         }
-        Removal::start().retain(&network, &[HostPorts::KIND], &[attachment(valid)]).unwrap();
+        Removal::start()
+            .collect(&network, &[HostPorts::KIND], &Scope::all_but([attachment(valid)].into_iter().collect()))
+            .unwrap();
         assert_eq!(holder(), then);
         Removal::start().remove(&owner("cbr0", valid), &[HostPorts::KIND]).unwrap();
         assert_eq!(ruleset(), "");
@@ -338,7 +342,9 @@ fn what_the_references_nftables_backends_left_is_removed() {
     assert!(!left.contains("c1") && !left.contains("10.1.0.5"), "{left}");
     assert_eq!(left.matches("10.1.0.6").count(), 2, "others' stay: {left}");
     let network = NetworkName::parse("cbr0").unwrap();
-    Removal::start().retain(&network, &[Masquerade::KIND], &[attachment("c3")]).unwrap();
+    Removal::start()
+        .collect(&network, &[Masquerade::KIND], &Scope::all_but([attachment("c3")].into_iter().collect()))
+        .unwrap();
     assert!(!ruleset().contains("saddr 10.1.0.6"), "{}", ruleset());
 }
 
@@ -354,10 +360,12 @@ fn hundreds_that_are_stale_go_in_one_transaction() {
     }
     let before = generation();
     let network = NetworkName::parse("cbr0").unwrap();
-    Removal::start().retain(&network, &[HostPorts::KIND], &[attachment("c7")]).unwrap();
+    Removal::start()
+        .collect(&network, &[HostPorts::KIND], &Scope::all_but([attachment("c7")].into_iter().collect()))
+        .unwrap();
     assert_eq!(generation(), before + 1);
     nftables().check(&owner("cbr0", "c7"), &ports(7)).unwrap();
-    Removal::start().retain(&network, &[HostPorts::KIND], &[]).unwrap();
+    Removal::start().collect(&network, &[HostPorts::KIND], &Scope::default()).unwrap();
     assert_eq!(ruleset(), "");
 }
 

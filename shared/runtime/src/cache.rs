@@ -211,16 +211,19 @@ impl Cache {
         inner
     }
 
-    /// The attachments of a network, and a file that may be of one but does not tell. Of those in the earliest format
+    /// The attachments of a network, and the files that may be of one but do not tell. Of those in the earliest format
     /// only the ones that are alive: their names may be read in two ways.
-    pub(crate) fn of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Option<PathBuf>)> {
+    ///
+    /// # Errors
+    /// As [`Cache::list`].
+    pub fn of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
         let (mut entries, unreadable) = self.survey()?;
         entries.retain(|entry| entry.network == *network);
-        let mut unsure = None;
+        let mut unsure = Vec::new();
         for path in unreadable.into_iter().filter(|path| may_be_of(path, network)) {
             match result_alone(&path, network) {
                 Some(entry) => entries.extend(Some(entry).filter(Entry::is_alive)),
-                None => unsure = unsure.or(Some(path)),
+                None => unsure.push(path),
             }
         }
         Ok((entries, unsure))

@@ -51,6 +51,7 @@ impl Runtime {
     /// Code 5 if a cache cannot be read.
     pub fn plan_gc(&self, network: &Network, valid: Valid<'_>) -> Result<GcPlan> {
         let (known, unsure) = self.cache.of_network(&network.name)?;
+        let unsure = unsure.into_iter().next();
         let others = match valid {
             Valid::Only(valid) => {
                 let valid: Attachments = valid.iter().cloned().collect();
@@ -67,7 +68,7 @@ impl Runtime {
             let (alive, stale): (Vec<_>, _) = known.into_iter().partition(Entry::is_alive);
             valid.extend(alive.into_iter().map(|entry| entry.attach.attachment));
             plan.stale_elsewhere.extend(stale);
-            plan.unsure = plan.unsure.or(unsure);
+            plan.unsure = plan.unsure.or(unsure.into_iter().next());
         }
         // What another cache has alive under the same names is not ours to remove.
         plan.valid = valid.into_iter().collect();
@@ -126,8 +127,8 @@ impl Entry {
     }
 }
 
-/// A path that is left over after a namespace is gone is a plain file.
-fn is_namespace(path: &Path) -> bool {
+/// Whether a namespace is at a path. After a namespace is gone the path may be left as a plain file.
+pub fn is_namespace(path: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     device(path).is_some_and(|dev| Some(dev) == device(Path::new("/proc/self/ns/net")))
 }

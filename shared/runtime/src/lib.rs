@@ -30,6 +30,7 @@
 
 mod attach;
 mod cache;
+mod collect;
 mod conf;
 mod conf_dir;
 mod error;
@@ -51,11 +52,12 @@ mod watch;
 
 pub use attach::Attach;
 pub use cache::{Cache, Entry};
+pub use collect::{Decision, Survey};
 pub use conf::{Network, PluginConf};
 pub use conf_dir::{ConfDir, ConfFile};
 pub use error::{Error, Failure, Result};
 pub use exec::{Exec, Invocation, Output};
-pub use gc::{GcPlan, Valid};
+pub use gc::{GcPlan, Valid, is_namespace};
 pub use pod::{Attached, NetworkRequest, Pod, Pods};
 pub use process::{Processes, Stderr};
 pub use repair::Repaired;

@@ -210,6 +210,7 @@ impl Runtime {
         // Not the specification's: plugins of others, which look at the variable only, are to do nothing.
         let (variable, args) = match command {
             Command::Repair => ("", &[cni::repair::ARGUMENT][..]),
+            Command::Collect => ("", &[cni::collect::ARGUMENT][..]),
             command => (command.as_str(), &[][..]),
         };
         env.push(("CNI_COMMAND", variable.into()));

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use cni::backup::{self, Backup};
-use cni::{Attachment, Code, Error, Gc, NetworkName, Result};
+use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Thing};
 use serde::{Deserialize, Serialize};
 use system::file::read_own;
 
@@ -90,9 +90,10 @@ pub(super) fn sources_of_others(but: &Backup) -> BTreeSet<String> {
 /// # Errors
 /// What the caller says; what could not be read or removed.
 pub(super) fn stale(call: &Gc, mut withdraw: impl FnMut(&Backup, &Zone) -> Result<()>) -> Result<()> {
-    backup::collect(Path::new(DIRECTORY), call, |file, bytes| match Record::read(bytes) {
-        Some(record) if record.is_of(&call.net.name) => withdraw(file, &record.zone()),
-        _ => Ok(()),
+    let of_network = |bytes: &[u8]| Record::read(bytes).filter(|record| record.is_of(&call.net.name));
+    let describe = |bytes: &[u8]| of_network(bytes).map(|_| Thing::new("sources in a firewalld zone", ""));
+    backup::collect(Path::new(DIRECTORY), call, describe, |file, bytes| {
+        of_network(bytes).map_or(Ok(()), |record| withdraw(file, &record.zone()))
     })
 }
 

@@ -9,7 +9,7 @@ use super::*;
 const fn entry(name: &'static str) -> Entry {
     let (main, answer) =
         (|| ExitCode::SUCCESS, |_: Variable<'_>, _: ReadStdin<'_>, _: Print<'_>| ExitCode::SUCCESS);
-    Entry { name, main, answer, repair: |_| Ok(String::new()) }
+    Entry { name, main, answer, own: |_| None }
 }
 
 const PLUGINS: [Entry; 3] = [entry("vlan"), entry("macvlan"), entry("host-local")];

@@ -1,5 +1,6 @@
 //! Scripts for iptables-restore of hostile rules.
 
+use cni::{NetworkName, Scope};
 use netlink::Family;
 
 use super::plan::Plan;
@@ -23,9 +24,10 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
         script.repair(saved).lines().for_each(|line| order(line, saved));
     }
     let Some(facts) = rules.kind().iptables() else { return };
-    let (network, valid) = (owner.network(), [owner.clone()]);
-    let stale = |valid| Selector::Stale(Stale::new(network, valid));
-    for selector in [Selector::Of(owner), stale(&[]), stale(&valid)] {
+    let Ok(network) = NetworkName::parse(owner.network()) else { return };
+    let [all, dry] = [Scope::default(), Scope::default().dry()];
+    let stale = |scope| Selector::Stale(Stale::new(&network, scope, rules.kind()));
+    for selector in [Selector::Of(owner), stale(&all), stale(&dry)] {
         let Ok(plan) = Plan::of(&Saved::read(saved), &selector, (rules.kind(), facts), []);
         plan.whole().lines().for_each(|line| order(line, saved));
     }

@@ -56,7 +56,7 @@ impl<L: Listing> Plan<L> {
                 }
             }
         }
-        if facts.shared.is_some() && selector.is_for_many() {
+        if facts.shared.is_some() && selector.is_for_many() && !selector.is_dry() {
             // To where nothing leads: whoever was killed before has removed the rest.
             let own = listing.chains(table)?.into_iter().filter(|chain| is_own(kind, chain));
             this.chains.extend(own.filter(|chain| !left.contains(chain)));

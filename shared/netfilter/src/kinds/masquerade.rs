@@ -177,7 +177,7 @@ fn is_of_reference(selector: &Selector<'_>, comment: &str) -> bool {
     network == names::network(selector.network())
         && match selector {
             Selector::Of(owner) => found == names::instance(owner),
-            Selector::Stale(stale) => !stale.is_valid_instance(found),
+            Selector::Stale(stale) => stale.has_instance(found),
         }
 }
 

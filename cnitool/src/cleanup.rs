@@ -1,0 +1,306 @@
+//! What a GC of a network removes, and what it keeps: each thing is traced to a container, and that container is looked for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use cni::{Attachment, Attachments, ContainerId, IfName, PluginType, Thing};
+use runtime::{Cache, Decision, Entry, Network, Result};
+
+use crate::liveness::Namespaces;
+use crate::settings::Settings;
+
+/// How long the kernel may take to remove the links of a namespace that nobody holds any more.
+const TIMEOUT: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What the command line says.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// Also attachments in cnitool's own cache that are alive.
+    pub all: bool,
+    /// Containers and things that are removed though they may be alive.
+    pub force: BTreeSet<String>,
+    /// Attachments that are younger stay, as far as a cache knows their age.
+    pub older_than: Option<Duration>,
+}
+
+/// Why a thing is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// Its container is alive, and no cache knows it.
+    Alive,
+    /// Nothing tells whether its container is alive.
+    Unsure,
+    /// The thing does not tell its container.
+    NoOwner,
+}
+
+impl Kept {
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Alive => "kept: alive",
+            Self::Unsure => "kept: may be alive",
+            Self::NoOwner => "kept: owner unknown",
+        }
+    }
+}
+
+/// A GC of one network, before it is run.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Attachments in cnitool's own cache that get their DEL.
+    pub delete: Vec<Entry>,
+    /// Those of other caches whose namespaces are gone.
+    pub stale_elsewhere: Vec<Entry>,
+    /// What is removed.
+    pub removed: Vec<Thing>,
+    /// What no cache knows, and is kept.
+    pub kept: Vec<(Thing, Kept)>,
+    /// Plugins of others: only DEL is asked of them.
+    pub foreign: BTreeSet<PluginType>,
+    /// Those of them that are asked for GC, by `--force`.
+    asked: BTreeSet<PluginType>,
+    stale: Attachments,
+    names: BTreeSet<String>,
+    /// All that is kept.
+    valid: Attachments,
+}
+
+/// What the caches know of a network.
+struct Known {
+    alive: Vec<Entry>,
+    stale: Vec<Entry>,
+    stale_elsewhere: Vec<Entry>,
+    /// Files of caches that cannot be read.
+    unreadable: Vec<String>,
+}
+
+impl Plan {
+    /// Looks at the host until the kernel is done with namespaces that were just given up: their links outlive them for some
+    /// milliseconds.
+    ///
+    /// # Errors
+    /// If the caches or what plugins have cannot be read.
+    pub fn make(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<Self> {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let (plan, is_settled) = Self::look(network, wishes, settings)?;
+            if is_settled || Instant::now() > deadline {
+                return Ok(plan);
+            }
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// What the runtime is to do.
+    pub fn decision(&self) -> Decision {
+        Decision {
+            delete: self.delete.clone(),
+            stale: self.stale.clone(),
+            names: self.names.clone(),
+            foreign: self.asked.clone(),
+            valid: self.valid.clone(),
+        }
+    }
+
+    /// Those of the plan's attachments that are still stale: a container of the same name may have been started meanwhile.
+    pub fn still_stale(&self, network: &Network, wishes: &Wishes, settings: &Settings) -> Attachments {
+        let (Ok(known), Ok(namespaces)) = (Known::of(network, wishes, settings), Namespaces::look()) else {
+            return Attachments::default();
+        };
+        let host = Host { known: &known, namespaces: &namespaces, is_whole: false };
+        let containers = by_container(&self.removed);
+        let is_stale = |at: &&Attachment| {
+            let things = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
+            let is_forced = wishes.force.contains(&*at.container);
+            is_forced || host.verdict(&at.container, &at.ifname, things) != Some(Kept::Alive)
+        };
+        self.stale.iter().filter(is_stale).cloned().collect()
+    }
+
+    fn look(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<(Self, bool)> {
+        let known = Known::of(network, wishes, settings)?;
+        let survey = settings.runtime.survey(network);
+        survey.outcome?;
+        let namespaces = Namespaces::look()?;
+        let paths = known.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
+        let is_whole = namespaces.are_all_at(paths);
+        let host = Host { known: &known, namespaces: &namespaces, is_whole };
+        let mut plan = Self { ..Self::default() };
+        let mut stale: Vec<Attachment> =
+            known.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
+        let mut is_settled = true;
+        let containers = by_container(&survey.things);
+        for ((container, ifname), things) in by_owner(&survey.things) {
+            let forced = wishes.force.contains(container);
+            let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
+            let verdict = if forced { None } else { host.verdict(container, ifname, all) };
+            is_settled &= verdict != Some(Kept::Alive) || !host.is_going(container, ifname);
+            if host.is_known_alive(container, ifname) && !forced {
+                continue;
+            }
+            for thing in things {
+                let is_named = wishes.force.contains(&thing.name) && !thing.name.is_empty();
+                match verdict.filter(|_| !is_named) {
+                    None if is_named => {
+                        plan.names.insert(thing.name.clone());
+                        plan.removed.push(thing.clone());
+                    }
+                    None => plan.removed.push(thing.clone()),
+                    Some(why) => plan.kept.push((thing.clone(), why)),
+                }
+            }
+            if verdict.is_none() {
+                stale.extend(attachment(container, ifname));
+            }
+        }
+        let kept = plan.kept.iter().filter_map(|(thing, _)| attachment(&thing.container, &thing.ifname));
+        let alive = known.alive.iter().map(|entry| entry.attach.attachment.clone());
+        plan.valid = alive.chain(kept).collect();
+        plan.foreign = survey.foreign;
+        plan.asked = plan.foreign.iter().filter(|kind| wishes.force.contains(&***kind)).cloned().collect();
+        plan.stale = stale.into_iter().collect();
+        plan.delete = known.stale;
+        plan.stale_elsewhere = known.stale_elsewhere;
+        Ok((plan, is_settled))
+    }
+}
+
+/// The things of each attachment. Those of a container whose interface they do not tell are apart.
+fn by_owner(things: &[Thing]) -> BTreeMap<(&str, &str), Vec<&Thing>> {
+    let mut by_owner: BTreeMap<(&str, &str), Vec<&Thing>> = BTreeMap::new();
+    for thing in things {
+        by_owner.entry((&thing.container, &thing.ifname)).or_default().push(thing);
+    }
+    by_owner
+}
+
+fn by_container(things: &[Thing]) -> BTreeMap<&str, Vec<&Thing>> {
+    let mut by_container: BTreeMap<&str, Vec<&Thing>> = BTreeMap::new();
+    for thing in things {
+        by_container.entry(&thing.container).or_default().push(thing);
+    }
+    by_container
+}
+
+/// None for names that no attachment can have.
+fn attachment(container: &str, ifname: &str) -> Option<Attachment> {
+    // Things that do not tell the interface are found by any attachment of the container.
+    let ifname = if ifname.is_empty() { "eth0" } else { ifname };
+    Some(Attachment { container: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? })
+}
+
+/// What is known of the containers of a network.
+struct Host<'a> {
+    known: &'a Known,
+    namespaces: &'a Namespaces,
+    /// The caches know all namespaces: what they do not know is not alive.
+    is_whole: bool,
+}
+
+impl Host<'_> {
+    /// Why an attachment is kept. None: its container is dead.
+    fn verdict(&self, container: &str, ifname: &str, things: &[&Thing]) -> Option<Kept> {
+        if container.is_empty() {
+            return Some(Kept::NoOwner);
+        }
+        let leads_on =
+            |thing: &&Thing| thing.kind == "link" && self.namespaces.leads_on(&thing.name) == Some(true);
+        if self.is_known_alive(container, ifname) || things.iter().any(leads_on) {
+            return Some(Kept::Alive);
+        }
+        // The runtime has removed the namespace: another container may have the addresses by now.
+        if self.known.is_stale(container, ifname) {
+            return None;
+        }
+        let has_address = |thing: &&Thing| thing.address.is_some_and(|ip| self.namespaces.may_have(ip));
+        let has_path = |thing: &&Thing| thing.netns.as_deref().is_some_and(|path| self.is_at(path));
+        if things.iter().any(|thing| has_address(thing) || has_path(thing))
+            || self.namespaces.has_container(container)
+        {
+            return Some(Kept::Alive);
+        }
+        let tells = |thing: &&Thing| {
+            thing.address.is_some()
+                || thing.netns.is_some()
+                || self.namespaces.leads_on(&thing.name) == Some(false)
+        };
+        let is_dead = self.is_whole || things.iter().any(tells);
+        (!is_dead || self.known.is_unreadable(container, ifname)).then_some(Kept::Unsure)
+    }
+
+    fn is_at(&self, path: &Path) -> bool {
+        !path.as_os_str().is_empty() && self.namespaces.is_at(path)
+    }
+
+    fn is_known_alive(&self, container: &str, ifname: &str) -> bool {
+        self.known.alive.iter().any(|entry| is_of(entry, container, ifname))
+    }
+
+    /// The namespace is gone, but the kernel may not have removed its links yet.
+    fn is_going(&self, container: &str, ifname: &str) -> bool {
+        !self.is_known_alive(container, ifname) && self.known.is_stale(container, ifname)
+    }
+}
+
+impl Known {
+    fn of(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<Self> {
+        let own = settings.runtime.results().clone();
+        let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
+        let mut this = Self {
+            alive: Vec::new(),
+            stale: Vec::new(),
+            stale_elsewhere: Vec::new(),
+            unreadable: Vec::new(),
+        };
+        let now = SystemTime::now();
+        for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
+            let (entries, unreadable) = cache.of_network(&network.name)?;
+            this.unreadable.extend(unreadable.iter().filter_map(|path| {
+                let name = path.file_name()?.to_str()?.strip_prefix(&*network.name)?.strip_prefix('-')?;
+                Some(name.to_owned())
+            }));
+            for entry in entries {
+                let is_young = wishes.older_than.is_some_and(|least| {
+                    let age = entry.added.and_then(|added| now.duration_since(added).ok());
+                    age.is_some_and(|age| age < least)
+                });
+                match (entry.is_alive() && !(is_own && wishes.all), is_own) {
+                    (true, _) => this.alive.push(entry),
+                    // A young one is left alone like one that is alive.
+                    (false, _) if is_young => this.alive.push(entry),
+                    (false, true) => this.stale.push(entry),
+                    (false, false) => this.stale_elsewhere.push(entry),
+                }
+            }
+        }
+        let alive = std::mem::take(&mut this.alive);
+        // What one cache has alive is not stale because another one has it under the same names.
+        let is_alive = |entry: &Entry| {
+            let at = &entry.attach.attachment;
+            alive.iter().any(|other| other.attach.attachment == *at)
+        };
+        this.stale.retain(|entry| !is_alive(entry));
+        this.stale_elsewhere.retain(|entry| !is_alive(entry));
+        this.alive = alive;
+        Ok(this)
+    }
+
+    fn is_stale(&self, container: &str, ifname: &str) -> bool {
+        self.stale.iter().chain(&self.stale_elsewhere).any(|entry| is_of(entry, container, ifname))
+    }
+
+    fn is_unreadable(&self, container: &str, ifname: &str) -> bool {
+        self.unreadable.iter().any(|name| match ifname {
+            "" => name.strip_prefix(container).is_some_and(|rest| rest.starts_with('-')),
+            ifname => *name == format!("{container}-{ifname}"),
+        })
+    }
+}
+
+fn is_of(entry: &Entry, container: &str, ifname: &str) -> bool {
+    let at = &entry.attach.attachment;
+    &*at.container == container && (ifname.is_empty() || &*at.ifname == ifname)
+}

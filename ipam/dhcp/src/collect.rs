@@ -1,0 +1,53 @@
+//! COLLECT: the leases of the attachments that are named, and of no others. Any daemon can do it: it lists and releases.
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use cni::{Attachment, ContainerId, Failures, Gc, IfName, Result, Thing};
+use serde_json::Value;
+
+use crate::ask::{Asked, ask};
+use crate::offline;
+use crate::wire::{Op, Request};
+
+/// What a lease is called in a list of things. Its name is the address, if there is one yet.
+pub fn lease(container: &str, ifname: &str, netns: &Path, address: Option<IpAddr>) -> Thing {
+    let name = address.map(|ip| ip.to_string()).unwrap_or_default();
+    Thing { address, ..Thing::new("dhcp lease", name).of(container, ifname).netns(netns) }
+}
+
+/// Releases the leases that the scope takes, one attachment after the other.
+///
+/// # Errors
+/// What could not be listed or released.
+pub fn by_attachment(socket: &Path, call: &Gc) -> Result<()> {
+    let listed = match ask(socket, &Request::new(Op::List, &call.net.name), None)? {
+        Asked::Answered(answer) => answer?,
+        Asked::NoDaemon(_) => return offline::collect(socket, call),
+    };
+    let entries = listed.as_array().into_iter().flatten().filter(|one| one["network"] == *call.net.name);
+    let mut failures = Failures::new();
+    for thing in entries.filter_map(read) {
+        let names = (ContainerId::parse(&thing.container), IfName::parse(&thing.ifname));
+        let (Ok(container), Ok(ifname)) = names else { continue };
+        if call.scope.takes(thing) {
+            let at = Attachment { container, ifname };
+            failures.note(release(socket, call, &at));
+        }
+    }
+    failures.into_result()
+}
+
+fn release(socket: &Path, call: &Gc, at: &Attachment) -> Result<()> {
+    match ask(socket, &Request::about(Op::Release, &call.net.name, at), None)? {
+        Asked::Answered(answer) => answer.map(drop),
+        Asked::NoDaemon(_) => offline::release(socket, &call.net.name, at),
+    }
+}
+
+/// An entry of `dhcp list`.
+fn read(entry: &Value) -> Option<Thing> {
+    let text = |key: &str| entry[key].as_str();
+    let address = text("address").and_then(|address| address.split('/').next()?.parse().ok());
+    Some(lease(text("containerId")?, text("ifName")?, Path::new(text("netns")?), address))
+}

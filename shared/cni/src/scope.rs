@@ -1,0 +1,231 @@
+//! Which things of a network a GC removes.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Attachment, Attachments};
+
+/// A thing of one attachment that GC may remove: a link, a lease, rules, a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Thing {
+    /// `link`, `lease`, `host ports`, ...
+    pub kind: String,
+    /// Its name: of a link, a leased address, a file's path. Rules have none.
+    #[serde(default)]
+    pub name: String,
+    /// The container's id. Empty if the thing does not tell.
+    #[serde(rename = "containerID", default)]
+    pub container: String,
+    /// The container's interface. Empty if the thing does not tell.
+    #[serde(default)]
+    pub ifname: String,
+    /// The container's network namespace, if the thing tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<PathBuf>,
+    /// An address that the container has while it lives, if the thing tells it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<IpAddr>,
+}
+
+impl Thing {
+    /// One of a kind, with its name.
+    pub fn new(kind: impl Into<String>, name: impl Into<String>) -> Self {
+        let (container, ifname) = (String::new(), String::new());
+        Self { kind: kind.into(), name: name.into(), container, ifname, netns: None, address: None }
+    }
+
+    /// Its container, and the container's interface.
+    #[must_use]
+    pub fn of(self, container: &str, ifname: &str) -> Self {
+        Self { container: container.to_owned(), ifname: ifname.to_owned(), ..self }
+    }
+
+    /// The container's network namespace.
+    #[must_use]
+    pub fn netns(self, path: &Path) -> Self {
+        Self { netns: Some(path.to_owned()), ..self }
+    }
+
+    /// An address that the container has while it lives.
+    #[must_use]
+    pub fn address(self, address: IpAddr) -> Self {
+        Self { address: Some(address), ..self }
+    }
+
+    /// Whether it belongs to one of these attachments.
+    pub fn is_of(&self, attachments: &Attachments) -> bool {
+        match self.ifname.as_str() {
+            "" => !self.container.is_empty() && attachments.has_container(&self.container),
+            ifname => attachments.contains(&self.container, ifname),
+        }
+    }
+}
+
+/// Which things of a network a GC removes.
+///
+/// A plugin asks [`Scope::takes`] about each thing that it finds. The answer to a dry run is always no: what was asked
+/// about is its list, so a dry run and a GC see the same.
+#[derive(Debug, Default)]
+pub struct Scope {
+    valid: Attachments,
+    /// None: all that is not valid. Else only things of these attachments are removed.
+    stale: Option<Attachments>,
+    /// Of things that are removed whoever owns them.
+    names: BTreeSet<String>,
+    dry_run: bool,
+    taken: RefCell<BTreeSet<Thing>>,
+}
+
+impl Scope {
+    /// The specification's GC: all that is of no valid attachment.
+    pub fn all_but(valid: Attachments) -> Self {
+        Self { valid, ..Self::default() }
+    }
+
+    /// Only things of these attachments. An attachment that is made meanwhile is not among them, and keeps its things.
+    pub fn only(stale: Attachments) -> Self {
+        Self { stale: Some(stale), ..Self::default() }
+    }
+
+    /// And things with these names, whoever owns them.
+    #[must_use]
+    pub fn and_named(self, names: impl IntoIterator<Item = String>) -> Self {
+        Self { names: names.into_iter().collect(), ..self }
+    }
+
+    /// A dry run: nothing is removed.
+    #[must_use]
+    pub fn dry(self) -> Self {
+        Self { dry_run: true, ..self }
+    }
+
+    /// Whether nothing may be removed, neither things of attachments nor what nobody owns.
+    pub fn is_dry(&self) -> bool {
+        self.dry_run
+    }
+
+    /// The attachments that keep all they have.
+    pub fn valid(&self) -> &Attachments {
+        &self.valid
+    }
+
+    /// The only attachments that lose anything, if there is such a list.
+    pub fn stale(&self) -> Option<&Attachments> {
+        self.stale.as_ref()
+    }
+
+    /// The names of things that are removed whoever owns them.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.names.iter()
+    }
+
+    /// Whether a thing is to be removed now.
+    pub fn takes(&self, thing: Thing) -> bool {
+        let is_stale =
+            !thing.is_of(&self.valid) && self.stale.as_ref().is_none_or(|stale| thing.is_of(stale));
+        self.note(is_stale, thing)
+    }
+
+    /// Lists a thing in a dry run: as [`Scope::takes`], for a caller that would remove nothing anyway.
+    pub fn list(&self, thing: Thing) {
+        debug_assert!(self.dry_run, "what is listed is not removed");
+        self.takes(thing);
+    }
+
+    /// Whether a thing is to be removed now that tells its attachment by a hash only.
+    pub fn takes_hashed(&self, thing: Thing, is_owner: impl Fn(&Attachment) -> bool) -> bool {
+        let owner = |all: &Attachments| all.iter().find(|at| is_owner(at)).cloned();
+        if owner(&self.valid).is_some() {
+            return false;
+        }
+        let Some(stale) = &self.stale else { return self.note(true, thing) };
+        if self.names.contains(&thing.name) {
+            return self.note(true, thing);
+        }
+        let Some(at) = owner(stale) else { return false };
+        self.note(true, thing.of(&at.container, &at.ifname))
+    }
+
+    /// Whether an attachment is to lose now what goes with a thing that another plugin lists.
+    pub fn loses(&self, container: &str, ifname: &str) -> bool {
+        let is_stale = self.stale.as_ref().is_none_or(|stale| stale.contains(container, ifname));
+        is_stale && !self.dry_run && !self.valid.contains(container, ifname)
+    }
+
+    /// Takes over what another plugin removed, or would remove.
+    pub fn add(&self, things: impl IntoIterator<Item = Thing>) {
+        self.taken.borrow_mut().extend(things);
+    }
+
+    /// What was removed, or would be.
+    pub fn taken(&self) -> Vec<Thing> {
+        self.taken.borrow().iter().cloned().collect()
+    }
+
+    fn note(&self, is_stale: bool, thing: Thing) -> bool {
+        if is_stale {
+            self.taken.borrow_mut().insert(thing);
+        }
+        is_stale && !self.dry_run
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ContainerId, IfName};
+
+    #[test]
+    fn a_thing_that_nobody_can_be_named_for_is_removed_by_its_own_name_only() {
+        let of_nobody = || Thing::new("link", "veth1");
+        assert!(!Scope::only(attachments(&[])).takes_hashed(of_nobody(), |_| false));
+        let named = Scope::only(attachments(&[])).and_named(["veth1".to_owned()]);
+        assert!(named.takes_hashed(of_nobody(), |_| false));
+    }
+
+    fn attachments(names: &[&str]) -> Attachments {
+        let one = |name: &&str| Attachment {
+            container: ContainerId::parse(name).unwrap(),
+            ifname: IfName::parse("eth0").unwrap(),
+        };
+        names.iter().map(one).collect()
+    }
+
+    fn link(container: &str) -> Thing {
+        Thing::new("link", format!("veth-{container}")).of(container, "eth0")
+    }
+
+    #[test]
+    fn with_valid_attachments_all_others_lose_their_things() {
+        let scope = Scope::all_but(attachments(&["kept"]));
+        assert!(!scope.takes(link("kept")) && scope.takes(link("gone")));
+        assert!(scope.takes(Thing::new("lease", "10.1.2.3").of("gone", "")));
+        assert!(!scope.takes(Thing::new("lease", "10.1.2.4").of("kept", "")));
+        assert!(scope.takes_hashed(Thing::new("link", "x"), |at| &*at.container == "gone"));
+        assert!(!scope.takes_hashed(Thing::new("link", "x"), |at| &*at.container == "kept"));
+    }
+
+    #[test]
+    fn with_stale_attachments_whoever_is_not_listed_keeps_everything() {
+        let scope = Scope::only(attachments(&["gone"]));
+        assert!(scope.takes(link("gone")) && !scope.takes(link("new")));
+        assert!(!scope.takes(Thing::new("link", "of nobody")));
+        assert!(scope.takes_hashed(Thing::new("link", "x"), |at| &*at.container == "gone"));
+        assert!(!scope.takes_hashed(Thing::new("link", "x"), |at| &*at.container == "new"));
+        assert_eq!(scope.taken().iter().map(|thing| &*thing.container).collect::<Vec<_>>(), ["gone", "gone"]);
+    }
+
+    #[test]
+    fn a_dry_run_removes_nothing_and_lists_what_a_gc_would() {
+        let dry = Scope::only(attachments(&["gone"])).dry();
+        assert!(!dry.takes(link("gone")) && !dry.takes(link("new")));
+        let real = Scope::only(attachments(&["gone"]));
+        assert!(real.takes(link("gone")) && !real.takes(link("new")));
+        assert_eq!(dry.taken(), real.taken());
+    }
+}

@@ -1,0 +1,204 @@
+//! GC by cnitool: nothing live is taken, and what a dry run lists is what goes.
+
+use std::fs;
+
+use lab::{Lab, Tool, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{cable, host_local, leases};
+
+/// A cache that cnitool does not know, as that of another runtime.
+const ELSEWHERE: &str = "--cache-dir /run/lab/elsewhere";
+
+fn network(version: &str, plugins: &Value) -> Value {
+    json!({"cniVersion": version, "name": "net", "plugins": plugins})
+}
+
+fn bridge(subnet: &str) -> Value {
+    json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": host_local(&[&[subnet]])})
+}
+
+fn ports() -> Value {
+    json!({"type": "portmap", "capabilities": {"portMappings": true}})
+}
+
+fn rules(lab: &Lab) -> String {
+    lab.host().sh("nft list ruleset")
+}
+
+/// What a dry run would remove, and what it keeps: kind, name and container, sorted.
+fn dry_run(tool: &Tool) -> [Vec<String>; 2] {
+    let dry = tool.json("gc net --dry-run");
+    ["wouldRemove", "kept"].map(|key| listed(&dry[key]))
+}
+
+fn listed(things: &Value) -> Vec<String> {
+    let text = |one: &Value, key: &str| one[key].as_str().unwrap_or_default().to_owned();
+    let line = |one: &Value| ["kind", "name", "containerID"].map(|key| text(one, key)).join(" ");
+    let mut lines: Vec<String> = things.as_array().unwrap().iter().map(line).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_device_stays_in_a_running_container_that_no_cache_knows() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("cardholder");
+    lab.host().sh("ip link add card0 type dummy");
+    let device = json!([{"type": "host-device", "device": "card0"}]);
+    lab.configure("10-net.conflist", &network("1.1.0", &device));
+    let tool = lab.cnitool();
+    tool.says(&format!("add net cardholder --container-id cardholder {ELSEWHERE}"));
+    let [removed, kept] = dry_run(&tool);
+    assert!(removed.is_empty() && kept.len() == 1 && kept[0].contains("cardholder"), "{removed:?} {kept:?}");
+    tool.says("gc net");
+    assert!(pod.link("eth0").is_some(), "the device was pulled out of a running container");
+    tool.says("gc net --force cardholder");
+    assert!(lab.host().link("card0").is_some(), "--force names the container");
+}
+
+#[test]
+fn host_ports_of_a_running_container_without_veth_and_lease_stay() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("quiet");
+    cable(&lab);
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.203.1.9/24"}]});
+    let plugins = json!([{"type": "macvlan", "master": "cable", "ipam": ipam}, ports()]);
+    lab.configure("10-net.conflist", &network("1.1.0", &plugins));
+    let tool = lab.cnitool();
+    tool.says(&format!("add net quiet --container-id quiet -p 8089:80 {ELSEWHERE}"));
+    let before = rules(&lab);
+    assert!(before.contains("8089"), "{before}");
+    tool.says("gc net");
+    assert_eq!(rules(&lab), before, "the host port of a running container was deleted");
+    assert!(dry_run(&tool)[0].is_empty());
+}
+
+#[test]
+fn what_live_containers_have_is_kept_and_listed_while_stale_things_go() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [known, stranger, gone] = ["known", "stranger", "gone"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.204.2.0/24")])));
+    let tool = lab.cnitool();
+    tool.says("add net known --container-id known");
+    tool.says(&format!("add net stranger --container-id stranger {ELSEWHERE}"));
+    tool.says("add net gone --container-id gone");
+    gone.vanish();
+
+    let collected = tool.run("gc net");
+    assert!(collected.succeeded(), "{collected:#?}");
+    for words in ["lease 10.204.2.3 of stranger eth0: kept: alive", "--force"] {
+        assert!(collected.stderr.contains(words), "{words}: {collected:#?}");
+    }
+    assert!(!collected.stderr.contains("of known"), "{collected:#?}");
+    assert_eq!(leases(), ["10.204.2.2", "10.204.2.3"]);
+    assert!([&known, &stranger].iter().all(|pod| pod.link("eth0").is_some()));
+    assert!(rules(&lab).contains("net/stranger/eth0"));
+
+    tool.says("gc net --all");
+    assert_eq!(leases(), ["10.204.2.3"], "--all removes what is in cnitool's own cache only");
+    tool.says("gc net --force stranger");
+    assert!(leases().is_empty() && stranger.link("eth0").is_none());
+}
+
+/// The specification's list of valid attachments cannot have one that is made while GC runs. The list of stale ones need not.
+#[test]
+fn an_attachment_that_is_made_while_gc_runs_keeps_everything() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let [late, gone] = ["late", "gone"].map(|id| lab.container(id));
+    let slow = lab.dir().join("slow");
+    fs::create_dir(&slow).unwrap();
+    // The first plugin that is asked to collect lets an ADD of another runtime come in between.
+    let tool = lab.cnitool();
+    let meanwhile = format!(
+        "#!/bin/sh\n[ \"$1\" = collect ] && request=$(cat) && case $request in *'\"dryRun\":false'*)\n\
+         touch {0}/asked; while [ ! -e {0}/added ]; do sleep 0.01; done;; esac\n",
+        slow.display()
+    );
+    let plugin = slow.join("between");
+    fs::write(&plugin, meanwhile).unwrap();
+    lab.host().sh(&format!("chmod 755 {}", plugin.display()));
+    let plain = network("1.1.0", &json!([bridge("10.205.2.0/24"), ports()]));
+    lab.configure("10-net.conflist", &plain);
+    tool.says("add net gone --container-id gone -p 8090:80");
+    gone.vanish();
+    let path = format!("{}:/opt/cni/bin:/usr/lib/cni", slow.display());
+    lab.configure(
+        "10-net.conflist",
+        &network("1.1.0", &json!([{"type": "between"}, bridge("10.205.2.0/24"), ports()])),
+    );
+    let mut running = lab.cnitool().env("CNI_PATH", &path).spawn("gc net");
+    lab.host().wait_until("GC is under way", |_| slow.join("asked").exists());
+    lab.configure("10-net.conflist", &plain);
+    tool.says(&format!("add net late --container-id late -p 8091:80 {ELSEWHERE}"));
+    fs::write(slow.join("added"), "").unwrap();
+    running.wait().unwrap();
+
+    assert!(late.link("eth0").is_some(), "the interface was deleted");
+    assert!(rules(&lab).contains("8091"), "the host port was deleted");
+    assert_eq!(leases().len(), 1);
+    assert!(!rules(&lab).contains("net/gone/"));
+}
+
+#[test]
+fn networks_of_old_versions_are_collected_too() {
+    beyond_reference!("gc");
+    for version in ["0.3.1", "0.4.0", "1.0.0"] {
+        let lab = Lab::new();
+        let gone = lab.container("old");
+        lab.configure("10-net.conflist", &network(version, &json!([bridge("10.206.2.0/24"), ports()])));
+        let tool = lab.cnitool();
+        tool.says(&format!("add net old --container-id old -p 8092:80 {ELSEWHERE}"));
+        gone.vanish();
+        lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+        tool.says("gc --all");
+        assert!(leases().is_empty() && !rules(&lab).contains("net/old/"), "{version}: {}", rules(&lab));
+    }
+}
+
+/// Random containers: known or not, alive or not. A generator of its own: the seed is in the message of a failure.
+#[test]
+fn a_gc_removes_exactly_what_the_dry_run_lists_on_random_hosts() {
+    beyond_reference!("gc");
+    for seed in 1..=6_u64 {
+        let lab = Lab::new();
+        let plugins = json!([bridge(&format!("10.207.{seed}.0/24")), ports()]);
+        lab.configure("10-net.conflist", &network(if seed % 2 == 0 { "1.1.0" } else { "1.0.0" }, &plugins));
+        let tool = lab.cnitool();
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut pods = Vec::new();
+        for i in 0..6 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let id = format!("random{seed}x{i}");
+            let (pod, cache) = (lab.container(&id), if random & 1 == 0 { "" } else { ELSEWHERE });
+            tool.says(&format!("add net {id} --container-id {id} -p {}:80 {cache}", 9000 + i));
+            pods.push((id, pod, random & 2 == 0));
+        }
+        for (_, pod, is_alive) in &pods {
+            if !is_alive {
+                pod.vanish();
+            }
+        }
+        let alive = pods.iter().filter(|(_, _, is_alive)| *is_alive).count();
+        let ports = |host: &lab::Netns| host.ip("link show master br0").len() == alive;
+        lab.host().wait_until("only live containers have a port", ports);
+
+        let [would_remove, kept] = dry_run(&tool);
+        let done = tool.json("gc net");
+        assert_eq!(listed(&done["things"]), would_remove, "seed {seed}");
+        assert_eq!(listed(&done["kept"]), kept, "seed {seed}");
+        assert_eq!(dry_run(&tool), [vec![], kept], "seed {seed}: all that was listed is gone");
+        let ruleset = rules(&lab);
+        for (id, pod, is_alive) in &pods {
+            assert_eq!(ruleset.contains(&format!("net/{id}/")), *is_alive, "seed {seed}: rules of {id}");
+            assert!(!is_alive || pod.link("eth0").is_some(), "seed {seed}: the interface of {id}");
+        }
+        assert_eq!(leases().len(), alive, "seed {seed}");
+    }
+}
