@@ -69,10 +69,13 @@ pub struct Plan {
 }
 
 /// What the caches know of a network.
+#[derive(Debug, Default)]
 struct Known {
     alive: Vec<Entry>,
     stale: Vec<Entry>,
     stale_elsewhere: Vec<Entry>,
+    /// Those in cnitool's own cache, if all of them are to go.
+    unwanted: Attachments,
     /// Files of caches that cannot be read.
     unreadable: Vec<String>,
 }
@@ -107,9 +110,11 @@ impl Plan {
 
     /// Those of the plan's attachments that are still stale: a container of the same name may have been started meanwhile.
     pub fn still_stale(&self, network: &Network, wishes: &Wishes, settings: &Settings) -> Attachments {
-        let (Ok(known), Ok(namespaces)) = (Known::of(network, wishes, settings), Namespaces::look()) else {
+        let (Ok(mut known), Ok(namespaces)) = (Known::of(network, wishes, settings), Namespaces::look()) else {
             return Attachments::default();
         };
+        // DEL has removed them from the cache.
+        known.stale.extend(self.delete.iter().cloned());
         let host = Host { known: &known, namespaces: &namespaces, is_whole: false };
         let containers = by_container(&self.removed);
         let is_stale = |at: &&Attachment| {
@@ -128,7 +133,7 @@ impl Plan {
         let paths = known.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let is_whole = namespaces.are_all_at(paths);
         let host = Host { known: &known, namespaces: &namespaces, is_whole };
-        let mut plan = Self { ..Self::default() };
+        let mut plan = Self::default();
         let mut stale: Vec<Attachment> =
             known.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
         let mut is_settled = true;
@@ -161,8 +166,16 @@ impl Plan {
         plan.valid = alive.chain(kept).collect();
         plan.foreign = survey.foreign;
         plan.asked = plan.foreign.iter().filter(|kind| wishes.force.contains(&***kind)).cloned().collect();
+        // The path of the namespace is gone, but a process is still in it.
+        let is_alive = |at: &Attachment| {
+            let mut alive = plan.kept.iter().filter(|(_, why)| *why == Kept::Alive);
+            alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
+        };
+        stale.retain(|at| !is_alive(at));
+        let mut delete = known.stale;
+        delete.retain(|entry| !is_alive(&entry.attach.attachment));
+        plan.delete = delete;
         plan.stale = stale.into_iter().collect();
-        plan.delete = known.stale;
         plan.stale_elsewhere = known.stale_elsewhere;
         Ok((plan, is_settled))
     }
@@ -208,6 +221,9 @@ impl Host<'_> {
         }
         let leads_on =
             |thing: &&Thing| thing.kind == "link" && self.namespaces.leads_on(&thing.name) == Some(true);
+        if self.known.is_unwanted(container, ifname) {
+            return None;
+        }
         if self.is_known_alive(container, ifname) || things.iter().any(leads_on) {
             return Some(Kept::Alive);
         }
@@ -249,12 +265,7 @@ impl Known {
     fn of(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<Self> {
         let own = settings.runtime.results().clone();
         let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
-        let mut this = Self {
-            alive: Vec::new(),
-            stale: Vec::new(),
-            stale_elsewhere: Vec::new(),
-            unreadable: Vec::new(),
-        };
+        let mut this = Self::default();
         let now = SystemTime::now();
         for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
             let (entries, unreadable) = cache.of_network(&network.name)?;
@@ -285,11 +296,21 @@ impl Known {
         this.stale.retain(|entry| !is_alive(entry));
         this.stale_elsewhere.retain(|entry| !is_alive(entry));
         this.alive = alive;
+        if wishes.all {
+            this.unwanted = this.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
+        }
         Ok(this)
     }
 
     fn is_stale(&self, container: &str, ifname: &str) -> bool {
         self.stale.iter().chain(&self.stale_elsewhere).any(|entry| is_of(entry, container, ifname))
+    }
+
+    fn is_unwanted(&self, container: &str, ifname: &str) -> bool {
+        match ifname {
+            "" => self.unwanted.has_container(container),
+            ifname => self.unwanted.contains(container, ifname),
+        }
     }
 
     fn is_unreadable(&self, container: &str, ifname: &str) -> bool {

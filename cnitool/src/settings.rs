@@ -48,6 +48,12 @@ impl Settings {
         Self { conf: ConfDir::new(conf_dir.unwrap_or_else(|| ConfDir::DEFAULT.into())), runtime, path }
     }
 
+    /// Looks for plugins in these directories, too: where the runtime of a network has them.
+    pub fn with_plugins(&self, dirs: &[PathBuf]) -> Self {
+        let path: Vec<PathBuf> = self.path.iter().chain(dirs).cloned().collect();
+        Self { conf: self.conf.clone(), runtime: self.runtime.clone().path(path.clone()), path }
+    }
+
     /// A network by its name; a path, which no name can be, is that of its file. If only another directory of a runtime has the
     /// name, the error says which.
     pub fn network(&self, text: &str) -> runtime::Result<Network> {

@@ -1,8 +1,12 @@
 //! GC by cnitool: nothing live is taken, and what a dry run lists is what goes.
 
+use std::env;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use lab::{Lab, Tool, beyond_reference};
+use lab::{Feature, Lab, Tool, beyond_reference};
 use serde_json::{Value, json};
 
 use crate::common::{cable, host_local, leases};
@@ -45,8 +49,8 @@ fn a_device_stays_in_a_running_container_that_no_cache_knows() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let pod = lab.container("cardholder");
-    lab.host().sh("ip link add card0 type dummy");
-    let device = json!([{"type": "host-device", "device": "card0"}]);
+    cable(&lab);
+    let device = json!([{"type": "host-device", "device": "cable"}]);
     lab.configure("10-net.conflist", &network("1.1.0", &device));
     let tool = lab.cnitool();
     tool.says(&format!("add net cardholder --container-id cardholder {ELSEWHERE}"));
@@ -55,7 +59,7 @@ fn a_device_stays_in_a_running_container_that_no_cache_knows() {
     tool.says("gc net");
     assert!(pod.link("eth0").is_some(), "the device was pulled out of a running container");
     tool.says("gc net --force cardholder");
-    assert!(lab.host().link("card0").is_some(), "--force names the container");
+    assert!(lab.host().link("cable").is_some(), "--force names the container");
 }
 
 #[test]
@@ -201,4 +205,77 @@ fn a_gc_removes_exactly_what_the_dry_run_lists_on_random_hosts() {
         }
         assert_eq!(leases().len(), alive, "seed {seed}");
     }
+}
+
+/// How long containers come and go: `GC_RACE_SECONDS=120` for the whole test. Without it each container comes once.
+const SECONDS: &str = "GC_RACE_SECONDS";
+const CONTAINERS: usize = 40;
+const WORKERS: usize = 4;
+
+/// Half of them are another runtime's, whose cache cnitool does not know. Every third is gone without a DEL.
+#[test]
+fn containers_that_come_and_go_lose_nothing_while_gc_runs_in_a_loop() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    cable(&lab);
+    let limits = json!({"type": "bandwidth", "ingressRate": 1_000_000, "ingressBurst": 1_000_000,
+        "egressRate": 1_000_000, "egressBurst": 1_000_000});
+    let tuning = json!({"type": "tuning", "sysctl": {"net.ipv4.conf.IFNAME.log_martians": "1"}, "mtu": 1400});
+    let mut chain = json!([bridge("10.208.0.0/16"), ports(), {"type": "firewall"}, tuning]);
+    if Feature::TrafficControl.is_there() {
+        chain.as_array_mut().unwrap().push(limits);
+    }
+    lab.configure("10-net.conflist", &network("1.1.0", &chain));
+    let macvlan = json!({"type": "macvlan", "master": "cable", "ipam": host_local(&[&["10.209.0.0/16"]])});
+    let mut second = network("1.0.0", &json!([macvlan, ports()]));
+    second["name"] = "second".into();
+    lab.configure("20-second.conflist", &second);
+    let pods: Vec<_> = (0..CONTAINERS).map(|i| lab.container(&format!("race{i}"))).collect();
+    let (tool, is_over) = (lab.cnitool(), AtomicBool::new(false));
+    let seconds = env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
+    let started = Instant::now();
+    let live = |i: usize, round: usize| {
+        let net = if i % 4 == 0 { "second" } else { "net" };
+        let cache = if i % 2 == 0 { "" } else { ELSEWHERE };
+        let names = format!("{net} race{i} --container-id race{i}x{round} {cache}");
+        tool.says(&format!("add {names} -p {}:80", 20_000 + i));
+        for _ in 0..2 {
+            tool.says(&format!("check {names}"));
+        }
+        // In a later round the namespace is needed again.
+        if i % 3 != 0 || round > 0 || seconds.is_some() {
+            tool.says(&format!("del {names}"));
+        }
+    };
+    let (live, tool) = (&live, &tool);
+    thread::scope(|scope| {
+        let collector = scope.spawn(|| {
+            let mut runs = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                tool.says("gc --all");
+                runs += 1;
+            }
+            runs
+        });
+        let worker = |first: usize| {
+            move || {
+                for round in 0.. {
+                    (first..CONTAINERS).step_by(WORKERS).for_each(|i| live(i, round));
+                    if seconds.is_none_or(|least| started.elapsed() > least) {
+                        break;
+                    }
+                }
+            }
+        };
+        let workers: Vec<_> = (0..WORKERS).map(|first| scope.spawn(worker(first))).collect();
+        let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert!(collector.join().expect("gc succeeds") > 0);
+        assert!(outcomes.iter().all(Result::is_ok), "a live container lost something, or a DEL failed");
+    });
+    pods.iter().for_each(|pod| pod.vanish());
+    lab.host().wait_until("no port is left", |host| host.ip("link show master br0").is_empty());
+    tool.says("gc --all");
+    let left = leases();
+    assert!(left.is_empty() && !rules(&lab).contains("/race"), "{left:?}\n{}", rules(&lab));
 }

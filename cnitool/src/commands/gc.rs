@@ -1,6 +1,7 @@
 //! `gc`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use cni::{Attachment, NetworkName, Thing};
@@ -25,13 +26,14 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         older_than: options.older_than,
     };
     let mut networks = match network {
-        Some(name) => vec![settings.network_or_cached(name, ui)?],
+        Some(name) => vec![(settings.network_or_cached(name, ui)?, Vec::new())],
         None => all_networks(settings, ui)?.into_values().collect(),
     };
-    networks.retain(|network| !has_no_gc(network, ui));
+    networks.retain(|(network, _)| !has_no_gc(network, ui));
     let mut done = Vec::new();
     let mut failed = Vec::new();
-    for network in &networks {
+    for (network, plugins) in &networks {
+        let settings = &settings.with_plugins(plugins);
         let outcome = if options.dry_run {
             Plan::make(network, &wishes, settings).map(|plan| Gc { network: network.name.clone(), plan })
         } else {
@@ -107,17 +109,19 @@ fn collect(
 }
 
 /// The networks of all directories, cnitool's own first, and those that only attachments tell of any more.
-fn all_networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, Network>> {
+/// With the directories of their runtimes' plugins.
+fn all_networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, (Network, Vec<PathBuf>)>> {
     let (places, problems) = places::all();
     problems.iter().for_each(|problem| ui.warn(problem));
     let mut networks = BTreeMap::new();
-    for conf in [&settings.conf].into_iter().chain(places.iter().map(|place| &place.conf)) {
-        for network in conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
-            networks.entry(network.name.clone()).or_insert(network);
+    let own = places::Place::unknown(&settings.conf);
+    for place in [&own].into_iter().chain(&places) {
+        for network in place.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
+            networks.entry(network.name.clone()).or_insert_with(|| (network, place.plugins.clone()));
         }
     }
     for network in known::of_all_caches(settings, ui)?.iter().filter_map(|entry| entry.network().ok()) {
-        networks.entry(network.name.clone()).or_insert(network);
+        networks.entry(network.name.clone()).or_insert((network, Vec::new()));
     }
     Ok(networks)
 }
@@ -150,6 +154,10 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
     }
     for gc in all.iter().filter(|gc| ui.is_seen() || several && gc.is_something()) {
         let (ok, plan) = (ui.styled(Style::Good, "✓"), &gc.plan);
+        // For the journal.
+        for thing in plan.removed.iter().filter(|_| several) {
+            ui.print(&format!("network {}: {} removed\n", gc.network, text(thing)))?;
+        }
         let (attachments, things) = (plan.delete.len(), plan.removed.len());
         let what = format!("{attachments} stale attachments and {things} things removed");
         ui.print(&format!("{ok} network {}: {what}\n", gc.network))?;

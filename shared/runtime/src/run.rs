@@ -37,6 +37,13 @@ impl Runtime {
         Self { path, cache: Cache::default(), exec, deadline: None, interrupted: Arc::default() }
     }
 
+    /// Looks for plugins in these directories instead.
+    #[must_use]
+    pub fn path<P: Into<PathBuf>>(mut self, path: impl IntoIterator<Item = P>) -> Self {
+        self.path = path.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// Keeps results elsewhere.
     #[must_use]
     pub fn cache(mut self, cache: Cache) -> Self {
