@@ -110,7 +110,8 @@ impl Plan {
 
     /// Those of the plan's attachments that are still stale: a container of the same name may have been started meanwhile.
     pub fn still_stale(&self, network: &Network, wishes: &Wishes, settings: &Settings) -> Attachments {
-        let (Ok(mut known), Ok(namespaces)) = (Known::of(network, wishes, settings), Namespaces::look()) else {
+        let (Ok(mut known), Ok(namespaces)) = (Known::of(network, wishes, settings), Namespaces::look())
+        else {
             return Attachments::default();
         };
         // DEL has removed them from the cache.

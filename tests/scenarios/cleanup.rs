@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Feature, Lab, Tool, beyond_reference};
+use lab::{Feature, Lab, Tool, beyond_reference, write_program};
 use serde_json::{Value, json};
 
 use crate::common::{cable, host_local, leases};
@@ -114,32 +114,27 @@ fn an_attachment_that_is_made_while_gc_runs_keeps_everything() {
     beyond_reference!("gc");
     let lab = Lab::new();
     let [late, gone] = ["late", "gone"].map(|id| lab.container(id));
-    let slow = lab.dir().join("slow");
-    fs::create_dir(&slow).unwrap();
-    // The first plugin that is asked to collect lets an ADD of another runtime come in between.
-    let tool = lab.cnitool();
-    let meanwhile = format!(
-        "#!/bin/sh\n[ \"$1\" = collect ] && request=$(cat) && case $request in *'\"dryRun\":false'*)\n\
-         touch {0}/asked; while [ ! -e {0}/added ]; do sleep 0.01; done;; esac\n",
-        slow.display()
+    let (asked, added) = (lab.dir().join("asked"), lab.dir().join("added"));
+    // A plugin of another maker that lets an ADD of another runtime come in between.
+    let program = format!(
+        "#!/bin/sh\n[ \"$1\" = collect ] || exit 0\ncase $(cat) in *'\"dryRun\":false'*)\n\
+         touch {}; while [ ! -e {} ]; do sleep 0.01; done;; esac\n",
+        asked.display(),
+        added.display()
     );
-    let plugin = slow.join("between");
-    fs::write(&plugin, meanwhile).unwrap();
-    lab.host().sh(&format!("chmod 755 {}", plugin.display()));
+    write_program(&Lab::plugin_dir().join("between"), &program);
+    let tool = lab.cnitool();
     let plain = network("1.1.0", &json!([bridge("10.205.2.0/24"), ports()]));
     lab.configure("10-net.conflist", &plain);
     tool.says("add net gone --container-id gone -p 8090:80");
     gone.vanish();
-    let path = format!("{}:/opt/cni/bin:/usr/lib/cni", slow.display());
-    lab.configure(
-        "10-net.conflist",
-        &network("1.1.0", &json!([{"type": "between"}, bridge("10.205.2.0/24"), ports()])),
-    );
-    let mut running = lab.cnitool().env("CNI_PATH", &path).spawn("gc net");
-    lab.host().wait_until("GC is under way", |_| slow.join("asked").exists());
+    let slow = json!([{"type": "between"}, bridge("10.205.2.0/24"), ports()]);
+    lab.configure("10-net.conflist", &network("1.1.0", &slow));
+    let mut running = tool.spawn("gc net");
+    lab.host().wait_until("GC is under way", |_| asked.exists());
     lab.configure("10-net.conflist", &plain);
     tool.says(&format!("add net late --container-id late -p 8091:80 {ELSEWHERE}"));
-    fs::write(slow.join("added"), "").unwrap();
+    fs::write(added, "").unwrap();
     running.wait().unwrap();
 
     assert!(late.link("eth0").is_some(), "the interface was deleted");
