@@ -155,7 +155,7 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
     assert_eq!(saved().matches("ferrule: to this host").count(), 2, "{}", saved());
     let network = NetworkName::parse("cbr0").unwrap();
     for kind in [HostPorts::KIND, Masquerade::KIND] {
-        Removal::start().retain(&network, &[kind], &[]).unwrap();
+        Removal::start().collect(&network, &[kind], &Scope::default()).unwrap();
     }
     assert_eq!(saved(), "");
 }
@@ -194,7 +194,7 @@ fn what_the_reference_left_is_removed_by_del_and_by_gc() {
         for kind in [Masquerade::KIND, HostPorts::KIND] {
             if by_gc {
                 let network = NetworkName::parse("cbr0").unwrap();
-                Removal::start().retain(&network, &[kind], &[attachment("c2")]).unwrap();
+                Removal::start().collect(&network, &[kind], &Scope::all_but([attachment("c2")].into_iter().collect())).unwrap();
             } else {
                 Removal::start().remove(&owner("cbr0", "c1"), &[kind]).unwrap();
             }
