@@ -194,7 +194,9 @@ fn what_the_reference_left_is_removed_by_del_and_by_gc() {
         for kind in [Masquerade::KIND, HostPorts::KIND] {
             if by_gc {
                 let network = NetworkName::parse("cbr0").unwrap();
-                Removal::start().collect(&network, &[kind], &Scope::all_but([attachment("c2")].into_iter().collect())).unwrap();
+                Removal::start()
+                    .collect(&network, &[kind], &Scope::all_but([attachment("c2")].into_iter().collect()))
+                    .unwrap();
             } else {
                 Removal::start().remove(&owner("cbr0", "c1"), &[kind]).unwrap();
             }
