@@ -7,9 +7,9 @@ use runtime::{Error, Network, PluginConf, Result};
 use serde_json::{Value, json};
 
 use crate::exit;
+use crate::leases;
 use crate::ranges;
 use crate::settings::Settings;
-use crate::leases;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
