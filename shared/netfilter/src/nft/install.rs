@@ -291,7 +291,9 @@ mod tests {
             restore_former_name(&nft);
             nft.remove(&Selector::Of(&one), Masquerade::KIND, &|_| {}).unwrap();
             nft.check(&other, &rules("10.2.0.5/16")).unwrap();
-            nft.remove(&Selector::Stale(Stale::new("net", &[])), Masquerade::KIND, &|_| {}).unwrap();
+            let (network, scope) = (cni::NetworkName::parse("net").unwrap(), cni::Scope::default());
+            let stale = Selector::Stale(Stale::new(&network, &scope, Masquerade::KIND));
+            nft.remove(&stale, Masquerade::KIND, &|_| {}).unwrap();
             assert!(!named("masquerade") && !named("masquerading"));
         };
         std::thread::spawn(test).join().unwrap();
