@@ -147,7 +147,8 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Any other error becomes code 999 (5 for an [`io::Error`], 11 for a lock that others hold), its causes the details: `?` loses nothing.
+/// Any other error becomes code 999 (5 for an [`io::Error`], 11 for a lock that others hold or a cause that is
+/// [`io::ErrorKind::WouldBlock`]), its causes the details: `?` loses nothing.
 /// That is why [`Error`] itself does not implement [`std::error::Error`].
 impl<E: StdError + 'static> From<E> for Error {
     fn from(error: E) -> Self {
@@ -161,6 +162,9 @@ impl<E: StdError + 'static> From<E> for Error {
         let mut this = Self::new(Code::Internal, error.to_string());
         let mut cause = error.source();
         while let Some(inner) = cause {
+            if inner.downcast_ref().is_some_and(|io: &io::Error| io.kind() == io::ErrorKind::WouldBlock) {
+                this = this.with_code(Code::TryAgainLater);
+            }
             let text = inner.downcast_ref::<io::Error>().map_or_else(|| inner.to_string(), words);
             if !this.msg.contains(&text) {
                 this = this.detail(text);

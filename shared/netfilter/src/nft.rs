@@ -9,6 +9,7 @@ mod barriers;
 mod batch;
 mod check;
 mod claims;
+pub(crate) mod connection;
 mod content;
 mod decode;
 mod deletion;
@@ -27,11 +28,10 @@ mod tables;
 mod view;
 
 use std::cell::{Cell, OnceCell};
-use std::iter;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use cni::{Code, Error, Result};
-use netlink::{Family, Protocol, RequestError, Socket};
+use netlink::{Family, RequestError, Socket};
 use nix::errno::Errno;
 use system::close_later;
 
@@ -43,6 +43,7 @@ use crate::reference::chains::are_there;
 use crate::ruleset::{Element, RECORDS_MAX, Set};
 use crate::selector::Selector;
 pub use barriers::Barrier;
+use connection::Connection;
 use install::Change;
 use reader::Reader;
 use retry::{failure, retry};
@@ -52,7 +53,7 @@ use tables::IptablesNft;
 /// A socket to nf_tables.
 #[derive(Debug)]
 pub(crate) struct Nft {
-    socket: Socket,
+    socket: Connection,
     /// What is listed through, as far as it is not read to its end.
     lister: OnceCell<Socket>,
     has_deleted: Cell<bool>,
@@ -78,7 +79,7 @@ impl Nft {
     /// If the kernel has none, or descriptors run out.
     pub(crate) fn open() -> Result<Self, RequestError> {
         let this = Self {
-            socket: Socket::open(Protocol::Netfilter)?,
+            socket: Connection::open()?,
             lister: OnceCell::new(),
             has_deleted: Cell::new(false),
             generation: Cell::new(None),
@@ -107,7 +108,7 @@ impl Nft {
     }
 
     fn sockets(&self) -> Vec<BorrowedFd<'_>> {
-        iter::once(&self.socket).chain(self.lister.get()).map(AsFd::as_fd).collect()
+        self.socket.sockets().chain(self.lister.get()).map(AsFd::as_fd).collect()
     }
 
     /// Installs an attachment's rules, in place of those that it may have.
@@ -124,7 +125,7 @@ impl Nft {
         }
         let change = Change::new(&self.socket, owner, rules, &records).reading_since(self.generation.take());
         let mut lack = None;
-        retry(owner, "install", |replace| match change.attempt(replace) {
+        retry(&self.socket, owner, "install", |replace| match change.attempt(replace) {
             Err((step, refusal)) if change.is_lack(&refusal) => {
                 lack = Some(failure("install", owner, &step, refusal));
                 Ok(())
@@ -135,7 +136,7 @@ impl Nft {
             return Err(self.named(rules.kind(), error));
         }
         if Family::ALL.iter().any(|family| rules.opening(*family).is_some()) {
-            retry(owner, "open FORWARD to", |_| tables::open(&self.socket, rules))?;
+            retry(&self.socket, owner, "open FORWARD to", |_| tables::open(&self.socket, rules))?;
         }
         change.warn_of_losers();
         Ok(())

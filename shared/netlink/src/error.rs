@@ -43,6 +43,11 @@ impl RequestError {
     pub fn errno(&self) -> Option<Errno> {
         self.cause.raw_os_error().map(Errno::from_raw)
     }
+
+    /// Whether the same request may succeed later: what it reads kept changing, or the kernel said EAGAIN.
+    pub fn is_temporary(&self) -> bool {
+        self.cause.kind() == io::ErrorKind::WouldBlock
+    }
 }
 
 impl From<Errno> for RequestError {
@@ -122,8 +127,12 @@ impl Display for Error {
     }
 }
 
-/// The cause is part of the message.
-impl std::error::Error for Error {}
+/// The cause is part of the message. It is named only if the request may succeed later, for which there is an error code.
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.request.is_temporary().then_some(&self.request.cause)
+    }
+}
 
 #[cfg(test)]
 mod tests {

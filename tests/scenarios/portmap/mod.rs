@@ -5,6 +5,7 @@ mod localnet;
 mod options;
 mod reach;
 mod udp;
+mod unrest;
 
 use lab::{Call, Chain, Container, Echo, Lab, Netns, under_test};
 use serde_json::{Value, json};

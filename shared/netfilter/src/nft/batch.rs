@@ -2,7 +2,9 @@
 
 use netlink::wire::Message;
 use netlink::{RequestError, Socket};
+use nix::errno::Errno;
 
+use super::connection::Connection;
 use crate::ruleset::Element;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Expressions, Rule, Set, Table};
@@ -30,6 +32,7 @@ pub(super) fn in_table(kind: u16, flags: u16, table: Table) -> Message {
 /// Changes to be made together.
 #[derive(Debug)]
 pub(super) struct Batch {
+    generation: Option<u32>,
     messages: Vec<Message>,
     /// What each message is to do, for the error.
     steps: Vec<String>,
@@ -41,11 +44,7 @@ impl Batch {
     /// A batch that the kernel takes only if the ruleset has not changed since the generation, if one is
     /// given.
     pub(super) fn new(generation: Option<u32>) -> Self {
-        let mut begin = bracket(NFNL_MSG_BATCH_BEGIN);
-        if let Some(generation) = generation {
-            begin.put_be32(NFNL_BATCH_GENID, generation);
-        }
-        Self { messages: vec![begin], steps: vec!["begin".into()], sets: 0 }
+        Self { generation, messages: vec![begin(generation)], steps: vec!["begin".into()], sets: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -188,16 +187,54 @@ impl Batch {
     /// # Errors
     /// The first refusal, with what was refused. Nothing was changed then.
     pub(super) fn commit(mut self, socket: &Socket) -> Result<(), (String, RequestError)> {
+        self.end();
+        self.send(socket)
+    }
+
+    /// The same. A batch that is refused because other programs changed other tables than these is sent again.
+    ///
+    /// # Errors
+    /// As [`Batch::commit`].
+    pub(super) fn commit_on(
+        mut self,
+        connection: &Connection,
+        tables: &[&str],
+    ) -> Result<(), (String, RequestError)> {
+        self.end();
+        loop {
+            let sent = self.send(connection);
+            let Err((_, refusal)) = &sent else { return sent };
+            let is_outdated = refusal.errno() == Some(Errno::ERESTART);
+            let newer = self.generation.filter(|_| is_outdated).and_then(|it| connection.newer(it, tables));
+            let Some(newer) = newer else { return sent };
+            self.generation = Some(newer);
+            self.messages[0] = begin(self.generation);
+        }
+    }
+
+    fn end(&mut self) {
         if let Some(last) = self.messages.last_mut() {
             // The kernel works through all of a batch before it answers: the last one's answer stands for
             // all.
             last.add_flags(netlink::uapi::NLM_F_ACK);
         }
         self.messages.push(bracket(NFNL_MSG_BATCH_END));
+    }
+
+    fn send(&mut self, socket: &Socket) -> Result<(), (String, RequestError)> {
         socket.batch(&mut self.messages).map_err(|(position, refusal)| {
             (self.steps.get(position).cloned().unwrap_or_else(|| "commit".into()), refusal)
         })
     }
+}
+
+/// The beginning of a batch, which is bound to a generation if one is given.
+fn begin(generation: Option<u32>) -> Message {
+    let mut begin = bracket(NFNL_MSG_BATCH_BEGIN);
+    if let Some(generation) = generation {
+        begin.put_be32(NFNL_BATCH_GENID, generation);
+    }
+    begin
 }
 
 /// The beginning or end of a batch, addressed to a subsystem.

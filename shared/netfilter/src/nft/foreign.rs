@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
+use super::connection::Connection;
 use super::query;
 use super::retry::{Attempt, plain};
 use super::tables::IptablesNft;
@@ -40,11 +41,11 @@ pub(super) struct Wanted<'a> {
 /// Removes foreign rules in one transaction; nothing is written if there is nothing. Chains that packets
 /// went through stay if `stay` says so, and nothing leads there any more.
 pub(super) fn remove(
-    socket: &Socket,
+    socket: &Connection,
     wanted: Wanted<'_>,
     stay: impl Fn(&Foreign) -> bool,
 ) -> Attempt<Foreign> {
-    let mut batch = Batch::new(Some(query::generation(socket).map_err(plain)?));
+    let mut batch = Batch::new(Some(socket.generation().map_err(plain)?));
     let mut foreign = put_removal(socket, wanted, &mut batch).map_err(plain)?;
     if !stay(&foreign) {
         foreign.shared.iter().for_each(|(table, chain, handle)| batch.delete_rule(*table, chain, *handle));
@@ -52,14 +53,14 @@ pub(super) fn remove(
     }
     foreign.was_there = !batch.is_empty();
     if foreign.was_there {
-        batch.commit(socket)?;
+        batch.commit_on(socket, &tables_of(wanted))?;
     }
     Ok(foreign)
 }
 
 /// Removes the rules by which the reference accepts packets of addresses, in one transaction. Whether there were any.
-pub(super) fn remove_accepts(socket: &Socket, hook: Hook, addresses: &[IpAddr]) -> Attempt<bool> {
-    let mut batch = Batch::new(Some(query::generation(socket).map_err(plain)?));
+pub(super) fn remove_accepts(socket: &Connection, hook: Hook, addresses: &[IpAddr]) -> Attempt<bool> {
+    let mut batch = Batch::new(Some(socket.generation().map_err(plain)?));
     for family in IptablesNft::all(socket) {
         for handle in plan::accepts(&family, hook, addresses).map_err(plain)? {
             batch.delete_rule(family.table(hook.0), hook.1, handle);
@@ -68,8 +69,18 @@ pub(super) fn remove_accepts(socket: &Socket, hook: Hook, addresses: &[IpAddr]) 
     if batch.is_empty() {
         return Ok(false);
     }
-    batch.commit(socket)?;
+    batch.commit_on(socket, &[hook.0])?;
     Ok(true)
+}
+
+/// The names of the tables that are looked into.
+fn tables_of(wanted: Wanted<'_>) -> Vec<&'static str> {
+    let (reference, iptables) = (&wanted.kind.facts.reference, wanted.kind.iptables());
+    let of_reference = reference.rules.iter().map(|(table, _)| table.name);
+    let chains = (reference.chains)(wanted.selector).into_iter().map(|(table, _)| table.name);
+    let hooks = iptables.and_then(|facts| facts.shared.as_ref()).map(|shared| shared.hooks);
+    let hooks = hooks.into_iter().flatten().map(|(table, _)| *table);
+    of_reference.chain(chains).chain(iptables.map(|facts| facts.table)).chain(hooks).collect()
 }
 
 fn put_removal(socket: &Socket, wanted: Wanted<'_>, batch: &mut Batch) -> Result<Foreign, RequestError> {

@@ -7,6 +7,7 @@ use netlink::{RequestError, Socket};
 
 use super::batch::Batch;
 use super::claims::Queue;
+use super::connection::Connection;
 use super::content::is_same;
 use super::deletion::put_deletion;
 use super::installed::{Installed, unique};
@@ -20,7 +21,7 @@ use crate::ruleset::{Chain, Element, Expressions, Layout, Record, Rule, Set, Tab
 
 /// The installation of an attachment's rules, which may take several tries.
 pub(super) struct Change<'a> {
-    socket: &'a Socket,
+    socket: &'a Connection,
     rules: &'a dyn Rules,
     records: &'a [Record],
     layout: Layout,
@@ -35,7 +36,7 @@ pub(super) struct Change<'a> {
 
 impl<'a> Change<'a> {
     pub(super) fn new(
-        socket: &'a Socket,
+        socket: &'a Connection,
         owner: &'a Owner,
         rules: &'a dyn Rules,
         records: &'a [Record],
@@ -64,13 +65,13 @@ impl<'a> Change<'a> {
         let (socket, table) = (self.socket, self.rules.kind().table());
         let generation = match self.generation.take() {
             Some(generation) => generation,
-            None => query::generation(socket).map_err(plain)?,
+            None => socket.generation().map_err(plain)?,
         };
         let drift = Drift::of(socket, table, &self.layout).map_err(plain)?;
         if !drift.renamed.is_empty() {
             let mut batch = Batch::new(Some(generation));
             drift.put_new_names(socket, table, &mut batch).map_err(plain)?;
-            batch.commit(socket)?;
+            batch.commit_on(socket, &[table.name])?;
             return self.attempt(replace);
         }
         // Additions alone need not be bound to what was read: they fail if it is no longer so.
@@ -82,7 +83,7 @@ impl<'a> Change<'a> {
             self.put_replacement(&mut batch).map_err(plain)?;
         }
         self.put_additions(&mut batch);
-        batch.commit(socket)
+        batch.commit_on(socket, &[table.name])
     }
 
     /// Writes to the log what other attachments have lost to this one. A host port is theirs again after its DEL. Two networks with
@@ -258,7 +259,7 @@ mod tests {
     fn as_many_records_are_added_as_there_are_numbers_for_them() {
         let address = |n: usize| format!("10.{}.{}.{}/8", n >> 16, n >> 8 & 0xff, n & 0xff).parse().unwrap();
         let rules = Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() };
-        let (socket, records) = (Socket::open(netlink::Protocol::Netfilter).unwrap(), rules.records());
+        let (socket, records) = (Connection::open().unwrap(), rules.records());
         let (owner, mut batch) = (owner("net", "c", "eth0"), Batch::new(None));
         Change::new(&socket, &owner, &rules, &records).put_additions(&mut batch);
         assert!(!batch.is_empty());

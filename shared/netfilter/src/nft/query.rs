@@ -11,7 +11,7 @@ use crate::ruleset::uapi::*;
 use crate::ruleset::{Element, Table};
 
 /// `struct nfgenmsg`.
-const HEADER: usize = 4;
+pub(super) const HEADER: usize = 4;
 
 /// The generation of the ruleset, which changes with every transaction.
 pub(super) fn generation(socket: &Socket) -> Result<u32, RequestError> {

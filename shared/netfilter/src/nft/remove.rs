@@ -32,8 +32,8 @@ impl Nft {
         let mut limit = usize::MAX;
         loop {
             let (mut slots, mut more, mut targets) = (Vec::new(), false, Targets::default());
-            retry(selector, "remove", |_| {
-                let generation = query::generation(&self.socket).map_err(plain)?;
+            retry(&self.socket, selector, "remove", |_| {
+                let generation = self.socket.generation().map_err(plain)?;
                 slots = self.find(selector, kind).map_err(plain)?;
                 more = slots.len() > limit;
                 slots.truncate(limit);
@@ -45,8 +45,8 @@ impl Nft {
             })?;
             if !targets.is_empty() {
                 flush(&targets);
-                retry(selector, "remove", |_| {
-                    let generation = query::generation(&self.socket).map_err(plain)?;
+                retry(&self.socket, selector, "remove", |_| {
+                    let generation = self.socket.generation().map_err(plain)?;
                     let stale = self.read(kind, &slots).map_err(plain)?;
                     self.delete(kind, &stale, generation, true)
                 })?;
@@ -96,7 +96,8 @@ impl Nft {
             tables.put(&opening::close_bits(&tables, &unused).map_err(plain)?, &mut batch);
         }
         self.has_deleted.set(true);
-        if batch.is_empty() { Ok(()) } else { batch.commit(&self.socket) }
+        let tables: &[&str] = if unused.is_empty() { &[table.name] } else { &[table.name, opening::TABLE] };
+        if batch.is_empty() { Ok(()) } else { batch.commit_on(&self.socket, tables) }
     }
 
     /// How many records there are, or at least `enough`: not all are looked at. The answer's rest is left unread, so it has a
@@ -117,7 +118,7 @@ impl Nft {
 
     /// Removes the rules of the reference's in iptables-nft that accept packets of addresses.
     pub(crate) fn remove_accepts(&self, hook: Hook, addresses: &[IpAddr]) -> Result<()> {
-        retry("the reference", "remove", |_| {
+        retry(&self.socket, "the reference", "remove", |_| {
             let were_there = foreign::remove_accepts(&self.socket, hook, addresses)?;
             self.has_deleted.set(self.has_deleted.get() || were_there);
             Ok(())
@@ -129,7 +130,7 @@ impl Nft {
         let subject = "other backends and the reference";
         let has_flows = |foreign: &Foreign| kind.facts.redirects && !foreign.targets.is_empty();
         let (nothing, mut foreign) = (Foreign::default(), Foreign::default());
-        retry(subject, "remove", |_| {
+        retry(&self.socket, subject, "remove", |_| {
             let wanted = Wanted { selector, kind, known: &nothing };
             foreign = foreign::remove(&self.socket, wanted, has_flows)?;
             self.has_deleted.set(self.has_deleted.get() || foreign.was_there);
@@ -140,6 +141,6 @@ impl Nft {
         }
         flush(&foreign.targets);
         let rest = Wanted { selector, kind, known: &foreign };
-        retry(subject, "remove", |_| foreign::remove(&self.socket, rest, |_| false).map(drop))
+        retry(&self.socket, subject, "remove", |_| foreign::remove(&self.socket, rest, |_| false).map(drop))
     }
 }

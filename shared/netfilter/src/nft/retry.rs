@@ -9,6 +9,8 @@ use cni::{Code, Error, Result};
 use netlink::RequestError;
 use nix::errno::Errno;
 
+use super::connection::Connection;
+
 /// How long to try again because other writers change the ruleset. In a test, the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 20 });
 
@@ -21,13 +23,23 @@ const SURPRISES_MAX: u32 = 31;
 /// What one try of a transaction comes to: what was refused, and why.
 pub(super) type Attempt<T = ()> = Result<T, (String, RequestError)>;
 
+/// After how many refused attempts the events of nf_tables are received: most second attempts succeed without.
+const REFUSED_WITHOUT_EVENTS: u32 = 2;
+
 /// Tries until no other writer comes between. The closure is told whether a key that it needs was found
 /// taken.
 pub(super) fn retry(
+    connection: &Connection,
     subject: impl Display,
     verb: &str,
-    mut attempt: impl FnMut(bool) -> Attempt,
+    attempt: impl FnMut(bool) -> Attempt,
 ) -> Result<()> {
+    let outcome = attempts(connection, attempt);
+    connection.end();
+    outcome.map_err(|(step, refusal)| failure(verb, subject, &step, refusal))
+}
+
+fn attempts(connection: &Connection, mut attempt: impl FnMut(bool) -> Attempt) -> Attempt {
     let (deadline, mut replace, mut voided, mut surprises) = (Instant::now() + PATIENCE, false, 0, 0);
     loop {
         let (step, refusal) = match attempt(replace) {
@@ -38,17 +50,23 @@ pub(super) fn retry(
             // A key is taken, with the same value or with another; so many are that the kernel's answers did not find room.
             Some(Errno::EEXIST | Errno::EBUSY | Errno::ENOBUFS) if !replace => replace = true,
             // Another writer came between: the generation is not the one that was read.
-            Some(Errno::ERESTART | Errno::EAGAIN) if Instant::now() < deadline => {
+            _ if is_void(&refusal) && Instant::now() < deadline => {
                 thread::sleep(pause(voided));
                 voided += 1;
+                if voided == REFUSED_WITHOUT_EVENTS {
+                    connection.receive_events();
+                }
             }
             // The same, or the kernel lacks an expression: it says ENOENT to that as well.
             Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY) if surprises < SURPRISES_MAX => surprises += 1,
-            _ => {
-                return Err(failure(verb, subject, &step, refusal));
-            }
+            _ => return Err((step, refusal)),
         }
     }
+}
+
+/// Whether other writers came between: before the change, or within a list that was read.
+fn is_void(refusal: &RequestError) -> bool {
+    refusal.errno() == Some(Errno::ERESTART) || refusal.is_temporary()
 }
 
 /// How long to leave the ruleset to others after so many voided tries: up to twice as long each time, and a part of that
@@ -66,7 +84,7 @@ pub(super) fn plain(refusal: RequestError) -> (String, RequestError) {
 }
 
 pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: RequestError) -> Error {
-    if matches!(refusal.errno(), Some(Errno::ERESTART | Errno::EAGAIN)) {
+    if is_void(&refusal) {
         let text =
             format!("{verb} the rules of {subject}: other programs changed the ruleset during each attempt");
         return Error::new(Code::TryAgainLater, text).detail(format!(
@@ -92,7 +110,8 @@ mod tests {
     #[test]
     fn voided_tries_do_not_use_up_those_for_what_is_gone_meanwhile() {
         let mut tries = 0;
-        let outcome = retry("it", "install", |_| {
+        let connection = Connection::open().unwrap();
+        let outcome = retry(&connection, "it", "install", |_| {
             tries += 1;
             match tries {
                 1..=40 => Err(("begin".into(), Errno::ERESTART.into())),
@@ -106,7 +125,8 @@ mod tests {
     #[test]
     fn what_is_never_found_is_an_error() {
         let mut tries = 0;
-        let error = retry("it", "install", |_| {
+        let connection = Connection::open().unwrap();
+        let error = retry(&connection, "it", "install", |_| {
             tries += 1;
             Err(("add an element".into(), Errno::ENOENT.into()))
         });

@@ -3,6 +3,7 @@
 use netlink::{Family, RequestError, Socket};
 
 use super::batch::Batch;
+use super::connection::Connection;
 use super::decode::{content, is_for_udp, jump};
 use super::query;
 use super::retry::{Attempt, plain};
@@ -75,13 +76,13 @@ fn expressions(rule: &NewRule) -> Expressions {
 }
 
 /// Opens the tables for packets that rules mark. The records by which others know that they have to stay open come first.
-pub(super) fn open(socket: &Socket, rules: &dyn Rules) -> Attempt {
-    let mut batch = Batch::new(Some(query::generation(socket).map_err(plain)?));
+pub(super) fn open(socket: &Connection, rules: &dyn Rules) -> Attempt {
+    let mut batch = Batch::new(Some(socket.generation().map_err(plain)?));
     for tables in IptablesNft::all(socket) {
         let Some(opening) = rules.opening(tables.family) else { continue };
         tables.put(&opening::open(&tables, opening).map_err(plain)?, &mut batch);
     }
-    if batch.is_empty() { Ok(()) } else { batch.commit(socket) }
+    if batch.is_empty() { Ok(()) } else { batch.commit_on(socket, &[TABLE]) }
 }
 
 /// The table in which the packets that rules mark do not pass, or others do. None: they pass.

@@ -50,6 +50,7 @@ pub struct Socket {
     port: Cell<Option<u32>>,
     /// The dump whose answer was not read to its end.
     unread: Cell<Option<u32>>,
+    dump_tries: Cell<u32>,
     buffer: RefCell<Vec<u8>>,
 }
 
@@ -70,6 +71,7 @@ impl Socket {
             sequence: Cell::new(0),
             port: Cell::new(None),
             unread: Cell::new(None),
+            dump_tries: Cell::new(DUMP_TRIES),
             buffer: RefCell::new(vec![0; BUFFER]),
         };
         this.set(NETLINK_CAP_ACK, 1)?;
@@ -138,6 +140,17 @@ impl Socket {
         }
     }
 
+    /// Sets how often a dump is begun if the tables change meanwhile. With 0, it is begun once, and its result is accepted: for a
+    /// caller that receives events and knows what has changed.
+    pub fn set_dump_tries(&self, tries: u32) {
+        self.dump_tries.set(tries);
+    }
+
+    /// Sets the number of tries of a new socket again.
+    pub fn reset_dump_tries(&self) {
+        self.dump_tries.set(DUMP_TRIES);
+    }
+
     /// Asks for all objects of a kind, and keeps what `parse` makes of their payloads. If the kernel says that they
     /// changed meanwhile, it is asked again: what is returned was there at one moment.
     ///
@@ -149,11 +162,12 @@ impl Socket {
         parse: impl Fn(u16, &[u8]) -> Option<T>,
     ) -> Result<Vec<T>, RequestError> {
         message.add_flags(NLM_F_DUMP);
-        for _ in 0..DUMP_TRIES {
+        let tries = self.dump_tries.get();
+        for _ in 0..tries.max(1) {
             let sequence = self.begin()?;
             self.send_message(&mut message, sequence)?;
             let (found, interrupted) = self.collect(sequence, &parse, |_| false)?;
-            if !interrupted {
+            if !interrupted || tries == 0 {
                 return Ok(found);
             }
         }

@@ -1,0 +1,107 @@
+//! A socket to nf_tables that lets a transaction outlive changes of tables that it does not depend on.
+//!
+//! A transaction that depends on what was read is bound to the generation of the ruleset, which changes with every transaction of
+//! every program. A large ruleset takes milliseconds to read: next to a program that changes its own table hundreds of times a
+//! second, every attempt would be refused. So after the first refused attempts the events of nf_tables are received as well, from
+//! before the read. A refused transaction is then bound to the newest generation and sent again, as long as the events show that
+//! none of its own tables has changed.
+
+use std::cell::OnceCell;
+use std::ops::Deref;
+use std::time::Instant;
+
+use netlink::wire::{Attributes, read_be32, read_str};
+use netlink::{Protocol, RequestError, Socket};
+use nix::errno::Errno;
+
+use super::query::{self, HEADER};
+use crate::ruleset::uapi::*;
+
+/// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
+pub(crate) const GROUP: u32 = 7;
+
+/// The room for events that wait while a large ruleset is read, in bytes.
+const ROOM: usize = 4 << 20;
+
+/// How often an interrupted dump is repeated before the events are received.
+const DUMP_TRIES: u32 = 2;
+
+/// A socket to nf_tables, and one that receives its events, from the first refused attempts on.
+#[derive(Debug)]
+pub(super) struct Connection {
+    socket: Socket,
+    events: OnceCell<Socket>,
+}
+
+impl Connection {
+    pub(super) fn open() -> Result<Self, RequestError> {
+        Ok(Self { socket: Socket::open(Protocol::Netfilter)?, events: OnceCell::new() })
+    }
+
+    /// Receives the events of nf_tables from now on. Without them, attempts are refused as before.
+    pub(super) fn receive_events(&self) {
+        if self.events.get().is_some() {
+            return;
+        }
+        let subscribed = Socket::open(Protocol::Netfilter).and_then(|events| {
+            events.make_room_for_events(ROOM);
+            events.subscribe(GROUP).map(|()| events)
+        });
+        if let Ok(events) = subscribed {
+            self.events.set(events).ok();
+        }
+    }
+
+    /// Begins an attempt: the generation of all that is read from now on.
+    pub(super) fn generation(&self) -> Result<u32, RequestError> {
+        // With events, an interrupted dump is of use: they show whether it is one of the attempt's own tables that changed.
+        self.socket.set_dump_tries(if self.events.get().is_some() { 0 } else { DUMP_TRIES });
+        self.changes_in(&[]).ok();
+        query::generation(&self.socket)
+    }
+
+    /// Ends the attempts: dumps are repeated as often as usual again.
+    pub(super) fn end(&self) {
+        self.socket.reset_dump_tries();
+    }
+
+    /// The newest generation, if it is newer than one, and no other tables than these have changed since.
+    pub(super) fn newer(&self, generation: u32, tables: &[&str]) -> Option<u32> {
+        let (newest, is_changed) = self.changes_in(tables).ok()?;
+        // The number wraps around.
+        newest.filter(|newest| !is_changed && newest.wrapping_sub(generation).cast_signed() > 0)
+    }
+
+    /// The newest generation of which an event has arrived, and whether one of the tables has changed.
+    fn changes_in(&self, tables: &[&str]) -> Result<(Option<u32>, bool), RequestError> {
+        let (mut newest, mut is_changed) = (None, false);
+        let Some(events) = self.events.get() else { return Ok((newest, is_changed)) };
+        let received = events.next_event(Instant::now(), |kind, payload| {
+            let attributes = Attributes::after(HEADER, payload);
+            if kind & 0xff == NFT_MSG_NEWGEN {
+                newest = attributes.get(NFTA_GEN_ID).and_then(read_be32);
+            } else {
+                // All of them have the table's name under the same number.
+                let table = attributes.get(NFTA_TABLE_NAME).and_then(read_str).unwrap_or_default();
+                is_changed |= tables.contains(&table);
+            }
+        });
+        match received {
+            Err(refusal) if refusal.errno() != Some(Errno::ETIMEDOUT) => Err(refusal),
+            _ => Ok((newest, is_changed)),
+        }
+    }
+
+    /// All sockets, for the caller to hand over.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = &Socket> {
+        std::iter::once(&self.socket).chain(self.events.get())
+    }
+}
+
+impl Deref for Connection {
+    type Target = Socket;
+
+    fn deref(&self) -> &Socket {
+        &self.socket
+    }
+}
