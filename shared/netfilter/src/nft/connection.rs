@@ -6,7 +6,7 @@
 //! before the read. A refused transaction is then bound to the newest generation and sent again, as long as the events show that
 //! none of its own tables has changed.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::ops::Deref;
 use std::time::Instant;
 
@@ -30,39 +30,45 @@ const DUMP_TRIES: u32 = 2;
 #[derive(Debug)]
 pub(super) struct Connection {
     socket: Socket,
-    events: OnceCell<Socket>,
+    events: OnceCell<Box<Socket>>,
+    is_receiving: Cell<bool>,
 }
 
 impl Connection {
     pub(super) fn open() -> Result<Self, RequestError> {
-        Ok(Self { socket: Socket::open(Protocol::Netfilter)?, events: OnceCell::new() })
+        Ok(Self {
+            socket: Socket::open(Protocol::Netfilter)?,
+            events: OnceCell::new(),
+            is_receiving: Cell::new(false),
+        })
     }
 
     /// Receives the events of nf_tables from now on. Without them, attempts are refused as before.
     pub(super) fn receive_events(&self) {
-        if self.events.get().is_some() {
-            return;
-        }
-        let subscribed = Socket::open(Protocol::Netfilter).and_then(|events| {
+        if self.events.get().is_none()
+            && let Ok(events) = Socket::open(Protocol::Netfilter)
+        {
             events.make_room_for_events(ROOM);
-            events.subscribe(GROUP).map(|()| events)
-        });
-        if let Ok(events) = subscribed {
-            self.events.set(events).ok();
+            self.events.set(Box::new(events)).ok();
         }
+        self.is_receiving.set(self.events.get().is_some_and(|events| events.subscribe(GROUP).is_ok()));
     }
 
     /// Begins an attempt: the generation of all that is read from now on.
     pub(super) fn generation(&self) -> Result<u32, RequestError> {
         // With events, an interrupted dump is of use: they show whether it is one of the attempt's own tables that changed.
-        self.socket.set_dump_tries(if self.events.get().is_some() { 0 } else { DUMP_TRIES });
+        self.socket.set_dump_tries(if self.is_receiving.get() { 0 } else { DUMP_TRIES });
         self.changes_in(&[]).ok();
         query::generation(&self.socket)
     }
 
-    /// Ends the attempts: dumps are repeated as often as usual again.
+    /// Ends the attempts: no events are received any more, and dumps are repeated as often as usual again. Each transaction of every
+    /// program would copy its events for this process otherwise.
     pub(super) fn end(&self) {
         self.socket.reset_dump_tries();
+        if self.is_receiving.take() {
+            self.events.get().map(|events| events.unsubscribe(GROUP));
+        }
     }
 
     /// The newest generation, if it is newer than one, and no other tables than these have changed since.
@@ -75,7 +81,9 @@ impl Connection {
     /// The newest generation of which an event has arrived, and whether one of the tables has changed.
     fn changes_in(&self, tables: &[&str]) -> Result<(Option<u32>, bool), RequestError> {
         let (mut newest, mut is_changed) = (None, false);
-        let Some(events) = self.events.get() else { return Ok((newest, is_changed)) };
+        let Some(events) = self.events.get().filter(|_| self.is_receiving.get()) else {
+            return Ok((newest, is_changed));
+        };
         let received = events.next_event(Instant::now(), |kind, payload| {
             let attributes = Attributes::after(HEADER, payload);
             if kind & 0xff == NFT_MSG_NEWGEN {
@@ -94,7 +102,7 @@ impl Connection {
 
     /// All sockets, for the caller to hand over.
     pub(super) fn sockets(&self) -> impl Iterator<Item = &Socket> {
-        std::iter::once(&self.socket).chain(self.events.get())
+        std::iter::once(&self.socket).chain(self.events.get().map(Box::as_ref))
     }
 }
 
