@@ -54,7 +54,7 @@ impl Plugin for Firewall {
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         let prev = call.net.prev_result.as_ref();
-        let addresses = prev.map(|prev| conf::addresses(prev)).unwrap_or_default();
+        let addresses = prev.map(conf::addresses).unwrap_or_default();
         let mut failures = Failures::new();
         let zone = conf::zone_of_reference(&call.conf).map(|zone| Zone::new(&zone, addresses.clone()));
         failures.note(firewalld::remove(&call.net.name, &call.attachment, zone.as_ref()));

@@ -663,7 +663,6 @@ mod tests {
             list(serde_json::json!({ "cni.dev/valid-attachments": [] })).unwrap(),
             Some(Attachments::default())
         );
-        let null = Value::Null;
         let both = serde_json::json!({ "cni.dev/valid-attachments": null, "cni.dev/attachments": null });
         assert_eq!(list(both).unwrap(), Some(Attachments::default()), "a nil slice of libcni");
         assert_eq!(list(serde_json::json!({ "cni.dev/valid-attachments": null })).unwrap(), None);

@@ -21,13 +21,16 @@ use crate::delegate::LIMITS;
 use crate::plugin::{self, Plugin, Print, ReadStdin};
 use crate::{Command, Error, Result, Version};
 
+/// Answers a request on stdin to a command of our own, such as `repair`.
+type AnswerOwn = fn(&[u8]) -> Result<String>;
+
 /// A plugin of an executable that has many.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     name: &'static str,
     main: fn() -> ExitCode,
     answer: fn(Variable<'_>, ReadStdin<'_>, Print<'_>) -> ExitCode,
-    own: fn(&str) -> Option<fn(&[u8]) -> Result<String>>,
+    own: fn(&str) -> Option<AnswerOwn>,
 }
 
 /// The plugins of this executable. Empty: it is one plugin.

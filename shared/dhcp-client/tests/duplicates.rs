@@ -44,8 +44,10 @@ enum Event {
     RestartServer,
 }
 
+type MakeEvent = fn(usize) -> Event;
+
 /// Events from outside, and how often each of them happens to somebody in two hours.
-const ACCIDENTS: [(fn(usize) -> Event, u64); 5] = [
+const ACCIDENTS: [(MakeEvent, u64); 5] = [
     (|n| Event::ChangeMac(n % CONTAINERS), 40),
     (|n| Event::Replace(n % CONTAINERS), 60),
     (|n| Event::Kill(n % 2), 12),
