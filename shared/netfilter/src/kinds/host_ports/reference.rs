@@ -18,6 +18,8 @@ const V6: Table = Table::new(NFPROTO_IPV6, "cni_hostport");
 
 /// Their chains with rules for host ports.
 const CHAINS: [&str; 2] = ["hostports", "hostip_hostports"];
+/// The chain that jumps to both, since release 1.9.0.
+const ALL: &str = "hostports_all";
 /// That with rules for the source addresses of connections through these.
 const SOURCES: &str = "masquerading";
 
@@ -54,7 +56,8 @@ pub(super) fn has(
             let comments = reader.comments(table, chain)?;
             let own = comments.iter().filter(|comment| is_of(selector, comment)).count();
             if own > 0
-                && !(reader.leads(table, "prerouting", chain)? && reader.leads(table, "output", chain)?)
+                && !(is_reached(reader, table, "prerouting", chain)?
+                    && is_reached(reader, table, "output", chain)?)
             {
                 return Ok(false);
             }
@@ -65,4 +68,9 @@ pub(super) fn has(
         }
     }
     Ok(true)
+}
+
+/// Whether packets come from a base chain to another chain, directly or by way of [`ALL`].
+fn is_reached(reader: &Reader<'_>, table: Table, from: &str, to: &str) -> Result<bool, RequestError> {
+    Ok(reader.leads(table, from, to)? || reader.leads(table, from, ALL)? && reader.leads(table, ALL, to)?)
 }
