@@ -165,7 +165,7 @@ impl Case {
         let name = path.rsplit(['.', ']']).next().unwrap();
         match (self.check)(&self.with(path, value)) {
             Ok(()) => writeln!(faults, "{path}: {value} does not fit, and is taken").unwrap(),
-            Err(e) if e.msg().contains(name) => {}
+            Err(e) if e.to_string().contains(name) => {}
             Err(e) => writeln!(faults, "{path}: {value} does not fit, and the error is: {e}").unwrap(),
         }
     }
