@@ -1,6 +1,7 @@
 //! `cnitool repair`: rules that somebody has flushed come back, and nothing else happens.
 
 mod firewalld;
+mod watching;
 
 use std::fs;
 use std::os::unix::fs::symlink;

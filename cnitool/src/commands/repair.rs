@@ -34,6 +34,9 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
 const QUIET: Duration = Duration::from_millis(100);
 const AT_MOST: Duration = Duration::from_millis(500);
 
+/// The longest pause after a repair.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+
 /// How often to look where no events are sent.
 const LOOK: Duration = Duration::from_secs(10);
 
@@ -44,8 +47,8 @@ pub fn watch(ui: &Ui) -> Result<()> {
     loop {
         let started = Instant::now();
         repair_once(ui)?;
-        // Somebody may flush again and again: four fifths of the time are for others.
-        if watch.wait(false, Some(started.elapsed() * 4))? == Woken::Signal {
+        // Somebody may flush again and again: most of the time is for others. A flush right after a repair must not wait long.
+        if watch.wait(false, Some(PAUSE_MAX.min(started.elapsed() * 4)))? == Woken::Signal {
             return Ok(());
         }
         let silent = Losses::may_be_silent();

@@ -55,7 +55,7 @@ impl Firewall {
     pub fn available(choice: Option<Backend>, kind: Kind) -> Result<()> {
         let firewall = Self::open(choice).code(Code::NotAvailable)?;
         let Engine::Nftables(nft) = &firewall.engine else { return Ok(()) };
-        let lack = nft.lack(kind).map_err(|r| r.during("ask", "nf_tables"));
+        let lack = nft.lack_since_boot(kind).map_err(|r| r.during("ask", "nf_tables"));
         match lack.code(Code::NotAvailable)? {
             Some(lack) if choice.is_some() => Err(Error::new(Code::NotAvailable, lack)),
             Some(lack) => {

@@ -86,12 +86,14 @@ fn is_loss(kind: u16, payload: &[u8]) -> bool {
     let table = name(uapi::NFTA_TABLE_NAME);
     let leads_to_ours = |chain: &str| match table {
         "nat" | "raw" => leads_to_ours(chain),
+        // The guard of route_localnet, which keeps others from services on 127.0.0.1.
+        "mangle" => chain == "PREROUTING",
         // What is forwarded passes here.
         opening::TABLE => [opening::HOOK, opening::CHAIN].contains(&chain),
         _ => false,
     };
     match kind & 0xff {
-        uapi::NFT_MSG_DELTABLE => [TABLE, "nat", "raw", opening::TABLE, FIREWALLD].contains(&table),
+        uapi::NFT_MSG_DELTABLE => [TABLE, "nat", "raw", "mangle", opening::TABLE, FIREWALLD].contains(&table),
         // It may drop what passed before: whoever starts iptables makes it.
         uapi::NFT_MSG_NEWCHAIN => table == opening::TABLE && name(uapi::NFTA_CHAIN_NAME) == opening::HOOK,
         uapi::NFT_MSG_DELSET => table == TABLE,
@@ -134,6 +136,9 @@ mod tests {
             (NFT_MSG_DELRULE, vec![(1, "nat"), (2, "POSTROUTING")], true),
             (NFT_MSG_DELRULE, vec![(1, "nat"), (2, "FERRULE-HAIRPIN")], true),
             (NFT_MSG_DELRULE, vec![(1, "nat"), (2, "KUBE-SERVICES")], false),
+            (NFT_MSG_DELRULE, vec![(1, "mangle"), (2, "PREROUTING")], true),
+            (NFT_MSG_DELRULE, vec![(1, "mangle"), (2, "FORWARD")], false),
+            (NFT_MSG_DELTABLE, vec![(1, "mangle")], true),
             (NFT_MSG_DELRULE, vec![(1, "filter"), (2, "OUTPUT")], false),
             (NFT_MSG_DELRULE, vec![(1, "filter"), (2, "FORWARD")], true),
             (NFT_MSG_DELRULE, vec![(1, "filter"), (2, "CNI-FORWARD")], true),

@@ -33,7 +33,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use cni::{Code, Error, Result};
 use netlink::{Family, RequestError, Socket};
 use nix::errno::Errno;
-use system::close_later;
+use system::{boot, close_later};
 
 use crate::iptables::chains;
 use crate::kind::{Kind, Rules};
@@ -166,6 +166,20 @@ impl Nft {
         }
         let module = probe::lacking(&self.socket, facts.needs)?;
         Ok(module.map(|module| format!("the kernel has no {module}, which nftables needs for {kind}")))
+    }
+
+    /// The same, for STATUS: the probe takes a grace period, and the kubelet asks every few seconds. A module that is missing may be
+    /// installed at any time, so only success is remembered, until the next boot.
+    pub(crate) fn lack_since_boot(&self, kind: Kind) -> Result<Option<String>, RequestError> {
+        let fact = format!("nf_tables-{kind}");
+        if boot::noted(&fact).is_some() {
+            return Ok(None);
+        }
+        let lack = self.lack(kind)?;
+        if lack.is_none() {
+            boot::note(&fact, "");
+        }
+        Ok(lack)
     }
 
     /// With the module that is missing, if it is one.

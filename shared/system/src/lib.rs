@@ -3,6 +3,7 @@
 
 #![warn(missing_docs)]
 
+pub mod boot;
 pub mod bus;
 pub mod child;
 pub mod close_later;

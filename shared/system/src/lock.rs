@@ -20,7 +20,7 @@ use rustix::process::geteuid;
 use crate::{Patience, file};
 
 /// Where the files are. They are empty and stay, one for each lock's name, until the host is started anew.
-const DIRECTORY: &str = "/run/ferrule";
+pub(crate) const DIRECTORY: &str = "/run/ferrule";
 
 /// What is locked where there is no such directory. Everybody can open it.
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
@@ -169,13 +169,13 @@ pub(crate) fn ensure_directory(path: &Path) -> io::Result<File> {
     }
 }
 
-fn open_directory(path: &Path) -> io::Result<File> {
+pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
     only_mine(File::options().read(true).custom_flags(flags).open(path)?)
 }
 
 /// Nobody else may have it open, now or later.
-fn only_mine(file: File) -> io::Result<File> {
+pub(crate) fn only_mine(file: File) -> io::Result<File> {
     let found = file.metadata()?;
     let mine = found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
     if mine { Ok(file) } else { Err(io::Error::from_raw_os_error(libc::EACCES)) }

@@ -256,10 +256,10 @@ fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
 }
 
 fn collect(path: &Path, files: &mut Vec<String>) {
-    // Directories, where host-local goes on from, its index, the locks, and the closer's socket and process identifier are the network's or
-    // the host's, not an attachment's.
+    // Directories, where host-local goes on from, its index, the locks, notes about the kernel, and the closer's socket and process
+    // identifier are the network's or the host's, not an attachment's.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let lock = name == "lock" || name.ends_with(".lock");
+    let lock = name == "lock" || name.ends_with(".lock") || name.ends_with(".boot");
     let of_the_network = name.starts_with("last_reserved_ip.") || name == ".index";
     let of_the_closer = name.starts_with("close-later.") && path.starts_with("/run/ferrule");
     if lock || of_the_network || of_the_closer || NOT_THEIRS.iter().any(|other| path == Path::new(other)) {

@@ -260,6 +260,27 @@ fn status_says_whether_a_port_could_be_mapped() {
 }
 
 #[test]
+fn status_probes_the_kernel_once_per_boot() {
+    beyond_reference!("status");
+    let lab = Lab::new();
+    let traced = ["strace", "-qq", "-o", "/run/lab/trace", "-e", "trace=sendto"].map(str::to_owned);
+    let status = lab.plugin("portmap").config(by("nftables")).under(&traced);
+    let sent = || {
+        status.status().ok();
+        std::fs::read_to_string("/run/lab/trace").unwrap().lines().count()
+    };
+    let note = "/run/ferrule/nf_tables-hostports.boot";
+    let probed = sent();
+    let noted = sent();
+    assert!(noted < probed, "it does not ask the kernel again");
+    lab.host().sh(&format!("sed -i '2s/^./x/' {note}"));
+    assert_eq!(sent(), probed, "a note of another boot");
+    assert_eq!(sent(), noted);
+    lab.host().sh(&format!("chmod 644 {note}"));
+    assert_eq!(sent(), probed, "a note that others may have written");
+}
+
+#[test]
 fn a_failed_add_takes_its_rules_back() {
     beyond_reference!("rollback");
     let lab = Lab::new();
