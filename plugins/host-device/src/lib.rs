@@ -128,7 +128,9 @@ fn give_back(call: &Del, failures: &mut Failures) {
         (Some(record), _) => failures.note(record.bring_home(&host, sandbox)) == Some(true),
         (None, Some(selector)) => {
             let ifname = Some(&call.attachment.ifname);
-            failures.note(selector.bring_home(&host, sandbox, ifname, loaded.is_none())).is_some()
+            // One that cannot be read, or is damaged, may be readable for a later DEL.
+            let may_have_record = loaded.is_none() || file.path().symlink_metadata().is_ok();
+            failures.note(selector.bring_home(&host, sandbox, ifname, may_have_record)).is_some()
         }
         (None, None) => true,
     };
