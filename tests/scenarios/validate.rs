@@ -46,7 +46,7 @@ fn what_add_refuses_for_its_configuration_is_an_error_with_its_place() {
         (json!([ipam(json!({"subnet": "10.1.2.0/24", "gateway": "10.9.9.1", "routes": route}))]), "10.9.9.1"),
         (json!([ipam(json!({}))]), "ipam.ranges is missing"),
         (json!([{"type": "portmap", "capabilities": {"portMappings": true}}]), "first of its list"),
-        (json!([bridge(json!({})), {"type": "bandwidth", "ingressRate": 1000}]), "ingressRate"),
+        (json!([bridge(json!({})), {"type": "bandwidth", "ingressRate": 1000}]), "burst must also be set"),
         (json!([bridge(json!({"hairpinMode": true, "promiscMode": true}))]), "exclude each other"),
         (json!([{"type": "vlan", "vlanId": 5}]), "master is missing"),
     ] {

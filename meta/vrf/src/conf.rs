@@ -76,7 +76,7 @@ mod tests {
     fn the_name_is_one_that_a_link_can_have() {
         for wrong in ["", "a/b", "..", "sixteen-letters-x"] {
             let error = conf(json!({"vrfname": wrong})).unwrap_err();
-            assert!(error.code() == 7 && error.msg().contains("vrfname"), "{error}");
+            assert!(error.code() == 7 && error.to_string().contains("vrfname"), "{error}");
         }
     }
 

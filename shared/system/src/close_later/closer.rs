@@ -64,10 +64,10 @@ pub fn serve() -> bool {
     let is_closer = arguments.next().as_deref() == Some(OsStr::new(ARGUMENT)) && arguments.next().is_none();
     if is_closer {
         close_inherited();
-        // Keep no directory from being unmounted.
-        env::set_current_dir("/").ok();
         raise_limit();
         fs::write(PID_FILE, std::process::id().to_string()).ok();
+        // Keep no directory from being unmounted.
+        env::set_current_dir("/").ok();
         receive(io::stdin());
     }
     is_closer
