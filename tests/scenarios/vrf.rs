@@ -181,7 +181,7 @@ fn a_vrf_stays_until_the_last_interface_has_left_and_its_table_is_one_for_all() 
         "ips": [{"address": "fd00:2::2/64", "interface": 0}],
     }}));
     call.clone().config(json!({"table": 77})).add().ok_result();
-    other.clone().config(json!({"table": 78})).add().refused(7, "has table 77");
+    other.clone().config(json!({"table": 78})).add().refused(7, "different routing table 77");
     other.add().ok_result();
     call.clone().config(json!({"vrfname": "red"})).add().refused(7, "has already a master set: blue");
     assert!(pod.link("red").is_none());
