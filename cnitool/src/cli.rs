@@ -19,7 +19,7 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed; \
-    2 wrong usage; 3 the configuration is wrong or there is no such network or attachment; 11 try again later; 50 status: \
+    2 wrong usage; 3 the configuration is wrong or there is no such network or attachment; 4 doctor: only warnings; 11 try again later; 50 status: \
     no container can be attached now; 51 status: the same, and running containers may have no network. `cnitool explain CODE` tells more.";
 
 const ADD_EXAMPLES: &str = "Examples:\n  cnitool add pods blue                       the namespace /run/netns/blue, as `ip netns add` makes it\n  \
@@ -32,6 +32,9 @@ const GC_EXAMPLES: &str = "Examples:\n  cnitool gc --dry-run              list w
 
 const VALIDATE_EXAMPLES: &str = "Examples:\n  cnitool validate                 all networks of --conf-dir\n  \
     cnitool validate web.conflist    before it is copied there";
+
+const DOCTOR_EXAMPLES: &str = "Examples:\n  cnitool doctor                 findings, the worst first, each with its remedy\n  \
+    cnitool doctor -o json | jq '.findings[] | select(.severity == \"error\")'";
 
 const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `nft flush ruleset`\n  cnitool repair --all \
     --watch  as packaging/systemd/cni-repair.service does";
@@ -136,6 +139,12 @@ pub enum Command {
         #[arg(long)]
         watch: bool,
     },
+    /// Check the whole host, and say what is wrong and what to do: run this first
+    ///
+    /// Checks plugins, configurations, STATUS of each network, kernel features, attachments (CHECK), stale things,
+    /// forwarding, MTU and firewalls. Changes nothing. Exit code 0: no errors and no warnings; 4: warnings; 1: errors.
+    #[command(after_help = DOCTOR_EXAMPLES)]
+    Doctor,
     /// Ask whether a container could be attached now
     Status {
         /// The network's name; all networks if left out

@@ -1,6 +1,7 @@
 //! What the caches of this host know.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use cni::NetworkName;
 use runtime::{Cache, Entry, Result};
@@ -16,19 +17,30 @@ pub fn attachments(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Entry>
     if all { of_all_caches(settings, ui) } else { settings.runtime.results().list() }
 }
 
-/// The attachments of all caches. Of one that two of them have, the newer one.
+/// The attachments of all caches. Of one that two of them have, the newer one. Warns of files that are no results.
 ///
 /// # Errors
 /// If a cache cannot be read.
 pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
+    let (entries, unreadable) = survey(settings)?;
+    for path in unreadable {
+        ui.warn(&format!("{} is skipped: it is no result of an ADD, or damaged", path.display()));
+    }
+    Ok(entries)
+}
+
+/// The attachments of all caches, and the files that are no results.
+///
+/// # Errors
+/// If a cache cannot be read.
+pub fn survey(settings: &Settings) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
     let own = settings.runtime.results().clone();
     let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
     let mut known: BTreeMap<(NetworkName, cni::Attachment), Entry> = BTreeMap::new();
+    let mut all_unreadable = Vec::new();
     for cache in [own.clone()].into_iter().chain(others) {
         let (entries, unreadable) = cache.survey()?;
-        for path in unreadable {
-            ui.warn(&format!("{} is skipped: it is no result of an ADD, or damaged", path.display()));
-        }
+        all_unreadable.extend(unreadable);
         for entry in entries {
             let key = (entry.network.clone(), entry.attach.attachment.clone());
             if known.get(&key).is_none_or(|earlier| earlier.added < entry.added) {
@@ -36,5 +48,5 @@ pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
             }
         }
     }
-    Ok(known.into_values().collect())
+    Ok((known.into_values().collect(), all_unreadable))
 }

@@ -21,6 +21,7 @@ mod dhcp_lifecycle;
 mod dhcp_one_address;
 mod dhcp_servers;
 mod dhcp_v6;
+mod doctor;
 mod dummy;
 mod field;
 mod firewall;

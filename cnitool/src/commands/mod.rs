@@ -1,6 +1,7 @@
 //! One module for each group of commands.
 
 mod attachment;
+mod doctor;
 mod explain;
 mod gc;
 mod graph;
@@ -9,8 +10,8 @@ mod repair;
 mod schema;
 mod shell;
 mod show;
-mod status;
-mod validate;
+pub mod status;
+pub mod validate;
 mod version;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Gc { network, options, .. } => gc::run(network.as_deref(), &options, settings, ui)?,
         Command::Repair { watch: true, .. } => repair::watch(ui)?,
         Command::Repair { network, .. } => repair::run(network.as_deref(), settings, ui)?,
+        Command::Doctor => return doctor::run(settings, ui),
         Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
         Command::Version { names } => version::run(&names, settings, ui)?,
         Command::List { what, all } => list::run(what, all, settings, ui)?,

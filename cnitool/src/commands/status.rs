@@ -40,9 +40,9 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
 }
 
 /// What the plugins of a network say.
-struct Answer {
+pub struct Answer {
     network: Network,
-    status: Result<()>,
+    pub status: Result<()>,
     /// Plugins that could not be asked, and why.
     unasked: Vec<(PluginType, String)>,
 }
@@ -50,7 +50,7 @@ struct Answer {
 impl Answer {
     /// STATUS is of 1.1.0. A plugin that speaks it is asked in 1.1.0, whatever version the network has: the configuration means the
     /// same in both.
-    fn of(network: Network, settings: &Settings) -> Self {
+    pub fn of(network: Network, settings: &Settings) -> Self {
         let mut asked = network.clone();
         asked.version = network.version.max(Command::Status.since());
         let (mut unasked, mut missing) = (Vec::new(), None);
@@ -120,13 +120,13 @@ fn ipam_of(request: &[u8]) -> Option<PluginType> {
 }
 
 /// How many addresses of a range set are leased.
-struct Fill {
+pub struct Fill {
     range: String,
-    leased: usize,
-    capacity: u128,
+    pub leased: usize,
+    pub capacity: u128,
 }
 
-fn fill(network: &Network) -> Vec<Fill> {
+pub fn fill(network: &Network) -> Vec<Fill> {
     let leased = leases::of(network);
     let count = |set: &host_local::RangeSet| leased.iter().filter(|ip| set.range_of(**ip).is_some()).count();
     let fill = |set: host_local::RangeSet| Fill {
@@ -143,7 +143,7 @@ impl Fill {
         json!({"range": self.range, "leased": self.leased, "capacity": u64::try_from(self.capacity).ok()})
     }
 
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let Self { range, leased, capacity } = self;
         match u32::try_from(*capacity) {
             Ok(capacity) => format!("{leased} of {capacity} addresses of {range} are leased"),

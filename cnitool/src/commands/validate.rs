@@ -52,7 +52,7 @@ fn expanded(files: &[PathBuf], settings: &Settings) -> Result<Vec<PathBuf>> {
 }
 
 /// The networks in the directories of cnitool and of all runtimes.
-fn on_this_host(settings: &Settings) -> Vec<Ranges> {
+pub fn on_this_host(settings: &Settings) -> Vec<Ranges> {
     let mut dirs = vec![settings.conf.clone()];
     dirs.extend(
         places::all().0.into_iter().filter(|place| !place.is(&settings.conf)).map(|place| place.conf),
@@ -66,14 +66,14 @@ fn real(file: &Path) -> PathBuf {
 }
 
 /// A file, and what was found in it.
-struct Judged<'a> {
+pub struct Judged<'a> {
     file: &'a Path,
     source: String,
-    findings: Vec<Finding>,
+    pub findings: Vec<Finding>,
 }
 
 impl<'a> Judged<'a> {
-    fn read(file: &'a Path, files: &[PathBuf], others: &[Ranges], settings: &Settings) -> Result<Self> {
+    pub fn read(file: &'a Path, files: &[PathBuf], others: &[Ranges], settings: &Settings) -> Result<Self> {
         let source = read(file).map_err(|e| {
             cni::Error::io(format!("read {}", file.display()), &e).with_code(cni::Code::InvalidConfig)
         })?;

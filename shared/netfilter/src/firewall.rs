@@ -166,6 +166,20 @@ impl Firewall {
         Ok(barriers)
     }
 
+    /// The base chains of others in nf_tables that drop every forwarded packet which none of their rules accepts, as `nft list
+    /// chain` takes them: `ip filter FORWARD`. Empty where the kernel has no nf_tables.
+    ///
+    /// # Errors
+    /// If the kernel refuses to tell.
+    pub fn dropping_chains(&self) -> Result<Vec<String>> {
+        let list =
+            |nft: &Nft| nft.dropping_chains().map_err(|r| r.during("list", "the chains of nf_tables").into());
+        match self.engine.nft(list) {
+            Err(without) if without.code() == Code::UnsupportedField as u32 => Ok(Vec::new()),
+            found => found,
+        }
+    }
+
     /// What is installed of an attachment through nf_tables, for people: a line such as `map tcp 8080 to 10.1.0.5:80`
     /// each.
     ///

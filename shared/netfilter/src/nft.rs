@@ -142,6 +142,11 @@ impl Nft {
         Ok(())
     }
 
+    /// The base chains of others that drop what is forwarded, as `nft list chain` takes them.
+    pub(crate) fn dropping_chains(&self) -> Result<Vec<String>, RequestError> {
+        barriers::dropping(&self.socket)
+    }
+
     /// The chains of others that drop what is forwarded, though it has a bit of the mark, if it has one.
     pub(crate) fn barriers(&self, bit: Option<u8>) -> Result<Vec<Barrier>, RequestError> {
         barriers::find(&self.socket, bit)

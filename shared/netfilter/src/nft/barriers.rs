@@ -72,6 +72,30 @@ pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<Barrier>, Req
     Ok(barriers)
 }
 
+/// The base chains of others that drop every forwarded packet that none of their rules accepts, as `nft list chain` takes them.
+pub(super) fn dropping(socket: &Socket) -> Result<Vec<String>, RequestError> {
+    let mut dropping = Vec::new();
+    for chain in forward_chains(socket)? {
+        if !is_filter(&chain) || chain.family == INET.family && chain.table == INET.name {
+            continue;
+        }
+        let rules = query::rules_of(socket, chain.family, &chain.table, &chain.name)?;
+        if chain.drops || rules.iter().any(drops_all) {
+            dropping.push(chain_name(&chain));
+        }
+    }
+    Ok(dropping)
+}
+
+fn chain_name(chain: &Base) -> String {
+    let family = match chain.family {
+        NFPROTO_IPV4 => "ip",
+        NFPROTO_IPV6 => "ip6",
+        _ => "inet",
+    };
+    format!("{family} {} {}", chain.table, chain.name)
+}
+
 /// So many chains are listed sooner than tables are looked into one by one.
 const FEW: u32 = 256;
 

@@ -1,0 +1,43 @@
+//! Configurations: what `cnitool validate` reports.
+
+use runtime::Result;
+
+use super::{Finding, Host};
+use crate::checks::Level;
+use crate::commands::validate::{Judged, on_this_host};
+
+/// Errors and warnings of all configurations on this host.
+pub fn valid(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let others = on_this_host(host.settings);
+    let mut findings = Vec::new();
+    for place in &host.places {
+        let files: Vec<_> = place.conf.load()?.into_iter().map(|file| file.file).collect();
+        let settings = host.settings.with_plugins(&place.plugins);
+        for file in &files {
+            let judged = Judged::read(file, &files, &others, &settings)?;
+            findings.extend(judged.findings.iter().map(|found| {
+                let object = format!("{}:{}:{}", file.display(), found.at.line, found.at.column);
+                let whole = format!("correct the file; `cnitool validate {}` shows the line", file.display());
+                let remedy = found.help.clone().unwrap_or(whole);
+                match found.level {
+                    Level::Error => Finding::error(object, &found.text, remedy),
+                    Level::Warning => Finding::warning(object, &found.text, remedy),
+                }
+            }));
+        }
+    }
+    Ok(findings)
+}
+
+/// A host without a network.
+pub fn any(host: &Host<'_>) -> Result<Vec<Finding>> {
+    if !host.networks.is_empty() {
+        return Ok(Vec::new());
+    }
+    let dirs: Vec<String> = host.places.iter().map(|place| place.conf.path().display().to_string()).collect();
+    Ok(vec![Finding::warning(
+        format!("directory {}", dirs.join(", ")),
+        "no network is configured, so runtimes report that the host's network is not ready",
+        "write a network's configuration there; docs/bridge.md has examples",
+    )])
+}

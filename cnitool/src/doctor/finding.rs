@@ -1,0 +1,65 @@
+//! What a check finds: the object, the cause, and the remedy.
+
+use serde_json::{Value, json};
+
+/// How bad a finding is. The worst is the smallest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Containers cannot be attached, or attached containers have lost something.
+    Error,
+    /// It works now, but probably not as meant, or not for long.
+    Warning,
+    /// Worth knowing. It does not change the exit code.
+    Note,
+}
+
+impl Severity {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// One thing that is wrong on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub severity: Severity,
+    /// The object, such as `network pods`.
+    pub object: String,
+    pub cause: String,
+    pub remedy: String,
+}
+
+impl Finding {
+    pub fn error(object: impl Into<String>, cause: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Severity::Error, object, cause, remedy)
+    }
+
+    pub fn warning(object: impl Into<String>, cause: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Severity::Warning, object, cause, remedy)
+    }
+
+    pub fn note(object: impl Into<String>, cause: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self::new(Severity::Note, object, cause, remedy)
+    }
+
+    fn new(
+        severity: Severity,
+        object: impl Into<String>,
+        cause: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { severity, object: object.into(), cause: cause.into(), remedy: remedy.into() }
+    }
+
+    /// With the name of the check that found it.
+    pub fn json(&self, check: &str) -> Value {
+        json!({
+            "severity": self.severity.name(), "check": check, "object": self.object, "cause": self.cause,
+            "remedy": self.remedy,
+        })
+    }
+}

@@ -1,0 +1,82 @@
+//! What the checks look at: read once, before the first check.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use runtime::{Entry, Network, PluginConf, Result};
+use serde_json::Value;
+
+use crate::known;
+use crate::live::Live;
+use crate::places::{self, Place};
+use crate::settings::Settings;
+
+/// This host, as the caches, the configurations and the kernel describe it.
+#[derive(Debug)]
+pub struct Host<'a> {
+    pub settings: &'a Settings,
+    /// The directories of networks: cnitool's own first.
+    pub places: Vec<Place>,
+    pub networks: Vec<Configured>,
+    /// The attachments of all caches.
+    pub entries: Vec<Entry>,
+    /// Files of the caches that are no results.
+    pub damaged: Vec<PathBuf>,
+    pub live: Live,
+}
+
+/// A network with the settings that its runtime uses.
+#[derive(Debug)]
+pub struct Configured {
+    pub network: Network,
+    pub settings: Settings,
+}
+
+impl<'a> Host<'a> {
+    /// # Errors
+    /// If a directory or a cache cannot be read.
+    pub fn look(settings: &'a Settings) -> Result<Self> {
+        let (mut places, _) = places::all();
+        if !places.iter().any(|place| place.is(&settings.conf)) {
+            places.insert(0, Place::unknown(&settings.conf));
+        }
+        let mut networks = BTreeMap::new();
+        for place in &places {
+            for network in place.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
+                let settings = settings.with_plugins(&place.plugins);
+                let name = network.name.clone();
+                networks.entry(name).or_insert(Configured { network, settings });
+            }
+        }
+        let (entries, damaged) = known::survey(settings)?;
+        let live = Live::host().unwrap_or_default();
+        let networks = networks.into_values().collect();
+        Ok(Self { settings, places, networks, entries, damaged, live })
+    }
+
+    /// The attachments whose namespaces exist.
+    pub fn alive(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.is_alive())
+    }
+
+    /// A setting below /proc/sys. None: this kernel does not have it.
+    pub fn sysctl(&self, key: &str) -> Option<String> {
+        std::fs::read_to_string(format!("/proc/sys/{key}")).ok().map(|text| text.trim().to_owned())
+    }
+}
+
+impl Configured {
+    /// The network's plugins, with the configuration that each gets.
+    pub fn requests(&self) -> impl Iterator<Item = (&PluginConf, Value)> {
+        self.network.plugins.iter().filter_map(|plugin| {
+            let request = self.network.request(plugin).ok()?;
+            Some((plugin, cni::json::parse(&request, "the request").ok()?))
+        })
+    }
+}
+
+/// An attachment as rules are labelled: network, container and interface.
+pub fn label(entry: &Entry) -> String {
+    let at = &entry.attach.attachment;
+    format!("attachment {}/{}/{}", entry.network, at.container, at.ifname)
+}

@@ -1,0 +1,102 @@
+//! Features of the kernel that configured networks need. STATUS of the plugins reports what they need of nf_tables.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use netlink::{LinkKind, Netlink, NewLink};
+use netns::NetNs;
+use runtime::Result;
+
+use super::{Finding, Host};
+
+/// Kinds of links by the plugin that makes them, with the kernel's module.
+const KINDS: &[(&str, &[(&str, &str)])] = &[
+    ("bandwidth", &[("ifb", "ifb")]),
+    ("bridge", &[("bridge", "bridge"), ("veth", "veth")]),
+    ("dummy", &[("dummy", "dummy")]),
+    ("ipvlan", &[("ipvlan", "ipvlan")]),
+    ("macvlan", &[("macvlan", "macvlan")]),
+    ("ptp", &[("veth", "veth")]),
+    ("vlan", &[("vlan", "8021q")]),
+    ("vrf", &[("vrf", "vrf")]),
+];
+
+/// The kernel's words for a kind that it does not have.
+const UNKNOWN: &str = "Unknown device type";
+
+/// Kinds of links that the kernel does not have.
+pub fn links(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let mut needed: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for network in host.networks.iter().map(|one| &one.network) {
+        for plugin in &network.plugins {
+            let kinds = KINDS.iter().find(|(name, _)| *name == plugin.kind.as_str());
+            for kind in kinds.into_iter().flat_map(|(_, kinds)| *kinds) {
+                needed.entry(*kind).or_default().push(network.name.to_string());
+            }
+        }
+    }
+    let modules = Modules::of_this_kernel();
+    needed.retain(|(kind, module), _| !modules.has(module).unwrap_or_else(|| kernel_makes(kind)));
+    let finding = |((kind, module), networks): ((&str, &str), Vec<String>)| {
+        Finding::error(
+            format!("network {}", networks.join(", ")),
+            format!("the kernel has no links of kind {kind}"),
+            format!("install the package with the kernel's module {module}, or boot a kernel that has it"),
+        )
+    };
+    Ok(needed.into_iter().map(finding).collect())
+}
+
+/// Asks the kernel in a namespace that ends with this function. Only where no module could be loaded by that.
+fn kernel_makes(kind: &str) -> bool {
+    let attempt = || {
+        let link = NewLink::new("probe0", LinkKind::Other(kind.to_owned()));
+        Netlink::open()?.create_link(&link)
+    };
+    match NetNs::scratch(attempt) {
+        Ok(Err(e)) => !e.kernel_text().is_some_and(|text| text.contains(UNKNOWN)),
+        _ => true,
+    }
+}
+
+/// The modules of the running kernel, as depmod(8) lists them. None: it has no directory of them.
+struct Modules(Option<String>);
+
+impl Modules {
+    fn of_this_kernel() -> Self {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let dir = PathBuf::from("/lib/modules").join(release.trim());
+        let list = |name| fs::read_to_string(dir.join(name)).ok();
+        Self(list("modules.dep").map(|loadable| loadable + &list("modules.builtin").unwrap_or_default()))
+    }
+
+    /// None: the files do not tell.
+    fn has(&self, name: &str) -> Option<bool> {
+        if Path::new("/sys/module").join(name).exists() {
+            return Some(true);
+        }
+        self.0.as_ref().map(|list| list.contains(&format!("/{name}.ko")))
+    }
+}
+
+/// IPv6 that is switched off, where a network has IPv6 addresses.
+pub fn ipv6(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let key = "net/ipv6/conf/all/disable_ipv6";
+    let is_off = match host.sysctl(key) {
+        Some(value) => value != "0",
+        None => true,
+    };
+    let has_v6 = |network: &runtime::Network| {
+        crate::ranges::sets(network).iter().flat_map(|set| set.ranges()).any(|range| range.subnet.is_ipv6())
+    };
+    let networks = host.networks.iter().map(|one| &one.network).filter(|network| is_off && has_v6(network));
+    let finding = |network: &runtime::Network| {
+        let cause = "the network has IPv6 addresses, but IPv6 is disabled on this host";
+        let remedy = format!(
+            "run `sysctl -w {key}=0`, and remove the setting from /etc/sysctl.d and the kernel's command line"
+        );
+        Finding::error(format!("network {}", network.name), cause, remedy)
+    };
+    Ok(networks.map(finding).collect())
+}

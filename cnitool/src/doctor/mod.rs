@@ -1,0 +1,69 @@
+//! `doctor`: checks of the whole host. Each group of checks is a file; each check is a function from [`Host`] to findings.
+//! A check reads; it changes nothing.
+
+mod attachments;
+mod configurations;
+mod finding;
+mod firewalls;
+mod forwarding;
+mod host;
+mod kernel;
+mod mtu;
+mod networks;
+mod plugins;
+mod stale;
+
+use runtime::Result;
+
+pub use self::finding::{Finding, Severity};
+pub use self::host::Host;
+
+/// A check, by the name that JSON has.
+type Check = (&'static str, fn(&Host<'_>) -> Result<Vec<Finding>>);
+
+const CHECKS: &[Check] = &[
+    ("plugins.answer", plugins::answer),
+    ("plugins.suite", plugins::suite),
+    ("plugins.version", plugins::version),
+    ("plugins.path", plugins::path),
+    ("configurations.valid", configurations::valid),
+    ("configurations.any", configurations::any),
+    ("networks.status", networks::status),
+    ("networks.full", networks::nearly_full),
+    ("kernel.links", kernel::links),
+    ("kernel.ipv6", kernel::ipv6),
+    ("attachments.check", attachments::check),
+    ("attachments.results", attachments::results),
+    ("stale", stale::check),
+    ("forwarding", forwarding::check),
+    ("mtu.bridge", mtu::bridge),
+    ("mtu.uplink", mtu::uplink),
+    ("firewalls.nftables", firewalls::nftables),
+    ("firewalls.legacy", firewalls::legacy),
+];
+
+/// Runs all checks. The findings are sorted, the worst first.
+pub fn examine(host: &Host<'_>) -> Vec<(&'static str, Finding)> {
+    let mut found = Vec::new();
+    for (name, check) in CHECKS {
+        match check(host) {
+            Ok(findings) => found.extend(findings.into_iter().map(|finding| (*name, finding))),
+            Err(e) => found.push((*name, not_checked(name, &e))),
+        }
+    }
+    found.sort_by_key(|(_, finding)| finding.severity);
+    found
+}
+
+/// How many checks there are.
+pub fn count() -> usize {
+    CHECKS.len()
+}
+
+fn not_checked(name: &str, error: &runtime::Error) -> Finding {
+    Finding::warning(
+        format!("check {name}"),
+        format!("the check could not be made: {error}"),
+        "run `cnitool doctor` as root, in the host's namespaces",
+    )
+}

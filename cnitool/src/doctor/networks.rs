@@ -1,0 +1,44 @@
+//! Networks: whether a container can be attached now, and for how many more there are addresses.
+
+use runtime::Result;
+
+use super::{Finding, Host};
+use crate::commands::status::{Answer, fill};
+
+/// A range is nearly full when so much of it is leased, in percent.
+const NEARLY: u128 = 90;
+
+/// Networks whose plugins report by STATUS that they are not ready.
+pub fn status(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for one in &host.networks {
+        let answer = Answer::of(one.network.clone(), &one.settings);
+        let Err(error) = answer.status else { continue };
+        let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
+        let details = Some(details.join("; ")).filter(|details| !details.is_empty());
+        let explain = format!("`cnitool explain {}` tells more", error.code());
+        findings.push(Finding::error(
+            format!("network {}", one.network.name),
+            format!("no container can be attached: {error}"),
+            details.unwrap_or(explain),
+        ));
+    }
+    Ok(findings)
+}
+
+/// Range sets of host-local with few free addresses.
+pub fn nearly_full(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for one in &host.networks {
+        let full = fill(&one.network).into_iter();
+        for fill in full.filter(|fill| fill.leased as u128 * 100 >= fill.capacity * NEARLY) {
+            let name = &one.network.name;
+            findings.push(Finding::warning(
+                format!("network {name}"),
+                fill.text(),
+                format!("remove stale leases (`cnitool gc {name} --dry-run` lists them), or add a range"),
+            ));
+        }
+    }
+    Ok(findings)
+}

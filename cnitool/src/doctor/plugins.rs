@@ -1,0 +1,166 @@
+//! Plugins: whether they answer, of which suite and version they are, and whether each runtime finds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use cni::{PluginType, exec, json};
+use runtime::Result;
+use system::child::{self, Limits};
+
+use super::host::Configured;
+use super::{Finding, Host};
+use crate::schema;
+
+/// How long a plugin may take to print its version, and how much it may print.
+const TIMEOUT: Duration = Duration::from_secs(5);
+const BYTES: u64 = 1 << 16;
+
+/// In the version of Ferrule's plugins.
+const MARK: &str = "+ferrule.";
+
+/// Plugins of networks that do not answer VERSION.
+pub fn answer(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let mut asked = BTreeSet::new();
+    for configured in &host.networks {
+        for kind in kinds(configured) {
+            let Ok(program) = exec::find(&kind, &configured.settings.path) else { continue };
+            if !asked.insert(program.clone()) {
+                continue;
+            }
+            if let Err(e) = configured.settings.runtime.versions(&kind) {
+                findings.push(Finding::error(
+                    format!("plugin {}", program.display()),
+                    format!("the plugin does not answer VERSION: {e}"),
+                    "install it again: `ferrule-install` replaces Ferrule's plugins",
+                ));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// Directories where plugins of Ferrule and of another maker do the same work side by side.
+pub fn suite(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for (dir, banners) in installed(host) {
+        let (ours, others): (Vec<_>, Vec<_>) = banners.iter().partition(|(_, banner)| banner.contains(MARK));
+        if ours.is_empty() || others.is_empty() {
+            continue;
+        }
+        let names: Vec<&str> = others.iter().map(|(name, _)| **name).collect();
+        findings.push(Finding::warning(
+            format!("directory {}", dir.display()),
+            format!(
+                "{} of {} plugins are Ferrule's; not Ferrule's: {}",
+                ours.len(),
+                banners.len(),
+                names.join(", ")
+            ),
+            "run `ferrule-install`; it installs all plugins, and keeps the replaced files",
+        ));
+    }
+    Ok(findings)
+}
+
+/// Ferrule's plugins of another version than this cnitool.
+pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let own = concat!("+ferrule.", env!("CARGO_PKG_VERSION"));
+    let mut findings = Vec::new();
+    for (dir, banners) in installed(host) {
+        let mut old: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (name, banner) in banners.iter().filter(|(_, banner)| banner.contains(MARK)) {
+            if let Some(version) = banner.split_whitespace().last().filter(|version| !version.ends_with(own))
+            {
+                old.entry(version).or_default().push(name);
+            }
+        }
+        findings.extend(old.into_iter().map(|(version, names)| {
+            let cause = format!(
+                "{} is of version {version}, and cnitool is of {}",
+                names.join(", "),
+                env!("CARGO_PKG_VERSION")
+            );
+            Finding::warning(
+                format!("directory {}", dir.display()),
+                cause,
+                "run the `ferrule-install` of the newer version",
+            )
+        }));
+    }
+    Ok(findings)
+}
+
+/// Runtimes that look for plugins where those of their networks are not installed.
+pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let (runtimes, problems) = host_runtimes::of_host(Path::new("/"));
+    let remedy = "correct the file; until then the runtime uses another directory than the file names";
+    let mut findings: Vec<Finding> =
+        problems.into_iter().map(|problem| Finding::warning("runtimes", problem, remedy)).collect();
+    for runtime in runtimes.into_iter().filter(|runtime| runtime.is_present && runtime.runs_plugins) {
+        for configured in host.networks.iter().filter(|one| is_in(one, &runtime.networks)) {
+            let is_missing = |kind: &PluginType| exec::find(kind, &runtime.plugins).is_err();
+            let missing: Vec<String> =
+                kinds(configured).into_iter().filter(is_missing).map(|kind| kind.to_string()).collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let dirs: Vec<String> = runtime.plugins.iter().map(|dir| dir.display().to_string()).collect();
+            let from = runtime
+                .source
+                .as_ref()
+                .map_or_else(|| "by default".to_owned(), |file| format!("as {} says", file.display()));
+            findings.push(Finding::error(
+                format!("runtime {}", runtime.name),
+                format!(
+                    "{} looks for plugins in {} ({from}), which lacks {} of network {}",
+                    runtime.name,
+                    dirs.join(", "),
+                    missing.join(", "),
+                    configured.network.name
+                ),
+                format!("run `ferrule-install --dir {}`, or correct the runtime's configuration", dirs[0]),
+            ));
+        }
+    }
+    Ok(findings)
+}
+
+fn is_in(configured: &Configured, dir: &Path) -> bool {
+    let parent = configured.network.file.as_deref().and_then(Path::parent);
+    parent.is_some_and(|parent| parent.canonicalize().ok() == dir.canonicalize().ok())
+}
+
+/// The plugins of a network, and their IPAM plugins.
+fn kinds(configured: &Configured) -> BTreeSet<PluginType> {
+    let of = |(plugin, request): (&runtime::PluginConf, serde_json::Value)| {
+        let ipam = json::member(&request, "ipam").and_then(|ipam| json::member(ipam, "type"));
+        let ipam = ipam.and_then(|kind| PluginType::parse(kind.as_str()?).ok());
+        [Some(plugin.kind.clone()), ipam].into_iter().flatten()
+    };
+    configured.requests().flat_map(of).collect()
+}
+
+/// The directories with plugins that have names of the suite, and what each plugin says it is.
+fn installed(host: &Host<'_>) -> BTreeMap<PathBuf, BTreeMap<&'static str, String>> {
+    let dirs = host.networks.iter().flat_map(|one| &one.settings.path).chain(&host.settings.path);
+    let dirs: BTreeSet<PathBuf> = dirs.filter_map(|dir| dir.canonicalize().ok()).collect();
+    let banners = |dir: &Path| {
+        let names = schema::plugins().map(|plugin| plugin.name);
+        names.filter_map(|name| Some((name, banner(&dir.join(name))?))).collect()
+    };
+    dirs.into_iter().map(|dir| (dir.clone(), banners(&dir))).collect()
+}
+
+/// The first line that a plugin prints without CNI_COMMAND: its name and version. None: it does not exist or prints nothing.
+pub fn banner(program: &Path) -> Option<String> {
+    let limits = Limits { bytes: BYTES, time: Some(TIMEOUT), group: true };
+    let mut command =
+        Command::new(program.canonicalize().ok().filter(|file| file.is_file()).map(|_| program)?);
+    command.env_clear().stderr(Stdio::piped());
+    let outcome = child::run(&mut command, b"", limits).ok()?;
+    let text = String::from_utf8_lossy(&outcome.log).into_owned() + &String::from_utf8_lossy(&outcome.out);
+    text.lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
+}

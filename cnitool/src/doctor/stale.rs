@@ -1,0 +1,46 @@
+//! Stale things: what a dry run of GC lists.
+
+use std::collections::BTreeMap;
+
+use runtime::Result;
+
+use super::{Finding, Host};
+use crate::cleanup::{Kept, Plan, Wishes};
+
+/// Stale leases, links and rules; and those whose container is not known.
+pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for one in host.networks.iter().filter(|one| !one.network.disable_gc) {
+        let name = &one.network.name;
+        // What the plugins cannot list, STATUS and CHECK report.
+        let Ok(plan) = Plan::make(&one.network, &Wishes::default(), &one.settings) else { continue };
+        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
+        kinds.extend(Some(("attachment", plan.delete.len())).filter(|(_, count)| *count > 0));
+        plan.removed.iter().for_each(|thing| *kinds.entry(&thing.kind).or_default() += 1);
+        if !kinds.is_empty() {
+            findings.push(Finding::warning(
+                format!("network {name}"),
+                format!("containers that no longer exist have left: {}", counted(&kinds)),
+                format!("run `cnitool gc {name}`; enable cni-gc.timer to do so every hour"),
+            ));
+        }
+        let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
+        let unknown = plan.kept.iter().filter(|(_, why)| *why != Kept::Alive);
+        unknown.for_each(|(thing, _)| *kept.entry(&thing.kind).or_default() += 1);
+        if !kept.is_empty() {
+            findings.push(Finding::note(
+                format!("network {name}"),
+                format!("nobody can tell whether the container is alive: {}", counted(&kept)),
+                format!("`cnitool gc {name} --dry-run` lists them; `--force CONTAINER` removes them"),
+            ));
+        }
+    }
+    Ok(findings)
+}
+
+fn counted(kinds: &BTreeMap<&str, usize>) -> String {
+    let text = |(kind, count): (&&str, &usize)| {
+        format!("{count} {kind}{}", if *count == 1 || kind.ends_with('s') { "" } else { "s" })
+    };
+    kinds.iter().map(text).collect::<Vec<_>>().join(", ")
+}

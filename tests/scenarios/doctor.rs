@@ -1,0 +1,294 @@
+//! `cnitool doctor`: each finding that it can make. A test breaks something, sees the finding with its cause and remedy, mends it by the
+//! remedy, and sees the finding gone.
+
+mod packets;
+mod plugins;
+
+use std::fs;
+
+use lab::{Feature, Lab, Tool, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::host_local;
+
+fn bridge(subnet: &str) -> Value {
+    json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": host_local(&[&[subnet]])})
+}
+
+fn network(plugins: &Value) -> Value {
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins})
+}
+
+/// A host on which nothing is wrong: one network, which the plugin firewall opens the firewall for.
+fn healthy(lab: &Lab) -> Tool {
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24"), {"type": "firewall"}])));
+    lab.cnitool()
+}
+
+/// What a check finds: severity, object, cause and remedy, a line each.
+#[track_caller]
+fn findings(tool: &Tool, check: &str) -> Vec<String> {
+    let outcome = tool.run("doctor --output json");
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome:#?}"));
+    let all = report["findings"].as_array().unwrap();
+    let worst = ["error", "warning"].iter().position(|level| all.iter().any(|one| one["severity"] == *level));
+    let exit = [Some(1), Some(4)].into_iter().nth(worst.unwrap_or(2)).unwrap_or(Some(0));
+    assert_eq!(outcome.exit, exit, "{outcome:#?}");
+    let of_check = all.iter().filter(|one| one["check"] == check);
+    let text = |one: &Value, key: &str| one[key].as_str().unwrap().to_owned();
+    of_check
+        .map(|one| ["severity", "object", "cause", "remedy"].map(|key| text(one, key)).join(" | "))
+        .collect()
+}
+
+/// One finding of the check has all these words.
+#[track_caller]
+fn finds(tool: &Tool, check: &str, words: &[&str]) {
+    let found = findings(tool, check);
+    let has_all = |line: &String| words.iter().all(|word| line.contains(word));
+    assert!(found.iter().any(has_all), "{words:?} in {found:#?}");
+}
+
+#[track_caller]
+fn finds_nothing(tool: &Tool, check: &str) {
+    assert_eq!(findings(tool, check), [""; 0]);
+}
+
+#[test]
+fn nothing_is_wrong_on_a_healthy_host_and_doctor_changes_nothing() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = healthy(&lab);
+    tool.says("add net pod");
+    let before = lab.snapshot();
+    assert!(tool.says("doctor").contains("1 networks and 1 attachments checked: nothing is wrong"));
+    lab.snapshot().assert_same(&before);
+}
+
+#[test]
+fn the_worst_finding_comes_first_with_its_remedy_on_a_line_of_its_own() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = healthy(&lab);
+    let wrong = json!({"cniVersion": "1.1.0", "name": "odd", "plugins": [
+        {"type": "bridge", "isGatway": true}, {"type": "bridge", "mtu": "1500"}]});
+    lab.configure("20-odd.conflist", &wrong);
+    let outcome = tool.run("doctor");
+    let lines: Vec<&str> = outcome.stdout.lines().collect();
+    assert!(lines[0].starts_with("error: ") && lines[1].starts_with("  → "), "{outcome:#?}");
+    let at = |word: &str| lines.iter().position(|line| line.starts_with(word));
+    assert!(at("error:") < at("warning:"), "{outcome:#?}");
+    assert!(outcome.stdout.contains("did you mean \"isGateway\"?"), "{outcome:#?}");
+    assert_eq!(outcome.exit, Some(1));
+}
+
+#[test]
+fn a_configuration_that_add_refuses_is_an_error_and_a_doubtful_one_a_warning() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = healthy(&lab);
+    let file = "/etc/cni/net.d/20-other.conflist";
+    let check = "configurations.valid";
+    for (text, words) in [
+        (
+            r#"{"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": "bridge", "mtu": "1500"}]}"#,
+            [
+                "error",
+                "20-other.conflist:1:",
+                "expected a number",
+                "cnitool validate /etc/cni/net.d/20-other",
+            ],
+        ),
+        (
+            r#"{"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": "loopback", "zzqq": 1}]}"#,
+            ["warning", "20-other.conflist:1:", "has no key", "cnitool validate"],
+        ),
+    ] {
+        fs::write(file, text).unwrap();
+        finds(&tool, check, &words);
+    }
+    fs::remove_file(file).unwrap();
+    finds_nothing(&tool, check);
+}
+
+#[test]
+fn a_host_without_networks_is_a_warning() {
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    finds(&tool, "configurations.any", &["warning", "/etc/cni/net.d", "no network is configured", "docs/"]);
+    healthy(&lab);
+    finds_nothing(&tool, "configurations.any");
+}
+
+#[test]
+fn a_network_that_is_not_ready_is_an_error() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = healthy(&lab);
+    let plugin = "[ \"$CNI_COMMAND\" = VERSION ] && exec echo '{\"cniVersion\":\"1.1.0\",\"supportedVersions\":[\"1.1.0\"]}'
+        [ -e /run/lab/daemon ] || { echo '{\"cniVersion\":\"1.1.0\",\"code\":50,\"msg\":\"the daemon does not run\",\"details\":\"start it\"}'; exit 1; }";
+    lab.fake_plugin("needy", plugin);
+    lab.configure(
+        "20-needy.conflist",
+        &json!({"cniVersion": "1.1.0", "name": "needy", "plugins": [{"type": "needy"}]}),
+    );
+    finds(&tool, "networks.status", &["error", "network needy", "the daemon does not run", "| start it"]);
+    fs::write("/run/lab/daemon", "").unwrap();
+    finds_nothing(&tool, "networks.status");
+}
+
+#[test]
+fn a_range_that_is_nearly_full_is_a_warning_before_containers_fail() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.3.0/28"), {"type": "firewall"}])));
+    // 13 addresses: 2 to 14.
+    let pods: Vec<_> = (0..12).map(|n| lab.container(&format!("pod{n}"))).collect();
+    pods[..11].iter().for_each(|pod| drop(tool.says(&format!("add net {}", pod.name()))));
+    finds_nothing(&tool, "networks.full");
+    tool.says("add net pod11");
+    finds(
+        &tool,
+        "networks.full",
+        &["warning", "network net", "12 of 13 addresses", "cnitool gc net --dry-run"],
+    );
+    tool.says("del net pod11");
+    finds_nothing(&tool, "networks.full");
+}
+
+#[test]
+fn a_kind_of_links_that_the_kernel_does_not_have_is_an_error() {
+    let lab = Lab::new();
+    let tool = healthy(&lab);
+    finds_nothing(&tool, "kernel.links");
+    for (kind, feature) in
+        [("dummy", Feature::Dummy), ("ipvlan", Feature::Ipvlan), ("macvlan", Feature::Macvlan)]
+    {
+        lab.configure(
+            "20-other.conflist",
+            &json!({"cniVersion": "1.1.0", "name": "other", "plugins": [{"type": kind}]}),
+        );
+        if feature.is_there() {
+            finds_nothing(&tool, "kernel.links");
+        } else {
+            let cause = format!("the kernel has no links of kind {kind}");
+            finds(&tool, "kernel.links", &["error", "network other", &cause, "module"]);
+        }
+    }
+}
+
+#[test]
+fn ipv6_that_is_switched_off_is_an_error_where_a_network_has_ipv6_addresses() {
+    let lab = Lab::new();
+    lab::needs!(Ipv6);
+    let tool = healthy(&lab);
+    lab.host().sh("sysctl -qw net.ipv6.conf.all.disable_ipv6=1");
+    finds_nothing(&tool, "kernel.ipv6");
+    lab.configure("10-net.conflist", &network(&json!([bridge("fd00:206::/64")])));
+    finds(
+        &tool,
+        "kernel.ipv6",
+        &["error", "network net", "IPv6 is disabled", "sysctl -w net/ipv6/conf/all/disable_ipv6=0"],
+    );
+    lab.host().sh("sysctl -qw net/ipv6/conf/all/disable_ipv6=0");
+    finds_nothing(&tool, "kernel.ipv6");
+}
+
+#[test]
+fn what_is_left_of_a_container_that_no_longer_exists_is_a_warning() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let tool = healthy(&lab);
+    tool.says("add net pod");
+    finds_nothing(&tool, "stale");
+    pod.vanish();
+    finds(&tool, "stale", &["warning", "network net", "1 attachment", "1 lease", "cnitool gc net"]);
+    tool.says("gc net");
+    finds_nothing(&tool, "stale");
+}
+
+#[test]
+fn what_cannot_be_traced_to_a_container_is_a_note_that_leaves_the_exit_code() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _quiet = lab.container("quiet");
+    let tool = healthy(&lab);
+    crate::common::cable(&lab);
+    let ipam = json!({"type": "static", "addresses": [{"address": "10.203.1.9/24"}]});
+    let ports = json!({"type": "portmap", "capabilities": {"portMappings": true}});
+    lab.configure(
+        "20-web.conflist",
+        &json!({"cniVersion": "1.1.0", "name": "web", "plugins": [
+        {"type": "macvlan", "master": "cable", "ipam": ipam}, ports]}),
+    );
+    tool.says("add web quiet --container-id x7f3 -p 8089:80 --cache-dir /run/lab/elsewhere");
+    // Only the rules are left to tell of the container.
+    lab.host().sh("ip -n quiet link del eth0");
+    finds(&tool, "stale", &["note", "network web", "nobody can tell", "--force CONTAINER"]);
+    assert_eq!(tool.run("doctor").exit, Some(0));
+    tool.says("gc web --force x7f3");
+    finds_nothing(&tool, "stale");
+}
+
+#[test]
+fn an_attachment_that_lost_its_rules_or_its_address_is_an_error_with_the_remedy_for_each() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure(
+        "10-net.conflist",
+        &network(&json!([bridge("10.206.2.0/24"),
+        {"type": "portmap", "capabilities": {"portMappings": true}}, {"type": "firewall"}])),
+    );
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id web -p 8080:80");
+    finds_nothing(&tool, "attachments.check");
+    lab.host().sh("nft flush ruleset");
+    finds(
+        &tool,
+        "attachments.check",
+        &["error", "attachment net/web/eth0", "CHECK fails", "run `cnitool repair net`"],
+    );
+    tool.says("repair net");
+    finds_nothing(&tool, "attachments.check");
+    pod.sh("ip addr flush dev eth0");
+    finds(
+        &tool,
+        "attachments.check",
+        &["error", "attachment net/web/eth0", "10.206.2.2", "restart the container"],
+    );
+    tool.says("del net pod --container-id web");
+    finds_nothing(&tool, "attachments.check");
+}
+
+#[test]
+fn a_damaged_result_is_a_warning() {
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let tool = healthy(&lab);
+    tool.says("add net pod --container-id web");
+    let file = "/var/lib/cni/results/net-web-eth0";
+    let whole = fs::read(file).unwrap();
+    fs::write(file, &whole[..10]).unwrap();
+    finds(&tool, "attachments.results", &["warning", file, "damaged", "delete the file"]);
+    fs::write(file, whole).unwrap();
+    finds_nothing(&tool, "attachments.results");
+}
+
+#[test]
+fn a_check_that_cannot_be_made_is_a_warning_and_the_others_are_made() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let tool = lab.cnitool();
+    lab.configure("10-net.conflist", &network(&json!([bridge("10.206.2.0/24")])));
+    let without = ["setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin"].map(str::to_owned);
+    let outcome = tool.under(&without).run("doctor");
+    assert!(
+        outcome.stdout.contains("warning: check firewalls.nftables: the check could not be made"),
+        "{outcome:#?}"
+    );
+    assert!(outcome.stdout.contains("run `cnitool doctor` as root"), "{outcome:#?}");
+}
