@@ -12,6 +12,7 @@ use netlink::wire::Attributes;
 use netlink::{Family, Netlink, RequestError, Socket};
 use nix::errno::Errno;
 
+use crate::ruleset::UdpPort;
 use pattern::{Direction, HEADER, IPCTNL_MSG_CT_DELETE, IPCTNL_MSG_CT_GET, Pattern, identity, message};
 
 /// The scope of addresses that hold on their link only.
@@ -19,15 +20,6 @@ const RT_SCOPE_LINK: u8 = 253;
 
 /// The most times that the kernel is to walk through its table of connections, 0.2 ms each.
 const WALKS_MAX: usize = 16;
-
-/// A port of this host that leads to a container by UDP.
-#[derive(Clone, Copy, Debug)]
-pub struct MappedPort {
-    pub(crate) family: Family,
-    /// None: all addresses of the family.
-    pub(crate) host_ip: Option<IpAddr>,
-    pub(crate) port: u16,
-}
 
 /// Where the UDP flows were led to by rules that are removed.
 #[derive(Clone, Debug, Default)]
@@ -49,10 +41,11 @@ pub(crate) type Flush<'a> = &'a dyn Fn(&Targets);
 
 /// Flushes the UDP flows to ports of this host that are newly mapped: they may lead to an older container, or
 /// to the host itself. What passes through this host to the same port of others is left alone.
-pub(crate) fn flush_mapped(socket: &Socket, ports: &[MappedPort]) -> Result<(), RequestError> {
+pub(crate) fn flush_mapped(socket: &Socket, ports: &[UdpPort]) -> Result<(), RequestError> {
     let mut own = None;
     let mut patterns = Vec::new();
-    for &MappedPort { family, host_ip, port } in ports {
+    for &UdpPort { host_ip, port, to } in ports {
+        let family = Family::from(to);
         let to = |ip| Pattern {
             family,
             direction: Direction::Original,
@@ -208,12 +201,13 @@ mod tests {
         flush_containers(&socket, &ips(&["fd00::2", "fd00::3"])).unwrap();
         flush_containers(&socket, &ips(&["fd00::4"])).unwrap();
         assert_eq!(left_to(&socket), ips(&["::1", "fd00::1"]));
-        flush_mapped(&socket, &[MappedPort { family: Family::V6, ..mapped(None) }]).unwrap();
+        flush_mapped(&socket, &[UdpPort { to: "::1".parse().unwrap(), ..mapped(None) }]).unwrap();
         assert_eq!(left_to(&socket), ips(&["fd00::1"]));
     }
 
-    fn mapped(host_ip: Option<&str>) -> MappedPort {
-        MappedPort { family: Family::V4, host_ip: host_ip.map(|ip| ip.parse().unwrap()), port: 53 }
+    fn mapped(host_ip: Option<&str>) -> UdpPort {
+        let host_ip = host_ip.map(|ip| ip.parse().unwrap());
+        UdpPort { host_ip, port: 53, to: "127.0.0.1".parse().unwrap() }
     }
 
     #[test]

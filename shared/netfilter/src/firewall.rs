@@ -5,10 +5,11 @@ use netlink::{Family, Protocol, Socket};
 
 use crate::backend::Backend;
 use crate::iptables::Iptables;
-use crate::kind::{Kind, Rules};
+use crate::kind::{IptablesRules, Kind, NftablesRules, Rules};
 use crate::nft::{Barrier, Nft};
 use crate::owner::Owner;
 use crate::removal::Removal;
+use crate::ruleset::UdpPort;
 use crate::{conntrack, iptables, reference};
 
 /// The firewall of the calling thread's namespace, through one backend.
@@ -85,19 +86,21 @@ impl Firewall {
         let (owned, kind) = (owner.clone(), rules.kind());
         // Before the change: iptables makes one for each family, and nftables' may be made though its answer was lost.
         undo.push(move || Removal::start().remove(&owned, &[kind]));
-        match &self.engine {
-            Engine::Iptables(iptables) if kind.iptables().is_some() => iptables.install(owner, rules)?,
-            engine => match engine.nft(|nft| nft.install(owner, rules)) {
-                Err(e) if self.may_fall_back(kind) && e.code() == Code::UnsupportedField as u32 => {
-                    fall_back(owner, rules, &e)?;
-                }
+        let in_nftables = rules.nftables();
+        match (&self.engine, rules.iptables()) {
+            (Engine::Iptables(iptables), Some(rules)) => iptables.install(owner, kind, rules)?,
+            (engine, in_iptables) => match engine.nft(|nft| nft.install(owner, kind, &in_nftables)) {
+                Err(e) if e.code() == Code::UnsupportedField as u32 => match in_iptables {
+                    Some(rules) if !self.asked => fall_back(owner, kind, rules, &e)?,
+                    _ => return Err(e),
+                },
                 installed => installed?,
             },
         }
         if let Engine::Nftables(_) = &self.engine {
-            iptables::forward::open(rules)?;
+            iptables::forward::open(&in_nftables.openings)?;
         }
-        self.flush(rules)
+        self.flush(&in_nftables)
     }
 
     /// Installs an attachment's rules if they are not as they were installed; with `anew` in any case. Whether it did.
@@ -130,21 +133,26 @@ impl Firewall {
     /// # Errors
     /// Code 999, with what is missing.
     pub fn taken(&self, owner: &Owner, rules: &dyn Rules) -> Result<Vec<String>> {
-        let own = match &self.engine {
-            Engine::Iptables(iptables) if rules.kind().iptables().is_some() => iptables.check(owner, rules),
-            engine => engine.nft(|nft| {
-                iptables::forward::verify(rules)?;
-                nft.check(owner, rules)
+        let (kind, in_iptables) = (rules.kind(), rules.iptables());
+        let own = match (&self.engine, in_iptables) {
+            (Engine::Iptables(iptables), Some(rules)) => iptables.check(owner, kind, rules),
+            (engine, _) => engine.nft(|nft| {
+                let rules = rules.nftables();
+                iptables::forward::verify(&rules.openings)?;
+                nft.check(owner, kind, &rules)
             }),
         };
-        let by_iptables = || Iptables::open().and_then(|iptables| iptables.check(owner, rules)).is_ok();
-        let is_elsewhere = own.is_err()
-            && (reference::has(owner, rules).unwrap_or(false)
-                || self.may_fall_back(rules.kind()) && by_iptables());
-        if is_elsewhere {
+        let by_iptables =
+            |rules| Iptables::open().and_then(|iptables| iptables.check(owner, kind, rules)).is_ok();
+        let is_elsewhere = || {
+            let may_fall_back = !self.asked && self.backend() == Backend::Nftables;
+            reference::has(owner, rules).unwrap_or(false)
+                || may_fall_back && in_iptables.is_some_and(by_iptables)
+        };
+        if own.is_err() && is_elsewhere() {
             return Ok(Vec::new());
         }
-        own.map(|waiting| if rules.kind().facts.redirects { waiting } else { Vec::new() })
+        own.map(|waiting| if kind.facts.redirects { waiting } else { Vec::new() })
     }
 
     /// The chains of others that drop what is forwarded to and from a container all the same: only whoever made them can open
@@ -190,11 +198,6 @@ impl Firewall {
         all.map(|lines: Vec<Vec<String>>| lines.concat())
     }
 
-    /// Whether iptables may do what nftables cannot.
-    fn may_fall_back(&self, kind: Kind) -> bool {
-        !self.asked && kind.iptables().is_some() && self.backend() == Backend::Nftables
-    }
-
     fn admit(&self, rules: &dyn Rules) -> Result<()> {
         let here = self.backend();
         match rules.backend() {
@@ -206,8 +209,8 @@ impl Firewall {
     }
 
     /// Flushes the UDP flows to the ports that are newly mapped.
-    fn flush(&self, rules: &dyn Rules) -> Result<()> {
-        let ports = rules.mapped_udp_ports();
+    fn flush(&self, rules: &NftablesRules) -> Result<()> {
+        let ports: Vec<UdpPort> = rules.records.iter().filter_map(|record| record.udp).collect();
         let flushed = match &self.engine {
             _ if ports.is_empty() => Ok(()),
             Engine::Nftables(nft) => conntrack::flush_mapped(nft.socket(), &ports),
@@ -233,10 +236,10 @@ impl Engine {
 }
 
 /// Installs by iptables what the kernel lacks something for in nf_tables.
-fn fall_back(owner: &Owner, rules: &dyn Rules, lack: &Error) -> Result<()> {
+fn fall_back(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, lack: &Error) -> Result<()> {
     let iptables = Iptables::open().map_err(|e| lack.clone().with_code(Code::Internal).detail(e.msg()))?;
-    cni::warn(&format!("nftables cannot install the {}, so iptables does: {lack}", rules.kind()));
-    iptables.install(owner, rules)
+    cni::warn(&format!("nftables cannot install the {kind}, so iptables does: {lack}"));
+    iptables.install(owner, kind, rules)
 }
 
 fn nftables() -> Result<Engine> {

@@ -5,7 +5,7 @@
 //! is made.
 
 pub(crate) mod chains;
-mod deletion;
+mod edit;
 pub(crate) mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
@@ -19,7 +19,7 @@ pub(crate) mod tools;
 use cni::{Result, ResultExt};
 use netlink::Family;
 
-use crate::kind::Rules;
+use crate::kind::{IptablesRules, Kind};
 use crate::owner::Owner;
 use script::Script;
 use tools::{Tools, lock, retry};
@@ -41,8 +41,8 @@ impl Iptables {
     ///
     /// # Errors
     /// What the tool says. What was installed in the other family is for the caller to undo.
-    pub(crate) fn install(&self, owner: &Owner, rules: &dyn Rules) -> Result<()> {
-        let scripts = scripts(owner, rules)?;
+    pub(crate) fn install(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<()> {
+        let scripts = scripts(owner, kind, rules)?;
         let _lock = lock()?;
         for (tools, script) in scripts {
             let outcome = match tools.restore(&script.addition()) {
@@ -56,15 +56,15 @@ impl Iptables {
 
     /// Whether an attachment's rules are as they were installed. What waits is returned: packets meet the rules of a newer
     /// attachment first.
-    pub(crate) fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<Vec<String>> {
+    pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<String>> {
         let mut waiting = Vec::new();
-        for (tools, script) in scripts(owner, rules)? {
+        for (tools, script) in scripts(owner, kind, rules)? {
             tools
                 .restore(&script.check())
                 .map_err(|e| e.detail("`cnitool repair --all` installs them again"))
                 .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?;
-            if rules.kind().facts.redirects {
-                waiting.extend(rules.waiting(&tools.save(&[script.table])?, &script.chain));
+            if let Some(find) = kind.iptables().and_then(|facts| facts.waiting) {
+                waiting.extend(find(&tools.save(&[script.table])?, &script.chain));
             }
         }
         Ok(waiting)
@@ -72,15 +72,14 @@ impl Iptables {
 }
 
 /// The tools and the script of each family that has rules.
-fn scripts(owner: &Owner, rules: &dyn Rules) -> Result<Vec<(Tools, Script)>> {
+fn scripts(owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<(Tools, Script)>> {
     let families = Family::ALL.into_iter();
-    let scripts = families.filter_map(|family| Some((family, script(owner, rules, family)?)));
+    let scripts = families.filter_map(|family| Some((family, script(owner, kind, rules, family)?)));
     scripts.map(|(family, script)| Ok((Tools::find(family, "")?, script))).collect()
 }
 
 /// The rules of a family; none if it has none of them.
-fn script(owner: &Owner, rules: &dyn Rules, family: Family) -> Option<Script> {
-    let kind = rules.kind();
+fn script(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, family: Family) -> Option<Script> {
     let mut script = Script::new(kind.iptables()?.table, chains::chain(owner, kind)?);
     rules.write(&mut script, &owner.label(), family);
     (!script.lines.is_empty()).then_some(script)

@@ -1,20 +1,18 @@
 //! What the engines know of rules. They know no kind by its name: each kind describes itself, in a file of [`crate::kinds`].
 
 use std::fmt::{self, Debug, Display};
-use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
 use crate::backend::Backend;
-use crate::conntrack::MappedPort;
 use crate::iptables::script::Script;
-use crate::listing::Hook;
-use crate::nft::reader::Reader;
+use crate::listing::{Hook, Listing};
 use crate::opening::Opening;
+use crate::owner::Owner;
 use crate::ruleset::{Layout, Need, Record, Rule, Table};
 use crate::selector::Selector;
 
-/// The rules of one attachment, of one kind.
+/// The rules of one attachment, of one kind: by backend.
 pub trait Rules: Debug {
     /// Their kind.
     fn kind(&self) -> Kind;
@@ -24,48 +22,68 @@ pub trait Rules: Debug {
         None
     }
 
-    /// What nftables is to record of them.
-    fn records(&self) -> Vec<Record>;
+    /// In nftables. Each kind has them there.
+    fn nftables(&self) -> NftablesRules;
 
-    /// Adds to the kind's own layout what these rules need beside it.
-    fn extend_layout(&self, _layout: &mut Layout) {}
-
-    /// Rules of nftables that are the attachment's own, since they have conditions. Their comment is the owner's label.
-    fn conditional_rules(&self, _label: &str) -> Vec<Rule> {
-        Vec::new()
-    }
-
-    /// What lets the packets of a family that they mark through a chain of others.
-    fn opening(&self, _family: Family) -> Option<&Opening> {
+    /// In iptables. None: they are always nftables'.
+    fn iptables(&self) -> Option<&dyn IptablesRules> {
         None
     }
 
-    /// Writes the rules of a family for iptables.
-    fn write(&self, _script: &mut Script, _label: &str, _family: Family) {}
-
-    /// What of them waits until a newer attachment is gone, by the rules that iptables-save lists: a line for each.
-    fn waiting(&self, _saved: &str, _chain: &str) -> Vec<String> {
-        Vec::new()
+    /// As the reference installs them. None: not in a way that CHECK could look for.
+    fn reference(&self) -> Option<&dyn ReferenceRules> {
+        None
     }
+}
 
-    /// The ports of this host that lead to the container from now on by UDP.
-    fn mapped_udp_ports(&self) -> Vec<MappedPort> {
-        Vec::new()
+/// The rules of one attachment for nftables, in addition to what all attachments share.
+#[derive(Clone, Debug, Default)]
+pub struct NftablesRules {
+    /// What is recorded of them. Elements follow from it.
+    pub(crate) records: Vec<Record>,
+    /// What these need in addition to the layout of the kind.
+    pub(crate) layout: Layout,
+    /// Rules that are the attachment's own. Their comment becomes the owner's label.
+    pub(crate) rules: Vec<Rule>,
+    /// What lets the packets of a family that they mark through FORWARD of iptables.
+    pub(crate) openings: Vec<(Family, Opening)>,
+}
+
+impl NftablesRules {
+    /// Rules that are nothing but elements of sets.
+    pub(crate) fn of(records: Vec<Record>) -> Self {
+        Self { records, ..Self::default() }
     }
+}
 
-    /// The container's addresses, if the reference's rules name nothing else.
-    fn accepted(&self) -> Vec<IpAddr> {
-        Vec::new()
-    }
+/// The rules of one attachment for iptables.
+pub trait IptablesRules {
+    /// Writes the rules of a family; nothing if there are none. The label is the comment by which GC finds them.
+    fn write(&self, script: &mut Script, label: &str, family: Family);
+}
 
-    /// How many rules the reference has for them in a family, at least.
-    fn reference_count(&self, family: Family) -> usize;
-
+/// The rules of one attachment as the reference installs them, for CHECK: its containers run on when our plugins take its place.
+pub trait ReferenceRules {
     /// Whether the reference's nftables backend has them.
     ///
     /// # Errors
-    /// The kernel's refusal to tell.
-    fn is_in_reference(&self, reader: &Reader<'_>, selector: &Selector<'_>) -> Result<bool, RequestError>;
+    /// If the tables are not listed.
+    fn are_in_nftables(&self, _tables: &dyn Listing, _owner: &Owner) -> Result<bool, RequestError> {
+        Ok(false)
+    }
+
+    /// Whether its iptables backend has those of a family, in whichever variant of iptables.
+    ///
+    /// # Errors
+    /// If the tables are not listed.
+    fn are_in_iptables(
+        &self,
+        _tables: &dyn Listing,
+        _family: Family,
+        _owner: &Owner,
+    ) -> Result<bool, RequestError> {
+        Ok(false)
+    }
 }
 
 /// What the rules of an attachment are for. Each kind is installed and removed as a whole.
@@ -114,6 +132,9 @@ pub(crate) struct InIptables {
     pub(crate) parents: &'static [&'static str],
     /// What attachments share. None: nothing.
     pub(crate) shared: Option<Shared>,
+    /// What of an attachment waits until a newer one is deleted, a line for each, by what iptables-save lists and by the name of the
+    /// attachment's chain. None: nothing ever waits.
+    pub(crate) waiting: Option<fn(&str, &str) -> Vec<String>>,
 }
 
 /// What all attachments share in iptables.
@@ -131,13 +152,13 @@ pub(crate) struct Shared {
     pub(crate) in_forward: Option<&'static str>,
 }
 
-/// A kind as the reference has it.
+/// A kind as the reference has it: what is removed of an attachment.
 #[derive(Debug)]
 pub(crate) struct InReference {
-    /// What the names of an attachment's chains begin with in iptables. The first one has the rules that count.
+    /// The table of iptables with its chains.
+    pub(crate) table: &'static str,
+    /// What the names of an attachment's chains begin with in iptables.
     pub(crate) prefixes: &'static [&'static str],
-    /// How packets come to that chain (None): from a chain to another.
-    pub(crate) ways: &'static [(&'static str, Option<&'static str>)],
     /// The chain of iptables that has rules which name a container by its addresses alone, and nobody's. They lead nowhere else.
     pub(crate) accepts: Option<Hook>,
     /// The chains of its nftables backend whose rules have comments that say whose they are.
@@ -146,6 +167,18 @@ pub(crate) struct InReference {
     pub(crate) has_rule: fn(&Selector<'_>, &str) -> bool,
     /// The chains of its nftables backend that are somebody's.
     pub(crate) chains: fn(&Selector<'_>) -> Vec<(Table, String)>,
+}
+
+impl InReference {
+    /// The reference has nothing of the kind, or nothing that says whose it is.
+    pub(crate) const NONE: Self = Self {
+        table: "",
+        prefixes: &[],
+        accepts: None,
+        rules: &[],
+        has_rule: |_, _| false,
+        chains: |_| Vec::new(),
+    };
 }
 
 impl Shared {

@@ -8,6 +8,8 @@ mod host_ports;
 mod isolation;
 mod masquerade;
 mod spoof_check;
+#[cfg(test)]
+mod tests;
 
 pub use forward::Forward;
 #[cfg(any(test, fuzzing))]

@@ -20,7 +20,6 @@ mod install;
 mod installed;
 mod probe;
 mod query;
-pub(crate) mod reader;
 mod remove;
 mod retry;
 mod slot;
@@ -36,19 +35,16 @@ use nix::errno::Errno;
 use system::{boot, close_later};
 
 use crate::iptables::chains;
-use crate::kind::{Kind, Rules};
+use crate::kind::{Kind, NftablesRules, ReferenceRules};
 use crate::listing::Listing as _;
 use crate::owner::Owner;
-use crate::reference::chains::are_there;
-use crate::ruleset::{Element, RECORDS_MAX, Set};
-use crate::selector::Selector;
+use crate::ruleset::{Element, RECORDS_MAX, Set, Table};
 pub use barriers::Barrier;
 use connection::Connection;
 use install::Change;
-use reader::Reader;
 use retry::{failure, retry};
 use slot::Slot;
-use tables::IptablesNft;
+use tables::Tables;
 
 /// A socket to nf_tables.
 #[derive(Debug)]
@@ -115,15 +111,14 @@ impl Nft {
     ///
     /// # Errors
     /// Code 2 if the kernel lacks something; else its refusal.
-    pub(crate) fn install(&self, owner: &Owner, rules: &dyn Rules) -> Result<()> {
-        let records = rules.records();
-        if records.len() >= RECORDS_MAX {
+    pub(crate) fn install(&self, owner: &Owner, kind: Kind, rules: &NftablesRules) -> Result<()> {
+        if rules.records.len() >= RECORDS_MAX {
             return Err(Error::config(format!(
                 "{} records of one attachment are too many: map fewer than {RECORDS_MAX} host ports",
-                records.len()
+                rules.records.len()
             )));
         }
-        let change = Change::new(&self.socket, owner, rules, &records).reading_since(self.generation.take());
+        let change = Change::new(&self.socket, owner, kind, rules).reading_since(self.generation.take());
         let mut lack = None;
         retry(&self.socket, owner, "install", |replace| match change.attempt(replace) {
             Err((step, refusal)) if change.is_lack(&refusal) => {
@@ -133,10 +128,11 @@ impl Nft {
             other => other,
         })?;
         if let Some(error) = lack {
-            return Err(self.named(rules.kind(), error));
+            return Err(self.named(kind, error));
         }
-        if Family::ALL.iter().any(|family| rules.opening(*family).is_some()) {
-            retry(&self.socket, owner, "open FORWARD to", |_| tables::open(&self.socket, rules))?;
+        if !rules.openings.is_empty() {
+            let open = |_| tables::open(&self.socket, &rules.openings);
+            retry(&self.socket, owner, "open FORWARD to", open)?;
         }
         change.warn_of_losers();
         Ok(())
@@ -204,20 +200,23 @@ impl Nft {
             return Ok(true);
         }
         let Some((facts, chain)) = kind.iptables().zip(chains::chain(owner, kind)) else { return Ok(false) };
-        let [v4, v6] = IptablesNft::all(&self.socket);
-        Ok(v4.has_chain(facts.table, &chain)? || v6.has_chain(facts.table, &chain)?)
+        for family in Family::ALL {
+            if Tables(&self.socket).has_chain(Table::of_iptables(family, facts.table), &chain)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Whether the reference's rules of an attachment are there, those of iptables-nft among them.
     pub(crate) fn has_reference(
         &self,
-        selector: &Selector<'_>,
-        rules: &dyn Rules,
+        owner: &Owner,
+        rules: &dyn ReferenceRules,
     ) -> Result<bool, RequestError> {
-        let reader = Reader(&self.socket);
-        if rules.is_in_reference(&reader, selector)? {
-            return Ok(true);
-        }
-        are_there(selector, rules, IptablesNft::all(&self.socket))
+        let tables = Tables(&self.socket);
+        Ok(rules.are_in_nftables(&tables, owner)?
+            || rules.are_in_iptables(&tables, Family::V4, owner)?
+                && rules.are_in_iptables(&tables, Family::V6, owner)?)
     }
 }

@@ -11,8 +11,11 @@
 
 use std::collections::BTreeSet;
 
+use netlink::{Family, RequestError};
+
 use crate::kinds::ChainName;
-use crate::listing::{Content, Listed, Listing};
+use crate::listing::{Content, Edit, Listed, Listing, NewRule};
+use crate::ruleset::Table;
 
 /// The table and chain of iptables that packets pass when they are forwarded.
 pub(crate) const TABLE: &str = "filter";
@@ -50,97 +53,75 @@ fn comment(bit: u8) -> String {
     format!("{MARK}{bit}")
 }
 
-/// A rule to be added.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct NewRule {
-    pub(crate) chain: String,
-    pub(crate) first: bool,
-    pub(crate) comment: String,
-    pub(crate) content: Content,
+/// The table of a family.
+fn table(family: Family) -> Table {
+    Table::of_iptables(family, TABLE)
 }
 
-/// Changes of one family's table, in this order.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Edit<Handle> {
-    pub(crate) new_chains: Vec<String>,
-    pub(crate) deleted: Vec<(&'static str, Handle)>,
-    pub(crate) added: Vec<NewRule>,
-    /// Chains that are deleted with the rules in them.
-    pub(crate) old_chains: Vec<String>,
-    /// Whether all packets pass already that are to pass, and no others.
-    pub(crate) is_open: bool,
-}
-
-impl<Handle> Edit<Handle> {
-    fn new() -> Self {
-        Self {
-            new_chains: Vec::new(),
-            deleted: Vec::new(),
-            added: Vec::new(),
-            old_chains: Vec::new(),
-            is_open: true,
-        }
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.deleted.is_empty() && self.added.is_empty()
-    }
-
-    fn add(&mut self, chain: &str, first: bool, comment: impl Into<String>, content: Content) {
-        self.added.push(NewRule { chain: chain.into(), first, comment: comment.into(), content });
+impl Edit {
+    fn add(&mut self, table: Table, chain: &str, first: bool, comment: impl Into<String>, content: Content) {
+        self.added.push(NewRule { table, chain: chain.into(), first, comment: comment.into(), content });
     }
 
     /// Creates a chain unless it exists.
-    fn ensure_chain<L: Listing>(&mut self, listing: &L, chain: &str) -> Result<(), L::Error> {
-        if !listing.has_chain(TABLE, chain)? {
-            self.new_chains.push(chain.to_owned());
-            self.add(chain, false, CREATED, Content::Nothing);
+    fn ensure_chain(&mut self, listing: &dyn Listing, table: Table, chain: &str) -> Result<(), RequestError> {
+        if !listing.has_chain(table, chain)? {
+            self.new_chains.push((table, chain.to_owned()));
+            self.add(table, chain, false, CREATED, Content::Nothing);
         }
         Ok(())
     }
 }
 
-/// What is missing in a table for packets to pass. A rule of an older version is replaced. There is nothing to open in a table
-/// without the chain FORWARD.
-pub(crate) fn open<L: Listing>(listing: &L, opening: &Opening) -> Result<Edit<L::Handle>, L::Error> {
-    let mut edit = Edit::new();
-    let forward = listing.rules(TABLE, HOOK)?;
-    if forward.is_empty() && !listing.has_chain(TABLE, HOOK)? {
-        return Ok(edit);
+/// What is missing in a family's table for packets to pass, and whether all packets pass already that are to pass, and no
+/// others. A rule of an older version is replaced. There is nothing to open in a table without the chain FORWARD.
+pub(crate) fn open(
+    listing: &dyn Listing,
+    family: Family,
+    opening: &Opening,
+) -> Result<(Edit, bool), RequestError> {
+    let (mut edit, table) = (Edit::default(), table(family));
+    let forward = listing.rules(table, HOOK)?;
+    if forward.is_empty() && !listing.has_chain(table, HOOK)? {
+        return Ok((edit, true));
     }
     let (admin, wanted) = (opening.admin.as_str(), Content::Accept(opening.bit));
-    let here = listing.rules(TABLE, CHAIN)?;
+    let here = listing.rules(table, CHAIN)?;
     let is_led_to = leads(&forward, CHAIN);
     if !is_led_to {
-        edit.ensure_chain(listing, CHAIN)?;
+        edit.ensure_chain(listing, table, CHAIN)?;
     }
     if !leads(&here, admin) {
-        edit.ensure_chain(listing, admin)?;
-        edit.add(CHAIN, true, TO_ADMIN, Content::Jump(admin.to_owned()));
+        edit.ensure_chain(listing, table, admin)?;
+        edit.add(table, CHAIN, true, TO_ADMIN, Content::Jump(admin.to_owned()));
     }
     let comment = comment(opening.bit);
     let (exact, others): (Vec<_>, Vec<_>) =
         here.into_iter().filter(|rule| rule.comment == comment).partition(|rule| rule.content == wanted);
-    edit.is_open = is_led_to
+    let is_open = is_led_to
         && edit.added.is_empty()
         && !(exact.is_empty() && others.is_empty())
         && others.iter().all(|rule| rule.content == Content::AcceptNatively(opening.bit));
-    edit.deleted.extend(others.into_iter().map(|rule| (CHAIN, rule.handle)));
+    edit.deleted.extend(others.into_iter().map(|rule| rule.place));
     if exact.is_empty() {
-        edit.add(CHAIN, false, comment, wanted);
+        edit.add(table, CHAIN, false, comment, wanted);
     }
     if !is_led_to {
-        edit.add(HOOK, true, TO_CHAIN, Content::Jump(CHAIN.to_owned()));
+        edit.add(table, HOOK, true, TO_CHAIN, Content::Jump(CHAIN.to_owned()));
     }
-    Ok(edit)
+    Ok((edit, is_open))
 }
 
 /// The deletion of the rules that accept by these bits. See [`close`].
-pub(crate) fn close_bits<L: Listing>(listing: &L, bits: &BTreeSet<u8>) -> Result<Edit<L::Handle>, L::Error> {
+pub(crate) fn close_bits(
+    listing: &dyn Listing,
+    family: Family,
+    bits: &BTreeSet<u8>,
+) -> Result<Edit, RequestError> {
     if bits.is_empty() {
-        return Ok(Edit::new());
+        return Ok(Edit::default());
     }
-    close(listing, |rule| {
+    close(listing, family, |rule| {
         rule.comment
             .strip_prefix(MARK)
             .and_then(|bit| bit.parse().ok())
@@ -150,63 +131,63 @@ pub(crate) fn close_bits<L: Listing>(listing: &L, bits: &BTreeSet<u8>) -> Result
 
 /// The deletion of the rules in [`CHAIN`] that the closure says are unused. If nothing of others is in the chains then, the way to
 /// them is deleted as well, and the chains that were created here.
-pub(crate) fn close<L: Listing>(
-    listing: &L,
-    is_unused: impl Fn(&Listed<L::Handle>) -> bool,
-) -> Result<Edit<L::Handle>, L::Error> {
-    let mut edit = Edit::new();
-    let (unused, rest): (Vec<_>, Vec<_>) = listing.rules(TABLE, CHAIN)?.into_iter().partition(is_unused);
+pub(crate) fn close(
+    listing: &dyn Listing,
+    family: Family,
+    is_unused: impl Fn(&Listed) -> bool,
+) -> Result<Edit, RequestError> {
+    let (mut edit, table) = (Edit::default(), table(family));
+    let (unused, rest): (Vec<_>, Vec<_>) = listing.rules(table, CHAIN)?.into_iter().partition(is_unused);
     if unused.is_empty() {
         return Ok(edit);
     }
-    edit.deleted.extend(unused.into_iter().map(|rule| (CHAIN, rule.handle)));
+    edit.deleted.extend(unused.into_iter().map(|rule| rule.place));
     let (to_admin, others): (Vec<_>, Vec<_>) = rest.into_iter().partition(is_way_to_admin);
     let (created, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_created_here);
     let mut admins = Vec::new();
     for rule in &to_admin {
-        let rules = listing.rules(TABLE, &rule.target)?;
+        let rules = listing.rules(table, &rule.target)?;
         if rules.iter().any(|rule| !is_created_here(rule)) {
             return Ok(edit);
         }
-        if !rules.is_empty() && jumps(listing, &rule.target)? == 1 {
-            admins.push(rule.target.clone());
+        if !rules.is_empty() && jumps(listing, table, &rule.target)? == 1 {
+            admins.push((table, rule.target.clone()));
         }
     }
     if !others.is_empty() {
         return Ok(edit);
     }
-    let ways: Vec<_> = listing.rules(TABLE, HOOK)?.into_iter().filter(is_way_here).collect();
-    if !created.is_empty() && jumps(listing, CHAIN)? == ways.len() {
-        edit.old_chains.push(CHAIN.to_owned());
+    let ways: Vec<_> = listing.rules(table, HOOK)?.into_iter().filter(is_way_here).collect();
+    if !created.is_empty() && jumps(listing, table, CHAIN)? == ways.len() {
+        edit.old_chains.push((table, CHAIN.to_owned()));
     }
     // A chain can be deleted when no rule jumps to it.
-    edit.deleted.extend(to_admin.into_iter().map(|rule| (CHAIN, rule.handle)));
-    edit.deleted.extend(ways.into_iter().map(|rule| (HOOK, rule.handle)));
+    edit.deleted.extend(to_admin.into_iter().chain(ways).map(|rule| rule.place));
     edit.old_chains.extend(admins);
     Ok(edit)
 }
 
 /// How many rules of the table jump to a chain.
-fn jumps<L: Listing>(listing: &L, to: &str) -> Result<usize, L::Error> {
+fn jumps(listing: &dyn Listing, table: Table, to: &str) -> Result<usize, RequestError> {
     let mut count = 0;
-    for chain in listing.chains(TABLE)? {
-        count += listing.rules(TABLE, &chain)?.iter().filter(|rule| rule.target == to).count();
+    for chain in listing.chains(table)? {
+        count += listing.rules(table, &chain)?.iter().filter(|rule| rule.target == to).count();
     }
     Ok(count)
 }
 
-fn leads<Handle>(rules: &[Listed<Handle>], to: &str) -> bool {
+fn leads(rules: &[Listed], to: &str) -> bool {
     rules.iter().any(|rule| matches!(&rule.content, Content::Jump(chain) if chain == to))
 }
 
-fn is_way_to_admin<Handle>(rule: &Listed<Handle>) -> bool {
+fn is_way_to_admin(rule: &Listed) -> bool {
     rule.comment == TO_ADMIN && matches!(rule.content, Content::Jump(_))
 }
 
-fn is_way_here<Handle>(rule: &Listed<Handle>) -> bool {
+fn is_way_here(rule: &Listed) -> bool {
     rule.comment == TO_CHAIN && leads(std::slice::from_ref(rule), CHAIN)
 }
 
-fn is_created_here<Handle>(rule: &Listed<Handle>) -> bool {
+fn is_created_here(rule: &Listed) -> bool {
     rule.comment == CREATED && rule.content == Content::Nothing
 }

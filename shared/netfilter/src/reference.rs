@@ -10,15 +10,16 @@ use crate::iptables;
 use crate::kind::Rules;
 use crate::nft::Nft;
 use crate::owner::Owner;
-use crate::selector::Selector;
 
 /// Whether they are there, by whichever of its backends, and in whichever variant of iptables.
 pub(crate) fn has(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
-    let selector = Selector::Of(owner);
+    let (Some(reference), table) = (rules.reference(), rules.kind().facts.reference.table) else {
+        return Ok(false);
+    };
     if let Ok(nft) = Nft::open()
-        && nft.has_reference(&selector, rules).map_err(|r| r.during("look for", "rules of the reference"))?
+        && nft.has_reference(owner, reference).map_err(|r| r.during("look for", "rules of the reference"))?
     {
         return Ok(true);
     }
-    iptables::legacy::has_reference(&selector, rules)
+    iptables::legacy::has_reference(owner, reference, table)
 }

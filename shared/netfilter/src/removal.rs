@@ -7,8 +7,8 @@ use netlink::{Protocol, Socket};
 
 use crate::conntrack::{self, Targets};
 use crate::iptables;
+use crate::iptables::plan::Query;
 use crate::kind::Kind;
-use crate::listing::Hook;
 use crate::nft::Nft;
 use crate::owner::Owner;
 use crate::selector::{Selector, Stale};
@@ -102,33 +102,18 @@ impl Removal {
     fn remove_kind(&self, selector: &Selector<'_>, kind: Kind) -> Result<()> {
         let mut failures = Failures::new();
         let flush = |targets: &Targets| self.flush(targets);
+        let query = Query { selector, kind, addresses: &self.known };
         failures.note(self.settled.clone());
         if let Ok(Some(nft)) = &self.nft {
             failures.note(nft.remove(selector, kind, &flush));
-            failures.note(nft.remove_foreign(selector, kind, &flush));
+            failures.note(nft.remove_foreign(query, &flush));
         }
         if kind.facts.nftables.opens && !selector.is_dry() {
             failures.note(iptables::forward::close(|| self.has_any(kind)));
         }
         // There may be rules behind it.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));
-        failures.note(iptables::legacy::remove(selector, kind, &flush));
-        if let (Some(hook), Selector::Of(_)) = (kind.facts.reference.accepts, selector) {
-            failures.note(self.remove_accepts(hook));
-        }
-        failures.into_result()
-    }
-
-    /// Rules of the reference that name nobody but the addresses. They are the attachment's, or those of an earlier one that
-    /// had the addresses: whoever has them now by our plugins has rules of its own.
-    fn remove_accepts(&self, hook: Hook) -> Result<()> {
-        let mut failures = Failures::new();
-        if !self.known.is_empty() {
-            if let Ok(Some(nft)) = &self.nft {
-                failures.note(nft.remove_accepts(hook, &self.known));
-            }
-            failures.note(iptables::legacy::remove_accepts(hook, &self.known));
-        }
+        failures.note(iptables::legacy::remove(query, &flush));
         failures.into_result()
     }
 

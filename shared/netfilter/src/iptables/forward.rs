@@ -1,35 +1,26 @@
 //! Opening FORWARD in the legacy tables. See [`crate::opening`].
 
-use std::fmt::Write as _;
-
 use cni::{Code, Error, Result, ResultExt};
-use netlink::{Family, xtables};
+use netlink::{Family, RequestError};
 
-use super::legacy::{has_table, warn_without_tools};
+use super::legacy::{has_chain, has_table, unlisted, warn_without_tools};
 use super::saved::Saved;
-use super::script::comment;
 use super::tools::{Tools, lock, retry};
-use crate::kind::Rules;
-use crate::listing::Content;
-use crate::opening::{self, CHAIN, Edit, MARK, NewRule, TABLE};
+use crate::listing::{Edit, Listed};
+use crate::opening::{self, CHAIN, MARK, Opening, TABLE};
 
 /// Opens the tables that the namespace has for packets that rules mark.
 ///
 /// # Errors
 /// What the tool says.
-pub(crate) fn open(rules: &dyn Rules) -> Result<()> {
-    for (family, tools) in tools() {
-        let Some(opening) = rules.opening(family) else { continue };
+pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
+    for (family, tools, opening) in opened(openings) {
         let Some(tools) = tools else {
             warn_without_tools(family);
             continue;
         };
         let _lock = lock()?;
-        let opened = retry(|| {
-            let saved = tools.save(&[TABLE])?;
-            let Ok(edit) = opening::open(&Saved::read(&saved), opening);
-            restore(&tools, &edit)
-        });
+        let opened = retry(|| edit(&tools, |saved| Ok(opening::open(saved, family, opening)?.0)));
         opened.context(|| "let the containers' packets pass FORWARD of iptables-legacy")?;
     }
     Ok(())
@@ -39,12 +30,12 @@ pub(crate) fn open(rules: &dyn Rules) -> Result<()> {
 ///
 /// # Errors
 /// Code 999 if not.
-pub(crate) fn verify(rules: &dyn Rules) -> Result<()> {
-    for (family, tools) in tools() {
-        let (Some(opening), Some(tools)) = (rules.opening(family), tools) else { continue };
+pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
+    for (family, tools, opening) in opened(openings) {
+        let Some(tools) = tools else { continue };
         let saved = tools.save(&[TABLE])?;
-        let Ok(edit) = opening::open(&Saved::read(&saved), opening);
-        if !edit.is_open {
+        let (_, is_open) = opening::open(&Saved::read(&saved), family, opening).map_err(unlisted)?;
+        if !is_open {
             let text = format!("{CHAIN} of iptables-legacy lacks what lets the container's packets pass");
             return Err(Error::new(Code::Internal, text));
         }
@@ -52,62 +43,36 @@ pub(crate) fn verify(rules: &dyn Rules) -> Result<()> {
     Ok(())
 }
 
+fn opened(openings: &[(Family, Opening)]) -> impl Iterator<Item = (Family, Option<Tools>, &Opening)> {
+    let here = openings.iter().filter(|(family, _)| has_table(*family, TABLE));
+    here.map(|(family, opening)| (*family, Tools::find_legacy(*family).ok(), opening))
+}
+
 /// Closes the tables when no attachment has its packets marked any more.
 ///
 /// # Errors
 /// What the tool says.
 pub(crate) fn close(is_needed: impl Fn() -> Result<bool>) -> Result<()> {
-    for (family, tools) in tools() {
-        let has_chain =
-            || xtables::user_chains(family, TABLE).is_ok_and(|chains| chains.iter().any(|c| c == CHAIN));
-        let Some(tools) = tools.filter(|_| has_chain()) else { continue };
+    for family in Family::ALL.into_iter().filter(|family| has_chain(*family, (TABLE, CHAIN))) {
+        let Ok(tools) = Tools::find_legacy(family) else { continue };
         let _lock = lock()?;
         // Under the lock: whoever installs comes here with the same lock after its first transaction.
         if is_needed()? {
             return Ok(());
         }
-        let closed = retry(|| {
-            let saved = tools.save(&[TABLE])?;
-            let Ok(edit) = opening::close(&Saved::read(&saved), |rule| rule.comment.starts_with(MARK));
-            restore(&tools, &edit)
-        });
+        let is_unused = |rule: &Listed| rule.comment.starts_with(MARK);
+        let closed = retry(|| edit(&tools, |saved| opening::close(saved, family, is_unused)));
         closed.context(|| "close FORWARD of iptables-legacy")?;
     }
     Ok(())
 }
 
-/// The families that have the table, with the tools if they are installed.
-fn tools() -> impl Iterator<Item = (Family, Option<Tools>)> {
-    let families = Family::ALL.into_iter().filter(|family| has_table(*family, TABLE));
-    families.map(|family| (family, Tools::find_legacy(family).ok()))
-}
-
-fn restore(tools: &Tools, edit: &Edit<String>) -> Result<()> {
-    if edit.is_empty() { Ok(()) } else { tools.restore(&script(edit)) }
-}
-
-fn script(edit: &Edit<String>) -> String {
-    let mut text = format!("*{TABLE}\n");
-    edit.new_chains.iter().for_each(|chain| text.extend(["-N ", chain, "\n"]));
-    edit.deleted.iter().for_each(|(_, deletion)| text.extend([deletion, "\n"]));
-    edit.added.iter().for_each(|rule| text.extend([line(rule).as_str(), "\n"]));
-    for command in ["-F ", "-X "] {
-        edit.old_chains.iter().for_each(|chain| text.extend([command, chain, "\n"]));
-    }
-    text + "COMMIT\n"
-}
-
-fn line(rule: &NewRule) -> String {
-    let mut text = format!("{} {} ", if rule.first { "-I" } else { "-A" }, rule.chain);
-    let _ = match &rule.content {
-        Content::Jump(chain) => write!(text, "{} -j {chain}", comment(&rule.comment)),
-        Content::Accept(bit) => {
-            let bit = 1_u32 << bit;
-            write!(text, "-m mark --mark {bit:#x}/{bit:#x} {} -j ACCEPT", comment(&rule.comment))
-        }
-        _ => write!(text, "{}", comment(&rule.comment)),
-    };
-    text
+/// Lists the table, and changes it.
+fn edit(tools: &Tools, find: impl Fn(&Saved<'_>) -> Result<Edit, RequestError>) -> Result<()> {
+    let saved = tools.save(&[TABLE])?;
+    let saved = Saved::read(&saved);
+    let edit = find(&saved).map_err(unlisted)?;
+    if edit.is_empty() { Ok(()) } else { tools.restore(&saved.script(&edit)) }
 }
 
 #[cfg(test)]
@@ -116,20 +81,21 @@ mod tests {
 
     use super::*;
     use crate::kinds::ChainName;
-    use crate::opening::Opening;
 
     fn opening() -> Opening {
         Opening { bit: 12, admin: ChainName::parse("CNI-ADMIN").unwrap() }
     }
 
-    fn opened(saved: &str) -> Edit<String> {
-        let Ok(edit) = opening::open(&Saved::read(saved), &opening());
-        edit
+    /// What opens FORWARD, and whether it is open.
+    fn opened(saved: &str) -> (String, bool) {
+        let saved = Saved::read(saved);
+        let (edit, is_open) = opening::open(&saved, Family::V4, &opening()).unwrap();
+        (saved.script(&edit), is_open)
     }
 
     fn closed(saved: &str) -> String {
-        let Ok(edit) = opening::close_bits(&Saved::read(saved), &BTreeSet::from([12]));
-        script(&edit)
+        let saved = Saved::read(saved);
+        saved.script(&opening::close_bits(&saved, Family::V4, &BTreeSet::from([12])).unwrap())
     }
 
     const MARKED: &str = "-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT\n";
@@ -139,10 +105,8 @@ mod tests {
         let saved = "*filter\n:FORWARD DROP [0:0]\n:CNI-FORWARD - [0:0]\n:CNI-ADMIN - [0:0]\n\
             -A FORWARD -m comment --comment \"CNI firewall plugin rules\" -j CNI-FORWARD\n\
             -A CNI-FORWARD -m comment --comment \"CNI firewall plugin rules\" -j CNI-ADMIN\nCOMMIT\n";
-        let edit = opened(saved);
-        assert!(!edit.is_open);
-        assert_eq!(script(&edit), format!("*filter\n{MARKED}COMMIT\n"));
-        assert!(opened(&saved.replace("COMMIT", &format!("{MARKED}COMMIT"))).is_open);
+        assert_eq!(opened(saved), (format!("*filter\n{MARKED}COMMIT\n"), false));
+        assert!(opened(&saved.replace("COMMIT", &format!("{MARKED}COMMIT"))).1);
     }
 
     /// As iptables 1.8.7 restores the rule that older versions of ours installed.
@@ -153,9 +117,8 @@ mod tests {
             "*filter\n:FORWARD DROP [0:0]\n:CNI-FORWARD - [0:0]\n:CNI-ADMIN - [0:0]\n\
              -A FORWARD -j CNI-FORWARD\n-A CNI-FORWARD -j CNI-ADMIN\n{bare}\nCOMMIT\n"
         );
-        let edit = opened(&saved);
-        assert!(!edit.is_open);
-        assert_eq!(script(&edit), format!("*filter\n{}\n{MARKED}COMMIT\n", bare.replace("-A", "-D")));
+        let replaced = format!("*filter\n{}\n{MARKED}COMMIT\n", bare.replace("-A", "-D"));
+        assert_eq!(opened(&saved), (replaced, false));
     }
 
     #[test]
@@ -187,6 +150,6 @@ mod tests {
         }
         let elsewhere = closed(&host(&(both + "-A MINE -j CNI-ADMIN\n")));
         assert!(elsewhere.contains("-X CNI-FORWARD") && !elsewhere.contains("-X CNI-ADMIN"), "{elsewhere}");
-        assert_eq!(closed("*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"), "*filter\nCOMMIT\n");
+        assert_eq!(closed("*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"), "");
     }
 }

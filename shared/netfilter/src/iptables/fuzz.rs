@@ -1,9 +1,11 @@
 //! Scripts for iptables-restore of hostile rules.
 
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
 use cni::{NetworkName, Scope};
 use netlink::Family;
 
-use super::plan::Plan;
+use super::plan::Query;
 use super::saved::Saved;
 use super::script;
 use crate::kind::Rules;
@@ -15,7 +17,10 @@ const FRAME: usize = 8;
 
 /// Every line is an order of ours, with one target, and there are no more of them than rules.
 pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
-    for script in Family::ALL.into_iter().filter_map(|family| script(owner, rules, family)) {
+    let (kind, rules) = (rules.kind(), rules.iptables());
+    let scripts =
+        |rules| Family::ALL.into_iter().filter_map(move |family| script(owner, kind, rules, family));
+    for script in rules.into_iter().flat_map(scripts) {
         let count = script.shared.len() + script.lines.len();
         for (text, listed) in [(script.addition(), ""), (script.check(), ""), (script.repair(""), "")] {
             assert!(text.lines().count() <= count + FRAME, "{text}");
@@ -23,13 +28,13 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
         }
         script.repair(saved).lines().for_each(|line| order(line, saved));
     }
-    let Some(facts) = rules.kind().iptables() else { return };
     let Ok(network) = NetworkName::parse(owner.network()) else { return };
     let [all, dry] = [Scope::default(), Scope::default().dry()];
-    let stale = |scope| Selector::Stale(Stale::new(&network, scope, rules.kind()));
+    let stale = |scope| Selector::Stale(Stale::new(&network, scope, kind));
     for selector in [Selector::Of(owner), stale(&all), stale(&dry)] {
-        let Ok(plan) = Plan::of(&Saved::read(saved), &selector, (rules.kind(), facts), []);
-        plan.whole().lines().for_each(|line| order(line, saved));
+        let (query, listing) = (Query { selector: &selector, kind, addresses: &[] }, Saved::read(saved));
+        let plan = query.plan(&listing, Family::V4, []).unwrap();
+        listing.script(&plan.whole()).lines().for_each(|line| order(line, saved));
     }
 }
 

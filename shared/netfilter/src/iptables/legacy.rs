@@ -1,101 +1,74 @@
 //! The legacy variant of iptables. What the variant for nf_tables has is read and removed over netlink.
 
 use std::fs;
-use std::net::IpAddr;
 
-use cni::{Failures, Result, ResultExt};
-use netlink::{Family, xtables};
+use cni::{Error, Failures, Result, ResultExt};
+use netlink::{Family, RequestError, xtables};
 
 use super::chains;
-use super::plan::{self, Plan};
+use super::plan::Query;
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
 use crate::conntrack::Flush;
-use crate::kind::{InIptables, Kind, Rules};
+use crate::kind::ReferenceRules;
 use crate::listing::Hook;
-use crate::reference::chains::are_there;
-use crate::selector::Selector;
+use crate::owner::Owner;
+use crate::reference::names::is_any_chain;
 
-/// Removes what is somebody's from a table, if the namespace has it.
+/// Removes what is somebody's from the tables that the namespace has.
 ///
 /// # Errors
 /// What the tool says; the other family's rules are removed.
-pub(crate) fn remove(selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
-    let Some(facts) = kind.iptables() else { return Ok(()) };
+pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
     let mut failures = Failures::new();
     for family in Family::ALL {
-        if !may_have_rules(family, facts.table, selector, kind) {
+        if !may_have_rules(family, query) {
             continue;
         }
         let Ok(tools) = Tools::find_legacy(family) else {
             warn_without_tools(family);
             continue;
         };
-        let removed = remove_by(&tools, selector, (kind, facts), flush);
+        let removed = remove_by(&tools, family, query, flush);
         failures.note(removed.context(|| "remove the rules of iptables-legacy"));
     }
     failures.into_result()
 }
 
-/// Removes the rules of the reference's that accept packets of addresses.
-///
-/// # Errors
-/// What the tool says; the other family's rules are removed.
-pub(crate) fn remove_accepts(hook: Hook, addresses: &[IpAddr]) -> Result<()> {
-    let mut failures = Failures::new();
-    for family in Family::ALL {
-        if !has_chain(family, hook) {
-            continue;
-        }
-        let Ok(tools) = Tools::find_legacy(family) else {
-            warn_without_tools(family);
-            continue;
-        };
-        let _lock = lock()?;
-        let removed = retry(|| {
-            let saved = tools.save(&[hook.0])?;
-            let Ok(rules) = plan::accepts(&Saved::read(&saved), hook, addresses);
-            let lines: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
-            if lines.is_empty() { Ok(()) } else { tools.restore(&format!("*{}\n{lines}COMMIT\n", hook.0)) }
-        });
-        failures.note(removed.context(|| "remove the rules of iptables-legacy"));
+/// Whether the reference's rules of an attachment are in one of its tables.
+pub(crate) fn has_reference(owner: &Owner, rules: &dyn ReferenceRules, table: &'static str) -> Result<bool> {
+    if !Family::ALL.into_iter().any(|family| has_chains(family, table, is_any_chain)) {
+        return Ok(false);
     }
-    failures.into_result()
+    for family in Family::ALL {
+        let tools = Tools::find_legacy(family)?;
+        let saved = if has_table(family, table) { tools.save(&[table])? } else { String::new() };
+        if !rules.are_in_iptables(&Saved::read(&saved), family, owner).map_err(unlisted)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Whether a table has a chain of a user's in this namespace. No program is started to know.
-fn has_chain(family: Family, (table, chain): Hook) -> bool {
-    has_table(family, table)
-        && xtables::user_chains(family, table)
-            .map_or(true, |chains| chains.iter().any(|found| found == chain))
-}
-
-/// Whether the reference's rules of an attachment are there.
-pub(crate) fn has_reference(selector: &Selector<'_>, rules: &dyn Rules) -> Result<bool> {
-    let kind = rules.kind();
-    let Some(InIptables { table, .. }) = kind.iptables() else { return Ok(false) };
-    let may_accept = |family| kind.facts.reference.accepts.is_some_and(|hook| has_chain(family, hook));
-    let may_be_there = |family| may_accept(family) || may_have_rules(family, table, selector, kind);
-    if !Family::ALL.into_iter().any(may_be_there) {
-        return Ok(false);
-    }
-    let save = |family| {
-        let tools = Tools::find_legacy(family)?;
-        if has_table(family, table) { tools.save(&[table]) } else { Ok(String::new()) }
-    };
-    let saved = [save(Family::V4)?, save(Family::V6)?];
-    let Ok(are_there) = are_there(selector, rules, saved.each_ref().map(|saved| Saved::read(saved)));
-    Ok(are_there)
+pub(super) fn has_chain(family: Family, (table, chain): Hook) -> bool {
+    has_chains(family, table, |found| found == chain)
 }
 
 /// Whether a table has rules of somebody in this namespace. No program is started to know.
-fn may_have_rules(family: Family, table: &str, selector: &Selector<'_>, kind: Kind) -> bool {
-    if !has_table(family, table) {
-        return false;
-    }
-    let may_be_theirs = chains::may_be_of(selector, kind);
-    // What the kernel does not tell, the tool may.
-    xtables::user_chains(family, table).map_or(true, |chains| chains.iter().any(|chain| may_be_theirs(chain)))
+fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>) -> bool {
+    let accepts = kind.facts.reference.accepts.filter(|_| !addresses.is_empty() && !selector.is_for_many());
+    accepts.is_some_and(|hook| has_chain(family, hook))
+        || kind
+            .iptables()
+            .is_some_and(|facts| has_chains(family, facts.table, chains::may_be_of(selector, kind)))
+}
+
+/// What the kernel does not tell, the tool may.
+fn has_chains(family: Family, table: &str, is_meant: impl Fn(&str) -> bool) -> bool {
+    has_table(family, table)
+        && xtables::user_chains(family, table)
+            .map_or(true, |chains| chains.iter().any(|chain| is_meant(chain)))
 }
 
 /// Whether a table is there in this namespace: the kernel makes it with its first use.
@@ -115,32 +88,38 @@ pub(super) fn warn_without_tools(family: Family) {
     ));
 }
 
-fn remove_by(
-    tools: &Tools,
-    selector: &Selector<'_>,
-    (kind, facts): (Kind, &InIptables),
-    flush: Flush<'_>,
-) -> Result<()> {
-    let _lock = lock()?;
-    retry(|| {
-        let mut saved = tools.save(&[facts.table])?;
-        if let Some(shared) = facts.shared.as_ref().filter(|shared| saved.contains(shared.entry)) {
-            saved += &tools.save(&shared.tables_beside(facts.table))?;
-        }
-        let Ok(plan) = Plan::of(&Saved::read(&saved), selector, (kind, facts), []);
-        apply(tools, &plan, flush)
-    })
+/// That what a tool has listed cannot be read again.
+pub(super) fn unlisted(refusal: RequestError) -> Error {
+    refusal.during("read", "the rules of iptables").into()
 }
 
 /// UDP flows are flushed when no packet can begin one again, but before the chains go that tell whose they are.
-fn apply(tools: &Tools, plan: &Plan<Saved<'_>>, flush: Flush<'_>) -> Result<()> {
-    if plan.is_empty() {
-        return Ok(());
+fn remove_by(tools: &Tools, family: Family, query: Query<'_>, flush: Flush<'_>) -> Result<()> {
+    let _lock = lock()?;
+    retry(|| {
+        let saved = save(tools, query)?;
+        let saved = Saved::read(&saved);
+        let plan = query.plan(&saved, family, []).map_err(unlisted)?;
+        if plan.is_empty() {
+            return Ok(());
+        }
+        if plan.targets.is_empty() {
+            return tools.restore(&saved.script(&plan.whole()));
+        }
+        if !plan.jumps.is_empty() {
+            tools.restore(&saved.deletion(&plan.jumps))?;
+        }
+        flush(&plan.targets);
+        tools.restore(&saved.script(&plan.rest))
+    })
+}
+
+/// The table of a kind, and those with rules that its attachments share.
+fn save(tools: &Tools, query: Query<'_>) -> Result<String> {
+    let Some(facts) = query.kind.iptables() else { return Ok(String::new()) };
+    let mut saved = tools.save(&[facts.table])?;
+    if let Some(shared) = facts.shared.as_ref().filter(|shared| saved.contains(shared.entry)) {
+        saved += &tools.save(&shared.tables_beside(facts.table))?;
     }
-    if plan.targets.is_empty() {
-        return tools.restore(&plan.whole());
-    }
-    tools.restore(&plan.cut())?;
-    flush(&plan.targets);
-    tools.restore(&plan.rest())
+    Ok(saved)
 }

@@ -4,52 +4,110 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use netlink::{Family, RequestError};
+
 use super::chains::{self, is_own};
 use crate::conntrack::Targets;
 use crate::kind::{InIptables, Kind, Shared};
-use crate::listing::{Content, Hook, Listed, Listing};
+use crate::listing::{Content, Edit, Hook, Listed, Listing, Place};
 use crate::opening;
 use crate::reference::names::is_any_chain;
+use crate::ruleset::Table;
 use crate::selector::Selector;
 
-/// What goes: first the jumps, then what attachments shared, then the chains.
-pub(crate) struct Plan<L: Listing> {
-    pub(crate) table: &'static str,
-    /// Rules that lead packets to the chains, each with the chain that it is in.
-    pub(crate) jumps: Vec<(&'static str, L::Handle)>,
-    /// Rules that attachments shared, of which none is left.
-    pub(crate) shared: Vec<(Hook, L::Handle)>,
-    pub(crate) chains: BTreeSet<String>,
+/// What goes: first the jumps, then the rest.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    /// Rules that lead packets to attachments' chains.
+    pub(crate) jumps: Vec<Place>,
+    /// What attachments shared, of which none is left, and the chains.
+    pub(crate) rest: Edit,
     /// Where UDP flows are led to by what is in the chains.
     pub(crate) targets: Targets,
 }
 
-impl<L: Listing> Plan<L> {
-    /// All that is somebody's, of a kind. Packets were led to the chains that are `known` already.
-    pub(crate) fn of(
-        listing: &L,
-        selector: &Selector<'_>,
-        (kind, facts): (Kind, &InIptables),
+impl Plan {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.jumps.is_empty() && self.rest.is_empty()
+    }
+
+    /// What goes in another family, too.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.jumps.extend(other.jumps);
+        self.rest.extend(other.rest);
+        self.targets.addresses.extend(other.targets.addresses);
+        self.targets.are_unnamed |= other.targets.are_unnamed;
+    }
+
+    /// All changes, in one.
+    pub(crate) fn whole(self) -> Edit {
+        let mut edit = Edit { deleted: self.jumps, ..Edit::default() };
+        edit.extend(self.rest);
+        edit
+    }
+}
+
+/// Whose rules of a kind are removed.
+#[derive(Clone, Copy)]
+pub(crate) struct Query<'a> {
+    pub(crate) selector: &'a Selector<'a>,
+    pub(crate) kind: Kind,
+    /// The container's addresses, as far as they are known: some rules of the reference name nothing else.
+    pub(crate) addresses: &'a [IpAddr],
+}
+
+impl Query<'_> {
+    /// What goes of the tables of a family. Packets were led to the chains that are `known` already.
+    pub(crate) fn plan(
+        self,
+        listing: &dyn Listing,
+        family: Family,
         known: impl IntoIterator<Item = String>,
-    ) -> Result<Self, L::Error> {
-        let (table, targets) = (facts.table, Targets::default());
-        let mut this =
-            Self { table, jumps: Vec::new(), shared: Vec::new(), chains: BTreeSet::new(), targets };
-        for chain in chains::of(selector, kind).into_iter().chain(known) {
+    ) -> Result<Plan, RequestError> {
+        let mut plan = match self.kind.iptables() {
+            Some(facts) => Search { listing, family, query: self, facts }.plan(known)?,
+            None => Plan::default(),
+        };
+        // They are the attachment's, or those of an earlier one that had the addresses: whoever has them now by our plugins has
+        // rules of its own.
+        if let (Some(hook), Selector::Of(_)) = (self.kind.facts.reference.accepts, self.selector) {
+            plan.jumps.extend(accepts(listing, family, hook, self.addresses)?);
+        }
+        Ok(plan)
+    }
+}
+
+/// The search for rules in the tables of a family.
+struct Search<'a> {
+    listing: &'a dyn Listing,
+    family: Family,
+    query: Query<'a>,
+    facts: &'a InIptables,
+}
+
+impl Search<'_> {
+    fn table(&self, name: &'static str) -> Table {
+        Table::of_iptables(self.family, name)
+    }
+
+    fn plan(&self, known: impl IntoIterator<Item = String>) -> Result<Plan, RequestError> {
+        let Self { listing, query: Query { selector, kind, .. }, facts, .. } = self;
+        let (mut plan, mut found, table) = (Plan::default(), BTreeSet::new(), self.table(facts.table));
+        for chain in chains::of(selector, *kind).into_iter().chain(known) {
             if listing.has_chain(table, &chain)? {
-                this.chains.insert(chain);
+                found.insert(chain);
             }
         }
-        if this.chains.is_empty() && !selector.is_for_many() {
-            return Ok(this);
+        if found.is_empty() && !selector.is_for_many() {
+            return Ok(plan);
         }
         let (mut left, mut is_entry_used) = (BTreeSet::new(), false);
         for parent in facts.parents {
             for rule in listing.rules(table, parent)? {
-                let is_theirs = this.chains.contains(&rule.target) || selector.has_jump(&rule.comment);
+                let is_theirs = found.contains(&rule.target) || selector.has_jump(&rule.comment);
                 if is_theirs && !rule.target.is_empty() {
-                    this.jumps.push((parent, rule.handle));
-                    this.chains.insert(rule.target);
+                    plan.jumps.push(rule.place);
+                    found.insert(rule.target);
                 } else {
                     is_entry_used |= facts.shared.as_ref().is_some_and(|shared| shared.entry == *parent);
                     left.insert(rule.target);
@@ -58,70 +116,75 @@ impl<L: Listing> Plan<L> {
         }
         if facts.shared.is_some() && selector.is_for_many() && !selector.is_dry() {
             // To where nothing leads: whoever was killed before has removed the rest.
-            let own = listing.chains(table)?.into_iter().filter(|chain| is_own(kind, chain));
-            this.chains.extend(own.filter(|chain| !left.contains(chain)));
+            let own = listing.chains(table)?.into_iter().filter(|chain| is_own(*kind, chain));
+            found.extend(own.filter(|chain| !left.contains(chain)));
         }
         if kind.facts.redirects {
-            this.find_targets(listing)?;
+            plan.targets = self.targets(&found)?;
         }
-        match &facts.shared {
-            Some(shared) if !is_entry_used && this.chains.iter().any(|chain| is_own(kind, chain)) => {
-                this.take_shared(listing, shared)?;
-            }
-            _ => {}
+        if let Some(shared) = &facts.shared
+            && !is_entry_used
+            && found.iter().any(|chain| is_own(*kind, chain))
+        {
+            plan.rest = self.shared(shared, &mut found)?;
         }
-        Ok(this)
+        let mut chains: Vec<_> = found.into_iter().map(|chain| (table, chain)).collect();
+        chains.append(&mut plan.rest.old_chains);
+        plan.rest.old_chains = chains;
+        Ok(plan)
     }
 
     /// The containers' addresses that UDP goes to, as far as rules name them: the reference's do not.
-    fn find_targets(&mut self, listing: &L) -> Result<(), L::Error> {
-        for chain in &self.chains {
-            let rules = listing.rules(self.table, chain)?;
+    fn targets(&self, found: &BTreeSet<String>) -> Result<Targets, RequestError> {
+        let mut targets = Targets::default();
+        for chain in found {
+            let rules = self.listing.rules(self.table(self.facts.table), chain)?;
             let udp = rules.iter().filter(|rule| rule.is_for_udp);
-            self.targets.addresses.extend(udp.filter_map(|rule| rule.comment.parse::<IpAddr>().ok()));
-            self.targets.are_unnamed |= is_any_chain(chain);
+            targets.addresses.extend(udp.filter_map(|rule| rule.comment.parse::<IpAddr>().ok()));
+            targets.are_unnamed |= is_any_chain(chain);
         }
-        Ok(())
+        Ok(targets)
     }
 
     /// What attachments shared, after the last one, unless rules of others are in it.
-    fn take_shared(&mut self, listing: &L, shared: &Shared) -> Result<(), L::Error> {
+    fn shared(&self, shared: &Shared, found: &mut BTreeSet<String>) -> Result<Edit, RequestError> {
+        let (table, mut edit) = (self.table(self.facts.table), Edit::default());
         for chain in shared.chains {
-            let rules = listing.rules(self.table, chain)?;
-            let is_ours = |rule: &Listed<L::Handle>| {
-                shared.has_rule(&rule.comment) || self.chains.contains(&rule.target)
-            };
+            let rules = self.listing.rules(table, chain)?;
+            let is_ours = |rule: &Listed| shared.has_rule(&rule.comment) || found.contains(&rule.target);
             if !rules.iter().all(is_ours) {
-                return Ok(());
+                return Ok(edit);
             }
         }
-        for hook in shared.hooks {
-            let rules = listing.rules(hook.0, hook.1)?.into_iter();
+        for (table, chain) in shared.hooks {
+            let rules = self.listing.rules(self.table(table), chain)?.into_iter();
             let ours = rules.filter(|rule| shared.has_rule(&rule.comment));
-            self.shared.extend(ours.map(|rule| (*hook, rule.handle)));
+            edit.deleted.extend(ours.map(|rule| rule.place));
         }
         for chain in shared.chains {
-            if listing.has_chain(self.table, chain)? {
-                self.chains.insert((*chain).to_owned());
+            if self.listing.has_chain(table, chain)? {
+                found.insert((*chain).to_owned());
             }
         }
         if let Some(way) = shared.in_forward {
-            let edit = opening::close(listing, |rule| rule.comment == way)?;
-            self.shared.extend(edit.deleted.into_iter().map(|(chain, handle)| ((self.table, chain), handle)));
-            self.chains.extend(edit.old_chains);
+            edit.extend(opening::close(self.listing, self.family, |rule| rule.comment == way)?);
         }
-        Ok(())
+        Ok(edit)
     }
 }
 
 /// The rules by which the reference accepts packets of addresses: they tell nothing else of whose they are.
-pub(crate) fn accepts<L: Listing>(
-    listing: &L,
+pub(crate) fn accepts(
+    listing: &dyn Listing,
+    family: Family,
     (table, chain): Hook,
     addresses: &[IpAddr],
-) -> Result<Vec<L::Handle>, L::Error> {
-    let rules = listing.rules(table, chain)?.into_iter();
+) -> Result<Vec<Place>, RequestError> {
+    if addresses.is_empty() {
+        return Ok(Vec::new());
+    }
+    let rules = listing.rules(Table::of_iptables(family, table), chain)?.into_iter();
     let accepting =
         rules.filter(|rule| matches!(rule.content, Content::AcceptAddress(ip) if addresses.contains(&ip)));
-    Ok(accepting.map(|rule| rule.handle).collect())
+    Ok(accepting.map(|rule| rule.place).collect())
 }

@@ -1,52 +1,56 @@
 //! What iptables-save(8) lists.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::net::IpAddr;
 
-use netlink::Family;
+use netlink::{Family, RequestError};
 
-use crate::listing::{Content, Listed, Listing};
+use crate::listing::{Content, Listed, Listing, Place};
+use crate::ruleset::Table;
 
 /// All of it, found without a look at each line.
 pub(super) struct Saved<'a> {
     chains: BTreeSet<&'a str>,
-    /// By table and chain.
-    rules: BTreeMap<(&'a str, &'a str), Vec<&'a str>>,
+    /// By table and chain, each with the number of its line.
+    rules: BTreeMap<(&'a str, &'a str), Vec<(u64, &'a str)>>,
+    lines: Vec<&'a str>,
 }
 
 impl<'a> Saved<'a> {
     pub(super) fn read(saved: &'a str) -> Self {
-        let mut this = Self { chains: chains(saved).collect(), rules: BTreeMap::new() };
-        for (table, rule) in all_rules(saved) {
-            this.rules.entry((table, chain_of(rule))).or_default().push(rule);
+        let mut this = Self { chains: chains(saved).collect(), rules: BTreeMap::new(), lines: Vec::new() };
+        for (number, (table, rule)) in (0..).zip(all_rules(saved)) {
+            this.rules.entry((table, chain_of(rule))).or_default().push((number, rule));
+            this.lines.push(rule);
         }
         this
+    }
+
+    /// What deletes a rule.
+    pub(super) fn deletion_of(&self, handle: u64) -> String {
+        let line = usize::try_from(handle).ok().and_then(|number| self.lines.get(number));
+        line.map(|rule| deletion(rule)).unwrap_or_default()
     }
 }
 
 impl Listing for Saved<'_> {
-    /// The line that deletes it.
-    type Handle = String;
-    type Error = Infallible;
-
-    fn chains(&self, _: &'static str) -> Result<Vec<String>, Infallible> {
+    fn chains(&self, _: Table) -> Result<Vec<String>, RequestError> {
         Ok(self.chains.iter().map(|chain| (*chain).to_owned()).collect())
     }
 
-    fn has_chain(&self, _: &'static str, chain: &str) -> Result<bool, Infallible> {
+    fn has_chain(&self, _: Table, chain: &str) -> Result<bool, RequestError> {
         Ok(self.chains.contains(chain))
     }
 
-    fn rules(&self, table: &'static str, chain: &str) -> Result<Vec<Listed<String>>, Infallible> {
-        let listed = |rule: &&str| Listed {
-            handle: deletion(rule),
+    fn rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>, RequestError> {
+        let listed = |(handle, rule): &(u64, &str)| Listed {
+            place: Place { table, chain: chain.to_owned(), handle: *handle },
             comment: comment(rule),
             target: target(rule).to_owned(),
             is_for_udp: rule.contains(" -p udp "),
             content: content(rule),
         };
-        Ok(self.rules.get(&(table, chain)).into_iter().flatten().map(listed).collect())
+        Ok(self.rules.get(&(table.name, chain)).into_iter().flatten().map(listed).collect())
     }
 }
 

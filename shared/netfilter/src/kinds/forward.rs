@@ -9,15 +9,17 @@ use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use crate::iptables::script::Script;
-use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
-use crate::nft::reader::Reader;
+use crate::iptables::plan;
+use crate::kind::{
+    Facts, InNftables, InReference, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules,
+};
+use crate::listing::Listing;
 use crate::opening::{self, Opening};
+use crate::owner::Owner;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
-    Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Type, octets,
+    Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Table, Type, octets,
 };
-use crate::selector::Selector;
 
 /// Before the filters of others, which see the mark.
 const FORWARD: Chain = Chain::forward("forward", -10);
@@ -35,12 +37,9 @@ static FACTS: Facts = Facts {
     },
     iptables: Some(iptables::FACTS),
     reference: InReference {
-        prefixes: &[],
-        ways: &[],
+        table: opening::TABLE,
         accepts: Some((opening::TABLE, opening::CHAIN)),
-        rules: &[],
-        has_rule: |_, _| false,
-        chains: |_| Vec::new(),
+        ..InReference::NONE
     },
 };
 
@@ -57,9 +56,8 @@ impl Forward {
     /// The kind of these rules.
     pub const KIND: Kind = Kind::new(&FACTS);
 
-    /// Whether the container has addresses of a family.
-    fn is_of(&self, family: Family) -> bool {
-        self.addresses.iter().any(|ip| Family::from(*ip) == family)
+    fn of_family(&self, family: Family) -> impl Iterator<Item = IpAddr> {
+        self.addresses.iter().copied().filter(move |ip| Family::from(*ip) == family)
     }
 }
 
@@ -68,34 +66,36 @@ impl Rules for Forward {
         Self::KIND
     }
 
-    fn records(&self) -> Vec<Record> {
-        self.addresses.iter().map(|ip| record(*ip, self.opening.bit)).collect()
-    }
-
-    fn extend_layout(&self, layout: &mut Layout) {
-        for family in Family::ALL.into_iter().filter(|family| self.is_of(*family)) {
-            extend_layout(layout, family, self.opening.bit);
+    fn nftables(&self) -> NftablesRules {
+        let bit = self.opening.bit;
+        let mut rules = NftablesRules::of(self.addresses.iter().map(|ip| record(*ip, bit)).collect());
+        for family in Family::ALL.into_iter().filter(|family| self.of_family(*family).next().is_some()) {
+            extend_layout(&mut rules.layout, family, bit);
+            rules.openings.push((family, self.opening.clone()));
         }
+        rules
     }
 
-    fn opening(&self, family: Family) -> Option<&Opening> {
-        self.is_of(family).then_some(&self.opening)
+    fn iptables(&self) -> Option<&dyn IptablesRules> {
+        Some(self)
     }
 
-    fn write(&self, script: &mut Script, label: &str, family: Family) {
-        iptables::write(self, script, label, family);
+    fn reference(&self) -> Option<&dyn ReferenceRules> {
+        Some(self)
     }
+}
 
-    fn accepted(&self) -> Vec<IpAddr> {
-        self.addresses.clone()
-    }
-
-    fn reference_count(&self, family: Family) -> usize {
-        self.addresses.iter().filter(|ip| Family::from(**ip) == family).count()
-    }
-
-    fn is_in_reference(&self, _: &Reader<'_>, _: &Selector<'_>) -> Result<bool, RequestError> {
-        Ok(false)
+impl ReferenceRules for Forward {
+    /// Packets of all addresses are accepted by rules that come first in FORWARD: two for each address.
+    fn are_in_iptables(&self, tables: &dyn Listing, family: Family, _: &Owner) -> Result<bool, RequestError> {
+        for (index, ip) in self.of_family(family).enumerate() {
+            let hook = (opening::TABLE, opening::CHAIN);
+            let is_led_to = || tables.leads(Table::of_iptables(family, hook.0), opening::HOOK, hook.1);
+            if index == 0 && !is_led_to()? || plan::accepts(tables, family, hook, &[ip])?.len() < 2 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

@@ -9,8 +9,6 @@ mod mark;
 mod nftables;
 mod reference;
 
-use netlink::{Family, RequestError};
-
 pub use conditions::Conditions;
 pub use forward::Protocol;
 pub use mapping::{HostPort, HostPorts, SourceNat};
@@ -20,12 +18,7 @@ pub use mark::{ChainName, Mark};
 pub(crate) use forward::Forward;
 
 use crate::backend::Backend;
-use crate::conntrack::MappedPort;
-use crate::iptables::script::Script;
-use crate::kind::{Facts, Kind, Rules};
-use crate::nft::reader::Reader;
-use crate::ruleset::{Layout, Record, Rule};
-use crate::selector::Selector;
+use crate::kind::{Facts, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules};
 
 static FACTS: Facts = Facts {
     name: "hostports",
@@ -53,41 +46,15 @@ impl Rules for HostPorts {
         }
     }
 
-    fn records(&self) -> Vec<Record> {
-        nftables::records(self)
+    fn nftables(&self) -> NftablesRules {
+        nftables::rules(self)
     }
 
-    fn extend_layout(&self, layout: &mut Layout) {
-        nftables::extend_layout(self, layout);
+    fn iptables(&self) -> Option<&dyn IptablesRules> {
+        Some(self)
     }
 
-    fn conditional_rules(&self, label: &str) -> Vec<Rule> {
-        if self.are_conditional() { conditional::rules(self, label) } else { Vec::new() }
-    }
-
-    fn write(&self, script: &mut Script, label: &str, family: Family) {
-        iptables::write(self, script, label, family);
-    }
-
-    fn waiting(&self, saved: &str, chain: &str) -> Vec<String> {
-        iptables::waiting(saved, chain)
-    }
-
-    fn mapped_udp_ports(&self) -> Vec<MappedPort> {
-        let udp = self.forwards().filter(|forward| forward.protocol == Protocol::Udp);
-        udp.map(|forward| MappedPort {
-            family: Family::from(forward.to),
-            host_ip: forward.host_ip,
-            port: forward.host_port,
-        })
-        .collect()
-    }
-
-    fn reference_count(&self, family: Family) -> usize {
-        self.forwards().filter(|forward| Family::from(forward.to) == family).count()
-    }
-
-    fn is_in_reference(&self, reader: &Reader<'_>, selector: &Selector<'_>) -> Result<bool, RequestError> {
-        reference::has(self, reader, selector)
+    fn reference(&self) -> Option<&dyn ReferenceRules> {
+        Some(self)
     }
 }

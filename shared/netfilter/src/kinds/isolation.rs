@@ -5,31 +5,18 @@
 //! to another passes no chain of the family inet (but by br_netfilter): [`Separation`] is for that.
 
 use cni::IfName;
-use netlink::{Family, RequestError};
 
-use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
-use crate::nft::reader::Reader;
+use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, Rules};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     BRIDGE, Chain, Element, Expressions, INET, Layout, Need, R0, Record, Rule, Set, Type, concatenated,
     padded,
 };
-use crate::selector::Selector;
 
 const ISOLATION: Chain = Chain::forward("isolation", -10);
 /// After destinations were rewritten.
 const REDIRECTED: Chain = Chain::filter("redirected", NF_INET_PRE_ROUTING, -90);
 const SEPARATION: Chain = Chain::forward("separation", -300);
-
-/// The reference's chains do not tell whose the rules are, and stay.
-const REFERENCE: InReference = InReference {
-    prefixes: &[],
-    ways: &[],
-    accepts: None,
-    rules: &[],
-    has_rule: |_, _| false,
-    chains: |_| Vec::new(),
-};
 
 static ISOLATION_FACTS: Facts = Facts {
     name: "isolation",
@@ -43,7 +30,7 @@ static ISOLATION_FACTS: Facts = Facts {
         opens: false,
     },
     iptables: None,
-    reference: REFERENCE,
+    reference: InReference::NONE,
 };
 
 static SEPARATION_FACTS: Facts = Facts {
@@ -58,7 +45,7 @@ static SEPARATION_FACTS: Facts = Facts {
         opens: false,
     },
     iptables: None,
-    reference: REFERENCE,
+    reference: InReference::NONE,
 };
 
 /// What is routed to the containers of a bridge (the key `ingressPolicy`).
@@ -97,23 +84,13 @@ impl Rules for Isolation {
         Self::KIND
     }
 
-    fn records(&self) -> Vec<Record> {
-        vec![isolation(&self.bridge, self.within)]
-    }
-
-    fn extend_layout(&self, layout: &mut Layout) {
+    fn nftables(&self) -> NftablesRules {
         let redirected = Expressions::new().load_meta(NFT_META_IIFNAME, R0).in_set(R0, &fenced().name);
         let mark = redirected.was_dnatted().mark_packet(self.bit, R0);
-        layout.chains.push(REDIRECTED);
-        layout.rules.push(Rule::new(REDIRECTED, format!("mark bit {}", self.bit), mark));
-    }
-
-    fn reference_count(&self, _: Family) -> usize {
-        0
-    }
-
-    fn is_in_reference(&self, _: &Reader<'_>, _: &Selector<'_>) -> Result<bool, RequestError> {
-        Ok(false)
+        let mut rules = NftablesRules::of(vec![isolation(&self.bridge, self.within)]);
+        rules.layout.chains.push(REDIRECTED);
+        rules.layout.rules.push(Rule::new(REDIRECTED, format!("mark bit {}", self.bit), mark));
+        rules
     }
 }
 
@@ -122,22 +99,12 @@ impl Rules for Separation {
         Self::KIND
     }
 
-    fn records(&self) -> Vec<Record> {
-        vec![separation(&self.port)]
-    }
-
-    fn extend_layout(&self, layout: &mut Layout) {
+    fn nftables(&self) -> NftablesRules {
         let accept = Expressions::new().packet_marked(self.bit).verdict(NF_ACCEPT);
         let comment = format!("redirected, mark bit {}", self.bit);
-        layout.rules.push(Rule { first: true, ..Rule::new(SEPARATION, comment, accept) });
-    }
-
-    fn reference_count(&self, _: Family) -> usize {
-        0
-    }
-
-    fn is_in_reference(&self, _: &Reader<'_>, _: &Selector<'_>) -> Result<bool, RequestError> {
-        Ok(false)
+        let mut rules = NftablesRules::of(vec![separation(&self.port)]);
+        rules.layout.rules.push(Rule { first: true, ..Rule::new(SEPARATION, comment, accept) });
+        rules
     }
 }
 

@@ -6,10 +6,13 @@ use ipnetwork::IpNetwork;
 use netlink::{Family, RequestError};
 
 use crate::iptables::script::{Script, comment};
-use crate::kind::{Facts, InIptables, InNftables, InReference, Kind, Rules};
+use crate::kind::{
+    Facts, InIptables, InNftables, InReference, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules,
+};
+use crate::listing::Listing;
 use crate::networks::{multicast, subnet};
-use crate::nft::reader::Reader;
-use crate::reference::names;
+use crate::owner::Owner;
+use crate::reference::{chains, names};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, Need, POSTROUTING, R0, Record, Rule, Set, Table, Type,
@@ -23,6 +26,8 @@ const CHAIN: Chain = Chain::regular("masquerading").formerly("masquerade");
 /// The reference's own table.
 const REFERENCE: Table = Table::new(NFPROTO_INET, "cni_plugins_masquerade");
 const REFERENCE_CHAIN: &str = "masq_checks";
+/// Of its chains in iptables.
+const PREFIX: &str = "CNI-";
 
 static FACTS: Facts = Facts {
     name: "masquerade",
@@ -40,14 +45,14 @@ static FACTS: Facts = Facts {
         prefix: "FERRULE-MQ-",
         parents: &["POSTROUTING"],
         shared: None,
+        waiting: None,
     }),
     reference: InReference {
-        prefixes: &["CNI-"],
-        ways: &[("POSTROUTING", None)],
-        accepts: None,
+        table: "nat",
+        prefixes: &[PREFIX],
         rules: &[(REFERENCE, REFERENCE_CHAIN)],
         has_rule: is_of_reference,
-        chains: |_| Vec::new(),
+        ..InReference::NONE
     },
 };
 
@@ -73,15 +78,12 @@ impl Rules for Masquerade {
         Self::KIND
     }
 
-    fn records(&self) -> Vec<Record> {
-        self.addresses.iter().copied().map(record).collect()
-    }
-
-    fn extend_layout(&self, layout: &mut Layout) {
+    fn nftables(&self) -> NftablesRules {
+        let mut rules = NftablesRules::of(self.addresses.iter().copied().map(record).collect());
         for address in &self.addresses {
             let (family, prefix) = (Family::from(*address), address.prefix());
             let set = subnets(family, prefix);
-            if layout.sets.contains(&set) {
+            if rules.layout.sets.contains(&set) {
                 continue;
             }
             let daddr = R0 + Field::saddr(family).registers();
@@ -91,10 +93,21 @@ impl Rules for Masquerade {
                 .in_set(R0, &set.name)
                 .verdict(NFT_RETURN);
             let comment = format!("within the subnet, {family} /{prefix}");
-            layout.add(set, Rule { first: true, ..Rule::new(CHAIN, comment, rule) });
+            rules.layout.add(set, Rule { first: true, ..Rule::new(CHAIN, comment, rule) });
         }
+        rules
     }
 
+    fn iptables(&self) -> Option<&dyn IptablesRules> {
+        Some(self)
+    }
+
+    fn reference(&self) -> Option<&dyn ReferenceRules> {
+        Some(self)
+    }
+}
+
+impl IptablesRules for Masquerade {
     fn write(&self, script: &mut Script, label: &str, family: Family) {
         for address in self.of_family(family) {
             let (ip, subnet, multicast) = (address.ip(), subnet(*address), multicast(family));
@@ -104,16 +117,25 @@ impl Rules for Masquerade {
             script.append("POSTROUTING", entry);
         }
     }
+}
 
-    fn reference_count(&self, family: Family) -> usize {
-        self.of_family(family).count()
+impl ReferenceRules for Masquerade {
+    /// Of several addresses, some of its versions keep the last one only.
+    fn are_in_nftables(&self, tables: &dyn Listing, owner: &Owner) -> Result<bool, RequestError> {
+        let rules = tables.rules(REFERENCE, REFERENCE_CHAIN)?;
+        Ok(rules.iter().any(|rule| is_of_reference(&Selector::Of(owner), &rule.comment))
+            && tables.leads(REFERENCE, "postrouting", REFERENCE_CHAIN)?)
     }
 
-    /// Of several addresses, some of its versions keep the last one only.
-    fn is_in_reference(&self, reader: &Reader<'_>, selector: &Selector<'_>) -> Result<bool, RequestError> {
-        let comments = reader.comments(REFERENCE, REFERENCE_CHAIN)?;
-        Ok(comments.iter().any(|comment| is_of_reference(selector, comment))
-            && reader.leads(REFERENCE, "postrouting", REFERENCE_CHAIN)?)
+    fn are_in_iptables(
+        &self,
+        tables: &dyn Listing,
+        family: Family,
+        owner: &Owner,
+    ) -> Result<bool, RequestError> {
+        let chain = names::chain(owner, PREFIX);
+        let (table, count) = (Table::of_iptables(family, "nat"), self.of_family(family).count());
+        chains::is_there(tables, table, &chain, count, &[("POSTROUTING", &chain)])
     }
 }
 

@@ -1,10 +1,11 @@
 //! The spoof check: frames that come from a bridge port with another source address than the container's are dropped.
 
 use cni::IfName;
-use netlink::{Family, Mac, RequestError};
+use netlink::{Mac, RequestError};
 
-use crate::kind::{Facts, InNftables, InReference, Kind, Rules};
-use crate::nft::reader::Reader;
+use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, ReferenceRules, Rules};
+use crate::listing::Listing;
+use crate::owner::Owner;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     BRIDGE, Chain, Element, Expressions, Field, Layout, R0, Record, Rule, Set, Table, Type, concatenated,
@@ -23,9 +24,6 @@ static FACTS: Facts = Facts {
     nftables: InNftables { table: BRIDGE, chain: PREROUTING.name, layout, parse, needs: &[], opens: false },
     iptables: None,
     reference: InReference {
-        prefixes: &[],
-        ways: &[],
-        accepts: None,
         rules: &[(REFERENCE, "PREROUTING")],
         has_rule: |selector, comment| {
             id(selector).is_some_and(|id| comment.strip_prefix("macspoofchk-") == Some(&id))
@@ -33,6 +31,7 @@ static FACTS: Facts = Facts {
         chains: |selector| {
             reference_chains(selector).into_iter().flatten().map(|chain| (REFERENCE, chain)).collect()
         },
+        ..InReference::NONE
     },
 };
 
@@ -56,19 +55,21 @@ impl Rules for SpoofCheck {
         Self::KIND
     }
 
-    fn records(&self) -> Vec<Record> {
-        vec![record(&self.port, self.mac)]
+    fn nftables(&self) -> NftablesRules {
+        NftablesRules::of(vec![record(&self.port, self.mac)])
     }
 
-    fn reference_count(&self, _family: Family) -> usize {
-        0
+    fn reference(&self) -> Option<&dyn ReferenceRules> {
+        Some(self)
     }
+}
 
-    fn is_in_reference(&self, reader: &Reader<'_>, selector: &Selector<'_>) -> Result<bool, RequestError> {
-        let Some([interface, mac]) = reference_chains(selector) else { return Ok(false) };
-        Ok(reader.leads(REFERENCE, "PREROUTING", &interface)?
-            && reader.leads(REFERENCE, &interface, &mac)?
-            && !reader.comments(REFERENCE, &mac)?.is_empty())
+impl ReferenceRules for SpoofCheck {
+    fn are_in_nftables(&self, tables: &dyn Listing, owner: &Owner) -> Result<bool, RequestError> {
+        let Some([interface, mac]) = reference_chains(&Selector::Of(owner)) else { return Ok(false) };
+        Ok(tables.leads(REFERENCE, "PREROUTING", &interface)?
+            && tables.leads(REFERENCE, &interface, &mac)?
+            && !tables.rules(REFERENCE, &mac)?.is_empty())
     }
 }
 

@@ -10,7 +10,7 @@ use super::retry::failure;
 use super::slot::Slot;
 use super::view::View;
 use super::{Nft, query, tables};
-use crate::kind::{Kind, Rules};
+use crate::kind::{Kind, NftablesRules};
 use crate::owner::Owner;
 use crate::ruleset::{Element, Record};
 
@@ -24,8 +24,8 @@ impl Nft {
     ///
     /// # Errors
     /// What is missing, or another attachment's.
-    pub(crate) fn check(&self, owner: &Owner, rules: &dyn Rules) -> Result<Vec<String>> {
-        let outcome = self.find_drift(owner, rules);
+    pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &NftablesRules) -> Result<Vec<String>> {
+        let outcome = self.find_drift(owner, kind, rules);
         let found = outcome.map_err(|r| failure("check", owner, "read the ruleset", r))?;
         found.map_err(|what| {
             let text = format!("the nftables rules of {owner} are not as ADD left them: {what}");
@@ -53,22 +53,23 @@ impl Nft {
     fn find_drift(
         &self,
         owner: &Owner,
-        rules: &dyn Rules,
+        kind: Kind,
+        rules: &NftablesRules,
     ) -> Result<Result<Vec<String>, String>, RequestError> {
-        let (kind, records) = (rules.kind(), rules.records());
-        let drift = Drift::of(&self.socket, kind.table(), &layout_of(rules))?;
+        let records = &rules.records;
+        let drift = Drift::of(&self.socket, kind.table(), &layout_of(kind, rules))?;
         if let Some(rule) = drift.missing.first() {
             return Ok(Err(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
         }
         if let Some((_, rule)) = drift.changed.first() {
             return Ok(Err(format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain)));
         }
-        if let Some(closed) = tables::closed(&self.socket, rules)? {
+        if let Some(closed) = tables::closed(&self.socket, &rules.openings)? {
             return Ok(Err(closed));
         }
         let view = View::new(&self.socket, kind, 1);
         let found = Installed::read(&view, Slot::of(owner, kind))?;
-        if found.records != records {
+        if found.records != *records {
             return Ok(Err(format!("the {kind} rules are not those of the configuration")));
         }
         let (label, mut waiting) = (&found.slot.label, Vec::new());
@@ -79,10 +80,9 @@ impl Nft {
                 Err(what) => return Ok(Err(format!("an element of set {} {what}", element.set.name))),
             }
         }
-        let wanted = rules.conditional_rules(label);
-        if let Some(rule) = wanted.first() {
+        if let Some(rule) = rules.rules.first() {
             let here = query::rules(&self.socket, kind.table(), rule.chain)?;
-            if here.iter().filter(|rule| rule.comment == *label).count() != wanted.len() {
+            if here.iter().filter(|rule| rule.comment == *label).count() != rules.rules.len() {
                 return Ok(Err("a rule with its conditions is missing".into()));
             }
         }

@@ -13,15 +13,15 @@ const COMMENT_MAX: usize = 127;
 
 /// A record is told and read back, and no more rules are made than the conditions have alternatives.
 pub(crate) fn rules(owner: &Owner, rules: &dyn Rules) {
-    let (kind, records, label) = (rules.kind(), rules.records(), owner.label());
+    let (kind, rules, label) = (rules.kind(), rules.nftables(), owner.label());
+    let records = &rules.records;
     let (table, mut batch) = (kind.table(), Batch::new(None));
-    for record in &records {
+    for record in records {
         assert_eq!((kind.facts.nftables.parse)(&record.text).as_ref(), Some(record));
         assert!(record.text.len() <= COMMENT_MAX);
         record.elements.iter().for_each(|element| batch.add_element(table, element, &label));
     }
-    let conditional = rules.conditional_rules(&label);
-    assert!(conditional.len() <= ALTERNATIVES * records.len());
-    layout_of(rules).rules.iter().chain(&conditional).for_each(|rule| batch.add_rule(table, rule));
+    assert!(rules.rules.len() <= ALTERNATIVES * records.len());
+    layout_of(kind, &rules).rules.iter().chain(&rules.rules).for_each(|rule| batch.add_rule(table, rule));
     assert!(format!("{kind} {label}").len() <= COMMENT_MAX);
 }

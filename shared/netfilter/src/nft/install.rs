@@ -15,15 +15,15 @@ use super::retry::{Attempt, plain};
 use super::slot::Slot;
 use super::view::View;
 use super::{probe, query};
-use crate::kind::Rules;
+use crate::kind::{Kind, NftablesRules};
 use crate::owner::Owner;
 use crate::ruleset::{Chain, Element, Expressions, Layout, Record, Rule, Set, Table};
 
 /// The installation of an attachment's rules, which may take several tries.
 pub(super) struct Change<'a> {
     socket: &'a Connection,
-    rules: &'a dyn Rules,
-    records: &'a [Record],
+    kind: Kind,
+    rules: &'a NftablesRules,
     layout: Layout,
     slot: Slot,
     /// Whether the last try began with what all attachments share.
@@ -38,16 +38,15 @@ impl<'a> Change<'a> {
     pub(super) fn new(
         socket: &'a Connection,
         owner: &'a Owner,
-        rules: &'a dyn Rules,
-        records: &'a [Record],
+        kind: Kind,
+        rules: &'a NftablesRules,
     ) -> Self {
-        let slot = Slot::of(owner, rules.kind());
         Self {
             socket,
+            kind,
             rules,
-            records,
-            layout: layout_of(rules),
-            slot,
+            layout: layout_of(kind, rules),
+            slot: Slot::of(owner, kind),
             lays_out: Cell::new(false),
             generation: Cell::new(None),
             taken: RefCell::default(),
@@ -62,7 +61,7 @@ impl<'a> Change<'a> {
 
     /// Adds all that is wanted. With `replace`, what others or an earlier ADD hold of it is deleted before.
     pub(super) fn attempt(&self, replace: bool) -> Attempt {
-        let (socket, table) = (self.socket, self.rules.kind().table());
+        let (socket, table) = (self.socket, self.kind.table());
         let generation = match self.generation.take() {
             Some(generation) => generation,
             None => socket.generation().map_err(plain)?,
@@ -91,7 +90,7 @@ impl<'a> Change<'a> {
     pub(super) fn warn_of_losers(&self) {
         let network = |label: &str| label.split('/').next().map(str::to_owned);
         for (record, holder) in self.taken.borrow().iter() {
-            if self.rules.kind().facts.redirects {
+            if self.kind.facts.redirects {
                 cni::warn(&format!(
                     "host port taken over from {holder}, until this attachment's DEL: {record}"
                 ));
@@ -111,25 +110,27 @@ impl<'a> Change<'a> {
     }
 
     fn put_additions(&self, batch: &mut Batch) {
-        let (kind, Slot { label, digest }) = (self.rules.kind(), &self.slot);
+        let (kind, Slot { label, digest }) = (self.kind, &self.slot);
         let table = kind.table();
         batch.add_element(table, &Element::record(digest, 0), &self.slot.title(kind));
-        for (index, record) in (1..=u16::MAX).zip(self.records) {
+        for (index, record) in (1..=u16::MAX).zip(&self.rules.records) {
             batch.add_element(table, &Element::record(digest, index), &record.text);
         }
-        for element in unique(self.records) {
+        for element in unique(&self.rules.records) {
             batch.add_element(table, &element, label);
         }
-        self.rules.conditional_rules(label).iter().for_each(|rule| batch.add_rule(table, rule));
+        for rule in &self.rules.rules {
+            batch.add_rule(table, &Rule { comment: label.clone(), ..rule.clone() });
+        }
     }
 
     /// Deletes what this attachment has already, and what others have under a key that it needs. Whoever has a host port that
     /// it needs waits for it from now on.
     fn put_replacement(&self, batch: &mut Batch) -> Result<(), RequestError> {
-        let (kind, label) = (self.rules.kind(), &self.slot.label);
+        let (kind, label) = (self.kind, &self.slot.label);
         let (view, table) = (View::new(self.socket, kind, 1), kind.table());
         let earlier = Installed::read(&view, self.slot.clone())?;
-        let wanted = unique(self.records);
+        let wanted = unique(&self.rules.records);
         let keys: BTreeSet<(&str, &[u8])> = wanted.iter().map(|w| (&*w.set.name, &*w.key)).collect();
         let again = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
         put_deletion(&view, std::slice::from_ref(&earlier), again, batch)?;
@@ -144,7 +145,7 @@ impl<'a> Change<'a> {
                 let of = |record: &&Record| {
                     record.elements.iter().any(|it| it.key == element.key && it.set.name == element.set.name)
                 };
-                let record = self.records.iter().find(of).map(Record::to_string).unwrap_or_default();
+                let record = self.rules.records.iter().find(of).map(Record::to_string).unwrap_or_default();
                 self.taken.borrow_mut().insert((record, holder.clone()));
             }
             let mut queue = Queue::read(&view, element)?;
@@ -237,10 +238,10 @@ impl Drift {
 }
 
 /// All that must be there for an attachment's elements.
-pub(super) fn layout_of(rules: &dyn Rules) -> Layout {
-    let mut layout = (rules.kind().facts.nftables.layout)();
+pub(super) fn layout_of(kind: Kind, rules: &NftablesRules) -> Layout {
+    let mut layout = (kind.facts.nftables.layout)();
     layout.sets.push(Set::attachments());
-    rules.extend_layout(&mut layout);
+    layout.extend(rules.layout.clone());
     layout
 }
 
@@ -249,19 +250,19 @@ mod tests {
     use nix::sched::{CloneFlags, unshare};
 
     use super::*;
-    use crate::Masquerade;
     use crate::nft::Nft;
     use crate::owner::tests::owner;
     use crate::ruleset::RECORDS_MAX;
     use crate::selector::{Selector, Stale};
+    use crate::{Masquerade, Rules as _};
 
     #[test]
     fn as_many_records_are_added_as_there_are_numbers_for_them() {
         let address = |n: usize| format!("10.{}.{}.{}/8", n >> 16, n >> 8 & 0xff, n & 0xff).parse().unwrap();
         let rules = Masquerade { addresses: (1..RECORDS_MAX).map(address).collect() };
-        let (socket, records) = (Connection::open().unwrap(), rules.records());
+        let (socket, records) = (Connection::open().unwrap(), rules.nftables());
         let (owner, mut batch) = (owner("net", "c", "eth0"), Batch::new(None));
-        Change::new(&socket, &owner, &rules, &records).put_additions(&mut batch);
+        Change::new(&socket, &owner, rules.kind(), &records).put_additions(&mut batch);
         assert!(!batch.is_empty());
     }
 
@@ -276,22 +277,22 @@ mod tests {
 
     #[test]
     fn a_chain_with_its_former_name_serves_on_and_the_next_add_renames_it() {
-        let rules = |address: &str| Masquerade { addresses: vec![address.parse().unwrap()] };
+        let rules = |address: &str| Masquerade { addresses: vec![address.parse().unwrap()] }.nftables();
         let test = move || {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
             let (nft, [one, other]) = (Nft::open().unwrap(), ["c1", "c2"].map(|id| owner("net", id, "eth0")));
-            nft.install(&one, &rules("10.1.0.5/24")).unwrap();
+            nft.install(&one, Masquerade::KIND, &rules("10.1.0.5/24")).unwrap();
             restore_former_name(&nft);
-            nft.check(&one, &rules("10.1.0.5/24")).unwrap();
+            nft.check(&one, Masquerade::KIND, &rules("10.1.0.5/24")).unwrap();
             assert_eq!(nft.lack(Masquerade::KIND).unwrap(), None);
-            nft.install(&other, &rules("10.2.0.5/16")).unwrap();
+            nft.install(&other, Masquerade::KIND, &rules("10.2.0.5/16")).unwrap();
             let named = |name| query::has_chain(nft.socket(), Masquerade::KIND.table(), name).unwrap();
             assert!(named("masquerading") && !named("masquerade"));
-            nft.check(&one, &rules("10.1.0.5/24")).unwrap();
-            nft.check(&other, &rules("10.2.0.5/16")).unwrap();
+            nft.check(&one, Masquerade::KIND, &rules("10.1.0.5/24")).unwrap();
+            nft.check(&other, Masquerade::KIND, &rules("10.2.0.5/16")).unwrap();
             restore_former_name(&nft);
             nft.remove(&Selector::Of(&one), Masquerade::KIND, &|_| {}).unwrap();
-            nft.check(&other, &rules("10.2.0.5/16")).unwrap();
+            nft.check(&other, Masquerade::KIND, &rules("10.2.0.5/16")).unwrap();
             let (network, scope) = (cni::NetworkName::parse("net").unwrap(), cni::Scope::default());
             let stale = Selector::Stale(Stale::new(&network, &scope, Masquerade::KIND));
             nft.remove(&stale, Masquerade::KIND, &|_| {}).unwrap();

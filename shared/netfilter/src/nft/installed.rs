@@ -35,7 +35,7 @@ impl Installed {
 
     /// The container's addresses that UDP flows are redirected to.
     pub(super) fn udp_targets(&self) -> impl Iterator<Item = IpAddr> {
-        self.records.iter().filter_map(|record| record.udp_target)
+        self.records.iter().filter_map(|record| Some(record.udp?.to))
     }
 
     /// Puts the deletion of its records into a batch.

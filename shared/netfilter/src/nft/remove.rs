@@ -1,22 +1,20 @@
 //! The removal of attachments' rules.
 
-use std::net::IpAddr;
-
 use cni::Result;
-use netlink::{Protocol, RequestError, Socket};
+use netlink::{Family, Protocol, RequestError, Socket};
 
 use super::batch::Batch;
 use super::deletion::{put_deletion, unused_bits};
-use super::foreign::{self, Foreign, Wanted};
+use super::foreign;
 use super::installed::Installed;
 use super::retry::{Attempt, plain, retry};
 use super::slot::Slot;
-use super::tables::IptablesNft;
+use super::tables::Tables;
 use super::view::View;
 use super::{Nft, query};
 use crate::conntrack::{Flush, Targets};
+use crate::iptables::plan::{Plan, Query};
 use crate::kind::Kind;
-use crate::listing::Hook;
 use crate::opening;
 use crate::ruleset::{Set, Table};
 use crate::selector::Selector;
@@ -92,8 +90,8 @@ impl Nft {
                 batch.delete_table(table);
             }
         }
-        for tables in IptablesNft::all(&self.socket) {
-            tables.put(&opening::close_bits(&tables, &unused).map_err(plain)?, &mut batch);
+        for family in Family::ALL {
+            batch.edit(&opening::close_bits(&Tables(&self.socket), family, &unused).map_err(plain)?);
         }
         self.has_deleted.set(true);
         let tables: &[&str] = if unused.is_empty() { &[table.name] } else { &[table.name, opening::TABLE] };
@@ -116,31 +114,24 @@ impl Nft {
         self.lister.get().unwrap_or(&self.socket)
     }
 
-    /// Removes the rules of the reference's in iptables-nft that accept packets of addresses.
-    pub(crate) fn remove_accepts(&self, hook: Hook, addresses: &[IpAddr]) -> Result<()> {
-        retry(&self.socket, "the reference", "remove", |_| {
-            let were_there = foreign::remove_accepts(&self.socket, hook, addresses)?;
-            self.has_deleted.set(self.has_deleted.get() || were_there);
-            Ok(())
-        })
+    /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].
+    pub(crate) fn remove_foreign(&self, query: Query<'_>, flush: Flush<'_>) -> Result<()> {
+        let has_flows = |plan: &Plan| query.kind.facts.redirects && !plan.targets.is_empty();
+        let first = self.remove_planned(query, &Plan::default(), has_flows)?;
+        if has_flows(&first) {
+            flush(&first.targets);
+            self.remove_planned(query, &first, |_| false)?;
+        }
+        Ok(())
     }
 
-    /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].
-    pub(crate) fn remove_foreign(&self, selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
-        let subject = "other backends and the reference";
-        let has_flows = |foreign: &Foreign| kind.facts.redirects && !foreign.targets.is_empty();
-        let (nothing, mut foreign) = (Foreign::default(), Foreign::default());
-        retry(&self.socket, subject, "remove", |_| {
-            let wanted = Wanted { selector, kind, known: &nothing };
-            foreign = foreign::remove(&self.socket, wanted, has_flows)?;
-            self.has_deleted.set(self.has_deleted.get() || foreign.was_there);
+    fn remove_planned(&self, query: Query<'_>, known: &Plan, stay: impl Fn(&Plan) -> bool) -> Result<Plan> {
+        let mut plan = Plan::default();
+        retry(&self.socket, "other backends and the reference", "remove", |_| {
+            plan = foreign::remove(&self.socket, query, known, &stay)?;
+            self.has_deleted.set(self.has_deleted.get() || !plan.is_empty());
             Ok(())
         })?;
-        if !has_flows(&foreign) {
-            return Ok(());
-        }
-        flush(&foreign.targets);
-        let rest = Wanted { selector, kind, known: &foreign };
-        retry(&self.socket, subject, "remove", |_| foreign::remove(&self.socket, rest, |_| false).map(drop))
+        Ok(plan)
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of iptables-nft, listed and changed over netlink.
+//! Tables of others in nf_tables, those of iptables-nft among them: listed and changed over netlink.
 
 use netlink::{Family, RequestError, Socket};
 
@@ -7,61 +7,44 @@ use super::connection::Connection;
 use super::decode::{content, is_for_udp, jump};
 use super::query;
 use super::retry::{Attempt, plain};
-use crate::kind::Rules;
-use crate::listing::{Content, Listed, Listing};
-use crate::opening::{self, Edit, NewRule, TABLE};
+use crate::listing::{Content, Edit, Listed, Listing, NewRule, Place};
+use crate::opening::{self, Opening, TABLE};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Expressions, Table};
 
-/// The tables of iptables-nft, or of ip6tables-nft.
-pub(super) struct IptablesNft<'a> {
-    socket: &'a Socket,
-    family: Family,
-}
+/// All tables of nf_tables.
+pub(super) struct Tables<'a>(pub(super) &'a Socket);
 
-impl<'a> IptablesNft<'a> {
-    /// Both.
-    pub(super) fn all(socket: &'a Socket) -> [Self; 2] {
-        Family::ALL.map(|family| Self { socket, family })
+impl Listing for Tables<'_> {
+    fn chains(&self, table: Table) -> Result<Vec<String>, RequestError> {
+        query::chains(self.0, table)
     }
 
-    pub(super) fn table(&self, name: &'static str) -> Table {
-        Table::new(self.family.number(), name)
+    fn has_chain(&self, table: Table, chain: &str) -> Result<bool, RequestError> {
+        query::has_chain(self.0, table, chain)
     }
 
-    /// Puts changes of the table `filter` into a batch.
-    pub(super) fn put(&self, edit: &Edit<u64>, batch: &mut Batch) {
-        let table = self.table(TABLE);
-        edit.new_chains.iter().for_each(|chain| batch.add_regular_chain(table, chain));
-        edit.deleted.iter().for_each(|(chain, handle)| batch.delete_rule(table, chain, *handle));
-        edit.added.iter().for_each(|rule| {
-            batch.add_rule_to(table, &rule.chain, rule.first, &rule.comment, &expressions(rule));
-        });
-        edit.old_chains.iter().for_each(|chain| batch.delete_chain(table, chain));
-    }
-}
-
-impl Listing for IptablesNft<'_> {
-    type Handle = u64;
-    type Error = RequestError;
-
-    fn chains(&self, table: &'static str) -> Result<Vec<String>, RequestError> {
-        query::chains(self.socket, self.table(table))
-    }
-
-    fn has_chain(&self, table: &'static str, chain: &str) -> Result<bool, RequestError> {
-        query::has_chain(self.socket, self.table(table), chain)
-    }
-
-    fn rules(&self, table: &'static str, chain: &str) -> Result<Vec<Listed<u64>>, RequestError> {
+    fn rules(&self, table: Table, chain: &str) -> Result<Vec<Listed>, RequestError> {
         let listed = |rule: query::Found| Listed {
-            handle: rule.handle,
+            place: Place { table, chain: chain.to_owned(), handle: rule.handle },
             target: jump(&rule).unwrap_or_default(),
             is_for_udp: is_for_udp(&rule),
             content: content(&rule),
             comment: rule.comment,
         };
-        Ok(query::rules(self.socket, self.table(table), chain)?.into_iter().map(listed).collect())
+        Ok(query::rules(self.0, table, chain)?.into_iter().map(listed).collect())
+    }
+}
+
+impl Batch {
+    /// Puts changes of tables of others into the batch.
+    pub(super) fn edit(&mut self, edit: &Edit) {
+        edit.new_chains.iter().for_each(|(table, chain)| self.add_regular_chain(*table, chain));
+        edit.deleted.iter().for_each(|rule| self.delete_rule(rule.table, &rule.chain, rule.handle));
+        edit.added.iter().for_each(|rule| {
+            self.add_rule_to(rule.table, &rule.chain, rule.first, &rule.comment, &expressions(rule));
+        });
+        edit.old_chains.iter().for_each(|(table, chain)| self.delete_chain(*table, chain));
     }
 }
 
@@ -76,21 +59,24 @@ fn expressions(rule: &NewRule) -> Expressions {
 }
 
 /// Opens the tables for packets that rules mark. The records by which others know that they have to stay open come first.
-pub(super) fn open(socket: &Connection, rules: &dyn Rules) -> Attempt {
+pub(super) fn open(socket: &Connection, openings: &[(Family, Opening)]) -> Attempt {
     let mut batch = Batch::new(Some(socket.generation().map_err(plain)?));
-    for tables in IptablesNft::all(socket) {
-        let Some(opening) = rules.opening(tables.family) else { continue };
-        tables.put(&opening::open(&tables, opening).map_err(plain)?, &mut batch);
+    for (family, opening) in openings {
+        let (edit, _) = opening::open(&Tables(socket), *family, opening).map_err(plain)?;
+        batch.edit(&edit);
     }
     if batch.is_empty() { Ok(()) } else { batch.commit_on(socket, &[TABLE]) }
 }
 
 /// The table in which the packets that rules mark do not pass, or others do. None: they pass.
-pub(super) fn closed(socket: &Socket, rules: &dyn Rules) -> Result<Option<String>, RequestError> {
-    for tables in IptablesNft::all(socket) {
-        let Some(opening) = rules.opening(tables.family) else { continue };
-        if !opening::open(&tables, opening)?.is_open {
-            let family = tables.family.choose("ip", "ip6");
+pub(super) fn closed(
+    socket: &Socket,
+    openings: &[(Family, Opening)],
+) -> Result<Option<String>, RequestError> {
+    for (family, opening) in openings {
+        let (_, is_open) = opening::open(&Tables(socket), *family, opening)?;
+        if !is_open {
+            let family = family.choose("ip", "ip6");
             return Ok(Some(format!(
                 "{family} {TABLE} {} lacks what lets the container's packets pass",
                 opening::CHAIN

@@ -58,18 +58,28 @@ pub struct Record {
     pub(crate) text: String,
     /// The elements that follow from it.
     pub(crate) elements: Vec<Element>,
-    /// The container's address that UDP flows are led to.
-    pub(crate) udp_target: Option<IpAddr>,
+    /// The port of this host that leads to the container by UDP.
+    pub(crate) udp: Option<UdpPort>,
     /// The chain that has rules for it: it has conditions, and fits no set.
     pub(crate) chain: Option<&'static str>,
     /// The bit of the packet's mark by which a chain of others accepts what it is about.
     pub(crate) bit: Option<u8>,
 }
 
+/// A port of this host that leads to a container by UDP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UdpPort {
+    /// None: all addresses of the family of `to`.
+    pub(crate) host_ip: Option<IpAddr>,
+    pub(crate) port: u16,
+    /// The container's address.
+    pub(crate) to: IpAddr,
+}
+
 impl Record {
     /// A record from which elements follow, and nothing else.
     pub(crate) fn of(text: String, elements: impl Into<Vec<Element>>) -> Self {
-        Self { text, elements: elements.into(), udp_target: None, chain: None, bit: None }
+        Self { text, elements: elements.into(), udp: None, chain: None, bit: None }
     }
 }
 

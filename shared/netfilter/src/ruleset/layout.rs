@@ -121,6 +121,13 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// What others need in addition.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.chains.extend(other.chains);
+        self.sets.extend(other.sets);
+        self.rules.extend(other.rules);
+    }
+
     /// A set, and the rule that looks into it.
     pub(crate) fn add(&mut self, set: Set, rule: Rule) {
         self.sets.push(set);

@@ -4,7 +4,7 @@ use netlink::Family;
 
 use super::Forward;
 use crate::iptables::script::{SHARED, Script, comment};
-use crate::kind::{InIptables, Shared};
+use crate::kind::{InIptables, IptablesRules, Shared};
 use crate::opening::{CHAIN, HOOK, TABLE, TO_ADMIN, TO_CHAIN};
 
 /// The chain that leads to the containers' own.
@@ -22,29 +22,35 @@ pub(super) const FACTS: InIptables = InIptables {
         hooks: &[],
         in_forward: Some(TO_CONTAINERS),
     }),
+    waiting: None,
 };
 
-/// The rules of a family: the container opens connections, and answers to those that come by a host port.
-pub(super) fn write(forward: &Forward, script: &mut Script, label: &str, family: Family) {
-    let addresses: Vec<_> = forward.addresses.iter().filter(|ip| Family::from(**ip) == family).collect();
-    if addresses.is_empty() {
-        return;
+impl IptablesRules for Forward {
+    /// The container opens connections, and answers to those that come by a host port.
+    fn write(&self, script: &mut Script, label: &str, family: Family) {
+        let addresses: Vec<_> = self.of_family(family).collect();
+        if addresses.is_empty() {
+            return;
+        }
+        share(script, self.opening.admin.as_str());
+        for ip in addresses {
+            script.own(format!("-s {ip} -j ACCEPT"));
+            script.own(format!("-d {ip} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"));
+            script.own(format!("-d {ip} -m conntrack --ctstate DNAT -j ACCEPT"));
+            for direction in ["-s", "-d"] {
+                let own = script.chain.clone();
+                script.append(CONTAINERS, format!("{direction} {ip} {} -j {own}", comment(label)));
+            }
+        }
     }
-    let admin = forward.opening.admin.as_str();
+}
+
+fn share(script: &mut Script, admin: &str) {
     script.shared_chains.extend([CHAIN, admin, CONTAINERS].map(String::from));
     script.share_first((TABLE, HOOK), name(TO_CHAIN), "", CHAIN);
     // The administrator has the first word.
     script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
     script.share((TABLE, CHAIN), name(TO_CONTAINERS), "", CONTAINERS);
-    for ip in addresses {
-        script.own(format!("-s {ip} -j ACCEPT"));
-        script.own(format!("-d {ip} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"));
-        script.own(format!("-d {ip} -m conntrack --ctstate DNAT -j ACCEPT"));
-        for direction in ["-s", "-d"] {
-            let own = script.chain.clone();
-            script.append(CONTAINERS, format!("{direction} {ip} {} -j {own}", comment(label)));
-        }
-    }
 }
 
 /// A shared rule's comment as a script is told it.

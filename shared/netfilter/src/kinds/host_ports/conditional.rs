@@ -10,11 +10,11 @@ use super::nftables::HOSTPORTS;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Expressions, Field, R0, Rule, octets};
 
-/// A rule for each mapping, and for each way that its conditions leave. Their comment is the owner's label.
-pub(super) fn rules(rules: &HostPorts, label: &str) -> Vec<Rule> {
+/// A rule for each mapping, and for each way that its conditions leave.
+pub(super) fn rules(rules: &HostPorts) -> Vec<Rule> {
     let rule = |expressions| Rule {
         chain: HOSTPORTS.name,
-        comment: label.to_owned(),
+        comment: String::new(),
         first: true,
         expressions,
         former: None,

@@ -10,7 +10,7 @@ use super::mapping::HostPorts;
 use super::mark::Mark;
 use crate::iptables::saved::{self, chain_of, rules, target, word_after};
 use crate::iptables::script::{SHARED, Script, comment};
-use crate::kind::{InIptables, Shared};
+use crate::kind::{InIptables, IptablesRules, Shared};
 
 const HOSTPORTS: &str = "FERRULE-HOSTPORTS";
 const HAIRPIN: &str = "FERRULE-HAIRPIN";
@@ -29,11 +29,18 @@ pub(super) const FACTS: InIptables = InIptables {
         hooks: &[("nat", "PREROUTING"), ("nat", "OUTPUT"), ("nat", "POSTROUTING"), ("mangle", "PREROUTING")],
         in_forward: None,
     }),
+    waiting: Some(waiting),
 };
+
+impl IptablesRules for HostPorts {
+    fn write(&self, script: &mut Script, label: &str, family: Family) {
+        write(self, script, label, family);
+    }
+}
 
 /// The rules of a family. Comments in the attachment's own chain name the container's addresses: whose connections are to be
 /// flushed with it.
-pub(super) fn write(ports: &HostPorts, script: &mut Script, label: &str, family: Family) {
+fn write(ports: &HostPorts, script: &mut Script, label: &str, family: Family) {
     let forwards: Vec<Forward> = ports.forwards().filter(|f| Family::from(f.to) == family).collect();
     if forwards.is_empty() {
         return;
@@ -112,7 +119,7 @@ fn by_protocol(forwards: &[Forward]) -> Vec<(&'static str, Vec<String>)> {
 
 /// The host ports that an attachment's chain is for, but that packets go elsewhere for before: to a newer chain that takes
 /// all packets to the same port, be it of all addresses. What has conditions takes some of them only.
-pub(super) fn waiting(saved: &str, chain: &str) -> Vec<String> {
+fn waiting(saved: &str, chain: &str) -> Vec<String> {
     let jumps = rules(saved, FACTS.table).filter(|rule| chain_of(rule) == HOSTPORTS);
     let newer: Vec<&str> = jumps.take_while(|rule| target(rule) != chain).filter(|r| is_for_all(r)).collect();
     let takes = |port: &Port<'_>, rule: &&&str| {

@@ -5,15 +5,16 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use netlink::Family;
 
+use super::conditional;
 use super::forward::{Forward, Protocol};
 use super::mapping::HostPorts;
 use super::mark::Mark;
-use crate::kind::InNftables;
+use crate::kind::{InNftables, NftablesRules};
 use crate::networks::subnet;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, NAT_IN, Need, POSTROUTING, R0, Record, Rule, Set, Type,
-    concatenated, octets,
+    UdpPort, concatenated, octets,
 };
 
 /// Before conntrack: what would abuse `route_localnet`.
@@ -93,8 +94,15 @@ fn add_map(layout: &mut Layout, map: Set, family: Family, address: Option<Field>
     layout.add(map, Rule::new(HOSTPORTS, format!("{comment}, {family}"), rule));
 }
 
+pub(super) fn rules(ports: &HostPorts) -> NftablesRules {
+    let rules = if ports.are_conditional() { conditional::rules(ports) } else { Vec::new() };
+    let mut this = NftablesRules { rules, ..NftablesRules::of(records(ports)) };
+    extend_layout(ports, &mut this.layout);
+    this
+}
+
 /// Rules and sets for the networks whose connections, known by their mark, get the host's address.
-pub(super) fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
+fn extend_layout(ports: &HostPorts, layout: &mut Layout) {
     let Mark::Bit(bit) = ports.mark else { return };
     for (_, from) in ports.sources() {
         let (family, prefix) = (Family::from(from), from.prefix());
@@ -137,7 +145,7 @@ fn sources(family: Family, prefix: u8) -> Set {
     Set::of_networks("hairpin", family, prefix)
 }
 
-pub(super) fn records(ports: &HostPorts) -> Vec<Record> {
+fn records(ports: &HostPorts) -> Vec<Record> {
     let of_forward = if ports.are_conditional() { conditional } else { mapped };
     let forwards = ports.forwards().map(of_forward);
     forwards.chain(ports.sources().map(|(to, from)| hairpin(to, from))).collect()
@@ -153,17 +161,18 @@ fn mapped(forward: Forward) -> Record {
     };
     let data = concatenated(&[&octets(forward.to.ip()), &forward.to.port().to_be_bytes()]);
     let record = Record::of(format!("map {forward}"), [Element { set, key, data }]);
-    Record { udp_target: udp_target(&forward), ..record }
+    Record { udp: udp(&forward), ..record }
 }
 
 /// A host port that is a rule with conditions.
 fn conditional(forward: Forward) -> Record {
     let record = Record::of(format!("rule {forward}"), []);
-    Record { udp_target: udp_target(&forward), chain: Some(HOSTPORTS.name), ..record }
+    Record { udp: udp(&forward), chain: Some(HOSTPORTS.name), ..record }
 }
 
-fn udp_target(forward: &Forward) -> Option<IpAddr> {
-    (forward.protocol == Protocol::Udp).then(|| forward.to.ip())
+fn udp(forward: &Forward) -> Option<UdpPort> {
+    let Forward { protocol, host_ip, host_port, to } = *forward;
+    (protocol == Protocol::Udp).then(|| UdpPort { host_ip, port: host_port, to: to.ip() })
 }
 
 /// Connections to the container from a network get the host's address.

@@ -3,14 +3,19 @@
 use netlink::{Family, RequestError};
 
 use super::mapping::HostPorts;
-use crate::kind::{InReference, Rules};
-use crate::nft::reader::Reader;
+use crate::kind::{InReference, ReferenceRules};
+use crate::listing::Listing;
+use crate::owner::Owner;
+use crate::reference::{chains, names};
 use crate::ruleset::Table;
 use crate::ruleset::uapi::{NFPROTO_IPV4, NFPROTO_IPV6};
 use crate::selector::Selector;
 
 /// The chain of iptables from which the host ports of all attachments go on.
 pub(super) const DNAT: &str = "CNI-HOSTPORT-DNAT";
+
+/// What the names of an attachment's chains begin with: that with the rules that count, and that for source addresses.
+const PREFIXES: [&str; 2] = ["CNI-DN-", "CNI-SN-"];
 
 /// The tables of the nftables backend.
 const V4: Table = Table::new(NFPROTO_IPV4, "cni_hostport");
@@ -24,9 +29,8 @@ const ALL: &str = "hostports_all";
 const SOURCES: &str = "masquerading";
 
 pub(super) const FACTS: InReference = InReference {
-    prefixes: &["CNI-DN-", "CNI-SN-"],
-    ways: &[("PREROUTING", Some(DNAT)), ("OUTPUT", Some(DNAT)), (DNAT, None)],
-    accepts: None,
+    table: "nat",
+    prefixes: &PREFIXES,
     rules: &[
         (V4, CHAINS[0]),
         (V4, CHAINS[1]),
@@ -36,7 +40,7 @@ pub(super) const FACTS: InReference = InReference {
         (V6, SOURCES),
     ],
     has_rule: is_of,
-    chains: |_| Vec::new(),
+    ..InReference::NONE
 };
 
 /// Whether a rule is somebody's, by its comment. It names the container alone, not the network: GC must leave it.
@@ -44,33 +48,45 @@ fn is_of(selector: &Selector<'_>, comment: &str) -> bool {
     matches!(selector, Selector::Of(owner) if comment == owner.container())
 }
 
-/// Whether its nftables backend has the host ports, and packets come to them.
-pub(super) fn has(
-    ports: &HostPorts,
-    reader: &Reader<'_>,
-    selector: &Selector<'_>,
-) -> Result<bool, RequestError> {
-    for (table, family) in [(V4, Family::V4), (V6, Family::V6)] {
-        let mut found = 0;
-        for chain in CHAINS {
-            let comments = reader.comments(table, chain)?;
-            let own = comments.iter().filter(|comment| is_of(selector, comment)).count();
-            if own > 0
-                && !(is_reached(reader, table, "prerouting", chain)?
-                    && is_reached(reader, table, "output", chain)?)
-            {
+impl ReferenceRules for HostPorts {
+    fn are_in_nftables(&self, tables: &dyn Listing, owner: &Owner) -> Result<bool, RequestError> {
+        for (table, family) in [(V4, Family::V4), (V6, Family::V6)] {
+            let mut found = 0;
+            for chain in CHAINS {
+                let rules = tables.rules(table, chain)?;
+                let own = rules.iter().filter(|rule| is_of(&Selector::Of(owner), &rule.comment)).count();
+                let is_reached = |base| is_reached(tables, table, base, chain);
+                if own > 0 && !(is_reached("prerouting")? && is_reached("output")?) {
+                    return Ok(false);
+                }
+                found += own;
+            }
+            if found < self.count(family) {
                 return Ok(false);
             }
-            found += own;
         }
-        if found < ports.reference_count(family) {
-            return Ok(false);
-        }
+        Ok(true)
     }
-    Ok(true)
+
+    fn are_in_iptables(
+        &self,
+        tables: &dyn Listing,
+        family: Family,
+        owner: &Owner,
+    ) -> Result<bool, RequestError> {
+        let chain = names::chain(owner, PREFIXES[0]);
+        let ways = [("PREROUTING", DNAT), ("OUTPUT", DNAT), (DNAT, chain.as_str())];
+        chains::is_there(tables, Table::of_iptables(family, "nat"), &chain, self.count(family), &ways)
+    }
+}
+
+impl HostPorts {
+    fn count(&self, family: Family) -> usize {
+        self.forwards().filter(|forward| Family::from(forward.to) == family).count()
+    }
 }
 
 /// Whether packets come from a base chain to another chain, directly or by way of [`ALL`].
-fn is_reached(reader: &Reader<'_>, table: Table, from: &str, to: &str) -> Result<bool, RequestError> {
-    Ok(reader.leads(table, from, to)? || reader.leads(table, from, ALL)? && reader.leads(table, ALL, to)?)
+fn is_reached(tables: &dyn Listing, table: Table, from: &str, to: &str) -> Result<bool, RequestError> {
+    Ok(tables.leads(table, from, to)? || tables.leads(table, from, ALL)? && tables.leads(table, ALL, to)?)
 }

@@ -1,0 +1,124 @@
+//! A kind of rules that only this file knows: the engines install, check and remove it like any other.
+
+use std::net::IpAddr;
+
+use cni::{NetworkName, Scope, Undo};
+use netlink::Family;
+use nix::sched::{CloneFlags, unshare};
+
+use crate::iptables::script::{Script, comment};
+use crate::kind::{Facts, InIptables, InNftables, InReference, IptablesRules, Kind, NftablesRules, Rules};
+use crate::owner::tests::owner;
+use crate::ruleset::uapi::NF_DROP;
+use crate::ruleset::{Chain, Element, Expressions, Field, INET, Layout, R0, Record, Rule, Set, Type, octets};
+use crate::{Backend, Firewall, Removal};
+
+const CHAIN: Chain = Chain::first_filter("blocked");
+
+static FACTS: Facts = Facts {
+    name: "block",
+    redirects: false,
+    nftables: InNftables { table: INET, chain: CHAIN.name, layout, parse, needs: &[], opens: false },
+    iptables: Some(InIptables {
+        table: "filter",
+        prefix: "FERRULE-BL-",
+        parents: &["FORWARD"],
+        shared: None,
+        waiting: None,
+    }),
+    reference: InReference::NONE,
+};
+
+/// Packets from an address are dropped.
+#[derive(Debug)]
+struct Block(IpAddr);
+
+impl Block {
+    const KIND: Kind = Kind::new(&FACTS);
+}
+
+impl Rules for Block {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn nftables(&self) -> NftablesRules {
+        NftablesRules::of(vec![record(self.0)])
+    }
+
+    fn iptables(&self) -> Option<&dyn IptablesRules> {
+        Some(self)
+    }
+}
+
+impl IptablesRules for Block {
+    fn write(&self, script: &mut Script, label: &str, family: Family) {
+        if Family::from(self.0) == family {
+            script.own("-j DROP".into());
+            let entry = format!("-s {} {} -j {}", self.0, comment(label), script.chain);
+            script.append("FORWARD", entry);
+        }
+    }
+}
+
+fn blocked() -> Set {
+    Set::new("blocked4", &[Type::ip_addr(Family::V4)])
+}
+
+fn layout() -> Layout {
+    let mut this = Layout { chains: vec![CHAIN], ..Layout::default() };
+    let source = Expressions::new().family(Family::V4).load(Field::saddr(Family::V4), R0);
+    this.add(blocked(), Rule::new(CHAIN, "blocked", source.in_set(R0, "blocked4").verdict(NF_DROP)));
+    this
+}
+
+fn record(ip: IpAddr) -> Record {
+    Record::of(format!("block {ip}"), [Element::in_set(blocked(), octets(ip))])
+}
+
+fn parse(text: &str) -> Option<Record> {
+    text.strip_prefix("block ")?.parse().ok().map(record)
+}
+
+/// In a network namespace of its own.
+fn in_a_namespace(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(|| {
+        unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
+        test();
+    });
+    thread.join().unwrap();
+}
+
+fn installs_checks_and_removes(backend: Backend) {
+    let [one, other] = ["c1", "c2"].map(|id| owner("net", id, "eth0"));
+    let [first, second] = ["10.1.0.5", "10.1.0.6"].map(|ip| Block(ip.parse().unwrap()));
+    let (firewall, mut undo) = (Firewall::open(Some(backend)).unwrap(), Undo::new());
+    firewall.install(&one, &first, &mut undo).unwrap();
+    firewall.install(&other, &second, &mut undo).unwrap();
+    undo.commit();
+    firewall.check(&one, &first).unwrap();
+    firewall.check(&one, &second).unwrap_err();
+
+    Removal::start().remove(&one, &[Block::KIND]).unwrap();
+    firewall.check(&one, &first).unwrap_err();
+    firewall.check(&other, &second).unwrap();
+    let mut undo = Undo::new();
+    assert!(firewall.repair(&one, &first, false, &mut undo).unwrap());
+    undo.commit();
+    firewall.check(&one, &first).unwrap();
+
+    let network = NetworkName::parse("net").unwrap();
+    Removal::start().collect(&network, &[Block::KIND], &Scope::default()).unwrap();
+    firewall.check(&one, &first).unwrap_err();
+    firewall.check(&other, &second).unwrap_err();
+}
+
+#[test]
+fn a_kind_that_the_engines_do_not_know_works_in_nftables() {
+    in_a_namespace(|| installs_checks_and_removes(Backend::Nftables));
+}
+
+#[test]
+fn a_kind_that_the_engines_do_not_know_works_in_iptables() {
+    in_a_namespace(|| installs_checks_and_removes(Backend::Iptables));
+}
