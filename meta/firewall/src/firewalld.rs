@@ -19,11 +19,11 @@ use service::Service;
 const LOCK: &str = "firewalld";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whether firewalld is on this host's system bus, as far as this process may ask. It is not started for it.
+/// Whether firewalld is on this host's system bus, as far as this process may ask. The question does not start it.
 ///
 /// # Errors
 /// Code 5 or 11: the bus does not answer.
-pub fn is_running() -> Result<bool> {
+pub fn is_on_bus() -> Result<bool> {
     Ok(Service::find_if_permitted()?.is_some())
 }
 
@@ -31,7 +31,7 @@ pub fn is_running() -> Result<bool> {
 ///
 /// # Errors
 /// Code 50 if not.
-pub fn available() -> Result<()> {
+pub fn available_on_bus() -> Result<()> {
     running().map(drop).code(Code::NotAvailable)
 }
 
@@ -53,7 +53,7 @@ impl Zone {
     ///
     /// # Errors
     /// Code 7: the zone is unknown, or an address is in another one; else what firewalld says.
-    pub fn add(&self, network: &NetworkName, at: &Attachment, undo: &mut Undo) -> Result<()> {
+    pub fn add_over_bus(&self, network: &NetworkName, at: &Attachment, undo: &mut Undo) -> Result<()> {
         let mut service = running()?;
         let _lock = Lock::acquire(LOCK, PATIENCE)?;
         let file = record::file(network, at);
@@ -63,7 +63,7 @@ impl Zone {
         }
         // Before the change, so that a DEL after a kill knows of it.
         let (network_, at_) = (network.clone(), at.clone());
-        undo.push(move || remove(&network_, &at_, None));
+        undo.push(move || remove_over_bus(&network_, &at_, None));
         Record::new(network, self).save(&file)?;
         self.sources.iter().try_for_each(|source| service.add(&self.name, source))
     }
@@ -72,7 +72,7 @@ impl Zone {
     ///
     /// # Errors
     /// Code 999, with the source that is missing.
-    pub fn check(&self) -> Result<()> {
+    pub fn check_over_bus(&self) -> Result<()> {
         let mut service = running()?;
         for source in &self.sources {
             if !service.has(&self.name, source)? {
@@ -99,7 +99,7 @@ impl Zone {
 ///
 /// # Errors
 /// What firewalld says; code 5: what failed on which file.
-pub fn remove(network: &NetworkName, at: &Attachment, reference: Option<&Zone>) -> Result<()> {
+pub fn remove_over_bus(network: &NetworkName, at: &Attachment, reference: Option<&Zone>) -> Result<()> {
     let file = record::file(network, at);
     // One that cannot be read stays, for the next DEL.
     let found = record::load(&file)?;
@@ -133,8 +133,8 @@ pub fn remove(network: &NetworkName, at: &Attachment, reference: Option<&Zone>) 
 /// Removes the sources of the network's attachments that are not valid any more.
 ///
 /// # Errors
-/// As [`remove`]; the rest is removed.
-pub fn collect(call: &Gc) -> Result<()> {
+/// As [`remove_over_bus`]; the rest is removed.
+pub fn collect_over_bus(call: &Gc) -> Result<()> {
     if record::are_none() {
         return Ok(());
     }

@@ -1,10 +1,12 @@
-//! Lets what is forwarded to and from the container pass the host's firewall, and keeps it from other containers.
+//! Allows forwarded traffic to and from the container through the host firewall. With `ingressPolicy`, also isolates the network's
+//! containers from other networks.
 
 mod conf;
 mod firewalld;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 mod port;
+mod rules;
 
 use cni::{
     Add, AddResult, Check, Code, Del, Error, Failures, Gc, Plugin, Repair, Result, ResultExt, Role, Status,
@@ -13,15 +15,15 @@ use cni::{
 use conf::{Backend, Conf, Policy};
 use firewalld::Zone;
 use iface::verify;
-use netfilter::{Barrier, Family, Forward, Isolation, Kind, Owner, Removal, Rules, Separation};
-use port::Port;
+use netfilter::{Family, Forward, Isolation, Kind, Owner, PortIsolation, Removal};
+use rules::{FirewallRules, query_bus_for_backend};
 
 /// The plugin.
 #[derive(Debug)]
 pub struct Firewall;
 
 /// All that it installs.
-const KINDS: &[Kind] = &[Forward::KIND, Isolation::KIND, Separation::KIND];
+const KINDS: &[Kind] = &[Forward::KIND, Isolation::KIND, PortIsolation::KIND];
 
 impl Plugin for Firewall {
     const NAME: &'static str = "firewall";
@@ -33,20 +35,24 @@ impl Plugin for Firewall {
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
         let owner = Owner::new(&call.net.name, &call.attachment);
-        let wanted = Wanted::of(&call.conf, &result, &call.netns, &call.attachment.ifname)?;
-        if wanted.opens_nothing() {
+        let rules = FirewallRules::query_bus_and_namespace(
+            &call.conf,
+            &result,
+            &call.netns,
+            &call.attachment.ifname,
+        )?;
+        if rules.open_nothing() {
             cni::warn(
                 "prevResult has no address that packets are forwarded to: nothing is allowed through the firewall",
             );
         }
-        if !wanted.is_empty() {
-            let rules = netfilter::Firewall::open(backend(&call.conf))?;
-            // What keeps others away comes before what lets them in.
-            wanted.all().try_for_each(|wanted| rules.install(&owner, wanted, undo))?;
-            wanted.barriers(&rules)?.iter().for_each(|barrier| cni::warn(&barrier.to_string()));
+        if !rules.is_empty() {
+            let firewall = netfilter::Firewall::open(backend(&call.conf))?;
+            rules.all().try_for_each(|rules| firewall.install(&owner, rules, undo))?;
+            rules.blocking_chains(&firewall)?.iter().for_each(|chain| cni::warn(&chain.to_string()));
         }
-        if let Some(zone) = &wanted.zone {
-            zone.add(&call.net.name, &call.attachment, undo)?;
+        if let Some(zone) = &rules.zone {
+            zone.add_over_bus(&call.net.name, &call.attachment, undo)?;
         }
         Ok(result)
     }
@@ -57,8 +63,8 @@ impl Plugin for Firewall {
         let addresses = prev.map(conf::addresses).unwrap_or_default();
         let mut failures = Failures::new();
         let zone = conf::zone_of_reference(&call.conf).map(|zone| Zone::new(&zone, addresses.clone()));
-        failures.note(firewalld::remove(&call.net.name, &call.attachment, zone.as_ref()));
-        let removal = Removal::start().knowing(addresses);
+        failures.note(firewalld::remove_over_bus(&call.net.name, &call.attachment, zone.as_ref()));
+        let removal = Removal::start().with_addresses(addresses);
         failures.note(removal.remove(&owner, KINDS));
         removal.close_later();
         failures.into_result()
@@ -66,30 +72,42 @@ impl Plugin for Firewall {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
-        let wanted = Wanted::of(&call.conf, &call.prev_result, &call.netns, &call.attachment.ifname)?;
-        if let Some(zone) = &wanted.zone {
-            zone.check()?;
+        let rules = FirewallRules::query_bus_and_namespace(
+            &call.conf,
+            &call.prev_result,
+            &call.netns,
+            &call.attachment.ifname,
+        )?;
+        if let Some(zone) = &rules.zone {
+            zone.check_over_bus()?;
         }
-        if wanted.is_empty() {
+        if rules.is_empty() {
             return Ok(());
         }
-        let rules = netfilter::Firewall::open(backend(&call.conf))?;
-        wanted.all().try_for_each(|wanted| rules.check(&owner, wanted))
+        let firewall = netfilter::Firewall::open(backend(&call.conf))?;
+        rules.all().try_for_each(|rules| firewall.check(&owner, rules))
     }
 
-    fn repair(Repair { check: call, anew }: &Repair<Conf>) -> Result<bool> {
+    fn repair(Repair { check: call, reinstall }: &Repair<Conf>) -> Result<bool> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         verify::while_attached(call, |undo| {
-            let wanted = Wanted::of(&call.conf, &call.prev_result, &call.netns, &call.attachment.ifname)?;
+            let rules = FirewallRules::query_bus_and_namespace(
+                &call.conf,
+                &call.prev_result,
+                &call.netns,
+                &call.attachment.ifname,
+            )?;
             let mut repaired = false;
-            if !wanted.is_empty() {
-                let rules = netfilter::Firewall::open(backend(&call.conf))?;
-                for wanted in wanted.all() {
-                    repaired |= rules.repair(&owner, wanted, *anew, undo)?;
+            if !rules.is_empty() {
+                let firewall = netfilter::Firewall::open(backend(&call.conf))?;
+                for rules in rules.all() {
+                    repaired |= firewall.repair(&owner, rules, *reinstall, undo)?;
                 }
             }
-            if let Some(zone) = wanted.zone.as_ref().filter(|zone| *anew || zone.check().is_err()) {
-                zone.add(&call.net.name, &call.attachment, undo)?;
+            if let Some(zone) =
+                rules.zone.as_ref().filter(|zone| *reinstall || zone.check_over_bus().is_err())
+            {
+                zone.add_over_bus(&call.net.name, &call.attachment, undo)?;
                 repaired = true;
             }
             Ok(repaired)
@@ -98,7 +116,7 @@ impl Plugin for Firewall {
 
     fn gc(call: &Gc) -> Result<()> {
         let mut failures = Failures::new();
-        failures.note(firewalld::collect(call));
+        failures.note(firewalld::collect_over_bus(call));
         let removal = Removal::start();
         failures.note(removal.collect(&call.net.name, KINDS, &call.scope));
         removal.close_later();
@@ -107,88 +125,21 @@ impl Plugin for Firewall {
 
     fn status(call: &Status<Conf>) -> Result<()> {
         if call.conf.policy != Policy::Open {
-            // Whatever lets the container's traffic pass, these rules are nftables'.
+            // Isolation is nftables', with any backend.
             netfilter::Firewall::available(Some(netfilter::Backend::Nftables), Isolation::KIND)?;
         }
-        if is_by_firewalld(&call.conf).code(Code::NotAvailable)? {
-            return firewalld::available();
+        if query_bus_for_backend(&call.conf).code(Code::NotAvailable)? {
+            return firewalld::available_on_bus();
         }
         netfilter::Firewall::available(backend(&call.conf), Forward::KIND)?;
-        // Where the choice was ours, the host may have another way in.
-        let asked = call.conf.backend == Some(Backend::Nftables);
-        let rules = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
-        let barriers = rules.barriers(call.conf.opening.bit, &Family::ALL)?;
-        match barriers.first().filter(|_| asked) {
-            Some(barrier) => Err(Error::new(Code::NotAvailable, barrier.to_string())),
+        // Without a backend in the configuration, the plugin may still choose another one.
+        let is_configured = call.conf.backend == Some(Backend::Nftables);
+        let firewall = netfilter::Firewall::open(backend(&call.conf)).code(Code::NotAvailable)?;
+        let blocking = firewall.blocking_chains(call.conf.opening.bit, &Family::ALL)?;
+        match blocking.first().filter(|_| is_configured) {
+            Some(chain) => Err(Error::new(Code::NotAvailable, chain.to_string())),
             None => Ok(()),
         }
-    }
-}
-
-/// The rules of an attachment.
-struct Wanted {
-    isolation: Option<Isolation>,
-    separation: Option<Separation>,
-    forward: Option<Forward>,
-    /// In place of `forward`.
-    zone: Option<Zone>,
-}
-
-impl Wanted {
-    fn of(conf: &Conf, result: &AddResult, netns: &std::path::Path, ifname: &cni::IfName) -> Result<Self> {
-        let addresses = conf::addresses(result);
-        let port = (conf.policy != Policy::Open).then(|| Port::of(result, netns, ifname)).transpose()?;
-        let within = conf.policy == Policy::Isolated;
-        let is_by_firewalld = !addresses.is_empty() && is_by_firewalld(conf)?;
-        let zone = is_by_firewalld.then(|| Zone::new(&conf.zone, addresses.iter().copied()));
-        Ok(Self {
-            zone,
-            isolation: port.clone().map(|port| Isolation {
-                bridge: port.bridge,
-                within,
-                bit: conf.opening.bit,
-            }),
-            separation: port
-                .filter(|_| within)
-                .map(|port| Separation { port: port.name, bit: conf.opening.bit }),
-            forward: (!is_by_firewalld && !addresses.is_empty())
-                .then(|| Forward { addresses, opening: conf.opening.clone() }),
-        })
-    }
-
-    /// Whether no address is allowed through the host's firewall.
-    fn opens_nothing(&self) -> bool {
-        self.forward.is_none() && self.zone.is_none()
-    }
-
-    /// Whether there is nothing but a zone.
-    fn is_empty(&self) -> bool {
-        self.all().next().is_none()
-    }
-
-    /// The chains of others through which the container's packets do not pass.
-    fn barriers(&self, rules: &netfilter::Firewall) -> Result<Vec<Barrier>> {
-        let Some(forward) = &self.forward else { return Ok(Vec::new()) };
-        let families: Vec<Family> = forward.addresses.iter().copied().map(Family::from).collect();
-        rules.barriers(forward.opening.bit, &families)
-    }
-
-    fn all(&self) -> impl Iterator<Item = &dyn Rules> {
-        let rules = [
-            self.isolation.as_ref().map(|rules| rules as &dyn Rules),
-            self.separation.as_ref().map(|rules| rules as &dyn Rules),
-            self.forward.as_ref().map(|rules| rules as &dyn Rules),
-        ];
-        rules.into_iter().flatten()
-    }
-}
-
-/// Whether firewalld is to let the container's traffic pass: it drops what no zone of it accepts, whoever else would.
-fn is_by_firewalld(conf: &Conf) -> Result<bool> {
-    match conf.backend {
-        Some(Backend::Firewalld) => Ok(true),
-        Some(_) => Ok(false),
-        None => firewalld::is_running(),
     }
 }
 

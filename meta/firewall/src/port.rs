@@ -16,11 +16,12 @@ pub struct Port {
 }
 
 impl Port {
-    /// The host's end of the container's link, and the bridge that it is a port of.
+    /// The host's end of the container's link, and the bridge that it is a port of. Opens the container's namespace if the result does
+    /// not list the port.
     ///
     /// # Errors
     /// Code 7 if the container is on no bridge.
-    pub fn of(result: &AddResult, netns: &Path, ifname: &IfName) -> Result<Self> {
+    pub fn find_in_namespace(result: &AddResult, netns: &Path, ifname: &IfName) -> Result<Self> {
         let host = Namespace::host()?;
         let port = match listed(&host, result)? {
             Some(port) => Some(port),

@@ -42,7 +42,7 @@ impl Plugin for Portmap {
         let mut failures = Failures::new();
         // First: the rules keep others from the host's loopback addresses.
         failures.note(localnet::withdraw(&owner));
-        let removal = Removal::start().knowing(addresses.iter().map(|address| address.ip()));
+        let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
         failures.note(removal.remove(&owner, &[HostPorts::KIND]));
         removal.close_later();
         failures.into_result()
@@ -56,13 +56,13 @@ impl Plugin for Portmap {
         }
     }
 
-    fn repair(Repair { check: call, anew }: &Repair<Conf>) -> Result<bool> {
+    fn repair(Repair { check: call, reinstall }: &Repair<Conf>) -> Result<bool> {
         let Some(ports) = call.conf.host_ports(&call.prev_result, &call.attachment.ifname)? else {
             return Ok(false);
         };
         verify::while_attached(call, |undo| {
             let owner = Owner::new(&call.net.name, &call.attachment);
-            let repaired = Firewall::open(call.conf.backend)?.repair(&owner, &ports, *anew, undo)?;
+            let repaired = Firewall::open(call.conf.backend)?.repair(&owner, &ports, *reinstall, undo)?;
             localnet::admit(&ports, &owner, undo)?;
             Ok(repaired)
         })

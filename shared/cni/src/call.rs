@@ -129,8 +129,8 @@ pub struct Repair<C> {
     /// What a CHECK would get.
     pub check: Check<C>,
     /// The rules of an older attachment that claims the same were just installed: to be the newest again, this one's are
-    /// installed anew, also if none is missing.
-    pub anew: bool,
+    /// installed again, also if none is missing.
+    pub reinstall: bool,
 }
 
 /// `CNI_COMMAND`: what is asked of a plugin.

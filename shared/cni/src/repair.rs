@@ -54,8 +54,8 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
     let Request { mut claimed, attachments } = decoder::decode(&request)?;
     let mut repairs = Vec::new();
     for item in &attachments {
-        let anew = item.claims.iter().any(|claim| claimed.contains(claim));
-        let outcome = repair::<P>(item, anew);
+        let reinstall = item.claims.iter().any(|claim| claimed.contains(claim));
+        let outcome = repair::<P>(item, reinstall);
         if matches!(outcome, Ok(true)) {
             claimed.extend(item.claims.iter().cloned());
         }
@@ -81,8 +81,8 @@ fn told(outcome: Result<bool>) -> Value {
 /// Code 6 if the configuration is none.
 pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
     let Check { attachment, netns, args, .. } = &call.check;
-    // A name that means nothing: it says that the rules are to be installed anew.
-    let claims: &[&str] = if call.anew { &["anew"] } else { &[] };
+    // A name that means nothing: it says that the rules are to be installed again.
+    let claims: &[&str] = if call.reinstall { &["anew"] } else { &[] };
     let item = json!({
         "containerID": attachment.container.as_str(),
         "ifname": attachment.ifname.as_str(),
@@ -110,7 +110,7 @@ pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     }
 }
 
-fn repair<P: Plugin>(item: &Item, anew: bool) -> Result<bool> {
+fn repair<P: Plugin>(item: &Item, reinstall: bool) -> Result<bool> {
     let variable = |name: &str| match name {
         "CNI_CONTAINERID" => Some(OsString::from(&item.container)),
         "CNI_IFNAME" => Some(OsString::from(&item.ifname)),
@@ -121,6 +121,7 @@ fn repair<P: Plugin>(item: &Item, anew: bool) -> Result<bool> {
     let env = Environment::of(Command::Repair, &variable, P::READS_ARGS)?;
     let document = Document::parse(serde_json::to_vec(&item.config)?)?;
     // A rule must not lead to the next container with this address: so even plugins that work without a namespace need it here.
-    let call = Repair { check: check_call::<P>(&env, &document, "it tells what was attached", true)?, anew };
+    let check = check_call::<P>(&env, &document, "it tells what was attached", true)?;
+    let call = Repair { check, reinstall };
     guarded(|| P::repair(&call))
 }

@@ -6,7 +6,7 @@ use netlink::{Family, Protocol, Socket};
 use crate::backend::Backend;
 use crate::iptables::Iptables;
 use crate::kind::{IptablesRules, Kind, NftablesRules, Rules};
-use crate::nft::{Barrier, Nft};
+use crate::nft::{BlockingChain, Nft};
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::ruleset::UdpPort;
@@ -103,12 +103,12 @@ impl Firewall {
         self.flush(&in_nftables)
     }
 
-    /// Installs an attachment's rules if they are not as they were installed; with `anew` in any case. Whether it did.
+    /// Installs an attachment's rules if they are not as they were installed; with `reinstall` in any case. Whether it did.
     ///
     /// # Errors
     /// As [`Firewall::install`].
-    pub fn repair(&self, owner: &Owner, rules: &dyn Rules, anew: bool, undo: &mut Undo) -> Result<bool> {
-        if !anew && self.check(owner, rules).is_ok() {
+    pub fn repair(&self, owner: &Owner, rules: &dyn Rules, reinstall: bool, undo: &mut Undo) -> Result<bool> {
+        if !reinstall && self.check(owner, rules).is_ok() {
             return Ok(false);
         }
         self.install(owner, rules, undo).map(|()| true)
@@ -161,17 +161,17 @@ impl Firewall {
     ///
     /// # Errors
     /// If the kernel refuses to tell.
-    pub fn barriers(&self, bit: u8, families: &[Family]) -> Result<Vec<Barrier>> {
+    pub fn blocking_chains(&self, bit: u8, families: &[Family]) -> Result<Vec<BlockingChain>> {
         let bit = Some(bit).filter(|_| self.backend() == Backend::Nftables);
-        let found = self
-            .engine
-            .nft(|nft| nft.barriers(bit).map_err(|r| r.during("list", "the chains of nf_tables").into()));
-        let mut barriers = match found {
+        let found = self.engine.nft(|nft| {
+            nft.blocking_chains(bit).map_err(|r| r.during("list", "the chains of nf_tables").into())
+        });
+        let mut blocking = match found {
             Err(without) if without.code() == Code::UnsupportedField as u32 => return Ok(Vec::new()),
             found => found?,
         };
-        barriers.retain(|barrier| families.iter().any(|family| barrier.is_for(*family)));
-        Ok(barriers)
+        blocking.retain(|chain| families.iter().any(|family| chain.is_for(*family)));
+        Ok(blocking)
     }
 
     /// The base chains of others in nf_tables that drop every forwarded packet which none of their rules accepts, as `nft list

@@ -15,7 +15,7 @@ pub use forward::Forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) use host_ports::Forward as PortForward;
 pub use host_ports::{ChainName, Conditions, HostPort, HostPorts, Mark, Protocol, SourceNat};
-pub use isolation::{Isolation, Separation};
+pub use isolation::{Isolation, PortIsolation};
 pub use masquerade::Masquerade;
 pub use masquerade::conf::MasqueradeConf;
 pub use spoof_check::SpoofCheck;
@@ -30,6 +30,6 @@ impl Kind {
         SpoofCheck::KIND,
         Forward::KIND,
         Isolation::KIND,
-        Separation::KIND,
+        PortIsolation::KIND,
     ];
 }

@@ -33,11 +33,11 @@ pub use firewall::Firewall;
 pub use kind::{Kind, Rules};
 pub use kinds::{
     ChainName, Conditions, Forward, HostPort, HostPorts, Isolation, Mark, Masquerade, MasqueradeConf,
-    Protocol, Separation, SourceNat, SpoofCheck,
+    PortIsolation, Protocol, SourceNat, SpoofCheck,
 };
 pub use losses::Losses;
 pub use netlink::Family;
-pub use nft::Barrier;
+pub use nft::BlockingChain;
 pub use opening::Opening;
 pub use owner::{Owner, takes};
 pub use removal::Removal;

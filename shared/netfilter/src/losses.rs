@@ -17,7 +17,7 @@ use crate::ruleset::uapi;
 /// The name of our tables.
 const TABLE: &str = INET.name;
 
-/// firewalld's, which it makes anew when it reloads: its zones have lost the containers' addresses then.
+/// firewalld's, which it creates again when it reloads: its zones have lost the containers' addresses then.
 const FIREWALLD: &str = "firewalld";
 
 /// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.

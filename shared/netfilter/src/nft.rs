@@ -5,8 +5,8 @@
 //! that it needs. A DEL reads the attachment's records and deletes the elements that follow from them, as far
 //! as they still are its own.
 
-mod barriers;
 mod batch;
+mod blocking;
 mod check;
 mod claims;
 pub(crate) mod connection;
@@ -39,7 +39,7 @@ use crate::kind::{Kind, NftablesRules, ReferenceRules};
 use crate::listing::Listing as _;
 use crate::owner::Owner;
 use crate::ruleset::{Element, RECORDS_MAX, Set, Table};
-pub use barriers::Barrier;
+pub use blocking::BlockingChain;
 use connection::Connection;
 use install::Change;
 use retry::{failure, retry};
@@ -144,8 +144,8 @@ impl Nft {
     }
 
     /// The chains of others that drop what is forwarded, though it has a bit of the mark, if it has one.
-    pub(crate) fn barriers(&self, bit: Option<u8>) -> Result<Vec<Barrier>, RequestError> {
-        barriers::find(&self.socket, bit)
+    pub(crate) fn blocking_chains(&self, bit: Option<u8>) -> Result<Vec<BlockingChain>, RequestError> {
+        blocking::find(&self.socket, bit)
     }
 
     /// Whether any attachment has rules of a kind.

@@ -41,7 +41,7 @@ impl Removal {
     /// With the addresses of the one container whose rules are to be removed, as far as the caller knows them: the
     /// rules of the reference do not tell whose UDP flows are to be flushed, and some of them name nothing but addresses.
     #[must_use]
-    pub fn knowing(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
+    pub fn with_addresses(self, addresses: impl IntoIterator<Item = IpAddr>) -> Self {
         Self { known: addresses.into_iter().collect(), ..self }
     }
 

@@ -11,7 +11,7 @@ use system::file::read_own;
 
 use super::Zone;
 
-/// Where the files are, until the host is started anew: firewalld's zones have lost the sources then.
+/// Where the files are, until the next boot: firewalld's zones have lost the sources then.
 const DIRECTORY: &str = "/run/cni/firewalld";
 
 /// Bytes of a file that is looked at for the addresses in it.

@@ -2,7 +2,7 @@
 //! so, nothing from others on their own bridge.
 //!
 //! A drop in whatever base chain is final, so these rules are ours alone, with any backend. What a bridge hands from one port
-//! to another passes no chain of the family inet (but by br_netfilter): [`Separation`] is for that.
+//! to another passes no chain of the family inet (but by br_netfilter): [`PortIsolation`] is for that.
 
 use cni::IfName;
 
@@ -55,14 +55,14 @@ pub struct Isolation {
     pub bridge: IfName,
     /// Whether containers on this bridge take nothing from each other, too.
     pub within: bool,
-    /// The bit of the packet's mark for what host ports have redirected: by it [`Separation`] tells such frames.
+    /// The bit of the packet's mark for what host ports have redirected: by it [`PortIsolation`] tells such frames.
     pub bit: u8,
 }
 
 /// What a bridge hands from one port to another: nothing from or to this one. It talks with the host, and with whom the host
 /// routes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Separation {
+pub struct PortIsolation {
     /// The host's end of the container's link.
     pub port: IfName,
     /// The bit of the packet's mark that host ports redirected the frame: br_netfilter has them stay within the bridge.
@@ -74,7 +74,7 @@ impl Isolation {
     pub const KIND: Kind = Kind::new(&ISOLATION_FACTS);
 }
 
-impl Separation {
+impl PortIsolation {
     /// The kind of these rules.
     pub const KIND: Kind = Kind::new(&SEPARATION_FACTS);
 }
@@ -94,7 +94,7 @@ impl Rules for Isolation {
     }
 }
 
-impl Rules for Separation {
+impl Rules for PortIsolation {
     fn kind(&self) -> Kind {
         Self::KIND
     }

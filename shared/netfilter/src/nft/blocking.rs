@@ -13,13 +13,13 @@ use crate::ruleset::{INET, Table};
 
 /// A base chain that drops, with what opens it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Barrier {
+pub struct BlockingChain {
     chain: Base,
     /// None: packets have no mark, and so the chain cannot be opened for them.
     bit: Option<u8>,
 }
 
-impl Barrier {
+impl BlockingChain {
     /// The families whose packets meet it.
     pub(crate) fn is_for(&self, family: Family) -> bool {
         match self.chain.family {
@@ -30,7 +30,7 @@ impl Barrier {
     }
 }
 
-impl fmt::Display for Barrier {
+impl fmt::Display for BlockingChain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Base { table, name, .. } = &self.chain;
         let family = match self.chain.family {
@@ -57,8 +57,8 @@ impl fmt::Display for Barrier {
 }
 
 /// The chains through which packets do not pass that have a bit of their mark. None: that have no mark.
-pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<Barrier>, RequestError> {
-    let mut barriers = Vec::new();
+pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<BlockingChain>, RequestError> {
+    let mut blocking = Vec::new();
     for chain in forward_chains(socket)? {
         if !is_filter(&chain) || is_ours(&chain) {
             continue;
@@ -66,10 +66,10 @@ pub(super) fn find(socket: &Socket, bit: Option<u8>) -> Result<Vec<Barrier>, Req
         let rules = query::rules_of(socket, chain.family, &chain.table, &chain.name)?;
         let is_opened = || bit.is_some_and(|bit| rules.iter().any(|rule| accepts(rule, bit)));
         if (chain.drops || rules.iter().any(drops_all)) && !is_opened() {
-            barriers.push(Barrier { chain, bit });
+            blocking.push(BlockingChain { chain, bit });
         }
     }
-    Ok(barriers)
+    Ok(blocking)
 }
 
 /// The base chains of others that drop every forwarded packet that none of their rules accepts, as `nft list chain` takes them.

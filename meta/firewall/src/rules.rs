@@ -1,0 +1,84 @@
+//! The rules that an attachment needs, by its configuration.
+
+use std::path::Path;
+
+use cni::{AddResult, IfName, Result};
+use netfilter::{BlockingChain, Family, Firewall, Forward, Isolation, PortIsolation, Rules};
+
+use crate::conf::{self, Backend, Conf, Policy};
+use crate::firewalld::{self, Zone};
+use crate::port::Port;
+
+/// The rules of an attachment.
+#[derive(Debug)]
+pub(crate) struct FirewallRules {
+    isolation: Option<Isolation>,
+    port_isolation: Option<PortIsolation>,
+    forward: Option<Forward>,
+    /// In place of `forward`.
+    pub(crate) zone: Option<Zone>,
+}
+
+impl FirewallRules {
+    /// Asks firewalld over D-Bus, unless the configuration names the backend. Opens the container's namespace for `ingressPolicy`.
+    ///
+    /// # Errors
+    /// Code 5 or 11: the bus does not answer. Code 7: `ingressPolicy` for a container that is on no bridge.
+    pub(crate) fn query_bus_and_namespace(
+        conf: &Conf,
+        result: &AddResult,
+        netns: &Path,
+        ifname: &IfName,
+    ) -> Result<Self> {
+        let has_policy = conf.policy != Policy::Open;
+        let port = has_policy.then(|| Port::find_in_namespace(result, netns, ifname)).transpose()?;
+        let addresses = conf::addresses(result);
+        let is_by_firewalld = !addresses.is_empty() && query_bus_for_backend(conf)?;
+        let (bit, within) = (conf.opening.bit, conf.policy == Policy::Isolated);
+        let isolation = port.clone().map(|port| Isolation { bridge: port.bridge, within, bit });
+        let port_isolation = port.filter(|_| within).map(|port| PortIsolation { port: port.name, bit });
+        let (zone, forward) = match addresses {
+            none if none.is_empty() => (None, None),
+            addresses if is_by_firewalld => (Some(Zone::new(&conf.zone, addresses)), None),
+            addresses => (None, Some(Forward { addresses, opening: conf.opening.clone() })),
+        };
+        Ok(Self { isolation, port_isolation, forward, zone })
+    }
+
+    /// Whether no address is allowed through the host's firewall.
+    pub(crate) fn open_nothing(&self) -> bool {
+        self.forward.is_none() && self.zone.is_none()
+    }
+
+    /// Whether there is nothing but a zone.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// The chains of other programs that drop the container's packets.
+    pub(crate) fn blocking_chains(&self, firewall: &Firewall) -> Result<Vec<BlockingChain>> {
+        let Some(forward) = &self.forward else { return Ok(Vec::new()) };
+        let families: Vec<Family> = forward.addresses.iter().copied().map(Family::from).collect();
+        firewall.blocking_chains(forward.opening.bit, &families)
+    }
+
+    /// In the order of their installation: isolation comes before the rules that accept packets.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &dyn Rules> {
+        let rules = [
+            self.isolation.as_ref().map(|rules| rules as &dyn Rules),
+            self.port_isolation.as_ref().map(|rules| rules as &dyn Rules),
+            self.forward.as_ref().map(|rules| rules as &dyn Rules),
+        ];
+        rules.into_iter().flatten()
+    }
+}
+
+/// Whether firewalld has to accept the container's packets: it drops what none of its zones accepts, whatever other chains say. Asks
+/// over D-Bus, unless the configuration names the backend.
+pub(crate) fn query_bus_for_backend(conf: &Conf) -> Result<bool> {
+    match conf.backend {
+        Some(Backend::Firewalld) => Ok(true),
+        Some(_) => Ok(false),
+        None => firewalld::is_on_bus(),
+    }
+}
