@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes an image for containers as a tar archive in OCI's layout: FROM scratch, one layer, the same bytes for the same files.
 
-The layer has the files of a directory (ferrule, its hard links, ferrule-install) in /cni. What is run is ferrule-install, which places the
+The layer has the files of a directory (ferrule, its hard links, cnitool, ferrule-install) in /cni. What is run is ferrule-install, which places the
 plugins in the host's directory, where that is mounted at /host/opt/cni/bin. With several directories it is one image for several architectures.
 
 usage: packaging/oci.py IMAGE.tar VERSION ARCH=DIRECTORY...     with SOURCE_DATE_EPOCH set
