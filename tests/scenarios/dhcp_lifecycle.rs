@@ -82,12 +82,11 @@ fn make_due(container: &str, times: &[&str]) {
     }
 }
 
-/// The daemon has seen the address on the link.
+/// Waits until the daemon has seen the address on the link, and has set its lifetimes.
 fn until_settled(net: &DhcpNetwork, pod: &Container, family: Family) {
-    if family == Family::V6 {
-        let times = || pod.sh("ip -6 addr show dev eth0 scope global dynamic");
-        net.until("the address has its lifetimes", || times().contains("fd00::"));
-    }
+    let of = if family == Family::V4 { "-4" } else { "-6" };
+    let times = || pod.sh(&format!("ip {of} addr show dev eth0 scope global dynamic"));
+    net.until("the address has its lifetimes", || times().contains("valid_lft"));
 }
 
 fn list_is(net: &DhcpNetwork, container: &str, address: &str) -> bool {
@@ -118,6 +117,35 @@ fn a_lease_is_renewed_with_the_new_hardware_address_of_the_link() {
         net.until("the daemon knows", || net.daemon_log().contains("renewed"));
         assert!(list_is(&net, "pod", &address), "{:?}: {}", net.list(), net.daemon_log());
         assert!(pod.addresses("eth0").contains(&address));
+        call.del().ok();
+        net.until("the release is seen", || net.released() == 1);
+    });
+}
+
+#[test]
+fn the_kernel_deletes_an_address_whose_lease_nobody_renews_and_the_next_daemon_asks_again() {
+    beyond_reference!("dhcp-restart");
+    with_each(|mut net, family| {
+        let pod = net.pod("pod");
+        let call = bridge(&net, &pod, family);
+        let address = ips(&call.add().ok_result())[0].to_owned();
+        until_settled(&net, &pod, family);
+        let listed: Value = serde_json::from_str(&pod.sh("ip -j addr show dev eth0 scope global")).unwrap();
+        let times: Vec<u64> = listed[0]["addr_info"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|one| one["valid_life_time"].as_u64())
+            .collect();
+        assert!(times.iter().any(|time| (1..=120).contains(time)), "{listed}");
+        net.end_daemon(Signal::SIGKILL);
+        // What two minutes without a daemon come to.
+        make_due("pod", &["renew", "rebind", "expiry"]);
+        pod.sh(&format!("ip addr change {address} dev eth0 valid_lft 1 preferred_lft 1"));
+        net.until("the kernel deletes it", || !pod.addresses("eth0").contains(&address));
+        net.start_daemon("");
+        net.until("the address is leased again", || pod.addresses("eth0").contains(&address));
+        until_settled(&net, &pod, family);
         call.del().ok();
         net.until("the release is seen", || net.released() == 1);
     });
@@ -314,6 +342,9 @@ fn status_fails_only_when_no_container_of_the_network_is_answered() {
         let both = || net.list().iter().filter(|one| one["state"] == "REBINDING").count() == 2;
         net.until("both ask all servers", both);
         status(&net).refused(51, "one/net/eth0");
+        // One container may have dropped its messages itself, so it proves nothing about the servers.
+        pods[1].1.del().ok();
+        status(&net).ok();
     });
 }
 

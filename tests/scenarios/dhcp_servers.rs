@@ -293,13 +293,15 @@ fn an_attachment_whose_lease_was_being_given_back_is_not_adopted() {
 fn status_tells_when_no_server_extends_leases_any_more() {
     beyond_reference!("dhcp-change");
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
-    let pod = net.pod("pod");
-    let call = net.bridge(&pod);
-    let result = call.add().ok_result();
+    let pods = ["one", "two"].map(|name| net.pod(name));
+    let calls = pods.each_ref().map(|pod| net.bridge(pod));
+    let results = calls.each_ref().map(|call| call.add().ok_result());
     net.stop_server();
-    net.until("all servers are asked", || net.list()[0]["state"] == "REBINDING");
-    net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).status().refused(51, "pod/net/eth0");
-    // The container keeps its address until the lease's end.
-    call.check(&result).ok();
-    call.del().ok();
+    net.until("all servers are asked", || net.list().iter().all(|one| one["state"] == "REBINDING"));
+    net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).status().refused(51, "one/net/eth0");
+    // Containers keep their addresses until the lease's end.
+    for (call, result) in calls.iter().zip(&results) {
+        call.check(result).ok();
+        call.del().ok();
+    }
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use lab::dhcp::{DhcpNetwork, RANGE_V6 as RANGE, STATE, start_running};
+use lab::dhcp::{DhcpNetwork, RANGE_V6 as RANGE, STATE, leases_on_disk, start_running};
 use lab::{Call, Container, beyond_reference, needs};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -94,7 +94,6 @@ fn an_ipv6_address_is_leased_renewed_after_a_kill_and_given_back() {
     make_due(&["renew", "rebind"]);
     net.start_daemon("");
     net.until("all servers are asked", || net.list()[0]["state"] == "REBINDING");
-    call.status().refused(51, "IPv6");
     net.serve(RANGE);
     net.until("any server extends it", || {
         net.server_log().contains("DHCPREBIND") && net.list()[0]["state"] == "BOUND"
@@ -121,6 +120,38 @@ fn both_families_are_leased_at_once_and_given_back_without_a_daemon() {
     call.del().ok();
     net.until("both are given back", || net.released() == 2);
     assert!(files().is_empty());
+}
+
+#[test]
+fn a_second_add_of_which_one_family_fails_leaves_the_leases_of_both() {
+    beyond_reference!("dhcp-v6");
+    let Some(mut net) = network(BOTH) else { return };
+    net.end_daemon(Signal::SIGTERM);
+    net.start_daemon("-resendtimeout 3s");
+    let (pod, call) = net.plugged("pod");
+    let call = call.config(json!({"ipam": {"type": "dhcp", "family": "both"}}));
+    let result = call.add().ok_result();
+    let addresses: Vec<String> = ips(&result).into_iter().map(str::to_owned).collect();
+    addresses.iter().for_each(|address| drop(pod.sh(&format!("ip addr add {address} dev eth0"))));
+    until_it_has_times(&net, &pod, "fd00::");
+    for served in [lab::dhcp::RANGE, RANGE] {
+        net.serve(served);
+        call.add().refused(11, "");
+        call.check(&result).ok();
+        let listed = net.list();
+        assert!(
+            addresses.iter().all(|address| listed.iter().any(|one| one["address"] == **address)),
+            "{listed:?}"
+        );
+    }
+    assert_eq!((net.released(), leases_on_disk()), (0, 2), "{}", net.server_log());
+    // The next daemon has them, too.
+    net.end_daemon(Signal::SIGKILL);
+    net.start_daemon("");
+    call.check(&result).ok();
+    net.serve(BOTH);
+    call.del().ok();
+    net.until("both are given back", || net.released() == 2);
 }
 
 #[test]

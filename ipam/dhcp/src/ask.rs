@@ -127,9 +127,12 @@ pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
         .detail("start it: systemctl start cni-dhcp.socket, or `dhcp daemon`; if it has another socket, daemonSocketPath names it")
 }
 
-/// The daemon's answer. That there is none is code 11.
-pub fn answered(socket: &Path, asked: Asked) -> Result<Value> {
-    match asked {
+/// The daemon's answer to a request. That there is no daemon is code 11.
+///
+/// # Errors
+/// Those of [`ask`], and the daemon's own.
+pub fn answer(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Value> {
+    match ask(socket, request, netns)? {
         Asked::Answered(answer) => answer,
         Asked::NoDaemon(e) => Err(no_daemon(socket, &e)),
     }

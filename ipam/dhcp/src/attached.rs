@@ -5,7 +5,7 @@ use std::time::Duration;
 use cni::{AddResult, Code, Error, Result};
 use dhcp_client::{Random, Time};
 use iface::Namespace;
-use netlink::LinkChange;
+use netlink::{Address, LinkChange, uapi};
 use serde_json::{Value, json};
 
 use crate::host::Host;
@@ -38,6 +38,8 @@ pub struct Attached {
     here: Option<Namespace>,
     /// Who waits for the first lease.
     pub waits: Waits,
+    /// The number of the ADD that asked for it. None: it is from a record, or of a plugin that gives no number.
+    add: Option<u64>,
     /// What an earlier ADD for the same interface has. It stays as it is, in memory and on disk, unless this ADD succeeds.
     pub earlier: Option<Box<Self>>,
     /// A message that waits until the link can send it, and since when.
@@ -82,10 +84,11 @@ impl Attached {
         terms: Terms,
         here: Namespace,
         host: &Host,
-        connection: u64,
+        (connection, add): (u64, Option<u64>),
     ) -> Self {
         let lessee = acquire(terms, &about, host);
-        Self { here: Some(here), waits: Waits::Connection(connection), ..Self::new(key, about, lessee) }
+        let waits = Waits::Connection(connection);
+        Self { here: Some(here), waits, add, ..Self::new(key, about, lessee) }
     }
 
     /// Carries on with a lease, or without one that was lost.
@@ -96,9 +99,19 @@ impl Attached {
     }
 
     fn new(key: Key, about: About, lessee: Box<dyn Lessee>) -> Self {
-        let (here, earlier, unsent, untimed, looks, unused_at) = (None, None, None, None, None, None);
-        let waits = Waits::Nobody;
-        Self { key, about, lessee, here, waits, earlier, unsent, untimed, looks, unused_at }
+        Self {
+            key,
+            about,
+            lessee,
+            waits: Waits::Nobody,
+            here: None,
+            add: None,
+            earlier: None,
+            unsent: None,
+            untimed: None,
+            looks: None,
+            unused_at: None,
+        }
     }
 
     /// Takes up a record of an earlier daemon, at its place.
@@ -114,22 +127,45 @@ impl Attached {
             return self.put_on_link(host, found);
         }
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
-        let is_there = has(&addresses, address.ip());
-        match (is_there, self.about.seen, self.lessee.sets_lifetimes()) {
-            // Such as after the link was down: the kernel deletes addresses that have lifetimes.
-            (_, true, true) => return self.put_on_link(host, found),
-            (true, _, false) => return self.note_seen(host),
-            (false, true, false) => {
+        let (now, is_there) = (Time::now(), has(&addresses, address.ip()));
+        // The kernel has deleted the address. The client asks for another one.
+        let has_ended = self.has_ended(now);
+        match (is_there, self.about.seen) {
+            // The kernel deletes IPv6 addresses when the link goes down.
+            (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
+            (true, _) => {}
+            (false, true) if has_ended => {}
+            (false, true) => {
                 return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
             }
-            (true, false, true) => {}
-            (false, false, _) if Time::now() >= since + JUST_LEASED => {
+            (false, false) if now >= since + JUST_LEASED => {
                 return Err(NotFound::Unused(UNUSED.to_owned()));
             }
-            (false, false, _) => self.unused_at = Some(since + JUST_LEASED),
+            (false, false) => self.unused_at = Some(since + JUST_LEASED),
         }
-        self.look_at_address(Time::now());
+        self.look_at_address(now);
         Ok(())
+    }
+
+    fn has_ended(&self, now: Time) -> bool {
+        let [_, end] = self.lessee.ends();
+        end.is_some_and(|end| end <= now)
+    }
+
+    /// The lease that the container uses: that of the earlier ADD, until this one has its own.
+    pub fn in_use(&self) -> &Self {
+        self.earlier.as_deref().filter(|_| self.waits != Waits::Nobody).unwrap_or(self)
+    }
+
+    /// Whether an ADD asked for this lease. One without a number asked for none.
+    pub fn is_of(&self, add: u64) -> bool {
+        self.add == Some(add)
+    }
+
+    /// What an earlier ADD has, if this one got another address. If both have the same one, the newer lease of it stays.
+    pub fn take_other_earlier(&mut self) -> Option<Self> {
+        self.add = None;
+        self.earlier.take().filter(|earlier| earlier.address() != self.address()).map(|earlier| *earlier)
     }
 
     /// Whether an ADD at a place is a second one for the interface that has this lease.
@@ -347,9 +383,7 @@ impl Attached {
     }
 
     fn look_at_address(&mut self, now: Time) {
-        if self.lessee.sets_lifetimes() {
-            (self.untimed, self.looks) = (Some(now + JUST_LEASED), Some((now + LOOK, LOOK)));
-        }
+        (self.untimed, self.looks) = (Some(now + JUST_LEASED), Some((now + LOOK, LOOK)));
     }
 
     /// Whether the address has come to the link, and has its lifetimes. One that another host has is declined.
@@ -365,9 +399,28 @@ impl Attached {
             self.lessee.decline(Time::now());
             self.lost(host, "another host has it")?;
         } else {
-            self.lessee.set_lifetimes(found, ours)?;
+            self.set_lifetimes(found, ours)?;
         }
         Ok(true)
+    }
+
+    /// Has the kernel delete the address when the lease ends, also if no daemon runs then. The kernel counts seconds: they are rounded up, since an
+    /// address must not be deleted before its lease can be extended.
+    fn set_lifetimes(&self, found: &Found, mut address: Address) -> Result<()> {
+        let now = Time::now();
+        let left = |end: Option<Time>| {
+            end.map(|end| u32::try_from(end.after(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX - 1))
+        };
+        let lifetimes = self.lessee.ends().map(left);
+        if lifetimes == [None; 2] && [address.preferred, address.valid] == lifetimes {
+            return Ok(());
+        }
+        [address.preferred, address.valid] = lifetimes;
+        if address.net.is_ipv6() {
+            // A route to itself leads nowhere, and kernels let it expire at a wrong time when lifetimes change.
+            address.flags |= uapi::IFA_F_NOPREFIXROUTE;
+        }
+        Ok(found.namespace.nl.set_lifetimes(&found.link, &address)?)
     }
 
     /// The link has had the address.
@@ -390,7 +443,11 @@ impl Attached {
         }
     }
 
-    fn write(&self, host: &Host) -> Result<()> {
+    /// Writes the record.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn write(&self, host: &Host) -> Result<()> {
         host.store.write(&self.key, &Record::new(self.about.clone(), self.lessee.terms()))
     }
 
@@ -407,13 +464,15 @@ impl Attached {
             self.look_at_address(Time::now());
             return Ok(Outcome::First(self.lessee.result()));
         }
+        self.earlier = None;
         let written = self.write(host);
-        let is_plugins =
-            self.lessee.sets_lifetimes() && !self.about.seen && self.about.on_link == self.address();
+        let is_plugins = !self.about.seen && self.about.on_link == self.address();
         // Also where nothing can be written, such as on a full disk: the kernel deletes an address whose lifetime is not renewed.
         if !is_plugins && self.lessee.is_outdated(self.about.on_link) {
             let found = self.found(host)?;
             self.put_on_link(host, &found)?;
+        } else if !is_plugins {
+            self.look_at_address(Time::now());
         }
         Ok(written.map(|()| Outcome::Carries)?)
     }

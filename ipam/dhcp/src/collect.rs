@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use cni::{Attachment, ContainerId, Failures, Gc, IfName, Result, Thing};
+use cni::{Attachment, ContainerId, Failures, Gc, IfName, NetworkName, Result, Thing};
 use serde_json::Value;
 
 use crate::ask::{Asked, ask};
@@ -32,16 +32,20 @@ pub fn by_attachment(socket: &Path, call: &Gc) -> Result<()> {
         let (Ok(container), Ok(ifname)) = names else { continue };
         if call.scope.takes(thing) {
             let at = Attachment { container, ifname };
-            failures.note(release(socket, call, &at));
+            failures.note(release(socket, &call.net.name, &at));
         }
     }
     failures.into_result()
 }
 
-fn release(socket: &Path, call: &Gc, at: &Attachment) -> Result<()> {
-    match ask(socket, &Request::about(Op::Release, &call.net.name, at), None)? {
+/// Releases what an attachment has: the daemon does, or, where none runs, this process.
+///
+/// # Errors
+/// What could not be released.
+pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<()> {
+    match ask(socket, &Request::about(Op::Release, network, at), None)? {
         Asked::Answered(answer) => answer.map(drop),
-        Asked::NoDaemon(_) => offline::release(socket, &call.net.name, at),
+        Asked::NoDaemon(_) => offline::release(socket, network, at),
     }
 }
 

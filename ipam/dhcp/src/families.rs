@@ -12,60 +12,44 @@ use netlink::Address;
 use netns::NetNs;
 use serde_json::Value;
 
-use crate::ask::{answered, ask};
+use crate::ask::answer;
 use crate::conf::Conf;
 use crate::key::Family;
 use crate::wire::{Op, Request};
-
-/// Why there is no result.
-#[derive(Debug)]
-pub struct Failed {
-    pub error: Error,
-    /// The daemon may have leased an address all the same.
-    pub leased: bool,
-}
 
 /// Asks for the addresses, and waits for all of them.
 ///
 /// # Errors
 /// The first family that fails. The other one is not waited for: the caller releases it, or the daemon when this process has ended.
-pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResult, Failed> {
+pub fn acquire(conf: &Conf, request: &Request, netns: &NetNs) -> Result<AddResult> {
     match conf.family.list() {
         [family] => one(&conf.socket, &request.clone().of(*family), netns.as_fd()),
         _ => both(&conf.socket, Family::ALL.map(|family| request.clone().of(family)), netns),
     }
 }
 
-fn one(socket: &Path, request: &Request, netns: BorrowedFd<'_>) -> Result<AddResult, Failed> {
-    let leased = |leased: bool| move |error| Failed { error, leased };
-    let asked = ask(socket, request, Some(netns)).map_err(leased(true))?;
-    let result = answered(socket, asked).map_err(leased(false))?;
-    let result = AddResult::from_json(&result, Version::LATEST).context(|| "the DHCP daemon's answer");
-    result.map_err(leased(true))
+fn one(socket: &Path, request: &Request, netns: BorrowedFd<'_>) -> Result<AddResult> {
+    let result = answer(socket, request, Some(netns))?;
+    AddResult::from_json(&result, Version::LATEST).context(|| "the DHCP daemon's answer")
 }
 
 /// Each family has a thread, which outlives this if the other one's request fails.
-fn both(socket: &Path, requests: [Request; 2], netns: &NetNs) -> Result<AddResult, Failed> {
+fn both(socket: &Path, requests: [Request; 2], netns: &NetNs) -> Result<AddResult> {
     let (says, answers) = mpsc::channel();
     for (place, request) in requests.into_iter().enumerate() {
         let (says, socket) = (says.clone(), socket.to_owned());
-        let netns = netns.as_fd().try_clone_to_owned().context(|| "keep the container's namespace open");
-        let netns = netns.map_err(|error| Failed { error, leased: place > 0 })?;
+        let netns = netns.as_fd().try_clone_to_owned().context(|| "keep the container's namespace open")?;
         // Nobody listens any more if the other one has failed.
         thread::spawn(move || says.send((place, one(&socket, &request, netns.as_fd()))).ok());
     }
     drop(says);
     let mut results = [None, None];
     for (place, result) in answers {
-        let leased = results.iter().any(Option::is_some);
-        results[place] = Some(result.map_err(|failed| Failed { leased: failed.leased || leased, ..failed })?);
+        results[place] = Some(result?);
     }
     match results {
         [Some(v4), Some(v6)] => Ok(joined(v4, v6)),
-        _ => Err(Failed {
-            error: Error::new(Code::Internal, "a request to the DHCP daemon panicked"),
-            leased: true,
-        }),
+        _ => Err(Error::new(Code::Internal, "a request to the DHCP daemon panicked")),
     }
 }
 
@@ -90,7 +74,7 @@ pub fn leased(call: &Check<Conf>) -> Result<Vec<IpNetwork>> {
     let socket = &call.conf.socket;
     let request = Request::about(Op::Check, &call.net.name, &call.attachment);
     let requests = call.conf.family.list().iter().map(|family| request.clone().of(*family));
-    requests.map(|request| address(&answered(socket, ask(socket, &request, None)?)?)).collect()
+    requests.map(|request| address(&answer(socket, &request, None)?)).collect()
 }
 
 fn address(lease: &Value) -> Result<IpNetwork> {
@@ -156,7 +140,7 @@ mod tests {
             thread::spawn(move || says.send(acquire(&conf, &request, &netns)).ok());
             // It does not wait for the other one.
             let result = ended.recv_timeout(Duration::from_secs(600)).unwrap();
-            assert_eq!(result.unwrap_err().error.msg(), "no server");
+            assert_eq!(result.unwrap_err().msg(), "no server");
         }
     }
 }

@@ -1,13 +1,12 @@
 //! What differs between the families: a protocol client with its socket, and how its lease is put on the link.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use cni::{AddResult, Error, Result};
 use dhcp_client::{Time, To};
 use ipnetwork::IpNetwork;
-use netlink::Address;
 use serde_json::Value;
 
 use crate::closer::Closer;
@@ -63,6 +62,8 @@ pub trait Lessee: Debug {
     fn address(&self) -> Option<IpNetwork>;
     /// When the lease began.
     fn since(&self) -> Option<Time>;
+    /// When the address is no longer preferred, and when it may no longer be used. None: never.
+    fn ends(&self) -> [Option<Time>; 2];
     /// The lease as the result of an ADD.
     fn result(&self) -> AddResult;
 
@@ -70,7 +71,7 @@ pub trait Lessee: Debug {
     fn deadline(&self) -> Option<Time>;
     fn tick(&mut self, now: Time) -> Vec<Action>;
     /// Nobody waits for a lease any more: what a server may have given is waited for a little longer.
-    fn abandon(&mut self, now: Time);
+    fn abandon(&mut self, _now: Time) {}
     /// Whether a server has given an address, or may have.
     fn holds(&self) -> bool;
 
@@ -101,7 +102,7 @@ pub trait Lessee: Debug {
     /// What the kernel refuses.
     fn send(&mut self, about: &About, message: Message) -> Result<()>;
 
-    /// Whether the link is not as the lease says.
+    /// Whether the link, lifetimes apart, is not as the lease says.
     fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool;
     /// A first lease: its address is the plugin's to put on the link, the rest is the daemon's. A line for the log, if something is missing.
     ///
@@ -113,15 +114,8 @@ pub trait Lessee: Debug {
     /// # Errors
     /// What the kernel refuses.
     fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &Found) -> Result<()>;
-    /// The address has lifetimes, which are set when it is on the link.
-    fn sets_lifetimes(&self) -> bool;
-    /// Sets the lifetimes of the address.
-    ///
-    /// # Errors
-    /// What the kernel refuses.
-    fn set_lifetimes(&mut self, found: &Found, address: Address) -> Result<()>;
-    /// Another host has the address.
-    fn decline(&mut self, now: Time);
+    /// Another host has the address, as the kernel found (IPv6 only).
+    fn decline(&mut self, _now: Time) {}
 
     /// Sends the message that releases the address, with a line for the log. None: there is nothing to wait for.
     ///
@@ -145,6 +139,20 @@ pub type Sent = Option<Box<dyn Departing>>;
 /// How long messages may take that release addresses.
 pub fn timeout(departing: &[Box<dyn Departing>]) -> Duration {
     departing.iter().map(|one| one.timeout()).max().unwrap_or_default()
+}
+
+/// A lease for the log: `renewed ADDRESS for 120 s`.
+pub fn described<A: PartialEq + Display>(
+    address: A,
+    before: Option<A>,
+    since: Time,
+    expiry: Option<Time>,
+) -> String {
+    let what = if before.as_ref() == Some(&address) { "renewed" } else { "leased" };
+    match expiry {
+        Some(expiry) => format!("{what} {address} for {} s", expiry.since(since).as_secs()),
+        None => format!("{what} {address} for ever"),
+    }
 }
 
 /// How many seconds are left.

@@ -28,12 +28,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cni::{Add, AddResult, Check, Code, Del, Error, Gc, Plugin, Result, ResultExt, Role, Status, Undo};
+use dhcp_client::Random;
 use iface::Namespace;
 use netns::NetNs;
 
-use ask::{Asked, answered, ask, no_daemon};
+use ask::{Asked, ask, no_daemon};
 use conf::{Conf, socket_as_written};
-use families::Failed;
 use wire::{Op, Request};
 
 /// The plugin.
@@ -50,28 +50,26 @@ impl Plugin for Dhcp {
         conf.provided(&call.args)?;
         call.net.version.check_fits(std::iter::once(true))?;
         let netns = NetNs::open(&call.netns).code(Code::UnknownContainer)?;
+        let add = Some(Random::from_kernel().number());
         let request = Request {
+            add,
             netns: Some(call.netns.clone()),
             args: call.args.to_string(),
             config: conf.written.clone(),
             ..Request::about(Op::Acquire, network, at)
         };
-        let (socket, release) = (conf.socket.clone(), Request::about(Op::Release, network, at));
-        let result = families::acquire(conf, &request, &netns);
-        // The daemon itself takes back an ADD that it refuses. It may have leases of an earlier ADD, which stay.
-        if !matches!(result, Err(Failed { leased: false, .. })) {
-            undo.push(move || answered(&socket, ask(&socket, &release, None)?).map(drop));
-        }
-        result.map_err(|failed| failed.error)
+        // A lease of an earlier ADD for the same interface stays.
+        let (socket, release) =
+            (conf.socket.clone(), Request { add, ..Request::about(Op::Release, network, at) });
+        undo.push(move || match ask(&socket, &release, None)? {
+            Asked::Answered(answer) => answer.map(drop),
+            Asked::NoDaemon(_) => Ok(()),
+        });
+        families::acquire(conf, &request, &netns)
     }
 
     fn del(call: &Del) -> Result<()> {
-        let socket = socket_as_written(&call.conf);
-        let (network, at) = (&call.net.name, &call.attachment);
-        match ask(&socket, &Request::about(Op::Release, network, at), None)? {
-            Asked::Answered(answer) => answer.map(drop),
-            Asked::NoDaemon(_) => offline::release(&socket, network, at),
-        }
+        collect::release(&socket_as_written(&call.conf), &call.net.name, &call.attachment)
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {

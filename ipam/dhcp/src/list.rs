@@ -5,11 +5,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cni::{Error, Result};
 use serde_json::Value;
 
 use crate::args::SOCKET;
-use crate::ask::{Asked, ask, no_daemon};
+use crate::ask::answer;
 use crate::wire::{Op, Request};
 
 const HELP: &str = "usage: dhcp list [-o json] [-socketpath PATH]
@@ -39,7 +38,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
             }
         }
     }
-    match leases(&socket) {
+    match answer(&socket, &Request::new(Op::List, ""), None) {
         Ok(leases) if as_json => println!("{leases:#}"),
         Ok(leases) => print!("{}", table(&leases)),
         Err(e) => {
@@ -48,13 +47,6 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
         }
     }
     ExitCode::SUCCESS
-}
-
-fn leases(socket: &std::path::Path) -> Result<Value> {
-    match ask(socket, &Request::new(Op::List, ""), None)? {
-        Asked::Answered(answer) => answer,
-        Asked::NoDaemon(e) => Err::<Value, Error>(no_daemon(socket, &e)),
-    }
 }
 
 const COLUMNS: [(&str, &str); 8] = [

@@ -8,12 +8,12 @@ use dhcp_client::options;
 use dhcp_client::{Action, Client, Identity, Lease, Link, Random, State, Time, Timing, To, result, set_mac};
 use iface::renew;
 use ipnetwork::{IpNetwork, Ipv4Network};
-use netlink::{Address, LinkChange};
+use netlink::LinkChange;
 use serde_json::{Map, Value, json};
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::lessee::{self, Departing, Message, Sent, left};
+use crate::lessee::{self, Departing, Message, Sent, described, left};
 use crate::place::{Found, NotFound, has};
 use crate::record::About;
 use crate::terms::{Asks, Terms, V4};
@@ -52,7 +52,11 @@ impl Lessee {
     fn taken(&mut self, action: Action) -> lessee::Action {
         match action {
             Action::Send { to, message } => lessee::Action::Send(Message { to: Some(to), bytes: message }),
-            Action::Bound(lease) => lessee::Action::Bound(described(&lease, self.terms.lease.as_ref())),
+            Action::Bound(lease) => {
+                let before = self.terms.lease.as_ref().map(|before| before.address);
+                let line = described(lease.address, before, lease.since, lease.expiry);
+                lessee::Action::Bound(format!("{line}, by server {}", lease.server))
+            }
             Action::Lost(reason) => {
                 self.terms.lease = None;
                 lessee::Action::Lost(reason.to_string())
@@ -114,17 +118,8 @@ impl lessee::Lessee for Lessee {
 
     fn state(&self) -> lessee::State {
         let state = self.client.state();
-        let name = match state {
-            State::Selecting => "SELECTING",
-            State::Requesting => "REQUESTING",
-            State::Rebooting => "REBOOTING",
-            State::Bound => "BOUND",
-            State::Renewing => "RENEWING",
-            State::Rebinding => "REBINDING",
-            State::Failed => "FAILED",
-        };
         lessee::State {
-            name: name.to_owned(),
+            name: format!("{state:?}").to_uppercase(),
             is_served: matches!(state, State::Bound | State::Renewing),
             may_be_granted: state == State::Requesting,
             is_releasing: state == State::Failed,
@@ -139,6 +134,10 @@ impl lessee::Lessee for Lessee {
         self.client.lease().map(|lease| lease.since)
     }
 
+    fn ends(&self) -> [Option<Time>; 2] {
+        [self.client.lease().and_then(|lease| lease.expiry); 2]
+    }
+
     fn result(&self) -> AddResult {
         self.client.lease().map(|lease| result::of_lease(lease, self.terms.priority)).unwrap_or_default()
     }
@@ -151,8 +150,6 @@ impl lessee::Lessee for Lessee {
         let actions = self.client.tick(now);
         self.take(actions)
     }
-
-    fn abandon(&mut self, _now: Time) {}
 
     fn holds(&self) -> bool {
         self.client.clone().release().is_some()
@@ -237,16 +234,6 @@ impl lessee::Lessee for Lessee {
         renew::replace(&found.namespace, &found.link, &old, &new)
     }
 
-    fn sets_lifetimes(&self) -> bool {
-        false
-    }
-
-    fn set_lifetimes(&mut self, _found: &Found, _address: Address) -> Result<()> {
-        Ok(())
-    }
-
-    fn decline(&mut self, _now: Time) {}
-
     fn release(&mut self, _about: &About, found: &Found) -> Result<(String, Sent)> {
         let Some(Action::Send { to: to @ To::Server { server, from }, mut message }) =
             self.client.clone().release()
@@ -279,17 +266,4 @@ impl Departing for Leaving {
     fn close(self: Box<Self>, closer: &Closer) {
         closer.close(self.0);
     }
-}
-
-/// A lease for the log.
-fn described(lease: &Lease, before: Option<&Lease>) -> String {
-    let what = match before {
-        Some(before) if before.address == lease.address => "renewed",
-        _ => "leased",
-    };
-    let time = match lease.expiry {
-        Some(expiry) => format!("for {} s", expiry.since(lease.since).as_secs()),
-        None => "for ever".to_owned(),
-    };
-    format!("{what} {}/{} from {} {time}", lease.address, lease.prefix, lease.server)
 }

@@ -5,15 +5,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use cni::{AddResult, Code, Error, Result};
-use dhcp_client::v6::{Action, Client, Lease, Link, State, link_local, of_lease};
+use dhcp_client::v6::{Action, Client, Link, State, link_local, of_lease};
 use dhcp_client::{Random, Time, Timing};
 use ipnetwork::IpNetwork;
-use netlink::Address;
 use serde_json::{Value, json};
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::lessee::{self, AT_ONCE, Message, left};
+use crate::lessee::{self, AT_ONCE, Message, described, left};
 use crate::place::{Found, NotFound};
 use crate::record::About;
 use crate::terms::{Terms, V6};
@@ -57,8 +56,8 @@ impl Lessee {
         Some(match action {
             Action::Send(bytes) => lessee::Action::Send(Message { to: None, bytes }),
             Action::Bound(lease) => {
-                let before = self.terms.lease.replace(lease.clone());
-                lessee::Action::Bound(described(&lease, before.as_ref()))
+                let before = self.terms.lease.replace(lease.clone()).map(|before| before.address);
+                lessee::Action::Bound(described(lease.address, before, lease.since, lease.expiry))
             }
             Action::Lost(why) => lessee::Action::Lost(why),
             Action::Failed(error) => lessee::Action::Failed(error),
@@ -91,7 +90,7 @@ impl lessee::Lessee for Lessee {
     fn state(&self) -> lessee::State {
         let state = self.client.state();
         lessee::State {
-            name: state.to_string(),
+            name: format!("{state:?}").to_uppercase(),
             is_served: matches!(state, State::Bound | State::Confirming | State::Renewing),
             may_be_granted: self.client.may_be_granted(),
             is_releasing: state == State::Leaving,
@@ -104,6 +103,10 @@ impl lessee::Lessee for Lessee {
 
     fn since(&self) -> Option<Time> {
         self.client.lease().map(|lease| lease.since)
+    }
+
+    fn ends(&self) -> [Option<Time>; 2] {
+        self.client.lease().map_or([None; 2], |lease| [lease.preferred, lease.expiry])
     }
 
     fn result(&self) -> AddResult {
@@ -169,8 +172,8 @@ impl lessee::Lessee for Lessee {
         self.link.as_ref().map_or(Ok(()), |link| link.send(&message.bytes))
     }
 
+    /// Always: the kernel deletes IPv6 addresses when the link goes down.
     fn is_outdated(&self, _on_link: Option<IpNetwork>) -> bool {
-        // Its lifetimes are others.
         true
     }
 
@@ -188,21 +191,6 @@ impl lessee::Lessee for Lessee {
             nl.add_address(&found.link, address, true)?;
         }
         Ok(())
-    }
-
-    fn sets_lifetimes(&self) -> bool {
-        true
-    }
-
-    fn set_lifetimes(&mut self, found: &Found, mut address: Address) -> Result<()> {
-        let (now, Some(lease)) = (Time::now(), self.client.lease()) else { return Ok(()) };
-        let left = |end: Option<Time>| {
-            end.map(|end| u32::try_from(end.after(now).as_secs()).unwrap_or(u32::MAX - 1))
-        };
-        // A route to itself leads nowhere, and kernels let it expire at a wrong time when lifetimes change.
-        address.flags |= netlink::uapi::IFA_F_NOPREFIXROUTE;
-        (address.preferred, address.valid) = (left(lease.preferred), left(lease.expiry));
-        Ok(found.namespace.nl.set_lifetimes(&found.link, &address)?)
     }
 
     fn decline(&mut self, now: Time) {
@@ -276,17 +264,5 @@ impl lessee::Departing for Departing {
             }
         }
         false
-    }
-}
-
-/// A lease for the log.
-fn described(lease: &Lease, before: Option<&Lease>) -> String {
-    let what = match before {
-        Some(before) if before.address == lease.address => "renewed",
-        _ => "leased",
-    };
-    match lease.expiry {
-        Some(expiry) => format!("{what} {} for {} s", lease.address, expiry.since(lease.since).as_secs()),
-        None => format!("{what} {} for ever", lease.address),
     }
 }

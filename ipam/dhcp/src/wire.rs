@@ -17,7 +17,7 @@ const VERSION_V6: u32 = 2;
 pub const LARGEST_REQUEST: usize = 4 << 20;
 
 /// What the daemon is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
     /// Get an address for an attachment, and keep it.
@@ -31,6 +31,7 @@ pub enum Op {
     /// Could an address be got now?
     Status,
     /// Tell all leases.
+    #[default]
     List,
 }
 
@@ -39,7 +40,7 @@ fn is_default(family: &Family) -> bool {
 }
 
 /// A request.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
     /// The version of the wire.
@@ -49,6 +50,9 @@ pub struct Request {
     /// With acquire and check.
     #[serde(default, skip_serializing_if = "is_default")]
     pub family: Family,
+    /// The number of an ADD, with acquire. With release: only what this ADD has leased, so that a lease of an earlier ADD stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add: Option<u64>,
     /// The network's name.
     #[serde(default)]
     pub network: String,
@@ -75,18 +79,7 @@ pub struct Request {
 impl Request {
     /// One about a network.
     pub fn new(op: Op, network: &str) -> Self {
-        Self {
-            v: VERSION,
-            op,
-            family: Family::V4,
-            network: network.to_owned(),
-            container_id: String::new(),
-            if_name: String::new(),
-            netns: None,
-            args: String::new(),
-            config: Value::Null,
-            valid: Vec::new(),
-        }
+        Self { v: VERSION, op, network: network.to_owned(), ..Self::default() }
     }
 
     /// One about an attachment.

@@ -179,7 +179,10 @@ impl Stage {
     fn live(&mut self, case: Option<&Case>) -> Option<Life> {
         self.net.start_daemon("");
         let gone = address(&self.goes.1.add().ok_result());
-        self.put(&self.goes.0, &gone);
+        // An IPv4 address is deleted by the interface plugin, which does not run here.
+        if self.family == Family::V6 {
+            put(&self.goes.0, &gone);
+        }
         self.net.end_daemon(Signal::SIGTERM);
         self.let_renewal_be_due();
         let before = renewals();
@@ -190,10 +193,9 @@ impl Stage {
         self.until_or_death(DhcpSite::is_listening);
         let added = self.comes.1.add();
         let leased = added.succeeded().then(|| address(&added.ok_result()));
-        leased.iter().for_each(|leased| self.put(&self.comes.0, leased));
+        leased.iter().for_each(|leased| put(&self.comes.0, leased));
         let deleted = self.goes.1.del();
-        let timed =
-            leased.clone().filter(|_| self.family == Family::V6).map(|one| (self.comes.0.clone(), one));
+        let timed = leased.clone().map(|one| (self.comes.0.clone(), one));
         self.until_or_death(|_| renewals() > before && timed.iter().all(|(pod, one)| has_times(pod, one)));
         if !self.has_ended() {
             self.end_traced();
@@ -209,13 +211,6 @@ impl Stage {
         self.comes.1.del().ok();
         self.net.end_daemon(Signal::SIGTERM);
         killed.then(|| Life { added: leased.is_some(), deleted: deleted.succeeded(), fault })
-    }
-
-    /// Puts an IPv6 address on a container's link, as an interface plugin does: the daemon tells it its times. One of IPv4 it needs not see.
-    fn put(&self, pod: &Container, address: &str) {
-        if self.family == Family::V6 {
-            pod.sh(&format!("ip addr replace {address} dev eth0 nodad"));
-        }
     }
 
     /// What is wrong with what the next daemon has: `leased` is the address that an ADD has got, `gone` the one that is to be
@@ -311,8 +306,13 @@ fn renewals() -> usize {
     fs::read_to_string("/run/lab/daemon.log").unwrap_or_default().matches("keeps/net/eth0: renewed").count()
 }
 
+/// Puts an address on a container's link, as an interface plugin does: the daemon sets its lifetimes.
+fn put(pod: &Container, address: &str) {
+    pod.sh(&format!("ip addr replace {address} dev eth0 nodad"));
+}
+
 fn has_times(pod: &Container, address: &str) -> bool {
-    pod.sh("ip -6 addr show dev eth0 dynamic").contains(address)
+    pod.sh("ip addr show dev eth0 dynamic").contains(address)
 }
 
 fn trace() -> String {

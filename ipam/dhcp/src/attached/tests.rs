@@ -57,7 +57,7 @@ impl Fixture {
         };
         let about = About::new("net", "pod", "eth0", found.place().unwrap());
         let terms = Terms::V4(V4 { priority: None, sets_mtu: true, asks, lease: None });
-        Attached::acquire(key, about, terms, found.namespace, &self.host, 1)
+        Attached::acquire(key, about, terms, found.namespace, &self.host, (1, None))
     }
 
     /// What the server hears.

@@ -101,7 +101,6 @@ impl Daemon {
     /// The plugin that waits gets the first lease of an attachment.
     fn first(&mut self, mut one: Attached, result: &AddResult) {
         let waits = std::mem::replace(&mut one.waits, Waits::Nobody);
-        one.earlier = None;
         let Waits::Connection(number) = waits else { return self.release_unused(one) };
         let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
         self.attached.insert(one.key.clone(), one);
@@ -173,6 +172,34 @@ impl Daemon {
                 self.abandon(one);
                 (Vec::new(), Ok(Value::Null))
             }
+        }
+    }
+
+    /// Releases what an ADD that failed has leased. What an earlier ADD has stays.
+    pub(super) fn take_back(&mut self, key: &Key, add: u64) -> (Vec<Box<dyn Departing>>, Result<Value>) {
+        let Some(mut one) = self.attached.remove(key) else { return (Vec::new(), Ok(Value::Null)) };
+        if !one.is_of(add) {
+            self.attached.insert(key.clone(), one);
+            return (Vec::new(), Ok(Value::Null));
+        }
+        if one.waits != Waits::Nobody {
+            self.refuse_superseded(&one);
+            self.abandon(one);
+            return (Vec::new(), Ok(Value::Null));
+        }
+        let had_lease = one.earlier.is_some();
+        match one.take_other_earlier() {
+            Some(earlier) => {
+                let (departing, outcome) = self.release(one);
+                let written = earlier.write(&self.host);
+                self.attached.insert(key.clone(), earlier);
+                (departing, outcome.and(written.map(|()| Value::Null)))
+            }
+            None if had_lease => {
+                self.attached.insert(key.clone(), one);
+                (Vec::new(), Ok(Value::Null))
+            }
+            None => self.release(one),
         }
     }
 

@@ -42,7 +42,7 @@ impl Daemon {
                     Op::Acquire => self.acquire(number, key, &request, netns).err().map(Err),
                     Op::Check => Some(self.check(&key)),
                     _ => {
-                        self.release_attachment(number, &key);
+                        self.release_attachment(number, &key, request.add);
                         None
                     }
                 }
@@ -55,18 +55,19 @@ impl Daemon {
     }
 
     fn check(&self, key: &Key) -> Result<Value> {
-        let one = self.attached.get(key).map(|one| one.earlier.as_deref().unwrap_or(one));
+        let one = self.attached.get(key).map(Attached::in_use);
         let address = one.and_then(|one| one.about.on_link.filter(|_| one.address().is_some()));
         address.map(|net| json!({"address": net.to_string()})).ok_or_else(|| no_lease(key))
     }
 
-    /// Code 51 if there are containers whose lease runs out, or has, and no server answers any other container of the network: one that drops its own
-    /// DHCP messages says nothing about the servers.
+    /// Code 51 if the leases of two containers or more run out, or have, and no server answers any container of the network. One container proves nothing
+    /// about the servers: it may have dropped its DHCP messages itself, and must not be able to have its node taken out of service.
     fn status(&self, network: &str) -> Result<Value> {
         let all =
             self.attached.values().filter(|one| one.about.network == network && one.waits == Waits::Nobody);
         let (served, suffering): (Vec<_>, Vec<_>) = all.partition(|one| one.state().is_served);
-        if suffering.is_empty() || !served.is_empty() {
+        let containers: BTreeSet<&str> = suffering.iter().map(|one| &*one.about.container_id).collect();
+        if containers.len() < 2 || !served.is_empty() {
             return Ok(Value::Null);
         }
         let named: Vec<String> = suffering.iter().take(10).map(|one| one.key.with_family()).collect();
@@ -97,18 +98,23 @@ impl Daemon {
         found.namespace.nl.set_up(&found.link)?;
         let earlier = self.supersede(&key, &place);
         let about = About::new(&request.network, &request.container_id, &request.if_name, place);
-        let mut one = Attached::acquire(key.clone(), about, terms, found.namespace, &self.host, number);
+        let mut one =
+            Attached::acquire(key.clone(), about, terms, found.namespace, &self.host, (number, request.add));
         one.earlier = earlier;
         self.attached.insert(key.clone(), one);
         self.with(&key, Attached::tick);
         Ok(())
     }
 
-    /// Releases all that an attachment has.
-    fn release_attachment(&mut self, number: u64, key: &Key) {
+    /// Releases all that an attachment has, or what one ADD leased for it.
+    fn release_attachment(&mut self, number: u64, key: &Key, add: Option<u64>) {
         let (mut departing, mut failures) = (Vec::new(), Failures::new());
         for family in Family::ALL {
-            let (more, outcome) = self.release_key(&key.of(family));
+            let key = key.of(family);
+            let (more, outcome) = match add {
+                Some(add) => self.take_back(&key, add),
+                None => self.release_key(&key),
+            };
             departing.extend(more);
             failures.note(outcome);
         }

@@ -56,8 +56,14 @@ const TAKE_AT_ONCE: u8 = 255;
 pub struct Client {
     identity: Identity,
     random: Random,
-    phase: Phase,
+    state: State,
+    /// The message that is sent until there is an answer. None: there is nothing to send.
+    exchange: Option<Exchange>,
     lease: Option<Lease>,
+    /// SOLICITING: the best offer by now. REQUESTING: the one that is asked for. LEAVING: what is given back, and to whom.
+    offer: Option<Offer>,
+    /// LEAVING: from when on another address is asked for then. None: the client ends.
+    again: Option<Time>,
     /// What a server was asked for and gave no answer to. It may have noted it.
     unanswered: Option<Offer>,
     /// As long as a socket is needed, until when.
@@ -69,25 +75,6 @@ pub struct Client {
     sol_max_rt: Duration,
     /// An address that the container had.
     hint: Option<Ipv6Addr>,
-}
-
-#[derive(Clone, Debug)]
-enum Phase {
-    /// With the best offer by now.
-    Soliciting(Exchange, Option<Offer>),
-    Requesting(Exchange, Offer),
-    Confirming(Exchange),
-    Bound,
-    Renewing(Exchange),
-    Rebinding(Exchange),
-    /// What is given back, to whom, and from when on another one is asked for then. None: no other one is.
-    Leaving {
-        exchange: Exchange,
-        address: Ipv6Addr,
-        server: Vec<u8>,
-        again: Option<Time>,
-    },
-    Ended,
 }
 
 /// Why a message gives the client no address.
@@ -126,11 +113,14 @@ impl Client {
 
     /// Asks for an address in the place of one that was lost. It never fails.
     pub fn ask_again(identity: Identity, hint: Option<Ipv6Addr>, now: Time, mut random: Random) -> Self {
-        let phase = Phase::Soliciting(Exchange::begin(Kind::Solicit, now, &mut random), None);
+        let exchange = Some(Exchange::begin(Kind::Solicit, now, &mut random));
         Self {
             identity,
             random,
-            phase,
+            state: State::Soliciting,
+            exchange,
+            offer: None,
+            again: None,
             lease: None,
             unanswered: None,
             listens_until: None,
@@ -147,51 +137,44 @@ impl Client {
     pub fn resume(identity: Identity, lease: Lease, now: Time, random: Random) -> Self {
         let mut this = Self::ask_again(identity, None, now, random);
         this.lease = Some(lease);
-        let mut exchange = this.begin(Kind::Confirm, now);
-        exchange.delay(&mut this.random);
-        this.phase = Phase::Confirming(exchange);
+        this.begin(State::Confirming, Kind::Confirm, now);
+        if let Some(exchange) = &mut this.exchange {
+            exchange.delay(&mut this.random);
+        }
         this
     }
 
-    fn begin(&mut self, kind: Kind, now: Time) -> Exchange {
-        Exchange::begin(kind, now, &mut self.random)
+    /// Goes to a state in which a message is sent. Its first one is due.
+    fn begin(&mut self, state: State, kind: Kind, now: Time) {
+        self.state = state;
+        self.exchange = Some(Exchange::begin(kind, now, &mut self.random));
     }
 
-    fn exchange(&self) -> Option<&Exchange> {
-        match &self.phase {
-            Phase::Soliciting(exchange, _)
-            | Phase::Requesting(exchange, _)
-            | Phase::Confirming(exchange)
-            | Phase::Renewing(exchange)
-            | Phase::Rebinding(exchange)
-            | Phase::Leaving { exchange, .. } => Some(exchange),
-            Phase::Bound | Phase::Ended => None,
-        }
+    fn request(&mut self, offer: Offer, now: Time) {
+        self.offer = Some(offer);
+        self.begin(State::Requesting, Kind::Request, now);
     }
 
-    fn exchange_mut(&mut self) -> Option<&mut Exchange> {
-        match &mut self.phase {
-            Phase::Soliciting(exchange, _)
-            | Phase::Requesting(exchange, _)
-            | Phase::Confirming(exchange)
-            | Phase::Renewing(exchange)
-            | Phase::Rebinding(exchange)
-            | Phase::Leaving { exchange, .. } => Some(exchange),
-            Phase::Bound | Phase::Ended => None,
-        }
+    fn rebind(&mut self, now: Time) {
+        self.begin(State::Rebinding, Kind::Rebind, now);
+    }
+
+    /// BOUND or ENDED: there is nothing to send.
+    fn rest(&mut self, state: State) {
+        (self.state, self.exchange, self.listens_until) = (state, None, None);
     }
 
     /// When [`Client::tick`] has to be called next. None: nothing is left to do.
     pub fn deadline(&self) -> Option<Time> {
         let of = |time: fn(&Lease) -> Option<Time>| self.lease.as_ref().and_then(time);
         let (renew, rebind, expiry) = (of(|l| l.renew), of(|l| l.rebind), of(|l| l.expiry));
-        let times = match self.phase {
-            Phase::Bound | Phase::Confirming(_) => [renew, rebind, expiry],
-            Phase::Renewing(_) => [None, rebind, expiry],
-            Phase::Leaving { .. } | Phase::Ended => [None; 3],
+        let times = match self.state {
+            State::Bound | State::Confirming => [renew, rebind, expiry],
+            State::Renewing => [None, rebind, expiry],
+            State::Leaving | State::Ended => [None; 3],
             _ => [None, None, expiry],
         };
-        let exchange = self.exchange();
+        let exchange = self.exchange.as_ref();
         let due = [exchange.map(|e| e.due), exchange.and_then(Exchange::end)];
         let ends = [self.listens_until, self.gives_up.map(|(end, _)| end)];
         times.into_iter().chain(due).chain(ends).flatten().min()
@@ -223,25 +206,22 @@ impl Client {
         let is_past = |time: fn(&Lease) -> Option<Time>| {
             self.lease.as_ref().and_then(time).is_some_and(|moment| now >= moment)
         };
-        let (to_renew, to_rebind) = match self.phase {
-            Phase::Bound | Phase::Confirming(_) => (true, true),
-            Phase::Renewing(_) => (false, true),
+        let (to_renew, to_rebind) = match self.state {
+            State::Bound | State::Confirming => (true, true),
+            State::Renewing => (false, true),
             _ => (false, false),
         };
-        let is_over = self.exchange().is_some_and(|exchange| exchange.is_over(now));
+        let (is_due, is_over) = self.exchange.map_or((false, false), |e| (now >= e.due, e.is_over(now)));
         if is_past(|lease| lease.expiry) {
             self.lose("it has expired: no server extended it in time".to_owned(), now, actions);
         } else if to_rebind && is_past(|lease| lease.rebind) {
-            self.phase = Phase::Rebinding(self.begin(Kind::Rebind, now));
+            self.rebind(now);
         } else if to_renew && is_past(|lease| lease.renew) {
-            self.phase = Phase::Renewing(self.begin(Kind::Renew, now));
+            self.begin(State::Renewing, Kind::Renew, now);
         } else if is_over {
             self.give_up_exchange(now, actions);
-        } else if let Phase::Soliciting(exchange, Some(offer)) = &self.phase
-            && now >= exchange.due
-        {
-            let offer = offer.clone();
-            self.phase = Phase::Requesting(self.begin(Kind::Request, now), offer);
+        } else if let (State::Soliciting, true, Some(offer)) = (self.state, is_due, &self.offer) {
+            self.request(offer.clone(), now);
         } else {
             return false;
         }
@@ -250,31 +230,33 @@ impl Client {
 
     /// An exchange had no answer.
     fn give_up_exchange(&mut self, now: Time, actions: &mut Vec<Action>) {
-        match self.phase {
-            Phase::Confirming(_) => (self.phase, self.listens_until) = (Phase::Bound, None),
-            Phase::Leaving { again: Some(again), .. } => self.solicit(now.max(again)),
-            Phase::Leaving { .. } => self.end(actions),
+        match (self.state, self.again) {
+            (State::Confirming, _) => self.rest(State::Bound),
+            (State::Leaving, Some(again)) => self.solicit(now.max(again)),
+            (State::Leaving, None) => self.end(actions),
             _ => self.start_over(now),
         }
     }
 
     /// After a REQUEST in vain: from the start, or, as long as there is a lease that a server forgot, by asking all others.
     fn start_over(&mut self, now: Time) {
-        if let Phase::Requesting(_, offer) = &self.phase {
-            self.unanswered = Some(offer.clone());
+        if self.state == State::Requesting {
+            self.unanswered = self.offer.clone();
         }
         match self.lease {
-            Some(_) => self.phase = Phase::Rebinding(self.begin(Kind::Rebind, now)),
+            Some(_) => self.rebind(now),
             None => self.solicit(now),
         }
     }
 
     fn solicit(&mut self, now: Time) {
-        self.phase = Phase::Soliciting(self.begin(Kind::Solicit, now), None);
+        self.offer = None;
+        self.begin(State::Soliciting, Kind::Solicit, now);
     }
 
     fn end(&mut self, actions: &mut Vec<Action>) {
-        (self.phase, self.listens_until, self.gives_up, self.lease) = (Phase::Ended, None, None, None);
+        (self.gives_up, self.lease) = (None, None);
+        self.rest(State::Ended);
         actions.push(Action::Left);
     }
 
@@ -288,7 +270,7 @@ impl Client {
 
     fn fail(&mut self, now: Time, actions: &mut Vec<Action>) {
         let patience = self.gives_up.map_or(0, |(_, patience)| patience.as_secs());
-        let count = self.exchange().map_or(0, |exchange| exchange.count);
+        let count = self.exchange.map_or(0, |exchange| exchange.count);
         let error = match self.refused.take() {
             Some(refused) => Error::new(Code::TryAgainLater, refused),
             None => Error::new(Code::TryAgainLater, "no DHCPv6 server has given an address").detail(format!(
@@ -300,17 +282,14 @@ impl Client {
     }
 
     fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let (sol_max_rt, mut random) = (self.sol_max_rt, self.random.clone());
-        let about = self.about();
-        let Some(exchange) = self.exchange_mut().filter(|exchange| now >= exchange.due) else { return };
+        let (address, server) = self.about();
+        let Some(exchange) = self.exchange.as_mut().filter(|exchange| now >= exchange.due) else { return };
         // The first one of an exchange says that no time has passed, whenever it is sent.
         if exchange.count == 0 {
             exchange.began = now;
         }
-        exchange.sent(now, sol_max_rt, &mut random);
+        exchange.sent(now, self.sol_max_rt, &mut self.random);
         let (kind, xid, elapsed) = (exchange.kind, exchange.xid, now.since(exchange.began));
-        self.random = random;
-        let (address, server) = about;
         let message = request::message(&self.identity, kind, xid, elapsed, (address, server.as_deref()));
         self.listens_until = Some(now + ANSWERS);
         actions.push(Action::Send(message.encode()));
@@ -318,20 +297,20 @@ impl Client {
 
     /// The address that the next message is about, and the one server that it is for.
     fn about(&self) -> (Option<Ipv6Addr>, Option<Vec<u8>>) {
-        let lease = self.lease.as_ref();
-        match &self.phase {
-            Phase::Soliciting(..) => (self.hint, None),
-            Phase::Requesting(_, offer) => (Some(offer.address), Some(offer.server.clone())),
-            Phase::Renewing(_) => (lease.map(|l| l.address), lease.map(|l| l.server.clone())),
-            Phase::Leaving { address, server, .. } => (Some(*address), Some(server.clone())),
-            _ => (lease.map(|l| l.address), None),
+        let lease = self.lease.as_ref().map(|lease| (lease.address, lease.server.clone()));
+        let offer = self.offer.as_ref().map(|offer| (offer.address, offer.server.clone()));
+        match self.state {
+            State::Soliciting => (self.hint, None),
+            State::Requesting | State::Leaving => offer.unzip(),
+            State::Renewing => lease.unzip(),
+            _ => (lease.map(|(address, _)| address), None),
         }
     }
 
     /// Takes a packet: the payload of a datagram to port 546. What is not for this client, or not due now, is passed over.
     pub fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Action> {
         let mut actions = Vec::new();
-        let xid = self.exchange().filter(|exchange| exchange.count > 0).map(|exchange| exchange.xid);
+        let xid = self.exchange.filter(|exchange| exchange.count > 0).map(|exchange| exchange.xid);
         let is_due = |message: &Message| Some(message.xid) == xid && answer::is_for(message, &self.identity);
         if !self.awaits_packets(now) {
             return actions;
@@ -348,7 +327,7 @@ impl Client {
         }
         // What follows from a packet is due at once. Nothing else is: a deadline may be past.
         let ends = |action: &Action| matches!(action, Action::Bound(_) | Action::Failed(_) | Action::Left);
-        if !actions.iter().any(ends) && self.exchange().is_some_and(|exchange| exchange.count == 0) {
+        if !actions.iter().any(ends) && self.exchange.is_some_and(|exchange| exchange.count == 0) {
             self.send_what_is_due(now, &mut actions);
         }
         actions
@@ -365,12 +344,13 @@ impl Client {
         let preference =
             message.options.get(PREFERENCE).and_then(|value| value.first()).copied().unwrap_or(0);
         let offer = Offer { address: offered.address, server, preference };
-        let Phase::Soliciting(exchange, best) = &mut self.phase else { return };
-        let is_better = best.as_ref().is_none_or(|best| offer.preference > best.preference);
-        if preference == TAKE_AT_ONCE || exchange.count > 1 {
-            self.phase = Phase::Requesting(self.begin(Kind::Request, now), offer);
-        } else if is_better {
-            *best = Some(offer);
+        if self.state != State::Soliciting {
+            return;
+        }
+        if preference == TAKE_AT_ONCE || self.exchange.is_some_and(|exchange| exchange.count > 1) {
+            self.request(offer, now);
+        } else if self.offer.as_ref().is_none_or(|best| offer.preference > best.preference) {
+            self.offer = Some(offer);
         }
     }
 
@@ -386,37 +366,31 @@ impl Client {
             return Err(Refusal::Servers(association.said));
         }
         association
-            .pick(self.wanted())
+            .pick(self.about().0)
             .ok_or(Refusal::Clients("none that a host can have, with a time in order"))
-    }
-
-    /// The address that the client would like best.
-    fn wanted(&self) -> Option<Ipv6Addr> {
-        self.about().0
     }
 
     fn take_reply(&mut self, message: &Message, server: &[u8], now: Time, actions: &mut Vec<Action>) {
         // Not since the exchange began: that may be longer ago than a lease lasts, where a server was away for long.
-        let since = self.exchange().map_or(now, |exchange| exchange.asked);
-        match &self.phase {
-            Phase::Soliciting(..) if message.options.get(RAPID_COMMIT).is_some() => {
+        let since = self.exchange.map_or(now, |exchange| exchange.asked);
+        let is_asked = self.offer.as_ref().is_some_and(|offer| offer.server == server);
+        match self.state {
+            State::Soliciting if message.options.get(RAPID_COMMIT).is_some() => {
                 self.take_first(message, server, since, now, actions);
             }
-            Phase::Requesting(_, offer) if offer.server == server => {
-                self.take_first(message, server, since, now, actions);
-            }
-            Phase::Confirming(_) => match answer::status(&message.options).status {
+            State::Requesting if is_asked => self.take_first(message, server, since, now, actions),
+            State::Confirming => match answer::status(&message.options).status {
                 Status::NotOnLink => {
                     self.lose("a server says that it is not for this link".to_owned(), now, actions);
                 }
                 // UnspecFail and others say nothing about the address.
-                _ => (self.phase, self.listens_until) = (Phase::Bound, None),
+                _ => self.rest(State::Bound),
             },
-            Phase::Renewing(_) if self.lease.as_ref().is_some_and(|lease| lease.server == server) => {
+            State::Renewing if self.lease.as_ref().is_some_and(|lease| lease.server == server) => {
                 self.take_extension(message, server, since, now, actions);
             }
-            Phase::Rebinding(_) => self.take_extension(message, server, since, now, actions),
-            Phase::Leaving { server: asked, again, .. } if asked == server => match *again {
+            State::Rebinding => self.take_extension(message, server, since, now, actions),
+            State::Leaving if is_asked => match self.again {
                 Some(again) => self.solicit(now.max(again)),
                 None => self.end(actions),
             },
@@ -438,13 +412,11 @@ impl Client {
             Err(refusal) => {
                 self.refused = Some(format!("a DHCPv6 server gives no address: {refusal}"));
                 self.unanswered.take_if(|asked| asked.server == server);
-                match &self.phase {
-                    Phase::Requesting(exchange, offer) => {
-                        self.refuse(exchange.due, offer.clone(), message, &refusal, now);
-                    }
+                let due = self.exchange.map_or(now, |exchange| exchange.due);
+                match (self.state, self.offer.clone()) {
+                    (State::Requesting, Some(offer)) => self.refuse(due, offer, message, &refusal, now),
                     // With rapid commit a server may have noted what it names. Who names nothing is asked again in its time.
-                    Phase::Soliciting(exchange, _) if matches!(refusal, Refusal::Clients(_)) => {
-                        let due = exchange.due;
+                    (State::Soliciting, _) if matches!(refusal, Refusal::Clients(_)) => {
                         if let Some(address) = answer::named(message) {
                             self.return_unusable(address, server.to_vec(), due, now);
                         }
@@ -461,8 +433,8 @@ impl Client {
         match (&self.lease, refusal) {
             // A server that forgot a lease and gives none either answers the next REBIND in the same way.
             (Some(_), _) => {
-                self.phase = Phase::Rebinding(self.begin(Kind::Rebind, now));
-                self.exchange_mut().into_iter().for_each(|exchange| exchange.due = now + REBIND_AGAIN);
+                self.rebind(now);
+                self.exchange.iter_mut().for_each(|exchange| exchange.due = now + REBIND_AGAIN);
             }
             (None, Refusal::Servers(_)) => self.solicit(due),
             (None, Refusal::Clients(_)) => {
@@ -473,8 +445,9 @@ impl Client {
     }
 
     fn return_unusable(&mut self, address: Ipv6Addr, server: Vec<u8>, again: Time, now: Time) {
-        let exchange = self.begin(Kind::Release, now);
-        self.phase = Phase::Leaving { exchange, address, server, again: Some(again) };
+        self.offer = Some(Offer { address, server, preference: 0 });
+        self.again = Some(again);
+        self.begin(State::Leaving, Kind::Release, now);
     }
 
     fn bind(&mut self, message: &Message, given: Given, since: Time, now: Time, actions: &mut Vec<Action>) {
@@ -488,8 +461,8 @@ impl Client {
             actions.push(Action::Lost("its server gives another one for it".to_owned()));
         }
         self.lease = Some(lease.clone());
-        (self.phase, self.listens_until, self.gives_up) = (Phase::Bound, None, None);
-        (self.refused, self.hint, self.unanswered) = (None, None, None);
+        (self.gives_up, self.refused, self.hint, self.unanswered) = (None, None, None, None);
+        self.rest(State::Bound);
         actions.push(Action::Bound(lease));
     }
 
@@ -515,8 +488,7 @@ impl Client {
         match said.status {
             // The server has forgotten the lease, and is asked for it anew. The address may be used meanwhile.
             Status::NoBinding => {
-                let offer = Offer { address, server: server.to_vec(), preference: 0 };
-                self.phase = Phase::Requesting(self.begin(Kind::Request, now), offer);
+                self.request(Offer { address, server: server.to_vec(), preference: 0 }, now);
             }
             Status::Success => {
                 let ended = addresses.iter().any(|given| given.address == address && !given.lasts());
@@ -548,41 +520,41 @@ impl Client {
     }
 
     fn depart(&mut self, kind: Kind, again: Option<Time>, now: Time) -> bool {
-        self.gives_up = None;
-        if let Phase::Leaving { again: earlier, .. } = &mut self.phase {
-            // It is on its way already.
-            *earlier = again;
-            return true;
-        }
-        let held = self.held_of().map(|(address, server)| (address, server.to_vec()));
-        (self.lease, self.unanswered, self.listens_until) = (None, None, None);
-        self.phase = match held {
-            Some((address, server)) => {
-                Phase::Leaving { exchange: self.begin(kind, now), address, server, again }
+        let is_leaving = self.state == State::Leaving;
+        let held = self.held_of();
+        (self.gives_up, self.again) = (None, again);
+        // Else it is on its way already.
+        if !is_leaving {
+            (self.lease, self.unanswered) = (None, None);
+            self.rest(State::Ended);
+            if held.is_some() {
+                self.offer = held;
+                self.begin(State::Leaving, kind, now);
             }
-            None => Phase::Ended,
-        };
-        matches!(self.phase, Phase::Leaving { .. })
+        }
+        self.state == State::Leaving
     }
 
     /// The address that a server has given, or may have, and that it has not got back yet: what [`Client::leave`] gives back.
     pub fn held(&self) -> Option<Ipv6Addr> {
-        self.held_of().map(|(address, _)| address)
+        self.held_of().map(|offer| offer.address)
     }
 
     /// That address, and its server.
-    fn held_of(&self) -> Option<(Ipv6Addr, &[u8])> {
-        match (&self.lease, &self.phase) {
-            (_, Phase::Leaving { address, server, .. }) => Some((*address, server)),
-            (Some(lease), _) => Some((lease.address, &lease.server)),
-            (None, Phase::Requesting(_, offer)) => Some((offer.address, &offer.server)),
-            (None, _) => self.unanswered.as_ref().map(|offer| (offer.address, &offer.server[..])),
+    fn held_of(&self) -> Option<Offer> {
+        match (&self.lease, self.state) {
+            (_, State::Leaving) => self.offer.clone(),
+            (Some(Lease { address, server, .. }), _) => {
+                Some(Offer { address: *address, server: server.clone(), preference: 0 })
+            }
+            (None, State::Requesting) => self.offer.clone(),
+            (None, _) => self.unanswered.clone(),
         }
     }
 
     /// Whether a server may have given an address that nobody has been told of yet.
     pub fn may_be_granted(&self) -> bool {
-        self.lease.is_none() && !matches!(self.phase, Phase::Ended)
+        self.lease.is_none() && self.state != State::Ended
     }
 
     /// Ends an acquisition that nobody waits for any more, when answers to what was sent can no longer be expected.
@@ -592,36 +564,12 @@ impl Client {
 
     /// The state.
     pub fn state(&self) -> State {
-        match self.phase {
-            Phase::Soliciting(..) => State::Soliciting,
-            Phase::Requesting(..) => State::Requesting,
-            Phase::Confirming(_) => State::Confirming,
-            Phase::Bound => State::Bound,
-            Phase::Renewing(_) => State::Renewing,
-            Phase::Rebinding(_) => State::Rebinding,
-            Phase::Leaving { .. } => State::Leaving,
-            Phase::Ended => State::Ended,
-        }
+        self.state
     }
 
     /// The lease that the container has.
     pub fn lease(&self) -> Option<&Lease> {
         self.lease.as_ref()
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Soliciting => "SOLICITING",
-            Self::Requesting => "REQUESTING",
-            Self::Confirming => "CONFIRMING",
-            Self::Bound => "BOUND",
-            Self::Renewing => "RENEWING",
-            Self::Rebinding => "REBINDING",
-            Self::Leaving => "LEAVING",
-            Self::Ended => "ENDED",
-        })
     }
 }
 
