@@ -140,7 +140,7 @@ impl Nft {
 
     /// The base chains of others that drop what is forwarded, as `nft list chain` takes them.
     pub(crate) fn dropping_chains(&self) -> Result<Vec<String>, RequestError> {
-        barriers::dropping(&self.socket)
+        blocking::dropping(&self.socket)
     }
 
     /// The chains of others that drop what is forwarded, though it has a bit of the mark, if it has one.
