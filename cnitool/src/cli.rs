@@ -36,6 +36,9 @@ const VALIDATE_EXAMPLES: &str = "Examples:\n  cnitool validate                 a
 const DOCTOR_EXAMPLES: &str = "Examples:\n  cnitool doctor                 findings, the worst first, each with its remedy\n  \
     cnitool doctor -o json | jq '.findings[] | select(.severity == \"error\")'";
 
+const CONNECTIVITY_EXAMPLES: &str = "Examples:\n  cnitool test-connectivity pods\n  \
+    cnitool test-connectivity ./web.conflist --outside 9.9.9.9 --outside 2620:fe::fe";
+
 const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `nft flush ruleset`\n  cnitool repair --all \
     --watch  as packaging/systemd/cni-repair.service does";
 
@@ -145,6 +148,18 @@ pub enum Command {
     /// forwarding, MTU and firewalls. Changes nothing. Exit code 0: no errors and no warnings; 4: warnings; 1: errors.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor,
+    /// Try with packets what a network promises, by two temporary containers
+    ///
+    /// Between containers, to the gateway, outside, host ports, DNS, the MTU, limits of bandwidth, in IPv4 and IPv6. The containers
+    /// are removed afterwards, also after Ctrl-C. Exit code 1: something failed.
+    #[command(after_help = CONNECTIVITY_EXAMPLES)]
+    TestConnectivity {
+        /// The network's name, or a path to its file
+        network: String,
+        /// An address beyond the host that answers echo requests [default: the router of the host's default route]
+        #[arg(long, value_name = "ADDRESS")]
+        outside: Vec<std::net::IpAddr>,
+    },
     /// Ask whether a container could be attached now
     Status {
         /// The network's name; all networks if left out

@@ -62,7 +62,7 @@ impl Limit {
 }
 
 /// A number with as many digits as somebody reads, and the letter of its unit: `1.5 M`.
-fn with_unit(number: u128) -> String {
+pub fn with_unit(number: u128) -> String {
     let units = [(1_000_000_000, "G"), (1_000_000, "M"), (1000, "k")];
     let Some((unit, letter)) = units.into_iter().find(|(unit, _)| number >= *unit) else {
         return format!("{number} ");

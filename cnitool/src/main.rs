@@ -6,6 +6,7 @@ mod cleanup;
 mod cli;
 mod codes;
 mod commands;
+mod connectivity;
 mod doctor;
 mod exit;
 mod graph;

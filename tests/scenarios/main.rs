@@ -11,6 +11,7 @@ mod cleanup;
 mod cnitool;
 mod common;
 mod conformance;
+mod connectivity;
 mod crowd;
 mod delegation;
 mod dhcp;

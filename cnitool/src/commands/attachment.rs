@@ -60,7 +60,7 @@ fn add_and_tell(network: &Network, attach: &Attach, keep: bool, settings: &Setti
 
 /// What SIGINT, SIGTERM and SIGHUP set, but those that the caller has this process ignore, as nohup(1) does. The second of them ends
 /// the process as usual: a plugin may hang, or the DEL of one.
-fn signalled() -> Result<Arc<AtomicBool>> {
+pub fn signalled() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let ignored = ignored();
     let heard = |signal: &i32| ignored >> (signal - 1) & 1 == 0;

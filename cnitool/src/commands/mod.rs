@@ -1,6 +1,7 @@
 //! One module for each group of commands.
 
 mod attachment;
+mod connectivity;
 mod doctor;
 mod explain;
 mod gc;
@@ -33,6 +34,9 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Gc { network, options, .. } => gc::run(network.as_deref(), &options, settings, ui)?,
         Command::Repair { watch: true, .. } => repair::watch(ui)?,
         Command::Repair { network, .. } => repair::run(network.as_deref(), settings, ui)?,
+        Command::TestConnectivity { network, outside } => {
+            return connectivity::run(&network, outside, settings, ui);
+        }
         Command::Doctor => return doctor::run(settings, ui),
         Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
         Command::Version { names } => version::run(&names, settings, ui)?,

@@ -1,0 +1,58 @@
+//! `test-connectivity`.
+
+use std::net::IpAddr;
+use std::process::ExitCode;
+
+use runtime::Result;
+use serde_json::{Value, json};
+
+use super::attachment::signalled;
+use crate::connectivity::{Outcome, Row, Test};
+use crate::settings::Settings;
+use crate::table::Table;
+use crate::ui::{Style, Ui};
+
+/// Tries all promises of a network, and prints a table.
+pub fn run(network: &str, outside: Vec<IpAddr>, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
+    let network = settings.network(network)?;
+    let test = Test { network: &network, settings, outside, stopped: signalled()? };
+    let rows = test.run();
+    let failed = rows.iter().filter(|row| row.is_failed()).count();
+    let is_stopped = test.stopped.load(std::sync::atomic::Ordering::Relaxed);
+    ui.either(
+        || {
+            let checks: Vec<Value> = rows.iter().map(Row::json).collect();
+            json!({"network": network.name.as_str(), "passed": failed == 0 && !is_stopped, "checks": checks})
+        },
+        || text(&network.name, &rows, failed, ui),
+    )?;
+    Ok(if failed > 0 || is_stopped { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn text(network: &str, rows: &[Row], failed: usize, ui: &Ui) -> String {
+    let mut table = Table::new(["PROMISE", "FROM", "TO", "RESULT", ""]);
+    for Row { promise, from, to, outcome } in rows {
+        let (result, style, details) = match outcome {
+            Outcome::Passed(details) => ("passed", Style::Good, details.clone()),
+            Outcome::Failed { cause, remedy } => ("failed", Style::Bad, format!("{cause}\n→ {remedy}")),
+            Outcome::Skipped(why) => ("skipped", Style::Warning, why.clone()),
+        };
+        let plain = |text: &str| (text.to_owned(), Style::Plain);
+        table.row([
+            plain(promise),
+            plain(from),
+            plain(to),
+            (result.to_owned(), style),
+            (details, Style::Plain),
+        ]);
+    }
+    let verdict = match failed {
+        0 => format!("{} network {network} keeps its promises\n", ui.styled(Style::Good, "✓")),
+        _ => format!(
+            "{} network {network}: {failed} of {} checks failed\n",
+            ui.styled(Style::Bad, "✗"),
+            rows.len()
+        ),
+    };
+    table.render(ui, "") + &verdict
+}

@@ -1,0 +1,138 @@
+//! Temporary containers: namespaces that live as long as this process has them open. If it is killed, GC finds what they had.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::PathBuf;
+use std::process;
+use std::sync::Arc;
+
+use cni::AddResult;
+use netlink::{Link, Netlink};
+use netns::NetNs;
+use runtime::{Attach, Network, Result, Runtime};
+use serde_json::json;
+
+use super::{Outcome, Row, Test};
+use crate::live::Live;
+
+const IFNAME: &str = "eth0";
+
+/// A container that is attached to one network.
+#[derive(Debug)]
+pub struct Pod {
+    /// `a`, `b`, or `outside`.
+    pub name: &'static str,
+    pub netns: NetNs,
+    pub result: AddResult,
+    /// The host port that leads to [`super::ports::SERVER`] in it.
+    pub port: Option<u16>,
+    network: Network,
+    attach: Attach,
+}
+
+/// What came of an ADD.
+pub enum Made {
+    Pod(Box<Pod>),
+    Failed(Row),
+}
+
+impl Pod {
+    /// A container of the network that is tested.
+    ///
+    /// # Errors
+    /// If no namespace can be made.
+    pub fn attach(test: &Test<'_>, name: &'static str, port: Option<u16>) -> Result<Made> {
+        Self::attach_to(test.network, test, name, port)
+    }
+
+    /// A container of another network.
+    ///
+    /// # Errors
+    /// If no namespace can be made.
+    pub fn attach_to(
+        network: &Network,
+        test: &Test<'_>,
+        name: &'static str,
+        port: Option<u16>,
+    ) -> Result<Made> {
+        let netns = namespace()?;
+        let path = PathBuf::from(format!("/proc/{}/fd/{}", process::id(), netns.as_fd().as_raw_fd()));
+        let id = id(name);
+        let mut attach =
+            Attach::new(&id, IFNAME)?.netns(path).arg("IgnoreUnknown", "1").arg("K8S_POD_NAME", &id);
+        if let Some(port) = port {
+            let mapping =
+                json!([{"hostPort": port, "containerPort": super::ports::SERVER, "protocol": "tcp"}]);
+            attach = attach.capability("portMappings", mapping);
+        }
+        let runtime = runtime(test);
+        Ok(match runtime.add_or_roll_back(network, &attach) {
+            Ok(result) => {
+                let network = network.clone();
+                Made::Pod(Box::new(Self { name, netns, result, port, network, attach }))
+            }
+            Err(e) => {
+                let details: Vec<&str> = e.failures().map(|failure| failure.error.details()).collect();
+                let remedy = Some(details.join("; ")).filter(|details| !details.is_empty());
+                let remedy = remedy.unwrap_or_else(|| format!("`cnitool explain {}` tells more", e.code()));
+                Made::Failed(Row::new(
+                    "attach",
+                    format!("container {name}"),
+                    &*network.name,
+                    Outcome::failed(e.to_string(), remedy),
+                ))
+            }
+        })
+    }
+
+    /// DEL. A row, if that fails.
+    pub fn remove(self, test: &Test<'_>) -> Option<Row> {
+        let error = test.settings.runtime.del(&self.network, &self.attach).err()?;
+        let remedy = format!("run `cnitool gc {}`", self.network.name);
+        let outcome = Outcome::failed(format!("DEL fails: {error}"), remedy);
+        Some(Row::new("remove", self.label(), &*self.network.name, outcome))
+    }
+
+    /// The container's addresses that others may reach.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+        self.result.ips.iter().map(|ip| ip.address.ip()).filter(move |ip| !is_local(ip))
+    }
+
+    /// Its address of a family.
+    pub fn address(&self, is_v4: bool) -> Option<IpAddr> {
+        self.addresses().find(|ip| ip.is_ipv4() == is_v4)
+    }
+
+    pub fn label(&self) -> String {
+        format!("container {}", self.name)
+    }
+
+    /// What the kernel has in its namespace.
+    pub fn link(&self) -> Option<Link> {
+        Live::at(self.attach.netns.as_deref()?)?.link(IFNAME).cloned()
+    }
+}
+
+/// A container's id, and the name of its pod.
+pub fn id(name: &str) -> String {
+    format!("cnitool-test-{}-{name}", process::id())
+}
+
+/// A signal ends an ADD between two plugins.
+fn runtime(test: &Test<'_>) -> Runtime {
+    test.settings.runtime.clone().interrupted_by(Arc::clone(&test.stopped))
+}
+
+/// A namespace without a name, whose loopback interface is up.
+fn namespace() -> Result<NetNs> {
+    let failed =
+        |e: netns::Error| cni::Error::new(cni::Code::Internal, format!("create a network namespace: {e}"));
+    let netns = NetNs::scratch(NetNs::current).map_err(failed)?.map_err(failed)?;
+    let set_up = || {
+        let netlink = Netlink::open()?;
+        netlink.link("lo")?.map_or(Ok(()), |lo| netlink.set_up(&lo))
+    };
+    netns.enter(set_up).map_err(failed)?.map_err(cni::Error::from)?;
+    Ok(netns)
+}

@@ -1,0 +1,341 @@
+//! `cnitool test-connectivity`: a network that keeps its promises passes, each promise that fails is found, and nothing stays.
+
+use std::fs;
+use std::path::Path;
+
+use lab::{Lab, Outcome, Tool, beyond_reference, needs, ours, until};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::common::{host_local, leases};
+
+/// A chain with an uplink to another machine, which is the host's router.
+fn host() -> (Lab, lab::Netns) {
+    let lab = Lab::new();
+    let far = lab.machine("far");
+    lab.host().sh("ip route add default via 198.51.100.2; ip -6 route add default via 2001:db8:51::2");
+    (lab, far)
+}
+
+fn bridge() -> Value {
+    json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true,
+        "ipam": host_local(&[&["10.207.2.0/24"], &["fd00:207::/64"]])})
+}
+
+fn configure(lab: &Lab, plugins: &Value) -> Tool {
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
+    lab.cnitool()
+}
+
+fn ports() -> Value {
+    json!({"type": "portmap", "capabilities": {"portMappings": true}})
+}
+
+/// A plugin that does something on the host at ADD, and is tuning otherwise.
+fn saboteur(lab: &Lab, action: &str) -> Value {
+    let tuning = ours().join("tuning");
+    lab.fake_plugin(
+        "sabotage",
+        &format!("[ $CNI_COMMAND != ADD ] || {{ {action}; }} >&2\nexec {}", tuning.display()),
+    );
+    json!({"type": "sabotage"})
+}
+
+/// The checks of a run: promise, from, to, result, details and remedy, a line each.
+#[track_caller]
+fn rows(outcome: &Outcome) -> Vec<String> {
+    let report: Value = serde_json::from_str(&outcome.stdout).unwrap_or_else(|e| panic!("{e}: {outcome:#?}"));
+    let rows = report["checks"].as_array().unwrap();
+    let has_failed = rows.iter().any(|row| row["result"] == "failed");
+    assert_eq!(
+        (outcome.exit, &report["passed"]),
+        (Some(i32::from(has_failed)), &json!(!has_failed)),
+        "{outcome:#?}"
+    );
+    let keys = ["promise", "from", "to", "result", "details", "remedy"];
+    rows.iter().map(|row| keys.map(|key| row[key].as_str().unwrap_or_default()).join(" | ")).collect()
+}
+
+#[track_caller]
+fn run(tool: &Tool) -> Vec<String> {
+    rows(&tool.run("test-connectivity net --output json"))
+}
+
+/// A row has all these words.
+#[track_caller]
+fn has(rows: &[String], words: &[&str]) {
+    let has_all = |row: &&String| words.iter().all(|word| row.contains(word));
+    assert!(rows.iter().any(|row| has_all(&row)), "{words:?} in {rows:#?}");
+}
+
+/// Everything that a test could leave: links, rules, leases, results, namespaces.
+fn state(lab: &Lab) -> String {
+    let results = "ls /var/lib/cni/results 2>/dev/null || true";
+    let links = lab.host().link_names().join(" ");
+    format!(
+        "{links}\n{:?}\n{}{}{}",
+        leases(),
+        lab.host().sh(results),
+        lab.host().sh("ip netns list"),
+        lab.host().ruleset()
+    )
+}
+
+#[test]
+fn a_network_that_keeps_its_promises_passes_in_both_families_and_nothing_stays() {
+    needs!(NftNat, Ipv6);
+    let (lab, _far) = host();
+    let tool = configure(&lab, &json!([bridge(), ports()]));
+    let first = run(&tool);
+    for promise in ["container to container", "gateway", "MTU", "outside"] {
+        let of = |family: &str| {
+            first
+                .iter()
+                .any(|row| row.starts_with(promise) && row.contains(family) && row.contains("| passed |"))
+        };
+        let v6 = if promise == "outside" { "2001:db8:51::2" } else { "fd00:207:" };
+        let v4 = if promise == "outside" { "198.51.100.2" } else { "10.207.2." };
+        assert!(of(v4) && of(v6), "{promise}: {first:#?}");
+    }
+    for client in ["the host", "container b", "another machine"] {
+        has(&first, &["host port", client, "| 198.51.100.1 |", "| passed |"]);
+        has(&first, &["host port", client, "| 2001:db8:51::1 |", "| passed |"]);
+    }
+    assert!(first.iter().all(|row| row.contains("| passed |")), "{first:#?}");
+    let before = state(&lab);
+    run(&tool);
+    assert_eq!(state(&lab), before);
+    let table = tool.says("test-connectivity net");
+    assert!(table.contains("network net keeps its promises"), "{table}");
+}
+
+#[test]
+fn containers_that_do_not_reach_each_other_are_found() {
+    let (lab, _far) = host();
+    let cut = saboteur(
+        &lab,
+        "for link in $(ls /sys/class/net | grep ^veth); do bridge link set dev $link isolated on; done",
+    );
+    let tool = configure(&lab, &json!([bridge(), cut]));
+    let found = run(&tool);
+    let words = [
+        "container to container",
+        "container b",
+        "container a 10.207.2.2",
+        "| failed |",
+        "no answer",
+        "cnitool doctor",
+    ];
+    has(&found, &words);
+    has(&found, &["gateway", "| passed |"]);
+    configure(&lab, &json!([bridge()]));
+    has(&run(&tool), &["container to container", "10.207.2.", "| passed |"]);
+}
+
+#[test]
+fn containers_that_are_to_be_kept_apart_and_are_not_are_found() {
+    let (lab, _far) = host();
+    let mut apart = bridge();
+    apart["portIsolation"] = json!(true);
+    let tool = configure(&lab, &json!([apart]));
+    has(&run(&tool), &["containers are kept apart", "| passed |"]);
+    let undo = saboteur(
+        &lab,
+        "for link in $(ls /sys/class/net | grep ^veth); do bridge link set dev $link isolated off; done",
+    );
+    configure(&lab, &json!([apart, undo]));
+    has(&run(&tool), &["containers are kept apart", "| failed |", "is answered", "portIsolation"]);
+}
+
+#[test]
+fn a_gateway_that_does_not_answer_is_found() {
+    let (lab, _far) = host();
+    let mut without = bridge();
+    without["isDefaultGateway"] = json!(false);
+    let tool = configure(&lab, &json!([without]));
+    let found = run(&tool);
+    has(&found, &["gateway", "container a", "10.207.2.1", "| failed |", "isGateway"]);
+    assert!(!found.iter().any(|row| row.starts_with("outside")), "nothing outside is promised: {found:#?}");
+    configure(&lab, &json!([bridge()]));
+    has(&run(&tool), &["gateway", "10.207.2.1", "| passed |"]);
+}
+
+#[test]
+fn packets_as_large_as_the_mtu_that_are_lost_are_found() {
+    let (lab, _far) = host();
+    // The container believes in more than the host's end takes.
+    let small =
+        saboteur(&lab, "for link in $(ls /sys/class/net | grep ^veth); do ip link set $link mtu 1400; done");
+    let tool = configure(&lab, &json!([bridge(), small]));
+    let found = run(&tool);
+    has(&found, &["container to container", "| passed |"]);
+    has(&found, &["MTU", "10.207.2.", "| failed |", "packets of 1500 bytes with DF are lost", "set `mtu`"]);
+    has(&found, &["MTU", "fd00:207::", "| failed |", "1500"]);
+    configure(&lab, &json!([bridge()]));
+    has(&run(&tool), &["MTU", "10.207.2.", "| passed | 1500 bytes"]);
+}
+
+#[test]
+fn a_way_outside_that_is_dropped_is_found_and_one_that_nobody_has_is_skipped() {
+    let (lab, far) = host();
+    let tool = configure(&lab, &json!([bridge()]));
+    lab.host().sh("nft 'table inet x { chain f { type filter hook forward priority 0; policy drop; }\n}'");
+    has(
+        &run(&tool),
+        &[
+            "outside",
+            "container a",
+            "198.51.100.2",
+            "| failed |",
+            "but the host gets answers",
+            "cnitool doctor",
+        ],
+    );
+    lab.host().sh("nft delete table inet x");
+    has(&run(&tool), &["outside", "198.51.100.2", "| passed |"]);
+    far.sh("ip link set eth0 down");
+    has(&run(&tool), &["outside", "198.51.100.2", "| skipped |", "does not answer the host either"]);
+    lab.host().sh("ip route del default; ip -6 route del default");
+    has(&run(&tool), &["outside", "IPv4", "| skipped |", "--outside"]);
+    far.sh("ip link set eth0 up");
+    let named = rows(&tool.run("test-connectivity net --outside 198.51.100.2 --output json"));
+    has(&named, &["outside", "198.51.100.2", "| passed |"]);
+}
+
+#[test]
+fn a_host_port_that_does_not_lead_to_the_container_is_found_from_each_side() {
+    needs!(NftNat);
+    let (lab, _far) = host();
+    let tool = configure(&lab, &json!([bridge(), ports()]));
+    for (hook, clients) in [("forward", &["container b", "another machine"][..]), ("output", &["the host"])] {
+        lab.host().sh(&format!(
+            "nft 'table inet x {{ chain f {{ type filter hook {hook} priority 0; ct status dnat drop; }}\n}}'"
+        ));
+        let found = run(&tool);
+        for client in clients {
+            has(&found, &["host port", client, "| 198.51.100.1 |", "| failed |", "cnitool repair net"]);
+        }
+        lab.host().sh("nft delete table inet x");
+    }
+    assert!(run(&tool).iter().all(|row| row.contains("| passed |")));
+}
+
+#[test]
+fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found() {
+    if !lab::dhcp::has_dnsmasq() {
+        return lab::skip("dnsmasq is missing");
+    }
+    let (lab, _far) = host();
+    // Podman's dnsname is not of the suite: a stand-in of its name changes nothing, and the server is a real one.
+    lab.fake_plugin("dnsname", &format!("exec {}", ours().join("tuning").display()));
+    let mut named = bridge();
+    named["dns"] = json!({"nameservers": ["10.207.2.1"]});
+    let tool = configure(&lab, &json!([named]));
+    has(&run(&tool), &["DNS", "container a", "10.207.2.1", "| failed |", "start the DNS server"]);
+
+    let serve = |options: &str| {
+        let line = format!(
+            "dnsmasq --keep-in-foreground --user=root --conf-file=/dev/null --pid-file= --no-resolv --no-hosts --listen-address=10.207.2.1 --bind-interfaces {options}"
+        );
+        lab.host().run(|| {
+            let mut server = std::process::Command::new("/usr/sbin/dnsmasq");
+            server.args(line.split(' ').skip(1)).spawn().unwrap()
+        })
+    };
+    let stop = |mut server: std::process::Child| {
+        server.kill().unwrap();
+        server.wait().unwrap();
+    };
+    let server = serve("");
+    lab.host().wait_until("the server listens", |host| host.sh("ss -lun").contains("10.207.2.1:53"));
+    has(&run(&tool), &["DNS", "10.207.2.1", "| passed |"]);
+    configure(&lab, &json!([named, {"type": "dnsname"}]));
+    has(
+        &run(&tool),
+        &["DNS", "10.207.2.1", "| failed |", "does not know cnitool-test-", "/run/containers/cni/dnsname"],
+    );
+    stop(server);
+    // Whatever the name.
+    let server = serve("--address=/#/10.207.2.3");
+    lab.host().wait_until("the server listens", |host| host.sh("ss -lun").contains("10.207.2.1:53"));
+    has(&run(&tool), &["DNS", "10.207.2.1", "| passed | cnitool-test-"]);
+    stop(server);
+}
+
+#[test]
+fn a_limit_of_bandwidth_that_is_not_kept_is_found() {
+    needs!(TrafficControl);
+    let (lab, _far) = host();
+    let limited = json!({"type": "bandwidth", "ingressRate": 8_000_000, "ingressBurst": 800_000});
+    let tool = configure(&lab, &json!([bridge(), limited]));
+    has(&run(&tool), &["ingress limit", "container b", "container a", "| passed |", "bit/s"]);
+    let undo = saboteur(
+        &lab,
+        "for link in $(ls /sys/class/net | grep ^veth); do tc qdisc del dev $link root || true; done",
+    );
+    configure(&lab, &json!([bridge(), limited, undo]));
+    has(
+        &run(&tool),
+        &["ingress limit", "| failed |", "8 Mbit/s and a burst of 800 kbit are allowed", "cnitool repair"],
+    );
+    let large = json!({"type": "bandwidth", "egressRate": 8_000_000, "egressBurst": 2_000_000_000});
+    configure(&lab, &json!([bridge(), large]));
+    has(&run(&tool), &["egress limit", "| skipped |", "too large"]);
+}
+
+#[test]
+fn a_failed_add_and_a_failed_del_are_found_and_the_rest_is_removed() {
+    let (lab, _far) = host();
+    // Two addresses: one is the gateway's.
+    let small = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipam": host_local(&[&["10.207.3.0/30"]])});
+    let tool = configure(&lab, &json!([small]));
+    let found = run(&tool);
+    has(&found, &["attach", "container b", "net", "| failed |", "no IP addresses available"]);
+    assert_eq!((found.len(), leases()), (1, Vec::new()));
+    lab.host().sh("ip link del br0");
+
+    lab.fake_plugin("clingy", &format!("[ $CNI_COMMAND != DEL ] || {{ echo '{{\"code\": 11, \"msg\": \"not now\"}}'; exit 1; }}\nexec {}", ours().join("tuning").display()));
+    configure(&lab, &json!([bridge(), {"type": "clingy"}]));
+    has(&run(&tool), &["remove", "container a", "| failed |", "not now", "cnitool gc net"]);
+    lab.fake_plugin("clingy", &format!("exec {}", ours().join("tuning").display()));
+    tool.says("gc net");
+    assert_eq!(leases(), Vec::<String>::new());
+}
+
+/// The test is in the middle of what takes longest: an address that does not answer.
+fn interrupted(lab: &Lab, tool: &Tool, signal: Signal) -> Option<i32> {
+    let mut running = tool.spawn("test-connectivity net --outside 198.51.100.77");
+    until("both containers are attached", || {
+        fs::read_dir("/var/lib/cni/results").is_ok_and(|results| results.count() == 2)
+    });
+    assert_eq!(lab.host().link_names().iter().filter(|name| name.starts_with("veth")).count(), 2);
+    kill(Pid::from_raw(running.id() as i32), signal).unwrap();
+    running.wait().unwrap().code()
+}
+
+#[test]
+fn a_signal_ends_the_test_and_both_containers_are_removed() {
+    let (lab, _far) = host();
+    let tool = configure(&lab, &json!([bridge(), ports()]));
+    run(&tool);
+    let before = state(&lab);
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        assert_eq!(interrupted(&lab, &tool, signal), Some(1), "{signal}");
+        assert_eq!(state(&lab), before, "{signal}");
+    }
+}
+
+#[test]
+fn gc_removes_what_a_killed_test_has_left() {
+    beyond_reference!("gc");
+    let (lab, _far) = host();
+    let tool = configure(&lab, &json!([bridge()]));
+    run(&tool);
+    let before = state(&lab);
+    assert_eq!(interrupted(&lab, &tool, Signal::SIGKILL), None);
+    assert_eq!(leases().len(), 4);
+    tool.says("gc net");
+    assert_eq!(state(&lab), before);
+    assert!(!Path::new("/run/netns/cnitool-test").exists());
+}
