@@ -31,11 +31,11 @@ pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
 }
 
 /// How long it must be quiet after a loss, and for how long that is waited for: a flush has many events.
-const QUIET: Duration = Duration::from_millis(100);
-const AT_MOST: Duration = Duration::from_millis(500);
+const QUIET: Duration = Duration::from_millis(50);
+const AT_MOST: Duration = Duration::from_millis(200);
 
 /// The longest pause after a repair.
-const PAUSE_MAX: Duration = Duration::from_millis(200);
+const PAUSE_MAX: Duration = Duration::from_millis(100);
 
 /// How often to look where no events are sent.
 const LOOK: Duration = Duration::from_secs(10);

@@ -71,21 +71,8 @@ impl Plugin for Bandwidth {
         redirect::verify(&ends.host, link, &ifb)
     }
 
-    fn repair(Repair { check: call, .. }: &Repair<Conf>) -> Result<bool> {
-        if call.conf.is_unlimited() {
-            return Ok(false);
-        }
-        verify::while_attached(call, |undo| {
-            if Self::check(call).is_ok() {
-                return Ok(false);
-            }
-            let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
-            let whose = Ifb { network: &call.net.name, at: &call.attachment };
-            shape(&ends, &call.conf, whose, undo, |bucket, undo| {
-                bucket.verify().or_else(|_| bucket.set(undo))
-            })?;
-            Ok(true)
-        })
+    fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
+        calls.iter().map(|call| repair(&call.check)).collect()
     }
 
     fn gc(call: &Gc) -> Result<()> {
@@ -111,6 +98,21 @@ impl Plugin for Bandwidth {
         Namespace::host()?.permits_attachments()?;
         kernel::has_all_parts()
     }
+}
+
+fn repair(call: &Check<Conf>) -> Result<bool> {
+    if call.conf.is_unlimited() {
+        return Ok(false);
+    }
+    verify::while_attached(call, |undo| {
+        if Bandwidth::check(call).is_ok() {
+            return Ok(false);
+        }
+        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        let whose = Ifb { network: &call.net.name, at: &call.attachment };
+        shape(&ends, &call.conf, whose, undo, |bucket, undo| bucket.verify().or_else(|_| bucket.set(undo)))?;
+        Ok(true)
+    })
 }
 
 /// Has both ends keep to the limits, and what the container sends go through an ifb, which is returned if there is one.

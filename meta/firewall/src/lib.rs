@@ -15,7 +15,7 @@ use cni::{
 use conf::{Backend, Conf, Policy};
 use firewalld::Zone;
 use iface::verify;
-use netfilter::{Family, Forward, Isolation, Kind, Owner, PortIsolation, Removal};
+use netfilter::{Expected, Family, Forward, Isolation, Kind, Owner, PortIsolation, Removal};
 use rules::{FirewallRules, query_bus_for_backend};
 
 /// The plugin.
@@ -88,30 +88,10 @@ impl Plugin for Firewall {
         rules.all().try_for_each(|rules| firewall.check(&owner, rules))
     }
 
-    fn repair(Repair { check: call, reinstall }: &Repair<Conf>) -> Result<bool> {
-        let owner = Owner::new(&call.net.name, &call.attachment);
-        verify::while_attached(call, |undo| {
-            let rules = FirewallRules::query_bus_and_namespace(
-                &call.conf,
-                &call.prev_result,
-                &call.netns,
-                &call.attachment.ifname,
-            )?;
-            let mut repaired = false;
-            if !rules.is_empty() {
-                let firewall = netfilter::Firewall::open(backend(&call.conf))?;
-                for rules in rules.all() {
-                    repaired |= firewall.repair(&owner, rules, *reinstall, undo)?;
-                }
-            }
-            if let Some(zone) =
-                rules.zone.as_ref().filter(|zone| *reinstall || zone.check_over_bus().is_err())
-            {
-                zone.add_over_bus(&call.net.name, &call.attachment, undo)?;
-                repaired = true;
-            }
-            Ok(repaired)
-        })
+    fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
+        let repaired = netfilter::repair(calls, |call| expected(&call.check), verify::is_attached);
+        let zones = calls.iter().map(|call| repair_zone(&call.check, call.reinstall));
+        repaired.into_iter().zip(zones).map(|(rules, zone)| Ok(rules? | zone?)).collect()
     }
 
     fn gc(call: &Gc) -> Result<()> {
@@ -141,6 +121,33 @@ impl Plugin for Firewall {
             None => Ok(()),
         }
     }
+}
+
+/// The rules that ADD has installed.
+fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
+    // The bridge is found by the container's interface.
+    if call.conf.policy != Policy::Open {
+        verify::is_attached(call)?;
+    }
+    let (conf, ifname) = (&call.conf, &call.attachment.ifname);
+    let rules = FirewallRules::query_bus_and_namespace(conf, &call.prev_result, &call.netns, ifname)?;
+    let (owner, backend) = (Owner::new(&call.net.name, &call.attachment), backend(conf));
+    let expected = |rules| Expected { owner: owner.clone(), rules, backend };
+    Ok(rules.into_all().map(expected).collect())
+}
+
+/// Adds the addresses to the zone of firewalld, if one is to have them and has not. Whether any was missing.
+fn repair_zone(call: &Check<Conf>, reinstall: bool) -> Result<bool> {
+    let addresses = conf::addresses(&call.prev_result);
+    if addresses.is_empty() || !query_bus_for_backend(&call.conf)? {
+        return Ok(false);
+    }
+    let zone = Zone::new(&call.conf.zone, addresses);
+    if !reinstall && zone.check_over_bus().is_ok() {
+        return Ok(false);
+    }
+    verify::while_attached(call, |undo| zone.add_over_bus(&call.net.name, &call.attachment, undo))?;
+    Ok(true)
 }
 
 /// The backend of all that is not firewalld's.

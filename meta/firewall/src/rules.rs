@@ -62,6 +62,16 @@ impl FirewallRules {
         firewall.blocking_chains(forward.opening.bit, &families)
     }
 
+    /// As [`FirewallRules::all`].
+    pub(crate) fn into_all(self) -> impl Iterator<Item = Box<dyn Rules>> {
+        let rules = [
+            self.isolation.map(|rules| Box::new(rules) as Box<dyn Rules>),
+            self.port_isolation.map(|rules| Box::new(rules) as Box<dyn Rules>),
+            self.forward.map(|rules| Box::new(rules) as Box<dyn Rules>),
+        ];
+        rules.into_iter().flatten()
+    }
+
     /// In the order of their installation: isolation comes before the rules that accept packets.
     pub(crate) fn all(&self) -> impl Iterator<Item = &dyn Rules> {
         let rules = [

@@ -83,8 +83,8 @@ impl Plugin for Flannel {
         attached(call)?.call(Command::Check)
     }
 
-    fn repair(call: &Repair<Conf>) -> Result<bool> {
-        attached(&call.check)?.repair(call)
+    fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
+        calls.iter().map(|call| attached(&call.check)?.repair(call)).collect()
     }
 
     fn gc(call: &Gc) -> Result<()> {

@@ -8,7 +8,10 @@ mod localnet;
 use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 pub use conf::Conf;
 use iface::verify;
-use netfilter::{Firewall, HostPorts, Owner, Removal};
+use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Owner, Removal, Rules};
+
+/// What ADD may have installed.
+const KINDS: [Kind; 2] = [HostPorts::KIND, LoopbackGuard::KIND];
 
 /// The plugin.
 #[derive(Debug)]
@@ -25,7 +28,11 @@ impl Plugin for Portmap {
         if let Some(ports) = call.conf.host_ports(&result, &call.attachment.ifname)? {
             let owner = Owner::new(&call.net.name, &call.attachment);
             call.conf.unreached(&ports.addresses).iter().for_each(|text| cni::warn(text));
-            Firewall::open(call.conf.backend)?.install(&owner, &ports, undo)?;
+            let firewall = Firewall::open(call.conf.backend)?;
+            firewall.install(&owner, &ports, undo)?;
+            if let Some(guard) = localnet::guard(&ports, firewall.backend()) {
+                firewall.install(&owner, &guard, undo)?;
+            }
             // Only now that the rules are there which keep the host's loopback addresses from others.
             localnet::admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
@@ -43,36 +50,29 @@ impl Plugin for Portmap {
         // First: the rules keep others from the host's loopback addresses.
         failures.note(localnet::withdraw(&owner));
         let removal = Removal::start().with_addresses(addresses.iter().map(|address| address.ip()));
-        failures.note(removal.remove(&owner, &[HostPorts::KIND]));
+        failures.note(removal.remove(&owner, &KINDS));
         removal.close_later();
         failures.into_result()
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        match call.conf.host_ports(&call.prev_result, &call.attachment.ifname)? {
-            Some(ports) => Firewall::open(call.conf.backend)?
-                .check(&Owner::new(&call.net.name, &call.attachment), &ports),
-            None => Ok(()),
-        }
+        let Some(ports) = host_ports(call)? else { return Ok(()) };
+        Firewall::open(call.conf.backend)?.check(&owner(call), &ports)
     }
 
-    fn repair(Repair { check: call, reinstall }: &Repair<Conf>) -> Result<bool> {
-        let Some(ports) = call.conf.host_ports(&call.prev_result, &call.attachment.ifname)? else {
-            return Ok(false);
-        };
-        verify::while_attached(call, |undo| {
-            let owner = Owner::new(&call.net.name, &call.attachment);
-            let repaired = Firewall::open(call.conf.backend)?.repair(&owner, &ports, *reinstall, undo)?;
-            localnet::admit(&ports, &owner, undo)?;
-            Ok(repaired)
-        })
+    fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
+        let repaired = netfilter::repair(calls, |call| expected(&call.check), verify::is_attached);
+        let admitted = repaired.into_iter().zip(calls).map(|(repaired, call)| {
+            repaired.and_then(|repaired| if repaired { admit(&call.check).map(|()| true) } else { Ok(false) })
+        });
+        admitted.collect()
     }
 
     fn gc(call: &Gc) -> Result<()> {
         let mut failures = Failures::new();
         failures.note(localnet::withdraw_stale(&call.net.name, &call.scope));
         let removal = Removal::start();
-        failures.note(removal.collect(&call.net.name, &[HostPorts::KIND], &call.scope));
+        failures.note(removal.collect(&call.net.name, &KINDS, &call.scope));
         removal.close_later();
         failures.into_result()
     }
@@ -80,4 +80,28 @@ impl Plugin for Portmap {
     fn status(call: &Status<Conf>) -> Result<()> {
         Firewall::available(call.conf.backend, HostPorts::KIND)
     }
+}
+
+fn owner(call: &Check<Conf>) -> Owner {
+    Owner::new(&call.net.name, &call.attachment)
+}
+
+fn host_ports(call: &Check<Conf>) -> Result<Option<HostPorts>> {
+    call.conf.host_ports(&call.prev_result, &call.attachment.ifname)
+}
+
+/// The rules that ADD has installed.
+fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
+    let Some(ports) = host_ports(call)? else { return Ok(Vec::new()) };
+    let backend = call.conf.backend;
+    let guard = localnet::guard(&ports, backend.unwrap_or(Backend::Nftables));
+    let rules =
+        [Some(Box::new(ports) as Box<dyn Rules>), guard.map(|guard| Box::new(guard) as Box<dyn Rules>)];
+    Ok(rules.into_iter().flatten().map(|rules| Expected { owner: owner(call), rules, backend }).collect())
+}
+
+/// Admits answers from 127.0.0.1 again, which depend on the rules.
+fn admit(call: &Check<Conf>) -> Result<()> {
+    let Some(ports) = host_ports(call)? else { return Ok(()) };
+    verify::while_attached(call, |undo| localnet::admit(&ports, &owner(call), undo))
 }

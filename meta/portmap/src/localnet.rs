@@ -9,10 +9,20 @@ use std::time::Duration;
 
 use cni::{Code, Error, Failures, NetworkName, Result, Scope, Undo};
 use iface::Namespace;
-use netfilter::{HostPorts, Owner, SourceNat};
+use netfilter::{Backend, Firewall, HostPorts, LoopbackGuard, Owner, SourceNat};
 use netlink::Link;
 use system::lock::Lock;
 use users::Users;
+
+/// The rules that protect the host's services on 127.0.0.1 meanwhile, if any of the ports can be asked for there. With nftables they
+/// are installed with the ports. With iptables they are in the table mangle, which others may flush, and in nf_tables as well if the
+/// kernel has it.
+pub fn guard(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
+    let is_needed = ports.source_nat != SourceNat::None
+        && ports.addresses.iter().any(|address| address.is_ipv4())
+        && ports.mappings.iter().any(|mapping| includes(mapping.host_ip, Ipv4Addr::LOCALHOST.into()));
+    (is_needed && backend == Backend::Iptables && Firewall::has_nftables()).then_some(LoopbackGuard)
+}
 
 /// Takes such answers in, if any of the ports can be asked for there.
 ///

@@ -96,8 +96,8 @@ impl Plugin for Bridge {
         call.net.ask_ipam(Command::Check)
     }
 
-    fn repair(call: &Repair<Conf>) -> Result<bool> {
-        verify::while_attached(&call.check, |undo| rules::repair(&call.check, undo))
+    fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
+        netfilter::repair(calls, |call| Ok(rules::expected(&call.check)), verify::is_attached)
     }
 
     fn gc(call: &Gc) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use cni::{Check, Error, IfName, Result, Status, Undo};
 use iface::{attach, verify};
-use netfilter::{Backend, Firewall, Kind, Masquerade, Owner, SpoofCheck};
+use netfilter::{Backend, Expected, Firewall, Kind, Masquerade, Owner, SpoofCheck};
 use netlink::Mac;
 
 use crate::conf::Conf;
@@ -49,15 +49,14 @@ pub fn verify(call: &Check<Conf>) -> Result<()> {
     }
 }
 
-/// Installs what is missing of them. Whether anything was.
-pub fn repair(call: &Check<Conf>, undo: &mut Undo) -> Result<bool> {
+/// The rules that ADD has installed.
+pub fn expected(call: &Check<Conf>) -> Vec<Expected> {
     let owner = Owner::new(&call.net.name, &call.attachment);
     let addresses = attach::addresses(&call.net, &call.attachment, &call.prev_result);
-    let mut repaired = call.conf.masquerade.repair(&owner, addresses, undo)?;
-    if let Some(rules) = installed_spoof_check(call) {
-        repaired |= Firewall::open(None)?.repair(&owner, &rules, false, undo)?;
-    }
-    Ok(repaired)
+    let masquerade = call.conf.masquerade.expected(&owner, addresses);
+    let spoof_check =
+        installed_spoof_check(call).map(|rules| Expected { owner, rules: Box::new(rules), backend: None });
+    masquerade.into_iter().chain(spoof_check).collect()
 }
 
 /// The spoof check that ADD has installed.

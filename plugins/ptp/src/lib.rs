@@ -75,12 +75,13 @@ impl Plugin for Ptp {
         call.net.ask_ipam(Command::Check)
     }
 
-    fn repair(call: &Repair<Conf>) -> Result<bool> {
-        let Check { net, attachment, prev_result, conf, .. } = &call.check;
-        let owner = Owner::new(&net.name, attachment);
-        verify::while_attached(&call.check, |undo| {
-            conf.masquerade.repair(&owner, attach::addresses(net, attachment, prev_result), undo)
-        })
+    fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
+        let expected = |call: &Repair<Conf>| {
+            let Check { net, attachment, prev_result, conf, .. } = &call.check;
+            let addresses = attach::addresses(net, attachment, prev_result);
+            conf.masquerade.expected(&Owner::new(&net.name, attachment), addresses)
+        };
+        netfilter::repair(calls, |call| Ok(expected(call).into_iter().collect()), verify::is_attached)
     }
 
     fn gc(call: &Gc) -> Result<()> {

@@ -128,8 +128,10 @@ pub struct Status<C> {
 pub struct Repair<C> {
     /// What a CHECK would get.
     pub check: Check<C>,
-    /// The rules of an older attachment that claims the same were just installed: to be the newest again, this one's are
-    /// installed again, also if none is missing.
+    /// What only one attachment can have at a time, such as a host port: names without a meaning of their own.
+    pub claims: Vec<String>,
+    /// An earlier run installed the rules of an older attachment that claims the same. This attachment's rules are installed
+    /// again, even if none is missing: they have to be the newest.
     pub reinstall: bool,
 }
 

@@ -97,13 +97,13 @@ pub trait Plugin {
     /// Whether the plugin installs rules that others may flush, and so has a [`Plugin::repair`].
     const REPAIRS: bool = false;
 
-    /// Installs what is missing of the attachment's rules, and touches nothing else. Whether anything was. The
-    /// specification has no such command: `cnitool repair` asks for it.
+    /// Installs what is missing of the attachments' rules, the oldest attachment first, and touches nothing else. Returns for each
+    /// whether anything was missing. The specification has no such command: `cnitool repair` sends it.
     ///
     /// # Errors
-    /// Code 3 if the attachment is not there any more: then nothing is installed. Else what was refused.
-    fn repair(_: &Repair<Self::Conf>) -> Result<bool> {
-        Ok(false)
+    /// Code 3 for an attachment that no longer exists: then nothing is installed. Else what was refused.
+    fn repair(calls: &[Repair<Self::Conf>]) -> Vec<Result<bool>> {
+        calls.iter().map(|_| Ok(false)).collect()
     }
 
     /// Serves a process that no runtime started: one that the plugin itself did, for what takes a process of its own, or a daemon of

@@ -51,17 +51,18 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
     if !P::REPAIRS {
         return Ok(answered(&[]));
     }
-    let Request { mut claimed, attachments } = decoder::decode(&request)?;
-    let mut repairs = Vec::new();
-    for item in &attachments {
-        let reinstall = item.claims.iter().any(|claim| claimed.contains(claim));
-        let outcome = repair::<P>(item, reinstall);
-        if matches!(outcome, Ok(true)) {
-            claimed.extend(item.claims.iter().cloned());
-        }
-        repairs.push(told(outcome));
+    let Request { claimed, attachments } = decoder::decode(&request)?;
+    let decoded: Vec<_> = attachments.into_iter().map(|item| call_of::<P>(item, &claimed)).collect();
+    let (mut calls, mut places) = (Vec::new(), Vec::new());
+    for call in decoded {
+        places.push(call.map(|call| calls.push(call)));
     }
-    Ok(answered(&repairs))
+    let mut outcomes = guarded(|| Ok(P::repair(&calls))).map(Vec::into_iter);
+    let repairs = places.into_iter().map(|place| match &mut outcomes {
+        Ok(outcomes) => place.and_then(|()| outcomes.next().unwrap_or(Ok(false))),
+        Err(panic) => Err(panic.clone()),
+    });
+    Ok(answered(&repairs.map(told).collect::<Vec<_>>()))
 }
 
 fn answered(repairs: &[Value]) -> String {
@@ -81,17 +82,16 @@ fn told(outcome: Result<bool>) -> Value {
 /// Code 6 if the configuration is none.
 pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
     let Check { attachment, netns, args, .. } = &call.check;
-    // A name that means nothing: it says that the rules are to be installed again.
-    let claims: &[&str] = if call.reinstall { &["anew"] } else { &[] };
+    let claimed: &[String] = if call.reinstall { &call.claims } else { &[] };
     let item = json!({
         "containerID": attachment.container.as_str(),
         "ifname": attachment.ifname.as_str(),
         "netns": netns.display().to_string(),
         "args": args.to_string(),
-        "claims": claims,
+        "claims": call.claims,
         "config": decoder::parse(config, "the configuration")?,
     });
-    Ok(serde_json::to_vec(&json!({"claimed": claims, "attachments": [item]}))?)
+    Ok(serde_json::to_vec(&json!({"claimed": claimed, "attachments": [item]}))?)
 }
 
 /// What came of such a request. A plugin of others says nothing: then nothing was repaired.
@@ -110,7 +110,7 @@ pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     }
 }
 
-fn repair<P: Plugin>(item: &Item, reinstall: bool) -> Result<bool> {
+fn call_of<P: Plugin>(item: Item, claimed: &BTreeSet<String>) -> Result<Repair<P::Conf>> {
     let variable = |name: &str| match name {
         "CNI_CONTAINERID" => Some(OsString::from(&item.container)),
         "CNI_IFNAME" => Some(OsString::from(&item.ifname)),
@@ -122,6 +122,6 @@ fn repair<P: Plugin>(item: &Item, reinstall: bool) -> Result<bool> {
     let document = Document::parse(serde_json::to_vec(&item.config)?)?;
     // A rule must not lead to the next container with this address: so even plugins that work without a namespace need it here.
     let check = check_call::<P>(&env, &document, "it tells what was attached", true)?;
-    let call = Repair { check, reinstall };
-    guarded(|| P::repair(&call))
+    let reinstall = item.claims.iter().any(|claim| claimed.contains(claim));
+    Ok(Repair { check, claims: item.claims, reinstall })
 }

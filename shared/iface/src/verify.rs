@@ -150,11 +150,10 @@ fn is_on_another(
 /// # Errors
 /// Code 3 if the attachment is gone; else what failed, and nothing is taken back.
 pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Result<T>) -> Result<T> {
-    let sandbox = Namespace::open(&call.netns)?;
-    attached(&sandbox, &call.prev_result, &call.attachment)?;
+    is_attached(call)?;
     let mut undo = Undo::new();
     let outcome = work(&mut undo);
-    match attached(&sandbox, &call.prev_result, &call.attachment) {
+    match is_attached(call) {
         Ok(()) => {
             undo.commit();
             outcome
@@ -163,18 +162,23 @@ pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Res
     }
 }
 
-fn attached(sandbox: &Namespace, prev: &AddResult, at: &Attachment) -> Result<()> {
+/// The container's interface exists, with the hardware address and the addresses of the result.
+///
+/// # Errors
+/// Code 3 if not.
+pub fn is_attached<C>(call: &Check<C>) -> Result<()> {
+    let (sandbox, at) = (Namespace::open(&call.netns)?, &call.attachment);
     let gone = |what: String| Err(Error::new(Code::UnknownContainer, format!("{what} in {sandbox}")));
     let Some(link) = sandbox.nl.link(&at.ifname)? else {
         return gone(format!("interface {} no longer exists", at.ifname));
     };
     let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
-    let wanted = prev.container_interface(&at.ifname).and_then(|interface| interface.mac.as_deref());
-    if wanted.is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&mac)) {
+    let wanted = call.prev_result.container_interface(&at.ifname);
+    if wanted.and_then(|it| it.mac.as_deref()).is_some_and(|wanted| !wanted.eq_ignore_ascii_case(&mac)) {
         return gone(format!("interface {} has a different MAC address, {mac},", at.ifname));
     }
     let addresses = sandbox.nl.addresses(Some(&link))?;
-    match prev.ips_of(&at.ifname).find(|ip| !addresses.iter().any(|a| a.net == ip.address)) {
+    match call.prev_result.ips_of(&at.ifname).find(|ip| !addresses.iter().any(|a| a.net == ip.address)) {
         Some(lost) => gone(format!("interface {} no longer has address {}", at.ifname, lost.address)),
         None => Ok(()),
     }

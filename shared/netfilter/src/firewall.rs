@@ -9,6 +9,7 @@ use crate::kind::{IptablesRules, Kind, NftablesRules, Rules};
 use crate::nft::{BlockingChain, Nft};
 use crate::owner::Owner;
 use crate::removal::Removal;
+use crate::repair::Pair;
 use crate::ruleset::UdpPort;
 use crate::{conntrack, iptables, reference};
 
@@ -66,6 +67,11 @@ impl Firewall {
         }
     }
 
+    /// Whether the kernel has nf_tables, whichever backend was chosen.
+    pub fn has_nftables() -> bool {
+        Nft::open().is_ok()
+    }
+
     /// The backend that was chosen.
     pub fn backend(&self) -> Backend {
         match self.engine {
@@ -89,29 +95,77 @@ impl Firewall {
         let in_nftables = rules.nftables();
         match (&self.engine, rules.iptables()) {
             (Engine::Iptables(iptables), Some(rules)) => iptables.install(owner, kind, rules)?,
-            (engine, in_iptables) => match engine.nft(|nft| nft.install(owner, kind, &in_nftables)) {
-                Err(e) if e.code() == Code::UnsupportedField as u32 => match in_iptables {
-                    Some(rules) if !self.asked => fall_back(owner, kind, rules, &e)?,
-                    _ => return Err(e),
-                },
-                installed => installed?,
-            },
-        }
-        if let Engine::Nftables(_) = &self.engine {
-            iptables::forward::open(&in_nftables.openings)?;
+            (engine, _) => {
+                let installed = engine.nft(|nft| nft.install(owner, kind, &in_nftables));
+                self.finish((owner, rules), &in_nftables, installed)?;
+            }
         }
         self.flush(&in_nftables)
     }
 
-    /// Installs an attachment's rules if they are not as they were installed; with `reinstall` in any case. Whether it did.
-    ///
-    /// # Errors
-    /// As [`Firewall::install`].
-    pub fn repair(&self, owner: &Owner, rules: &dyn Rules, reinstall: bool, undo: &mut Undo) -> Result<bool> {
-        if !reinstall && self.check(owner, rules).is_ok() {
-            return Ok(false);
+    /// What an installation by nftables needs besides: iptables where the kernel lacks something, and the legacy tables opened.
+    fn finish(
+        &self,
+        (owner, rules): Pair<'_>,
+        in_nftables: &NftablesRules,
+        installed: Result<()>,
+    ) -> Result<()> {
+        match installed {
+            Err(e) if e.code() == Code::UnsupportedField as u32 => match rules.iptables() {
+                Some(in_iptables) if !self.asked => fall_back(owner, rules.kind(), in_iptables, &e)?,
+                _ => return Err(e),
+            },
+            installed => installed?,
         }
-        self.install(owner, rules, undo).map(|()| true)
+        if let Engine::Nftables(_) = &self.engine {
+            iptables::forward::open(&in_nftables.openings)?;
+        }
+        Ok(())
+    }
+
+    /// For each attachment, whether its rules are as they were installed: by us, or by the reference. The ruleset is listed once.
+    pub(crate) fn are_installed(&self, all: &[Pair<'_>]) -> Vec<bool> {
+        let mut installed = vec![false; all.len()];
+        let (by_iptables, by_nft): (Vec<_>, Vec<_>) =
+            (0..all.len()).partition(|of| self.is_by_iptables(all[*of]));
+        note(&mut installed, &by_iptables, all, iptables_rules);
+        note(&mut installed, &by_nft, all, |some| self.engine.nft(|nft| nft.are_installed(some)));
+        if !self.asked && self.backend() == Backend::Nftables {
+            let missing = |of: &usize| !installed[*of] && all[*of].1.iptables().is_some();
+            let missing: Vec<usize> = (0..all.len()).filter(missing).collect();
+            note(&mut installed, &missing, all, iptables_rules);
+        }
+        for (installed, (owner, rules)) in installed.iter_mut().zip(all).filter(|(installed, _)| !**installed)
+        {
+            *installed = reference::has(owner, *rules).unwrap_or(false);
+        }
+        installed
+    }
+
+    /// Installs the rules of attachments, of the oldest first, in place of those that they may have. An answer for each.
+    pub(crate) fn install_all(&self, all: &[Pair<'_>]) -> Vec<Result<()>> {
+        let mut outcomes: Vec<Result<()>> = all.iter().map(|(_, rules)| self.admit(*rules)).collect();
+        let admitted = (0..all.len()).filter(|of| outcomes[*of].is_ok());
+        let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));
+        let pick = |places: &[usize]| places.iter().map(|of| all[*of]).collect::<Vec<_>>();
+        let installed = iptables::repair::install(&pick(&by_iptables));
+        by_iptables.into_iter().zip(installed).for_each(|(of, outcome)| outcomes[of] = outcome);
+        if !by_nft.is_empty() {
+            let some = pick(&by_nft);
+            let installed = self.engine.nft(|nft| Ok(nft.install_all(&some)));
+            let installed = installed.unwrap_or_else(|e| some.iter().map(|_| Err(e.clone())).collect());
+            for ((of, pair), outcome) in by_nft.into_iter().zip(some).zip(installed) {
+                outcomes[of] = self.finish(pair, &pair.1.nftables(), outcome);
+            }
+        }
+        for (outcome, (_, rules)) in outcomes.iter_mut().zip(all).filter(|(outcome, _)| outcome.is_ok()) {
+            *outcome = self.flush(&rules.nftables());
+        }
+        outcomes
+    }
+
+    fn is_by_iptables(&self, (_, rules): Pair<'_>) -> bool {
+        self.backend() == Backend::Iptables && rules.iptables().is_some()
     }
 
     /// Whether an attachment's rules are as they were installed: by us, or by the reference. That a host port leads elsewhere for
@@ -233,6 +287,26 @@ impl Engine {
             }
         }
     }
+}
+
+/// Notes what `look` says of the attachments at some places. An error leaves them as they are.
+fn note<'a>(
+    installed: &mut [bool],
+    places: &[usize],
+    all: &[Pair<'a>],
+    look: impl FnOnce(&[Pair<'a>]) -> Result<Vec<bool>>,
+) {
+    if places.is_empty() {
+        return;
+    }
+    let some: Vec<_> = places.iter().map(|of| all[*of]).collect();
+    for (of, is_installed) in places.iter().zip(look(&some).unwrap_or_default()) {
+        installed[*of] = is_installed;
+    }
+}
+
+fn iptables_rules(all: &[Pair<'_>]) -> Result<Vec<bool>> {
+    iptables::repair::are_installed(all)
 }
 
 /// Installs by iptables what the kernel lacks something for in nf_tables.

@@ -4,6 +4,7 @@
 //! if it is not, or the attachment has rules already, the rules are listed, under a lock, and the difference
 //! is made.
 
+mod canonical;
 pub(crate) mod chains;
 mod edit;
 pub(crate) mod forward;
@@ -11,6 +12,7 @@ pub(crate) mod forward;
 pub(crate) mod fuzz;
 pub(crate) mod legacy;
 pub(crate) mod plan;
+pub(crate) mod repair;
 pub(crate) mod saved;
 pub(crate) mod script;
 mod tool;
@@ -22,7 +24,7 @@ use netlink::Family;
 use crate::kind::{IptablesRules, Kind};
 use crate::owner::Owner;
 use script::Script;
-use tools::{Tools, lock, retry};
+use tools::{Tools, lock};
 
 /// The iptables tools of this host.
 #[derive(Debug)]
@@ -46,7 +48,7 @@ impl Iptables {
         let _lock = lock()?;
         for (tools, script) in scripts {
             let outcome = match tools.restore(&script.addition()) {
-                Err(e) if !tool::is_hung(&e) => repair(&tools, &script),
+                Err(e) if !tool::is_hung(&e) => repair::replace(&tools, &[&script]),
                 other => other,
             };
             outcome.context(|| format!("install the iptables rules of {owner}"))?;
@@ -83,13 +85,4 @@ fn script(owner: &Owner, kind: Kind, rules: &dyn IptablesRules, family: Family) 
     let mut script = Script::new(kind.iptables()?.table, chains::chain(owner, kind)?);
     rules.write(&mut script, &owner.label(), family);
     (!script.lines.is_empty()).then_some(script)
-}
-
-/// Lists what is there, and makes the difference, while no other plugin does the same: the caller holds the lock.
-fn repair(tools: &Tools, script: &Script) -> Result<()> {
-    retry(|| {
-        let mut saved = tools.save(&[script.table])?;
-        saved += &tools.save(&script.other_tables())?;
-        tools.restore(&script.repair(&saved))
-    })
 }

@@ -6,6 +6,7 @@
 mod forward;
 mod host_ports;
 mod isolation;
+mod loopback_guard;
 mod masquerade;
 mod spoof_check;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub use forward::Forward;
 pub(crate) use host_ports::Forward as PortForward;
 pub use host_ports::{ChainName, Conditions, HostPort, HostPorts, Mark, Protocol, SourceNat};
 pub use isolation::{Isolation, PortIsolation};
+pub use loopback_guard::LoopbackGuard;
 pub use masquerade::Masquerade;
 pub use masquerade::conf::MasqueradeConf;
 pub use spoof_check::SpoofCheck;
@@ -24,12 +26,13 @@ use crate::kind::Kind;
 
 impl Kind {
     /// All that there are.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Masquerade::KIND,
         HostPorts::KIND,
         SpoofCheck::KIND,
         Forward::KIND,
         Isolation::KIND,
         PortIsolation::KIND,
+        LoopbackGuard::KIND,
     ];
 }

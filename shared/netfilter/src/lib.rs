@@ -25,6 +25,7 @@ mod opening;
 mod owner;
 mod reference;
 mod removal;
+mod repair;
 mod ruleset;
 mod selector;
 
@@ -32,8 +33,8 @@ pub use backend::Backend;
 pub use firewall::Firewall;
 pub use kind::{Kind, Rules};
 pub use kinds::{
-    ChainName, Conditions, Forward, HostPort, HostPorts, Isolation, Mark, Masquerade, MasqueradeConf,
-    PortIsolation, Protocol, SourceNat, SpoofCheck,
+    ChainName, Conditions, Forward, HostPort, HostPorts, Isolation, LoopbackGuard, Mark, Masquerade,
+    MasqueradeConf, PortIsolation, Protocol, SourceNat, SpoofCheck,
 };
 pub use losses::Losses;
 pub use netlink::Family;
@@ -41,3 +42,4 @@ pub use nft::BlockingChain;
 pub use opening::Opening;
 pub use owner::{Owner, takes};
 pub use removal::Removal;
+pub use repair::{Expected, repair};

@@ -1,5 +1,6 @@
 //! Events of the ruleset: has somebody removed what attachments' rules depend on?
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use netlink::{Family, Protocol, Socket};
 use nix::errno::Errno;
 
 use crate::iptables::legacy::has_table;
+use crate::iptables::script::MARKER;
 use crate::nft::Nft;
 use crate::opening;
 use crate::ruleset::INET;
@@ -23,6 +25,10 @@ const FIREWALLD: &str = "firewalld";
 /// NFNLGRP_NFTABLES of linux/netfilter/nfnetlink.h.
 const GROUP: u32 = 7;
 
+/// The plugins that change rules over netlink, by the names of their processes. iptables-restore changes rules for others, too: what
+/// our plugins have it do creates and deletes the chain [`MARKER`].
+const WRITERS: [&str; 5] = ["bridge", "ptp", "portmap", "firewall", "flannel"];
+
 /// `struct nfgenmsg`.
 const HEADER: usize = 4;
 
@@ -30,6 +36,15 @@ const HEADER: usize = 4;
 #[derive(Debug)]
 pub struct Losses {
     socket: Socket,
+    /// The transaction whose last event has not arrived yet.
+    transaction: Cell<Transaction>,
+}
+
+/// What the events of a transaction say.
+#[derive(Clone, Copy, Debug, Default)]
+struct Transaction {
+    has_losses: bool,
+    is_own: bool,
 }
 
 impl Losses {
@@ -43,18 +58,22 @@ impl Losses {
         }
         let socket = Socket::open(Protocol::Netfilter).and_then(|socket| {
             socket.subscribe(GROUP)?;
-            Ok(Self { socket })
+            Ok(Self { socket, transaction: Cell::default() })
         });
         Ok(Some(socket.map_err(|r| r.during("subscribe to", "the events of nf_tables"))?))
     }
 
-    /// Takes the events that are there, and waits for none. Whether any of them is a loss, or events were lost.
+    /// Takes the events that are there, and waits for none. Whether any transaction of others is a loss, or events were lost.
     ///
     /// # Errors
     /// If the socket fails.
     pub fn take(&self) -> Result<bool> {
-        let mut loss = false;
-        match self.socket.next_event(Instant::now(), |kind, payload| loss |= is_loss(kind, payload)) {
+        let (mut loss, mut transaction) = (false, self.transaction.get());
+        let received = self.socket.next_event(Instant::now(), |kind, payload| {
+            loss |= transaction.note(kind, payload);
+        });
+        self.transaction.set(transaction);
+        match received {
             Ok(()) => Ok(loss),
             Err(r) if r.errno() == Some(Errno::ETIMEDOUT) => Ok(loss),
             Err(r) if r.errno() == Some(Errno::ENOBUFS) => Ok(true),
@@ -74,14 +93,33 @@ impl AsFd for Losses {
     }
 }
 
+impl Transaction {
+    /// Notes an event. Whether it is the last one of a transaction that is a loss. What our plugins delete belongs to attachments that
+    /// end, or is replaced in the same transaction.
+    fn note(&mut self, kind: u16, payload: &[u8]) -> bool {
+        if kind >> 8 != uapi::NFNL_SUBSYS_NFTABLES {
+            return false;
+        }
+        let attributes = Attributes::after(HEADER, payload);
+        let name = |number| attributes.get(number).and_then(read_str).unwrap_or_default();
+        match kind & 0xff {
+            uapi::NFT_MSG_NEWGEN => {
+                let is_own = self.is_own || WRITERS.contains(&name(uapi::NFTA_GEN_PROC_NAME));
+                return std::mem::take(self).has_losses && !is_own;
+            }
+            uapi::NFT_MSG_NEWCHAIN => self.is_own |= name(uapi::NFTA_CHAIN_NAME) == MARKER,
+            _ => {}
+        }
+        self.has_losses |= is_loss(kind, payload);
+        false
+    }
+}
+
 /// A table, chain, set or rule is removed that ours are in, or that leads to ours. The elements of sets come and go with
 /// attachments, and so do the tables with the last one.
 fn is_loss(kind: u16, payload: &[u8]) -> bool {
     let attributes = Attributes::after(HEADER, payload);
     let name = |number| attributes.get(number).and_then(read_str).unwrap_or_default();
-    if kind >> 8 != uapi::NFNL_SUBSYS_NFTABLES {
-        return false;
-    }
     // All of them have the table's name under the same number.
     let table = name(uapi::NFTA_TABLE_NAME);
     let leads_to_ours = |chain: &str| match table {

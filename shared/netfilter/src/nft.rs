@@ -21,6 +21,7 @@ mod installed;
 mod probe;
 mod query;
 mod remove;
+mod repair;
 mod retry;
 mod slot;
 mod tables;

@@ -2,6 +2,7 @@
 //! and those of others are left out (see [`cni::repair`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 
 use cni::{Code, Command, PluginType, json};
 use serde::Deserialize;
@@ -12,8 +13,8 @@ use crate::request::Extras;
 use crate::{Entry, Error, Result, Runtime};
 
 /// How many attachments a plugin is asked about at once, and in how many bytes: it takes documents of 4 MiB.
-const BATCH: usize = 64;
-const BATCH_BYTES: usize = 1 << 20;
+const BATCH: usize = 2_000;
+const BATCH_BYTES: usize = 3 << 20;
 
 /// What came of a repair.
 #[derive(Debug, Default)]
@@ -75,35 +76,45 @@ impl Runtime {
                 parts.entry(kind).or_default().push(Part { of, item: item(entry, &config, &claims), claims });
             }
         }
-        for (kind, parts) in parts {
-            self.repair_by(&kind, &parts, &mut repaired);
+        let answers: Vec<(&PluginType, &[Part], Option<Vec<Told>>)> = thread::scope(|scope| {
+            let start = |(kind, parts)| (kind, parts, scope.spawn(move || self.repair_by(kind, parts)));
+            let runs: Vec<_> = parts.iter().map(|(kind, parts)| start((kind, &parts[..]))).collect();
+            let join = |run: thread::ScopedJoinHandle<'_, _>| run.join().unwrap_or_default();
+            runs.into_iter().map(|(kind, parts, run)| (kind, parts, join(run))).collect()
+        });
+        for (kind, parts, answers) in answers {
+            match answers {
+                // A plugin that has nothing to repair answers with an empty list.
+                Some(told) => {
+                    parts.iter().zip(told).for_each(|(part, told)| repaired.note(part.of, kind, told))
+                }
+                None => drop(repaired.foreign.insert(kind.clone())),
+            }
         }
         repaired
     }
 
-    fn repair_by(&self, kind: &PluginType, mut parts: &[Part], repaired: &mut Repaired) {
-        let mut claimed = BTreeSet::new();
+    /// What a plugin answers of each attachment. None from one that does not know the command.
+    fn repair_by(&self, kind: &PluginType, mut parts: &[Part]) -> Option<Vec<Told>> {
+        let (mut claimed, mut answers) = (BTreeSet::new(), Vec::new());
         while !parts.is_empty() {
             let (batch, rest) = parts.split_at(batch(parts));
             parts = rest;
             let items: Vec<&Value> = batch.iter().map(|part| &part.item).collect();
             let request = json!({"claimed": claimed, "attachments": items}).to_string();
             let answer = match self.run_repair(kind, request.as_bytes()) {
-                Ok(Some(answer)) => answer.repairs,
-                Ok(None) => {
-                    repaired.foreign.insert(kind.clone());
-                    return;
-                }
+                Ok(answer) => answer?.repairs,
                 Err(e) => batch.iter().map(|_| Told::from(&e)).collect(),
             };
-            // A plugin that has nothing to repair answers with an empty list.
-            for (part, told) in batch.iter().zip(answer) {
-                if told.repaired {
-                    claimed.extend(part.claims.iter().cloned());
-                }
-                repaired.note(part.of, kind, told);
+            if answer.is_empty() {
+                break;
             }
+            for (part, _) in batch.iter().zip(&answer).filter(|(_, told)| told.repaired) {
+                claimed.extend(part.claims.iter().cloned());
+            }
+            answers.extend(answer);
         }
+        Some(answers)
     }
 
     /// None from a plugin that does not know the command.

@@ -177,6 +177,7 @@ fn host_ports() -> Vec<Scenario> {
         Scenario::new("cnitool repair, 1 000 attachments, dual stack", PORTMAP, repairs(1_000))
             .of(&["after a flush", "nothing is missing"])
             .without_reference()
+            .by_backends()
             .untraced(),
         Scenario::new("a mapped port", PORTMAP, blast(ports, nothing)).throughput().by_backends(),
         Scenario::new(

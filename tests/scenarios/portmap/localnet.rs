@@ -11,6 +11,13 @@ fn setting(lab: &Lab) -> String {
     lab.host().sysctl("ipv4/conf/br0/route_localnet")
 }
 
+/// Routes 127/8 to the host, in a container.
+fn pry(container: &Container) {
+    container.sh("ip rule del pref 0; ip rule add pref 5 table local
+             ip route add 127.0.0.0/8 via 10.1.2.1 table 9; ip rule add pref 1 to 127.0.0.0/8 table 9
+             echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet");
+}
+
 #[test]
 fn the_setting_goes_with_the_last_host_port() {
     beyond_reference!("route-localnet");
@@ -49,15 +56,35 @@ fn after_a_flush_and_the_last_host_port_the_hosts_loopback_is_its_own() {
         network.add(&pod, "eth0").ok_result();
         self::network(lab, keys, json!([])).add(&prying, "eth0").ok_result();
         let _private = lab.host().serve_tcp("private", "127.0.0.1:7000");
-        prying.sh("ip rule del pref 0; ip rule add pref 5 table local
-             ip route add 127.0.0.0/8 via 10.1.2.1 table 9; ip rule add pref 1 to 127.0.0.0/8 table 9
-             echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet");
+        pry(&prying);
         lab.host().sh("nft flush ruleset");
         assert!(tcp_says(&prying, "127.0.0.1:7000").is_some(), "or this shows nothing");
         // Without namespace and result, as after a reboot of the runtime.
         lab.plugin("portmap").on(&pod).without("CNI_NETNS").del().ok();
         assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"));
     });
+}
+
+/// No watcher runs: the rules that protect it are in a table of our own.
+#[test]
+fn a_flush_of_all_tables_of_iptables_leaves_the_hosts_loopback_its_own() {
+    beyond_reference!("route-localnet");
+    let lab = Lab::new();
+    let keys = json!({"backend": "iptables"});
+    let [pod, prying] = ["pod", "prying"].map(|id| lab.container(id));
+    let network = network(&lab, &keys, web());
+    let result = network.add(&pod, "eth0").ok_result();
+    self::network(&lab, &keys, json!([])).add(&prying, "eth0").ok_result();
+    let _private = lab.host().serve_tcp("private", "127.0.0.1:7000");
+    pry(&prying);
+    lab.host().sh(
+        "for table in filter nat mangle raw; do iptables-nft -t $table -F; iptables-nft -t $table -X; done",
+    );
+    assert_eq!(setting(&lab), "1");
+    assert!(tcp_is_cut_off(&prying, "127.0.0.1:7000"));
+    network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+    assert!(!lab.host().sh("nft list ruleset").contains("ferrule"));
+    assert_eq!(setting(&lab), "0");
 }
 
 #[test]

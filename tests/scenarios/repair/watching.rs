@@ -19,3 +19,105 @@ fn the_guard_of_route_localnet_is_back_after_a_flush_of_mangle() {
     }
     assert_eq!(watching.end(), Some(0));
 }
+
+/// Counts the runs of bridge's repair, each of which is one repair.
+fn counted(lab: &Lab, backend: &str) -> (Tool, impl Fn() -> usize + use<>) {
+    let real = under_test().dir.join("bridge");
+    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", real.display());
+    lab.fake_plugin("bridge", &counted);
+    let path = format!("/run/lab/plugins:{}", under_test().dir.display());
+    let repairs = || fs::read_to_string("/run/lab/repairs").unwrap_or_default().lines().count();
+    (tool(lab, backend).env("CNI_PATH", &path), repairs)
+}
+
+#[test]
+fn no_change_of_our_own_plugins_starts_a_repair() {
+    beyond_reference!("repair");
+    for backend in ["nftables", "iptables"] {
+        let lab = Lab::new();
+        let (tool, repairs) = counted(&lab, backend);
+        lab.container("stays");
+        tool.says("add net stays --container-id stays");
+        let watching = Watching::start(&tool);
+        until("it has looked once", || repairs() == 1);
+        let pods = ["first", "second", "third"];
+        let udp = json!({"portMappings": [{"hostPort": 8053, "containerPort": 53, "protocol": "udp"}]});
+        for pod in pods {
+            lab.container(pod);
+            let tool =
+                if pod == "second" { tool.clone().env("CAP_ARGS", &udp.to_string()) } else { tool.clone() };
+            tool.says(&format!("add net {pod} --container-id {pod}"));
+        }
+        // The last one takes what all share with it.
+        for pod in pods.into_iter().chain(["stays"]) {
+            tool.says(&format!("del net {pod} --container-id {pod}"));
+        }
+        tool.says("add net first --container-id first");
+        // A loss that it must see, after those that are none.
+        let loss = if backend == "iptables" { "iptables-nft -t nat -F" } else { "nft flush ruleset" };
+        flushes(&lab, loss);
+        until("the rules are back", || tool.run("check net --all").succeeded());
+        until("it has looked after the loss", || repairs() > 1);
+        assert_eq!(watching.end(), Some(0));
+        assert_eq!(repairs(), 2, "{backend}: one for the start, one for the loss");
+    }
+}
+
+/// As firewalld's iptables backend does: it flushes and deletes all chains in one transaction.
+#[test]
+fn a_transaction_of_others_that_takes_all_chains_of_a_table_is_a_loss() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    lab.container("pod");
+    let tool = tool(&lab, "iptables");
+    tool.says("add net pod --container-id pod");
+    let watching = Watching::start(&tool);
+    // The first may be before it looks for the first time.
+    for _ in 0..2 {
+        flushes(&lab, "printf '*nat\\n-F\\n-X\\nCOMMIT\\n' | iptables-nft-restore --noflush");
+        until("the rules are back", || tool.run("check net --all").succeeded());
+    }
+    assert_eq!(watching.end(), Some(0));
+}
+
+/// As somebody may do by mistake: the comment says still whose rule it is.
+#[test]
+fn check_notices_a_changed_rule_of_iptables_and_repair_replaces_it() {
+    beyond_reference!("repair");
+    let of = |table: &str, chain: &str, pattern: &str, replacement: &str| {
+        format!(
+            "for t in iptables-nft; do $t-save -t {table} | grep -v '^[:#]' | sed '/^-A {chain} /s/{pattern}/{replacement}/' \
+             | sed '1a -F {chain}' | grep -e '^\\*' -e '^COMMIT' -e '{chain} ' -e '-F {chain}' | $t-restore --noflush; done"
+        )
+    };
+    for (what, change) in [
+        ("the guard's verdict", of("mangle", "PREROUTING", "-j DROP", "-j ACCEPT")),
+        ("the guard's interface", of("mangle", "PREROUTING", "! -i lo", "-i lo")),
+        ("the way to the host ports", of("nat", "PREROUTING", "--dst-type LOCAL", "--dst-type UNICAST")),
+        ("the masquerade of host ports", of("nat", "FERRULE-HAIRPIN", "0x2000\\/0x2000", "0x4000\\/0x4000")),
+        (
+            "where a port leads",
+            of("nat", "FERRULE-HP-[0-9a-v]*", "--to-destination 10.1.2.2", "--to-destination 10.1.2.9"),
+        ),
+    ] {
+        let lab = Lab::new();
+        lab.container("pod");
+        let tool = tool(&lab, "iptables");
+        tool.says("add net pod --container-id pod");
+        let rules = || lab.host().sh("iptables-nft-save | grep -- '^-A' | sort");
+        let before = rules();
+        let change = if what == "where a port leads" {
+            let name =
+                lab.host().sh("iptables-nft-save -t nat | grep -o '^:FERRULE-HP-[0-9a-v]*' | tr -d ':\\n'");
+            change.replace("FERRULE-HP-[0-9a-v]*", &name)
+        } else {
+            change
+        };
+        lab.host().sh(&change);
+        assert_ne!(rules(), before, "{what}");
+        assert!(!tool.run("check net --all").succeeded(), "{what}");
+        assert_eq!(tool.json("repair net")["repaired"], json!(["net/pod/eth0"]), "{what}");
+        assert_eq!(rules(), before, "{what}");
+        tool.says("check net --all");
+    }
+}

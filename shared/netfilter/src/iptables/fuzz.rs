@@ -6,14 +6,16 @@ use cni::{NetworkName, Scope};
 use netlink::Family;
 
 use super::plan::Query;
+use super::repair::replacement;
 use super::saved::Saved;
 use super::script;
+use super::script::MARKER;
 use crate::kind::Rules;
 use crate::owner::Owner;
 use crate::selector::{Selector, Stale};
 
 /// The most lines of a script beside the rules themselves: tables, and chains to be made.
-const FRAME: usize = 8;
+const FRAME: usize = 12;
 
 /// Every line is an order of ours, with one target, and there are no more of them than rules.
 pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
@@ -22,11 +24,13 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
         |rules| Family::ALL.into_iter().filter_map(move |family| script(owner, kind, rules, family));
     for script in rules.into_iter().flat_map(scripts) {
         let count = script.shared.len() + script.lines.len();
-        for (text, listed) in [(script.addition(), ""), (script.check(), ""), (script.repair(""), "")] {
+        for (text, listed) in
+            [(script.addition(), ""), (script.check(), ""), (replacement(&[&script], &Saved::read("")), "")]
+        {
             assert!(text.lines().count() <= count + FRAME, "{text}");
             text.lines().for_each(|line| order(line, listed));
         }
-        script.repair(saved).lines().for_each(|line| order(line, saved));
+        replacement(&[&script], &Saved::read(saved)).lines().for_each(|line| order(line, saved));
     }
     let Ok(network) = NetworkName::parse(owner.network()) else { return };
     let [all, dry] = [Scope::default(), Scope::default().dry()];
@@ -44,6 +48,7 @@ fn order(line: &str, saved: &str) {
     match verb {
         "*nat" | "*mangle" | "*filter" | "COMMIT" => assert_eq!(rest, ""),
         "-N" => assert!(rest.len() < 29 && !rest.contains(' '), "{line}"),
+        "-X" if rest == MARKER => {}
         "-F" | "-X" => assert!(saved.is_empty() || saved.contains(rest), "{line}"),
         "-D" => assert!(saved.contains(&format!("-A {rest}")), "{line}"),
         "-A" | "-I" | "-C" => {

@@ -13,17 +13,35 @@ pub(super) struct Saved<'a> {
     chains: BTreeSet<&'a str>,
     /// By table and chain, each with the number of its line.
     rules: BTreeMap<(&'a str, &'a str), Vec<(u64, &'a str)>>,
+    /// By table and the chain that they jump to.
+    jumps: BTreeMap<(&'a str, &'a str), Vec<&'a str>>,
     lines: Vec<&'a str>,
 }
 
 impl<'a> Saved<'a> {
     pub(super) fn read(saved: &'a str) -> Self {
-        let mut this = Self { chains: chains(saved).collect(), rules: BTreeMap::new(), lines: Vec::new() };
+        let (chains, rules, jumps) = (chains(saved).collect(), BTreeMap::new(), BTreeMap::new());
+        let mut this = Self { chains, rules, jumps, lines: Vec::new() };
         for (number, (table, rule)) in (0..).zip(all_rules(saved)) {
             this.rules.entry((table, chain_of(rule))).or_default().push((number, rule));
+            this.jumps.entry((table, target(rule))).or_default().push(rule);
             this.lines.push(rule);
         }
         this
+    }
+
+    pub(super) fn lists_chain(&self, chain: &str) -> bool {
+        self.chains.contains(chain)
+    }
+
+    /// The rules of a chain.
+    pub(super) fn rules_of<'s>(&'s self, table: &'s str, chain: &'s str) -> impl Iterator<Item = &'s str> {
+        self.rules.get(&(table, chain)).into_iter().flatten().map(|(_, rule)| *rule)
+    }
+
+    /// The rules that jump to a chain.
+    pub(super) fn jumps_to<'s>(&'s self, table: &'s str, chain: &'s str) -> impl Iterator<Item = &'s str> {
+        self.jumps.get(&(table, chain)).into_iter().flatten().copied()
     }
 
     /// What deletes a rule.
@@ -54,20 +72,9 @@ impl Listing for Saved<'_> {
     }
 }
 
-pub(super) fn has_chain(saved: &str, chain: &str) -> bool {
-    chains(saved).any(|listed| listed == chain)
-}
-
 /// The chains that are listed.
 fn chains(saved: &str) -> impl Iterator<Item = &str> {
     saved.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
-}
-
-/// Whether a shared rule is listed: it is known by its chain, its target and its comment, for each version of the tool
-/// writes the matches in its own way.
-pub(super) fn has_rule(saved: &str, table: &str, chain: &str, words: &str) -> bool {
-    let (named, to) = (comment(words), target(words));
-    rules(saved, table).any(|rule| chain_of(rule) == chain && target(rule) == to && comment(rule) == named)
 }
 
 /// The rules that are listed of a table, as `-A CHAIN ...`.
@@ -236,7 +243,10 @@ mod tests {
     fn rules_are_told_apart_by_table() {
         let saved = "*mangle\n-A PREROUTING -j DROP\nCOMMIT\n*nat\n:X - [0:0]\n-A PREROUTING -j X\nCOMMIT\n";
         assert_eq!(rules(saved, "nat").collect::<Vec<_>>(), ["-A PREROUTING -j X"]);
-        assert!(has_chain(saved, "X") && !has_chain(saved, "PREROUTING"));
+        let read = Saved::read(saved);
+        assert!(read.lists_chain("X") && !read.lists_chain("PREROUTING"));
+        assert_eq!(read.jumps_to("nat", "X").collect::<Vec<_>>(), ["-A PREROUTING -j X"]);
+        assert_eq!(read.jumps_to("mangle", "X").next(), None);
         assert_eq!(rules(saved, "nat").map(deletion).collect::<Vec<_>>(), ["-D PREROUTING -j X"]);
     }
 }

@@ -2,15 +2,16 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::saved;
 use crate::listing::Hook;
-use crate::opening;
 
 /// What the comments of rules begin with that all attachments share.
 pub(crate) const SHARED: &str = "ferrule: ";
 
-/// What the names of our own chains begin with: it says who created them.
-const OWN_CHAINS: &str = "FERRULE-";
+/// The chain that a transaction creates and deletes if it deletes rules. It says that the change is ours: see [`crate::Losses`].
+pub(crate) const MARKER: &str = "FERRULE-CHANGE";
+
+/// What does so.
+pub(super) const OWN_CHANGE: &str = "-N FERRULE-CHANGE\n-X FERRULE-CHANGE\n";
 
 /// A rule in a chain.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,11 +71,16 @@ impl Script {
     }
 
     /// The tables other than that of the attachment's own chain.
-    pub(super) fn other_tables(&self) -> Vec<&'static str> {
+    fn other_tables(&self) -> Vec<&'static str> {
         let mut tables: Vec<_> = self.shared.iter().map(|line| line.table).collect();
         tables.retain(|table| *table != self.table);
         tables.dedup();
         tables
+    }
+
+    /// All tables, its own first.
+    pub(super) fn tables(&self) -> Vec<&'static str> {
+        [self.table].into_iter().chain(self.other_tables()).collect()
     }
 
     /// Adds the attachment's rules if all that is shared is there and its own chain is not: else the tool
@@ -90,28 +96,6 @@ impl Script {
         })
     }
 
-    /// Adds the attachment's rules to what iptables-save has listed: with what is shared as far as it is missing,
-    /// in place of what the attachment has.
-    pub(super) fn repair(&self, saved: &str) -> String {
-        self.render(|table, text| {
-            if table == self.table {
-                let jumps = saved::rules(saved, table).filter(|rule| saved::target(rule) == self.chain);
-                jumps.for_each(|rule| text.extend([&saved::deletion(rule), "\n"]));
-                for chain in self.shared_chains.iter().filter(|chain| !saved::has_chain(saved, chain)) {
-                    let _ = writeln!(text, "-N {chain}");
-                    if !chain.starts_with(OWN_CHAINS) {
-                        let _ = writeln!(text, "-A {chain} {}", comment(opening::CREATED));
-                    }
-                }
-                let verb = if saved::has_chain(saved, &self.chain) { "-F" } else { "-N" };
-                let _ = writeln!(text, "{verb} {}", self.chain);
-            }
-            let is_missing = |line: &&Line| !saved::has_rule(saved, line.table, &line.chain, &line.words);
-            in_table(&self.shared, table).filter(is_missing).for_each(|line| put(text, line.verb(), line));
-            in_table(&self.lines, table).for_each(|line| put(text, line.verb(), line));
-        })
-    }
-
     /// Fails if any of it is missing, and changes nothing.
     pub(super) fn check(&self) -> String {
         self.render(|table, text| {
@@ -123,7 +107,7 @@ impl Script {
     /// Each table is a transaction of its own. The one that may be refused comes first: then nothing was changed.
     fn render(&self, of_table: impl Fn(&str, &mut String)) -> String {
         let mut text = String::new();
-        for table in [self.table].into_iter().chain(self.other_tables()) {
+        for table in self.tables() {
             let mut lines = String::new();
             of_table(table, &mut lines);
             if !lines.is_empty() {
@@ -135,16 +119,16 @@ impl Script {
 }
 
 impl Line {
-    fn verb(&self) -> &'static str {
+    pub(super) fn verb(&self) -> &'static str {
         if self.first { "-I" } else { "-A" }
     }
 }
 
-fn in_table<'a>(lines: &'a [Line], table: &str) -> impl Iterator<Item = &'a Line> {
+pub(super) fn in_table<'a>(lines: &'a [Line], table: &str) -> impl Iterator<Item = &'a Line> {
     lines.iter().filter(move |line| line.table == table)
 }
 
-fn put(text: &mut String, verb: &str, line: &Line) {
+pub(super) fn put(text: &mut String, verb: &str, line: &Line) {
     let _ = writeln!(text, "{verb} {} {}", line.chain, line.words);
 }
 

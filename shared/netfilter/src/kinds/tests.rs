@@ -11,7 +11,7 @@ use crate::kind::{Facts, InIptables, InNftables, InReference, IptablesRules, Kin
 use crate::owner::tests::owner;
 use crate::ruleset::uapi::NF_DROP;
 use crate::ruleset::{Chain, Element, Expressions, Field, INET, Layout, R0, Record, Rule, Set, Type, octets};
-use crate::{Backend, Firewall, Removal};
+use crate::{Backend, Firewall, Owner, Removal};
 
 const CHAIN: Chain = Chain::first_filter("blocked");
 
@@ -102,9 +102,10 @@ fn installs_checks_and_removes(backend: Backend) {
     Removal::start().remove(&one, &[Block::KIND]).unwrap();
     firewall.check(&one, &first).unwrap_err();
     firewall.check(&other, &second).unwrap();
-    let mut undo = Undo::new();
-    assert!(firewall.repair(&one, &first, false, &mut undo).unwrap());
-    undo.commit();
+    let all: [(&Owner, &dyn Rules); 2] = [(&one, &first), (&other, &second)];
+    assert_eq!(firewall.are_installed(&all), [false, true]);
+    firewall.install_all(&all[..1]).into_iter().for_each(Result::unwrap);
+    assert_eq!(firewall.are_installed(&all), [true, true]);
     firewall.check(&one, &first).unwrap();
 
     let network = NetworkName::parse("net").unwrap();

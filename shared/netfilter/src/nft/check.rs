@@ -1,7 +1,7 @@
 //! Whether the ruleset is as it was left.
 
 use cni::{Code, Error, Result};
-use netlink::RequestError;
+use netlink::{Family, RequestError};
 
 use super::claims::Queue;
 use super::install::{Drift, layout_of};
@@ -11,8 +11,9 @@ use super::slot::Slot;
 use super::view::View;
 use super::{Nft, query, tables};
 use crate::kind::{Kind, NftablesRules};
+use crate::opening::Opening;
 use crate::owner::Owner;
-use crate::ruleset::{Element, Record};
+use crate::ruleset::{Element, Layout, Record};
 
 /// What to do about rules that are missing.
 const REMEDY: &str = "something has removed or changed them; `cnitool repair --all` installs them again";
@@ -56,25 +57,44 @@ impl Nft {
         kind: Kind,
         rules: &NftablesRules,
     ) -> Result<Result<Vec<String>, String>, RequestError> {
-        let records = &rules.records;
-        let drift = Drift::of(&self.socket, kind.table(), &layout_of(kind, rules))?;
+        match self.find_shared_drift(kind, &layout_of(kind, rules), &rules.openings)? {
+            Some(what) => Ok(Err(what)),
+            None => self.find_own_drift(&View::new(&self.socket, kind, 1), owner, rules),
+        }
+    }
+
+    /// The first difference in what attachments share.
+    pub(super) fn find_shared_drift(
+        &self,
+        kind: Kind,
+        layout: &Layout,
+        openings: &[(Family, Opening)],
+    ) -> Result<Option<String>, RequestError> {
+        let drift = Drift::of(&self.socket, kind.table(), layout)?;
         if let Some(rule) = drift.missing.first() {
-            return Ok(Err(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
+            return Ok(Some(format!("the rule \"{}\" of chain {} is missing", rule.comment, rule.chain)));
         }
         if let Some((_, rule)) = drift.changed.first() {
-            return Ok(Err(format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain)));
+            return Ok(Some(format!("the rule \"{}\" of chain {} was changed", rule.comment, rule.chain)));
         }
-        if let Some(closed) = tables::closed(&self.socket, &rules.openings)? {
-            return Ok(Err(closed));
-        }
-        let view = View::new(&self.socket, kind, 1);
-        let found = Installed::read(&view, Slot::of(owner, kind))?;
+        tables::closed(&self.socket, openings)
+    }
+
+    /// What waits of an attachment's own elements and rules; or the first difference.
+    pub(super) fn find_own_drift(
+        &self,
+        view: &View<'_>,
+        owner: &Owner,
+        rules: &NftablesRules,
+    ) -> Result<Result<Vec<String>, String>, RequestError> {
+        let (kind, records) = (view.kind, &rules.records);
+        let found = Installed::read(view, Slot::of(owner, kind))?;
         if found.records != *records {
             return Ok(Err(format!("the {kind} rules are not those of the configuration")));
         }
         let (label, mut waiting) = (&found.slot.label, Vec::new());
         for (record, element) in records.iter().flat_map(|r| r.elements.iter().map(move |e| (r, e))) {
-            match holder(&view, element, label)? {
+            match holder(view, element, label)? {
                 Ok(None) => {}
                 Ok(Some(other)) => waiting.push(format!("{other} has it now: {record}")),
                 Err(what) => return Ok(Err(format!("an element of set {} {what}", element.set.name))),

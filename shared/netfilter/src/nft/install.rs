@@ -109,7 +109,7 @@ impl<'a> Change<'a> {
         self.lays_out.get() && probe::is_lack(refusal)
     }
 
-    fn put_additions(&self, batch: &mut Batch) {
+    pub(super) fn put_additions(&self, batch: &mut Batch) {
         let (kind, Slot { label, digest }) = (self.kind, &self.slot);
         let table = kind.table();
         batch.add_element(table, &Element::record(digest, 0), &self.slot.title(kind));

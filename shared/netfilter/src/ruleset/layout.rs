@@ -95,7 +95,7 @@ pub(crate) const NAT_OUT: u32 = NF_INET_POST_ROUTING;
 pub(crate) const POSTROUTING: Chain = Chain::nat("postrouting", NAT_OUT);
 
 /// A rule that every packet may meet. It is known by its comment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     pub(crate) chain: &'static str,
     pub(crate) comment: String,
@@ -113,7 +113,7 @@ impl Rule {
 }
 
 /// All that must be there before elements can be added.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
     pub(crate) chains: Vec<Chain>,
     pub(crate) sets: Vec<Set>,

@@ -10,6 +10,7 @@ use super::forward::{Forward, Protocol};
 use super::mapping::HostPorts;
 use super::mark::Mark;
 use crate::kind::{InNftables, NftablesRules};
+use crate::kinds::loopback_guard;
 use crate::networks::subnet;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
@@ -17,8 +18,6 @@ use crate::ruleset::{
     UdpPort, concatenated, octets,
 };
 
-/// Before conntrack: what would abuse `route_localnet`.
-const GUARD: Chain = Chain::first_filter("guard");
 const PREROUTING: Chain = Chain::nat("prerouting", NAT_IN);
 const OUTPUT: Chain = Chain::nat("output", NF_INET_LOCAL_OUT);
 const HAIRPIN: Chain = Chain::regular("hairpin");
@@ -44,18 +43,8 @@ fn redirection() -> Expressions {
 }
 
 fn layout() -> Layout {
-    let chains = vec![GUARD, PREROUTING, OUTPUT, HOSTPORTS, POSTROUTING, HAIRPIN];
-    let mut this = Layout { chains, ..Layout::default() };
-    for (name, field) in [("from", Field::saddr(Family::V4)), ("to", Field::daddr(Family::V4))] {
-        let martian = Expressions::new()
-            .family(Family::V4)
-            .load(field.first_byte(), R0)
-            .compare(R0, NFT_CMP_EQ, &[127])
-            .load_meta(NFT_META_IIF, R0)
-            .compare(R0, NFT_CMP_NEQ, &LOOPBACK_IFINDEX.to_ne_bytes())
-            .verdict(NF_DROP);
-        this.rules.push(Rule::new(GUARD, format!("martians {name} loopback"), martian));
-    }
+    let mut this = loopback_guard::layout();
+    this.chains.extend([PREROUTING, OUTPUT, HOSTPORTS, POSTROUTING, HAIRPIN]);
     for chain in [PREROUTING, OUTPUT] {
         let rule = Expressions::new().addressed_here().jump(HOSTPORTS.name);
         this.rules.push(Rule::new(chain, "to this host", rule));

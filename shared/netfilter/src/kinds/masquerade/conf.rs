@@ -9,6 +9,7 @@ use super::Masquerade;
 use crate::backend::Backend;
 use crate::firewall::Firewall;
 use crate::owner::Owner;
+use crate::repair::Expected;
 
 /// The keys as written.
 #[derive(Debug, Default, Deserialize)]
@@ -80,20 +81,14 @@ impl MasqueradeConf {
         }
     }
 
-    /// Installs the rules if they are not as ADD installed them (REPAIR). Whether it did.
-    ///
-    /// # Errors
-    /// As [`MasqueradeConf::install`].
-    pub fn repair(
+    /// The rules that ADD has installed (REPAIR).
+    pub fn expected(
         &self,
         owner: &Owner,
         addresses: impl IntoIterator<Item = IpNetwork>,
-        undo: &mut Undo,
-    ) -> Result<bool> {
-        match self.rules(addresses) {
-            Some(rules) => Firewall::open(self.backend)?.repair(owner, &rules, false, undo),
-            None => Ok(false),
-        }
+    ) -> Option<Expected> {
+        let rules = Box::new(self.rules(addresses)?);
+        Some(Expected { owner: owner.clone(), rules, backend: self.backend })
     }
 
     /// Whether the rules could be installed now, if they are asked for (STATUS).

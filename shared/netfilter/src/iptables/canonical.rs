@@ -1,0 +1,114 @@
+//! Rules of iptables in one form: as a script has them, and as iptables-save(8) lists them.
+
+use std::borrow::Cow;
+use std::net::IpAddr;
+
+use netlink::Family;
+
+/// The options that iptables-save lists first, whatever their order was.
+const FIRST: [&str; 5] = ["-s", "-d", "-i", "-o", "-p"];
+
+/// A rule without its chain: `words` are what comes after `-A CHAIN`. Two rules with equal forms are the same. The reverse may not
+/// hold: iptables has options that it lists in another way than they were written.
+pub(super) fn form(words: &str) -> Vec<String> {
+    let mut words = Words(words).peekable();
+    let (mut first, mut rest) = (Vec::new(), Vec::new());
+    while let Some(word) = words.next() {
+        let is_negated = word == "!";
+        let option = if is_negated { words.next().unwrap_or_default() } else { word };
+        let sign = if is_negated { "! " } else { "" };
+        match FIRST.iter().position(|name| *name == option) {
+            Some(place) => {
+                let value = with_prefix(words.next().unwrap_or_default());
+                first.push((place, format!("{sign}{option} {value}")));
+            }
+            None => rest.push(format!("{sign}{option}")),
+        }
+    }
+    first.sort();
+    first.into_iter().map(|(_, text)| text).chain(rest).collect()
+}
+
+/// An address alone is a network of one.
+fn with_prefix(value: Cow<'_, str>) -> Cow<'_, str> {
+    match value.parse::<IpAddr>() {
+        Ok(ip) => format!("{ip}/{}", Family::from(ip).choose("32", "128")).into(),
+        Err(_) => value,
+    }
+}
+
+/// The words of a line. One in quotes may have blanks, and quotes that are escaped.
+struct Words<'a>(&'a str);
+
+impl<'a> Iterator for Words<'a> {
+    type Item = Cow<'a, str>;
+
+    fn next(&mut self) -> Option<Cow<'a, str>> {
+        let text = self.0.trim_start();
+        if text.is_empty() {
+            return None;
+        }
+        let Some(quoted) = text.strip_prefix('"') else {
+            let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+            self.0 = rest;
+            return Some(word.into());
+        };
+        let (mut word, mut is_escaped) = (String::new(), false);
+        for (at, c) in quoted.char_indices() {
+            match c {
+                '"' if !is_escaped => {
+                    self.0 = &quoted[at + 1..];
+                    return Some(word.into());
+                }
+                '\\' if !is_escaped => is_escaped = true,
+                c => {
+                    word.push(c);
+                    is_escaped = false;
+                }
+            }
+        }
+        self.0 = "";
+        Some(word.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_has_the_same_form_as_it_is_written_and_as_it_is_listed() {
+        for (written, listed) in [
+            (
+                "-s 10.1.2.2 -d 10.1.2.0/24 -m comment --comment \"10.1.2.2\" -j RETURN",
+                "-s 10.1.2.2/32 -d 10.1.2.0/24 -m comment --comment 10.1.2.2 -j RETURN",
+            ),
+            (
+                "! -i lo -d 127.0.0.0/8 -m comment --comment \"a b\" -j DROP",
+                "-d 127.0.0.0/8 ! -i lo -m comment --comment \"a b\" -j DROP",
+            ),
+            (
+                "-p tcp -m tcp --dport 80 -d fd00::1 -s fd00::/64 -j MARK --set-xmark 0x2000/0x2000",
+                "-s fd00::/64 -d fd00::1/128 -p tcp -m tcp --dport 80 -j MARK --set-xmark 0x2000/0x2000",
+            ),
+        ] {
+            assert_eq!(form(written), form(listed), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_change_of_any_word_is_another_form() {
+        let rule = "! -i lo -s 127.0.0.0/8 -m comment --comment \"ferrule: x\" -j DROP";
+        for other in [
+            "-i lo -s 127.0.0.0/8 -m comment --comment \"ferrule: x\" -j DROP",
+            "! -i lo ! -s 127.0.0.0/8 -m comment --comment \"ferrule: x\" -j DROP",
+            "! -i lo -s 127.0.0.1 -m comment --comment \"ferrule: x\" -j DROP",
+            "! -i lo -s 127.0.0.0/8 -m comment --comment \"ferrule: x\" -j ACCEPT",
+            "! -i lo -s 127.0.0.0/8 -m comment --comment \"ferrule: x\"",
+            "! -i lo -m comment --comment \"ferrule: x\" -j DROP",
+            "",
+        ] {
+            assert_ne!(form(rule), form(other), "{other}");
+        }
+    }
+}

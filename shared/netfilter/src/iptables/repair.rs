@@ -1,0 +1,186 @@
+//! The rules of one or many attachments in place of what iptables-save(8) lists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use cni::{Result, ResultExt};
+use netlink::Family;
+
+use super::canonical::form;
+use super::saved::{self, Saved};
+use super::script::{Line, OWN_CHANGE, Script, comment, in_table, put};
+use super::tools::{Tools, lock, retry};
+use super::{script, tool};
+use crate::opening;
+use crate::repair::Pair;
+
+/// What the names of our own chains begin with: it says who created them.
+const OWN_CHAINS: &str = "FERRULE-";
+
+/// Whether the rules of attachments are as they were installed: one list of a family answers for all.
+///
+/// # Errors
+/// What the tool says.
+pub(crate) fn are_installed(all: &[Pair<'_>]) -> Result<Vec<bool>> {
+    let mut installed = vec![true; all.len()];
+    for family in Family::ALL {
+        let scripts = scripts(all, family);
+        if scripts.is_empty() {
+            continue;
+        }
+        let tools = Tools::find(family, "")?;
+        let text = list(&tools, scripts.iter().map(|(_, script)| script))?;
+        let (saved, mut shared) = (Saved::read(&text), BTreeMap::new());
+        for (of, script) in &scripts {
+            let is_shared_here = script.shared.iter().all(|line| {
+                let key = (line.table, line.chain.as_str(), line.words.as_str());
+                *shared.entry(key).or_insert_with(|| is_listed(line, &saved) || is_there(line, &tools))
+            });
+            installed[*of] &= is_shared_here && is_own_installed(script, &saved, &tools);
+        }
+    }
+    Ok(installed)
+}
+
+/// Installs the rules of attachments, of the oldest first, in place of those that they have. An answer for each.
+pub(crate) fn install(all: &[Pair<'_>]) -> Vec<Result<()>> {
+    let mut outcomes: Vec<Result<()>> = all.iter().map(|_| Ok(())).collect();
+    for family in Family::ALL {
+        let scripts = scripts(all, family);
+        if let Err(e) = install_family(family, &scripts) {
+            for (of, script) in &scripts {
+                let one = if tool::is_hung(&e) {
+                    Err(e.clone())
+                } else {
+                    install_family(family, &[(*of, script.clone())])
+                };
+                if let (Err(e), Ok(())) = (one, &outcomes[*of]) {
+                    outcomes[*of] =
+                        Err(e).context(|| format!("install the iptables rules of {}", all[*of].0));
+                }
+            }
+        }
+    }
+    outcomes
+}
+
+fn install_family(family: Family, scripts: &[(usize, Script)]) -> Result<()> {
+    if scripts.is_empty() {
+        return Ok(());
+    }
+    let tools = Tools::find(family, "")?;
+    let _lock = lock()?;
+    let scripts: Vec<&Script> = scripts.iter().map(|(_, script)| script).collect();
+    replace(&tools, &scripts)
+}
+
+/// Lists what is there, and makes the difference, while no other plugin does the same: the caller holds the lock.
+///
+/// # Errors
+/// What the tool says.
+pub(super) fn replace(tools: &Tools, scripts: &[&Script]) -> Result<()> {
+    retry(|| {
+        let text = list(tools, scripts.iter().copied())?;
+        tools.restore(&replacement(scripts, &Saved::read(&text)))
+    })
+}
+
+/// The scripts of those that have rules of a family, each with its place.
+fn scripts(all: &[Pair<'_>], family: Family) -> Vec<(usize, Script)> {
+    let scripts = all.iter().enumerate();
+    let script = |(owner, rules): &Pair<'_>| script(owner, rules.kind(), rules.iptables()?, family);
+    scripts.filter_map(|(of, pair)| Some((of, script(pair)?))).collect()
+}
+
+/// Lists the tables that scripts are about.
+fn list<'a>(tools: &Tools, scripts: impl Iterator<Item = &'a Script>) -> Result<String> {
+    let tables: BTreeSet<&str> = scripts.flat_map(Script::tables).collect();
+    tools.save(&Vec::from_iter(tables))
+}
+
+/// Whether a rule is listed, in whatever form the tool writes it.
+fn is_listed(line: &Line, saved: &Saved<'_>) -> bool {
+    let wanted = form(&line.words);
+    saved.rules_of(line.table, &line.chain).any(|rule| form(words(rule)) == wanted)
+}
+
+/// The same, by the tool, which knows all of its own forms.
+fn is_there(line: &Line, tools: &Tools) -> bool {
+    let mut text = format!("*{}\n", line.table);
+    put(&mut text, "-C", line);
+    tools.restore(&(text + "COMMIT\n")).is_ok()
+}
+
+/// Whether the rules that are an attachment's own are as they were installed.
+fn is_own_installed(script: &Script, saved: &Saved<'_>, tools: &Tools) -> bool {
+    let jumps = saved.jumps_to(script.table, &script.chain);
+    let found: Vec<&str> = saved.rules_of(script.table, &script.chain).chain(jumps).collect();
+    // After any kind of flush there are fewer rules. Their words need not be read then.
+    if !saved.lists_chain(&script.chain) || found.len() != script.lines.len() {
+        return false;
+    }
+    let found: BTreeSet<(&str, Vec<String>)> =
+        found.into_iter().map(|rule| (saved::chain_of(rule), form(words(rule)))).collect();
+    script.lines.iter().all(|line| found.contains(&(line.chain.as_str(), form(&line.words))))
+        || tools.restore(&script.check()).is_ok()
+}
+
+/// A listed rule without its chain.
+fn words(rule: &str) -> &str {
+    rule.splitn(3, ' ').nth(2).unwrap_or_default()
+}
+
+/// Installs attachments' rules in place of those that are listed, with what all share as far as it is missing or was changed.
+pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
+    let mut text = String::new();
+    // Each table is a transaction of its own. The one that may be refused comes first: then nothing was changed.
+    let own: BTreeSet<&str> = scripts.iter().map(|script| script.table).collect();
+    let others: BTreeSet<&str> = scripts.iter().flat_map(|script| script.tables()).collect();
+    for table in own.iter().chain(others.difference(&own)) {
+        let (mut lines, mut chains, mut shared) = (String::new(), BTreeSet::new(), BTreeSet::new());
+        for script in scripts {
+            if script.table == *table {
+                put_chains(&mut lines, script, saved, &mut chains);
+            }
+            for line in in_table(&script.shared, table) {
+                if shared.insert((&line.chain, &line.words)) {
+                    put_shared(&mut lines, line, saved);
+                }
+            }
+            in_table(&script.lines, table).for_each(|line| put(&mut lines, line.verb(), line));
+        }
+        if !lines.is_empty() {
+            let _ = write!(text, "*{table}\n{OWN_CHANGE}{lines}COMMIT\n");
+        }
+    }
+    text
+}
+
+/// Creates the chains that are missing, and empties the attachment's own.
+fn put_chains<'a>(text: &mut String, script: &'a Script, saved: &Saved<'_>, created: &mut BTreeSet<&'a str>) {
+    for rule in saved.jumps_to(script.table, &script.chain) {
+        text.extend([&saved::deletion(rule), "\n"]);
+    }
+    for chain in script.shared_chains.iter().filter(|chain| !saved.lists_chain(chain)) {
+        if !created.insert(chain) {
+            continue;
+        }
+        let _ = writeln!(text, "-N {chain}");
+        if !chain.starts_with(OWN_CHAINS) {
+            let _ = writeln!(text, "-A {chain} {}", comment(opening::CREATED));
+        }
+    }
+    let verb = if saved.lists_chain(&script.chain) { "-F" } else { "-N" };
+    let _ = writeln!(text, "{verb} {}", script.chain);
+}
+
+/// Adds a rule that attachments share, in place of those of its name that are not the same any more.
+fn put_shared(text: &mut String, line: &Line, saved: &Saved<'_>) {
+    let (wanted, name) = (form(&line.words), saved::comment(&line.words));
+    let named = saved.rules_of(line.table, &line.chain).filter(|rule| saved::comment(rule) == name);
+    let (same, changed): (Vec<_>, Vec<_>) = named.partition(|rule| form(words(rule)) == wanted);
+    changed.iter().for_each(|rule| text.extend([&saved::deletion(rule), "\n"]));
+    if same.is_empty() {
+        put(text, line.verb(), line);
+    }
+}

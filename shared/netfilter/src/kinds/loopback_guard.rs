@@ -1,0 +1,61 @@
+//! The loopback guard: packets from or to 127/8 that come in by another link than `lo` are dropped.
+
+use netlink::Family;
+
+use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, Rules};
+use crate::ruleset::uapi::*;
+use crate::ruleset::{Chain, Expressions, Field, INET, Layout, R0, Record, Rule};
+
+/// Before conntrack: packets that would abuse `route_localnet`.
+const GUARD: Chain = Chain::first_filter("guard");
+
+/// The record of an attachment. There are no elements: the rules are the same for all.
+const RECORD: &str = "guards 127.0.0.0/8";
+
+static FACTS: Facts = Facts {
+    name: "loopback",
+    redirects: false,
+    nftables: InNftables { table: INET, chain: GUARD.name, layout, parse, needs: &[], opens: false },
+    iptables: None,
+    reference: InReference::NONE,
+};
+
+/// Keeps others than the host from its services on 127.0.0.1, while a link has `route_localnet`. [`crate::HostPorts`] have these rules
+/// with nftables anyway. With iptables they are in a table that others may flush.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoopbackGuard;
+
+impl LoopbackGuard {
+    /// The kind of these rules.
+    pub const KIND: Kind = Kind::new(&FACTS);
+}
+
+impl Rules for LoopbackGuard {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn nftables(&self) -> NftablesRules {
+        NftablesRules::of(vec![Record::of(RECORD.to_owned(), [])])
+    }
+}
+
+/// The chain and its rules.
+pub(super) fn layout() -> Layout {
+    let mut this = Layout { chains: vec![GUARD], ..Layout::default() };
+    for (name, field) in [("from", Field::saddr(Family::V4)), ("to", Field::daddr(Family::V4))] {
+        let martian = Expressions::new()
+            .family(Family::V4)
+            .load(field.first_byte(), R0)
+            .compare(R0, NFT_CMP_EQ, &[127])
+            .load_meta(NFT_META_IIF, R0)
+            .compare(R0, NFT_CMP_NEQ, &LOOPBACK_IFINDEX.to_ne_bytes())
+            .verdict(NF_DROP);
+        this.rules.push(Rule::new(GUARD, format!("martians {name} loopback"), martian));
+    }
+    this
+}
+
+fn parse(text: &str) -> Option<Record> {
+    (text == RECORD).then(|| Record::of(text.to_owned(), []))
+}

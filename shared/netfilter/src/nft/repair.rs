@@ -1,0 +1,124 @@
+//! The rules of many attachments: what of them is missing, and its installation.
+
+use cni::Result;
+use netlink::{Family, RequestError};
+
+use super::Nft;
+use super::batch::Batch;
+use super::install::{Change, layout_of};
+use super::retry::failure;
+use super::view::View;
+use crate::iptables;
+use crate::kind::{Kind, NftablesRules};
+use crate::opening::Opening;
+use crate::owner::Owner;
+use crate::repair::Pair;
+use crate::ruleset::{Layout, RECORDS_MAX};
+
+/// How many attachments are installed in one transaction.
+const TOGETHER: usize = 64;
+
+/// An attachment's rules of a kind.
+struct Expected<'a> {
+    owner: &'a Owner,
+    kind: Kind,
+    rules: NftablesRules,
+}
+
+/// What attachments share: the rules around their elements, and what opens FORWARD.
+#[derive(PartialEq, Eq)]
+struct Shared {
+    layout: Layout,
+    openings: Vec<(Family, Opening)>,
+}
+
+impl<'a> Expected<'a> {
+    fn all(all: &[Pair<'a>]) -> Vec<Self> {
+        let expected =
+            |(owner, rules): &Pair<'a>| Self { owner, kind: rules.kind(), rules: rules.nftables() };
+        all.iter().map(expected).collect()
+    }
+
+    fn shared(&self) -> Shared {
+        Shared { layout: layout_of(self.kind, &self.rules), openings: self.rules.openings.clone() }
+    }
+}
+
+impl Nft {
+    /// Whether the rules of attachments are as they were installed: each set is listed once.
+    ///
+    /// # Errors
+    /// The kernel's refusal to list.
+    pub(crate) fn are_installed(&self, all: &[Pair<'_>]) -> Result<Vec<bool>> {
+        let found = self.look_for(&Expected::all(all));
+        found.map_err(|r| failure("check", "the attachments", "read the ruleset", r))
+    }
+
+    fn look_for(&self, all: &[Expected<'_>]) -> Result<Vec<bool>, RequestError> {
+        let (mut views, mut known): (Vec<View<'_>>, Vec<(Shared, bool)>) = (Vec::new(), Vec::new());
+        let mut installed = Vec::new();
+        for one in all {
+            if !views.iter().any(|view| view.kind == one.kind) {
+                views.push(View::new(&self.socket, one.kind, all.len()));
+            }
+            let shared = one.shared();
+            let is_shared_here = match known.iter().find(|(known, _)| *known == shared) {
+                Some((_, is_here)) => *is_here,
+                None => {
+                    let is_here =
+                        self.find_shared_drift(one.kind, &shared.layout, &shared.openings)?.is_none()
+                            && iptables::forward::verify(&shared.openings).is_ok();
+                    known.push((shared, is_here));
+                    is_here
+                }
+            };
+            let view = views.iter().find(|view| is_shared_here && view.kind == one.kind);
+            let drift = view.map(|view| self.find_own_drift(view, one.owner, &one.rules)).transpose()?;
+            installed.push(drift.is_some_and(|drift| drift.is_ok()));
+        }
+        Ok(installed)
+    }
+
+    /// Installs the rules of attachments, of the oldest first. Many are one transaction, if none of them has to replace anything.
+    /// An answer for each.
+    pub(crate) fn install_all(&self, all: &[Pair<'_>]) -> Vec<Result<()>> {
+        let (all, mut outcomes, mut laid_out) = (Expected::all(all), Vec::new(), Vec::new());
+        let one_by_one = |one: &Expected<'_>| self.install(one.owner, one.kind, &one.rules);
+        let mut rest = &all[..];
+        while let Some((first, others)) = rest.split_first() {
+            let shared = first.shared();
+            if !laid_out.contains(&shared) {
+                outcomes.push(one_by_one(first));
+                laid_out.push(shared);
+                rest = others;
+                continue;
+            }
+            let is_alike = |next: &&Expected<'_>| {
+                next.kind.table() == first.kind.table() && laid_out.contains(&next.shared())
+            };
+            let count = rest.iter().take(TOGETHER).take_while(is_alike).count();
+            let (together, others) = rest.split_at(count);
+            if self.add_all(together) {
+                outcomes.extend(together.iter().map(|_| Ok(())));
+            } else {
+                outcomes.extend(together.iter().map(one_by_one));
+            }
+            rest = others;
+        }
+        outcomes
+    }
+
+    /// Adds the elements of attachments in one transaction, unless any of them exists. Whether it did.
+    fn add_all(&self, all: &[Expected<'_>]) -> bool {
+        let Some(first) = all.first() else { return true };
+        // To add is not bound to what was read: it fails if what it builds on does not exist.
+        let mut batch = Batch::new(None);
+        for Expected { owner, kind, rules } in all {
+            if rules.records.len() >= RECORDS_MAX {
+                return false;
+            }
+            Change::new(&self.socket, owner, *kind, rules).put_additions(&mut batch);
+        }
+        batch.commit_on(&self.socket, &[first.kind.table().name]).is_ok()
+    }
+}

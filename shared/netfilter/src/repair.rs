@@ -1,0 +1,139 @@
+//! REPAIR of many attachments: the ruleset is listed once, and what is missing of all of them is installed together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cni::{Check, Repair, Result, Undo};
+
+use crate::backend::Backend;
+use crate::firewall::Firewall;
+use crate::kind::Rules;
+use crate::owner::Owner;
+use crate::removal::Removal;
+
+/// Rules that ADD installed for an attachment.
+#[derive(Debug)]
+pub struct Expected {
+    /// Whose they are.
+    pub owner: Owner,
+    /// The rules.
+    pub rules: Box<dyn Rules>,
+    /// The backend that the configuration names.
+    pub backend: Option<Backend>,
+}
+
+impl Expected {
+    fn pair(&self) -> Pair<'_> {
+        (&self.owner, &*self.rules)
+    }
+}
+
+/// An attachment, and its rules of a kind.
+pub(crate) type Pair<'a> = (&'a Owner, &'a dyn Rules);
+
+/// The rules of each attachment, by its place.
+type ByPlace<'a> = BTreeMap<usize, Vec<&'a Expected>>;
+
+/// The firewall of each backend that configurations name.
+type Firewalls = Vec<(Option<Backend>, Result<Firewall>)>;
+
+/// Installs the rules of attachments that are not as ADD installed them. An answer for each attachment, the oldest first: whether
+/// anything was missing.
+///
+/// `is_attached` says whether the container still has the interface. It is asked before and after: the rules of a container that
+/// has exited meanwhile are removed again.
+///
+/// # Errors
+/// What the two closures say; else what was refused.
+pub fn repair<C>(
+    calls: &[Repair<C>],
+    expected: impl Fn(&Repair<C>) -> Result<Vec<Expected>>,
+    is_attached: impl Fn(&Check<C>) -> Result<()>,
+) -> Vec<Result<bool>> {
+    let expected: Vec<Result<Vec<Expected>>> = calls.iter().map(expected).collect();
+    let all: ByPlace<'_> = expected
+        .iter()
+        .enumerate()
+        .filter_map(|(of, all)| Some((of, all.as_ref().ok()?.iter().collect())))
+        .collect();
+    let mut outcomes: Vec<Result<bool>> =
+        expected.iter().map(|all| all.as_ref().map(|_| false).map_err(Clone::clone)).collect();
+    let firewalls = open(&all);
+    let mut missing = missing(&all, calls, &firewalls);
+    missing.retain(|of, _| is_attached(&calls[*of].check).map_err(|gone| outcomes[*of] = Err(gone)).is_ok());
+    for (backend, firewall) in &firewalls {
+        install(*backend, firewall, &missing, &mut outcomes);
+    }
+    for (of, rules) in missing {
+        if let Err(gone) = is_attached(&calls[of].check) {
+            outcomes[of] = Err(remove(&rules).unwind_after(gone));
+        }
+    }
+    outcomes
+}
+
+fn open(all: &ByPlace<'_>) -> Firewalls {
+    let backends = [None, Some(Backend::Nftables), Some(Backend::Iptables)];
+    let is_named = |backend: &Option<Backend>| all.values().flatten().any(|one| one.backend == *backend);
+    backends.into_iter().filter(is_named).map(|backend| (backend, Firewall::open(backend))).collect()
+}
+
+/// The rules that are not as ADD installed them, and those of newer attachments that claim the same.
+fn missing<'a, C>(all: &ByPlace<'a>, calls: &[Repair<C>], firewalls: &Firewalls) -> ByPlace<'a> {
+    let mut missing = ByPlace::new();
+    for (backend, firewall) in firewalls {
+        let (places, rules) = of_backend(all, *backend);
+        let installed = match firewall {
+            Ok(firewall) => firewall.are_installed(&rules.iter().map(|one| one.pair()).collect::<Vec<_>>()),
+            Err(_) => vec![false; rules.len()],
+        };
+        for ((of, one), _) in places.into_iter().zip(rules).zip(installed).filter(|(_, installed)| !installed)
+        {
+            missing.entry(of).or_default().push(one);
+        }
+    }
+    let mut claimed: BTreeSet<&str> = BTreeSet::new();
+    for ((of, rules), call) in all.iter().map(|(of, rules)| ((*of, rules), &calls[*of])) {
+        if call.reinstall || call.claims.iter().any(|claim| claimed.contains(claim.as_str())) {
+            missing.insert(of, rules.clone());
+        }
+        if missing.contains_key(&of) {
+            claimed.extend(call.claims.iter().map(String::as_str));
+        }
+    }
+    missing.retain(|_, rules| !rules.is_empty());
+    missing
+}
+
+/// Installs the rules of a backend, of the oldest attachment first.
+fn install(
+    backend: Option<Backend>,
+    firewall: &Result<Firewall>,
+    missing: &ByPlace<'_>,
+    outcomes: &mut [Result<bool>],
+) {
+    let (places, rules) = of_backend(missing, backend);
+    let installed = match firewall {
+        Ok(firewall) => firewall.install_all(&rules.iter().map(|one| one.pair()).collect::<Vec<_>>()),
+        Err(e) => rules.iter().map(|_| Err(e.clone())).collect(),
+    };
+    for (of, installed) in places.into_iter().zip(installed) {
+        match installed {
+            Ok(()) => outcomes[of].iter_mut().for_each(|repaired| *repaired = true),
+            Err(e) => outcomes[of] = Err(e),
+        }
+    }
+}
+
+fn of_backend<'a>(all: &ByPlace<'a>, backend: Option<Backend>) -> (Vec<usize>, Vec<&'a Expected>) {
+    let each = all.iter().flat_map(|(of, rules)| rules.iter().map(|one| (*of, *one)));
+    each.filter(|(_, one)| one.backend == backend).unzip()
+}
+
+fn remove(rules: &[&Expected]) -> Undo {
+    let mut undo = Undo::new();
+    for one in rules {
+        let (owner, kind) = (one.owner.clone(), one.rules.kind());
+        undo.push(move || Removal::start().remove(&owner, &[kind]));
+    }
+    undo
+}
