@@ -59,6 +59,7 @@ mod upgrade_back;
 mod upgrade_rules;
 mod upgrade_words;
 mod validate;
+mod validate_agrees;
 mod vlan;
 mod vrf;
 mod words;

@@ -7,6 +7,9 @@ use super::Report;
 use super::own::blamed;
 use crate::schema::{self, Plugin};
 
+/// The kernel's ETH_MIN_MTU: what IPv4 needs (RFC 791).
+const ETHERNET_MTU_MIN: u32 = 68;
+
 impl Report<'_> {
     /// Warns of a link that ADD would not find on this host. The file may be for another host, so it is no error.
     pub(super) fn of_host(&mut self, node: &Node, index: usize, known: &Plugin) {
@@ -39,10 +42,13 @@ impl Report<'_> {
         }
     }
 
-    /// Warns of an MTU that the master does not have.
+    /// Warns of an MTU that the master does not have, or that is too small for most interfaces.
     fn mtu(&mut self, node: &Node, master: Option<Link>) {
-        let wanted = node.get("mtu").and_then(|mtu| Some((mtu.at, number(mtu)?)));
-        if let Some(((at, mtu), master)) = wanted.zip(master).filter(|((_, mtu), master)| *mtu > master.mtu) {
+        let Some((at, mtu)) = node.get("mtu").and_then(|mtu| Some((mtu.at, number(mtu)?))) else { return };
+        if (1..ETHERNET_MTU_MIN).contains(&mtu) {
+            self.warning(at, format!("mtu {mtu}: Ethernet interfaces have at least {ETHERNET_MTU_MIN}"));
+        }
+        if let Some(master) = master.filter(|master| mtu > master.mtu) {
             let (name, most) = (master.name, master.mtu);
             self.warning(at, format!("mtu {mtu} is more than {most}, the MTU of master {name} on this host"));
         }

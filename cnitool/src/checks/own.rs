@@ -20,6 +20,9 @@ impl Report<'_> {
         if ipam == Some("static") {
             self.addresses(node, plugin.capabilities.contains("ips"));
         }
+        if known.name == "host-device" && !plugin.capabilities.contains("deviceID") {
+            self.device(node);
+        }
         for name in [Some(known.name), ipam].into_iter().flatten() {
             let refused = suite::validate(name, &request);
             let Err(e) = refused else { continue };
@@ -39,6 +42,17 @@ impl Report<'_> {
             let text = "no address: each call must name one, in CNI_ARGS or args.cni.ips";
             self.warning(ipam.at, text).help =
                 Some("add addresses, or \"capabilities\": {\"ips\": true}".to_owned());
+        }
+    }
+
+    /// Reports a configuration of host-device that says in no way which device to move.
+    fn device(&mut self, node: &Node) {
+        let keys = ["device", "hwaddr", "kernelpath", "pciBusID"];
+        let is_given = |key: &str| node.get(key).and_then(Node::as_str).is_some_and(|text| !text.is_empty());
+        if !keys.into_iter().any(is_given) {
+            let text = "no device: one of device, hwaddr, kernelpath and pciBusID must say which one to move";
+            self.error(blamed(node, "type"), text).help =
+                Some("or add \"capabilities\": {\"deviceID\": true}, if the runtime says it".to_owned());
         }
     }
 
