@@ -33,7 +33,7 @@ fn chained(plugin: Value) -> Vec<Value> {
     vec![bridge(ipam()), plugin]
 }
 
-/// Tries each key of the plugin, which is the last one of the chain or that one's IPAM plugin. `prepare` runs on the host before each ADD.
+/// Tries each key of the plugin, which is the last one of the chain or that one's IPAM plugin. `prepare` runs on the host before each of them.
 fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
     lab.container("pod");
     let tool = lab.cnitool();
@@ -42,6 +42,7 @@ fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
         for value in values() {
             let network = json!({"cniVersion": "1.1.0", "name": "net", "plugins": with_member(chain, plugin, &member, &value)});
             lab.configure("10-net.conflist", &network);
+            lab.host().sh(prepare);
             let judged: Value =
                 serde_json::from_str(&tool.run(&format!("validate {FILE} --output json")).stdout).unwrap();
             if !judged["findings"].as_array().unwrap().is_empty() {
@@ -49,7 +50,6 @@ fn agrees(lab: &Lab, plugin: &str, chain: &[Value], prepare: &str) {
                 continue;
             }
             accepted += 1;
-            lab.host().sh(prepare);
             let added = tool.run("add net pod --output json");
             // No file tells what is in the container.
             let misses_a_link = added.stderr.contains("this link does not exist in namespace /run/netns/pod");
