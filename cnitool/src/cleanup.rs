@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use cni::{Attachment, Attachments, ContainerId, IfName, PluginType, Thing};
+use liveness::Namespaces;
 use runtime::{Cache, Decision, Entry, Network, Result};
 
-use crate::liveness::Namespaces;
 use crate::settings::Settings;
 
 /// How long the kernel may take to remove the links of a namespace that nobody holds any more.

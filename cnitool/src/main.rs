@@ -14,7 +14,6 @@ mod known;
 mod leases;
 mod limits;
 mod live;
-mod liveness;
 mod maker;
 mod named;
 mod places;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lab::dhcp::{DhcpNetwork, RANGE};
 use lab::{Feature, Lab, Tool, beyond_reference, write_program};
 use serde_json::{Value, json};
 
@@ -78,6 +79,48 @@ fn host_ports_of_a_running_container_without_veth_and_lease_stay() {
     tool.says("gc net");
     assert_eq!(rules(&lab), before, "the host port of a running container was deleted");
     assert!(dry_run(&tool)[0].is_empty());
+}
+
+/// No link of the host leads to a container on macvlan, and no host-local lease tells its address.
+#[test]
+fn the_dhcp_lease_of_a_running_container_that_no_cache_knows_stays() {
+    beyond_reference!("gc");
+    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    let plugins = json!([{"type": "macvlan", "master": "br0", "ipam": {"type": "dhcp"}}]);
+    net.lab.configure("10-net.conflist", &network("1.1.0", &plugins));
+    let (tool, pod) = (net.lab.cnitool(), net.pod("leased"));
+    tool.says(&format!("add net leased --container-id leased {ELSEWHERE}"));
+    let [removed, kept] = dry_run(&tool);
+    assert!(removed.is_empty() && kept.iter().any(|one| one.contains("leased")), "{removed:?} {kept:?}");
+    tool.says("gc net");
+    assert!(net.list().len() == 1 && net.released() == 0, "the lease of a running container was released");
+    assert!(pod.link("eth0").is_some());
+    tool.says("gc net --force leased");
+    net.until("the release is seen", || net.released() == 1);
+    net.until("no lease is left", || net.list().is_empty());
+}
+
+/// The cache's file tells when an attachment was made.
+#[test]
+fn older_than_keeps_what_young_attachments_have() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let pods = ["old", "young"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.210.2.0/24"), ports()])));
+    let tool = lab.cnitool();
+    tool.says("add net old --container-id old -p 8093:80");
+    tool.says("add net young --container-id young -p 8094:80");
+    pods.iter().for_each(|pod| pod.vanish());
+    lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").is_empty());
+    lab.host().sh("touch -d '2 hours ago' /var/lib/cni/results/net-old-eth0");
+    let listed = listed(&tool.json("gc net --dry-run --older-than 1h")["wouldRemove"]);
+    assert!(!listed.is_empty() && listed.iter().all(|one| one.ends_with(" old")), "{listed:?}");
+    tool.says("gc net --older-than 1h");
+    assert!(leases() == ["10.210.2.3"] && rules(&lab).contains("net/young/"), "{:?}", leases());
+    assert!(!rules(&lab).contains("net/old/"));
+    tool.says("gc net --older-than 1s");
+    tool.says("gc net");
+    assert!(leases().is_empty() && !rules(&lab).contains("net/young/"));
 }
 
 #[test]

@@ -50,6 +50,7 @@ mod saved_rules;
 mod sbr;
 mod several_networks;
 mod snapshot;
+mod stale_leases;
 mod static_ipam;
 mod tap;
 mod tuning;

@@ -83,7 +83,24 @@ const HOST_LOCAL: &[Key] = &[
         "Directory of leases; each network has a directory of its own in it.",
     ),
     key("resolvConf", Type::Path, "none", "File that the container's resolver settings are taken from."),
-    key("resetOnReboot", Type::Bool, "false", "Leases from before the last start of the host are released."),
+    key(
+        "resetOnReboot",
+        Type::Bool,
+        "when addresses run out",
+        "Release leases from before the last start of the host: by the first ADD, or never.",
+    ),
+    key(
+        "reuseStaleLeases",
+        Type::Bool,
+        "true",
+        "If no address is free, release leases of containers that have certainly exited.",
+    ),
+    key(
+        "staleLeaseAge",
+        Type::Number(0, 4_294_967_295),
+        "600",
+        "Seconds that a stale lease is at least old.",
+    ),
     key("statusFailsWhenFull", Type::Bool, "false", "STATUS says 50 when a range set has no free address."),
 ];
 

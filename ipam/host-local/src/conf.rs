@@ -14,6 +14,9 @@ use crate::range::{Range, RangeSet, Spec};
 /// Where the reference keeps leases.
 const DATA_DIR: &str = "/var/lib/cni/networks";
 
+/// How many seconds old a lease must be to be stale: longer than any ADD takes, of which a lease is the first trace.
+const STALE_LEASE_AGE: u64 = 600;
+
 /// `ipam.dataDir`, the directory of the networks' directories of leases.
 ///
 /// # Errors
@@ -44,7 +47,12 @@ pub struct Conf {
     pub args_ips: Vec<IpAddr>,
     /// `runtimeConfig.ips`.
     pub runtime_ips: Vec<IpAddr>,
-    pub reset_on_reboot: bool,
+    /// Whether the first ADD after a reboot drops all leases. Unless false, those from before a reboot are stale.
+    pub reset_on_reboot: Option<bool>,
+    /// Whether stale leases are released when a range set is full. Default: true.
+    pub reuse_stale_leases: bool,
+    /// How many seconds a stale lease is at least old. Default: 600.
+    pub stale_lease_age: u64,
     /// STATUS says 50 when a range set is full. Default: false.
     pub status_fails_when_full: bool,
 }
@@ -83,7 +91,9 @@ struct RawIpam {
     exclude: Vec<Block>,
     routes: Vec<Route>,
     resolv_conf: Option<PathBuf>,
-    reset_on_reboot: bool,
+    reset_on_reboot: Option<bool>,
+    reuse_stale_leases: Option<bool>,
+    stale_lease_age: Option<u32>,
     status_fails_when_full: bool,
 }
 
@@ -184,6 +194,8 @@ impl TryFrom<AsWritten> for Conf {
             args_ips: ips(args.cni.ips),
             runtime_ips: ips(runtime_config.ips),
             reset_on_reboot: ipam.reset_on_reboot,
+            reuse_stale_leases: ipam.reuse_stale_leases.unwrap_or(true),
+            stale_lease_age: ipam.stale_lease_age.map_or(STALE_LEASE_AGE, u64::from),
             status_fails_when_full: ipam.status_fails_when_full,
         })
     }
@@ -265,7 +277,7 @@ mod tests {
         let conf =
             conf(json!({ "ipam": { "subnet": "10.0.0.0/24", "dataDir": "", "resolvConf": "" } })).unwrap();
         assert_eq!(conf.data_dir, PathBuf::from("/var/lib/cni/networks"));
-        assert_eq!((conf.resolv_conf, conf.reset_on_reboot), (None, false));
+        assert_eq!((conf.resolv_conf, conf.reset_on_reboot), (None, None));
         assert!(conf.routes.is_empty() && conf.args_ips.is_empty() && conf.runtime_ips.is_empty());
     }
 

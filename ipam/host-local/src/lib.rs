@@ -6,10 +6,13 @@ mod conf;
 pub mod fuzz;
 mod range;
 mod resolv;
+mod reuse;
 mod store;
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::Path;
+use std::process::ExitCode;
 
 use cni::{
     Add, AddResult, Attachment, Check, Code, Del, Error, Gc, IpConfig, NetworkName, Plugin, Result, Role,
@@ -42,14 +45,25 @@ impl Plugin for HostLocal {
         let wanted = allocator::requests(&conf.sets, &[asked.as_slice(), &conf.args_ips, &conf.runtime_ips])?;
 
         let mut store = Store::create(&conf.data_dir, &call.net.name)?;
-        if conf.reset_on_reboot {
+        if conf.reset_on_reboot == Some(true) {
             store.reset_after_reboot()?
         } else {
             store.forget_boot()?
         }
-        refuse_second(&mut store, call)?;
-        let ips = allocator::choose(&conf.sets, &wanted, &store)?;
+        let mut chosen = choose(&mut store, call, &wanted);
+        if chosen.is_err() && conf.reuse_stale_leases {
+            drop(store);
+            let has_room = reuse(call).run();
+            store = Store::create(&conf.data_dir, &call.net.name)?;
+            if has_room {
+                chosen = choose(&mut store, call, &wanted);
+            }
+        }
+        let ips = chosen?;
         store.reserve(&call.attachment, &ips)?;
+        if conf.reuse_stale_leases && store.is_nearly_full(&conf.sets) && store.may_look_for_stale() {
+            reuse(call).start();
+        }
 
         let (data_dir, network) = (conf.data_dir.clone(), call.net.name.clone());
         let (at, given) = (call.attachment.clone(), ips.clone());
@@ -104,6 +118,10 @@ impl Plugin for HostLocal {
         failures.into_result()
     }
 
+    fn serve_itself(arguments: &[OsString]) -> Option<ExitCode> {
+        reuse::serve(arguments)
+    }
+
     fn status(call: &Status<Conf>) -> Result<()> {
         let Conf { data_dir, sets, status_fails_when_full, .. } = &call.conf;
         for fill in store::status(data_dir, &call.net.name, sets)? {
@@ -115,6 +133,23 @@ impl Plugin for HostLocal {
         }
         Ok(())
     }
+}
+
+fn reuse(call: &Add<Conf>) -> reuse::Request {
+    let conf = &call.conf;
+    reuse::Request {
+        data_dir: conf.data_dir.clone(),
+        network: call.net.name.to_string(),
+        age: conf.stale_lease_age,
+        reboot: conf.reset_on_reboot != Some(false),
+        container: call.attachment.container.to_string(),
+    }
+}
+
+/// An address of each range set.
+fn choose(store: &mut Store, call: &Add<Conf>, wanted: &[Option<IpAddr>]) -> Result<Vec<IpAddr>> {
+    refuse_second(store, call)?;
+    allocator::choose(&call.conf.sets, wanted, store)
 }
 
 /// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).

@@ -12,11 +12,13 @@
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, Code, Error, Failures, NetworkName, Result};
 use system::file::is_temporary;
 
 use crate::allocator::Leases;
+use crate::range::RangeSet;
 
 mod boot;
 mod directory;
@@ -25,13 +27,17 @@ mod lease;
 mod lock;
 mod status;
 
-use directory::{Content, Directory};
+use directory::{Content, Directory, Stamp};
 use index::Index;
 pub use lease::{Lease, Owner};
 use lock::Lock;
-pub use status::check as status;
+pub use status::{PERCENT, check as status};
 
 const BOOT: &str = ".boot_id";
+/// When the last search for stale leases in the background was started.
+const LOOKED: &str = ".looked";
+/// How long none follows it.
+const LOOK_PAUSE: Duration = Duration::from_secs(600);
 const LAST_RESERVED: &str = "last_reserved_ip.";
 /// Bytes of either, and some more: an editor may have added a line's end.
 const LONGEST_MARK: u64 = 100;
@@ -44,6 +50,14 @@ pub struct Store {
     index: Option<Index>,
     changed: bool,
     lock: Lock,
+}
+
+/// A lease, and when its file was made or changed.
+#[derive(Clone, Debug)]
+pub struct Aged {
+    pub lease: Lease,
+    pub changed: SystemTime,
+    stamp: Stamp,
 }
 
 /// What went wrong with single files.
@@ -197,6 +211,50 @@ impl Store {
             }
         }
         failures.into_result()
+    }
+
+    /// All leases, with their ages. Files that cannot be read are none.
+    ///
+    /// # Errors
+    /// Code 5 if the directory cannot be read.
+    pub fn aged(&self) -> Result<Vec<Aged>> {
+        let aged = |ip| {
+            let stamp = self.dir.stamp(ip)?;
+            let Ok(Content::Lease(owner)) = self.dir.read(ip) else { return None };
+            Some(Aged { lease: Lease { ip, owner }, changed: stamp.changed(), stamp })
+        };
+        Ok(self.dir.addresses()?.into_iter().filter_map(aged).collect())
+    }
+
+    /// Releases a lease whose file is the one that was seen before. Whether it was.
+    ///
+    /// # Errors
+    /// Code 5 if the file cannot be removed.
+    pub fn release_unchanged(&mut self, aged: &Aged) -> Result<bool> {
+        let is_same = self.lock.is_whole() && self.dir.stamp(aged.lease.ip) == Some(aged.stamp);
+        if is_same {
+            self.release(&aged.lease)?;
+        }
+        Ok(is_same)
+    }
+
+    /// Whether a range set may be nearly full. The index alone is asked: that costs nothing, and each attachment has an address of
+    /// every range set.
+    pub fn is_nearly_full(&self, sets: &[RangeSet]) -> bool {
+        let Some(index) = &self.index else { return false };
+        let leased = u128::from(index.count()) / (sets.len().max(1) as u128);
+        sets.iter().any(|set| leased >= set.capacity().saturating_mul(PERCENT) / 100)
+    }
+
+    /// Whether it is time to search for stale leases in the background. If so, it is noted.
+    pub fn may_look_for_stale(&mut self) -> bool {
+        let last = self.dir.modified(LOOKED);
+        let is_time = last.is_none_or(|last| last.elapsed().map_or(true, |age| age > LOOK_PAUSE));
+        if is_time {
+            self.changed = true;
+            return self.dir.remove(LOOKED).is_ok() && self.dir.write_in_place(LOOKED, "").is_ok();
+        }
+        false
     }
 
     /// Keeps a lease, and gives its owner, or removes it.

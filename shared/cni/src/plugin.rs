@@ -118,10 +118,11 @@ pub trait Plugin {
 pub fn main<P: Plugin>() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
     // No runtime gives any. Whoever does may have the variables of a call in its environment all the same.
-    if !arguments.is_empty()
-        && let Some(code) = P::serve_itself(&arguments)
-    {
-        return code;
+    if !arguments.is_empty() {
+        let _served = serving(P::NAME);
+        if let Some(code) = P::serve_itself(&arguments) {
+            return code;
+        }
     }
     if !is_called() {
         if close_later::serve() {

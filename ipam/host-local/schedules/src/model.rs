@@ -20,6 +20,7 @@ enum Deed {
     Add(&'static str, End),
     Del(&'static str, End),
     Gc(&'static [&'static str], End),
+    ReleaseStale(End),
     /// Someone removes the file of an address.
     Remove(String),
 }
@@ -27,7 +28,7 @@ enum Deed {
 /// How a command ended.
 #[derive(Debug)]
 enum End {
-    /// An ADD with an address, the others with nothing.
+    /// An ADD with an address, a search for stale leases with a sign, the others with nothing.
     Success(String),
     RequestError(String),
     Killed,
@@ -67,6 +68,7 @@ fn events(scenario: &Scenario, run: &Run) -> Result<Vec<Event>, String> {
             Act::Add(container) => Deed::Add(container, end(run, process)?),
             Act::Del(container) => Deed::Del(container, end(run, process)?),
             Act::Gc(valid) => Deed::Gc(valid, end(run, process)?),
+            Act::ReleaseStale => Deed::ReleaseStale(end(run, process)?),
             Act::RemoveLocks | Act::Hold(_) => continue,
             Act::RemoveDirectory => {
                 events.extend(removals(run, process));
@@ -92,6 +94,7 @@ fn end(run: &Run, process: usize) -> Result<End, String> {
     let Some((code, stdout)) = &run.endings[process] else { return Ok(End::Killed) };
     let document: Value = serde_json::from_str(stdout).unwrap_or_default();
     match code {
+        0 if stdout == "+" => Ok(End::Success(stdout.clone())),
         0 => Ok(End::Success(document["ips"][0]["address"].as_str().unwrap_or_default().replace("/24", ""))),
         1 if document["msg"].is_string() => Ok(End::RequestError(stdout.clone())),
         _ => Err(format!("process {process} ended with {code} and {stdout:?}")),
@@ -122,6 +125,7 @@ impl State {
             Deed::Add(container, end) => self.after_add(container, end, scenario),
             Deed::Del(container, end) => self.after_removing(end, |owner| owner == *container),
             Deed::Gc(valid, end) => self.after_removing(end, |owner| !valid.contains(&owner)),
+            Deed::ReleaseStale(end) => self.after_search(end),
             Deed::Remove(ip) => vec![self.without(|other, _| other == ip)],
         }
     }
@@ -152,6 +156,19 @@ impl State {
                 }
                 states
             }
+        }
+    }
+
+    /// It says whether it has released anything. In doubt it releases nothing.
+    fn after_search(&self, end: &End) -> Vec<Self> {
+        let without = || self.without(|_, owner| owner == "goes");
+        match end {
+            End::Success(released) if released == "+" => {
+                vec![without()].into_iter().filter(|next| next != self).collect()
+            }
+            End::Success(_) => vec![self.clone()],
+            End::RequestError(_) => vec![],
+            End::Killed => vec![self.clone(), without()],
         }
     }
 

@@ -22,6 +22,8 @@ pub enum Start {
     Leases,
     /// The same leases, and no room.
     Full,
+    /// The same leases, and no room; the runtime has noted that the namespace of `goes` was at a path where nothing is.
+    Stale,
     /// The same leases, made before a reboot that drops them.
     OldBoot,
 }
@@ -33,6 +35,8 @@ pub enum Act {
     Del(&'static str),
     /// Of all but these.
     Gc(&'static [&'static str]),
+    /// What an ADD of a full range starts: the search for stale leases.
+    ReleaseStale,
     /// `rm -r`, as an administrator does it to the network's directory.
     RemoveDirectory,
     /// `rm` of the locks alone.
@@ -52,12 +56,12 @@ pub struct Scenario {
     pub bound: usize,
 }
 
-use Act::{Add, Del, Gc, Hold, RemoveDirectory, RemoveLocks};
+use Act::{Add, Del, Gc, Hold, ReleaseStale, RemoveDirectory, RemoveLocks};
 
 impl Scenario {
     /// All that are explored.
     pub fn all() -> Vec<Self> {
-        use Start::{Fresh, Full, Leases, OldBoot};
+        use Start::{Fresh, Full, Leases, OldBoot, Stale};
         let starts = [Fresh, Leases, Full];
         let pairs: [(&str, &[Start], [Act; 2]); 10] = [
             ("ADD, ADD", &[Fresh, Leases, OldBoot], [Add("a"), Add("b")]),
@@ -84,13 +88,21 @@ impl Scenario {
             ("ADD, ADD, lock held", &[Leases], [Add("a"), Add("b"), Hold("lock")], 1),
             ("ADD, rm -r, directory held", &[Leases], [Add("a"), RemoveDirectory, Hold(".")], 1),
         ];
+        let stale: [(&str, &[Start], &[Act], usize); 4] = [
+            ("ADD, release", &[Stale], &[Add("a"), ReleaseStale], 1),
+            ("GC, release", &[Stale], &[Gc(&["stays"]), ReleaseStale], 1),
+            ("release, rm -r", &[Stale], &[ReleaseStale, RemoveDirectory], 1),
+            // The search finds the lease of `goes`, and `a` has the address by the time that it is to be released.
+            ("DEL, ADD, release", &[Stale], &[Del("goes"), Add("a"), ReleaseStale], 2),
+        ];
         let all = pairs.iter().map(|(name, starts, acts)| (*name, *starts, &acts[..], 2));
         let all =
             all.chain(triples.iter().map(|(name, starts, acts, bound)| (*name, *starts, &acts[..], *bound)));
-        all.flat_map(|(name, starts, acts, bound)| {
-            starts.iter().map(move |&start| Self { name, start, acts: acts.to_vec(), bound })
-        })
-        .collect()
+        all.chain(stale)
+            .flat_map(|(name, starts, acts, bound)| {
+                starts.iter().map(move |&start| Self { name, start, acts: acts.to_vec(), bound })
+            })
+            .collect()
     }
 
     /// Whether an administrator is among those who act.
@@ -100,7 +112,7 @@ impl Scenario {
 
     /// How many addresses there are.
     pub fn room(&self) -> usize {
-        if self.start == Start::Full { 2 } else { 5 }
+        if matches!(self.start, Start::Full | Start::Stale) { 2 } else { 5 }
     }
 }
 
@@ -110,6 +122,7 @@ impl fmt::Display for Scenario {
             Start::Fresh => "nothing there",
             Start::Leases => "some leases",
             Start::Full => "no address free",
+            Start::Stale => "no address free, one lease stale",
             Start::OldBoot => "after a reboot",
         };
         write!(f, "{}; {start}", self.name)
@@ -147,7 +160,9 @@ impl<'a> Fixture<'a> {
     pub fn call(&self, container: &str) -> Call {
         let last = format!("10.1.0.{}", 1 + self.scenario.room());
         let range = json!({"subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": last});
-        let ipam = json!({"type": "host-local", "dataDir": self.root(), "ranges": [[range]]});
+        let ipam = json!({"type": "host-local", "dataDir": self.root(), "ranges": [[range]],
+            // It would start a process that is not traced. `Act::ReleaseStale` is that process.
+            "reuseStaleLeases": false});
         let call = self.lab.plugin("host-local").version("1.1.0").config(json!({"ipam": ipam}));
         call.env("CNI_CONTAINERID", container).env("CNI_NETNS", "/run/netns/none")
     }
@@ -172,6 +187,13 @@ impl<'a> Fixture<'a> {
             let readable = fs::Permissions::from_mode(0o644);
             fs::set_permissions(self.directory().join("lock"), readable).expect("let others read the lock");
         }
+        if self.scenario.start == Start::Stale {
+            let note = json!({"kind": "cniCacheV1", "networkName": "net", "containerId": "goes", "ifName": "eth0",
+                "netns": "/run/netns/deleted", "config": "", "result": {}});
+            fs::create_dir_all("/var/lib/cni/results").expect("make the runtime's directory");
+            fs::write("/var/lib/cni/results/net-goes-eth0", note.to_string())
+                .expect("write the runtime's note");
+        }
         if self.scenario.start == Start::OldBoot {
             let before = "11111111-2222-3333-4444-555555555555";
             fs::write(self.directory().join(".boot_id"), before).expect("write the mark of another boot");
@@ -187,6 +209,12 @@ impl<'a> Fixture<'a> {
                 let valid = valid.iter().map(|id| json!({"containerID": id, "ifname": "eth0"}));
                 let key = json!({"cni.dev/valid-attachments": valid.collect::<Value>()});
                 (self.call("gc").config(key), "GC")
+            }
+            ReleaseStale => {
+                let request = json!({"data_dir": root, "network": "net", "age": 0, "reboot": true, "container": "none"});
+                let mut process = Command::new(self.call("none").process().get_program());
+                process.arg("release-stale-leases").env_clear();
+                return Traced::start(process, request.to_string().as_bytes(), root);
             }
             Hold(name) => {
                 let mut perl = Command::new("perl");

@@ -39,7 +39,7 @@ fn cleanup(fixture: &Fixture, act: &Act, by_gc: bool, leases: &mut Leases) -> Re
     let gone = match *act {
         Act::Add(container) | Act::Del(container) => container,
         Act::Gc(_) => "goes",
-        Act::RemoveDirectory | Act::RemoveLocks | Act::Hold(_) => return Ok(()),
+        Act::ReleaseStale | Act::RemoveDirectory | Act::RemoveLocks | Act::Hold(_) => return Ok(()),
     };
     leases.retain(|_, content| owner(content) != gone);
     let run = if by_gc {

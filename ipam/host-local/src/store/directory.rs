@@ -9,6 +9,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use cni::{Error, NetworkName, Result};
 use nix::dir::{Dir, Entry};
@@ -29,6 +30,22 @@ const LONGEST_LEASE: usize = 1024;
 pub struct Directory {
     path: PathBuf,
     open: File,
+}
+
+/// Which file it is, and its last change, which no program can set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stamp {
+    inode: u64,
+    changed: (i64, i64),
+    modified: i64,
+}
+
+impl Stamp {
+    /// The later one of both times: a copy from a backup has an old one of modification.
+    pub fn changed(&self) -> SystemTime {
+        let seconds = u64::try_from(self.changed.0.max(self.modified)).unwrap_or_default();
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
 }
 
 /// What a file that is named by an address turned out to be.
@@ -154,6 +171,20 @@ impl Directory {
     /// Code 5.
     pub fn is_there(&self, ip: IpAddr) -> Result<bool> {
         self.look(ip).map(|file| file.is_some())
+    }
+
+    /// The stamp of a lease's file. None: there is no such regular file.
+    pub fn stamp(&self, ip: IpAddr) -> Option<Stamp> {
+        let file = fstatat(&self.open, ip.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+        let changed = (file.st_ctime, file.st_ctime_nsec);
+        let stamp = Stamp { inode: file.st_ino, changed, modified: file.st_mtime };
+        (file.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(stamp)
+    }
+
+    /// When a file was modified. None if it is not there.
+    pub fn modified(&self, name: &str) -> Option<SystemTime> {
+        let file = fstatat(&self.open, name, AtFlags::AT_SYMLINK_NOFOLLOW).ok()?;
+        Some(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(file.st_mtime).ok()?))
     }
 
     /// Whether what is named by an address is a regular file, and how many bytes it has.

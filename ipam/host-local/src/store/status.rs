@@ -13,7 +13,7 @@ use super::index::Index;
 use crate::range::RangeSet;
 
 /// A range set is worth a word from this part on.
-const PERCENT: u128 = 90;
+pub const PERCENT: u128 = 90;
 
 /// How full a range set is.
 #[derive(Debug)]

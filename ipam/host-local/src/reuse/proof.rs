@@ -1,0 +1,134 @@
+//! Which leases are certainly of dead containers. docs/host-local.md says it for each runtime. In doubt, a lease stays.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use cni::{Attachment, ContainerId, IfName, NetworkName};
+use liveness::{Calls, Namespaces};
+use runtime::Cache;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::Request;
+use crate::store::{Aged, Lease, Owner};
+
+/// How much the clock may differ from itself at another time.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// How often to look at the host again while namespaces appear and go.
+const LOOKS: u32 = 3;
+
+/// Why a container is taken for dead, unless the host shows otherwise.
+#[derive(Debug)]
+enum Reason {
+    /// The runtime's files name these namespaces, and none of them is there.
+    Deleted(Vec<PathBuf>),
+    /// The lease is from before the host was started.
+    Reboot,
+}
+
+/// The stale ones of some leases, each with the reason in words.
+pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec<(Aged, String)> {
+    let (now, caches) = (SystemTime::now(), Cache::of_host());
+    let booted = request.reboot.then(|| booted(now)).flatten();
+    let suspect = |aged: Aged| {
+        let age = now.duration_since(aged.changed).ok()?;
+        let is_old = age >= Duration::from_secs(request.age);
+        let reason = if is_old { reason(&aged, network, &caches, booted)? } else { return None };
+        Some((aged, reason))
+    };
+    let mut suspects: Vec<_> = leases.into_iter().filter_map(suspect).collect();
+    if suspects.is_empty() {
+        return Vec::new();
+    }
+    let Some(namespaces) = look() else {
+        cni::warn("not all network namespaces of this host can be examined, so no lease counts as stale");
+        return Vec::new();
+    };
+    let calls = Calls::look();
+    suspects.retain(|(Aged { lease, .. }, reason)| {
+        let container = &lease.owner.container;
+        let is_called = *container != request.container && calls.may_be_for(container);
+        !is_called && !shows(&namespaces, lease) && reason.holds(&namespaces)
+    });
+    suspects.into_iter().map(|(aged, reason)| (aged, reason.text())).collect()
+}
+
+/// All namespaces, or none.
+fn look() -> Option<Namespaces> {
+    (0..LOOKS).find_map(|_| Namespaces::look().ok().filter(Namespaces::is_complete))
+}
+
+/// Whether anything of the container is seen: its address, or its name.
+fn shows(namespaces: &Namespaces, lease: &Lease) -> bool {
+    namespaces.may_have(lease.ip)
+        || namespaces.host_has(lease.ip)
+        || namespaces.has_container(&lease.owner.container)
+}
+
+fn reason(
+    aged: &Aged,
+    network: &NetworkName,
+    caches: &[Cache],
+    booted: Option<SystemTime>,
+) -> Option<Reason> {
+    let paths = namespaces_of(&aged.lease.owner, network, caches)?;
+    let is_deleted = |path: &PathBuf| fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
+    if !paths.iter().all(|path| is_deleted(path) || is_plain_file(path)) {
+        return None;
+    }
+    let is_before = booted.is_some_and(|booted| aged.changed + MARGIN < booted);
+    match paths.is_empty() {
+        _ if is_before => Some(Reason::Reboot),
+        true => None,
+        false => Some(Reason::Deleted(paths)),
+    }
+}
+
+/// The namespaces that runtimes have noted for a container. None: a file of theirs cannot be read, or names none.
+fn namespaces_of(owner: &Owner, network: &NetworkName, caches: &[Cache]) -> Option<Vec<PathBuf>> {
+    let container = ContainerId::parse(&owner.container).ok()?;
+    // Old leases do not name the interface.
+    let ifname = IfName::parse(owner.ifname.as_deref()?).ok()?;
+    let at = Attachment { container, ifname };
+    let mut paths = Vec::new();
+    for cache in caches {
+        if let Some(entry) = cache.load(network, &at).ok()? {
+            paths.push(entry.attach.netns?);
+        }
+    }
+    Some(paths)
+}
+
+/// What `umount` leaves where a namespace was.
+fn is_plain_file(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|file| file.is_file() && file.len() == 0)
+        && !runtime::is_namespace(path)
+}
+
+/// When the host was started, by the clock as it is set now.
+fn booted(now: SystemTime) -> Option<SystemTime> {
+    let up = clock_gettime(ClockId::Boottime);
+    now.checked_sub(Duration::from_secs(up.tv_sec.cast_unsigned()))
+}
+
+impl Reason {
+    /// Whether no mount namespace of the host has the container's namespace either.
+    fn holds(&self, namespaces: &Namespaces) -> bool {
+        match self {
+            Self::Deleted(paths) => !paths.iter().any(|path| namespaces.is_at(path)),
+            Self::Reboot => true,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Self::Deleted(paths) => {
+                let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+                format!("its network namespace {} is deleted", paths.join(", "))
+            }
+            Self::Reboot => "it is from before the host was started".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Calls of plugins that have not ended: their containers are just being made or removed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+
+use crate::{ancestors, processes};
+
+/// The containers that plugins are called for at this moment.
+#[derive(Debug, Default)]
+pub struct Calls {
+    containers: BTreeSet<Vec<u8>>,
+    blind: bool,
+}
+
+impl Calls {
+    /// Reads `CNI_CONTAINERID` in the environment of every process.
+    pub fn look() -> Self {
+        let (mut this, ancestors) = (Self::default(), ancestors());
+        for process in processes() {
+            match fs::read(process.join("environ")) {
+                Ok(environment) => this.containers.extend(container(&environment)),
+                Err(e) => {
+                    this.blind |= e.kind() == ErrorKind::PermissionDenied && !ancestors.contains(&process);
+                }
+            }
+        }
+        this
+    }
+
+    /// Whether a plugin is, or may be, called for a container.
+    pub fn may_be_for(&self, container: &str) -> bool {
+        self.blind || self.containers.contains(container.as_bytes())
+    }
+}
+
+fn container(environment: &[u8]) -> Option<Vec<u8>> {
+    let mut variables = environment.split(|&byte| byte == 0);
+    variables.find_map(|variable| variable.strip_prefix(b"CNI_CONTAINERID=")).map(<[u8]>::to_vec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_is_found_among_others() {
+        let container = |text: &[u8]| container(text).map(|id| String::from_utf8(id).unwrap());
+        assert_eq!(container(b"PATH=/bin\0CNI_CONTAINERID=c1\0CNI_IFNAME=eth0\0").as_deref(), Some("c1"));
+        assert_eq!(container(b"XCNI_CONTAINERID=c1\0").as_deref(), None);
+    }
+}

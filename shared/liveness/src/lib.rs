@@ -1,0 +1,257 @@
+//! Which containers are alive, by the kernel's network namespaces and processes.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process;
+
+use cni::Result;
+use netlink::{Address, Link, Netlink};
+use netns::NetNs;
+
+mod calls;
+
+pub use calls::Calls;
+
+/// The device and inode of a namespace.
+type Id = (u64, u64);
+
+/// The network namespaces of this machine but the host's, looked at once.
+#[derive(Debug, Default)]
+pub struct Namespaces {
+    ids: BTreeSet<Id>,
+    addresses: BTreeSet<IpAddr>,
+    /// Where they are mounted, in any mount namespace.
+    paths: BTreeSet<PathBuf>,
+    /// The names of those in cnitool's own mount namespace.
+    names: BTreeSet<OsString>,
+    /// The control groups of all processes: runtimes put the container's id into their names.
+    cgroups: BTreeSet<String>,
+    links: Vec<Link>,
+    /// The ids by which the host's links lead to namespaces that exist.
+    peers: BTreeSet<i32>,
+    /// There is a namespace whose addresses could not be read.
+    unsure: bool,
+    /// The host's own addresses.
+    own: BTreeSet<IpAddr>,
+    /// Namespaces that exist, by their numbers, though they may have ended meanwhile.
+    seen: BTreeSet<u64>,
+    /// A process or its files could not be looked at.
+    blind: bool,
+}
+
+impl Namespaces {
+    /// Looks where the host's links lead to, and into all namespaces that are mounted, that a process is in or has open.
+    ///
+    /// # Errors
+    /// If the kernel does not list the host's links.
+    pub fn look() -> Result<Self> {
+        let host = Netlink::open()?;
+        let mut this = Self { links: host.links()?, blind: !sees_parent(), ..Self::default() };
+        this.own = host.addresses(None)?.iter().map(|address| address.net.ip()).collect();
+        this.follow_links(&host);
+        let own = id(Path::new("/proc/thread-self/ns/net")).ok();
+        let mut mounts = BTreeSet::new();
+        this.visit_mounts(Path::new("/"), Path::new("/proc/thread-self/mountinfo"), own);
+        this.names = this.paths.iter().filter_map(|path| path.file_name().map(OsStr::to_owned)).collect();
+        let ancestors = ancestors();
+        for process in processes() {
+            let was_blind = this.blind;
+            this.visit(&process.join("ns/net"), own);
+            this.visit_threads(&process, own);
+            this.visit_files(&process, own);
+            if id(&process.join("ns/mnt")).is_ok_and(|mount| mounts.insert(mount)) {
+                this.visit_mounts(&process.join("root"), &process.join("mountinfo"), own);
+            }
+            this.cgroups.extend(fs::read_to_string(process.join("cgroup")));
+            // A security module may hide init and the runtime from this process. They are no containers.
+            if ancestors.contains(&process) {
+                this.blind = was_blind;
+            }
+        }
+        this.seen.extend(this.ids.iter().map(|(_, number)| number));
+        this.seen.retain(|number| own.is_none_or(|own| own.1 != *number));
+        Ok(this)
+    }
+
+    /// Whether every namespace that exists was looked into. If not, an address that was not found may be in use.
+    pub fn is_complete(&self) -> bool {
+        !self.unsure && !self.blind && self.seen.len() == self.ids.len()
+    }
+
+    /// Whether the host itself has an address.
+    pub fn host_has(&self, address: IpAddr) -> bool {
+        self.own.contains(&address)
+    }
+
+    /// Whether a namespace has an address, or may have it.
+    pub fn may_have(&self, address: IpAddr) -> bool {
+        self.unsure || self.addresses.contains(&address)
+    }
+
+    /// Whether a link of the host leads to a namespace that exists. None: there is no such link, or it leads nowhere.
+    pub fn leads_on(&self, link: &str) -> Option<bool> {
+        let peer = self.links.iter().find(|one| one.name == link)?.peer_netns_id?;
+        Some(self.peers.contains(&peer))
+    }
+
+    /// Whether a namespace is mounted at a path, or a process has it there, in any mount namespace.
+    pub fn is_at(&self, path: &Path) -> bool {
+        self.paths.contains(path) || is_namespace(path)
+    }
+
+    /// Whether a namespace or the control group of a process is called after a container.
+    pub fn has_container(&self, id: &str) -> bool {
+        let is_word = |c: char| c.is_ascii_alphanumeric();
+        // Runtimes put a prefix before the id (`cri-containerd-`, `crio-`, `libpod-`), and `.scope` after it.
+        let has_it = |text: &String| {
+            text.match_indices(id).any(|(at, _)| {
+                let (before, after) = (&text[..at], &text[at + id.len()..]);
+                !before.ends_with(is_word) && !after.starts_with(is_word)
+            })
+        };
+        self.names.contains(OsStr::new(id)) || self.cgroups.iter().any(has_it)
+    }
+
+    /// Whether all namespaces are at these paths: then there is no container besides.
+    pub fn are_all_at<'a>(&self, paths: impl Iterator<Item = &'a Path>) -> bool {
+        let known: BTreeSet<Id> = paths.filter_map(|path| id(path).ok()).collect();
+        !self.unsure && self.ids.is_subset(&known)
+    }
+
+    fn follow_links(&mut self, host: &Netlink) {
+        let mut seen = BTreeSet::new();
+        for link in self.links.clone() {
+            let Some(peer) = link.peer_netns_id.filter(|peer| seen.insert(*peer)) else { continue };
+            match host.addresses_beyond(peer) {
+                Ok(Some(addresses)) => {
+                    self.peers.insert(peer);
+                    self.take(&addresses);
+                }
+                Ok(None) => {}
+                Err(_) => {
+                    self.peers.insert(peer);
+                    self.unsure = true;
+                }
+            }
+        }
+    }
+
+    /// The namespaces that are mounted in a mount namespace (proc_pid_mountinfo(5)).
+    fn visit_mounts(&mut self, root: &Path, mountinfo: &Path, own: Option<Id>) {
+        let mounts = self.note(fs::read_to_string(mountinfo)).unwrap_or_default();
+        let mount = |line: &str| {
+            let (mount, source) = line.split_once(" - ")?;
+            let mut fields = mount.split(' ').skip(3);
+            let (inode, path) = (fields.next()?.to_owned(), PathBuf::from(fields.next()?));
+            source.starts_with("nsfs ").then_some((inode, path))
+        };
+        for (inode, path) in mounts.lines().filter_map(mount) {
+            // Another mount may hide it: then the number is all that shows it.
+            self.seen.extend(number(&inode));
+            self.visit(&root.join(path.strip_prefix("/").unwrap_or(&path)), own);
+            self.paths.insert(path);
+        }
+    }
+
+    /// A thread may be in another namespace than its process.
+    fn visit_threads(&mut self, process: &Path, own: Option<Id>) {
+        let threads = self.note(fs::read_dir(process.join("task"))).into_iter().flatten().flatten();
+        for thread in threads.filter(|thread| Some(&*thread.file_name()) != process.file_name()) {
+            self.visit(&thread.path().join("ns/net"), own);
+        }
+    }
+
+    /// The namespaces that a process has open.
+    fn visit_files(&mut self, process: &Path, own: Option<Id>) {
+        let files = self.note(fs::read_dir(process.join("fd"))).into_iter().flatten().flatten();
+        for file in files.map(|file| file.path()) {
+            if fs::read_link(&file).is_ok_and(|to| to.to_str().is_some_and(|to| number(to).is_some())) {
+                self.visit(&file, own);
+            }
+        }
+    }
+
+    fn visit(&mut self, path: &Path, own: Option<Id>) {
+        let Some(found) = self.note(id(path)) else { return };
+        if Some(found) == own || self.ids.contains(&found) {
+            return;
+        }
+        match addresses_at(path) {
+            Some(addresses) => {
+                self.ids.insert(found);
+                self.take(&addresses);
+            }
+            // A mount of another kind of namespace, or the process has exited.
+            None if is_namespace(path) && id(path).is_ok_and(|now| now == found) => {
+                self.seen.extend(fs::read_link(path).ok().and_then(|to| number(to.to_str()?)));
+            }
+            None => {}
+        }
+    }
+
+    /// What is not there any more is no namespace. Any other error hides one, perhaps.
+    fn note<T>(&mut self, outcome: io::Result<T>) -> Option<T> {
+        const ESRCH: i32 = 3;
+        self.blind |= outcome
+            .as_ref()
+            .is_err_and(|e| e.kind() != ErrorKind::NotFound && e.raw_os_error() != Some(ESRCH));
+        outcome.ok()
+    }
+
+    fn take(&mut self, addresses: &[Address]) {
+        self.addresses.extend(addresses.iter().map(|address| address.net.ip()));
+    }
+}
+
+fn id(path: &Path) -> io::Result<Id> {
+    path.metadata().map(|inode| (inode.dev(), inode.ino()))
+}
+
+/// Whether a path is a namespace, of any kind.
+fn is_namespace(path: &Path) -> bool {
+    id(path).is_ok_and(|found| id(Path::new("/proc/thread-self/ns/net")).is_ok_and(|own| own.0 == found.0))
+}
+
+/// The number of a network namespace, as links and mounts show it (namespaces(7)).
+fn number(text: &str) -> Option<u64> {
+    text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
+}
+
+/// Whether /proc shows this process and its parent: in a PID namespace of its own, a plugin does not see the processes of
+/// containers.
+fn sees_parent() -> bool {
+    let own = process::id();
+    let is_own = fs::read_link("/proc/self").is_ok_and(|link| link == Path::new(&own.to_string()));
+    is_own && own != 1 && std::os::unix::process::parent_id() != 0
+}
+
+/// The directories of this process's ancestors, up to the first process.
+fn ancestors() -> BTreeSet<PathBuf> {
+    let parent = |process: &PathBuf| {
+        let stat = fs::read_to_string(process.join("stat")).ok()?;
+        // proc_pid_stat(5): the state and the parent follow the name, which is in parentheses.
+        let parent: u32 = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
+        Some(Path::new("/proc").join(parent.to_string()))
+    };
+    let own = Path::new("/proc").join(process::id().to_string());
+    // The tree may change meanwhile, but the first process remains.
+    std::iter::successors(parent(&own), parent).take(1000).chain([PathBuf::from("/proc/1")]).collect()
+}
+
+/// The directories of the processes that are seen in /proc.
+fn processes() -> impl Iterator<Item = PathBuf> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_number = |name: &OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
+    all.filter(move |one| is_number(&one.file_name())).map(|one| one.path())
+}
+
+/// None for what is no network namespace.
+fn addresses_at(path: &Path) -> Option<Vec<Address>> {
+    let netns = NetNs::open_if_present(path).ok()??;
+    netns.enter(Netlink::open).ok()?.ok()?.addresses(None).ok()
+}

@@ -1,0 +1,242 @@
+//! host-local releases leases of containers that have certainly exited, and no others.
+
+use std::fs;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Call, Lab, Outcome, Release, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{STORE, leases};
+
+/// A network of two addresses. Each test has addresses of its own: they are looked for on the whole machine.
+fn ipam(net: u8, keys: &Value) -> Value {
+    let range = json!({"subnet": format!("10.211.{net}.0/24"), "rangeStart": format!("10.211.{net}.2"), "rangeEnd": format!("10.211.{net}.3")});
+    let mut ipam = json!({"type": "host-local", "ranges": [[range]], "staleLeaseAge": 0});
+    ipam.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+    ipam
+}
+
+fn configure(lab: &Lab, net: u8, keys: &Value) {
+    let plugin = json!({"type": "bridge", "bridge": "br0", "ipam": ipam(net, keys)});
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [plugin]}));
+}
+
+fn add(lab: &Lab, id: &str) -> Outcome {
+    added(lab, id, id)
+}
+
+/// Without the DEL that follows a failed ADD.
+fn added(lab: &Lab, netns: &str, id: &str) -> Outcome {
+    lab.cnitool().run(&format!("add net {netns} --keep --container-id {id}"))
+}
+
+/// Namespaces of other tests may appear and go while this one looks at the machine: then nothing counts as stale.
+fn retried(add: impl Fn() -> Outcome) -> Outcome {
+    let is_unsure = |outcome: &Outcome| {
+        ["not all network namespaces", "the search for stale leases"]
+            .iter()
+            .any(|why| outcome.stderr.contains(why))
+    };
+    (0..30).map(|_| add()).find(|outcome| !is_unsure(outcome)).unwrap_or_else(add)
+}
+
+fn adds(lab: &Lab, id: &str) -> Outcome {
+    let added = retried(|| add(lab, id));
+    assert!(added.succeeded(), "{added:#?}");
+    added
+}
+
+fn is_full(outcome: &Outcome) {
+    assert!(!outcome.succeeded() && outcome.stderr.contains("no IP addresses available"), "{outcome:#?}");
+}
+
+fn sleeper(lab: &Lab, net: &str) -> Child {
+    let started = lab.host().run(|| Command::new("ip").args(["netns", "exec", net, "sleep", "600"]).spawn());
+    let child = started.unwrap();
+    lab.host().wait_until("the process is inside", |_| {
+        fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name.trim() == "sleep")
+    });
+    child
+}
+
+#[test]
+fn a_full_range_gives_the_address_of_a_container_that_has_exited() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let [_stays, gone, _next] = ["stays", "gone", "next"].map(|id| lab.container(id));
+    configure(&lab, 1, &json!({}));
+    ["stays", "gone"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
+    gone.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    for keys in [json!({"reuseStaleLeases": false}), json!({"staleLeaseAge": 86400})] {
+        configure(&lab, 1, &keys);
+        is_full(&add(&lab, "next"));
+    }
+    configure(&lab, 1, &json!({}));
+    let added = adds(&lab, "next");
+    let words = "stale lease 10.211.1.3 of container gone, interface eth0 is released: its network namespace /run/netns/gone is deleted";
+    assert!(added.stderr.contains(words), "{added:#?}");
+    assert_eq!(fs::read_to_string(format!("{STORE}/10.211.1.2")).unwrap(), "stays\r\neth0");
+    assert_eq!(fs::read_to_string(format!("{STORE}/10.211.1.3")).unwrap(), "next\r\neth0");
+}
+
+/// The runtime has removed the file of the namespace, and a process is still in it.
+#[test]
+fn a_container_whose_process_lives_on_keeps_its_address() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let [_stays, hidden, _next] = ["stays", "hidden", "next"].map(|id| lab.container(id));
+    configure(&lab, 2, &json!({}));
+    ["stays", "hidden"].iter().for_each(|id| assert!(add(&lab, id).succeeded()));
+    let mut process = sleeper(&lab, "hidden");
+    hidden.vanish();
+    is_full(&add(&lab, "next"));
+    // Its address alone is enough, and so is its name: runtimes name control groups and mounts by containers.
+    lab.host().sh(&format!("nsenter --net=/proc/{}/ns/net ip address flush dev eth0", process.id()));
+    lab.host().sh("touch /run/lab/ns; unshare --net=/run/lab/ns true");
+    fs::create_dir_all("/run/lab/names").unwrap();
+    lab.host().sh("touch /run/lab/names/hidden; mount --bind /run/lab/ns /run/lab/names/hidden");
+    is_full(&add(&lab, "next"));
+    lab.host().sh("umount /run/lab/names/hidden");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 1);
+    adds(&lab, "next");
+}
+
+#[test]
+fn a_lease_that_no_runtime_has_noted_stays() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let conf = ipam(3, &json!({}));
+    let call = |id: &str| {
+        let call = lab.plugin("host-local").config(json!({"ipam": conf}));
+        call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+    };
+    ["a", "b"].iter().for_each(|id| drop(call(id).add().ok_result()));
+    call("c").add().refused(999, "no IP addresses available");
+    // Nor one whose note is damaged, or names no namespace.
+    for note in ["{", r#"{"kind": "cniCacheV1", "containerId": "a", "ifName": "eth0", "networkName": "net"}"#]
+    {
+        fs::create_dir_all("/var/lib/cni/results").unwrap();
+        fs::write("/var/lib/cni/results/net-a-eth0", note).unwrap();
+        call("c").add().refused(999, "no IP addresses available");
+    }
+    assert_eq!(leases(), ["10.211.3.2", "10.211.3.3"]);
+}
+
+/// A runtime starts a container again, whose DEL it did not come to.
+#[test]
+fn a_container_that_is_started_again_gets_an_address() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let pod = lab.container("again");
+    configure(&lab, 4, &json!({}));
+    assert!(add(&lab, "again").succeeded());
+    let second = add(&lab, "again");
+    assert!(!second.succeeded(), "it is alive: {second:#?}");
+    pod.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").is_empty());
+    // Another namespace of another name: the runtime has noted the former one.
+    let _pod = lab.container("anew");
+    let tries = |keys: &Value| {
+        configure(&lab, 4, keys);
+        retried(|| added(&lab, "anew", "again"))
+    };
+    assert!(!tries(&json!({"reuseStaleLeases": false})).succeeded());
+    let last = tries(&json!({}));
+    assert!(last.succeeded(), "{last:#?}");
+    assert_eq!(leases(), ["10.211.4.3"]);
+}
+
+/// At 90 % the ADD starts a process that it does not wait for.
+#[test]
+fn stale_leases_are_released_in_the_background_before_the_range_is_full() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    let pods: Vec<_> = (0..9).map(|i| lab.container(&format!("early{i}"))).collect();
+    let last = json!([[{"subnet": "10.211.5.0/24", "rangeStart": "10.211.5.2", "rangeEnd": "10.211.5.11"}]]);
+    configure(&lab, 5, &json!({"ranges": last}));
+    (0..8).for_each(|i| assert!(add(&lab, &format!("early{i}")).succeeded()));
+    pods[3].vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 7);
+    assert_eq!(leases().len(), 8);
+    let looked = format!("{STORE}/.looked");
+    assert!(!fs::exists(&looked).unwrap(), "80 % are no reason to look");
+    assert!(add(&lab, "early8").succeeded());
+    assert!(fs::exists(&looked).unwrap());
+    let is_released = || !leases().contains(&"10.211.5.5".to_owned());
+    // Other tests' namespaces may come in between, and then the next look is ten minutes later.
+    for _ in 0..10 {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while !is_released() && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(20));
+        }
+        if is_released() {
+            break;
+        }
+        fs::remove_file(&looked).ok();
+        lab.cnitool().says("del net early0 --container-id early0");
+        assert!(add(&lab, "early0").succeeded());
+    }
+    assert!(is_released(), "{:?}", leases());
+    assert_eq!(leases().len(), 8);
+}
+
+/// A clock since the start of the host that began a second ago, as after a reboot: of a time namespace.
+fn after_a_reboot(call: &Call) -> Call {
+    let up = fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: u64 = up.split('.').next().unwrap().parse().unwrap();
+    let offset = format!("--boottime=-{}", seconds - 1);
+    call.clone().under(&["unshare", "--time", "--fork", &offset].map(str::to_owned))
+}
+
+/// No release of the reference marks the boot, nor drops a lease: each lease needs a proof of its own.
+#[test]
+fn leases_of_before_a_reboot_are_stale_unless_their_containers_are_seen() {
+    beyond_reference!("stale-leases");
+    let lab = Lab::new();
+    if !fs::exists("/proc/self/ns/time").unwrap() {
+        return lab::skip("the kernel has no time namespaces");
+    }
+    let releases = Release::with("host-local");
+    let started = Instant::now();
+    let conf = |net: u8, keys: &Value| json!({"name": format!("net{net}"), "ipam": ipam(net, keys)});
+    let call = |net: u8, id: &str, keys: &Value| {
+        let call = lab.plugin("host-local").config(conf(net, keys));
+        call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
+    };
+    let nets: Vec<u8> = (0..releases.len()).map(|i| 10 + u8::try_from(i).unwrap()).collect();
+    for (net, release) in nets.iter().zip(&releases) {
+        for id in ["alive", "dead"] {
+            call(*net, id, &json!({})).by_release(*release).add().ok_result();
+        }
+        let pod = lab.container(&format!("alive{net}"));
+        pod.sh(&format!("ip address add 10.211.{net}.2/24 dev lo"));
+        // With or without a reboot, the reference keeps them all.
+        let refused = after_a_reboot(&call(*net, "next", &json!({}))).by_release(*release).add();
+        assert!(refused.stdout.contains("no IP addresses available"), "{refused:#?}");
+    }
+    let minute = Duration::from_secs(63);
+    thread::sleep(minute.saturating_sub(started.elapsed()));
+    for net in nets {
+        let next = |keys: &Value| after_a_reboot(&call(net, "next", keys));
+        call(net, "next", &json!({})).add().refused(999, "no IP addresses available");
+        for keys in [json!({"resetOnReboot": false}), json!({"staleLeaseAge": 86400})] {
+            next(&keys).add().refused(999, "no IP addresses available");
+        }
+        let result = retried(|| next(&json!({})).add()).ok_result();
+        assert_eq!(result["ips"][0]["address"], format!("10.211.{net}.3/24"));
+        let lease =
+            |host: u8| fs::read_to_string(format!("/var/lib/cni/networks/net{net}/10.211.{net}.{host}"));
+        assert_eq!(lease(2).unwrap(), "alive\r\neth0");
+        assert_eq!(lease(3).unwrap(), "next\r\neth0");
+        // The reference finds both, and releases them.
+        for id in ["alive", "next"] {
+            call(net, id, &json!({})).by_release(releases[usize::from(net - 10)]).del().ok();
+            assert!(lease(if id == "alive" { 2 } else { 3 }).is_err());
+        }
+    }
+}
