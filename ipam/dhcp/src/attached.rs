@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::host::Host;
 use crate::key::{Family, Key};
-use crate::lessee::{AT_ONCE, Action, Lessee, Message, Sent, State};
+use crate::lessee::{AT_ONCE, Action, LAST, Lessee, Message, Sent, State};
 use crate::log::log;
 use crate::place::{self, Found, NotFound, has};
 use crate::record::{About, Place, Record};
@@ -128,13 +128,12 @@ impl Attached {
         }
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let (now, is_there) = (Time::now(), has(&addresses, address.ip()));
-        // The kernel has deleted the address. The client asks for another one.
-        let has_ended = self.has_ended(now);
         match (is_there, self.about.seen) {
             // The kernel deletes IPv6 addresses when the link goes down.
             (_, true) if address.is_ipv6() => return self.put_on_link(host, found),
             (true, _) => {}
-            (false, true) if has_ended => {}
+            // The kernel has deleted the address, and the client asks for another one.
+            (false, true) if self.lessee.ends_within(now, LAST) => {}
             (false, true) => {
                 return Err(NotFound::Unused(format!("address {address} is not on {}", found.link.name)));
             }
@@ -145,11 +144,6 @@ impl Attached {
         }
         self.look_at_address(now);
         Ok(())
-    }
-
-    fn has_ended(&self, now: Time) -> bool {
-        let [_, end] = self.lessee.ends();
-        end.is_some_and(|end| end <= now)
     }
 
     /// The lease that the container uses: that of the earlier ADD, until this one has its own.
@@ -404,12 +398,12 @@ impl Attached {
         Ok(true)
     }
 
-    /// Has the kernel delete the address when the lease ends, also if no daemon runs then. The kernel counts seconds: they are rounded up, since an
-    /// address must not be deleted before its lease can be extended.
+    /// Has the kernel delete the address when the lease ends, also if no daemon runs then. The kernel counts whole seconds: it deletes the address within
+    /// the lease's last second.
     fn set_lifetimes(&self, found: &Found, mut address: Address) -> Result<()> {
         let now = Time::now();
         let left = |end: Option<Time>| {
-            end.map(|end| u32::try_from(end.after(now).as_millis().div_ceil(1000)).unwrap_or(u32::MAX - 1))
+            end.map(|end| u32::try_from(end.after(now).as_secs()).unwrap_or(u32::MAX - 1))
         };
         let lifetimes = self.lessee.ends().map(left);
         if lifetimes == [None; 2] && [address.preferred, address.valid] == lifetimes {
@@ -468,11 +462,14 @@ impl Attached {
         let written = self.write(host);
         let is_plugins = !self.about.seen && self.about.on_link == self.address();
         // Also where nothing can be written, such as on a full disk: the kernel deletes an address whose lifetime is not renewed.
-        if !is_plugins && self.lessee.is_outdated(self.about.on_link) {
+        if !is_plugins {
             let found = self.found(host)?;
-            self.put_on_link(host, &found)?;
-        } else if !is_plugins {
-            self.look_at_address(Time::now());
+            let there = found.namespace.nl.addresses(Some(&found.link))?;
+            let is_missing = self.address().is_some_and(|address| !has(&there, address.ip()));
+            match is_missing || self.lessee.is_outdated(self.about.on_link) {
+                true => self.put_on_link(host, &found)?,
+                false => self.look_at_address(Time::now()),
+            }
         }
         Ok(written.map(|()| Outcome::Carries)?)
     }

@@ -18,6 +18,9 @@ use crate::terms::Terms;
 /// How many packets are taken before others have their turn: any host on the link can send to the port, and never stop.
 pub const AT_ONCE: usize = 64;
 
+/// The kernel counts the lifetimes of addresses in whole seconds: it deletes an address within this time before its lease ends.
+pub const LAST: Duration = Duration::from_secs(1);
+
 /// What the owner of a [`Lessee`] has to do.
 #[derive(Debug)]
 pub enum Action {
@@ -64,6 +67,11 @@ pub trait Lessee: Debug {
     fn since(&self) -> Option<Time>;
     /// When the address is no longer preferred, and when it may no longer be used. None: never.
     fn ends(&self) -> [Option<Time>; 2];
+    /// Whether the address may no longer be used after this time.
+    fn ends_within(&self, now: Time, time: Duration) -> bool {
+        let [_, end] = self.ends();
+        end.is_some_and(|end| end <= now + time)
+    }
     /// The lease as the result of an ADD.
     fn result(&self) -> AddResult;
 

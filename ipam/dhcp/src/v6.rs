@@ -172,9 +172,8 @@ impl lessee::Lessee for Lessee {
         self.link.as_ref().map_or(Ok(()), |link| link.send(&message.bytes))
     }
 
-    /// Always: the kernel deletes IPv6 addresses when the link goes down.
-    fn is_outdated(&self, _on_link: Option<IpNetwork>) -> bool {
-        true
+    fn is_outdated(&self, on_link: Option<IpNetwork>) -> bool {
+        on_link != self.address()
     }
 
     fn take_first(&mut self, _about: &About, _found: &Found) -> Result<Option<String>> {

@@ -39,6 +39,9 @@ impl Parameters {
     }
 }
 
+/// How long an answer may be on its way.
+const LATEST: Duration = seconds(15);
+
 /// A message that is sent until there is an answer, in one transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchange {
@@ -50,7 +53,8 @@ pub struct Exchange {
     pub began: Time,
     /// How often it was sent.
     pub count: u32,
-    /// When it was sent last.
+    /// When the earliest message was sent that an answer which arrives now may belong to. All have one transaction, so that a lease has to be
+    /// counted from the first.
     pub asked: Time,
     /// When it is sent again, or, after the last time, has failed.
     pub due: Time,
@@ -93,8 +97,11 @@ impl Exchange {
         if next > mrt {
             next = spread(mrt, Duration::ZERO, false, random);
         }
+        if self.count == 0 || self.last > LATEST {
+            self.asked = now;
+        }
         self.count = self.count.saturating_add(1);
-        (self.last, self.asked, self.due) = (next, now, now + next);
+        (self.last, self.due) = (next, now + next);
     }
 }
 

@@ -397,6 +397,19 @@ fn an_acquisition_that_fails_gives_back_what_a_server_may_have_given() {
     assert_eq!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
 }
 
+/// All messages of an exchange have one transaction: the answer may be to the first, from when on the server counts.
+#[test]
+fn a_lease_begins_when_the_first_message_was_sent_that_an_answer_may_belong_to() {
+    let mut client = client();
+    let solicit = sent(&client.tick(at(0)));
+    let again = client.deadline().unwrap();
+    assert_eq!(sent(&client.tick(again)).xid, solicit.xid);
+    let more = [given(), (RAPID_COMMIT, vec![])];
+    let actions = client.receive(again, &answer(Kind::Reply, &solicit, SERVER, &more));
+    let wanted = Some(at(400));
+    assert!(matches!(&actions[..], [Action::Bound(lease)] if lease.expiry == wanted), "{actions:?}");
+}
+
 #[test]
 fn a_server_that_was_away_for_longer_than_its_leases_last_gives_an_address_all_the_same() {
     let mut client = Client::ask_again(identity(), None, at(0), Random::seeded(1));

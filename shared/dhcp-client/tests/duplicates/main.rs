@@ -1,18 +1,22 @@
-//! Two hours of 50 containers on two hosts, in simulated time, with 40 addresses for them: no two containers ever have one address. MACs
-//! change, daemons are killed, hosts sleep, the server restarts and refuses, packets are lost, delayed and repeated.
+//! Two hours of 50 containers on two hosts, in simulated time, with 40 addresses for them: no two containers ever have one address, in
+//! either family. MACs change, daemons are killed, hosts sleep, the server restarts and refuses, packets are lost, delayed and repeated.
 //!
 //! Each run is one seed, which a failure names. `DHCP_SEED=N` runs that one, `DHCP_SEEDS=N` runs so many.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod v4;
+mod v6;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::env;
-use std::net::Ipv4Addr;
+use std::fmt::Debug;
 use std::time::Duration;
 
-use dhcp_client::{
-    Action, Client, Identity, Kind, Lease, Message, Options, Random, Time, Timing, To, options,
-};
+use dhcp_client::{Random, Time};
+
+use v4::V4;
+use v6::V6;
 
 const CONTAINERS: usize = 50;
 const POOL: std::ops::Range<u8> = 100..140;
@@ -21,6 +25,36 @@ const HOURS: u64 = 2;
 const SEEDS: u64 = 10;
 /// How long the server keeps an address that it offered.
 const OFFERED: u64 = 30;
+/// How long leases are, in seconds.
+const LENGTHS: [u64; 5] = [10, 60, 120, 600, 1200];
+/// How long an ADD tries.
+const PATIENCE: Duration = Duration::from_secs(208);
+
+/// The client of one family. An address is a number of the pool.
+trait Protocol: Debug {
+    fn acquire(id: u64, mac: [u8; 6], now: Time, random: Random) -> Self;
+    /// Begins again from the lease on disk. False: there is none.
+    fn resume(&mut self, now: Time, random: Random) -> bool;
+    fn set_mac(&mut self, mac: [u8; 6]);
+    /// The lease's address and its end.
+    fn lease(&self) -> Option<(u8, Option<Time>)>;
+    fn deadline(&self) -> Option<Time>;
+    fn tick(&mut self, now: Time) -> Vec<Act>;
+    fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Act>;
+    fn release(&mut self, now: Time) -> Vec<Act>;
+    /// What the server answers to a message.
+    fn answer(server: &mut Server, asked: &[u8], now: Time, random: &mut Random) -> Option<Vec<u8>>;
+}
+
+/// What a client wants to have done.
+#[derive(Debug)]
+enum Act {
+    /// A message, to one server or to all.
+    Send(Option<u8>, Vec<u8>),
+    Bound(u8),
+    Lost,
+    Failed,
+}
 
 fn seconds(count: u64) -> Duration {
     Duration::from_secs(count)
@@ -57,90 +91,56 @@ const ACCIDENTS: [(MakeEvent, u64); 5] = [
 
 /// A server that never gives an address to two clients: whatever goes wrong is the clients' fault.
 struct Server {
-    identifier: Ipv4Addr,
+    identifier: u8,
     up_at: Time,
     /// Whose an address is, and until when nobody else may get it.
-    bindings: BTreeMap<Ipv4Addr, (Vec<u8>, Time)>,
+    bindings: BTreeMap<u8, (Vec<u8>, Time)>,
 }
 
 impl Server {
-    fn owner(&self, address: Ipv4Addr, now: Time) -> Option<&[u8]> {
+    fn owner(&self, address: u8, now: Time) -> Option<&[u8]> {
         self.bindings.get(&address).filter(|(_, until)| *until > now).map(|(owner, _)| &owner[..])
     }
 
-    /// The client's address, else a free one.
-    fn address_for(&self, client: &[u8], now: Time) -> Option<Ipv4Addr> {
-        let mut pool = POOL.map(|host| Ipv4Addr::new(10, 0, 0, host));
-        let its = pool.clone().find(|address| self.owner(*address, now) == Some(client));
-        its.or_else(|| pool.find(|address| self.owner(*address, now).is_none()))
+    fn address_of(&self, client: &[u8], now: Time) -> Option<u8> {
+        POOL.into_iter().find(|address| self.owner(*address, now) == Some(client))
     }
 
-    fn bind(&mut self, address: Ipv4Addr, client: &[u8], until: Time) {
+    /// The client's address, else a free one.
+    fn address_for(&self, client: &[u8], now: Time) -> Option<u8> {
+        let is_free = |address: &u8| self.owner(*address, now).is_none();
+        self.address_of(client, now).or_else(|| POOL.into_iter().find(is_free))
+    }
+
+    fn bind(&mut self, address: u8, client: &[u8], until: Time) {
         let binding = self.bindings.entry(address).or_insert_with(|| (client.to_vec(), until));
         let same = binding.0 == client;
         *binding = (client.to_vec(), if same { binding.1.max(until) } else { until });
     }
 
-    fn answer(&mut self, asked: &Message, now: Time, random: &mut Random) -> Option<Message> {
-        let client = asked.options.get(options::CLIENT_ID)?.to_vec();
-        let named = asked.options.address(options::SERVER_ID);
-        let requested = asked.options.address(options::REQUESTED_ADDRESS);
-        let wants = if asked.ciaddr.is_unspecified() { requested } else { Some(asked.ciaddr) };
-        let length = [10, 60, 120, 600, 1200][(random.number() % 5) as usize];
-        if now < self.up_at || named.is_some_and(|named| named != self.identifier) {
-            return None;
-        }
-        match asked.kind()? {
-            Kind::Discover => {
-                let address = self.address_for(&client, now)?;
-                self.bind(address, &client, now + seconds(OFFERED));
-                Some(self.reply(asked, Kind::Offer, address, length))
-            }
-            Kind::Request => {
-                let address = wants.filter(|wants| self.owner(*wants, now) == Some(&client));
-                let Some(address) = address.filter(|_| !random.number().is_multiple_of(50)) else {
-                    return Some(self.reply(asked, Kind::Nak, Ipv4Addr::UNSPECIFIED, 0));
-                };
-                self.bind(address, &client, now + seconds(length));
-                Some(self.reply(asked, Kind::Ack, address, length))
-            }
-            Kind::Release => {
-                self.bindings.retain(|address, (owner, _)| *address != asked.ciaddr || *owner != client);
-                None
-            }
-            other => panic!("no client sends {other:?}"),
-        }
-    }
-
-    fn reply(&self, asked: &Message, kind: Kind, yiaddr: Ipv4Addr, length: u64) -> Message {
-        let mut all = Options::default();
-        all.set(options::MESSAGE_TYPE, [kind as u8]);
-        all.set(options::SERVER_ID, self.identifier.octets());
-        all.set(options::CLIENT_ID, asked.options.get(options::CLIENT_ID).unwrap());
-        all.set(options::LEASE_TIME, u32::try_from(length).unwrap().to_be_bytes());
-        Message { is_reply: true, yiaddr, ciaddr: Ipv4Addr::UNSPECIFIED, options: all, ..asked.clone() }
+    fn unbind(&mut self, address: u8, client: &[u8]) {
+        self.bindings.retain(|one, (owner, _)| *one != address || *owner != client);
     }
 }
 
-struct Container {
-    client: Client,
-    identity: Identity,
+struct Container<P> {
+    client: P,
     /// When the client is called next.
     due: Time,
 }
 
-struct World {
+struct World<P> {
     now: Time,
     random: Random,
     server: Server,
-    containers: Vec<Container>,
+    containers: Vec<Container<P>>,
     /// Whether a host's daemon runs, and since the host is awake.
     runs: [bool; 2],
     awake: [bool; 2],
     queue: BinaryHeap<Reverse<(Time, u64, Event)>>,
     events: u64,
-    /// The container that uses an address.
-    holders: HashMap<Ipv4Addr, usize>,
+    /// The container that uses an address, and when the kernel deletes it.
+    holders: HashMap<u8, (usize, Option<Time>)>,
     seen: BTreeMap<&'static str, u64>,
 }
 
@@ -148,10 +148,10 @@ const fn host(number: usize) -> usize {
     number % 2
 }
 
-impl World {
+impl<P: Protocol> World<P> {
     fn new(seed: u64) -> Self {
         let now = Time::since_boot(seconds(100));
-        let server = Server { identifier: Ipv4Addr::new(10, 0, 0, 1), up_at: now, bindings: BTreeMap::new() };
+        let server = Server { identifier: 1, up_at: now, bindings: BTreeMap::new() };
         let mut this = Self {
             now,
             random: Random::seeded(seed),
@@ -180,18 +180,12 @@ impl World {
     }
 
     /// A new container, which has an identifier of its own.
-    fn container(&mut self, number: usize) -> Container {
-        let id = self.random.number();
-        let client_id = [&[0], &id.to_be_bytes()[..]].concat();
-        let (broadcast, none) = (false, Vec::new);
-        let mac = self.mac();
-        let identity =
-            Identity { mac, client_id, broadcast, provide: none(), request: vec![], required: vec![] };
+    fn container(&mut self, number: usize) -> Container<P> {
+        let (id, mac) = (self.random.number(), self.mac());
         let random = Random::seeded(self.random.number());
         // The ADD begins within the first seconds.
         let due = self.now + seconds(number as u64 % 5);
-        let client = Client::acquire(identity.clone(), Timing::default(), due, random);
-        Container { client, identity, due }
+        Container { client: P::acquire(id, mac, due, random), due }
     }
 
     fn mac(&mut self) -> [u8; 6] {
@@ -219,8 +213,8 @@ impl World {
     fn happen(&mut self, event: Event) {
         match event {
             Event::Tick(number) if self.is_at_work(number) && self.containers[number].due <= self.now => {
-                let actions = self.containers[number].client.tick(self.now);
-                self.carry_out(number, actions);
+                let acts = self.containers[number].client.tick(self.now);
+                self.carry_out(number, acts);
             }
             Event::Packet(number, packet) if self.is_at_work(number) => {
                 let actions = self.containers[number].client.receive(self.now, &packet);
@@ -230,14 +224,15 @@ impl World {
             Event::ChangeMac(number) if self.is_at_work(number) => {
                 self.count("MAC changed");
                 let mac = self.mac();
-                self.containers[number].identity.mac = mac;
                 self.containers[number].client.set_mac(mac);
             }
             Event::Replace(number) if self.is_at_work(number) => {
                 self.count("replaced");
-                self.holders.retain(|_, holder| *holder != number);
-                if let Some(Action::Send { to, message }) = self.containers[number].client.clone().release() {
-                    self.send(number, to, &message);
+                self.drop_address(number);
+                for act in self.containers[number].client.release(self.now) {
+                    if let Act::Send(to, message) = act {
+                        self.send(number, to, &message);
+                    }
                 }
                 self.replace(number);
             }
@@ -249,7 +244,7 @@ impl World {
             Event::RestartServer => {
                 self.count("server restarted");
                 self.server.up_at = self.now + seconds(self.random.number() % 900);
-                self.server.identifier = Ipv4Addr::new(10, 0, 0, 1 + (self.random.number() % 9) as u8);
+                self.server.identifier = 1 + (self.random.number() % 9) as u8;
             }
         }
     }
@@ -264,17 +259,15 @@ impl World {
         (0..CONTAINERS).filter(|number| host(*number) == one).collect()
     }
 
-    /// The daemon is back before the first of its leases ends, as systemd has it: while none runs, nobody takes an address off.
+    /// For a short time, or for so long that leases end.
     fn kill(&mut self, one: usize) {
         if !(self.runs[one] && self.awake[one]) {
             return;
         }
         self.count("killed");
         self.runs[one] = false;
-        let leases =
-            self.on(one).into_iter().filter_map(|number| self.containers[number].client.lease()?.expiry);
-        let first = leases.map(|expiry| expiry.since(self.now)).min();
-        let down = seconds(self.random.number() % 20).min(first.unwrap_or(seconds(20)));
+        let longest = if self.random.number().is_multiple_of(2) { 20 } else { 1800 };
+        let down = seconds(self.random.number() % longest);
         self.at(self.now + down, Event::Start(one));
     }
 
@@ -287,14 +280,12 @@ impl World {
 
     /// The client of a container that has a lease, or had one, begins again from what is on disk. An ADD that was under way has failed.
     fn resume(&mut self, number: usize) {
-        let Container { client, identity, .. } = &self.containers[number];
-        let Some(lease) = client.lease() else { return self.replace(number) };
-        let lease: Lease = serde_json::from_str(&serde_json::to_string(lease).unwrap()).unwrap();
         let random = Random::seeded(self.random.number());
-        let client = Client::resume(identity.clone(), Timing::default(), lease, self.now, random);
-        self.containers[number].client = client;
-        let actions = self.containers[number].client.tick(self.now);
-        self.carry_out(number, actions);
+        if !self.containers[number].client.resume(self.now, random) {
+            return self.replace(number);
+        }
+        let acts = self.containers[number].client.tick(self.now);
+        self.carry_out(number, acts);
     }
 
     fn suspend(&mut self, one: usize) {
@@ -303,7 +294,7 @@ impl World {
         }
         self.count("suspended");
         self.awake[one] = false;
-        self.holders.retain(|_, holder| host(*holder) != one);
+        self.holders.retain(|_, (holder, _)| host(*holder) != one);
         let until = self.now + seconds(self.random.number() % 1800);
         self.at(until, Event::WakeUp(one));
     }
@@ -313,10 +304,10 @@ impl World {
         self.awake[one] = true;
         let numbers = self.on(one);
         for number in &numbers {
-            if let Some(lease) = self.containers[*number].client.lease().cloned()
-                && lease.expiry.is_some_and(|expiry| expiry > self.now)
+            if let Some((address, Some(expiry))) = self.containers[*number].client.lease()
+                && expiry > self.now
             {
-                self.hold(*number, &lease);
+                self.hold(*number, address);
             }
         }
         for number in numbers {
@@ -325,25 +316,25 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, number: usize, actions: Vec<Action>) {
-        for action in actions {
-            match action {
-                Action::Send { to, message } => self.send(number, to, &message),
-                Action::Bound(lease) => self.hold(number, &lease),
-                Action::Lost(_) => {
+    fn carry_out(&mut self, number: usize, acts: Vec<Act>) {
+        for act in acts {
+            match act {
+                Act::Send(to, message) => self.send(number, to, &message),
+                Act::Bound(address) => self.hold(number, address),
+                Act::Lost => {
                     self.count("lost");
-                    self.holders.retain(|_, holder| *holder != number);
+                    self.drop_address(number);
                 }
-                Action::Failed(_) => {
+                Act::Failed => {
                     self.count("failed");
                     return self.replace(number);
                 }
             }
         }
-        let has_lease = self.containers[number].client.lease();
+        let lease = self.containers[number].client.lease();
         assert!(
-            has_lease.is_none_or(|lease| lease.expiry.is_none_or(|expiry| self.now < expiry)),
-            "container {number} uses its address after the lease's end: {has_lease:?}"
+            lease.is_none_or(|(_, expiry)| expiry.is_none_or(|expiry| self.now < expiry)),
+            "container {number} uses its address after the lease's end: {lease:?}"
         );
         if let Some(due) = self.containers[number].client.deadline() {
             self.containers[number].due = due;
@@ -351,28 +342,36 @@ impl World {
         }
     }
 
-    fn hold(&mut self, number: usize, lease: &Lease) {
+    fn drop_address(&mut self, number: usize) {
+        self.holders.retain(|_, (holder, _)| *holder != number);
+    }
+
+    /// The kernel deletes the address of another container at the end of its lease, if no daemon has done so.
+    fn hold(&mut self, number: usize, address: u8) {
         self.count("bound");
-        self.holders.retain(|_, holder| *holder != number);
-        let other = self.holders.insert(lease.address, number);
-        assert_eq!(other, None, "{} is on container {number}, too, at {}", lease.address, self.now);
+        self.drop_address(number);
+        let expiry = self.containers[number].client.lease().and_then(|(_, expiry)| expiry);
+        let other = self.holders.insert(address, (number, expiry));
+        let is_deleted = |end: Option<Time>| end.is_some_and(|end| end <= self.now);
+        let other = other.filter(|(other, end)| self.runs[host(*other)] || !is_deleted(*end));
+        assert_eq!(other, None, "{address} is on container {number}, too, at {}", self.now);
     }
 
     /// A tenth of the packets are lost, some are late, and some come twice.
-    fn send(&mut self, number: usize, to: To, message: &[u8]) {
+    fn send(&mut self, number: usize, to: Option<u8>, message: &[u8]) {
         let is_lost = |random: &mut Random| random.number().is_multiple_of(10);
-        let is_for_it = !matches!(to, To::Server { server, .. } if server != self.server.identifier);
-        if is_lost(&mut self.random) || !is_for_it {
+        let is_heard = self.now >= self.server.up_at && to.is_none_or(|to| to == self.server.identifier);
+        if is_lost(&mut self.random) || !is_heard {
             return;
         }
-        let asked = Message::decode(message).unwrap();
-        let Some(answer) = self.server.answer(&asked, self.now, &mut self.random) else { return };
+        let answer = P::answer(&mut self.server, message, self.now, &mut self.random);
+        let Some(answer) = answer else { return };
         let copies = 1 + u64::from(self.random.number().is_multiple_of(20));
         for _ in 0..copies {
             let slowest = if self.random.number().is_multiple_of(10) { 15_000 } else { 300 };
             let delay = Duration::from_millis(1 + self.random.number() % slowest);
             if !is_lost(&mut self.random) {
-                self.at(self.now + delay, Event::Packet(number, answer.encode()));
+                self.at(self.now + delay, Event::Packet(number, answer.clone()));
             }
         }
     }
@@ -383,7 +382,16 @@ impl World {
 }
 
 #[test]
-fn no_address_is_ever_on_two_containers() {
+fn no_ipv4_address_is_ever_on_two_containers() {
+    run_seeds::<V4>();
+}
+
+#[test]
+fn no_ipv6_address_is_ever_on_two_containers() {
+    run_seeds::<V6>();
+}
+
+fn run_seeds<P: Protocol>() {
     let number = |name: &str| env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let (first, count) = match number("DHCP_SEED") {
         Some(seed) => (seed, 1),
@@ -392,7 +400,7 @@ fn no_address_is_ever_on_two_containers() {
     let mut seen = BTreeMap::<_, u64>::new();
     for seed in (0..count).map(|n| first.wrapping_add(n)) {
         println!("DHCP_SEED={seed}");
-        let mut world = World::new(seed);
+        let mut world = World::<P>::new(seed);
         world.run();
         world.seen.into_iter().for_each(|(what, count)| *seen.entry(what).or_default() += count);
     }
