@@ -91,7 +91,8 @@ fn size(host: &Netns) -> [usize; 3] {
     [host.link_names().len(), host.ruleset().matches("pod/e").count(), leases]
 }
 
-fn mapped(n: u16) -> Value {
+/// A container with two ports of both families.
+pub fn mapped(n: u16) -> Value {
     let port =
         |host: u16, container: u16| json!({"hostPort": host, "containerPort": container, "protocol": "tcp"});
     let [high, low] = n.to_be_bytes();

@@ -11,6 +11,7 @@ mod dynamic;
 mod entrant;
 mod floor;
 mod machine;
+mod many_ports;
 mod networks;
 mod process;
 mod rates;
@@ -20,6 +21,7 @@ mod rounds;
 mod scenario;
 mod scenarios;
 mod side;
+mod status;
 mod trace;
 mod unrest;
 

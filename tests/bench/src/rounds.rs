@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lab::{Call, Container, Lab};
 use serde_json::{Value, json};
@@ -12,6 +12,9 @@ use crate::networks::nothing;
 use crate::process::{How, Spent, run};
 use crate::side::Side;
 use crate::unrest;
+
+/// How long others wait between two changes of the ruleset: 50 times a second.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// A side's configuration for its n-th container.
 pub type Conflist = fn(Side, usize) -> Value;
@@ -96,7 +99,7 @@ pub fn crowd_in_unrest(conflist: Conflist, containers: usize, workers: usize) ->
     let whole = storm(conflist, unrest::with_connections, containers, workers);
     Box::new(move |lab, side| {
         let mut whole = whole(lab, side);
-        Box::new(move |how| unrest::beside_a_writer(|| whole(how)))
+        Box::new(move |how| unrest::beside_a_writer(PAUSE, || whole(how)))
     })
 }
 

@@ -6,6 +6,7 @@ use crate::blast::blast;
 use crate::collection::{of_stale_mappings, of_valid_attachments};
 use crate::dynamic::leased;
 use crate::floor::{with_deletion, with_move};
+use crate::many_ports::many_ports;
 use crate::networks::{
     beside_kube_proxy, bridged, by_flannel, dual_stack, fixed, in_vrf, kubernetes, limited, loopback,
     nothing, of_host_device, on_dummy, on_ipvlan, on_macvlan, on_tap, on_vlan, passing, point_to_point,
@@ -13,6 +14,7 @@ use crate::networks::{
     with_policy_drop,
 };
 use crate::repairs::repairs;
+use crate::status::status_of_portmap;
 use crate::rounds::{chain, churn, crowd, crowd_in_unrest, version};
 use crate::scenario::Scenario;
 
@@ -179,6 +181,17 @@ fn host_ports() -> Vec<Scenario> {
             .without_reference()
             .by_backends()
             .untraced(),
+        Scenario::new(
+            "portmap, 1 000 UDP ports beside 5 000 attachments, 200 changes a second by others",
+            PORTMAP,
+            many_ports(5_000),
+        )
+        .of(&["ADD", "ADD of the same ports", "DEL of the newer", "DEL of the older", "GC"])
+        .without_reference()
+        .untraced(),
+        Scenario::new("portmap, one mapping on the host", PORTMAP, status_of_portmap())
+            .of(&["STATUS"])
+            .without_reference(),
         Scenario::new("a mapped port", PORTMAP, blast(ports, nothing)).throughput().by_backends(),
         Scenario::new(
             "a mapped port beside 5 000 others",

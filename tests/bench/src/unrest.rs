@@ -16,9 +16,6 @@ use crate::side::Side;
 const SOURCES: u16 = 4;
 const PORTS_EACH: u16 = 50_000;
 
-/// How often others change the ruleset: 50 times a second.
-const PAUSE: Duration = Duration::from_millis(20);
-
 /// So many connections that no container takes part in. They stay for an hour.
 pub fn with_connections(lab: &Lab, _: Side) -> Spent {
     lab.host().sh("nft 'table inet others {
@@ -40,8 +37,8 @@ pub fn with_connections(lab: &Lab, _: Side) -> Spent {
     Spent { failures: failures.into_iter().collect(), ..Spent::default() }
 }
 
-/// Runs `work` while another process changes the ruleset, as kube-proxy's `nft` does.
-pub fn beside_a_writer<T>(work: impl FnOnce() -> T) -> T {
+/// Runs `work` while another process changes the ruleset, as kube-proxy's `nft` does, once in each `pause`.
+pub fn beside_a_writer<T>(pause: Duration, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -51,7 +48,7 @@ pub fn beside_a_writer<T>(work: impl FnOnce() -> T) -> T {
                     break;
                 }
                 change(if n.is_multiple_of(2) { "add" } else { "delete" });
-                next += PAUSE;
+                next += pause;
                 thread::sleep(next.saturating_duration_since(Instant::now()));
             }
         });
