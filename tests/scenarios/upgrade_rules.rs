@@ -215,3 +215,35 @@ fn check_takes_a_spoof_check_of_the_reference_and_notices_when_it_is_gone() {
     lab.host().sh("nft flush ruleset");
     call.check(&result).refused(999, "net/pod/eth0");
 }
+
+/// The reference has its rules of `ingressPolicy` in iptables, with any backend.
+#[test]
+fn check_accepts_an_ingress_policy_of_the_reference_and_notices_when_it_is_gone() {
+    beyond_reference!("check-upgrade");
+    if Release::with("tap").is_empty() {
+        return;
+    }
+    for (policy, loss) in [
+        ("same-bridge", "iptables -F CNI-ISOLATION-STAGE-2"),
+        ("same-bridge", "iptables -F FORWARD"),
+        (
+            "isolated",
+            "iptables-save -t filter | grep -e '-i br0 -o br0' | sed 's/^-A/-D/' | xargs iptables -t filter",
+        ),
+    ] {
+        let lab = Lab::new();
+        let [stays, pod] = ["stays", "pod"].map(|id| lab.container(id));
+        let mut bridge = dual_stack();
+        bridge["type"] = json!("bridge");
+        let firewall = json!({"type": "firewall", "backend": "iptables", "ingressPolicy": policy});
+        let ours = lab.chain(json!({"cniVersion": "1.0.0", "name": "net", "plugins": [bridge, firewall]}));
+        let theirs = ours.clone().each(|call| call.by_release(Release::V1_9_1));
+        let [kept, result] = [&stays, &pod].map(|pod| theirs.add(pod, "eth0").ok_result());
+        ours.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        ours.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert!(!lab.host().sh("iptables-save; ip6tables-save").contains("10.1.2.3/"), "{policy}");
+        ours.check(&stays, "eth0", &kept).iter().for_each(Outcome::ok);
+        lab.host().sh(loss);
+        ours.check(&stays, "eth0", &kept)[1].refused(999, "isolat");
+    }
+}

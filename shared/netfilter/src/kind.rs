@@ -113,6 +113,8 @@ pub(crate) struct InNftables {
     pub(crate) chain: &'static str,
     /// What all attachments share.
     pub(crate) layout: fn() -> Layout,
+    /// What the comments of shared rules begin with that only some attachments need.
+    pub(crate) comments: &'static [&'static str],
     /// Reads a record.
     pub(crate) parse: fn(&str) -> Option<Record>,
     /// Modules that the kernel may lack. Where one of them is for NAT, nft_chain_nat is another one.

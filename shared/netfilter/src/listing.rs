@@ -60,6 +60,8 @@ pub enum Content {
     AcceptNatively(u8),
     /// It accepts packets from an address, or the answers to it.
     AcceptAddress(IpAddr),
+    /// Its only conditions are interfaces. As iptables writes it: `-i br0 ! -o br0 -j CHAIN`.
+    Interfaces(String),
     /// None of these.
     Other,
 }

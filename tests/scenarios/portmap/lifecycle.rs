@@ -23,6 +23,39 @@ fn two_networks_on_one_container_have_rules_of_their_own() {
 }
 
 #[test]
+fn chains_and_rules_that_others_put_into_our_table_stay_after_the_last_del() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = network(&lab, &by("nftables"), web());
+    for (put, mine, take) in [
+        ("add chain inet ferrule mine", "chain mine", "delete chain inet ferrule mine"),
+        (
+            "add rule inet ferrule hostports tcp dport 1 counter",
+            "tcp dport 1 ",
+            "flush chain inet ferrule hostports",
+        ),
+        (
+            "add rule inet ferrule guard counter comment \"mine\"",
+            "comment \"mine\"",
+            "flush chain inet ferrule guard",
+        ),
+    ] {
+        let result = network.add(&pod, "eth0").ok_result();
+        lab.host().sh(&format!("nft '{put}'"));
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        let left = lab.host().sh("nft list table inet ferrule");
+        assert!(left.contains(mine) && !left.contains("10.1.2.2"), "{put}: {left}");
+        let result = network.add(&pod, "eth0").ok_result();
+        network.check(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert!(lab.host().sh("nft list table inet ferrule").contains(mine), "{put}");
+        lab.host().sh(&format!("nft '{take}'"));
+        network.del(&pod, "eth0", &result).iter().for_each(Outcome::ok);
+        assert!(!lab.host().sh("nft list ruleset").contains("ferrule"), "{put}");
+    }
+}
+
+#[test]
 fn a_newer_mapping_wins_and_the_older_ones_del_leaves_it_alone() {
     // https://github.com/containernetworking/plugins/issues/683
     beyond_reference!("newest-wins");

@@ -136,9 +136,18 @@ fn content(rule: &str) -> Content {
         None if words.is_empty() => Content::Nothing,
         Some(("", "ACCEPT" | "DROP" | "RETURN")) | None => Content::Other,
         Some(("", target)) if !target.contains(' ') => Content::Jump(target.to_owned()),
+        Some((matches, target)) if are_interfaces(matches) => {
+            Content::Interfaces(format!("{matches}-j {target}"))
+        }
         Some((matches, "ACCEPT")) => accepted(matches.trim_end()).unwrap_or(Content::Other),
         Some(_) => Content::Other,
     }
+}
+
+/// Whether conditions are about interfaces alone.
+fn are_interfaces(matches: &str) -> bool {
+    let words: Vec<_> = matches.split_whitespace().filter(|word| *word != "!").collect();
+    !words.is_empty() && words.chunks(2).all(|pair| matches!(pair, ["-i" | "-o", _]))
 }
 
 /// The words of a rule without its comment.

@@ -31,6 +31,7 @@ static FACTS: Facts = Facts {
         table: INET,
         chain: FORWARD.name,
         layout,
+        comments: &["from containers, ", "answers to containers, ", "host ports, "],
         parse,
         needs: &[Need { module: "nft_ct", chain: FORWARD, rule: || Expressions::new().was_dnatted() }],
         opens: true,

@@ -5,18 +5,25 @@
 //! to another passes no chain of the family inet (but by br_netfilter): [`PortIsolation`] is for that.
 
 use cni::IfName;
+use netlink::{Family, RequestError};
 
-use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, Rules};
+use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, ReferenceRules, Rules};
+use crate::listing::{Content, Listed, Listing};
+use crate::opening;
+use crate::owner::Owner;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
-    BRIDGE, Chain, Element, Expressions, INET, Layout, Need, R0, Record, Rule, Set, Type, concatenated,
-    padded,
+    BRIDGE, Chain, Element, Expressions, INET, Layout, Need, R0, Record, Rule, Set, Table, Type,
+    concatenated, padded,
 };
 
 const ISOLATION: Chain = Chain::forward("isolation", -10);
 /// After destinations were rewritten.
 const REDIRECTED: Chain = Chain::filter("redirected", NF_INET_PRE_ROUTING, -90);
 const SEPARATION: Chain = Chain::forward("separation", -300);
+
+/// The reference's chains of iptables: packets that leave a bridge go through the second one.
+const STAGES: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
 
 static ISOLATION_FACTS: Facts = Facts {
     name: "isolation",
@@ -25,12 +32,13 @@ static ISOLATION_FACTS: Facts = Facts {
         table: INET,
         chain: ISOLATION.name,
         layout: isolation_layout,
+        comments: &["mark bit "],
         parse: parse_isolation,
         needs: &[Need { module: "nft_ct", chain: ISOLATION, rule: || Expressions::new().was_dnatted() }],
         opens: false,
     },
     iptables: None,
-    reference: InReference::NONE,
+    reference: InReference { table: opening::TABLE, ..InReference::NONE },
 };
 
 static SEPARATION_FACTS: Facts = Facts {
@@ -40,12 +48,13 @@ static SEPARATION_FACTS: Facts = Facts {
         table: BRIDGE,
         chain: SEPARATION.name,
         layout: separation_layout,
+        comments: &["redirected, mark bit "],
         parse: parse_separation,
         needs: &[],
         opens: false,
     },
     iptables: None,
-    reference: InReference::NONE,
+    reference: InReference { table: opening::TABLE, ..InReference::NONE },
 };
 
 /// What is routed to the containers of a bridge (the key `ingressPolicy`).
@@ -63,6 +72,8 @@ pub struct Isolation {
 /// routes to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortIsolation {
+    /// The bridge.
+    pub bridge: IfName,
     /// The host's end of the container's link.
     pub port: IfName,
     /// The bit of the packet's mark that host ports redirected the frame: br_netfilter has them stay within the bridge.
@@ -88,10 +99,51 @@ impl Rules for Isolation {
         let redirected = Expressions::new().load_meta(NFT_META_IIFNAME, R0).in_set(R0, &fenced().name);
         let mark = redirected.was_dnatted().mark_packet(self.bit, R0);
         let mut rules = NftablesRules::of(vec![isolation(&self.bridge, self.within)]);
-        rules.layout.chains.push(REDIRECTED);
         rules.layout.rules.push(Rule::new(REDIRECTED, format!("mark bit {}", self.bit), mark));
         rules
     }
+
+    fn reference(&self) -> Option<&dyn ReferenceRules> {
+        Some(self)
+    }
+}
+
+impl ReferenceRules for Isolation {
+    /// Packets that leave the bridge for another one with a policy are dropped, whichever backend accepts the others.
+    fn are_in_iptables(&self, tables: &dyn Listing, family: Family, _: &Owner) -> Result<bool, RequestError> {
+        let bridge = &self.bridge;
+        let leaves = (STAGES[0], format!("-i {bridge} ! -o {bridge} -j {}", STAGES[1]));
+        let enters = (STAGES[1], format!("-o {bridge} -j DROP"));
+        let within = (STAGES[0], format!("-i {bridge} -o {bridge} -j DROP"));
+        has_stages(
+            tables,
+            family,
+            &if self.within { vec![leaves, enters, within] } else { vec![leaves, enters] },
+        )
+    }
+}
+
+impl ReferenceRules for PortIsolation {
+    /// The reference drops packets between ports where it drops those that the host routes.
+    fn are_in_iptables(&self, tables: &dyn Listing, family: Family, _: &Owner) -> Result<bool, RequestError> {
+        let bridge = &self.bridge;
+        has_stages(tables, family, &[(STAGES[0], format!("-i {bridge} -o {bridge} -j DROP"))])
+    }
+}
+
+/// Whether the reference's chains of a family are reached and have such rules. It creates none for a family without addresses.
+fn has_stages(tables: &dyn Listing, family: Family, rules: &[(&str, String)]) -> Result<bool, RequestError> {
+    let table = |family| Table::of_iptables(family, opening::TABLE);
+    if !tables.has_chain(table(family), STAGES[0])? {
+        return Ok(family == Family::V6 || tables.has_chain(table(Family::V6), STAGES[0])?);
+    }
+    for (chain, rule) in rules {
+        let is_it = |found: &Listed| matches!(&found.content, Content::Interfaces(text) if text == rule);
+        if !tables.rules(table(family), chain)?.iter().any(is_it) {
+            return Ok(false);
+        }
+    }
+    tables.leads(table(family), opening::HOOK, STAGES[0])
 }
 
 impl Rules for PortIsolation {
@@ -105,6 +157,10 @@ impl Rules for PortIsolation {
         let mut rules = NftablesRules::of(vec![separation(&self.port)]);
         rules.layout.rules.push(Rule { first: true, ..Rule::new(SEPARATION, comment, accept) });
         rules
+    }
+
+    fn reference(&self) -> Option<&dyn ReferenceRules> {
+        Some(self)
     }
 }
 
@@ -138,7 +194,7 @@ fn isolation_layout() -> Layout {
         .and(pair())
         .not_in_set(from, &together().name);
     Layout {
-        chains: vec![ISOLATION],
+        chains: vec![ISOLATION, REDIRECTED],
         sets: vec![fenced(), together(), apart()],
         rules: vec![
             // Host ports, and the answers through them.

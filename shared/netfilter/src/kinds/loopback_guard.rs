@@ -15,7 +15,15 @@ const RECORD: &str = "guards 127.0.0.0/8";
 static FACTS: Facts = Facts {
     name: "loopback",
     redirects: false,
-    nftables: InNftables { table: INET, chain: GUARD.name, layout, parse, needs: &[], opens: false },
+    nftables: InNftables {
+        table: INET,
+        chain: GUARD.name,
+        layout,
+        comments: &[],
+        parse,
+        needs: &[],
+        opens: false,
+    },
     iptables: None,
     reference: InReference::NONE,
 };

@@ -36,6 +36,7 @@ static FACTS: Facts = Facts {
         table: INET,
         chain: POSTROUTING.name,
         layout,
+        comments: &["within the subnet, "],
         parse,
         needs: &[Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() }],
         opens: false,

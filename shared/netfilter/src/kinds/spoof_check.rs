@@ -21,7 +21,15 @@ const REFERENCE: Table = Table::new(NFPROTO_BRIDGE, "nat");
 static FACTS: Facts = Facts {
     name: "spoofcheck",
     redirects: false,
-    nftables: InNftables { table: BRIDGE, chain: PREROUTING.name, layout, parse, needs: &[], opens: false },
+    nftables: InNftables {
+        table: BRIDGE,
+        chain: PREROUTING.name,
+        layout,
+        comments: &[],
+        parse,
+        needs: &[],
+        opens: false,
+    },
     iptables: None,
     reference: InReference {
         rules: &[(REFERENCE, "PREROUTING")],

@@ -18,7 +18,15 @@ const CHAIN: Chain = Chain::first_filter("blocked");
 static FACTS: Facts = Facts {
     name: "block",
     redirects: false,
-    nftables: InNftables { table: INET, chain: CHAIN.name, layout, parse, needs: &[], opens: false },
+    nftables: InNftables {
+        table: INET,
+        chain: CHAIN.name,
+        layout,
+        comments: &[],
+        parse,
+        needs: &[],
+        opens: false,
+    },
     iptables: Some(InIptables {
         table: "filter",
         prefix: "FERRULE-BL-",

@@ -47,8 +47,40 @@ pub(super) fn content(rule: &Found) -> Content {
         [matches @ .., ("immediate", end)] if verdict(*end) == Some((NF_ACCEPT, String::new())) => {
             accepted(matches).unwrap_or(Content::Other)
         }
+        [matches @ .., ("immediate", end)] => {
+            let target = verdict(*end).and_then(|(code, chain)| match code {
+                NF_DROP => Some("DROP".to_owned()),
+                NFT_JUMP => Some(chain),
+                _ => None,
+            });
+            let text = target.and_then(|target| Some(format!("{} -j {target}", interfaces(matches)?)));
+            text.map_or(Content::Other, Content::Interfaces)
+        }
         _ => Content::Other,
     }
+}
+
+/// Conditions about interfaces, as iptables writes them. None: there are others as well, or a pattern of names.
+fn interfaces(matches: &[(&str, Attributes<'_>)]) -> Option<String> {
+    let mut words = Vec::new();
+    for pair in matches.chunks(2) {
+        let [("meta", meta), ("cmp", compared)] = pair else { return None };
+        let option = match meta.get(NFTA_META_KEY).and_then(read_be32)? {
+            NFT_META_IIFNAME => "-i",
+            NFT_META_OIFNAME => "-o",
+            _ => return None,
+        };
+        let sign = match compared.get(NFTA_CMP_OP).and_then(read_be32)? {
+            NFT_CMP_EQ => "",
+            NFT_CMP_NEQ => "! ",
+            _ => return None,
+        };
+        let value = Attributes::of(compared.get(NFTA_CMP_DATA)?).get(NFTA_DATA_VALUE)?;
+        // Without the end of the text it is the beginning of names.
+        let name = value.contains(&0).then(|| read_str(value)).flatten()?;
+        words.push(format!("{sign}{option} {name}"));
+    }
+    (!words.is_empty()).then(|| words.join(" "))
 }
 
 /// The name and the data of each expression.

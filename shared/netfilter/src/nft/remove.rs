@@ -85,7 +85,11 @@ impl Nft {
         if records {
             stale.iter().for_each(|found| found.put_records(table, &mut batch));
             gone += stale.iter().map(|found| found.recorded).sum::<usize>();
-            if !view.has_others.get() && self.count_up_to(table, gone + 1).map_err(plain)? == gone {
+            let labels = stale.iter().map(|found| found.slot.label.as_str()).collect();
+            if !view.has_others.get()
+                && self.count_up_to(table, gone + 1).map_err(plain)? == gone
+                && self.has_only_ours(kind, &labels).map_err(plain)?
+            {
                 batch = Batch::new(Some(generation));
                 batch.delete_table(table);
             }

@@ -28,6 +28,7 @@ pub(super) const FACTS: InNftables = InNftables {
     table: INET,
     chain: HOSTPORTS.name,
     layout,
+    comments: &["IPv4 /", "IPv6 /"],
     parse,
     needs: &[
         Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() },

@@ -1,0 +1,35 @@
+//! Whether a table of ours has chains or rules that somebody else put into it.
+
+use std::collections::BTreeSet;
+
+use netlink::RequestError;
+
+use super::{Nft, query};
+use crate::kind::Kind;
+use crate::ruleset::{Chain, Layout};
+
+impl Nft {
+    /// Whether all chains and rules in the table of a kind are Ferrule's: those that attachments share, and those of the labels.
+    pub(super) fn has_only_ours(&self, kind: Kind, labels: &BTreeSet<&str>) -> Result<bool, RequestError> {
+        let table = kind.table();
+        let kinds = Kind::ALL.into_iter().filter(|other| other.table() == table).chain([kind]);
+        let kinds: Vec<(Kind, Layout)> = kinds.map(|kind| (kind, (kind.facts.nftables.layout)())).collect();
+        for name in query::chains(&self.socket, table)? {
+            let is_it = |chain: &Chain| chain.name == name || chain.former == Some(&name);
+            let here: Vec<_> = kinds.iter().filter(|(_, layout)| layout.chains.iter().any(is_it)).collect();
+            let is_ours = |comment: &str| {
+                labels.contains(comment)
+                    || here.iter().any(|(kind, layout)| {
+                        layout.rules.iter().any(|rule| rule.comment == comment)
+                            || kind.facts.nftables.comments.iter().any(|start| comment.starts_with(start))
+                    })
+            };
+            if here.is_empty()
+                || !query::rules(&self.socket, table, &name)?.iter().all(|rule| is_ours(&rule.comment))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
