@@ -76,7 +76,7 @@ impl Runtime {
                 parts.entry(kind).or_default().push(Part { of, item: item(entry, &config, &claims), claims });
             }
         }
-        let answers: Vec<(&PluginType, &[Part], Option<Vec<Told>>)> = thread::scope(|scope| {
+        let answers: Vec<_> = thread::scope(|scope| {
             let start = |(kind, parts)| (kind, parts, scope.spawn(move || self.repair_by(kind, parts)));
             let runs: Vec<_> = parts.iter().map(|(kind, parts)| start((kind, &parts[..]))).collect();
             let join = |run: thread::ScopedJoinHandle<'_, _>| run.join().unwrap_or_default();
