@@ -14,9 +14,9 @@ use crate::networks::{
     with_policy_drop,
 };
 use crate::repairs::repairs;
-use crate::status::status_of_portmap;
 use crate::rounds::{chain, churn, crowd, crowd_in_unrest, version};
 use crate::scenario::Scenario;
+use crate::status::status_of_portmap;
 
 const LOOPBACK: &[&str] = &["loopback"];
 const STORE: &[&str] = &["host-local"];
