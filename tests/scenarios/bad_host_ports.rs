@@ -112,7 +112,8 @@ fn keys_of_portmap() {
         Bad("a target with a sign", 7, "--jump=ACCEPT", |c| v4(c, &["--jump=ACCEPT"])),
         Bad("a list that is changed", 7, "--set", |c| v4(c, &["-m", "recent", "--set"])),
         Bad("a state that is none", 7, "old", |c| v4(c, &["ct state old"])),
-        Bad("a rate without a unit", 7, "10/second", |c| v4(c, &["limit rate 5"])),
+        Bad("a limit", 7, "limit rate", |c| v4(c, &["limit rate 10/second"])),
+        Bad("a time of the day", 7, "meta hour", |c| v4(c, &["meta hour 08:00-17:30"])),
         Bad("a comment that does not end", 7, "comment", |c| v4(c, &["comment \"x"])),
         Bad("a match without a name", 7, "conditionsV4", |c| v4(c, &["-m"])),
     ];

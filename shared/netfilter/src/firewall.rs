@@ -5,13 +5,12 @@ use netlink::{Family, Protocol, Socket};
 
 use crate::backend::Backend;
 use crate::iptables::Iptables;
-use crate::kind::{IptablesRules, Kind, NftablesRules, Rules};
+use crate::kind::{IptablesRules, Kind, NftablesRules, Pair, Rules};
 use crate::nft::{BlockingChain, Nft};
 use crate::owner::Owner;
 use crate::removal::Removal;
-use crate::repair::Pair;
 use crate::ruleset::UdpPort;
-use crate::{conntrack, iptables, reference};
+use crate::{conntrack, iptables};
 
 /// The firewall of the calling thread's namespace, through one backend.
 #[derive(Debug)]
@@ -137,7 +136,7 @@ impl Firewall {
         }
         for (installed, (owner, rules)) in installed.iter_mut().zip(all).filter(|(installed, _)| !**installed)
         {
-            *installed = reference::has(owner, *rules).unwrap_or(false);
+            *installed = is_by_reference(owner, *rules).unwrap_or(false);
         }
         installed
     }
@@ -200,7 +199,7 @@ impl Firewall {
             |rules| Iptables::open().and_then(|iptables| iptables.check(owner, kind, rules)).is_ok();
         let is_elsewhere = || {
             let may_fall_back = !self.asked && self.backend() == Backend::Nftables;
-            reference::has(owner, rules).unwrap_or(false)
+            is_by_reference(owner, rules).unwrap_or(false)
                 || may_fall_back && in_iptables.is_some_and(by_iptables)
         };
         if own.is_err() && is_elsewhere() {
@@ -307,6 +306,19 @@ fn note<'a>(
 
 fn iptables_rules(all: &[Pair<'_>]) -> Result<Vec<bool>> {
     iptables::repair::are_installed(all)
+}
+
+/// Whether the reference's rules of an attachment exist, by whichever of its backends, and in whichever variant of iptables.
+fn is_by_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
+    let (Some(reference), table) = (rules.reference(), rules.kind().facts.reference.table) else {
+        return Ok(false);
+    };
+    if let Ok(nft) = Nft::open()
+        && nft.has_reference(owner, reference).map_err(|r| r.during("look for", "rules of the reference"))?
+    {
+        return Ok(true);
+    }
+    iptables::legacy::has_reference(owner, reference, table)
 }
 
 /// Installs by iptables what the kernel lacks something for in nf_tables.

@@ -5,16 +5,14 @@
 //! is made.
 
 mod canonical;
-pub(crate) mod chains;
 mod edit;
 pub(crate) mod forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzz;
 pub(crate) mod legacy;
-pub(crate) mod plan;
+pub(crate) mod render;
 pub(crate) mod repair;
 pub(crate) mod saved;
-pub(crate) mod script;
 mod tool;
 pub(crate) mod tools;
 
@@ -23,7 +21,8 @@ use netlink::Family;
 
 use crate::kind::{IptablesRules, Kind};
 use crate::owner::Owner;
-use script::Script;
+use crate::plan::chains;
+use crate::script::Script;
 use tools::{Tools, lock};
 
 /// The iptables tools of this host.

@@ -5,11 +5,11 @@ use std::fmt::{self, Debug, Display};
 use netlink::{Family, RequestError};
 
 use crate::backend::Backend;
-use crate::iptables::script::Script;
 use crate::listing::{Hook, Listing};
 use crate::opening::Opening;
 use crate::owner::Owner;
 use crate::ruleset::{Layout, Need, Record, Rule, Table};
+use crate::script::Script;
 use crate::selector::Selector;
 
 /// The rules of one attachment, of one kind: by backend.
@@ -35,6 +35,9 @@ pub trait Rules: Debug {
         None
     }
 }
+
+/// An attachment, and its rules of a kind.
+pub(crate) type Pair<'a> = (&'a Owner, &'a dyn Rules);
 
 /// The rules of one attachment for nftables, in addition to what all attachments share.
 #[derive(Clone, Debug, Default)]

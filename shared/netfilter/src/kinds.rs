@@ -15,7 +15,7 @@ mod tests;
 pub use forward::Forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) use host_ports::Forward as PortForward;
-pub use host_ports::{ChainName, Conditions, HostPort, HostPorts, Mark, Protocol, SourceNat};
+pub use host_ports::{Conditions, HostPort, HostPorts, Mark, Protocol, SourceNat};
 pub use isolation::{Isolation, PortIsolation};
 pub use loopback_guard::LoopbackGuard;
 pub use masquerade::Masquerade;

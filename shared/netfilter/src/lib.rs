@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 mod backend;
+mod chain_name;
 mod conntrack;
 mod firewall;
 #[cfg(any(test, fuzzing))]
@@ -17,24 +18,29 @@ pub mod fuzz;
 mod iptables;
 mod kind;
 mod kinds;
+#[cfg(test)]
+mod layers;
 mod listing;
 mod losses;
 mod networks;
 mod nft;
 mod opening;
 mod owner;
+mod plan;
 mod reference;
 mod removal;
 mod repair;
 mod ruleset;
+mod script;
 mod selector;
 
 pub use backend::Backend;
+pub use chain_name::ChainName;
 pub use firewall::Firewall;
 pub use kind::{Kind, Rules};
 pub use kinds::{
-    ChainName, Conditions, Forward, HostPort, HostPorts, Isolation, LoopbackGuard, Mark, Masquerade,
-    MasqueradeConf, PortIsolation, Protocol, SourceNat, SpoofCheck,
+    Conditions, Forward, HostPort, HostPorts, Isolation, LoopbackGuard, Mark, Masquerade, MasqueradeConf,
+    PortIsolation, Protocol, SourceNat, SpoofCheck,
 };
 pub use losses::Losses;
 pub use netlink::Family;

@@ -10,7 +10,7 @@ use netlink::{Family, Protocol, Socket};
 use nix::errno::Errno;
 
 use crate::iptables::legacy::has_table;
-use crate::iptables::script::MARKER;
+use crate::iptables::render::MARKER;
 use crate::nft::Nft;
 use crate::opening;
 use crate::ruleset::INET;

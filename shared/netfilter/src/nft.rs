@@ -36,10 +36,10 @@ use netlink::{Family, RequestError, Socket};
 use nix::errno::Errno;
 use system::{boot, close_later};
 
-use crate::iptables::chains;
 use crate::kind::{Kind, NftablesRules, ReferenceRules};
 use crate::listing::Listing as _;
 use crate::owner::Owner;
+use crate::plan::chains;
 use crate::ruleset::{Element, RECORDS_MAX, Set, Table};
 pub use blocking::BlockingChain;
 use connection::Connection;

@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 
 use netlink::{Family, RequestError};
 
-use crate::kinds::ChainName;
+use crate::chain_name::ChainName;
 use crate::listing::{Content, Edit, Listed, Listing, NewRule};
 use crate::ruleset::Table;
 

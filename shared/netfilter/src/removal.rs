@@ -7,10 +7,10 @@ use netlink::{Protocol, Socket};
 
 use crate::conntrack::{self, Targets};
 use crate::iptables;
-use crate::iptables::plan::Query;
 use crate::kind::Kind;
 use crate::nft::Nft;
 use crate::owner::Owner;
+use crate::plan::Query;
 use crate::selector::{Selector, Stale};
 
 /// The removal of rules, whichever backend installed them: ours, or the reference's.
@@ -79,7 +79,8 @@ impl Removal {
     pub fn collect(&self, network: &NetworkName, kinds: &[Kind], scope: &Scope) -> Result<()> {
         let mut failures = Failures::new();
         for kind in kinds {
-            failures.note(self.remove_kind(&Selector::Stale(Stale::new(network, scope, *kind)), *kind));
+            failures
+                .note(self.remove_kind(&Selector::Stale(Stale::new(network, scope, kind.facts.name)), *kind));
         }
         failures.into_result()
     }

@@ -6,7 +6,7 @@ use cni::{Check, Repair, Result, Undo};
 
 use crate::backend::Backend;
 use crate::firewall::Firewall;
-use crate::kind::Rules;
+use crate::kind::{Pair, Rules};
 use crate::owner::Owner;
 use crate::removal::Removal;
 
@@ -26,9 +26,6 @@ impl Expected {
         (&self.owner, &*self.rules)
     }
 }
-
-/// An attachment, and its rules of a kind.
-pub(crate) type Pair<'a> = (&'a Owner, &'a dyn Rules);
 
 /// The rules of each attachment, by its place.
 type ByPlace<'a> = BTreeMap<usize, Vec<&'a Expected>>;

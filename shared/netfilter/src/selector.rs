@@ -4,7 +4,6 @@ use std::fmt;
 
 use cni::{Attachment, NetworkName, Scope, Thing};
 
-use crate::kind::Kind;
 use crate::owner::{self, Owner};
 use crate::reference::names;
 
@@ -22,11 +21,12 @@ pub enum Selector<'a> {
 pub struct Stale<'a> {
     network: &'a NetworkName,
     scope: &'a Scope,
-    kind: Kind,
+    /// The name of the kind.
+    kind: &'static str,
 }
 
 impl<'a> Stale<'a> {
-    pub(crate) fn new(network: &'a NetworkName, scope: &'a Scope, kind: Kind) -> Self {
+    pub(crate) fn new(network: &'a NetworkName, scope: &'a Scope, kind: &'static str) -> Self {
         Self { network, scope, kind }
     }
 
@@ -95,8 +95,6 @@ mod tests {
     use super::*;
     use cni::{ContainerId, IfName};
 
-    use crate::HostPorts;
-
     #[test]
     fn only_stale_rules_of_the_network_are_removed() {
         let valid = Attachment {
@@ -105,7 +103,7 @@ mod tests {
         };
         let scope = Scope::all_but([valid].into_iter().collect());
         let network = NetworkName::parse("net").unwrap();
-        let selector = Selector::Stale(Stale::new(&network, &scope, HostPorts::KIND));
+        let selector = Selector::Stale(Stale::new(&network, &scope, "hostports"));
         for (comment, goes) in [
             ("net/c1/eth0", false),
             ("net/c2/eth0", true),

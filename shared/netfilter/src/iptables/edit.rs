@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::saved::Saved;
-use super::script::comment;
 use crate::listing::{Content, Edit, NewRule, Place};
 use crate::ruleset::Table;
+use crate::script::comment;
 
 impl Saved<'_> {
     /// The script for changes of what is listed: a transaction for each table. Those of tables with chains that go come first.
@@ -63,8 +63,8 @@ mod tests {
 
     use super::*;
     use crate::HostPorts;
-    use crate::iptables::chains;
-    use crate::iptables::plan::Query;
+    use crate::plan::Query;
+    use crate::plan::chains;
     use crate::selector::Selector;
 
     #[test]

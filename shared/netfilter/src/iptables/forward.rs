@@ -80,7 +80,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::kinds::ChainName;
+    use crate::chain_name::ChainName;
 
     fn opening() -> Opening {
         Opening { bit: 12, admin: ChainName::parse("CNI-ADMIN").unwrap() }

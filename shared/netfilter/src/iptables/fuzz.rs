@@ -5,13 +5,13 @@
 use cni::{NetworkName, Scope};
 use netlink::Family;
 
-use super::plan::Query;
+use super::render::MARKER;
 use super::repair::replacement;
 use super::saved::Saved;
 use super::script;
-use super::script::MARKER;
 use crate::kind::Rules;
 use crate::owner::Owner;
+use crate::plan::Query;
 use crate::selector::{Selector, Stale};
 
 /// The most lines of a script beside the rules themselves: tables, and chains to be made.
@@ -34,7 +34,7 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
     }
     let Ok(network) = NetworkName::parse(owner.network()) else { return };
     let [all, dry] = [Scope::default(), Scope::default().dry()];
-    let stale = |scope| Selector::Stale(Stale::new(&network, scope, kind));
+    let stale = |scope| Selector::Stale(Stale::new(&network, scope, kind.facts.name));
     for selector in [Selector::Of(owner), stale(&all), stale(&dry)] {
         let (query, listing) = (Query { selector: &selector, kind, addresses: &[] }, Saved::read(saved));
         let plan = query.plan(&listing, Family::V4, []).unwrap();

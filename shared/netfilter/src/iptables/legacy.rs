@@ -5,14 +5,14 @@ use std::fs;
 use cni::{Error, Failures, Result, ResultExt};
 use netlink::{Family, RequestError, xtables};
 
-use super::chains;
-use super::plan::Query;
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
 use crate::conntrack::Flush;
 use crate::kind::ReferenceRules;
 use crate::listing::Hook;
 use crate::owner::Owner;
+use crate::plan::Query;
+use crate::plan::chains;
 use crate::reference::names::is_any_chain;
 
 /// Removes what is somebody's from the tables that the namespace has.

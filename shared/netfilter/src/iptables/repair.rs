@@ -7,12 +7,13 @@ use cni::{Result, ResultExt};
 use netlink::Family;
 
 use super::canonical::form;
+use super::render::{OWN_CHANGE, in_table, put};
 use super::saved::{self, Saved};
-use super::script::{Line, OWN_CHANGE, Script, comment, in_table, put};
 use super::tools::{Tools, lock, retry};
 use super::{script, tool};
+use crate::kind::Pair;
 use crate::opening;
-use crate::repair::Pair;
+use crate::script::{Line, Script, comment};
 
 /// What the names of our own chains begin with: it says who created them.
 const OWN_CHAINS: &str = "FERRULE-";

@@ -9,13 +9,13 @@ use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use crate::iptables::plan;
 use crate::kind::{
     Facts, InNftables, InReference, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules,
 };
 use crate::listing::Listing;
 use crate::opening::{self, Opening};
 use crate::owner::Owner;
+use crate::reference::chains;
 use crate::ruleset::uapi::*;
 use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, Need, R0, Record, Rule, Set, Table, Type, octets,
@@ -92,7 +92,7 @@ impl ReferenceRules for Forward {
         for (index, ip) in self.of_family(family).enumerate() {
             let hook = (opening::TABLE, opening::CHAIN);
             let is_led_to = || tables.leads(Table::of_iptables(family, hook.0), opening::HOOK, hook.1);
-            if index == 0 && !is_led_to()? || plan::accepts(tables, family, hook, &[ip])?.len() < 2 {
+            if index == 0 && !is_led_to()? || chains::accepts(tables, family, hook, &[ip])?.len() < 2 {
                 return Ok(false);
             }
         }

@@ -12,7 +12,7 @@ mod reference;
 pub use conditions::Conditions;
 pub use forward::Protocol;
 pub use mapping::{HostPort, HostPorts, SourceNat};
-pub use mark::{ChainName, Mark};
+pub use mark::Mark;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) use forward::Forward;

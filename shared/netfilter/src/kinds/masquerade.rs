@@ -5,7 +5,6 @@ pub(super) mod conf;
 use ipnetwork::IpNetwork;
 use netlink::{Family, RequestError};
 
-use crate::iptables::script::{Script, comment};
 use crate::kind::{
     Facts, InIptables, InNftables, InReference, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules,
 };
@@ -18,6 +17,7 @@ use crate::ruleset::{
     Chain, Element, Expressions, Field, INET, Layout, Need, POSTROUTING, R0, Record, Rule, Set, Table, Type,
     octets,
 };
+use crate::script::{Script, comment};
 use crate::selector::Selector;
 
 /// nft(8) cannot load a chain that has the name of a statement.

@@ -6,11 +6,11 @@ use cni::{NetworkName, Scope, Undo};
 use netlink::Family;
 use nix::sched::{CloneFlags, unshare};
 
-use crate::iptables::script::{Script, comment};
 use crate::kind::{Facts, InIptables, InNftables, InReference, IptablesRules, Kind, NftablesRules, Rules};
 use crate::owner::tests::owner;
 use crate::ruleset::uapi::NF_DROP;
 use crate::ruleset::{Chain, Element, Expressions, Field, INET, Layout, R0, Record, Rule, Set, Type, octets};
+use crate::script::{Script, comment};
 use crate::{Backend, Firewall, Owner, Removal};
 
 const CHAIN: Chain = Chain::first_filter("blocked");

@@ -7,8 +7,8 @@ use super::batch::Batch;
 use super::connection::Connection;
 use super::retry::{Attempt, plain};
 use super::tables::Tables;
-use crate::iptables::plan::{Plan, Query};
 use crate::listing::Listing;
+use crate::plan::{Plan, Query};
 use crate::ruleset::Table;
 
 /// Removes foreign rules in one transaction; nothing is written if there is nothing. `known` is what an earlier transaction has

@@ -294,7 +294,7 @@ mod tests {
             nft.remove(&Selector::Of(&one), Masquerade::KIND, &|_| {}).unwrap();
             nft.check(&other, Masquerade::KIND, &rules("10.2.0.5/16")).unwrap();
             let (network, scope) = (cni::NetworkName::parse("net").unwrap(), cni::Scope::default());
-            let stale = Selector::Stale(Stale::new(&network, &scope, Masquerade::KIND));
+            let stale = Selector::Stale(Stale::new(&network, &scope, "masquerade"));
             nft.remove(&stale, Masquerade::KIND, &|_| {}).unwrap();
             assert!(!named("masquerade") && !named("masquerading"));
         };

@@ -13,9 +13,9 @@ use super::tables::Tables;
 use super::view::View;
 use super::{Nft, query};
 use crate::conntrack::{Flush, Targets};
-use crate::iptables::plan::{Plan, Query};
 use crate::kind::Kind;
 use crate::opening;
+use crate::plan::{Plan, Query};
 use crate::ruleset::{Set, Table};
 use crate::selector::Selector;
 

@@ -9,10 +9,10 @@ use super::install::{Change, layout_of};
 use super::retry::failure;
 use super::view::View;
 use crate::iptables;
+use crate::kind::Pair;
 use crate::kind::{Kind, NftablesRules};
 use crate::opening::Opening;
 use crate::owner::Owner;
-use crate::repair::Pair;
 use crate::ruleset::{Layout, RECORDS_MAX};
 
 /// How many attachments are installed in one transaction.

@@ -174,27 +174,6 @@ impl Expressions {
         self.load_ct(NFT_CT_STATE, R0).bitwise(R0, &bits.to_ne_bytes(), &[0; 4]).compare(R0, op, &[0; 4])
     }
 
-    /// Whether packets come no faster than so many in a unit of seconds, and so many at once; or faster.
-    pub(crate) fn limit(self, packets: u64, seconds: u64, burst: u32, over: bool) -> Self {
-        self.push("limit", &|data| {
-            data.put_be64(NFTA_LIMIT_RATE, packets);
-            data.put_be64(NFTA_LIMIT_UNIT, seconds);
-            data.put_be32(NFTA_LIMIT_BURST, burst);
-            data.put_be32(NFTA_LIMIT_FLAGS, if over { NFT_LIMIT_F_INV } else { 0 });
-        })
-    }
-
-    /// Turns a number of 32 bits into network order, in which ranges are compared.
-    pub(crate) fn network_order(self, register: u32) -> Self {
-        self.push("byteorder", &|data| {
-            data.put_be32(NFTA_BYTEORDER_SREG, register);
-            data.put_be32(NFTA_BYTEORDER_DREG, register);
-            data.put_be32(NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON);
-            data.put_be32(NFTA_BYTEORDER_LEN, 4);
-            data.put_be32(NFTA_BYTEORDER_SIZE, 4);
-        })
-    }
-
     pub(crate) fn load_ct(self, key: u32, register: u32) -> Self {
         self.push("ct", &|data| {
             data.put_be32(NFTA_CT_DREG, register);

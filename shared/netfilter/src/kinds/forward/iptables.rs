@@ -3,9 +3,9 @@
 use netlink::Family;
 
 use super::Forward;
-use crate::iptables::script::{SHARED, Script, comment};
 use crate::kind::{InIptables, IptablesRules, Shared};
 use crate::opening::{CHAIN, HOOK, TABLE, TO_ADMIN, TO_CHAIN};
+use crate::script::{SHARED, Script, comment};
 
 /// The chain that leads to the containers' own.
 const CONTAINERS: &str = "FERRULE-FORWARD";

@@ -29,17 +29,17 @@ pub(super) fn rules(rules: &HostPorts) -> Vec<Rule> {
         .collect()
 }
 
-fn expressions(forward: &Forward, [conditions, limits]: [Expressions; 2], mark: &Mark) -> Expressions {
+fn expressions(forward: &Forward, conditions: Expressions, mark: &Mark) -> Expressions {
     let family = Family::from(forward.to);
     let mut this = Expressions::new().family(family).and(conditions);
     if let Some(ip) = forward.host_ip {
         this = this.load(Field::daddr(family), R0).compare(R0, NFT_CMP_EQ, &octets(ip));
     }
-    this = this
-        .protocol(NFT_CMP_EQ, forward.protocol.number())
-        .load(Field::TH_DPORT, R0)
-        .compare(R0, NFT_CMP_EQ, &forward.host_port.to_be_bytes())
-        .and(limits);
+    this = this.protocol(NFT_CMP_EQ, forward.protocol.number()).load(Field::TH_DPORT, R0).compare(
+        R0,
+        NFT_CMP_EQ,
+        &forward.host_port.to_be_bytes(),
+    );
     if let Mark::Bit(bit) = mark {
         this = this.mark(*bit, R0);
     }

@@ -54,16 +54,11 @@ impl Conditions {
         self.backend().is_none()
     }
 
-    /// Every way to fulfil the conditions of a family in nftables, for a rule has no "or". Limits are apart: only what fits all
-    /// else counts for these.
-    pub(crate) fn nftables(&self, family: Family) -> Vec<[Expressions; 2]> {
+    /// Every way to fulfil the conditions of a family in nftables, for a rule has no "or".
+    pub(crate) fn nftables(&self, family: Family) -> Vec<Expressions> {
         let matches = if let Words::Nftables(matches) = self.of(family) { &matches[..] } else { &[] };
-        let anything = vec![[Expressions::new(), Expressions::new()]];
-        matches.iter().fold(anything, |ways, Match { choices, is_limit }| {
-            let add = |[conditions, limits]: &[Expressions; 2], choice: &Expressions| match is_limit {
-                true => [conditions.clone(), limits.clone().and(choice.clone())],
-                false => [conditions.clone().and(choice.clone()), limits.clone()],
-            };
+        matches.iter().fold(vec![Expressions::new()], |ways, choices| {
+            let add = |way: &Expressions, choice: &Expressions| way.clone().and(choice.clone());
             ways.iter().flat_map(|way| choices.iter().map(move |choice| add(way, choice))).collect()
         })
     }

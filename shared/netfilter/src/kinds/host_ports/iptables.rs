@@ -9,8 +9,8 @@ use super::forward::Forward;
 use super::mapping::HostPorts;
 use super::mark::Mark;
 use crate::iptables::saved::{self, chain_of, rules, target, word_after};
-use crate::iptables::script::{SHARED, Script, comment};
 use crate::kind::{InIptables, IptablesRules, Shared};
+use crate::script::{SHARED, Script, comment};
 
 const HOSTPORTS: &str = "FERRULE-HOSTPORTS";
 const HAIRPIN: &str = "FERRULE-HAIRPIN";

@@ -1,5 +1,7 @@
 //! How connections that need source NAT are told apart.
 
+use crate::chain_name::ChainName;
+
 /// How a mapped connection that needs source NAT is told apart on its way through the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
@@ -30,29 +32,5 @@ impl Mark {
 impl Default for Mark {
     fn default() -> Self {
         Self::Bit(Self::DEFAULT_BIT)
-    }
-}
-
-/// The name of an iptables chain.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChainName(String);
-
-impl ChainName {
-    /// Checks the name: 1 to 28 printable characters, no white space, no quotes, not beginning with `-` or
-    /// `!` (as iptables(8) itself checks it).
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | ':' | '#');
-        if text.is_empty() || text.len() > 28 || !text.chars().all(plain) || text.starts_with(['-', '!']) {
-            return Err(format!("{text:?} is not the name of an iptables chain"));
-        }
-        Ok(Self(text.to_owned()))
-    }
-
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
     }
 }

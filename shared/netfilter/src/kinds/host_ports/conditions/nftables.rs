@@ -16,14 +16,8 @@ use crate::ruleset::{Expressions, Field, R0, octets, padded};
 /// The most rules that the alternatives of one mapping may become.
 const ALTERNATIVES_MAX: usize = 64;
 
-/// One condition.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Match {
-    /// Any of these must be fulfilled.
-    pub(super) choices: Vec<Expressions>,
-    /// Whether packets are counted.
-    pub(super) is_limit: bool,
-}
+/// One condition: a packet has to pass one of these tests.
+pub(super) type Match = Vec<Expressions>;
 
 /// A part of a packet, or a fact about it.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -36,9 +30,6 @@ enum Part {
     Mark,
     CtMark,
     CtState,
-    Day,
-    Hour,
-    Limit,
 }
 
 /// Reads conditions.
@@ -55,15 +46,13 @@ pub(super) fn parse(text: &str, family: Family) -> Result<Vec<Match>, String> {
             continue;
         }
         let part = part(&mut words, family)?;
-        let operators: &[&str] = if part == Part::Limit { &["over"] } else { &["==", "!="] };
-        let operator = words.next_if(|word| operators.contains(word));
-        let negated = matches!(operator, Some("!=" | "over"));
+        let negated = words.next_if(|word| ["==", "!="].contains(word)) == Some("!=");
         let tests = tests(&mut words, part, negated)?;
         // None of several values may fit: all of these tests are to be passed.
         let all = || vec![tests.iter().cloned().fold(Expressions::new(), Expressions::and)];
-        matches.push(Match { choices: if negated { all() } else { tests }, is_limit: part == Part::Limit });
+        matches.push(if negated { all() } else { tests });
     }
-    let choices = matches.iter().map(|condition| condition.choices.len());
+    let choices = matches.iter().map(Vec::len);
     if choices.fold(1, usize::saturating_mul) > ALTERNATIVES_MAX {
         return Err(format!("there are too many alternatives: at most {ALTERNATIVES_MAX} are allowed"));
     }
@@ -86,16 +75,13 @@ fn part<'a>(words: &mut impl Iterator<Item = &'a str>, family: Family) -> Result
         ("meta", "l4proto") | ("ip", "protocol") => Ok(Part::Protocol),
         ("meta", "iifname" | "iif") => Ok(Part::Interface),
         ("meta", "mark") => Ok(Part::Mark),
-        ("meta", "day") => Ok(Part::Day),
-        ("meta", "hour") => Ok(Part::Hour),
         ("ct", "mark") => Ok(Part::CtMark),
         ("ct", "state") => Ok(Part::CtState),
-        ("limit", "rate") => Ok(Part::Limit),
         (_, "sport") if protocol.is_some() || first == "th" => Ok(Part::Port(Field::TH_SPORT, protocol)),
         (_, "dport") if protocol.is_some() || first == "th" => Ok(Part::Port(Field::TH_DPORT, protocol)),
         _ => Err(format!(
             "\"{first} {second}\" is not supported; supported are ip/ip6 saddr/daddr, tcp/udp/sctp/th sport/dport, \
-             iifname, meta l4proto/mark/day/hour, ct state/mark, limit rate, comment"
+             iifname, meta l4proto/mark, ct state/mark, comment"
         )),
     }
 }
@@ -103,13 +89,8 @@ fn part<'a>(words: &mut impl Iterator<Item = &'a str>, family: Family) -> Result
 /// A test for each value.
 fn tests(words: &mut Words<'_>, part: Part, negated: bool) -> Result<Vec<Expressions>, String> {
     let this = Expressions::new();
-    match part {
-        Part::CtState => return values::states(words).map(|bits| vec![this.state(bits, negated)]),
-        Part::Limit => {
-            let (packets, seconds, burst) = values::rate(words)?;
-            return Ok(vec![this.limit(packets, seconds, burst, negated)]);
-        }
-        _ => {}
+    if part == Part::CtState {
+        return values::states(words).map(|bits| vec![this.state(bits, negated)]);
     }
     let first = words.next().ok_or("the last condition has no value")?;
     if first != "{" {
@@ -145,21 +126,12 @@ fn test(text: &str, part: Part, negated: bool) -> Result<Expressions, String> {
         Part::Interface => {
             interface(text).map(|name| this.load_meta(NFT_META_IIFNAME, R0).compare(R0, equal, &name))
         }
-        Part::Day => {
-            let day = values::day(text).ok_or_else(wrong)?;
-            Ok(this.load_meta(NFT_META_TIME_DAY, R0).compare(R0, equal, &[day]))
-        }
-        Part::Hour => {
-            let (from, to) = values::hours(text).ok_or_else(wrong)?;
-            let hour = this.load_meta(NFT_META_TIME_HOUR, R0).network_order(R0);
-            Ok(hour.range(R0, within, &from.to_be_bytes(), &to.to_be_bytes()))
-        }
         Part::Mark => {
             Ok(this.load_meta(NFT_META_MARK, R0).compare(R0, equal, &mark(text).ok_or_else(wrong)?))
         }
         Part::CtMark => Ok(this.load_ct(NFT_CT_MARK, R0).compare(R0, equal, &mark(text).ok_or_else(wrong)?)),
         // Read as a whole, before.
-        Part::CtState | Part::Limit => Err(wrong()),
+        Part::CtState => Err(wrong()),
     }
 }
 
@@ -226,9 +198,6 @@ mod tests {
             "ct state new",
             "ct state != {established, related} ct mark 0x20",
             "ct state new,untracked tcp dport 80",
-            "limit rate 10/second burst 20 packets",
-            "limit rate over 3/minute ip saddr 192.0.2.1",
-            "meta day { Monday, 2 } meta hour \"08:00\"-\"17:30\"",
             "comment \"for the {office}, only\" ip saddr 192.0.2.1 comment web",
         ] {
             parse(good, Family::V4).unwrap_or_else(|e| panic!("{good}: {e}"));
@@ -254,12 +223,9 @@ mod tests {
             ("ct state old", "old"),
             ("ct state { new", "closing brace"),
             ("ct helper ftp", "helper"),
-            ("limit rate 0/second", "0/second"),
-            ("limit rate 1/fortnight", "1/fortnight"),
-            ("limit rate 1/second burst many", "many"),
-            ("meta day 7", "7"),
-            ("meta hour 17:00-08:00", "17:00-08:00"),
-            ("meta hour 24:00-25:00", "24:00"),
+            ("limit rate 10/second", "\"limit rate\" is not supported"),
+            ("meta day Monday", "\"meta day\" is not supported"),
+            ("meta hour 08:00-17:00", "\"meta hour\" is not supported"),
             ("comment \"without end", "closing quote"),
             ("comment", "text of a comment is missing"),
             ("comment \"x\" drop", "drop"),
@@ -282,7 +248,7 @@ mod tests {
     fn a_set_is_a_choice_and_a_negated_set_is_none() {
         let matches =
             parse("ip saddr {10.0.0.1,10.0.0.2} tcp sport {1,2} ip daddr != {10.0.0.3,10.0.0.4}", Family::V4);
-        let choices: Vec<usize> = matches.unwrap().iter().map(|condition| condition.choices.len()).collect();
+        let choices: Vec<usize> = matches.unwrap().iter().map(Vec::len).collect();
         assert_eq!(choices, [2, 2, 1]);
     }
 }

@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn chains_that_may_be_stale_are_known_by_their_names() {
         let (network, scope) = (cni::NetworkName::parse("net").unwrap(), cni::Scope::default());
-        let selector = Selector::Stale(Stale::new(&network, &scope, HostPorts::KIND));
+        let selector = Selector::Stale(Stale::new(&network, &scope, "hostports"));
         let own = chain(&owner("net", "c", "eth0"), HostPorts::KIND).unwrap();
         for (chain, masquerade, host_ports) in [
             ("CNI-2bbe0c48b91a7d1b8a6753a8", true, false),

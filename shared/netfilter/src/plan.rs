@@ -1,19 +1,22 @@
 //! What goes of a table of iptables with attachments' rules: the same whether iptables-save(8) lists the table, or nf_tables, in
 //! which iptables-nft keeps it.
 
+pub(crate) mod chains;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use netlink::{Family, RequestError};
 
-use super::chains::{self, is_own};
 use crate::conntrack::Targets;
 use crate::kind::{InIptables, Kind, Shared};
-use crate::listing::{Content, Edit, Hook, Listed, Listing, Place};
+use crate::listing::{Edit, Listed, Listing, Place};
 use crate::opening;
+use crate::reference::chains::accepts;
 use crate::reference::names::is_any_chain;
 use crate::ruleset::Table;
 use crate::selector::Selector;
+use chains::is_own;
 
 /// What goes: first the jumps, then the rest.
 #[derive(Debug, Default)]
@@ -171,20 +174,4 @@ impl Search<'_> {
         }
         Ok(edit)
     }
-}
-
-/// The rules by which the reference accepts packets of addresses: they tell nothing else of whose they are.
-pub(crate) fn accepts(
-    listing: &dyn Listing,
-    family: Family,
-    (table, chain): Hook,
-    addresses: &[IpAddr],
-) -> Result<Vec<Place>, RequestError> {
-    if addresses.is_empty() {
-        return Ok(Vec::new());
-    }
-    let rules = listing.rules(Table::of_iptables(family, table), chain)?.into_iter();
-    let accepting =
-        rules.filter(|rule| matches!(rule.content, Content::AcceptAddress(ip) if addresses.contains(&ip)));
-    Ok(accepting.map(|rule| rule.place).collect())
 }
