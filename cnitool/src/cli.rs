@@ -160,6 +160,14 @@ pub enum Command {
         #[arg(long, value_name = "ADDRESS")]
         outside: Vec<std::net::IpAddr>,
     },
+    /// Print metrics of all networks for Prometheus: addresses, attachments, stale things, repairs
+    ///
+    /// For the textfile collector of node_exporter: run it by a timer, with --to DIRECTORY/cni.prom. Changes nothing.
+    Metrics {
+        /// Write to this file, as a whole
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
     /// Ask whether a container could be attached now
     Status {
         /// The network's name; all networks if left out

@@ -15,6 +15,7 @@ mod leases;
 mod limits;
 mod live;
 mod maker;
+mod metrics;
 mod named;
 mod places;
 mod ports;

@@ -38,6 +38,7 @@ mod ipvlan;
 mod legacy_iptables;
 mod loopback;
 mod macvlan;
+mod metrics;
 mod mistyped;
 mod multicall;
 mod old_kernels;

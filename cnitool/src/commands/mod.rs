@@ -7,6 +7,7 @@ mod explain;
 mod gc;
 mod graph;
 mod list;
+mod metrics;
 mod repair;
 mod schema;
 mod shell;
@@ -37,6 +38,7 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::TestConnectivity { network, outside } => {
             return connectivity::run(&network, outside, settings, ui);
         }
+        Command::Metrics { to } => metrics::run(to.as_deref(), settings, ui)?,
         Command::Doctor => return doctor::run(settings, ui),
         Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
         Command::Version { names } => version::run(&names, settings, ui)?,

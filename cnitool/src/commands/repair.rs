@@ -10,6 +10,7 @@ use runtime::{Entry, Error, Repaired, Result};
 use serde_json::json;
 
 use crate::known;
+use crate::metrics::REPAIRS;
 use crate::settings::Settings;
 use crate::ui::{Style, Ui};
 use crate::watch::{Watch, Woken};
@@ -106,6 +107,7 @@ fn tell(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
             Err(e) => failed.push(e.clone().context(name(entry))),
         }
     }
+    count(done.len());
     for (entry, why) in &gone {
         ui.warn(&format!("{} is skipped: {why}", name(entry)));
     }
@@ -122,6 +124,15 @@ fn tell(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
     };
     ui.either(json, || text(&done, entries.len(), ui))?;
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
+}
+
+/// For `cnitool metrics`. Of two repairs that end at the same moment, one may not be counted.
+fn count(repaired: usize) {
+    if repaired > 0 {
+        let before: usize =
+            system::boot::noted(REPAIRS).and_then(|count| count.parse().ok()).unwrap_or_default();
+        system::boot::note(REPAIRS, &(before + repaired).to_string());
+    }
 }
 
 fn text(done: &[&Entry], of: usize, ui: &Ui) -> String {
