@@ -216,9 +216,11 @@ impl<P: Protocol> World<P> {
                 let acts = self.containers[number].client.tick(self.now);
                 self.carry_out(number, acts);
             }
+            // As the daemon's loop: what has arrived, then what is due.
             Event::Packet(number, packet) if self.is_at_work(number) => {
-                let actions = self.containers[number].client.receive(self.now, &packet);
-                self.carry_out(number, actions);
+                let mut acts = self.containers[number].client.receive(self.now, &packet);
+                acts.extend(self.containers[number].client.tick(self.now));
+                self.carry_out(number, acts);
             }
             Event::Tick(_) | Event::Packet(..) => {}
             Event::ChangeMac(number) if self.is_at_work(number) => {
