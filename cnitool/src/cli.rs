@@ -39,6 +39,9 @@ const DOCTOR_EXAMPLES: &str = "Examples:\n  cnitool doctor                 findi
 const CONNECTIVITY_EXAMPLES: &str = "Examples:\n  cnitool test-connectivity pods\n  \
     cnitool test-connectivity ./web.conflist --outside 9.9.9.9 --outside 2620:fe::fe";
 
+const SYSDUMP_EXAMPLES: &str = "Examples:\n  cnitool sysdump --list              what the archive would have\n  \
+    cnitool sysdump --to report.tgz     for the bug report";
+
 const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `nft flush ruleset`\n  cnitool repair --all \
     --watch  as packaging/systemd/cni-repair.service does";
 
@@ -167,6 +170,20 @@ pub enum Command {
         /// Write to this file, as a whole
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
+    },
+    /// Write an archive for a bug report, without secrets
+    ///
+    /// Versions, configurations, results, links, addresses, routes, rules, settings, what doctor finds, and the journal's lines
+    /// about CNI. The list of its files is printed first. Values of environment variables, of unknown CNI arguments and of
+    /// whatever is named or looks like a secret are removed.
+    #[command(after_help = SYSDUMP_EXAMPLES)]
+    Sysdump {
+        /// The archive; it must not exist [default: cnitool-sysdump-TIME.tgz]
+        #[arg(long, value_name = "FILE", conflicts_with = "list")]
+        to: Option<PathBuf>,
+        /// Only list what the archive would have
+        #[arg(long)]
+        list: bool,
     },
     /// Ask whether a container could be attached now
     Status {

@@ -23,6 +23,7 @@ mod ranges;
 mod schema;
 mod settings;
 mod suite;
+mod sysdump;
 mod table;
 mod trace;
 mod ui;

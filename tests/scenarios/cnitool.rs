@@ -725,6 +725,7 @@ fn ports_without_rules_are_shown_as_missing_and_check_names_the_remedy() {
     lab.host().sh("nft flush ruleset");
     let shown = tool.run("show");
     assert!(shown.stdout.contains("port *:8080/tcp → 80 missing"), "{shown:#?}");
+    assert_eq!(shown.exit, Some(1), "{shown:#?}");
     assert!(shown.stderr.contains("cnitool repair"), "{shown:#?}");
     assert!(tool.says("graph").contains("port *:8080/tcp → 80 missing"));
     let check = tool.run("check net pod");

@@ -53,6 +53,7 @@ mod several_networks;
 mod snapshot;
 mod stale_leases;
 mod static_ipam;
+mod sysdump;
 mod tap;
 mod tuning;
 mod two_machines;

@@ -13,6 +13,7 @@ mod schema;
 mod shell;
 mod show;
 pub mod status;
+mod sysdump;
 pub mod validate;
 mod version;
 
@@ -40,10 +41,11 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         }
         Command::Metrics { to } => metrics::run(to.as_deref(), settings, ui)?,
         Command::Doctor => return doctor::run(settings, ui),
+        Command::Sysdump { to, list } => sysdump::run(to.as_deref(), list, settings, ui)?,
         Command::Status { network, .. } => return status::run(network.as_deref(), settings, ui),
         Command::Version { names } => version::run(&names, settings, ui)?,
         Command::List { what, all } => list::run(what, all, settings, ui)?,
-        Command::Show { words, all } => show::run(&words, all, settings, ui)?,
+        Command::Show { words, all } => return show::run(&words, all, settings, ui),
         Command::Completion { shell } => shell::completion(shell, ui)?,
         Command::Man => shell::manual(ui)?,
         Command::Validate { files } => return validate::run(&files, settings, ui),

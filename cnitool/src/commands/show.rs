@@ -1,6 +1,7 @@
 //! `show`: what ADD promised, beside what the kernel has now.
 
 use std::path::Path;
+use std::process::ExitCode;
 
 use cni::{AddResult, Interface, IpConfig};
 use netfilter::{Firewall, Owner};
@@ -17,8 +18,8 @@ use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// All attachments that every word fits.
-pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<()> {
+/// All attachments that every word fits. It fails if rules of host ports are missing.
+pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     let mut entries = known::attachments(all, settings, ui)?;
     entries.retain(|entry| words.iter().all(|word| fits(entry, word)));
     if entries.is_empty() {
@@ -31,13 +32,15 @@ pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<
     }
     let host = Live::host();
     let views: Vec<View<'_>> = entries.iter().map(|entry| View::of(entry, host.as_ref())).collect();
-    if views.iter().any(|view| view.ports.iter().any(Port::is_missing)) {
+    let is_missing = views.iter().any(|view| view.ports.iter().any(Port::is_missing));
+    if is_missing {
         ui.warn("rules of host ports are missing: `cnitool repair --all` installs them again");
     }
     ui.either(
         || views.iter().map(View::json).collect(),
         || views.iter().map(|view| view.text(ui)).collect::<Vec<_>>().join("\n"),
-    )
+    )?;
+    Ok(if is_missing { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn fits(entry: &Entry, word: &str) -> bool {

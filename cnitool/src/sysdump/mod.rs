@@ -1,0 +1,49 @@
+//! `sysdump`: an archive for a bug report, without secrets.
+
+mod archive;
+mod collect;
+mod redact;
+
+pub use self::archive::write;
+
+use runtime::Result;
+
+use crate::settings::Settings;
+
+/// A file of the archive.
+#[derive(Debug)]
+pub struct Item {
+    pub name: String,
+    pub text: String,
+    /// How many values were removed from it.
+    pub removed: usize,
+}
+
+/// Everything that goes into the archive. Secrets are removed from all files here, whatever collected them.
+///
+/// # Errors
+/// If the directories of networks or the caches cannot be read.
+pub fn contents(settings: &Settings) -> Result<Vec<Item>> {
+    let collected = collect::all(settings)?;
+    Ok(collected.into_iter().map(|(name, content)| content.redacted(name)).collect())
+}
+
+/// What was collected for a file.
+#[derive(Debug)]
+pub enum Content {
+    Json(serde_json::Value),
+    Text(String),
+}
+
+impl Content {
+    fn redacted(self, name: String) -> Item {
+        let (text, removed) = match self {
+            Self::Text(text) => redact::text(&text),
+            Self::Json(json) => {
+                let (json, removed) = redact::json(json);
+                (serde_json::to_string_pretty(&json).unwrap_or_default() + "\n", removed)
+            }
+        };
+        Item { name, text, removed }
+    }
+}

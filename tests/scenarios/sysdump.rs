@@ -1,0 +1,110 @@
+//! `cnitool sysdump`: the archive has what a report needs, and no secret, wherever one is.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use lab::{Lab, Tool, write_program};
+use serde_json::{Value, json};
+
+use crate::common::host_local;
+
+/// Every secret has it.
+const SECRET: &str = "hunter2";
+
+fn network(more: &Value) -> Value {
+    let mut bridge = json!({"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipam": host_local(&[&["10.208.2.0/24"]])});
+    bridge.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"cniVersion": "1.1.0", "name": "net", "plugins": [bridge]})
+}
+
+/// The archive, unpacked: all names with all text.
+fn dump(lab: &Lab, tool: &Tool) -> String {
+    lab.host().sh("rm -rf /run/lab/out /run/lab/out.tgz; mkdir /run/lab/out");
+    tool.says("sysdump --to /run/lab/out.tgz");
+    lab.host().sh("tar -xzf /run/lab/out.tgz -C /run/lab/out; cd /run/lab/out; find cnitool-sysdump -type f -printf '%p:\\n'; grep -r '' cnitool-sysdump")
+}
+
+#[test]
+fn the_archive_has_what_a_report_needs_and_its_list_is_shown() {
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    lab.configure("10-net.conflist", &network(&json!({"zzqq": 1})));
+    let tool = lab.cnitool();
+    tool.says("add net pod --container-id web");
+    let listed = tool.json("sysdump --list");
+    assert_eq!(listed["archive"], Value::Null);
+    let names: Vec<&str> =
+        listed["files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap()).collect();
+    let all = dump(&lab, &tool);
+    for name in &names {
+        assert!(all.contains(&format!("cnitool-sysdump/{name}:")), "{name} is listed, but not there");
+    }
+    for (file, word) in [
+        ("versions.json", "+ferrule."),
+        ("configurations/etc/cni/net.d/10-net.conflist", "\"bridge\": \"br0\""),
+        ("results/net-web-eth0.json", "10.208.2.2/24"),
+        ("containers/net-web-eth0.txt", "name: \"eth0\""),
+        ("host/links.txt", "name: \"br0\""),
+        ("settings.json", "\"net/ipv4/ip_forward\": \"1\""),
+        ("doctor.json", "no key \\\"zzqq\\\""),
+    ] {
+        let has = |line: &str| line.starts_with(&format!("cnitool-sysdump/{file}:")) && line.contains(word);
+        assert!(all.lines().any(has), "{word} in {file}: {all}");
+    }
+    assert_eq!(fs::metadata("/run/lab/out.tgz").unwrap().permissions().mode() & 0o777, 0o600);
+    let again = tool.run("sysdump --to /run/lab/out.tgz");
+    assert!(again.exit == Some(1) && again.stderr.contains("/run/lab/out.tgz: File exists"), "{again:#?}");
+}
+
+#[test]
+fn no_secret_is_in_the_archive_wherever_it_is_planted() {
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let plugin = json!({
+        "kubernetes": {"kubeconfig": format!("{SECRET}-1"), "k8s_auth_token": format!("{SECRET}-2")},
+        "env": {"DB": format!("{SECRET}-3")}, "apiKey": format!("{SECRET}-4"),
+        "etcd_endpoints": format!("https://user:{SECRET}-5@etcd.example"),
+        "args": {"cni": {"password": format!("{SECRET}-6"), "list": [{"client-secret": [format!("{SECRET}-7")]}]}},
+        "note": format!("-----BEGIN PRIVATE KEY-----\n{SECRET}-8\n-----END PRIVATE KEY-----"),
+    });
+    lab.configure("10-net.conflist", &network(&plugin));
+    // Files that are no networks: a kubeconfig in YAML and one in JSON, and a configuration that is broken.
+    let dir = "/etc/cni/net.d";
+    fs::write(format!("{dir}/kubeconfig"), format!("users:\n- user: {{token: {SECRET}-9}}\n")).unwrap();
+    let kubeconfig = json!({"clusters": [], "users": [{"user": {"x": format!("{SECRET}-10")}}]});
+    fs::write(format!("{dir}/20-kube.json"), kubeconfig.to_string()).unwrap();
+    fs::write(format!("{dir}/30-broken.conflist"), format!("{{\"token\": \"{SECRET}-11\"")).unwrap();
+    lab.host().sh(&format!("nft 'table inet x {{ comment \"token={SECRET}-12\"; }}'"));
+    // journalctl of this machine has no such lines: a stand-in prints what a runtime logs.
+    let log = format!(
+        "cni: ADD env DB_URL={SECRET}-13 {{\\\\\"token\\\\\":\\\\\"{SECRET}-14\\\\\"}} Authorization: Bearer {SECRET}-15"
+    );
+    fs::create_dir_all("/run/lab/programs").unwrap();
+    write_program("/run/lab/programs/journalctl".as_ref(), &format!("#!/bin/sh\nprintf '{log}\\n'\n"));
+    let tool = lab
+        .cnitool()
+        .env("PATH", &format!("/run/lab/programs:{}", lab::PATH))
+        .env("MY_TOKEN", &format!("{SECRET}-16"));
+    let added =
+        tool.clone().env("CNI_ARGS", &format!("IgnoreUnknown=1;K8S_POD_NAME=web;SERVICE={SECRET}-17"));
+    let added = added.env("CAP_ARGS", &format!("{{\"io.example\": {{\"accessKey\": \"{SECRET}-18\"}}}}"));
+    added.says("add net pod --container-id web");
+
+    let all = dump(&lab, &tool);
+    let leaks: Vec<&str> = all.lines().filter(|line| line.contains(SECRET)).collect();
+    assert!(leaks.is_empty(), "{leaks:#?}");
+    // What was around the secrets is there, so that the secrets were met.
+    for kept in [
+        "K8S_POD_NAME=web",
+        "SERVICE=[removed]",
+        "cni: ADD env DB_URL=[removed]",
+        "etcd.example",
+        "20-kube.json",
+        "30-broken.conflist.error",
+        "rules/nft.txt",
+        "\"k8s_auth_token\": \"[removed]\"",
+    ] {
+        assert!(all.contains(kept), "{kept}: {all}");
+    }
+    assert!(!all.contains("net.d/kubeconfig"), "{all}");
+}
