@@ -2,7 +2,7 @@
 //! either family. MACs change, daemons are killed, hosts sleep, the server restarts and refuses, packets are lost, delayed and repeated.
 //!
 //! Each run is one seed, which a failure names. `DHCP_SEED=N` runs that one, `DHCP_SEEDS=N` runs so many.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
 
 mod v4;
 mod v6;
