@@ -227,6 +227,30 @@ fn ipvlan_gets_its_address_from_the_same_server() {
     on_a_cable("ipvlan");
 }
 
+/// The frames have the VLAN's tag on the cable. The server's network is behind a port that takes it off.
+#[test]
+fn vlan_gets_its_address_from_a_server_of_its_vlan() {
+    needs!(Vlan);
+    let Some(net) = DhcpNetwork::with(RANGE) else { return };
+    cable(&net.lab);
+    net.lab.host().sh("ip link add link far name port up master br0 type vlan id 5");
+    let call_of = |vlan: u16| {
+        let keys = json!({"master": "cable", "vlanId": vlan, "ipam": {"type": "dhcp"}});
+        let pod = net.pod(&format!("pod{vlan}"));
+        let call = net.lab.plugin("vlan").config(keys).on(&pod);
+        (pod, call)
+    };
+    let (pod, call) = call_of(5);
+    let address = ips(&call.add().ok_result())[0].to_owned();
+    assert!(pod.reaches("10.9.0.1"), "{address}");
+    let (_other, elsewhere) = call_of(6);
+    assert!(!elsewhere.add().succeeded(), "the server is not in this VLAN");
+    call.del().ok();
+    if !under_test().reference {
+        net.until("the release is seen", || net.released() == 1);
+    }
+}
+
 fn on_a_cable(plugin: &str) {
     let Some(net) = DhcpNetwork::with(RANGE) else { return };
     cable(&net.lab);

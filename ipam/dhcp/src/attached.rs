@@ -460,12 +460,13 @@ impl Attached {
         }
         self.earlier = None;
         let written = self.write(host);
-        let is_plugins = !self.about.seen && self.about.on_link == self.address();
+        let found = self.found(host)?;
+        let there = found.namespace.nl.addresses(Some(&found.link))?;
+        let is_missing = self.address().is_some_and(|address| !has(&there, address.ip()));
+        // The plugin that asked is about to put it there.
+        let is_plugins = is_missing && !self.about.seen && self.about.on_link == self.address();
         // Also where nothing can be written, such as on a full disk: the kernel deletes an address whose lifetime is not renewed.
         if !is_plugins {
-            let found = self.found(host)?;
-            let there = found.namespace.nl.addresses(Some(&found.link))?;
-            let is_missing = self.address().is_some_and(|address| !has(&there, address.ip()));
             match is_missing || self.lessee.is_outdated(self.about.on_link) {
                 true => self.put_on_link(host, &found)?,
                 false => self.look_at_address(Time::now()),
