@@ -307,9 +307,10 @@ fn a_failed_add_and_a_failed_del_are_found_and_the_rest_is_removed() {
 fn interrupted(lab: &Lab, tool: &Tool, signal: Signal) -> Option<i32> {
     let mut running = tool.spawn("test-connectivity net --outside 198.51.100.77");
     until("both containers are attached", || {
-        fs::read_dir("/var/lib/cni/results").is_ok_and(|results| results.count() == 2)
+        fs::read_dir("/var/lib/cni/results").is_ok_and(|results| results.count() >= 2)
     });
-    assert_eq!(lab.host().link_names().iter().filter(|name| name.starts_with("veth")).count(), 2);
+    // The machine that stands for the outside may be there by now, too.
+    assert!(lab.host().link_names().iter().filter(|name| name.starts_with("veth")).count() >= 2);
     kill(Pid::from_raw(running.id() as i32), signal).unwrap();
     running.wait().unwrap().code()
 }
