@@ -322,8 +322,13 @@ fn a_signal_ends_the_test_and_both_containers_are_removed() {
     run(&tool);
     let before = state(&lab);
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        assert_eq!(interrupted(&lab, &tool, signal), Some(1), "{signal}");
-        assert_eq!(state(&lab), before, "{signal}");
+        // On a busy machine the test may have ended before the signal comes.
+        let is_interrupted = (0..10).any(|_| {
+            let code = interrupted(&lab, &tool, signal);
+            assert_eq!(state(&lab), before, "{signal}");
+            code == Some(1)
+        });
+        assert!(is_interrupted, "{signal}");
     }
 }
 

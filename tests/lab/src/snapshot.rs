@@ -130,9 +130,18 @@ fn rtnetlink(netns: &Netns) -> Vec<String> {
     all.iter().map(|line| without_noise(line)).filter(|line| !is_noise(line)).collect()
 }
 
-/// These words' values follow the ports that come and go, or the carrier.
-const IN_FLUX: [&str; 7] =
-    ["gro_max_size", "gso_max_segs", "gso_max_size", "qdisc", "state", "tso_max_segs", "tso_max_size"];
+/// These words' values follow the ports that come and go, the carrier, or the clock: the daemon of dhcp sets lifetimes a moment after ADD.
+const IN_FLUX: [&str; 9] = [
+    "gro_max_size",
+    "gso_max_segs",
+    "gso_max_size",
+    "preferred_lft",
+    "qdisc",
+    "state",
+    "tso_max_segs",
+    "tso_max_size",
+    "valid_lft",
+];
 
 /// Timers, carrier states and duplicate-address detection go on by themselves, and a link that has been up once
 /// keeps its default queueing discipline.
@@ -142,7 +151,7 @@ fn without_noise(line: &str) -> String {
     while let Some(word) = words.next() {
         if word.ends_with("_timer") || IN_FLUX.contains(&word) {
             words.next();
-        } else if !["tentative", "linkdown", "dadfailed"].contains(&word) {
+        } else if !["tentative", "linkdown", "dadfailed", "dynamic"].contains(&word) {
             kept.push(word.replace(",LOWER_UP", "").replace("NO-CARRIER,", ""));
         }
     }
@@ -256,11 +265,11 @@ fn read_settings(dir: &Path, prefix: &str, all: &mut BTreeMap<String, String>) {
 }
 
 fn collect(path: &Path, files: &mut Vec<String>) {
-    // Directories, where host-local goes on from, its index, the locks, notes about the kernel, and the closer's socket and process
+    // Directories, where host-local goes on from, its index, when it last looked for stale leases, the locks, notes about the kernel, and the closer's socket and process
     // identifier are the network's or the host's, not an attachment's.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let lock = name == "lock" || name.ends_with(".lock") || name.ends_with(".boot");
-    let of_the_network = name.starts_with("last_reserved_ip.") || name == ".index";
+    let of_the_network = name.starts_with("last_reserved_ip.") || [".index", ".looked"].contains(&&*name);
     let of_the_closer = name.starts_with("close-later.") && path.starts_with("/run/ferrule");
     if lock || of_the_network || of_the_closer || NOT_THEIRS.iter().any(|other| path == Path::new(other)) {
         return;
