@@ -11,7 +11,7 @@ use std::time::Duration;
 use std::{env, thread};
 
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::unistd::{Uid, gettid};
+use nix::unistd::{Uid, chroot, fchdir, gettid};
 use runtime::Attach;
 use serde_json::Value;
 
@@ -25,6 +25,8 @@ pub struct Lab {
     host: Netns,
     others: RefCell<Vec<Netns>>,
     outside: [(File, CloneFlags); 2],
+    /// The root and the working directory outside: to enter a mount namespace changes both to its root, also in a chroot.
+    directories: [File; 2],
     /// Namespaces belong to a thread: a lab must be dropped where it was made.
     _not_send: PhantomData<*const ()>,
 }
@@ -61,12 +63,13 @@ impl Lab {
         assert!(Uid::effective().is_root(), "the suite makes namespaces: run it as root");
         let open = |kind| File::open(format!("/proc/thread-self/ns/{kind}")).expect("open a namespace");
         let outside = [(open("mnt"), CloneFlags::CLONE_NEWNS), (open("net"), CloneFlags::CLONE_NEWNET)];
+        let directories = ["/", "."].map(|path| File::open(path).expect("open a directory"));
         unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).expect("create the lab's namespaces");
         mounts::make_private();
         let host = Netns::bind_current("host");
         fs::create_dir_all(Self::plugin_dir()).expect("create the lab's directory");
         host.exec(&["ip", "link", "set", "lo", "up"]);
-        Self { host, others: RefCell::default(), outside, _not_send: PhantomData }
+        Self { host, others: RefCell::default(), outside, directories, _not_send: PhantomData }
     }
 
     /// The namespace that plays the host: the one that plugins are run in.
@@ -207,5 +210,8 @@ impl Drop for Lab {
         for (namespace, kind) in &self.outside {
             setns(namespace, *kind).expect("leave the lab");
         }
+        let [root, working] = &self.directories;
+        fchdir(root).and_then(|()| chroot(".")).expect("return to the root directory");
+        fchdir(working).expect("return to the working directory");
     }
 }

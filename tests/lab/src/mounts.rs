@@ -11,7 +11,9 @@ const NONE: Option<&str> = None;
 /// To be called in a fresh mount namespace whose thread is in the lab's network namespace already: sysfs
 /// shows the network namespace of whoever mounts it.
 pub fn make_private() {
-    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).expect("make mounts private");
+    mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).unwrap_or_else(|e| {
+        panic!("make mounts private: {e} (in a chroot, its root has to be a mount point: mount --bind)")
+    });
     tmpfs("/run");
     mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), NONE).expect("mount sysfs");
     for (parent, child) in [("/var/lib", "cni"), ("/etc", "cni")] {
