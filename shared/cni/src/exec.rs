@@ -2,6 +2,7 @@
 //! the runtime's side.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -17,16 +18,30 @@ use crate::{Code, Command, Error, PluginType, Result, json};
 /// # Errors
 /// Code 7, naming the directories.
 pub fn find(kind: &PluginType, path: &[PathBuf]) -> Result<PathBuf> {
-    let file = path.iter().map(|dir| dir.join(kind.as_str())).find(|file| is_executable(file));
-    file.ok_or_else(|| {
-        let dirs: Vec<_> = path.iter().map(|dir| dir.display().to_string()).collect();
-        Error::config(format!("no plugin {:?} in {}", kind.as_str(), dirs.join(":")))
-            .detail("install it in one of the directories of CNI_PATH")
-    })
+    let mut unusable = None;
+    for file in path.iter().map(|dir| dir.join(kind.as_str())) {
+        match why_unusable(&file) {
+            Ok(()) => return Ok(file),
+            Err(why) => unusable = unusable.or(why.map(|why| format!("{}: {why}", file.display()))),
+        }
+    }
+    let dirs: Vec<_> = path.iter().map(|dir| dir.display().to_string()).collect();
+    let install = || "install it in one of the directories of CNI_PATH".to_owned();
+    Err(Error::config(format!("no plugin {:?} in {}", kind.as_str(), dirs.join(":")))
+        .detail(unusable.unwrap_or_else(install)))
 }
 
-fn is_executable(file: &Path) -> bool {
-    fs::metadata(file).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+/// Whether a file can be executed; if not, why. None: there is no such file.
+fn why_unusable(file: &Path) -> std::result::Result<(), Option<String>> {
+    match fs::metadata(file) {
+        Ok(found) if !found.is_file() => Err(Some("not a file".to_owned())),
+        Ok(found) if found.permissions().mode() & 0o111 == 0 => {
+            Err(Some("not executable (chmod +x)".to_owned()))
+        }
+        Ok(_) => Ok(()),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Err(None),
+        Err(e) => Err(Some(e.to_string())),
+    }
 }
 
 /// Why a plugin failed: the error object that it printed, or what is known without one.
@@ -97,6 +112,14 @@ mod tests {
         }
         let error = find(&kind, &path).unwrap_err();
         assert!(error.code() == 7 && error.msg().contains(path[2].to_str().unwrap()), "{error}");
+        assert_eq!(error.details(), format!("{}/bridge: not a file", path[0].display()));
+        let error = find(&kind, &path[1..]).unwrap_err();
+        assert_eq!(error.details(), format!("{}/bridge: not executable (chmod +x)", path[1].display()));
+        let error = find(&PluginType::parse("tap").unwrap(), &path).unwrap_err();
+        assert!(error.details().contains("CNI_PATH"), "{error}");
+        std::os::unix::fs::symlink("loop", path[1].join("loop")).unwrap();
+        let error = find(&PluginType::parse("loop").unwrap(), &path).unwrap_err();
+        assert!(error.details().contains("symbolic links"), "{error}");
         fs::set_permissions(path[2].join("bridge"), Permissions::from_mode(0o755)).unwrap();
         assert_eq!(find(&kind, &path).unwrap(), path[2].join("bridge"));
     }
