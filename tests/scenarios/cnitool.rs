@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::common::{cable, host_local, ips, leases};
+use crate::common::{cable, host_local, ips, is_ignored, leases};
 
 /// A bridge with host-local, as a network of its own.
 fn pods(version: &str, subnet: &str) -> Value {
@@ -435,13 +435,6 @@ fn add_that_waits(lab: &Lab) -> (Child, PathBuf) {
         thread::sleep(Duration::from_millis(5));
     }
     (add, go)
-}
-
-/// Whether this process ignores a signal, and so do its children: a bit of the mask in proc_pid_status(5).
-fn is_ignored(signal: Signal) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal as i32 - 1)) != 0
 }
 
 fn send(to: &Child, signal: Signal) {

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::IpAddr;
 
 use lab::{Call, Container, Lab, Netns, tcp_says};
+use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
 /// Where host-local keeps the leases of the network `net`.
@@ -163,4 +164,11 @@ pub fn site_of(lab: &Lab, n: u8, net: u8) -> Container {
     });
     client.sh("ip -6 route add default via 2001:db8:77::1");
     client
+}
+
+/// Whether this process ignores a signal, and so do its children: a bit of the mask in proc_pid_status(5).
+pub fn is_ignored(signal: Signal) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() & (1 << (signal as i32 - 1)) != 0
 }
