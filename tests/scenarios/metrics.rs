@@ -79,3 +79,26 @@ fn systemd_accepts_the_units_of_gc() {
     let about_ours: Vec<_> = said.lines().filter(|line| line.contains("cni-gc")).collect();
     assert!(about_ours.is_empty(), "{said}");
 }
+
+#[test]
+fn attachments_that_repair_has_restored_are_counted() {
+    beyond_reference!("repair");
+    let lab = Lab::new();
+    let _web = lab.container("web");
+    let plugins = json!([{"type": "bridge", "bridge": "br0", "ipMasq": true, "ipam": host_local(&[&["10.212.3.0/29"]])}]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
+    let tool = lab.cnitool();
+    tool.says("add net web --container-id web");
+    let repairs = || {
+        let text = tool.says("metrics");
+        let count = text.lines().find_map(|line| line.strip_prefix("cni_repairs_total ")).map(str::to_owned);
+        count.unwrap_or_else(|| panic!("no count of repairs:\n{text}"))
+    };
+    tool.says("repair net");
+    assert_eq!(repairs(), "0", "nothing was missing");
+    for count in ["1", "2"] {
+        lab.host().sh("nft flush ruleset");
+        tool.says("repair net");
+        assert_eq!(repairs(), count);
+    }
+}
