@@ -19,6 +19,7 @@ mod metrics;
 mod named;
 mod places;
 mod ports;
+mod programs;
 mod ranges;
 mod schema;
 mod settings;

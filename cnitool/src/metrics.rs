@@ -1,15 +1,14 @@
 //! What monitoring asks of a host, in Prometheus' text format (version 0.0.4).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::SystemTime;
 
 use runtime::{Entry, Network};
 
 use crate::cleanup::{Kept, Plan, Wishes};
+use crate::commands::status::{Fill, fill};
 use crate::doctor::Host;
-use crate::leases;
-use crate::ranges;
 
 /// The name under which repairs are counted until the host is started again.
 pub const REPAIRS: &str = "repairs";
@@ -84,22 +83,18 @@ impl Samples {
     }
 
     fn addresses(&mut self, network: &Network) {
-        let leased = leases::of(network);
-        for set in ranges::sets(network) {
-            let used = leased.iter().filter(|ip| set.range_of(**ip).is_some()).count() as u128;
-            let range = set.to_string();
-            let labels = [("network", network.name.as_str()), ("range", range.as_str())];
+        for Fill { range, leased, capacity } in fill(network) {
+            let (labels, used) = ([("network", network.name.as_str()), ("range", &range)], leased as u128);
             self.put(USED, &labels, used);
-            self.put(FREE, &labels, set.capacity().saturating_sub(used));
+            self.put(FREE, &labels, capacity.saturating_sub(used));
         }
     }
 
     fn attachments(&mut self, network: &Network, entries: &[Entry]) {
         let own: Vec<&Entry> = entries.iter().filter(|entry| entry.network == network.name).collect();
         // A plugin may be in a network twice.
-        let plugins: BTreeMap<&str, ()> =
-            network.plugins.iter().map(|plugin| (plugin.kind.as_str(), ())).collect();
-        for plugin in plugins.keys() {
+        let plugins: BTreeSet<&str> = network.plugins.iter().map(|plugin| plugin.kind.as_str()).collect();
+        for plugin in plugins {
             let labels = [("network", network.name.as_str()), ("plugin", plugin)];
             self.put(ATTACHMENTS, &labels, own.len() as u128);
         }

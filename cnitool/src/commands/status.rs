@@ -121,7 +121,7 @@ fn ipam_of(request: &[u8]) -> Option<PluginType> {
 
 /// How many addresses of a range set are leased.
 pub struct Fill {
-    range: String,
+    pub range: String,
     pub leased: usize,
     pub capacity: u128,
 }

@@ -1,21 +1,13 @@
 //! Firewalls of others that drop packets which the host forwards for containers.
 
-use std::fs;
-use std::process::{Command, Stdio};
-use std::time::Duration;
-
 use netfilter::Firewall;
 use runtime::Result;
-use system::child::{self, Limits};
 
 use super::{Finding, Host};
+use crate::programs::{legacy_saves, output};
 
 /// The plugin that opens firewalls.
 const PLUGIN: &str = "firewall";
-
-/// How long iptables-legacy-save may take, and how much it may print.
-const TIMEOUT: Duration = Duration::from_secs(10);
-const BYTES: u64 = 1 << 24;
 
 /// Base chains of nf_tables that drop what is forwarded: iptables-nft, firewalld, ufw, and rules of the administrator.
 pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
@@ -29,21 +21,9 @@ pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
 /// The policy of the chain FORWARD in the legacy variant of iptables.
 pub fn legacy(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut found = Vec::new();
-    for (tool, tables) in [
-        ("iptables-legacy-save", "/proc/net/ip_tables_names"),
-        ("ip6tables-legacy-save", "/proc/net/ip6_tables_names"),
-    ] {
-        // The tool would make a table that does not exist.
-        let has_filter =
-            fs::read_to_string(tables).is_ok_and(|names| names.lines().any(|name| name == "filter"));
-        if !has_filter {
-            continue;
-        }
-        let limits = Limits { bytes: BYTES, time: Some(TIMEOUT), group: true };
-        let mut command = Command::new(tool);
-        command.args(["-t", "filter"]).stderr(Stdio::null());
-        let Ok(saved) = child::run(&mut command, b"", limits) else { continue };
-        if String::from_utf8_lossy(&saved.out).lines().any(|line| line.starts_with(":FORWARD DROP")) {
+    for tool in legacy_saves(|table| table == "filter") {
+        let Some(saved) = output(tool, &["-t", "filter"]) else { continue };
+        if saved.lines().any(|line| line.starts_with(":FORWARD DROP")) {
             found.extend(finding(host, &format!("{tool} filter FORWARD"), "iptables-legacy"));
         }
     }

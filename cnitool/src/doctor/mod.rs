@@ -17,7 +17,7 @@ use runtime::Result;
 
 pub use self::finding::{Finding, Severity};
 pub use self::host::Host;
-pub use self::plugins::banner;
+pub use self::plugins::installed;
 
 /// A check, by the name that JSON has.
 type Check = (&'static str, fn(&Host<'_>) -> Result<Vec<Finding>>);

@@ -1,12 +1,10 @@
 //! Networks: whether a container can be attached now, and for how many more there are addresses.
 
+use host_local::NEARLY_FULL;
 use runtime::Result;
 
 use super::{Finding, Host};
 use crate::commands::status::{Answer, fill};
-
-/// A range is nearly full when so much of it is leased, in percent.
-const NEARLY: u128 = 90;
 
 /// Networks whose plugins report by STATUS that they are not ready.
 pub fn status(host: &Host<'_>) -> Result<Vec<Finding>> {
@@ -31,7 +29,8 @@ pub fn nearly_full(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for one in &host.networks {
         let full = fill(&one.network).into_iter();
-        for fill in full.filter(|fill| fill.leased as u128 * 100 >= fill.capacity * NEARLY) {
+        for fill in full.filter(|fill| fill.leased as u128 * 100 >= fill.capacity.saturating_mul(NEARLY_FULL))
+        {
             let name = &one.network.name;
             findings.push(Finding::warning(
                 format!("network {name}"),

@@ -144,7 +144,7 @@ fn kinds(configured: &Configured) -> BTreeSet<PluginType> {
 }
 
 /// The directories with plugins that have names of the suite, and what each plugin says it is.
-fn installed(host: &Host<'_>) -> BTreeMap<PathBuf, BTreeMap<&'static str, String>> {
+pub fn installed(host: &Host<'_>) -> BTreeMap<PathBuf, BTreeMap<&'static str, String>> {
     let dirs = host.networks.iter().flat_map(|one| &one.settings.path).chain(&host.settings.path);
     let dirs: BTreeSet<PathBuf> = dirs.filter_map(|dir| dir.canonicalize().ok()).collect();
     let banners = |dir: &Path| {
@@ -155,7 +155,7 @@ fn installed(host: &Host<'_>) -> BTreeMap<PathBuf, BTreeMap<&'static str, String
 }
 
 /// The first line that a plugin prints without CNI_COMMAND: its name and version. None: it does not exist or prints nothing.
-pub fn banner(program: &Path) -> Option<String> {
+fn banner(program: &Path) -> Option<String> {
     let limits = Limits { bytes: BYTES, time: Some(TIMEOUT), group: true };
     let mut command =
         Command::new(program.canonicalize().ok().filter(|file| file.is_file()).map(|_| program)?);

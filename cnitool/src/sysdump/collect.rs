@@ -1,34 +1,23 @@
 //! What a report needs: versions, configurations, results, links, routes, rules, settings, findings and logs.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
 
 use cni::Version;
 use runtime::{Entry, Result};
 use serde_json::{Value, json};
-use system::child::{self, Limits};
 
 use super::Content;
 use super::redact::cni_args;
-use crate::doctor::{self, Host, banner};
+use crate::doctor::{self, Host, installed};
 use crate::live::Live;
-use crate::schema;
+use crate::programs::{legacy_saves, output};
 use crate::settings::Settings;
 
-/// How long a program may take, and how much it may print.
-const TIMEOUT: Duration = Duration::from_secs(20);
-const BYTES: u64 = 1 << 24;
-
-/// Programs that print rules. The legacy variant would make tables that do not exist.
-const RULES: &[(&str, &[&str])] = &[("nft", &["list", "ruleset"])];
-const LEGACY: &[(&str, &str)] = &[
-    ("iptables-legacy-save", "/proc/net/ip_tables_names"),
-    ("ip6tables-legacy-save", "/proc/net/ip6_tables_names"),
-];
+/// Prints the rules of nf_tables.
+const NFT: (&str, &[&str]) = ("nft", &["list", "ruleset"]);
 
 /// The journal of what has to do with CNI.
 const JOURNAL: &[&str] = &["--no-pager", "--lines=20000", "--output=short-iso", "--boot"];
@@ -72,19 +61,14 @@ pub fn all(settings: &Settings) -> Result<Vec<(String, Content)>> {
 }
 
 fn versions(host: &Host<'_>) -> Value {
-    let dirs = host.networks.iter().flat_map(|one| &one.settings.path).chain(&host.settings.path);
-    let dirs: BTreeSet<PathBuf> = dirs.filter_map(|dir| dir.canonicalize().ok()).collect();
-    let plugins = |dir: &PathBuf| {
-        let names = schema::plugins().map(|plugin| plugin.name);
-        let found = names.filter_map(|name| Some((name.to_owned(), banner(&dir.join(name))?.into())));
-        (dir.display().to_string(), found.collect::<serde_json::Map<_, Value>>().into())
-    };
+    let plugins: BTreeMap<String, _> =
+        installed(host).into_iter().map(|(dir, banners)| (dir.display().to_string(), banners)).collect();
     json!({
         "cnitool": env!("CARGO_PKG_VERSION"),
         "protocol": Version::list(),
         "kernel": fs::read_to_string("/proc/version").unwrap_or_default().trim(),
         "system": fs::read_to_string("/etc/os-release").unwrap_or_default(),
-        "plugins": dirs.iter().map(plugins).collect::<serde_json::Map<_, Value>>(),
+        "plugins": plugins,
     })
 }
 
@@ -141,9 +125,7 @@ fn lines(items: &[impl Debug]) -> String {
 }
 
 fn rules() -> Vec<(String, Content)> {
-    let legacy =
-        LEGACY.iter().filter(|(_, tables)| fs::read_to_string(tables).is_ok_and(|names| !names.is_empty()));
-    let programs = RULES.iter().copied().chain(legacy.map(|(program, _)| (*program, &[][..])));
+    let programs = [NFT].into_iter().chain(legacy_saves(|_| true).map(|program| (program, &[][..])));
     let printed = programs.filter_map(|(program, args)| Some((program, output(program, args)?)));
     printed.map(|(program, text)| (format!("rules/{program}.txt"), Content::Text(text))).collect()
 }
@@ -156,13 +138,4 @@ fn journal() -> Option<String> {
         line.contains("cni") || line.contains("ferrule")
     };
     Some(text.lines().filter(is_ours).map(|line| format!("{line}\n")).collect())
-}
-
-/// What a program prints. None: it is not installed, or fails.
-fn output(program: &str, args: &[&str]) -> Option<String> {
-    let mut command = Command::new(program);
-    command.args(args).stderr(Stdio::null());
-    let limits = Limits { bytes: BYTES, time: Some(TIMEOUT), group: true };
-    let outcome = child::run(&mut command, b"", limits).ok().filter(|outcome| outcome.status.success())?;
-    Some(String::from_utf8_lossy(&outcome.out).into_owned())
 }

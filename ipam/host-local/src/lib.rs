@@ -22,6 +22,7 @@ use ipnetwork::IpNetwork;
 
 pub use conf::Conf;
 pub use range::{Range, RangeSet};
+pub use store::NEARLY_FULL;
 use store::{Lease, Owner, Store};
 
 /// The plugin.

@@ -31,7 +31,7 @@ use directory::{Content, Directory, Stamp};
 use index::Index;
 pub use lease::{Lease, Owner};
 use lock::Lock;
-pub use status::{PERCENT, check as status};
+pub use status::{NEARLY_FULL, check as status};
 
 const BOOT: &str = ".boot_id";
 /// When the last search for stale leases in the background was started.
@@ -243,7 +243,7 @@ impl Store {
     pub fn is_nearly_full(&self, sets: &[RangeSet]) -> bool {
         let Some(index) = &self.index else { return false };
         let leased = u128::from(index.count()) / (sets.len().max(1) as u128);
-        sets.iter().any(|set| leased >= set.capacity().saturating_mul(PERCENT) / 100)
+        sets.iter().any(|set| leased >= set.capacity().saturating_mul(NEARLY_FULL) / 100)
     }
 
     /// Whether it is time to search for stale leases in the background. If so, it is noted.

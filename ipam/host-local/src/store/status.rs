@@ -12,8 +12,8 @@ use super::directory::Directory;
 use super::index::Index;
 use crate::range::RangeSet;
 
-/// A range set is worth a word from this part on.
-pub const PERCENT: u128 = 90;
+/// A range set is nearly full when so much of it is leased, in percent.
+pub const NEARLY_FULL: u128 = 90;
 
 /// How full a range set is.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ fn writable(dir: &Path) -> Result<()> {
 /// Found by the cheapest way that is sure: the number of all leases, which the index knows; their names; and the files
 /// themselves, of which a torn one takes no address.
 fn nearly_full<'a>(dir: &Directory, sets: &'a [RangeSet]) -> Result<Vec<Fill<'a>>> {
-    let little = |leased: u128, set: &RangeSet| leased < set.capacity().saturating_mul(PERCENT) / 100;
+    let little = |leased: u128, set: &RangeSet| leased < set.capacity().saturating_mul(NEARLY_FULL) / 100;
     let all = Index::sealed(dir).map(|index| u128::from(index.count()));
     if all.is_some_and(|all| sets.iter().all(|set| little(all, set))) {
         return Ok(Vec::new());
