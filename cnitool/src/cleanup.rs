@@ -52,6 +52,8 @@ impl Kept {
 pub struct Plan {
     /// Attachments in cnitool's own cache that get their DEL.
     pub delete: Vec<Entry>,
+    /// Those of them that are alive: `--all` asks for them, too.
+    pub alive: Attachments,
     /// Those of other caches whose namespaces are gone.
     pub stale_elsewhere: Vec<Entry>,
     /// What is removed.
@@ -76,6 +78,8 @@ struct Known {
     stale_elsewhere: Vec<Entry>,
     /// Those in cnitool's own cache, if all of them are to go.
     unwanted: Attachments,
+    /// Those of them that are alive.
+    unwanted_alive: Attachments,
     /// Files of caches that cannot be read.
     unreadable: Vec<String>,
 }
@@ -176,6 +180,7 @@ impl Plan {
         let mut delete = known.stale;
         delete.retain(|entry| !is_alive(&entry.attach.attachment));
         plan.delete = delete;
+        plan.alive = known.unwanted_alive;
         plan.stale = stale.into_iter().collect();
         plan.stale_elsewhere = known.stale_elsewhere;
         Ok((plan, is_settled))
@@ -267,6 +272,7 @@ impl Known {
         let own = settings.runtime.results().clone();
         let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
         let mut this = Self::default();
+        let mut unwanted_alive = Vec::new();
         let now = SystemTime::now();
         for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
             let (entries, unreadable) = cache.of_network(&network.name)?;
@@ -279,7 +285,12 @@ impl Known {
                     let age = entry.added.and_then(|added| now.duration_since(added).ok());
                     age.is_some_and(|age| age < least)
                 });
-                match (entry.is_alive() && !(is_own && wishes.all), is_own) {
+                let is_alive = entry.is_alive();
+                let is_unwanted = is_own && wishes.all;
+                if is_alive && is_unwanted && !is_young {
+                    unwanted_alive.push(entry.attach.attachment.clone());
+                }
+                match (is_alive && !is_unwanted, is_own) {
                     (true, _) => this.alive.push(entry),
                     // A young one is left alone like one that is alive.
                     (false, _) if is_young => this.alive.push(entry),
@@ -299,6 +310,7 @@ impl Known {
         this.alive = alive;
         if wishes.all {
             this.unwanted = this.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
+            this.unwanted_alive = unwanted_alive.into_iter().collect();
         }
         Ok(this)
     }

@@ -22,9 +22,13 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed; \
     2 wrong usage; 3 the configuration is wrong or there is no such network or attachment; 4 doctor: only warnings; 11 try again later; 50 status: \
     no container can be attached now; 51 status: the same, and running containers may have no network. `cnitool explain CODE` tells more.";
 
-const ADD_EXAMPLES: &str = "Examples:\n  cnitool add pods blue                       the namespace /run/netns/blue, as `ip netns add` makes it\n  \
-    cnitool add --create ./web.conflist blue -p 8080:80   a file, a new namespace, and port 8080 of the host\n  \
-    cnitool add pods /proc/4711/ns/net -i eth1 --ip 10.98.0.9   a second interface of a running process";
+const ADD_EXAMPLES: &str = "Examples:
+  cnitool add pods blue                the namespace /run/netns/blue
+  cnitool add --create pods blue       make that namespace first
+  cnitool add ./web.conflist blue -p 8080:80
+                                       a file, and port 8080 of the host
+  cnitool add pods /proc/4711/ns/net -i eth1 --ip 10.98.0.9
+                                       a second interface of a process";
 
 const GC_EXAMPLES: &str = "Examples:\n  cnitool gc --dry-run              list what would be removed, of all networks\n  cnitool gc --all --older-than 1h  \
     what cni-gc.timer runs\n  cnitool gc pods                   remove what containers that no longer exist have left\n  cnitool gc pods --force 8f3c      also what container 8f3c has\n  \

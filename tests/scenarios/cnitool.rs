@@ -793,21 +793,77 @@ fn the_manual_page_cites_no_page_that_is_not_there() {
     assert!(page.contains("cnitool add pods blue"), "it has the examples");
 }
 
+/// cnitool on a terminal of its own, where it also prints what it has done.
+fn on_a_terminal(lab: &Lab) -> Tool {
+    let words = ["sh", "-c", "exec script --quiet --return --command \"$0 $*\" /dev/null"];
+    lab.cnitool().env("NO_COLOR", "1").under(&words.map(str::to_owned))
+}
+
 #[test]
-fn bash_completes_names_of_networks_and_namespaces() {
+fn a_gc_of_all_says_what_of_it_was_alive() {
+    beyond_reference!("gc");
     let lab = Lab::new();
-    lab.configure("10-pods.conflist", &pods("1.0.0", "10.1.2.0/24"));
-    lab.host().sh("ip netns add blue");
-    let script = lab.dir().join("completion");
-    fs::write(&script, lab.cnitool().says("completion bash")).unwrap();
-    let dir = lab::ours();
-    let completed = |words: &str, at: usize| {
-        lab.host().exec(&["bash", "-c", &format!(
-            "PATH={}:$PATH; . {}; COMP_WORDS=({words}) COMP_CWORD={at}; _cnitool_names cnitool '' ''; echo ${{COMPREPLY[@]}}",
-            dir.display(), script.display()
-        )])
-    };
-    assert!(completed("cnitool add ''", 2).split_whitespace().any(|name| name == "net"));
-    assert!(completed("cnitool del net b", 3).split_whitespace().any(|name| name == "blue"));
-    lab.host().sh("ip netns del blue");
+    let [gone, _one, _two] = ["gone", "one", "two"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &pods("1.0.0", "10.1.2.0/24"));
+    let tool = on_a_terminal(&lab);
+    for name in ["gone", "one", "two"] {
+        tool.says(&format!("add net {name} --container-id {name}"));
+    }
+    gone.vanish();
+    lab.host().wait_until("the pair is gone", |host| host.ip("link show master br0").len() == 2);
+    let preview = tool.json("gc net --dry-run --all");
+    let would = preview["wouldRemove"].as_array().unwrap().iter();
+    let alive: Vec<_> = would.filter(|one| one["alive"] == true).map(|one| &one["containerID"]).collect();
+    assert_eq!(alive, ["one", "two"]);
+    let said = tool.says("gc net --all");
+    assert!(said.contains("network net: 2 live attachments, 1 stale attachment"), "{said}");
+    assert!(leases().is_empty());
+    let said = tool.says("gc net --all");
+    assert!(said.contains("✓ network net: nothing removed"), "{said}");
+}
+
+#[test]
+fn a_gc_that_fails_says_so_and_counts_only_what_it_removed() {
+    beyond_reference!("gc");
+    let lab = Lab::new();
+    let _pods = ["one", "two"].map(|id| lab.container(id));
+    lab.fake_plugin(
+        "fails",
+        "case $CNI_COMMAND$CNI_CONTAINERID in ADD*) echo '{\"cniVersion\": \"1.0.0\"}' ;; \
+        DELone) echo '{\"code\": 100, \"msg\": \"no\"}'; exit 1 ;; esac",
+    );
+    lab.configure(
+        "10-net.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [{"type": "fails"}]}),
+    );
+    let tool = on_a_terminal(&lab);
+    for name in ["one", "two"] {
+        tool.says(&format!("add net {name} --container-id {name}"));
+    }
+    let failed = tool.run("gc net --all");
+    let said = &failed.stdout;
+    assert!(
+        !failed.succeeded()
+            && said.contains("✗ network net: 1 live attachment removed, and a plugin has failed"),
+        "{said}"
+    );
+    assert!(said.contains("one") && !said.contains("stale"), "{said}");
+}
+
+#[test]
+fn a_repair_that_repairs_nothing_is_no_success_unless_nothing_was_missing() {
+    let lab = Lab::new();
+    let [_one, gone] = ["one", "gone"].map(|id| lab.container(id));
+    lab.configure("10-net.conflist", &with_ports("net", "br0", "10.1.2.0/24"));
+    let tool = on_a_terminal(&lab);
+    tool.says("add net one -p 8080:80 --container-id one");
+    tool.says("add net gone --container-id gone");
+    assert!(tool.says("repair net").contains("✓ attachments: 2 without losses"));
+    gone.vanish();
+    lab.host().sh("nft delete table inet ferrule");
+    let said = tool.says("repair net");
+    assert!(said.contains("✓ attachments: 1 repaired, 1 skipped"), "{said}");
+    let nowhere = tool.env("CNI_PATH", "/nowhere").run("repair net");
+    assert!(!nowhere.succeeded() && nowhere.stdout.contains("✗ attachments:"), "{nowhere:#?}");
+    assert!(nowhere.stdout.contains("1 failed"), "{nowhere:#?}");
 }

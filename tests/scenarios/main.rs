@@ -10,6 +10,7 @@ mod bridge_firewall;
 mod cleanup;
 mod cnitool;
 mod common;
+mod completion;
 mod conformance;
 mod connectivity;
 mod crowd;

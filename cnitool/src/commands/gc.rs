@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
-/// Removes stale attachments of a network, or of all networks; or lists them.
+/// Removes stale attachments of a network (with `--all` also live ones), or stale ones of all networks; or lists them.
 pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<()> {
     let wishes = Wishes {
         // Without a network --all means all networks, of which nothing live is removed.
@@ -35,7 +35,11 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
     for (network, plugins) in &networks {
         let settings = &settings.with_plugins(plugins);
         let outcome = if options.dry_run {
-            Plan::make(network, &wishes, settings).map(|plan| Gc { network: network.name.clone(), plan })
+            Plan::make(network, &wishes, settings).map(|plan| Gc {
+                network: network.name.clone(),
+                plan,
+                is_complete: true,
+            })
         } else {
             collect(network, &wishes, settings, ui, &mut failed)
         };
@@ -70,6 +74,8 @@ pub fn parse_age(text: &str) -> std::result::Result<Duration, String> {
 struct Gc {
     network: NetworkName,
     plan: Plan,
+    /// False: a plugin has failed. The error says which.
+    is_complete: bool,
 }
 
 fn has_no_gc(network: &Network, ui: &Ui) -> bool {
@@ -102,10 +108,16 @@ fn collect(
     if deleted > 0 {
         ui.progress("");
     }
+    let mut plan = plan.into_inner().unwrap_or_default();
+    let is_complete = collected.outcome.is_ok();
     if let Err(e) = collected.outcome {
         failed.push(e.context(format_args!("network {}", network.name)));
+        // The cache keeps an attachment whose DEL has failed.
+        let (left, _) = settings.runtime.results().of_network(&network.name)?;
+        plan.delete
+            .retain(|entry| !left.iter().any(|other| other.attach.attachment == entry.attach.attachment));
     }
-    Ok(Gc { network: network.name.clone(), plan: plan.into_inner().unwrap_or_default() })
+    Ok(Gc { network: network.name.clone(), plan, is_complete })
 }
 
 /// The networks of all directories, cnitool's own first, and those that only attachments tell of any more.
@@ -153,14 +165,11 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
         };
     }
     for gc in all.iter().filter(|gc| ui.is_seen() || several && gc.is_something()) {
-        let (ok, plan) = (ui.styled(Style::Good, "✓"), &gc.plan);
         // For the journal.
-        for thing in plan.removed.iter().filter(|_| several) {
+        for thing in gc.plan.removed.iter().filter(|_| several && gc.is_complete) {
             ui.print(&format!("network {}: {} removed\n", gc.network, text(thing)))?;
         }
-        let (attachments, things) = (plan.delete.len(), plan.removed.len());
-        let what = format!("{attachments} stale attachments and {things} things removed");
-        ui.print(&format!("{ok} network {}: {what}\n", gc.network))?;
+        ui.print(&format!("{}\n", gc.summary(ui)))?;
     }
     Ok(())
 }
@@ -168,6 +177,28 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
 impl Gc {
     fn is_something(&self) -> bool {
         !self.plan.delete.is_empty() || !self.plan.removed.is_empty()
+    }
+
+    fn summary(&self, ui: &Ui) -> String {
+        let (alive, stale): (Vec<_>, Vec<_>) =
+            self.plan.delete.iter().partition(|entry| self.is_alive(entry));
+        let things = if self.is_complete { self.plan.removed.len() } else { 0 };
+        let counts = [(alive.len(), "live attachment"), (stale.len(), "stale attachment"), (things, "thing")];
+        let counted =
+            |(count, what): (usize, &str)| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let counts: Vec<String> = counts.into_iter().filter(|(count, _)| *count > 0).map(counted).collect();
+        let removed = if counts.is_empty() { "nothing".to_owned() } else { counts.join(", ") };
+        let (mark, more) = match self.is_complete {
+            true => (ui.styled(Style::Good, "✓"), ""),
+            false => (ui.styled(Style::Bad, "✗"), ", and a plugin has failed"),
+        };
+        format!("{mark} network {}: {removed} removed{more}", self.network)
+    }
+
+    /// Whether an attachment that is deleted was alive: `--all` asks for these, too.
+    fn is_alive(&self, entry: &Entry) -> bool {
+        let Attachment { container, ifname } = &entry.attach.attachment;
+        self.plan.alive.contains(container, ifname)
     }
 
     fn warn_of_foreign(&self, ui: &Ui) {
@@ -196,7 +227,7 @@ impl Gc {
             let Attachment { container, ifname } = &entry.attach.attachment;
             json!({
                 "kind": "attachment", "containerID": container.as_str(), "ifname": ifname.as_str(),
-                "runtime": maker::of_attachment(entry),
+                "runtime": maker::of_attachment(entry), "alive": self.is_alive(entry),
             })
         })
     }
@@ -232,13 +263,14 @@ impl Gc {
         })
     }
 
-    /// WHAT, NAME, CONTAINER, INTERFACE, RUNTIME, and why it is kept.
+    /// WHAT, NAME, CONTAINER, INTERFACE, RUNTIME, and why it is kept, or that it is alive.
     fn rows(&self) -> Vec<[(String, Style); 6]> {
         let plain = |text: &str| (text.to_owned(), Style::Plain);
         let attachments = self.plan.delete.iter().map(|entry| {
             let Attachment { container, ifname } = &entry.attach.attachment;
             let runtime = maker::name(maker::of_attachment(entry));
-            [plain("attachment"), plain(""), plain(container), plain(ifname), plain(runtime), plain("")]
+            let state = if self.is_alive(entry) { ("alive".to_owned(), Style::Warning) } else { plain("") };
+            [plain("attachment"), plain(""), plain(container), plain(ifname), plain(runtime), state]
         });
         let row = |thing: &Thing, state: (String, Style)| {
             let runtime = maker::name(self.runtime_of(thing));

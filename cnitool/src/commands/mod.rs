@@ -1,16 +1,18 @@
 //! One module for each group of commands.
 
 mod attachment;
+mod completion;
 mod connectivity;
 mod doctor;
 mod explain;
 mod gc;
 mod graph;
 mod list;
+mod manual;
 mod metrics;
 mod repair;
 mod schema;
-mod shell;
+
 mod show;
 pub mod status;
 mod sysdump;
@@ -46,8 +48,8 @@ pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
         Command::Version { names } => version::run(&names, settings, ui)?,
         Command::List { what, all } => list::run(what, all, settings, ui)?,
         Command::Show { words, all } => return show::run(&words, all, settings, ui),
-        Command::Completion { shell } => shell::completion(shell, ui)?,
-        Command::Man => shell::manual(ui)?,
+        Command::Completion { shell } => completion::run(shell, ui)?,
+        Command::Man => manual::run(ui)?,
         Command::Validate { files } => return validate::run(&files, settings, ui),
         Command::Explain { topic } => explain::run(topic.as_deref(), settings, ui)?,
         Command::Schema { of, to } => schema::run(&of, to.as_deref(), ui)?,

@@ -122,7 +122,8 @@ fn tell(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
         let whole = entries.len() - done.len() - gone.len() - failed.len();
         json!({"repaired": names(&done), "whole": whole, "passedOver": names(&gone), "foreignPlugins": foreign})
     };
-    ui.either(json, || text(&done, entries.len(), ui))?;
+    let counts = Counts { of: entries.len(), skipped: gone.len(), failed: failed.len() };
+    ui.either(json, || text(&done, &counts, ui))?;
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
 }
 
@@ -135,15 +136,16 @@ fn count(repaired: usize) {
     }
 }
 
-fn text(done: &[&Entry], of: usize, ui: &Ui) -> String {
+struct Counts {
+    of: usize,
+    skipped: usize,
+    failed: usize,
+}
+
+fn text(done: &[&Entry], counts: &Counts, ui: &Ui) -> String {
     let mut text: String = done.iter().map(|entry| format!("{} repaired\n", name(entry))).collect();
     if ui.is_seen() {
-        let ok = ui.styled(Style::Good, "✓");
-        text += &match (done.len(), of) {
-            (_, 0) => "no attachments\n".to_owned(),
-            (0, _) => format!("{ok} nothing was missing ({of} attachments)\n"),
-            (done, _) => format!("{ok} {done} of {of} attachments repaired\n"),
-        };
+        text += &format!("{}\n", counts.summary(done.len(), ui));
     }
     text
 }
@@ -151,4 +153,26 @@ fn text(done: &[&Entry], of: usize, ui: &Ui) -> String {
 /// As rules are labelled.
 fn name(entry: &Entry) -> String {
     format!("{}/{}/{}", entry.network, entry.attach.attachment.container, entry.attach.attachment.ifname)
+}
+
+impl Counts {
+    fn summary(&self, repaired: usize, ui: &Ui) -> String {
+        if self.of == 0 {
+            return "no attachments".to_owned();
+        }
+        let whole = self.of - repaired - self.skipped - self.failed;
+        let counts = [
+            (repaired, "repaired"),
+            (whole, "without losses"),
+            (self.skipped, "skipped"),
+            (self.failed, "failed"),
+        ];
+        let counts: Vec<String> = counts
+            .into_iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        let mark = if self.failed > 0 { ui.styled(Style::Bad, "✗") } else { ui.styled(Style::Good, "✓") };
+        format!("{mark} attachments: {}", counts.join(", "))
+    }
 }

@@ -63,7 +63,7 @@ impl Runtime {
             let at = &entry.attach.attachment;
             report(done, delete.len(), at);
             let outcome = self.del_unlocked(network, &entry.attach);
-            let context = format!("stale {} of container {}", at.ifname, at.container);
+            let context = format!("{} of container {}", at.ifname, at.container);
             failures.note(outcome.map_err(|e| e.context(context)));
         }
         let only = |_: &PluginConf| Scope::only(look_again(&stale)).and_named(names.iter().cloned());

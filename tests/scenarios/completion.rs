@@ -1,0 +1,113 @@
+//! What the shells complete: the real ones ask the scripts that cnitool prints.
+
+use std::fs;
+use std::path::Path;
+
+use lab::{Lab, ours, unpacked};
+use serde_json::json;
+
+use crate::common::host_local;
+
+/// A network `net` and a namespace `blue`, and the shell's script.
+fn lab_with_script(shell: &str) -> (Lab, String) {
+    let lab = Lab::new();
+    let plugins = json!([{"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])}]);
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": plugins}));
+    lab.host().sh("mkdir -p /run/netns && touch /run/netns/blue");
+    let script = lab.dir().join("_cnitool");
+    fs::write(&script, lab.cnitool().says(&format!("completion {shell}"))).unwrap();
+    (lab, script.display().to_string())
+}
+
+/// Command lines, and what they are completed with: a name of the network at its place, one of the namespace at its own.
+fn completes(complete: impl Fn(&str) -> String) {
+    let network_commands =
+        ["add", "check", "del", "gc", "graph", "repair", "show", "status", "test-connectivity", "version"];
+    let words = |line: &str| complete(line).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for command in network_commands {
+        let offered = words(&format!("cnitool {command} n"));
+        assert!(offered.iter().any(|name| name == "net"), "{command}: {offered:?}");
+    }
+    for command in ["add", "check", "del"] {
+        let offered = words(&format!("cnitool {command} net b"));
+        assert!(offered.iter().any(|name| name == "blue"), "{command}: {offered:?}");
+    }
+    let offered = words("cnitool explain n");
+    assert!(!offered.iter().any(|name| name == "net"), "explain asks for no network: {offered:?}");
+}
+
+fn path() -> String {
+    format!("PATH={}:$PATH", ours().display())
+}
+
+#[test]
+fn bash_completes_names_of_networks_and_namespaces() {
+    let (lab, script) = lab_with_script("bash");
+    let complete = |line: &str| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let at = words.len() - 1;
+        let ask = "_cnitool_names cnitool '' ''; echo ${COMPREPLY[@]}";
+        let code = format!("{}; . {script}; COMP_WORDS=({line}) COMP_CWORD={at}; {ask}", path());
+        lab.host().exec(&["bash", "-c", &code])
+    };
+    completes(complete);
+    assert!(
+        complete("cnitool add --create --timeout 9 n").contains("net"),
+        "options may precede the network"
+    );
+    assert!(complete("cnitool add net -i eth1 b").contains("blue"), "a value of an option is no argument");
+    assert!(!complete("cnitool add net -i b").contains("blue"), "nor is it one that is being typed");
+}
+
+#[test]
+fn fish_completes_names_of_networks_and_namespaces() {
+    let Some(tree) = unpacked("shells") else { return };
+    let (lab, script) = lab_with_script("fish");
+    let library = tree.join("usr/lib/x86_64-linux-gnu");
+    let functions = tree.join("usr/share/fish/functions").display().to_string();
+    completes(|line| {
+        let code = format!(
+            "{}; export HOME={} LD_LIBRARY_PATH={}; exec {} --no-config -c 'set fish_function_path {functions}; source {script}; complete -C\"{line}\"'",
+            path(),
+            lab.dir().display(),
+            library.display(),
+            tree.join("usr/bin/fish").display()
+        );
+        lab.host().exec(&["bash", "-c", &code])
+    });
+}
+
+/// zsh completes only where lines are edited: in a terminal of its own, which another zsh drives.
+#[test]
+fn zsh_completes_names_of_networks_and_namespaces() {
+    let Some(tree) = unpacked("shells") else { return };
+    let (lab, script) = lab_with_script("zsh");
+    let driver = lab.dir().join("driver");
+    let dir = Path::new(&script).parent().unwrap().display().to_string();
+    completes(|line| {
+        fs::write(&driver, driven(&tree, &dir, line)).unwrap();
+        let zsh = tree.join("bin/zsh").display().to_string();
+        lab.host().exec(&["bash", "-c", &format!("cd {dir}; {}; exec {zsh} -f {}", path(), driver.display())])
+    });
+}
+
+/// Types a line and Tab, and prints the line that comes of it: the widget says it.
+fn driven(tree: &Path, dir: &str, line: &str) -> String {
+    let (tree, zsh) = (tree.display(), tree.join("bin/zsh"));
+    let modules = format!("module_path=({tree}/usr/lib/x86_64-linux-gnu/zsh/5.9)");
+    let functions = format!("fpath=({dir} {tree}/usr/share/zsh/functions/**/*(/))");
+    format!(
+        r#"{modules}
+zmodload zsh/zpty
+zpty shell {zsh} -f -i
+zpty -w shell 'PS1=; {modules}; {functions}; autoload -U compinit; compinit -u -D; unsetopt auto_list bash_auto_list; bindkey "^I" expand-or-complete
+say() {{ print -r -- "<<$BUFFER>>"; BUFFER=; zle accept-line }}; zle -N say; bindkey "^X" say; print re""ady'
+zpty -r shell seen '*ready*'
+zpty -w -n shell $'{line}\t\x18'
+zpty -r shell seen '*<<*>>*'
+seen=${{seen##*<<}}
+print -r -- ${{seen%%>>*}}
+"#,
+        zsh = zsh.display()
+    )
+}
