@@ -436,6 +436,29 @@ fn all_plugins_are_installed_over_running_ones_each_by_itself_or_as_links_of_one
     running.wait().unwrap();
 }
 
+/// A runtime that resolves the path of a plugin, as `filepath.EvalSymlinks` and `realpath` do, starts the plugin still: a hard link
+/// has no target. With symbolic links to one file, it would start `ferrule` and lose the name.
+#[test]
+fn a_runtime_that_resolves_links_starts_the_plugin_that_it_names() {
+    let lab = Lab::new();
+    let (dir, seen) = (lab.dir().join("bin"), lab.dir().join("opt/cni/bin"));
+    fs::create_dir_all(seen.parent().unwrap()).unwrap();
+    symlink(&dir, &seen).unwrap();
+    let multi = together().display().to_string();
+    for arguments in [&["--link", "--from", &multi][..], &[]] {
+        ok(&install(&dir, arguments, &[]));
+        for plugin in plugins() {
+            let resolved = fs::canonicalize(seen.join(&plugin)).unwrap();
+            assert_eq!(resolved, dir.canonicalize().unwrap().join(&plugin), "{arguments:?}");
+            // As an exec of the resolved path with that name.
+            let about = Command::new(&resolved).env_clear().output().unwrap();
+            let about = String::from_utf8(about.stderr).unwrap();
+            assert!(about.starts_with(&format!("CNI {plugin} plugin v")), "{about}");
+            lab.plugin(&plugin).in_dir(&resolved.parent().unwrap().to_owned()).run("VERSION").ok_result();
+        }
+    }
+}
+
 #[test]
 fn a_check_says_what_is_not_as_it_would_be_installed_and_changes_nothing() {
     let lab = Lab::new();

@@ -1,10 +1,11 @@
 //! Directories on file systems that cannot do what others can, or have no room.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lab::{Lab, ours, skip, together, until};
+use lab::{Lab, ours, skip, together, unpacked, until};
 
 use super::{NEW, Scene, as_map, content, executable, install, ok, refused};
 
@@ -53,21 +54,34 @@ fn a_file_system_that_has_neither_hard_links_nor_modes_gets_copies() {
     assert!(said.contains("without hard links: each plugin is a copy"), "{said}");
 }
 
-/// exFAT on a loop device, by way of FUSE, since minimal kernels know no FAT.
-struct Exfat<'a> {
+/// A file system of its own on a loop device.
+struct Disk<'a> {
     lab: &'a Lab,
     device: String,
     dir: PathBuf,
 }
 
-impl<'a> Exfat<'a> {
-    fn mount(lab: &'a Lab) -> Option<Self> {
-        let (image, dir) = (lab.dir().join("disk"), lab.dir().join("exfat"));
+impl<'a> Disk<'a> {
+    /// By way of FUSE, since minimal kernels know no FAT.
+    fn exfat(lab: &'a Lab) -> Option<Self> {
+        Self::mount(lab, "truncate -s 32M $1 && mkfs.exfat $1 >/dev/null", "mount.exfat-fuse $1 $2")
+    }
+
+    /// One whose files can share blocks: btrfs or xfs, by the tools of a tree.
+    fn with_reflinks(lab: &'a Lab, tree: &Path, kind: &str) -> Option<Self> {
+        let (tree, arguments) = (tree.display(), if kind == "xfs" { "-q -m reflink=1" } else { "-q" });
+        let make = format!(
+            "truncate -s 320M $1 && LD_LIBRARY_PATH={tree}/usr/lib/x86_64-linux-gnu:{tree}/lib/x86_64-linux-gnu {tree}/sbin/mkfs.{kind} {arguments} $1"
+        );
+        Self::mount(lab, &make, &format!("mount -t {kind} $1 $2"))
+    }
+
+    fn mount(lab: &'a Lab, make: &str, mount: &str) -> Option<Self> {
+        let (image, dir) = (lab.dir().join("image"), lab.dir().join("disk"));
         fs::create_dir_all(&dir).unwrap();
-        let make = "truncate -s 32M $1 && mkfs.exfat $1 >/dev/null && losetup --find --show $1";
-        let device = Self::try_sh(lab, make, &[&image])?;
+        let device = Self::try_sh(lab, &format!("{make} && losetup --find --show $1"), &[&image])?;
         let this = Self { lab, device: device.trim().to_owned(), dir };
-        Self::try_sh(lab, "mount.exfat-fuse $1 $2", &[Path::new(&this.device), &this.dir]).map(|_| this)
+        Self::try_sh(lab, mount, &[Path::new(&this.device), &this.dir]).map(|_| this)
     }
 
     /// What a shell prints. None if it fails.
@@ -78,17 +92,48 @@ impl<'a> Exfat<'a> {
     }
 }
 
-impl Drop for Exfat<'_> {
+impl Drop for Disk<'_> {
     fn drop(&mut self) {
         Self::try_sh(self.lab, "umount --lazy $1", &[&self.dir]);
         Self::try_sh(self.lab, "losetup --detach $1", &[Path::new(&self.device)]);
     }
 }
 
+/// Links are links there, too, and not copies that share blocks: a plugin calls another one in its own process only if both are one
+/// file. A copy that shares blocks is another file, with the same content: `--check` and an upgrade take it for ours.
+#[test]
+fn on_file_systems_with_reflinks_links_are_one_file_and_a_reflinked_copy_is_as_good_as_ours() {
+    let Some(tree) = unpacked("file-systems") else { return };
+    for kind in ["btrfs", "xfs"] {
+        let lab = Lab::new();
+        let Some(disk) = Disk::with_reflinks(&lab, &tree, kind) else {
+            return skip(&format!("{kind} needs a loop device and a kernel that knows it"));
+        };
+        let dir = disk.dir.join("bin");
+        let said = is_used(&lab, &dir, &[]);
+        assert!(!said.contains("without hard links"), "{kind}: {said}");
+
+        let from =
+            ["--link", "--from", together().to_str().unwrap(), "--only", "bridge,tap"].map(str::to_owned);
+        let from: Vec<&str> = from.iter().map(String::as_str).collect();
+        ok(&install(&dir, &from, &[]));
+        let inode = |name: &str| fs::metadata(dir.join(name)).unwrap().ino();
+        assert_eq!(inode("bridge"), inode("tap"), "{kind}");
+        // The operator undoes the link: tap is a file of its own from now on, at no cost.
+        let of_its_own = format!("cd {0}; cp --reflink=always tap own; mv own tap", dir.display());
+        lab.host().sh(&of_its_own);
+        assert_ne!(inode("bridge"), inode("tap"), "{kind}");
+        ok(&install(&dir, &[&from[..], &["--check"]].concat(), &[]));
+        lab.plugin("tap").in_dir(&dir).run("VERSION").ok_result();
+        ok(&install(&dir, &["--uninstall"], &[]));
+        is_left_with_bridge(&dir);
+    }
+}
+
 #[test]
 fn exfat_gets_copies() {
     let lab = Lab::new();
-    let Some(exfat) = Exfat::mount(&lab) else {
+    let Some(exfat) = Disk::exfat(&lab) else {
         return skip("exFAT needs a loop device and FUSE (/dev/loop-control, /dev/fuse)");
     };
     let said = is_used(&lab, &exfat.dir.join("bin"), &[]);
@@ -108,7 +153,7 @@ fn a_directory_of_an_overlay_is_one_as_any_other() {
     let scene = Scene::new(&lab);
     let mount = "mkdir $1 && mount -t tmpfs overlay $1 && mkdir $1/upper $1/work && \
                  mount -t overlay -o lowerdir=\"$2\",upperdir=$1/upper,workdir=$1/work overlay \"$2\"";
-    if Exfat::try_sh(&lab, mount, &[&lab.dir().join("overlay"), &scene.dir]).is_none() {
+    if Disk::try_sh(&lab, mount, &[&lab.dir().join("overlay"), &scene.dir]).is_none() {
         return skip("this kernel has no overlay");
     }
     scene.assert_old("before");
