@@ -9,12 +9,13 @@ use serde_json::Value;
 pub fn by_host_local(network: &Network) -> Vec<(Value, Conf)> {
     let requests = network.plugins.iter().filter_map(|plugin| network.request(plugin).ok());
     let requests = requests.filter_map(|request| json::parse(&request, "the request").ok());
-    let configured = |request: Value| {
-        let kind = json::member(json::member(&request, "ipam")?, "type")?;
-        let conf = Conf::try_from(AsWritten::from(request.clone())).ok().filter(|_| kind == "host-local")?;
-        Some((request, conf))
-    };
-    requests.filter_map(configured).collect()
+    requests.filter_map(|request| of(&request).map(|conf| (request, conf))).collect()
+}
+
+/// host-local's configuration in a plugin's request.
+pub fn of(request: &Value) -> Option<Conf> {
+    let kind = json::member(json::member(request, "ipam")?, "type")?;
+    Conf::try_from(AsWritten::from(request.clone())).ok().filter(|_| kind == "host-local")
 }
 
 /// All range sets of a network: an attachment gets an address of each.

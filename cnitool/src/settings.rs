@@ -91,7 +91,8 @@ pub fn attach(netns: &str, names: &Names) -> runtime::Result<Attach> {
     let capabilities: Map<String, Value> = match said(&names.cap_args) {
         None => Map::new(),
         Some(text) => serde_json::from_str(&text)
-            .map_err(|e| invalid(format!("the capability arguments are not a JSON object: {e}")))?,
+            .map_err(|e| if e.is_data() { cni::json::in_words(&e) } else { e.to_string() })
+            .map_err(|what| invalid(format!("the capability arguments are not a JSON object: {what}")))?,
     };
     let mut attach = Attach::new(&container, &ifname)?.netns(&netns);
     attach = attach.args(args.map_err(|e| invalid(format!("CNI_ARGS {e}")))?);

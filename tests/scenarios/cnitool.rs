@@ -867,3 +867,32 @@ fn a_repair_that_repairs_nothing_is_no_success_unless_nothing_was_missing() {
     assert!(!nowhere.succeeded() && nowhere.stdout.contains("✗ attachments:"), "{nowhere:#?}");
     assert!(nowhere.stdout.contains("1 failed"), "{nowhere:#?}");
 }
+
+#[test]
+fn a_value_of_the_wrong_type_is_told_in_words_of_json() {
+    let lab = Lab::new();
+    let _pod = lab.container("pod");
+    let (list, plugin) = (lab.dir().join("list.conflist"), lab.dir().join("plugin.conflist"));
+    fs::write(
+        &list,
+        json!({"cniVersion": "1.0.0", "name": "net", "plugins": {"type": "bridge"}}).to_string(),
+    )
+    .unwrap();
+    let mtu = json!([{"type": "bridge", "mtu": "9000"}]);
+    fs::write(&plugin, json!({"cniVersion": "1.0.0", "name": "net", "plugins": mtu}).to_string()).unwrap();
+    let tool = lab.cnitool();
+    for (line, words) in [
+        (format!("add {} pod", list.display()), "plugins: expected a list, found an object"),
+        (format!("validate {}", list.display()), "plugins: expected a list of: anything, found an object"),
+        (
+            format!("add {} pod", plugin.display()),
+            "mtu: expected a whole number from 0, found the string \"9000\"",
+        ),
+        (format!("add {} pod --cap-args [1]", plugin.display()), "expected an object, found a list"),
+    ] {
+        let run = tool.run(&line);
+        let said = format!("{}{}", run.stdout, run.stderr);
+        assert!(!run.succeeded() && said.contains(words), "{words}: {said}");
+        assert!(!said.contains("u32") && !said.contains("sequence"), "{said}");
+    }
+}

@@ -454,7 +454,7 @@ fn a_runtime_that_resolves_links_starts_the_plugin_that_it_names() {
             let about = Command::new(&resolved).env_clear().output().unwrap();
             let about = String::from_utf8(about.stderr).unwrap();
             assert!(about.starts_with(&format!("CNI {plugin} plugin v")), "{about}");
-            lab.plugin(&plugin).in_dir(&resolved.parent().unwrap().to_owned()).run("VERSION").ok_result();
+            lab.plugin(&plugin).in_dir(resolved.parent().unwrap()).run("VERSION").ok_result();
         }
     }
 }

@@ -75,6 +75,12 @@ fn what_works_less_well_than_meant_is_a_warning() {
         (json!([bridge(json!({})), portmap]), "does not declare the capability portMappings"),
         (json!([{"type": "macvlan", "master": "eth9"}]), "this host has no such link"),
         (json!([{"type": "macvlan"}]), "no default route"),
+        (
+            json!([bridge(
+                json!({"ipam": {"type": "host-local", "subnet": "10.1.2.0/24", "gateway": "10.9.0.1"}})
+            )]),
+            "gateway 10.9.0.1 is not in subnet 10.1.2.0/24",
+        ),
         (json!([{"type": "host-device", "deviceID": "0000:00:1f.6", "device": "lo"}]), "no key \"deviceID\""),
     ] {
         let found = findings(&lab, &list(plugins));

@@ -1,11 +1,13 @@
 //! A plugin's configuration, checked by the plugin's own code.
 
 use cni::json;
+use host_local::RangeSet;
 use runtime::Network;
 use runtime::text::{Node, Place, Tree};
 use serde_json::{Value, json};
 
 use super::Report;
+use crate::ranges;
 use crate::schema::{Plugin, Role};
 use crate::suite;
 
@@ -22,6 +24,9 @@ impl Report<'_> {
         }
         if known.name == "host-device" && !plugin.capabilities.contains("deviceID") {
             self.device(node);
+        }
+        if ipam == Some("host-local") {
+            self.gateways(node, &request);
         }
         for name in [Some(known.name), ipam].into_iter().flatten() {
             let refused = suite::validate(name, &request);
@@ -42,6 +47,19 @@ impl Report<'_> {
             let text = "no address: each call must name one, in CNI_ARGS or args.cni.ips";
             self.warning(ipam.at, text).help =
                 Some("add addresses, or \"capabilities\": {\"ips\": true}".to_owned());
+        }
+    }
+
+    /// Warns of gateways that containers cannot reach. ADD logs the same.
+    fn gateways(&mut self, node: &Node, request: &[u8]) {
+        let conf = json::parse(request, "the request").ok().and_then(|request| ranges::of(&request));
+        let sets = conf.map(|conf| conf.sets).unwrap_or_default();
+        for range in sets.iter().flat_map(RangeSet::without_gateway) {
+            let text = format!(
+                "gateway {} is not in subnet {}, so containers cannot reach it",
+                range.gateway, range.subnet
+            );
+            self.warning(blamed(node, &text), text).help = Some("choose an address of the subnet".to_owned());
         }
     }
 

@@ -204,6 +204,23 @@ impl de::Error for Mistake {
     }
 }
 
+/// What serde_json found wrong, in the words of [`decode`] and without its place.
+pub fn in_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
+    let types = text.strip_prefix("invalid type: ").and_then(|types| types.rsplit_once(", expected "));
+    let Some((found, expected)) = types else { return text.to_owned() };
+    let found = match found.split_once(' ') {
+        _ if found == "map" => "an object".to_owned(),
+        _ if found == "sequence" => "a list".to_owned(),
+        Some(("string", _)) => format!("the {found}"),
+        // serde_json quotes them: integer `7`.
+        Some(_) => found.rsplit(' ').next().unwrap_or_default().trim_matches('`').to_owned(),
+        None => found.to_owned(),
+    };
+    format!("expected {}, found {found}", in_json(expected))
+}
+
 /// What serde calls a type of Rust, in words of JSON.
 fn in_json(expected: &str) -> &str {
     match expected {

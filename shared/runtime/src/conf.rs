@@ -195,7 +195,7 @@ fn not_json(bytes: &[u8], error: &serde_json::Error) -> cni::Error {
     match text::parse(source).1.into_iter().next() {
         Some(problem) => decoding(format!("{}: {}", problem.at, problem.text))
             .detail(format!("the line is: {}", text::line(source, problem.at.line))),
-        None => decoding(format!("it is not a JSON object: {error}")),
+        None => decoding(format!("it is not a JSON object: {}", cni::json::in_words(error))),
     }
 }
 
@@ -212,11 +212,8 @@ fn take(object: &mut Raw, key: &str) -> Option<Box<RawValue>> {
 }
 
 fn decode<'de, T: Deserialize<'de>>(key: &str, raw: &'de RawValue) -> cni::Result<T> {
-    serde_json::from_str(raw.get()).map_err(|e| {
-        let what = e.to_string();
-        let what = what.split(" at line ").next().unwrap_or_default();
-        cni::Error::config(format!("{key}: {what}"))
-    })
+    serde_json::from_str(raw.get())
+        .map_err(|e| cni::Error::config(format!("{key}: {}", cni::json::in_words(&e))))
 }
 
 fn name(list: &Raw) -> cni::Result<NetworkName> {

@@ -63,5 +63,13 @@ fn what_makes_no_sense_is_named_with_its_key() {
         refused(r#"{"name": "n", "plugins": [{"type": "../sh"}]}"#).contains("plugins[0]: type \"../sh\"")
     );
     assert!(refused(r#"{"name": "n", "loadOnlyInlinedPlugins": true}"#).contains("no list of plugins"));
-    assert!(refused(r#"{"name": 7, "plugins": [{"type": "t"}]}"#).contains("name: invalid type"));
+    assert!(
+        refused(r#"{"name": 7, "plugins": [{"type": "t"}]}"#).contains("name: expected a string, found 7")
+    );
+    assert!(refused(r#"{"name": "n", "plugins": {}}"#).contains("plugins: expected a list, found an object"));
+    assert!(
+        refused(r#"{"name": "n", "plugins": ["t"]}"#)
+            .contains("plugins: expected an object, found the string \"t\"")
+    );
+    assert!(refused("[1]").contains("expected an object, found a list"));
 }
