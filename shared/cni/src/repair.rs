@@ -9,26 +9,29 @@ use std::env;
 use std::ffi::OsString;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::call::{Document, Environment};
 use crate::plugin::{check_call, guarded};
-use crate::{Check, Command, Error, Plugin, Repair, Result, Version, json as decoder};
+use crate::{Check, Code, Command, Error, Plugin, Repair, Result, Version, json as decoder};
 
 /// The argument that asks for it.
 pub const ARGUMENT: &str = "repair";
 
 #[derive(Deserialize)]
-struct Request {
+struct Request<'a> {
     /// What attachments claim whose rules were installed again in an earlier run.
     #[serde(default)]
     claimed: BTreeSet<String>,
     /// The oldest first.
-    attachments: Vec<Item>,
+    #[serde(borrow)]
+    attachments: Vec<Item<'a>>,
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct Item<'a> {
     #[serde(rename = "containerID")]
     container: String,
     ifname: String,
@@ -38,7 +41,9 @@ struct Item {
     /// What only one attachment can have at a time, such as a host port: names that mean nothing here.
     #[serde(default)]
     claims: Vec<String>,
-    config: Value,
+    /// Read later, as any configuration: all of them together may have more values than a single document may.
+    #[serde(borrow)]
+    config: &'a RawValue,
 }
 
 /// Answers a request.
@@ -46,12 +51,11 @@ struct Item {
 /// # Errors
 /// Code 6 for what is no request. What fails of a single attachment is in the answer.
 pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
-    let request = decoder::parse(request, "the request on stdin")?;
     // Most plugins have no rules, and need not carry what reads the rest.
     if !P::REPAIRS {
-        return Ok(answered(&[]));
+        return serde_json::from_slice(request).map(|IgnoredAny| answered(&[])).map_err(not_a_request);
     }
-    let Request { claimed, attachments } = decoder::decode(&request)?;
+    let Request { claimed, attachments } = serde_json::from_slice(request).map_err(not_a_request)?;
     let decoded: Vec<_> = attachments.into_iter().map(|item| call_of::<P>(item, &claimed)).collect();
     let (mut calls, mut places) = (Vec::new(), Vec::new());
     for call in decoded {
@@ -63,6 +67,11 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
         Err(panic) => Err(panic.clone()),
     });
     Ok(answered(&repairs.map(told).collect::<Vec<_>>()))
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "for map_err")]
+fn not_a_request(e: serde_json::Error) -> Error {
+    Error::new(Code::Decoding, format!("the request on stdin cannot be read: {e}"))
 }
 
 fn answered(repairs: &[Value]) -> String {
@@ -110,7 +119,7 @@ pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     }
 }
 
-fn call_of<P: Plugin>(item: Item, claimed: &BTreeSet<String>) -> Result<Repair<P::Conf>> {
+fn call_of<P: Plugin>(item: Item<'_>, claimed: &BTreeSet<String>) -> Result<Repair<P::Conf>> {
     let variable = |name: &str| match name {
         "CNI_CONTAINERID" => Some(OsString::from(&item.container)),
         "CNI_IFNAME" => Some(OsString::from(&item.ifname)),
@@ -119,9 +128,47 @@ fn call_of<P: Plugin>(item: Item, claimed: &BTreeSet<String>) -> Result<Repair<P
         other => env::var_os(other),
     };
     let env = Environment::of(Command::Repair, &variable, P::READS_ARGS)?;
-    let document = Document::parse(serde_json::to_vec(&item.config)?)?;
+    let document = Document::parse(item.config.get().into())?;
     // A rule must not lead to the next container with this address: so even plugins that work without a namespace need it here.
     let check = check_call::<P>(&env, &document, "it tells what was attached", true)?;
     let reinstall = item.claims.iter().any(|claim| claimed.contains(claim));
     Ok(Repair { check, claims: item.claims, reinstall })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Add, AddResult, AsWritten, Code, Del, Role, Undo};
+
+    struct Repairing;
+
+    impl Plugin for Repairing {
+        const NAME: &'static str = "repairing";
+        const ROLE: Role = Role::Chained;
+        const REPAIRS: bool = true;
+        type Conf = AsWritten;
+        fn add(_: &Add<AsWritten>, _: &mut Undo) -> Result<AddResult> {
+            Ok(AddResult::default())
+        }
+        fn del(_: &Del) -> Result<()> {
+            Ok(())
+        }
+        fn check(_: &Check<AsWritten>) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_attachments_of_a_request_together_may_have_more_values_than_a_single_configuration() {
+        let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "repairing", "prevResult": {}, "list": vec![0; 100]});
+        let item =
+            json!({"containerID": "c", "ifname": "eth0", "netns": "/no/such/namespace", "config": config});
+        let request = json!({"claimed": [], "attachments": vec![item; 1_000]}).to_string();
+        assert!(!decoder::has_few_values(request.as_bytes()));
+        // CNI_PATH is missing here, which is told of each attachment.
+        let answer: Value = serde_json::from_str(&answer::<Repairing>(request.as_bytes()).unwrap()).unwrap();
+        let told = answer["repairs"].as_array().unwrap();
+        assert!(told.iter().all(|told| told["code"] == Code::InvalidEnvironment as u32), "{}", told[0]);
+        assert_eq!(told.len(), 1_000);
+    }
 }

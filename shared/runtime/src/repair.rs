@@ -2,11 +2,13 @@
 //! and those of others are left out (see [`cni::repair`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::thread;
 
 use cni::{Code, Command, PluginType, json};
-use serde::Deserialize;
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::lock::Lock;
 use crate::request::Extras;
@@ -40,8 +42,21 @@ impl Repaired {
 struct Part {
     /// The position of the attachment.
     of: usize,
-    item: Value,
+    /// The [`Item`] as JSON. A host has thousands: each is written once.
+    item: String,
     claims: Vec<String>,
+}
+
+/// An attachment as a plugin reads it.
+#[derive(Serialize)]
+struct Item<'a> {
+    #[serde(rename = "containerID")]
+    container: &'a str,
+    ifname: &'a str,
+    netns: Option<&'a Path>,
+    args: String,
+    claims: &'a [String],
+    config: &'a RawValue,
 }
 
 /// What a plugin answers.
@@ -69,11 +84,11 @@ impl Runtime {
         let mut repaired = Repaired::default();
         let mut parts: BTreeMap<PluginType, Vec<Part>> = BTreeMap::new();
         for (of, entry) in entries.iter().enumerate() {
-            let known = requests(entry);
+            let claims = claims(entry);
+            let known = items(entry, &claims);
             repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
-            for (kind, config) in known.unwrap_or_default() {
-                let claims = claims(entry);
-                parts.entry(kind).or_default().push(Part { of, item: item(entry, &config, &claims), claims });
+            for (kind, item) in known.unwrap_or_default() {
+                parts.entry(kind).or_default().push(Part { of, item, claims: claims.clone() });
             }
         }
         let answers: Vec<_> = thread::scope(|scope| {
@@ -100,8 +115,9 @@ impl Runtime {
         while !parts.is_empty() {
             let (batch, rest) = parts.split_at(batch(parts));
             parts = rest;
-            let items: Vec<&Value> = batch.iter().map(|part| &part.item).collect();
-            let request = json!({"claimed": claimed, "attachments": items}).to_string();
+            let items: Vec<&str> = batch.iter().map(|part| part.item.as_str()).collect();
+            let claimed_json = Value::from_iter(claimed.iter().map(String::as_str));
+            let request = format!(r#"{{"claimed":{claimed_json},"attachments":[{}]}}"#, items.join(","));
             let answer = match self.run_repair(kind, request.as_bytes()) {
                 Ok(answer) => answer?.repairs,
                 Err(e) => batch.iter().map(|_| Told::from(&e)).collect(),
@@ -151,14 +167,14 @@ impl From<&cni::Error> for Told {
 fn batch(parts: &[Part]) -> usize {
     let mut bytes = 0;
     let fits = |part: &&Part| {
-        bytes += part.item.to_string().len();
+        bytes += part.item.len() + 1;
         bytes <= BATCH_BYTES
     };
     parts.iter().take(BATCH).take_while(fits).count().max(1)
 }
 
-/// What each plugin of the attachment would get on stdin of a CHECK.
-fn requests(entry: &Entry) -> Result<Vec<(PluginType, Value)>> {
+/// For each plugin of the attachment, the attachment with what the plugin would get on stdin of a CHECK.
+fn items(entry: &Entry, claims: &[String]) -> Result<Vec<(PluginType, String)>> {
     let unknown = |why: String| Error::own(Code::UnknownContainer, why);
     if !entry.is_alive() || entry.attach.netns.is_none() {
         let path = entry.attach.netns.as_deref().unwrap_or("".as_ref()).display();
@@ -174,23 +190,23 @@ fn requests(entry: &Entry) -> Result<Vec<(PluginType, Value)>> {
         return Err(unknown(format!("its cached configuration is of another network, {}", network.name)));
     }
     let extras = Extras { attach: Some(&entry.attach), prev: Some(&prev), valid: None };
-    let mut requests = Vec::new();
+    let mut items = Vec::new();
     for plugin in &network.plugins {
-        let request = extras.request(&network, plugin)?;
-        requests.push((plugin.kind.clone(), json::parse(&request, "its configuration")?));
+        let config = extras.request(&network, plugin)?;
+        items.push((plugin.kind.clone(), item(entry, claims, &config).map_err(cni::Error::from)?));
     }
-    Ok(requests)
+    Ok(items)
 }
 
-fn item(entry: &Entry, config: &Value, claims: &[String]) -> Value {
+fn item(entry: &Entry, claims: &[String], config: &[u8]) -> serde_json::Result<String> {
     let attach = &entry.attach;
-    json!({
-        "containerID": attach.attachment.container.as_str(),
-        "ifname": attach.attachment.ifname.as_str(),
-        "netns": attach.netns,
-        "args": attach.args.to_string(),
-        "claims": claims,
-        "config": config,
+    serde_json::to_string(&Item {
+        container: &attach.attachment.container,
+        ifname: &attach.attachment.ifname,
+        netns: attach.netns.as_deref(),
+        args: attach.args.to_string(),
+        claims,
+        config: serde_json::from_slice(config)?,
     })
 }
 
