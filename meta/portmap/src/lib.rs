@@ -8,6 +8,7 @@ mod localnet;
 use cni::{Add, AddResult, Check, Del, Error, Failures, Gc, Plugin, Repair, Result, Role, Status, Undo};
 pub use conf::Conf;
 use iface::verify;
+use localnet::Admission;
 use netfilter::{Backend, Expected, Firewall, HostPorts, Kind, LoopbackGuard, Owner, Removal, Rules};
 
 /// What ADD may have installed.
@@ -34,7 +35,7 @@ impl Plugin for Portmap {
                 firewall.install(&owner, &guard, undo)?;
             }
             // Only now that the rules are there which keep the host's loopback addresses from others.
-            localnet::admit(&ports, &owner, undo)?;
+            Admission::new().admit(&ports, &owner, undo)?;
         } else if call.conf.maps_ports() {
             let ifname = &call.attachment.ifname;
             cni::warn(&format!("no port is mapped: prevResult has no address of {ifname}"));
@@ -61,11 +62,7 @@ impl Plugin for Portmap {
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
-        let repaired = netfilter::repair(calls, |call| expected(&call.check), verify::is_attached);
-        let admitted = repaired.into_iter().zip(calls).map(|(repaired, call)| {
-            repaired.and_then(|repaired| if repaired { admit(&call.check).map(|()| true) } else { Ok(false) })
-        });
-        admitted.collect()
+        netfilter::repair_with(calls, |call| expected(&call.check), verify::is_attached, admit)
     }
 
     fn gc(call: &Gc) -> Result<()> {
@@ -101,7 +98,15 @@ fn expected(call: &Check<Conf>) -> Result<Vec<Expected>> {
 }
 
 /// Admits answers from 127.0.0.1 again, which depend on the rules.
-fn admit(call: &Check<Conf>) -> Result<()> {
-    let Some(ports) = host_ports(call)? else { return Ok(()) };
-    verify::while_attached(call, |undo| localnet::admit(&ports, &owner(call), undo))
+fn admit(calls: &[&Repair<Conf>]) -> Vec<(Undo, Result<()>)> {
+    let mut admission = Admission::new();
+    let mut admit = |call: &Check<Conf>, undo: &mut Undo| {
+        host_ports(call)?.map_or(Ok(()), |ports| admission.admit(&ports, &owner(call), undo))
+    };
+    let mut admit_one = |call: &&Repair<Conf>| {
+        let mut undo = Undo::new();
+        let admitted = admit(&call.check, &mut undo);
+        (undo, admitted)
+    };
+    calls.iter().map(&mut admit_one).collect()
 }

@@ -3,6 +3,7 @@
 
 mod users;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
@@ -24,26 +25,81 @@ pub fn guard(ports: &HostPorts, backend: Backend) -> Option<LoopbackGuard> {
     (is_needed && backend == Backend::Iptables && Firewall::has_nftables()).then_some(LoopbackGuard)
 }
 
-/// Takes such answers in, if any of the ports can be asked for there.
-///
-/// # Errors
-/// If the kernel refuses.
-pub fn admit(ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
-    // Without source NAT the container would answer to its own loopback.
-    if ports.source_nat == SourceNat::None {
-        return Ok(());
+/// Admits such answers, of one attachment or of many: what these share is read once.
+#[derive(Debug, Default)]
+pub struct Admission {
+    host: Option<Namespace>,
+    /// Held from the first attachment that needs `route_localnet` on: others must not restore a value that was read here.
+    lock: Option<Option<Lock>>,
+    /// The links that have the setting now, each with the value from before.
+    set: BTreeMap<String, String>,
+}
+
+impl Admission {
+    pub fn new() -> Self {
+        Self::default()
     }
-    let host = Namespace::host()?;
-    for (local, admit) in WAYS {
-        let container = ports.addresses.iter().map(|a| a.ip()).find(|ip| ip.is_ipv4() == local.is_ipv4());
-        let asked = ports.mappings.iter().any(|mapping| includes(mapping.host_ip, local));
-        if let Some(container) = container.filter(|_| asked)
-            && let Some(link) = host.nl.route_get(container)?
-        {
-            admit(&host, &link, owner, undo)?;
+
+    /// Admits the answers of an attachment, if any of its ports can be asked for there.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn admit(&mut self, ports: &HostPorts, owner: &Owner, undo: &mut Undo) -> Result<()> {
+        // Without source NAT the container would answer to its own loopback.
+        if ports.source_nat == SourceNat::None {
+            return Ok(());
         }
+        let host = match self.host.take() {
+            Some(host) => host,
+            None => Namespace::host()?,
+        };
+        let admitted = self.admit_all(&host, ports, owner, undo);
+        self.host = Some(host);
+        admitted
     }
-    Ok(())
+
+    fn admit_all(
+        &mut self,
+        host: &Namespace,
+        ports: &HostPorts,
+        owner: &Owner,
+        undo: &mut Undo,
+    ) -> Result<()> {
+        for local in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {
+            let container = ports.addresses.iter().map(|a| a.ip()).find(|ip| ip.is_ipv4() == local.is_ipv4());
+            let asked = ports.mappings.iter().any(|mapping| includes(mapping.host_ip, local));
+            let Some(container) = container.filter(|_| asked) else { continue };
+            match (host.nl.route_get(container)?, local) {
+                (None, _) => {}
+                (Some(link), IpAddr::V4(_)) => self.admit_v4(host, &link, owner, undo)?,
+                // The kernel keeps ::1 from others by itself. It takes the container's answers for such if br_netfilter has rewritten
+                // them to ::1 before. So the route can stay, like the bridge.
+                (Some(link), IpAddr::V6(_)) => host.nl.add_local_route(&link, local)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The firewall's rules keep 127/8 from others then.
+    fn admit_v4(&mut self, host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
+        let key = setting(&link.name);
+        if self.lock.is_none() {
+            self.lock = Some(lock()?);
+        }
+        let known = self.set.get(&link.name).cloned();
+        let is_set = known.is_some();
+        let before = known.map_or_else(|| host.sysctl(&key), Ok)?;
+        let owned = owner.clone();
+        undo.push(move || withdraw(&owned));
+        if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &before) {
+            cni::warn(&format!("{key} stays set after the last host port that needs it is gone: {e}"));
+        }
+        if !is_set && before != "1" {
+            host.set_sysctl(&key, "1")?;
+        }
+        self.set.insert(link.name.clone(), before);
+        Ok(())
+    }
 }
 
 /// The attachment's ports go: behind the link that led to it, the setting is what it was, if nobody else needs it.
@@ -79,33 +135,9 @@ fn list(takes: impl Fn(&str) -> bool) -> Result<()> {
 /// How long to wait for others, each of which takes some microseconds.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-type Admit = fn(&Namespace, &Link, &Owner, &mut Undo) -> Result<()>;
-
-const WAYS: [(IpAddr, Admit); 2] =
-    [(IpAddr::V4(Ipv4Addr::LOCALHOST), admit_v4), (IpAddr::V6(Ipv6Addr::LOCALHOST), admit_v6)];
-
 /// Whether the address of a mapping can be one of loopback.
 fn includes(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
     host_ip.is_none_or(|ip| ip.is_ipv4() == local.is_ipv4() && (ip.is_unspecified() || ip.is_loopback()))
-}
-
-/// The firewall's rules keep 127/8 from others then.
-fn admit_v4(host: &Namespace, link: &Link, owner: &Owner, undo: &mut Undo) -> Result<()> {
-    let key = setting(&link.name);
-    let _lock = lock()?;
-    let now = host.sysctl(&key)?;
-    let owned = owner.clone();
-    undo.push(move || withdraw(&owned));
-    if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &now) {
-        cni::warn(&format!("{key} stays set after the last host port that needs it is gone: {e}"));
-    }
-    if now == "1" { Ok(()) } else { host.set_sysctl(&key, "1") }
-}
-
-/// The kernel keeps ::1 from others by itself. It takes the container's answers for such if br_netfilter has rewritten
-/// them to ::1 before. So the route can stay, like the bridge.
-fn admit_v6(host: &Namespace, link: &Link, _: &Owner, _: &mut Undo) -> Result<()> {
-    Ok(host.nl.add_local_route(link, Ipv6Addr::LOCALHOST.into())?)
 }
 
 /// Held while users are looked at and the setting follows. None: this host has no place for a lock.
@@ -164,7 +196,7 @@ mod tests {
             (ip("::1"), false, true),
             (ip("2001:db8::1"), false, false),
         ] {
-            let asked = WAYS.map(|(local, _)| includes(host_ip, local));
+            let asked = [ip("127.0.0.1"), ip("::1")].map(|local| includes(host_ip, local.unwrap()));
             assert_eq!(asked, [v4, v6], "{host_ip:?}");
         }
     }

@@ -1,5 +1,7 @@
 //! The installation of rules by one of the engines.
 
+use std::cell::LazyCell;
+
 use cni::{Code, Error, Result, ResultExt, Undo};
 use netlink::{Family, Protocol, Socket};
 
@@ -134,9 +136,10 @@ impl Firewall {
             let missing: Vec<usize> = (0..all.len()).filter(missing).collect();
             note(&mut installed, &missing, all, iptables_rules);
         }
+        let nft = open_on_demand();
         for (installed, (owner, rules)) in installed.iter_mut().zip(all).filter(|(installed, _)| !**installed)
         {
-            *installed = is_by_reference(owner, *rules).unwrap_or(false);
+            *installed = is_by_reference(&nft, owner, *rules).unwrap_or(false);
         }
         installed
     }
@@ -199,7 +202,7 @@ impl Firewall {
             |rules| Iptables::open().and_then(|iptables| iptables.check(owner, kind, rules)).is_ok();
         let is_elsewhere = || {
             let may_fall_back = !self.asked && self.backend() == Backend::Nftables;
-            is_by_reference(owner, rules).unwrap_or(false)
+            is_by_reference(&open_on_demand(), owner, rules).unwrap_or(false)
                 || may_fall_back && in_iptables.is_some_and(by_iptables)
         };
         if own.is_err() && is_elsewhere() {
@@ -304,16 +307,23 @@ fn note<'a>(
     }
 }
 
+/// A socket of nf_tables that is opened when it is first needed. None: the kernel has no nf_tables.
+type OnDemand = LazyCell<Option<Nft>>;
+
+fn open_on_demand() -> OnDemand {
+    LazyCell::new(|| Nft::open().ok())
+}
+
 fn iptables_rules(all: &[Pair<'_>]) -> Result<Vec<bool>> {
     iptables::repair::are_installed(all)
 }
 
 /// Whether the reference's rules of an attachment exist, by whichever of its backends, and in whichever variant of iptables.
-fn is_by_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
+fn is_by_reference(nft: &OnDemand, owner: &Owner, rules: &dyn Rules) -> Result<bool> {
     let (Some(reference), table) = (rules.reference(), rules.kind().facts.reference.table) else {
         return Ok(false);
     };
-    if let Ok(nft) = Nft::open()
+    if let Some(nft) = &**nft
         && nft.has_reference(owner, reference).map_err(|r| r.during("look for", "rules of the reference"))?
     {
         return Ok(true);

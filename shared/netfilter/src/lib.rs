@@ -48,4 +48,4 @@ pub use nft::BlockingChain;
 pub use opening::Opening;
 pub use owner::{Owner, takes};
 pub use removal::Removal;
-pub use repair::{Expected, repair};
+pub use repair::{Expected, repair, repair_with};

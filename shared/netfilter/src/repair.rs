@@ -46,6 +46,21 @@ pub fn repair<C>(
     expected: impl Fn(&Repair<C>) -> Result<Vec<Expected>>,
     is_attached: impl Fn(&Check<C>) -> Result<()>,
 ) -> Vec<Result<bool>> {
+    let nothing = |repaired: &[&Repair<C>]| repaired.iter().map(|_| (Undo::new(), Ok(()))).collect();
+    repair_with(calls, expected, is_attached, nothing)
+}
+
+/// As [`repair`], and then `restore`s what depends on the rules, for the attachments whose rules were installed. An outcome for each of
+/// them, with what removes it again if its container has exited meanwhile.
+///
+/// # Errors
+/// What the closures say; else what was refused.
+pub fn repair_with<C>(
+    calls: &[Repair<C>],
+    expected: impl Fn(&Repair<C>) -> Result<Vec<Expected>>,
+    is_attached: impl Fn(&Check<C>) -> Result<()>,
+    restore: impl FnOnce(&[&Repair<C>]) -> Vec<(Undo, Result<()>)>,
+) -> Vec<Result<bool>> {
     let expected: Vec<Result<Vec<Expected>>> = calls.iter().map(expected).collect();
     let all: ByPlace<'_> = expected
         .iter()
@@ -60,9 +75,17 @@ pub fn repair<C>(
     for (backend, firewall) in &firewalls {
         install(*backend, firewall, &missing, &mut outcomes);
     }
+    let repaired: Vec<usize> = missing.keys().copied().filter(|of| outcomes[*of] == Ok(true)).collect();
+    let restored = restore(&repaired.iter().map(|of| &calls[*of]).collect::<Vec<_>>());
+    let mut restored: BTreeMap<usize, _> = repaired.into_iter().zip(restored).collect();
     for (of, rules) in missing {
-        if let Err(gone) = is_attached(&calls[of].check) {
-            outcomes[of] = Err(remove(&rules).unwind_after(gone));
+        let (undo, outcome) = restored.remove(&of).unwrap_or_else(|| (Undo::new(), Ok(())));
+        match is_attached(&calls[of].check) {
+            Err(gone) => outcomes[of] = Err(remove(&rules).unwind_after(undo.unwind_after(gone))),
+            Ok(()) => {
+                undo.commit();
+                outcomes[of] = outcome.and(outcomes[of].clone());
+            }
         }
     }
     outcomes

@@ -25,11 +25,12 @@ struct Expected<'a> {
     rules: NftablesRules,
 }
 
-/// What attachments share: the rules around their elements, and what opens FORWARD.
+/// What attachments share: the rules around their elements, of the kind and of some attachments besides, and what opens FORWARD.
 #[derive(PartialEq, Eq)]
-struct Shared {
-    layout: Layout,
-    openings: Vec<(Family, Opening)>,
+struct Shared<'a> {
+    kind: Kind,
+    layout: &'a Layout,
+    openings: &'a [(Family, Opening)],
 }
 
 impl<'a> Expected<'a> {
@@ -39,8 +40,8 @@ impl<'a> Expected<'a> {
         all.iter().map(expected).collect()
     }
 
-    fn shared(&self) -> Shared {
-        Shared { layout: layout_of(self.kind, &self.rules), openings: self.rules.openings.clone() }
+    fn shared(&self) -> Shared<'_> {
+        Shared { kind: self.kind, layout: &self.rules.layout, openings: &self.rules.openings }
     }
 }
 
@@ -55,7 +56,7 @@ impl Nft {
     }
 
     fn look_for(&self, all: &[Expected<'_>]) -> Result<Vec<bool>, RequestError> {
-        let (mut views, mut known): (Vec<View<'_>>, Vec<(Shared, bool)>) = (Vec::new(), Vec::new());
+        let (mut views, mut known): (Vec<View<'_>>, Vec<(Shared<'_>, bool)>) = (Vec::new(), Vec::new());
         let mut installed = Vec::new();
         for one in all {
             if !views.iter().any(|view| view.kind == one.kind) {
@@ -65,9 +66,9 @@ impl Nft {
             let is_shared_here = match known.iter().find(|(known, _)| *known == shared) {
                 Some((_, is_here)) => *is_here,
                 None => {
-                    let is_here =
-                        self.find_shared_drift(one.kind, &shared.layout, &shared.openings)?.is_none()
-                            && iptables::forward::verify(&shared.openings).is_ok();
+                    let layout = layout_of(one.kind, &one.rules);
+                    let is_here = self.find_shared_drift(one.kind, &layout, shared.openings)?.is_none()
+                        && iptables::forward::verify(shared.openings).is_ok();
                     known.push((shared, is_here));
                     is_here
                 }
