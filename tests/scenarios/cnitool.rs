@@ -768,6 +768,26 @@ fn an_add_warns_of_another_networks_container_with_the_same_address() {
 }
 
 #[test]
+fn an_add_warns_of_an_address_that_another_network_has_leased_too() {
+    beyond_reference!("shared-address");
+    let lab = Lab::new();
+    let _pods = ["a", "b", "c"].map(|id| lab.container(id));
+    for (file, name) in [("10-one.conflist", "one"), ("20-two.conflist", "two")] {
+        let bridge = json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"], &["fd00:1::/64"]])});
+        lab.configure(file, &json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge]}));
+    }
+    let tool = lab.cnitool();
+    assert_eq!(tool.run("add one a --container-id a").stderr, "");
+    let second = tool.run("add two b --container-id b");
+    for address in ["10.1.2.2", "fd00:1::2"] {
+        let words =
+            format!("address {address} is also leased in network one, to container a, interface eth0");
+        assert!(second.succeeded() && second.stderr.contains(&words), "{second:#?}");
+    }
+    assert_eq!(tool.run("add two c --container-id c").stderr, "", "nobody else has the next addresses");
+}
+
+#[test]
 fn a_network_may_be_a_path_wherever_a_name_may_be_and_a_mistyped_one_is_an_error() {
     let lab = Lab::new();
     lab.container("pod");

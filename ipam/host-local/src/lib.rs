@@ -62,6 +62,11 @@ impl Plugin for HostLocal {
         }
         let ips = chosen?;
         store.reserve(&call.attachment, &ips)?;
+        for (network, Lease { ip, owner }) in store::leases_elsewhere(&conf.data_dir, &call.net.name, &ips) {
+            cni::warn(&format!(
+                "address {ip} is also leased in network {network}, to {owner}: if both networks are on one link, give them different ranges"
+            ));
+        }
         if conf.reuse_stale_leases && store.is_nearly_full(&conf.sets) && store.may_look_for_stale() {
             reuse(call).start();
         }

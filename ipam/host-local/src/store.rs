@@ -22,12 +22,14 @@ use crate::range::RangeSet;
 
 mod boot;
 mod directory;
+mod elsewhere;
 mod index;
 mod lease;
 mod lock;
 mod status;
 
 use directory::{Content, Directory, Stamp};
+pub use elsewhere::leases as leases_elsewhere;
 use index::Index;
 pub use lease::{Lease, Owner};
 use lock::Lock;
