@@ -5,7 +5,6 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -16,7 +15,7 @@ use lab::{Lab, beyond_reference, repository, skip};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, Uid, setfsuid};
-use serde_json::{Value, json};
+use serde_json::json;
 
 const SOCKET: &str = "/run/cni/dhcp.sock";
 
@@ -247,26 +246,6 @@ fn an_address_is_leased_beside_ten_thousand_connections_that_say_nothing() {
     assert!(net.list().is_empty());
 }
 
-/// Writes a thousand leases of one link, which end in an hour, as a daemon of before did.
-fn write_leases(net: &DhcpNetwork, lease: &Path, count: usize) {
-    let mut record: Value = serde_json::from_slice(&fs::read(lease).unwrap()).unwrap();
-    let now = record["lease"]["since"].as_u64().unwrap();
-    for (time, minutes) in [("renew", 30), ("rebind", 50), ("expiry", 60)] {
-        record["lease"][time] = json!(now + minutes * 60_000);
-    }
-    record["seen"] = json!(true);
-    fs::create_dir("/run/lab/keys").unwrap();
-    for n in 0..count {
-        fs::write(format!("/run/lab/keys/pod{n}"), format!("pod{n}/net/eth0")).unwrap();
-    }
-    // Files are named by the first half of a digest.
-    for line in net.lab.host().sh("cd /run/lab/keys; sha256sum *").lines() {
-        let (digest, container) = line.split_once("  ").unwrap();
-        record["containerId"] = json!(container);
-        fs::write(lease.with_file_name(format!("{}.json", &digest[..32])), record.to_string()).unwrap();
-    }
-}
-
 #[test]
 fn a_thousand_leases_need_little_memory_and_no_system_call_until_one_is_due() {
     beyond_reference!("dhcp-restart");
@@ -275,10 +254,7 @@ fn a_thousand_leases_need_little_memory_and_no_system_call_until_one_is_due() {
     let address = call.add().ok_result()["ips"][0]["address"].as_str().unwrap().to_owned();
     pod.sh(&format!("ip addr add {address} dev eth0"));
     net.end_daemon(Signal::SIGTERM);
-    let lease = fs::read_dir("/run/cni/dhcp").unwrap().flatten().map(|entry| entry.path());
-    let lease = lease.into_iter().find(|path| path.extension().is_some_and(|end| end == "json")).unwrap();
-    write_leases(&net, &lease, 1000);
-    fs::remove_file(lease).unwrap();
+    net.multiply_lease(1000);
     let trace = "/run/lab/trace";
     let strace = format!("strace -f -q -o {trace} -e trace=all");
     net.start_daemon_by(daemon_command(&strace, &executable(), ""));

@@ -2,13 +2,16 @@
 
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
+use std::{fs, mem, thread};
 
 use lab::Netns;
 use lab::dhcp::{DhcpSite, RANGE};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::machine::Prepare;
 use crate::networks::{dynamic, nothing};
-use crate::process::Spent;
+use crate::process::{How, Spent, run};
 use crate::rounds::chain;
 
 /// ADD and DEL with dnsmasq; then the same four messages by a client that does nothing else.
@@ -33,6 +36,67 @@ pub fn leased() -> Box<Prepare> {
             phases
         })
     })
+}
+
+/// How long the daemon is looked at while nothing is due.
+const IDLE: Duration = Duration::from_secs(3);
+
+/// A daemon with 1 000 leases: from its start to its first answer, and the processor's time that it uses while nothing is due.
+pub fn idle_daemon() -> Box<Prepare> {
+    Box::new(move |lab, side| {
+        let mut site = DhcpSite::new(lab, side.directory("dhcp"));
+        site.serve(RANGE);
+        site.start_daemon("");
+        let pod = lab.container("pod");
+        site.plug(&pod.id);
+        let call = side.plugin(lab, "dhcp").config(json!({"name": "net", "ipam": {"type": "dhcp"}})).on(&pod);
+        let (added, result) = run(&call, "ADD", How::Timed);
+        let result: Value = serde_json::from_str(&result).unwrap_or_default();
+        pod.sh(&format!("ip addr add {} dev eth0", result["ips"][0]["address"].as_str().unwrap_or_default()));
+        site.end_daemon(Signal::SIGTERM);
+        site.multiply_lease(1_000);
+        let mut failures = added.failures;
+        Box::new(move |how| {
+            let start = Instant::now();
+            site.start_daemon("");
+            let leases = site.list().len();
+            let mut started =
+                Spent { took: start.elapsed(), failures: mem::take(&mut failures), ..Spent::default() };
+            if leases != 1_000 {
+                started.failures.push(format!("the daemon has {leases} leases"));
+            }
+            let pid = site.daemon().expect("a daemon runs").id();
+            let mut idle = Spent::default();
+            match how {
+                How::Timed => {
+                    let before = processor_time(pid);
+                    thread::sleep(IDLE);
+                    idle.took = processor_time(pid) - before;
+                }
+                How::Traced => {
+                    idle.cost.system_calls = site.system_calls(IDLE) as u64;
+                    idle.cost.peak = peak(pid);
+                }
+            }
+            site.end_daemon(Signal::SIGTERM);
+            vec![started, idle]
+        })
+    })
+}
+
+/// The processor's time that a process has used (proc_pid_schedstat: nanoseconds).
+fn processor_time(pid: u32) -> Duration {
+    let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).expect("read a process's times");
+    let first = text.split_whitespace().next().and_then(|time| time.parse().ok());
+    Duration::from_nanos(first.expect("a number of nanoseconds"))
+}
+
+/// The resident set's peak of a process, in KiB (proc_pid_status(5)).
+fn peak(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).expect("read a process's status");
+    let peak =
+        text.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse().ok());
+    peak.expect("a number of KiB")
 }
 
 const DISCOVER: u8 = 1;

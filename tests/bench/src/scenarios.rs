@@ -4,7 +4,7 @@ use lab::Feature;
 
 use crate::blast::blast;
 use crate::collection::{of_stale_mappings, of_valid_attachments};
-use crate::dynamic::leased;
+use crate::dynamic::{idle_daemon, leased};
 use crate::floor::{with_deletion, with_move};
 use crate::many_ports::many_ports;
 use crate::networks::{
@@ -59,6 +59,9 @@ fn single() -> Vec<Scenario> {
         Scenario::new("host-local, 10 000 leases", STORE, chain(store, stocked::<10_000>, None)),
         Scenario::new("host-local, 50 000 leases", STORE, chain(store, stocked::<50_000>, None)),
         Scenario::new("dhcp, by dnsmasq", DHCP, leased()).of(&["ADD", "DEL", SERVER]).untraced(),
+        Scenario::new("dhcp's daemon with 1 000 leases", DHCP, idle_daemon())
+            .of(&["start until it answers", "processor's time in 3 idle seconds"])
+            .without_reference(),
         Scenario::new("static", STATIC, chain(fixed, nothing, None)),
         Scenario::new("bridge + host-local, 100 containers by 16 workers", BRIDGE, crowd(bridged, 100, 16))
             .of(&["all ADD", "all DEL"])
