@@ -175,7 +175,10 @@ impl Watcher {
 
     /// Follows a directory; says whether there is one.
     fn add(&self, dir: &Path) -> Result<bool> {
-        let changes = WatchFlags::CLOSE_WRITE
+        // To replace a watch, the kernel takes its mask away for a moment, and an event of that moment is lost: inotify(7) has
+        // MASK_ADD for one that may be there already.
+        let changes = WatchFlags::MASK_ADD
+            | WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
             | WatchFlags::DELETE
             | WatchFlags::MOVED_FROM

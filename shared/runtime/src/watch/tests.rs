@@ -2,7 +2,7 @@ use std::{fs, hint, thread};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn conf(name: &str) -> String {
     format!(r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [{{"type": "t"}}]}}"#)
