@@ -7,8 +7,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use netlink::Tun;
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::Netns;
@@ -18,6 +20,9 @@ const MAC: [u8; 6] = [2, 0, 0, 0, 0, 0x77];
 
 /// Milliseconds between two looks at whether the machine is to stop.
 const TICK: u8 = 100;
+
+/// How long another process may have a copy of a queue's descriptor.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A machine behind a tap, until it is dropped.
 #[derive(Debug)]
@@ -32,14 +37,29 @@ impl Netns {
     pub fn machine_behind(&self, tap: &str, queues: Option<usize>, address: Ipv4Addr) -> Behind {
         let stop = Arc::new(AtomicBool::new(false));
         let open = |_| {
-            let tun = self.run(Tun::open).expect("open the device of taps");
-            tun.open_queue(tap, queues.is_some()).expect("open a queue of the tap");
+            let tun = self.open_queue(tap, queues.is_some());
             let device = File::from(tun.as_fd().try_clone_to_owned().expect("a second handle"));
             let stop = Arc::clone(&stop);
             thread::spawn(move || serve(device, address, &stop))
         };
         let queues = (0..queues.unwrap_or(1)).map(open).collect();
         Behind { stop, queues }
+    }
+
+    /// A queue is closed only when the last copy of its descriptor is closed. A process that another test starts has copies of all
+    /// descriptors until it executes its program, so an earlier machine's queue may be busy for a moment after the machine stopped.
+    fn open_queue(&self, tap: &str, multi_queue: bool) -> Tun {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let tun = self.run(Tun::open).expect("open the device of taps");
+            match tun.open_queue(tap, multi_queue) {
+                Ok(()) => return tun,
+                Err(e) if e.errno() == Some(Errno::EBUSY) && Instant::now() < deadline => {
+                    thread::sleep(Duration::from_millis(TICK.into()));
+                }
+                Err(e) => panic!("cannot open a queue of tap {tap}: {e}"),
+            }
+        }
     }
 }
 
