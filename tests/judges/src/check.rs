@@ -1,5 +1,6 @@
 //! One question, and what comes of it.
 
+use std::any::Any;
 use std::{fmt, thread};
 
 use lab::Feature;
@@ -17,18 +18,27 @@ pub struct Check {
     ask: fn(&Host),
     needs: Vec<Feature>,
     lacks: fn() -> Option<&'static str>,
-    reference_fails: Option<&'static str>,
-    ours_only: Option<&'static str>,
+    reference_fails: Option<Difference>,
+}
+
+/// What the reference is known to do otherwise.
+#[derive(Clone, Copy, Debug)]
+struct Difference {
+    /// Part of the message with which the check fails.
+    message: &'static str,
+    why: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Verdict {
     Passed,
     Failed,
-    /// The reference fails, as the check explains.
+    /// The reference fails with the message that the check names, for this reason.
     Explained(&'static str),
-    /// What the check explains does not happen any more.
+    /// The reference passes a check that it is said to fail.
     Outdated,
+    /// The reference fails with another message than the check names.
+    Unexpected,
     /// The kernel lacks what it needs.
     Skipped(Feature),
     /// The machine lacks the program, as this text tells.
@@ -37,17 +47,13 @@ pub enum Verdict {
 
 impl Check {
     pub fn new(group: &'static str, name: &'static str, ask: fn(&Host)) -> Self {
-        Self { group, name, ask, needs: Vec::new(), lacks: || None, reference_fails: None, ours_only: None }
+        Self { group, name, ask, needs: Vec::new(), lacks: || None, reference_fails: None }
     }
 
-    /// The reference fails, and this is why.
-    pub fn reference_fails(self, why: &'static str) -> Self {
-        Self { reference_fails: Some(why), ..self }
-    }
-
-    /// It asks for what the reference does not have, and this is why.
-    pub fn ours_only(self, why: &'static str) -> Self {
-        Self { ours_only: Some(why), ..self }
+    /// The reference fails this check with `message`, or a longer one that has it, because of `why`. The run fails if it passes, and if it
+    /// fails with another message.
+    pub fn reference_fails(self, message: &'static str, why: &'static str) -> Self {
+        Self { reference_fails: Some(Difference { message, why }), ..self }
     }
 
     /// What not every kernel has.
@@ -77,31 +83,36 @@ impl Check {
         if let Some(why) = (self.lacks)() {
             return Verdict::Absent(why);
         }
-        let explained = self.reference_fails.filter(|_| side == Side::Reference);
-        if let Some(why) = self.ours_only.filter(|_| side == Side::Reference) {
-            return Verdict::Explained(why);
-        }
-        let (ask, hope) = (self.ask, if explained.is_some() { Hope::Little } else { Hope::Full });
+        let difference = self.reference_fails.filter(|_| side == Side::Reference);
+        let (ask, hope) = (self.ask, if difference.is_some() { Hope::Little } else { Hope::Full });
         // A lab belongs to a thread.
         let thread = thread::Builder::new().name(format!("{}: {} ({side})", self.group, self.name));
         let thread = thread.spawn(move || {
             hope.for_this_thread();
             ask(&Host::new(side));
         });
-        let passed = thread.expect("start a thread").join().is_ok();
-        match (passed, explained) {
-            (true, None) => Verdict::Passed,
-            (false, None) => Verdict::Failed,
-            (false, Some(why)) => Verdict::Explained(why),
-            (true, Some(_)) => Verdict::Outdated,
+        match (thread.expect("start a thread").join(), difference) {
+            (Ok(()), None) => Verdict::Passed,
+            (Ok(()), Some(_)) => Verdict::Outdated,
+            (Err(_), None) => Verdict::Failed,
+            (Err(panic), Some(difference)) if message(&*panic).contains(difference.message) => {
+                Verdict::Explained(difference.why)
+            }
+            (Err(_), Some(_)) => Verdict::Unexpected,
         }
     }
 
     /// What is known of the reference's answer.
     #[cfg(test)]
     pub fn known(&self) -> Verdict {
-        self.reference_fails.or(self.ours_only).map_or(Verdict::Passed, Verdict::Explained)
+        self.reference_fails.map_or(Verdict::Passed, |difference| Verdict::Explained(difference.why))
     }
+}
+
+/// The message of a panic.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let literal = panic.downcast_ref::<&str>().copied();
+    literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
 }
 
 impl fmt::Display for Verdict {
@@ -110,7 +121,8 @@ impl fmt::Display for Verdict {
             Self::Passed => write!(f, "yes"),
             Self::Failed => write!(f, "FAILED"),
             Self::Explained(why) => write!(f, "no: {why}"),
-            Self::Outdated => write!(f, "FAILED: yes, though it is explained why not"),
+            Self::Outdated => write!(f, "FAILED: yes, but the check says that the reference fails"),
+            Self::Unexpected => write!(f, "FAILED: no, but not with the message that the check names"),
             Self::Skipped(feature) => write!(f, "skipped: this kernel has no {feature}"),
             Self::Absent(why) => write!(f, "skipped: {why}"),
         }

@@ -23,7 +23,7 @@ impl Report {
     }
 
     pub fn failed(&self) -> usize {
-        self.count(|verdict| matches!(verdict, Verdict::Failed | Verdict::Outdated))
+        self.count(|verdict| matches!(verdict, Verdict::Failed | Verdict::Outdated | Verdict::Unexpected))
     }
 
     fn count(&self, which: impl Fn(&Verdict) -> bool) -> usize {
