@@ -14,7 +14,6 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::netns::PATH;
-use crate::under_test::REFERENCE;
 use crate::{Container, Lab, Outcome, Release, under_test};
 
 /// A plugin that takes longer hangs: none waits so long for anything, and no machine is so slow.
@@ -64,9 +63,9 @@ impl Call {
         self
     }
 
-    /// The reference's plugin of the same name in its place, whoever is under test.
+    /// The reference's plugin of the same name in its place, of its latest release on this machine, whoever is under test.
     pub fn by_the_reference(self) -> Self {
-        self.in_dir(Path::new(REFERENCE))
+        self.in_dir(&Release::latest())
     }
 
     /// A release's plugin of the same name in its place. [`Release::with`] lists those on this machine.

@@ -4,7 +4,7 @@ use std::env;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::under_test::{repository, skip};
+use crate::under_test::{REFERENCE, repository, skip};
 
 /// A release of containernetworking/plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ impl Release {
     /// The directory of its executables. None: it is not on this machine.
     pub fn dir(self) -> Option<PathBuf> {
         let dir = match self {
-            Self::V1_1_1 => PathBuf::from("/usr/lib/cni"),
+            Self::V1_1_1 => PathBuf::from(REFERENCE),
             Self::V1_9_1 => target().join("reference/usr/lib/cni"),
         };
         dir.join("bridge").exists().then_some(dir)
@@ -29,7 +29,7 @@ impl Release {
 
     /// The latest release on this machine. 1.1.1 if there is none, so that a failure names a path.
     pub fn latest() -> PathBuf {
-        Self::V1_9_1.dir().unwrap_or_else(|| "/usr/lib/cni".into())
+        Self::V1_9_1.dir().unwrap_or_else(|| REFERENCE.into())
     }
 
     /// The releases that have a plugin. For each release that is not on this machine the test counts as skipped.

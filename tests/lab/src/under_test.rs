@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::{env, fs};
 
+use crate::Release;
+
 /// The plugins under test.
 #[derive(Debug)]
 pub struct UnderTest {
@@ -14,13 +16,14 @@ pub struct UnderTest {
     pub reference: bool,
 }
 
-/// Where Debian's package containernetworking-plugins puts the reference.
+/// Where Debian's package containernetworking-plugins puts the reference's old release, 1.1.1.
 pub const REFERENCE: &str = "/usr/lib/cni";
 
-/// `CNI_UNDER_TEST` chooses: `single` executables, the `reference`, or else what `make install` installs.
+/// `CNI_UNDER_TEST` chooses: `single` executables, the `reference` (1.9.1; 1.1.1 where that is not unpacked), or else what `make install`
+/// installs.
 pub fn under_test() -> &'static UnderTest {
     static CHOICE: LazyLock<UnderTest> = LazyLock::new(|| match env::var("CNI_UNDER_TEST").as_deref() {
-        Ok("reference") => UnderTest { dir: REFERENCE.into(), reference: true },
+        Ok("reference") => UnderTest { dir: Release::latest(), reference: true },
         Ok("single") => UnderTest { dir: ours(), reference: false },
         Ok(other) => panic!("CNI_UNDER_TEST={other}: only \"single\" and \"reference\" are known"),
         Err(_) => UnderTest { dir: together(), reference: false },
