@@ -164,9 +164,10 @@ fn a_hundred_containers_at_once_each_get_an_address_of_their_own() {
 fn an_option_that_the_server_does_not_send_fails_only_an_add_that_requires_it() {
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let (pod, call) = net.plugged("pod");
+    // The reference knows few options by name.
+    let [tftp, ntp] = if under_test().reference { ["66", "42"] } else { ["tftp-server-name", "ntp-servers"] };
     let request = |required: bool| {
-        let options =
-            json!([{"option": "tftp-server-name"}, {"option": "ntp-servers", "required": required}]);
+        let options = json!([{"option": tftp}, {"option": ntp, "required": required}]);
         call.clone().config(json!({"ipam": {"type": "dhcp", "request": options}}))
     };
     let result = request(false).add().ok_result();

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use lab::{Call, Lab, Release, needs};
+use lab::{Call, Lab, Release, beyond_reference, needs};
 use serde_json::{Value, json};
 
 use crate::common::{STORE, cable, dual_stack, host_local, ips, leases, routing_of};
@@ -71,6 +71,7 @@ fn host_device(lab: &Lab) -> Call {
 
 #[test]
 fn a_device_that_the_other_moved_passes_check_and_comes_home() {
+    beyond_reference!("way-home");
     for [old, new] in ways("host-device") {
         let lab = Lab::new();
         let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -89,6 +90,7 @@ fn a_device_that_the_other_moved_passes_check_and_comes_home() {
 
 #[test]
 fn a_device_that_the_reference_moved_and_whose_container_died_gets_its_name_back() {
+    beyond_reference!("way-home");
     for [theirs, ours] in to_ours("host-device") {
         let lab = Lab::new();
         let pod = lab.container("pod");
@@ -138,6 +140,7 @@ fn limits_set_by_the_other_pass_check_and_their_ifb_is_deleted() {
 
 #[test]
 fn rules_and_routes_of_the_others_sbr_pass_check_and_come_back() {
+    beyond_reference!("sbr-restore");
     for [old, new] in ways("sbr") {
         let lab = Lab::new();
         let (pod, call) = crate::sbr::by_hand_in(&lab, "1.0.0");

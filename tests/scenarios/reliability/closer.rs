@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 
-use lab::{Call, Lab, together, until};
+use lab::{Call, Lab, beyond_reference, together, until};
 use rustix::net::sockopt::{socket_domain, socket_protocol};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, netlink, recvmsg};
 use serde_json::{Value, json};
@@ -59,6 +59,7 @@ fn sockets_in(connection: &UnixStream) -> usize {
 
 #[test]
 fn every_plugin_with_rules_hands_its_sockets_over_to_the_closer_that_is_running() {
+    beyond_reference!("closer");
     let lab = Lab::new();
     let (bridge, portmap) = chain(&lab);
     // The directory of the locks; its mode is what plugins make it with.
@@ -85,6 +86,7 @@ fn every_plugin_with_rules_hands_its_sockets_over_to_the_closer_that_is_running(
 
 #[test]
 fn a_del_starts_a_closer_and_an_add_does_not() {
+    beyond_reference!("closer");
     let lab = Lab::new();
     let (bridge, portmap) = chain(&lab);
     let portmap = behind(&portmap, &bridge.add().ok_result());

@@ -31,6 +31,7 @@ fn what_is_no_file_of_a_plugins_is_told_and_left_alone() {
 /// There is no directory, no lock and no index yet.
 #[test]
 fn the_first_add_of_a_network_finds_room_or_leaves_none_taken() {
+    beyond_reference!("torn-lease");
     let lab = Lab::new();
     let call = lab.plugin("host-local").config(json!({"ipam": host_local(&[&["10.1.2.0/24"]])}));
     let call = call.on(&lab.container("pod"));

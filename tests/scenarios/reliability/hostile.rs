@@ -166,6 +166,7 @@ fn a_name_that_reaches_outside_of_its_place_is_refused_by_every_plugin_and_comma
 /// The kernel takes these, and so do rules, scripts and files.
 #[test]
 fn an_interface_may_have_any_name_that_the_kernel_takes() {
+    beyond_reference!("bad-input");
     let lab = Lab::new();
     let pod = lab.container("pod");
     for backend in ["iptables", "nftables"] {
