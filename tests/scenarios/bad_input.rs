@@ -791,7 +791,7 @@ fn keys_of_sbr() {
         Bad("a table that is none", 7, "table 0", |c| c.config(json!({"table": 0}))),
         Bad("a table too large", 6, "table", |c| c.config(json!({"table": 4_294_967_296_u64}))),
         Bad("a table by name", 6, "table", |c| c.config(json!({"table": "main"}))),
-        Bad("two gateways of a family", 7, "10.1.0.1 and 10.1.0.3", |c| c.config(json!({"gateways": ["10.1.0.1", "10.1.0.3"]}))),
+        Bad("two gateways of a family", 7, "multiple IPv4 addresses: 10.1.0.1 and 10.1.0.3", |c| c.config(json!({"gateways": ["10.1.0.1", "10.1.0.3"]}))),
         Bad("a gateway with a prefix", 7, "10.1.0.1/24", |c| c.config(json!({"gateways": ["10.1.0.1/24"]}))),
         Bad("a gateway that is a group", 7, "224.0.0.1", |c| c.config(json!({"gateways": ["224.0.0.1"]}))),
         Bad("one gateway without a list", 6, "gateways", |c| c.config(json!({"gateways": "10.1.0.1"}))),

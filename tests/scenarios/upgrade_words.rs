@@ -1,107 +1,48 @@
-//! What the reference's 1.9.1 refuses, ours refuse too, and scripts find its words at the beginning of the message.
+//! What the reference's 1.9.1 refuses, ours refuse too, and scripts find its words at the beginning of the message. The tables list every
+//! refusal of its plugins that a configuration provokes.
 
-use lab::{Call, Lab, Release};
-use serde_json::{Value, json};
+mod tables;
 
-/// A refusal that a configuration provokes: the plugin, and the configuration's own keys.
-struct Row(&'static str, Value);
+use std::path::Path;
 
-/// The message of ours begins with the reference's.
-fn same_words() -> Vec<Row> {
-    let addresses = |address: &str| json!({"ipam": {"type": "static", "addresses": [{"address": address}]}});
-    let asked = json!({"ips": ["10.0.0.1"]});
-    let shaped = |keys: Value| {
-        let mut all = json!({"prevResult": prev()});
-        all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-        Row("bandwidth", all)
-    };
-    let mapped = json!({"portMappings": [{"hostPort": 80, "containerPort": 80, "protocol": "tcp"}]});
-    vec![
-        Row("static", addresses("10.0.0.1")),
-        Row("static", addresses("x")),
-        Row("static", json!({"ipam": {"type": "static"}, "runtimeConfig": asked})),
-        Row("static", json!({"ipam": {"type": "static"}, "args": {"cni": asked}})),
-        shaped(json!({"ingressBurst": 1000})),
-        shaped(json!({"egressBurst": 1000})),
-        shaped(json!({"ingressRate": 1000})),
-        shaped(json!({"egressRate": 8000, "egressBurst": 99_999_999_999_u64})),
-        Row("bandwidth", json!({"ingressRate": 8000, "ingressBurst": 8000})),
-        Row("portmap", json!({"runtimeConfig": mapped})),
-        Row("firewall", json!({})),
-        Row("sbr", json!({})),
-        Row("tuning", json!({})),
-        Row("vrf", json!({"vrfname": "blue"})),
-        Row("vrf", json!({"prevResult": prev()})),
-        Row("host-device", json!({})),
-    ]
-}
+use lab::dhcp::DhcpNetwork;
+use lab::{Call, CniError, Lab, Release, beyond_reference, quirk, under_test};
+use serde_json::Value;
 
-/// Ours refuse them as well, in other words.
-fn other_words() -> Vec<Row> {
-    let local = |keys: Value| {
-        let mut ipam = json!({"type": "host-local", "subnet": "10.0.0.0/24"});
-        ipam.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-        Row("host-local", json!({"ipam": ipam}))
-    };
-    let chained = |plugin, keys: Value| {
-        let mut all = json!({"prevResult": prev()});
-        all.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
-        Row(plugin, all)
-    };
-    vec![
-        Row("bridge", json!({"hairpinMode": true, "promiscMode": true})),
-        Row("bridge", json!({"vlan": 5000})),
-        Row("bridge", json!({"vlanTrunk": [{"minID": 5}]})),
-        Row("bridge", json!({"vlanTrunk": [{"minID": 9, "maxID": 5}]})),
-        Row("bridge", json!({"vlanTrunk": [{"id": 5000}]})),
-        Row("macvlan", json!({"master": "cable", "mode": "foo"})),
-        Row("macvlan", json!({"master": "cable", "mtu": 9000})),
-        Row("macvlan", json!({"master": "nope"})),
-        Row("ipvlan", json!({"master": "cable", "mode": "foo"})),
-        Row("vlan", json!({"vlanId": 5})),
-        Row("vlan", json!({"master": "cable", "vlanId": 5000})),
-        Row("host-device", json!({"device": "nope"})),
-        Row("host-device", json!({"hwaddr": "zz"})),
-        Row("host-device", json!({"kernelpath": "/etc"})),
-        local(json!({"subnet": "x"})),
-        local(json!({"subnet": "10.0.0.0/31"})),
-        local(json!({"rangeStart": "10.0.1.1"})),
-        local(json!({"rangeEnd": "10.0.1.1"})),
-        local(json!({"rangeStart": "10.0.0.9", "rangeEnd": "10.0.0.5"})),
-        Row("static", json!({"ipam": {"type": "static", "routes": [{"dst": "x"}]}})),
-        chained("portmap", json!({"markMasqBit": 55})),
-        chained("portmap", json!({"backend": "foo"})),
-        chained("portmap", json!({"externalSetMarkChain": "A", "markMasqBit": 5})),
-        chained("tuning", json!({"sysctl": {"kernel.x": "1"}})),
-        chained("tuning", json!({"mac": "zz"})),
-        chained("firewall", json!({"ingressPolicy": "foo"})),
-    ]
-}
+use tables::{ACCEPTED, MISSING, OTHER_WORDS, Row, SAME_WORDS, row, rows};
 
-fn prev() -> Value {
-    json!({
-        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/pod"}],
-        "ips": [{"address": "10.1.2.2/24", "interface": 0}],
-    })
-}
-
-/// The message of the reference's refusal, and the outcome of ours.
-fn refusals(Row(plugin, keys): &Row) -> (String, lab::CniError) {
+/// Runs ADD on a host of its own: what the reference's ADD leaves behind would make that of ours fail.
+fn on_a_host<T>(Row(plugin, keys): &Row, run: impl FnOnce(&Call) -> T) -> T {
     let lab = Lab::new();
     let pod = lab.container("pod");
     crate::common::cable(&lab);
-    let call: Call = lab.plugin(plugin).on(&pod).config(keys.clone());
-    let theirs: Value = serde_json::from_str(&call.clone().by_release(Release::V1_9_1).add().stdout).unwrap();
-    let words = theirs["msg"].as_str().unwrap_or_else(|| panic!("1.9.1 accepts {plugin} {keys}: {theirs}"));
-    (words.to_owned(), call.add().error())
+    run(&lab.plugin(plugin).on(&pod).config(keys.clone()))
+}
+
+/// The message of the reference's refusal.
+fn words_of_the_reference(row: &Row) -> String {
+    let said = on_a_host(row, |call| call.clone().by_release(Release::V1_9_1).add().stdout);
+    let theirs: Value = serde_json::from_str(&said).unwrap();
+    let words = theirs["msg"].as_str();
+    words.unwrap_or_else(|| panic!("1.9.1 accepts {} {}: {theirs}", row.0, row.1)).to_owned()
+}
+
+/// The message of the reference's refusal, and the error of ours.
+fn refusals(row: &Row) -> (String, CniError) {
+    (words_of_the_reference(row), on_a_host(row, |call| call.add().error()))
+}
+
+/// False: 1.9.1 is not on this machine, and the test counts as skipped.
+fn has_the_reference() -> bool {
+    Release::with("bridge").contains(&Release::V1_9_1)
 }
 
 #[test]
 fn messages_of_refusals_begin_with_the_words_of_the_reference() {
-    if !Release::with("bridge").contains(&Release::V1_9_1) {
+    if !has_the_reference() {
         return;
     }
-    for row in same_words() {
+    for row in rows(SAME_WORDS) {
         let (words, ours) = refusals(&row);
         assert!(ours.msg.starts_with(&words), "{} {}: {words:?}, and ours {ours:?}", row.0, row.1);
     }
@@ -109,12 +50,61 @@ fn messages_of_refusals_begin_with_the_words_of_the_reference() {
 
 #[test]
 fn what_the_reference_refuses_is_refused_with_a_code_of_the_specification() {
-    if !Release::with("bridge").contains(&Release::V1_9_1) {
+    if !has_the_reference() {
         return;
     }
-    for row in other_words() {
+    for row in rows(OTHER_WORDS) {
         let (words, ours) = refusals(&row);
-        lab::beyond_reference!("errors");
+        beyond_reference!("errors");
         assert!([2, 4, 5, 6, 7].contains(&ours.code), "{} {}: {words:?}, and ours {ours:?}", row.0, row.1);
+        assert!(!ours.msg.contains("is taken"), "{} {}: refused for another reason: {ours:?}", row.0, row.1);
     }
+}
+
+#[test]
+fn what_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
+    if !has_the_reference() {
+        return;
+    }
+    for row in rows(MISSING) {
+        let (words, ours) = refusals(&row);
+        assert!(!ours.msg.is_empty(), "{} {}: {words:?}, and ours {ours:?}", row.0, row.1);
+    }
+}
+
+#[test]
+fn what_only_the_reference_refuses_is_a_difference_with_an_entry() {
+    if !has_the_reference() {
+        return;
+    }
+    for line in ACCEPTED.lines().filter(|line| !line.is_empty()) {
+        let (anchor, line) = line.split_once(": ").unwrap();
+        let row = row(line);
+        words_of_the_reference(&row);
+        if quirk(anchor) {
+            return;
+        }
+        on_a_host(&row, |call| call.add().ok_result());
+    }
+}
+
+/// Both daemons give up after two seconds here.
+#[test]
+fn an_add_that_no_dhcp_server_answers_fails_with_the_words_of_the_reference() {
+    if !has_the_reference() {
+        return;
+    }
+    let run = |directory: &Path| {
+        let mut net = DhcpNetwork::silent();
+        net.use_daemon_of(directory);
+        net.start_daemon("-timeout 1s -resendtimeout 2s");
+        let (_pod, call) = net.plugged("pod");
+        call.in_dir(directory).add()
+    };
+    let theirs: Value = serde_json::from_str(&run(&Release::V1_9_1.dir().unwrap()).stdout).unwrap();
+    beyond_reference!("errors");
+    let ours = run(&under_test().dir).error();
+    assert_eq!(theirs["msg"], ours.msg);
+    assert_eq!(ours.code, 11);
+    assert!(ours.details.contains("is there a server"), "{ours:?}");
 }

@@ -41,9 +41,9 @@ impl TryFrom<AsWritten> for Conf {
         let gateways = gateways.iter().map(|text| gateway(text)).collect::<Result<Vec<_>>>()?;
         for (position, one) in gateways.iter().enumerate() {
             if let Some(other) = gateways[..position].iter().find(|other| other.is_ipv4() == one.is_ipv4()) {
-                return Err(Error::config(format!(
-                    "gateways: {other} and {one} are of one family, which can have only one gateway"
-                )));
+                let family = if one.is_ipv4() { "IPv4" } else { "IPv6" };
+                let msg = format!("gateways list contains multiple {family} addresses: {other} and {one}");
+                return Err(Error::config(msg).detail("each family can have only one gateway"));
             }
         }
         Ok(Self { table, gateways, source_hints: add_source_hints })

@@ -30,6 +30,9 @@ pub enum State {
     Failed,
 }
 
+/// What the reference says when no server has answered: alerts look for these words.
+const NO_MORE_TRIES: &str = "error calling DHCP.Allocate: no more tries";
+
 /// How often a message is sent in quick succession.
 const FAST_SENDS: u32 = 4;
 /// The time between those, give or take a second.
@@ -282,8 +285,8 @@ impl Client {
     fn fail(&mut self, actions: &mut Vec<Action>) {
         let error = match self.refused.take() {
             Some(refused) => Error::new(Code::Internal, refused),
-            None => Error::new(Code::TryAgainLater, "no DHCP server has given an address").detail(format!(
-                "{} DISCOVERs were sent, for {} s; is there a server on the link, with a free address?",
+            None => Error::new(Code::TryAgainLater, NO_MORE_TRIES).detail(format!(
+                "no DHCP server has given an address: {} DISCOVERs were sent, for {} s; is there a server on the link, with a free address?",
                 self.discovers.count,
                 self.timing.resend_timeout.as_secs()
             )),
