@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::{Call, Container, Lab, Netns, beyond_reference, needs};
+use lab::{Call, Container, Lab, Netns, beyond_1_1_1, beyond_reference, needs};
 use serde_json::{Value, json};
 
 use crate::common::{cable, host_local};
@@ -450,7 +450,7 @@ fn a_failed_add_leaves_what_was_there() {
 #[test]
 fn status_says_that_the_kernel_has_all_parts_and_leaves_nothing() {
     needs!(TrafficControl);
-    beyond_reference!("status");
+    beyond_1_1_1!("status");
     let lab = Lab::new();
     let before = lab.snapshot();
     lab.plugin("bandwidth").version("1.1.0").status().ok();

@@ -2,7 +2,7 @@
 
 use std::{fs, thread};
 
-use lab::{Lab, Netns, beyond_reference, needs, tcp_says, udp_says};
+use lab::{Lab, Netns, beyond_1_1_1, beyond_reference, needs, tcp_says, udp_says};
 use serde_json::{Value, json};
 
 use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases};
@@ -211,7 +211,7 @@ fn the_bridge_is_promiscuous_when_asked() {
 
 #[test]
 fn isolated_ports_reach_the_gateway_but_not_each_other() {
-    beyond_reference!("newer-keys");
+    beyond_1_1_1!("newer-keys");
     let lab = Lab::new();
     let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack());
@@ -243,7 +243,7 @@ fn the_container_s_end_is_left_down_when_asked() {
 #[test]
 fn addresses_are_tested_for_duplicates_only_when_asked() {
     // https://github.com/containernetworking/plugins/issues/680
-    beyond_reference!("newer-keys");
+    beyond_1_1_1!("newer-keys");
     let lab = Lab::new();
     let [squatter, a, b] = ["squatter", "a", "b"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack());
@@ -713,7 +713,7 @@ fn containers_of_different_vlans_are_apart_and_those_of_one_are_together() {
 fn no_default_vlan_leaks_into_a_port_with_a_vlan_of_its_own() {
     // https://github.com/containernetworking/plugins/issues/667
     needs!(BridgeVlanFiltering);
-    beyond_reference!("newer-keys");
+    beyond_1_1_1!("newer-keys");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(plain()).config(json!({"vlan": 10, "preserveDefaultVlan": false}));
@@ -726,7 +726,7 @@ fn no_default_vlan_leaks_into_a_port_with_a_vlan_of_its_own() {
 #[test]
 fn a_trunk_passes_the_vlans_it_names_with_their_tag() {
     needs!(BridgeVlanFiltering, Vlan);
-    beyond_reference!("newer-keys");
+    beyond_1_1_1!("newer-keys");
     let lab = Lab::new();
     let [trunk, pod] = ["trunk", "pod"].map(|id| lab.container(id));
     let vlans = json!([{"id": 7}, {"minID": 20, "maxID": 21}]);
@@ -746,7 +746,7 @@ fn a_trunk_passes_the_vlans_it_names_with_their_tag() {
 fn a_gateway_of_a_vlan_is_reached_and_goes_with_its_last_user() {
     // https://github.com/containernetworking/plugins/issues/1175
     needs!(BridgeVlanFiltering);
-    beyond_reference!("vlan-gateway");
+    beyond_1_1_1!("vlan-gateway");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10}));
@@ -766,7 +766,7 @@ fn a_gateway_of_a_vlan_is_reached_and_goes_with_its_last_user() {
 fn a_bridge_that_filtered_no_vlans_does_so_when_one_is_asked_for() {
     // https://github.com/containernetworking/plugins/issues/231
     needs!(BridgeVlanFiltering);
-    beyond_reference!("vlan-filtering");
+    beyond_1_1_1!("vlan-filtering");
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
     lab.plugin("bridge").config(plain()).on(&a).add().ok_result();
@@ -850,7 +850,7 @@ fn a_sysctl_that_it_cannot_do_without_fails_the_add_where_none_can_be_set() {
 #[test]
 fn ipv6_addresses_outlive_a_moment_in_which_the_interface_is_down() {
     // Debian's is older than the setting.
-    beyond_reference!("best-effort-sysctls");
+    beyond_1_1_1!("best-effort-sysctls");
     let lab = Lab::new();
     let pod = lab.container("pod");
     let result = lab.plugin("bridge").config(dual_stack()).on(&pod).add().ok_result();

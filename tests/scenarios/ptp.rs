@@ -1,6 +1,6 @@
 //! ptp with host-local: the ways between container and host, and what it leaves.
 
-use lab::{Container, Lab, beyond_reference, tcp_says};
+use lab::{Container, Lab, beyond_1_1_1, beyond_reference, tcp_says};
 use serde_json::{Value, json};
 
 use crate::common::{
@@ -361,7 +361,7 @@ fn a_del_leaves_an_interface_of_another_kind_or_network_whose_name_it_wanted() {
 
 #[test]
 fn status_says_what_is_missing_for_an_add() {
-    beyond_reference!("status");
+    beyond_1_1_1!("status");
     let lab = Lab::new();
     let call = lab.plugin("ptp").version("1.1.0").config(dual_stack()).config(json!({"ipMasq": true}));
     call.status().ok();

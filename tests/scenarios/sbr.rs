@@ -1,6 +1,6 @@
 //! sbr: what comes from an address of an interface leaves by that interface.
 
-use lab::{Call, Container, Lab, beyond_reference, tcp_says};
+use lab::{Call, Container, Lab, beyond_1_1_1, beyond_reference, tcp_says};
 use serde_json::{Value, json};
 
 use crate::common::{routing_of, site};
@@ -143,7 +143,7 @@ fn the_routes_are_in_a_table_of_each_address_and_the_result_says_so() {
 
 #[test]
 fn a_table_of_the_configuration_gets_rules_only() {
-    beyond_reference!("sbr-keys");
+    beyond_1_1_1!("sbr-keys");
     let lab = Lab::new();
     let (pod, call) = by_hand(&lab);
     let routes = pod.sh("ip route show table all; ip -6 route show table all");

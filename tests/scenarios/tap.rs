@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::process::Command;
 
-use lab::{Call, Container, Lab, beyond_reference, needs, under_test};
+use lab::{Call, Container, Lab, beyond_1_1_1, beyond_reference, needs, under_test};
 use netlink::Tun;
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ fn a_machine_behind_it_answers_and_the_result_is_the_containers_interface() {
 
 #[test]
 fn a_machine_may_have_several_queues_if_asked() {
-    beyond_reference!("tap");
+    beyond_1_1_1!("tap");
     needs!(Tap);
     let lab = Lab::new();
     let pod = lab.container("pod");
@@ -136,7 +136,7 @@ fn a_later_bridge_in_the_chain_makes_a_port_of_a_tap_in_the_hosts_own_namespace(
 
 #[test]
 fn nothing_is_left_after_del_and_a_second_del_is_fine() {
-    beyond_reference!("tap");
+    beyond_1_1_1!("tap");
     needs!(Tap);
     let lab = Lab::new();
     let [a, b] = ["a", "b"].map(|id| lab.container(id));
@@ -189,7 +189,7 @@ fn can_be_opened_by(pod: &Container, user: u32, group: u32) -> bool {
 
 #[test]
 fn its_owner_and_its_group_may_open_it_and_anybody_if_there_are_none() {
-    beyond_reference!("tap");
+    beyond_1_1_1!("tap");
     needs!(Tap);
     let lab = Lab::new();
     let pod = lab.container("pod");

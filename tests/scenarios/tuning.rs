@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lab::{Call, Container, Lab, Netns, beyond_reference};
+use lab::{Call, Container, Lab, Netns, beyond_1_1_1, beyond_reference};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -69,7 +69,7 @@ fn each_attribute_is_set_and_given_back() {
 
 #[test]
 fn the_queue_length_is_set_and_given_back() {
-    beyond_reference!("tuning-after-1.1.1");
+    beyond_1_1_1!("tuning-after-1.1.1");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     let before = lab.snapshot();
@@ -95,7 +95,7 @@ fn what_is_switched_off_is_switched_off_and_given_back_too() {
 
 #[test]
 fn all_attributes_at_once_come_and_go_together() {
-    beyond_reference!("tuning-after-1.1.1");
+    beyond_1_1_1!("tuning-after-1.1.1");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     let before = lab.snapshot();
@@ -178,7 +178,7 @@ fn sysctls_are_set_in_the_container_whichever_separator_they_are_written_with() 
 
 #[test]
 fn ifname_stands_for_an_interface_with_a_dot_in_its_name() {
-    beyond_reference!("tuning-after-1.1.1");
+    beyond_1_1_1!("tuning-after-1.1.1");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0.5");
     let sysctl = json!({"net.ipv4.conf.IFNAME.arp_filter": "1", "net/ipv4/conf/IFNAME/arp_ignore": "2"});
@@ -296,7 +296,7 @@ fn the_runtimes_mac_wins_over_all_others() {
 
 #[test]
 fn the_hosts_list_decides_which_sysctls_may_be_set() {
-    beyond_reference!("tuning-after-1.1.1");
+    beyond_1_1_1!("tuning-after-1.1.1");
     let lab = Lab::new();
     let pod = wired(&lab, "eth0");
     fs::create_dir_all("/etc/cni/tuning").unwrap();

@@ -47,7 +47,9 @@ pub use snapshot::Snapshot;
 pub use tap::Behind;
 pub use tool::Tool;
 pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
-pub use under_test::{REFERENCE, UnderTest, ours, plugins, quirk, repository, skip, together, under_test};
+pub use under_test::{
+    REFERENCE, UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, together, under_test,
+};
 pub use watch::until;
 
 /// Ends the scenario as skipped, and counted, where the kernel lacks `Feature::$feature`.
@@ -67,6 +69,16 @@ macro_rules! needs {
 macro_rules! beyond_reference {
     ($anchor:literal) => {
         if $crate::quirk($anchor) {
+            return;
+        }
+    };
+}
+
+/// As [`beyond_reference!`], where only the reference's 1.1.1 differs: 1.9.1 passes the scenario.
+#[macro_export]
+macro_rules! beyond_1_1_1 {
+    ($anchor:literal) => {
+        if $crate::quirk_of_1_1_1($anchor) {
             return;
         }
     };
