@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::{Feature, Lab, Tool, needs, plugins, repository, together};
+use lab::{Feature, Lab, Tool, needs, plugins, repository, skip, together};
 use serde_json::{Value, json};
 
 use self::host::Host;
@@ -154,21 +154,33 @@ fn three_commands_of_the_readme_attach_a_container_where_there_is_next_to_nothin
 #[test]
 fn networks_of_the_book_are_valid_and_attach_a_container() {
     needs!(NftNat, Ipv6);
-    let (mut faults, mut attached) = (Vec::new(), 0);
+    let (mut faults, mut left_out) = (Vec::new(), Vec::new());
     for page in book() {
         for (line, network) in page.networks() {
+            let at = format!("{}:{line}", page.name());
             match attach(&network) {
-                Ok(done) => attached += usize::from(done),
-                Err(fault) => faults.push(format!("{}:{line}: {fault}", page.name())),
+                Ok(None) => {}
+                Ok(Some(Missing::Feature(feature))) => left_out.push(format!("{at} (no {feature})")),
+                Ok(Some(Missing::Outside)) => {}
+                Err(fault) => faults.push(format!("{at}: {fault}")),
             }
         }
     }
     assert_none(&faults);
-    assert!(attached >= 6, "only {attached} networks attached a container");
+    if !left_out.is_empty() {
+        skip(&format!("networks that are only validated: {}", left_out.join(", ")));
+    }
 }
 
-/// ADD and DEL, where this kernel has what the network needs.
-fn attach(network: &Value) -> Result<bool, String> {
+/// Why a network of the book is validated and not attached.
+enum Missing {
+    Feature(Feature),
+    /// The lab has no DHCP server and no PCI bus.
+    Outside,
+}
+
+/// ADD and DEL, unless something is missing.
+fn attach(network: &Value) -> Result<Option<Missing>, String> {
     let lab = Lab::new();
     let name = network["name"].as_str().unwrap();
     let kind = if network["plugins"].is_array() { "conflist" } else { "conf" };
@@ -178,8 +190,8 @@ fn attach(network: &Value) -> Result<bool, String> {
         if outcome.succeeded() { Ok(()) } else { Err(format!("{outcome:#?}")) }
     };
     run(&format!("validate /etc/cni/net.d/{name}.{kind}"))?;
-    if !can_be_had(network) {
-        return Ok(false);
+    if let Some(missing) = missing(network) {
+        return Ok(Some(missing));
     }
     // What the pages suppose: network cards, and what flanneld has written.
     for card in ["eth1", "ens3", "ens5"] {
@@ -196,12 +208,11 @@ fn attach(network: &Value) -> Result<bool, String> {
     for command in ["add", "del"] {
         run(&format!("{command} {name} blue"))?;
     }
-    Ok(true)
+    Ok(None)
 }
 
-/// Whether this kernel and the lab have what the network's plugins need.
-fn can_be_had(network: &Value) -> bool {
-    // No DHCP server is there, nor a PCI bus.
+/// What the network's plugins need and this kernel or the lab does not have.
+fn missing(network: &Value) -> Option<Missing> {
     let outside = ["\"type\":\"dhcp\"", "deviceID"];
     let kernel = [
         ("bandwidth", Feature::TrafficControl),
@@ -215,8 +226,11 @@ fn can_be_had(network: &Value) -> bool {
     ];
     let text = network.to_string();
     let uses = |plugin: &str| text.contains(&format!("\"type\":\"{plugin}\""));
-    !outside.iter().any(|word| text.contains(word))
-        && kernel.iter().all(|(plugin, feature)| !uses(plugin) || feature.is_there())
+    if outside.iter().any(|word| text.contains(word)) {
+        return Some(Missing::Outside);
+    }
+    let missing = kernel.into_iter().find(|(plugin, feature)| uses(plugin) && !feature.is_there());
+    missing.map(|(_, feature)| Missing::Feature(feature))
 }
 
 #[test]

@@ -158,7 +158,9 @@ impl Target {
     fn lacks(&self) -> Option<String> {
         let feature = self.needs.iter().find(|feature| !feature.is_there());
         let of_kernel = feature.map(|feature| format!("this kernel has no {feature}"));
-        of_kernel.or_else(|| firewalld::lacks().filter(|_| self.firewalld).map(str::to_owned))
+        of_kernel
+            .or_else(|| firewalld::lacks().filter(|_| self.firewalld).map(str::to_owned))
+            .or_else(|| (self.dhcp && !has_dnsmasq()).then(|| "dnsmasq is missing".to_owned()))
     }
 
     /// cnitool is ours, whoever is under test, and the reference that is tested knows iptables only.
@@ -167,7 +169,7 @@ impl Target {
             (true, Hit::Runtime) => false,
             (true, _) if self.backend == Some("nftables") => false,
             // The reference's daemon cannot be asked what it has.
-            (reference, _) if self.dhcp && (reference || !has_dnsmasq()) => false,
+            (true, _) if self.dhcp => false,
             // Its DEL fails where there is nothing left to do: no case could be cleaned up.
             (true, _) if self.name == "host-device" => false,
             _ => self.dir().join(self.plugin()).exists(),
