@@ -1,12 +1,15 @@
 //! Many containers at once on one link of the host.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::thread;
 
-use lab::{Feature, Lab, beyond_reference, needs, skip};
-use serde_json::json;
+use lab::{Container, Feature, Lab, beyond_reference, needs, skip, under_test};
+use serde_json::{Value, json};
 
 use crate::common::{cable, host_local, ips, leases};
+use crate::field::effects::{self, Attached};
+use crate::field::{self, stubs};
 
 /// What makes many interfaces on one link of the host. A plugin joins by an entry.
 const ON_ONE_MASTER: [(&str, Feature); 3] =
@@ -82,30 +85,60 @@ pub fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) ->
 #[test]
 fn a_hundred_containers_by_sixteen_workers_on_the_chains_of_the_field_fail_nobody_and_leave_nothing() {
     beyond_reference!("flannel");
-    for (who, network) in crate::field::crowded() {
-        if let Some(what) = crate::field::is_missing(&network) {
-            skip(&format!("{who}: {what}"));
-            continue;
-        }
-        let lab = crate::field::machine();
-        lab.configure("10-net.conflist", &network);
-        let (tool, name) = (lab.cnitool(), network["name"].as_str().unwrap());
-        // What all containers share stays, and is there before.
-        let first = lab.container("first");
-        tool.says(&format!("add {name} {}", first.id));
-        tool.says(&format!("del {name} {}", first.id));
-        let before = lab.snapshot();
-        let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
-        for command in ["add", "check", "del"] {
-            by_workers(&pods, |pod| tool.says(&format!("{command} {name} {}", pod.id)));
-        }
-        assert!(pods.iter().all(|pod| pod.link_names().is_empty()), "{who}");
-        pods.iter().for_each(|pod| pod.vanish());
-        let after = pods.iter().fold(lab.snapshot(), |snapshot, pod| snapshot.without(&pod.id));
-        // Which address comes next is not the first one's.
-        let left = after.since(&before);
-        let left: Vec<_> =
-            left.lines().filter(|line| line.contains("  + ") && !line.contains("last_reserved_ip")).collect();
-        assert!(left.is_empty(), "{who} has left:\n{}", left.join("\n"));
+    for (who, network) in chains_of_the_field() {
+        is_crowded(who, &network, 100, &under_test().dir);
     }
+}
+
+#[test]
+fn a_crowd_on_the_chains_of_the_field_fails_if_a_stub_stands_for_one_of_their_plugins() {
+    beyond_reference!("flannel");
+    for (who, network) in chains_of_the_field() {
+        stubs::fails_with_stubs(who, &network, |plugins| is_crowded(who, &network, 8, plugins));
+    }
+}
+
+fn chains_of_the_field() -> Vec<(&'static str, Value)> {
+    let mut chains = field::crowded().to_vec();
+    chains.retain(|(who, network)| {
+        let missing = field::is_missing(network);
+        missing.iter().for_each(|what| skip(&format!("{who}: {what}")));
+        missing.is_none()
+    });
+    chains
+}
+
+/// Containers, each with a host port that another machine connects to, come and go by sixteen workers.
+fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
+    let lab = field::machine();
+    let client = lab.machine("client");
+    lab.configure("10-net.conflist", network);
+    let path = format!("{}:{}", plugins.display(), Lab::plugin_dir().display());
+    let (tool, name) = (lab.cnitool().env("CNI_PATH", &path), network["name"].as_str().unwrap());
+    let runs = |command: &str, pod: &Container, port: u16| {
+        let tool = tool.clone().env("CAP_ARGS", &field::capabilities(who, port).to_string());
+        tool.says(&format!("{command} {name} {}", pod.id));
+    };
+    // What all containers share stays, and is there before.
+    let first = lab.container("first");
+    runs("add", &first, 9000);
+    runs("del", &first, 9000);
+    let before = lab.snapshot();
+    let pods: Vec<_> = (0..count).map(|n| (lab.container(&format!("pod{n}")), 9001 + n)).collect();
+    by_workers(&pods, |(pod, port)| runs("add", pod, *port));
+    let host = lab.host();
+    by_workers(&pods, |(pod, port)| {
+        let attached = Attached { host, client: &client, pod, port: *port };
+        effects::are_there(&attached, who, network);
+    });
+    by_workers(&pods, |(pod, port)| runs("check", pod, *port));
+    by_workers(&pods, |(pod, port)| runs("del", pod, *port));
+    assert!(pods.iter().all(|(pod, _)| pod.link_names().is_empty()), "{who}");
+    pods.iter().for_each(|(pod, _)| pod.vanish());
+    let after = pods.iter().fold(lab.snapshot(), |snapshot, (pod, _)| snapshot.without(&pod.id));
+    // Which address comes next is not the first one's.
+    let left = after.since(&before);
+    let left: Vec<_> =
+        left.lines().filter(|line| line.contains("  + ") && !line.contains("last_reserved_ip")).collect();
+    assert!(left.is_empty(), "{who} has left:\n{}", left.join("\n"));
 }

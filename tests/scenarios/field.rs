@@ -1,8 +1,12 @@
 //! Networks as the field configures them: each loads, is found valid, and attaches, is checked, detached and collected. What is not ours
 //! in them is played by a script that makes a veth pair and tells of it.
 
+pub mod effects;
+pub mod stubs;
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use lab::dhcp::{DhcpSite, RANGE, has_dnsmasq};
 use lab::{Container, Feature, Lab, beyond_reference, repository, skip, together, under_test};
@@ -311,13 +315,14 @@ fn arguments(who: &str) -> &'static str {
 }
 
 /// What the engines hand over for capabilities.
-fn capabilities(who: &str) -> Value {
+pub fn capabilities(who: &str, port: u16) -> Value {
     let mut all = json!({
-        "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
+        "portMappings": [{"hostPort": port, "containerPort": 80, "protocol": "tcp"}],
         "bandwidth": {"ingressRate": 10_000_000, "ingressBurst": 2_147_483_647, "egressRate": 10_000_000, "egressBurst": 2_147_483_647},
         "deviceID": CARD,
     });
-    if who == "nerdctl" {
+    // Where there is one container.
+    if who == "nerdctl" && port == 8080 {
         all["ips"] = json!(["10.88.0.9/16"]);
     }
     all
@@ -325,7 +330,13 @@ fn capabilities(who: &str) -> Value {
 
 /// ADD, CHECK where the version has it, DEL, and GC after all.
 fn is_served(who: &str, network: &Value) {
+    is_served_by(who, network, &under_test().dir);
+}
+
+/// The plugins are those of a directory.
+fn is_served_by(who: &str, network: &Value, plugins: &Path) {
     let lab = machine();
+    let client = lab.machine("client");
     let _served = asks_a_server(network).then(|| {
         let mut site = DhcpSite::new(&lab, &under_test().dir);
         site.serve(RANGE);
@@ -335,7 +346,9 @@ fn is_served(who: &str, network: &Value) {
     });
     let file = if network["plugins"].is_array() { "10-net.conflist" } else { "10-net.conf" };
     lab.configure(file, network);
-    let tool = lab.cnitool().env("CAP_ARGS", &capabilities(who).to_string()).env("CNI_ARGS", arguments(who));
+    let tool =
+        lab.cnitool().env("CAP_ARGS", &capabilities(who, 8080).to_string()).env("CNI_ARGS", arguments(who));
+    let tool = tool.env("CNI_PATH", &format!("{}:{}", plugins.display(), Lab::plugin_dir().display()));
     let valid = tool.run(&format!("validate /etc/cni/net.d/{file}"));
     let mut warnings = valid.stdout.lines().filter(|line| line.contains(": warning: "));
     // A key that nobody reads is said to be one.
@@ -347,6 +360,8 @@ fn is_served(who: &str, network: &Value) {
         if network["cniVersion"].as_str().unwrap() >= "0.4.0" {
             tool.says(&format!("check {name} {}", pod.id));
         }
+        let attached = effects::Attached { host: lab.host(), client: &client, pod, port: 8080 };
+        effects::are_there(&attached, who, network);
         match who {
             "podman" => assert_eq!(pod.link("eth0").unwrap()["address"], "02:00:00:00:00:77"),
             "nerdctl" => assert!(pod.addresses("eth0").contains(&"10.88.0.9/16".to_owned())),

@@ -1,0 +1,78 @@
+//! What each plugin of a chain has done, as the kernel shows it. CHECK is the plugins' own word for it.
+
+use lab::{Container, Netns, tcp_says};
+use serde_json::Value;
+
+use super::plugins_of;
+
+/// An attachment with the capabilities of [`super::capabilities`].
+pub struct Attached<'a> {
+    pub host: &'a Netns,
+    /// Another machine.
+    pub client: &'a Netns,
+    pub pod: &'a Container,
+    /// Its port of the host.
+    pub port: u16,
+}
+
+/// Fails if a plugin of the network has not done its part for an attachment.
+#[track_caller]
+pub fn are_there(attached: &Attached, who: &str, network: &Value) {
+    let Attached { host, pod, .. } = attached;
+    for plugin in plugins_of(network) {
+        let kind = kind(plugin);
+        let done = match kind {
+            "loopback" => pod.exec(&["ip", "link", "show", "lo"]).contains("UP"),
+            "portmap" => maps_the_port(attached),
+            "bandwidth" => host.exec(&["tc", "qdisc", "show"]).contains("tbf"),
+            "firewall" => lets_through(host, pod),
+            "tuning" => has_sysctls(pod, plugin),
+            "sbr" => pod.exec(&["ip", "rule"]).contains("from 10."),
+            "vrf" => pod.exec(&["ip", "link", "show", "eth0"]).contains("master blue"),
+            _ => pod.link("eth0").is_some(),
+        };
+        assert!(done, "{who}: {kind} has done nothing");
+    }
+}
+
+/// A plugin's name, also where BuildKit has renamed it.
+pub fn kind(plugin: &Value) -> &str {
+    let kind = plugin["type"].as_str().unwrap();
+    kind.strip_prefix("buildkit-cni-").unwrap_or(kind)
+}
+
+/// An IPv4 address of the interface.
+fn address(pod: &Container) -> String {
+    let addresses = pod.addresses("eth0");
+    let address = addresses.iter().find(|address| !address.contains(':')).expect("an IPv4 address");
+    address.split('/').next().unwrap().to_owned()
+}
+
+/// Another machine reaches the container by the host's port. Scripts that play other makers' plugins make no routes: there the rule is
+/// looked for.
+fn maps_the_port(Attached { host, client, pod, port }: &Attached) -> bool {
+    let address = address(pod);
+    if pod.exec(&["ip", "route", "show", "default"]).is_empty() {
+        let rules = host.ruleset();
+        return rules.lines().any(|line| line.contains(&port.to_string()) && line.contains(&address));
+    }
+    let _server = pod.serve_tcp(&pod.id, &format!("{address}:80"));
+    tcp_says(client, &format!("198.51.100.1:{port}"))
+        .is_some_and(|answer| answer.starts_with(&format!("{} ", pod.id)))
+}
+
+/// By a rule of iptables, or by an element of the set of forwarded addresses.
+fn lets_through(host: &Netns, pod: &Container) -> bool {
+    let address = address(pod);
+    let iptables = host.sh("iptables-save -t filter");
+    let nftables = host.sh("nft list table inet ferrule 2>/dev/null || true");
+    let set = nftables.split("set ").find(|set| set.starts_with("forward"));
+    iptables.lines().any(|line| line.contains("ACCEPT") && line.contains(&address))
+        || set.is_some_and(|set| set.contains(&address))
+}
+
+fn has_sysctls(pod: &Container, plugin: &Value) -> bool {
+    let wanted = plugin["sysctl"].as_object().into_iter().flatten();
+    let mut answers = wanted.map(|(key, value)| (pod.exec(&["sysctl", "-n", key]).trim().to_owned(), value));
+    answers.all(|(is, value)| value == &is)
+}

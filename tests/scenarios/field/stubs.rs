@@ -1,0 +1,73 @@
+//! A test of the tests: with a stub in place of one plugin, a network is not served.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use lab::{beyond_reference, under_test};
+use serde_json::Value;
+
+use super::{
+    asks_a_server, effects, engines, is_missing, is_served_by, kubenets, kubernetes, plugins_of,
+    second_networks,
+};
+
+/// Hands the previous result on, or an empty one, and does nothing.
+const STUB: &str = r#"#!/usr/bin/python3
+import json, os, sys
+conf = json.load(sys.stdin)
+version = conf.get("cniVersion", "1.0.0")
+if os.environ["CNI_COMMAND"] == "ADD":
+    print(json.dumps(conf.get("prevResult") or {"cniVersion": version, "ips": [], "dns": {}}))
+if os.environ["CNI_COMMAND"] == "VERSION":
+    print(json.dumps({"cniVersion": version, "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]}))
+"#;
+
+/// A directory with all plugins, and a stub in place of one. Labs have directories of their own in /run and /var: this one is elsewhere.
+fn directory(stubbed: &str) -> PathBuf {
+    let name = thread::current().name().unwrap_or_default().replace("::", "-");
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name).join(stubbed);
+    fs::create_dir_all(&directory).unwrap();
+    for plugin in fs::read_dir(&under_test().dir).unwrap().map(|entry| entry.unwrap().path()) {
+        let link = directory.join(plugin.file_name().unwrap());
+        if !link.exists() {
+            symlink(&plugin, link).unwrap();
+        }
+    }
+    let stub = directory.join(stubbed);
+    fs::remove_file(&stub).ok();
+    fs::write(&stub, STUB).unwrap();
+    fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).unwrap();
+    directory
+}
+
+/// Fails if a test of a network, which gets the directory of the plugins, passes with a stub in place of a plugin.
+pub fn fails_with_stubs(who: &str, network: &Value, test: impl Fn(&Path) + Sync) {
+    for plugin in workers(network) {
+        let plugins = directory(plugin);
+        // A lab belongs to a thread.
+        let run = thread::scope(|scope| scope.spawn(|| test(&plugins)).join());
+        fs::remove_dir_all(&plugins).unwrap();
+        assert!(run.is_err(), "{who}: {plugin} does nothing, and the test passes");
+    }
+}
+
+/// The plugins of ours that do something in a network: tuning without keys does nothing.
+fn workers(network: &Value) -> Vec<&str> {
+    let works = |plugin: &&Value| {
+        under_test().dir.join(effects::kind(plugin)).exists()
+            && (effects::kind(plugin) != "tuning" || plugin["sysctl"].is_object())
+    };
+    plugins_of(network).into_iter().filter(works).map(|plugin| plugin["type"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn a_network_of_the_field_is_not_served_if_a_stub_stands_for_one_of_its_plugins() {
+    beyond_reference!("flannel");
+    let networks = [kubernetes(), kubenets(), engines(), second_networks()].into_iter().flatten();
+    let networks = networks.filter(|(_, network)| is_missing(network).is_none() && !asks_a_server(network));
+    for (who, network) in networks {
+        fails_with_stubs(who, &network, |plugins| is_served_by(who, &network, plugins));
+    }
+}
