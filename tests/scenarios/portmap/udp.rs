@@ -131,3 +131,23 @@ fn a_del_that_may_not_look_at_connections_removes_the_rules_and_says_so() {
         }
     });
 }
+
+/// Where the kernel lists its connections, it walks through a table of thousands of buckets.
+#[test]
+fn connections_to_several_ports_are_listed_once() {
+    beyond_reference!("conntrack-on-del");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": "/run/netns/pod"}],
+        "ips": [{"address": "fd00:1:2::2/64", "interface": 0}],
+    });
+    let ports = [5353, 5354, 5355].map(|number| port("udp", number, 53));
+    let trace = "/run/lab/trace";
+    let strace = ["strace", "-f", "-qq", "-o", trace, "-e", "trace=sendto,sendmsg"].map(str::to_owned);
+    let portmap = lab.plugin("portmap").on(&pod).under(&strace);
+    portmap.config(json!({"prevResult": prev, "runtimeConfig": {"portMappings": ports}})).add().ok_result();
+    let trace = fs::read_to_string(trace).unwrap();
+    let lists = |line: &&str| line.contains("IPCTNL_MSG_CT_GET") && line.contains("NLM_F_DUMP");
+    assert_eq!(trace.lines().filter(lists).count(), 1, "{trace}");
+}

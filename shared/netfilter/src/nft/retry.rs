@@ -122,6 +122,15 @@ mod tests {
         outcome.unwrap();
     }
 
+    /// The runtime calls the plugin again then.
+    #[test]
+    fn a_ruleset_that_others_change_all_the_time_is_an_error_with_code_11() {
+        let error = failure("install", "it", "begin", Errno::ERESTART.into());
+        assert_eq!(error.code(), Code::TryAgainLater as u32);
+        let error = failure("install", "it", "begin", Errno::EPERM.into());
+        assert_eq!(error.code(), Code::Internal as u32);
+    }
+
     #[test]
     fn what_is_never_found_is_an_error() {
         let mut tries = 0;
