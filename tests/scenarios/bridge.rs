@@ -2,7 +2,7 @@
 
 use std::{fs, thread};
 
-use lab::{Lab, Netns, beyond_1_1_1, beyond_reference, needs, tcp_says, udp_says};
+use lab::{Lab, Netns, beyond_1_1_1, beyond_reference, needs, tcp_says, udp_says, under_test};
 use serde_json::{Value, json};
 
 use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases};
@@ -392,10 +392,13 @@ fn a_bridge_that_was_there_keeps_the_mac_that_it_has_also_where_sys_does_not_tel
 fn del_may_be_repeated_and_needs_neither_the_namespace_nor_a_result() {
     let lab = Lab::new();
     let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
-    let call = lab.plugin("bridge").config(dual_stack());
+    // The reference's DEL leaves rules (P#810).
+    let call = lab.plugin("bridge").config(dual_stack()).config(json!({"ipMasq": !under_test().reference}));
     for pod in [&a, &b, &c] {
         call.clone().on(pod).add().ok_result();
     }
+    let has_rules = |id: &str| lab.host().ruleset().contains(&format!("net/{id}/eth0"));
+    assert!(["a", "b", "c"].into_iter().all(has_rules) || under_test().reference);
     let [del_a, del_b, del_c] = [&a, &b, &c].map(|pod| call.clone().on(pod));
     del_a.del().ok();
     del_a.del().ok();
@@ -406,6 +409,7 @@ fn del_may_be_repeated_and_needs_neither_the_namespace_nor_a_result() {
     del_c.env("CNI_NETNS", "").del().ok();
     lab.host().wait_until("the veths are gone with their namespaces", |host| host.link_names() == ["br0"]);
     assert!(leases().is_empty());
+    assert!(!["a", "b", "c"].into_iter().any(has_rules), "{}", lab.host().ruleset());
 }
 
 #[test]

@@ -327,8 +327,9 @@ fn an_empty_lease_file_does_not_block_its_address_for_ever() {
     let lab = Lab::new();
     fs::create_dir_all(STORE).unwrap();
     fs::write(lease("10.0.0.2"), "").unwrap();
-    let conf = host_local(&[&["10.0.0.0/30"]]);
-    assert_eq!(addresses(&lab, &["a"], &conf), ["10.0.0.2/30"]);
+    // Other addresses are free: the file is reclaimed, not a stale lease of a full range.
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    assert_eq!(addresses(&lab, &["a"], &conf), ["10.0.0.2/24"]);
 }
 
 #[test]
