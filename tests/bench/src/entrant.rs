@@ -1,4 +1,4 @@
-//! A side that takes its turns, as long as its time lasts: a slow one is run less often, and nobody waits for a table for hours.
+//! A side that takes its turns, and how much of its time it has used.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::report::Phase;
 pub struct Entrant {
     machine: Machine,
     phases: Vec<Phase>,
-    /// How long it may run, and as long again under the tracer. Once it is run in any case.
+    /// How long it may run, and as long again under the tracer.
     budget: Duration,
     timed: Duration,
     traced: Duration,
@@ -22,23 +22,21 @@ impl Entrant {
         Self { machine, phases, budget, timed: Duration::ZERO, traced: Duration::ZERO }
     }
 
-    /// The first round does not count: it makes what all attachments share. If it alone takes all of the time, that is little
-    /// of it: it counts, unless something failed.
+    /// The first round does not count: it makes what all attachments share.
     pub fn warm_up(&mut self) {
-        let (round, took) = self.round(How::Timed);
-        let counts = took > self.budget && round.iter().all(|spent| spent.failures.is_empty());
-        if counts {
-            self.timed = took;
-        }
-        self.keep(round, if counts { Phase::time } else { Phase::warm_up });
+        let (round, _) = self.round(How::Timed);
+        self.keep(round, Phase::warm_up);
     }
 
     pub fn time(&mut self) {
-        if self.timed < self.budget {
-            let (round, took) = self.round(How::Timed);
-            self.timed += took;
-            self.keep(round, Phase::time);
-        }
+        let (round, took) = self.round(How::Timed);
+        self.timed += took;
+        self.keep(round, Phase::time);
+    }
+
+    /// Whether its time is over.
+    pub fn is_over(&self) -> bool {
+        self.timed >= self.budget
     }
 
     /// Not if it takes too long without a tracer: with one it takes many times longer.

@@ -36,8 +36,8 @@ use side::Rival;
 const USAGE: &str =
     "usage: scripts/bench [--runs N] [--filter TEXT] [--reference DIRECTORY | --baseline DIRECTORY]
        scripts/bench --rates
-  --runs N              how often each side is run (100); a slow one until N times 150 ms are over
-  --filter TEXT         only what has TEXT in its name
+  --runs N              how often each side is run (100); from 5 on, only until one of them has used N times 150 ms
+  --filter TEXT         only what has TEXT in its name; if TEXT is a whole name, that one alone
   --reference DIRECTORY the reference's executables that Debian's package lacks are there, such as flannel
   --baseline DIRECTORY  compare with the executables there, of another time, in place of the reference
   --rates               only how fast a TCP flow is that bandwidth limits
@@ -68,8 +68,13 @@ impl Options {
         Some(options)
     }
 
-    fn want(&self, name: &str) -> bool {
-        self.filter.as_ref().is_none_or(|text| name.to_lowercase().contains(text))
+    /// What is wanted of all. A filter that is the whole name of one wants that one alone.
+    fn choose(&self, mut all: Vec<Scenario>) -> Vec<Scenario> {
+        let Some(text) = &self.filter else { return all };
+        let is_whole = |one: &Scenario| one.name.to_lowercase() == *text;
+        let alone = all.iter().any(is_whole);
+        all.retain(|one| if alone { is_whole(one) } else { one.name.to_lowercase().contains(text) });
+        all
     }
 }
 
@@ -89,7 +94,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let mut report = Report::new(options.rival);
-    for scenario in scenarios::all().into_iter().filter(|scenario| options.want(scenario.name)) {
+    for scenario in options.choose(scenarios::all()) {
         measure(&scenario, &options, &mut report);
     }
     let text = report.to_string();

@@ -66,9 +66,7 @@ fn after_bridge(plugin: Value, side: Side, container: usize) -> Value {
 /// Its own veth, and the containers' addresses behind the host's.
 pub fn point_to_point(side: Side, _: usize) -> Value {
     let mut ptp = json!({"type": "ptp", "ipMasq": true, "ipam": host_local()});
-    if side.backend == Backend::Iptables {
-        ptp["ipMasqBackend"] = "iptables".into();
-    }
+    choose_masquerade(&mut ptp, side);
     list(&[ptp])
 }
 
@@ -155,15 +153,27 @@ fn mapped(side: Side, ports: &[(u16, u16)]) -> Value {
     let mut bridge = json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true,
         "ipMasq": true, "hairpinMode": true, "ipam": host_local()});
     let mut portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": ports}});
-    // The default is what is measured otherwise.
-    if side.backend == Backend::Iptables {
-        bridge["ipMasqBackend"] = "iptables".into();
-        portmap["backend"] = "iptables".into();
-    }
+    choose_masquerade(&mut bridge, side);
+    choose(&mut portmap, "backend", side);
     list(&[bridge, portmap])
 }
 
-/// Bridge, and firewall as it is by default.
+/// The reference masquerades by iptables, its default: after `"ipMasqBackend": "nftables"` each DEL of release 1.9.1 fails where iptables
+/// is iptables-nft 1.8.9, because it also deletes what iptables would have.
+fn choose_masquerade(plugin: &mut Value, side: Side) {
+    if side.backend != Backend::Nftables {
+        choose(plugin, "ipMasqBackend", side);
+    }
+}
+
+/// Has a plugin use a side's backend, if that is not the default.
+fn choose(plugin: &mut Value, key: &str, side: Side) {
+    if let Some(backend) = side.backend.key() {
+        plugin[key] = backend.into();
+    }
+}
+
+/// Bridge, and firewall as it is by default: the reference has no nftables there.
 pub fn passing(side: Side, _: usize) -> Value {
     let bridge = json!({"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipam": host_local()});
     let mut firewall = json!({"type": "firewall"});

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::machine::Prepare;
 use crate::networks::dual_stack;
 use crate::process::Spent;
-use crate::side::{Backend, Side};
+use crate::side::Side;
 
 /// All rules come back after a flush; then there is nothing to bring back.
 pub fn repairs(containers: u16) -> Box<Prepare> {
@@ -29,16 +29,7 @@ fn attach(lab: &Lab, side: Side, containers: u16) -> Vec<String> {
     let mut network = dual_stack(side, 0);
     let plugins = network["plugins"].as_array_mut().expect("a list of plugins");
     plugins.retain(|plugin| plugin["type"] != "tuning");
-    if side.backend == Backend::Iptables {
-        plugins
-            .iter_mut()
-            .filter(|plugin| plugin["type"] == "bridge")
-            .for_each(|bridge| bridge["ipMasqBackend"] = json!("iptables"));
-    }
     for plugin in plugins.iter_mut().filter(|plugin| plugin["type"] == "portmap") {
-        if side.backend == Backend::Iptables {
-            plugin["backend"] = json!("iptables");
-        }
         plugin.as_object_mut().expect("a plugin").remove("runtimeConfig");
         plugin["capabilities"] = json!({"portMappings": true});
     }

@@ -4,12 +4,11 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use crate::process::{Cost, Spent};
-use crate::side::{Backend, Rival, Side};
+use crate::side::{Backend, Rival, Side, release};
 
 /// Between these, docs/benchmarks.md is written anew.
 const BEGIN: &str = "<!-- begin: written by make bench -->\n";
@@ -21,7 +20,11 @@ pub struct Phase {
     /// None: something failed in that round.
     times: Vec<Option<Duration>>,
     costs: Vec<Cost>,
-    failures: Vec<String>,
+    /// All rounds, the first one and those under the tracer included.
+    rounds: usize,
+    /// In how many of them something failed, and what it said first.
+    failed: usize,
+    failure: Option<String>,
 }
 
 /// What a time means.
@@ -54,17 +57,23 @@ pub struct Report {
 
 impl Phase {
     pub fn warm_up(&mut self, spent: Spent) {
-        self.failures.extend(spent.failures);
+        self.count(spent.failures);
     }
 
     pub fn time(&mut self, spent: Spent) {
         self.times.push(spent.failures.is_empty().then_some(spent.took));
-        self.failures.extend(spent.failures);
+        self.count(spent.failures);
     }
 
     pub fn cost(&mut self, spent: Spent) {
         self.costs.push(spent.cost);
-        self.failures.extend(spent.failures);
+        self.count(spent.failures);
+    }
+
+    fn count(&mut self, failures: Vec<String>) {
+        self.rounds += 1;
+        self.failed += usize::from(!failures.is_empty());
+        self.failure = self.failure.take().or_else(|| failures.into_iter().next());
     }
 
     /// How many rounds were timed, those in which something failed included.
@@ -169,10 +178,10 @@ impl Report {
     }
 
     pub fn note_failures(&mut self, what: &str, phase: &Phase) {
-        if let Some(first) = phase.failures.first() {
-            let count = phase.failures.len();
+        if let Some(first) = &phase.failure {
+            let (failed, rounds) = (phase.failed, phase.rounds);
             let text = first.split_whitespace().collect::<Vec<_>>().join(" ");
-            let note = format!("{what}: {count} runs failed, the first one with `{text}`.");
+            let note = format!("{what}: {failed} of {rounds} runs failed, the first one with `{text}`.");
             // The reference stands beside ours by each backend.
             if !self.notes.contains(&note) {
                 self.notes.push(note);
@@ -188,7 +197,7 @@ impl fmt::Display for Report {
         let (compared, compare): (_, Compare) = if self.rival.is_baseline() {
             ("time", change)
         } else {
-            writeln!(f, "{}\n", reference(&rival.further()))?;
+            writeln!(f, "{}\n", reference(rival.backend, &rival.further()))?;
             ("faster", faster)
         };
         let rival_name = &rival.to_string();
@@ -212,19 +221,18 @@ fn machine() -> String {
     format!("Linux {release}, {} cores, {}.", cores, std::env::consts::ARCH)
 }
 
-/// What is measured beside ours: Debian's package, built from a release of the reference.
-fn reference(further: &[String]) -> String {
-    let query =
-        Command::new("dpkg-query").args(["-W", "-f", "${Version}", "containernetworking-plugins"]).output();
-    let version = query.ok().filter(|query| query.status.success());
-    let version = version.map(|query| String::from_utf8_lossy(&query.stdout).into_owned());
+/// What is measured beside ours.
+fn reference(backend: Backend, further: &[String]) -> String {
     let further = if further.is_empty() {
         String::new()
     } else {
         format!("; from elsewhere, as the package lacks it: {}", further.join(", "))
     };
-    let version = version.as_deref().unwrap_or("of unknown version");
-    format!("The reference: containernetworking-plugins {version}{further}.")
+    let backend = match backend.key() {
+        Some(backend) => format!(", host ports with {backend}"),
+        None => String::new(),
+    };
+    format!("The reference: Debian's containernetworking-plugins {}{backend}{further}.", release())
 }
 
 /// Of single executables, and of the one that has all plugins in it.

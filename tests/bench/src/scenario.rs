@@ -11,8 +11,12 @@ use crate::machine::{Machine, Prepare};
 use crate::report::{Phase, Unit};
 use crate::side::{Backend, Rival, Side};
 
-/// How long a side may take, on average, for each run that is asked for. A slower one is run less often.
+/// How long a side may take, on average, for each run that is asked for. If one takes longer, all sides are run less often, so that
+/// nobody waits for a table for hours.
 const FOR_A_RUN: Duration = Duration::from_millis(150);
+
+/// How often each side is run in any case, unless less is asked for.
+const LEAST: u32 = 5;
 
 /// One or some rows of the table.
 pub struct Scenario {
@@ -142,18 +146,26 @@ impl Scenario {
                 Entrant::new(machine, self.phases.len(), budget)
             };
             let mut entrants: Vec<_> = sides.iter().map(entrant).collect();
-            in_turns(&mut entrants, 1, Entrant::warm_up);
-            in_turns(&mut entrants, runs as usize, Entrant::time);
-            in_turns(&mut entrants, self.traces, Entrant::trace);
+            turn(&mut entrants, 0, Entrant::warm_up);
+            time(&mut entrants, runs);
+            (0..self.traces).for_each(|round| turn(&mut entrants, round, Entrant::trace));
             entrants.into_iter().map(Entrant::into_phases).collect()
         })
     }
 }
 
-/// Each is the first one in its turn.
-fn in_turns(entrants: &mut [Entrant], rounds: usize, work: fn(&mut Entrant)) {
-    let count = entrants.len();
-    for round in 0..rounds {
-        (0..count).for_each(|n| work(&mut entrants[(round + n) % count]));
+/// Until one of them has used all of its time: each is run as often as the others.
+fn time(entrants: &mut [Entrant], runs: u32) {
+    for round in 0..runs {
+        if round >= LEAST && entrants.iter().any(Entrant::is_over) {
+            break;
+        }
+        turn(entrants, round as usize, Entrant::time);
     }
+}
+
+/// Each is the first one in its turn.
+fn turn(entrants: &mut [Entrant], round: usize, work: fn(&mut Entrant)) {
+    let count = entrants.len();
+    (0..count).for_each(|n| work(&mut entrants[(round + n) % count]));
 }

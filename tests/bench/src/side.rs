@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use lab::{Call, Lab, REFERENCE, Tool, ours, together};
+use lab::{Call, Lab, Release, Tool, ours, together};
 use serde_json::{Value, json};
 
 /// One of the contestants.
@@ -24,7 +24,7 @@ pub struct Side {
 /// What ours is compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum Rival {
-    /// Debian's package, and what it lacks from another directory.
+    /// Its latest release on this machine with its fastest backend, and what Debian's package lacks from another directory.
     Reference { further: Option<&'static Path> },
     /// Executables of ours from another time.
     Baseline(&'static Path),
@@ -47,9 +47,27 @@ impl Rival {
 /// Of the firewall.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
-    /// The one that a plugin takes by itself: nftables, and iptables of the reference, which has no other.
+    /// The one that a plugin takes by itself: nftables of ours.
     Default,
     Iptables,
+    /// The reference takes iptables by itself. Its release 1.1.1 has nothing else.
+    Nftables,
+}
+
+impl Backend {
+    /// What a configuration names. None: the default is what is wanted.
+    pub fn key(self) -> Option<&'static str> {
+        match self {
+            Self::Default => None,
+            Self::Iptables => Some("iptables"),
+            Self::Nftables => Some("nftables"),
+        }
+    }
+}
+
+/// The reference's release that is measured: the latest on this machine.
+pub fn release() -> Release {
+    if Release::V1_9_1.dir().is_some() { Release::V1_9_1 } else { Release::V1_1_1 }
 }
 
 impl Side {
@@ -69,8 +87,9 @@ impl Side {
 
     /// Debian's, and what its package lacks.
     fn reference(further: Option<&'static Path>) -> Self {
-        let directory = Path::new(REFERENCE);
-        Self { name: "reference", directory, further, backend: Backend::Default, remark: "" }
+        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(Release::latest);
+        let backend = if release() == Release::V1_1_1 { Backend::Default } else { Backend::Nftables };
+        Self { name: "reference", directory: &DIRECTORY, further, backend, remark: "" }
     }
 
     /// Executables of ours from another time.
