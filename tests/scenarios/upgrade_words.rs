@@ -32,14 +32,9 @@ fn refusals(row: &Row) -> (String, CniError) {
     (words_of_the_reference(row), on_a_host(row, |call| call.add().error()))
 }
 
-/// False: 1.9.1 is not on this machine, and the test counts as skipped.
-fn has_the_reference() -> bool {
-    Release::with("bridge").contains(&Release::V1_9_1)
-}
-
 #[test]
 fn messages_of_refusals_begin_with_the_words_of_the_reference() {
-    if !has_the_reference() {
+    if !Release::V1_9_1.is_here() {
         return;
     }
     for row in rows(SAME_WORDS) {
@@ -50,7 +45,7 @@ fn messages_of_refusals_begin_with_the_words_of_the_reference() {
 
 #[test]
 fn what_the_reference_refuses_is_refused_with_a_code_of_the_specification() {
-    if !has_the_reference() {
+    if !Release::V1_9_1.is_here() {
         return;
     }
     for row in rows(OTHER_WORDS) {
@@ -63,7 +58,7 @@ fn what_the_reference_refuses_is_refused_with_a_code_of_the_specification() {
 
 #[test]
 fn what_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
-    if !has_the_reference() {
+    if !Release::V1_9_1.is_here() {
         return;
     }
     for row in rows(MISSING) {
@@ -74,7 +69,7 @@ fn what_the_reference_does_not_find_on_the_host_ours_do_not_find_either() {
 
 #[test]
 fn what_only_the_reference_refuses_is_a_difference_with_an_entry() {
-    if !has_the_reference() {
+    if !Release::V1_9_1.is_here() {
         return;
     }
     for line in ACCEPTED.lines().filter(|line| !line.is_empty()) {
@@ -91,7 +86,7 @@ fn what_only_the_reference_refuses_is_a_difference_with_an_entry() {
 /// Both daemons give up after two seconds here.
 #[test]
 fn an_add_that_no_dhcp_server_answers_fails_with_the_words_of_the_reference() {
-    if !has_the_reference() {
+    if !Release::V1_9_1.is_here() {
         return;
     }
     let run = |directory: &Path| {

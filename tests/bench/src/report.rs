@@ -7,8 +7,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use lab::Release;
+
 use crate::process::{Cost, Spent};
-use crate::side::{Backend, Rival, Side, release};
+use crate::side::{Backend, Rival, Side};
 
 /// Between these, docs/benchmarks.md is written anew.
 const BEGIN: &str = "<!-- begin: written by make bench -->\n";
@@ -232,7 +234,7 @@ fn reference(backend: Backend, further: &[String]) -> String {
         Some(backend) => format!(", host ports with {backend}"),
         None => String::new(),
     };
-    format!("The reference: Debian's containernetworking-plugins {}{backend}{further}.", release())
+    format!("The reference: Debian's containernetworking-plugins {}{backend}{further}.", Release::latest())
 }
 
 /// Of single executables, and of the one that has all plugins in it.

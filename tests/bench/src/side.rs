@@ -65,11 +65,6 @@ impl Backend {
     }
 }
 
-/// The reference's release that is measured: the latest on this machine.
-pub fn release() -> Release {
-    if Release::V1_9_1.dir().is_some() { Release::V1_9_1 } else { Release::V1_1_1 }
-}
-
 impl Side {
     /// All plugins in one executable, as `make install` installs them.
     pub fn ours(backend: Backend) -> Self {
@@ -87,8 +82,8 @@ impl Side {
 
     /// Debian's, and what its package lacks.
     fn reference(further: Option<&'static Path>) -> Self {
-        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(Release::latest);
-        let backend = if release() == Release::V1_1_1 { Backend::Default } else { Backend::Nftables };
+        static DIRECTORY: LazyLock<PathBuf> = LazyLock::new(|| Release::latest().place());
+        let backend = if Release::latest() == Release::V1_1_1 { Backend::Default } else { Backend::Nftables };
         Self { name: "reference", directory: &DIRECTORY, further, backend, remark: "" }
     }
 

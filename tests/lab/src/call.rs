@@ -65,7 +65,7 @@ impl Call {
 
     /// The reference's plugin of the same name in its place, of its latest release on this machine, whoever is under test.
     pub fn by_the_reference(self) -> Self {
-        self.in_dir(&Release::latest())
+        self.in_dir(&Release::latest().place())
     }
 
     /// A release's plugin of the same name in its place. [`Release::with`] lists those on this machine.

@@ -48,7 +48,7 @@ pub use tap::Behind;
 pub use tool::Tool;
 pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
 pub use under_test::{
-    REFERENCE, UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, together, under_test,
+    UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, together, under_test,
 };
 pub use watch::until;
 

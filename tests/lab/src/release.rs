@@ -4,7 +4,7 @@ use std::env;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::under_test::{REFERENCE, repository, skip};
+use crate::under_test::{repository, skip};
 
 /// A release of containernetworking/plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,16 +20,21 @@ impl Release {
 
     /// The directory of its executables. None: it is not on this machine.
     pub fn dir(self) -> Option<PathBuf> {
-        let dir = match self {
-            Self::V1_1_1 => PathBuf::from(REFERENCE),
+        Some(self.place()).filter(|dir| dir.join("bridge").exists())
+    }
+
+    /// Where its executables belong, whether or not they are on this machine.
+    pub fn place(self) -> PathBuf {
+        match self {
+            // Debian's package installs them there.
+            Self::V1_1_1 => "/usr/lib/cni".into(),
             Self::V1_9_1 => target().join("reference/usr/lib/cni"),
-        };
-        dir.join("bridge").exists().then_some(dir)
+        }
     }
 
     /// The latest release on this machine. 1.1.1 if there is none, so that a failure names a path.
-    pub fn latest() -> PathBuf {
-        Self::V1_9_1.dir().unwrap_or_else(|| REFERENCE.into())
+    pub fn latest() -> Self {
+        if Self::V1_9_1.dir().is_some() { Self::V1_9_1 } else { Self::V1_1_1 }
     }
 
     /// The releases that have a plugin. For each release that is not on this machine the test counts as skipped.
@@ -41,7 +46,8 @@ impl Release {
         self == Self::V1_9_1 || !["dummy", "tap"].contains(&plugin)
     }
 
-    fn is_here(self) -> bool {
+    /// Whether it is on this machine. If not, the test counts as skipped.
+    pub fn is_here(self) -> bool {
         if self.dir().is_none() {
             skip(&format!("the reference {self} is not here: scripts/test unpacks Debian's package"));
         }
