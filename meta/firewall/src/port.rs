@@ -1,10 +1,10 @@
-//! The bridge that a container is on, and the port that it is behind.
+//! The bridge that a container is on, the port that it is behind, and what routes for it.
 
 use std::path::Path;
 
 use cni::{AddResult, Error, IfName, Result};
 use iface::{Namespace, host_end};
-use netlink::Link;
+use netlink::{Link, LinkKind};
 
 /// A bridge, and a port of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,9 +13,25 @@ pub struct Port {
     pub bridge: IfName,
     /// The port's name.
     pub name: IfName,
+    /// What routes for the port. None: the bridge itself.
+    pub gateway: Option<Gateway>,
+}
+
+/// The host's interface in a VLAN of a bridge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gateway {
+    /// The interface.
+    pub name: IfName,
+    /// The port of the bridge that leads to it. None: it is a VLAN interface of the bridge itself.
+    pub port: Option<IfName>,
 }
 
 impl Port {
+    /// The host's interface that routes for the port.
+    pub fn routed_by(&self) -> &IfName {
+        self.gateway.as_ref().map_or(&self.bridge, |gateway| &gateway.name)
+    }
+
     /// The host's end of the container's link, and the bridge that it is a port of. Opens the container's namespace if the result does
     /// not list the port.
     ///
@@ -30,9 +46,37 @@ impl Port {
         let port = port.ok_or_else(|| on_no_bridge(ifname))?;
         let bridge = host.nl.link_named_by(port.master)?.filter(|link| link.is("bridge"));
         let bridge = bridge.ok_or_else(|| on_no_bridge(ifname))?;
-        let parse = |link: &Link| IfName::parse(&link.name).map_err(Error::config);
-        Ok(Self { bridge: parse(&bridge)?, name: parse(&port)? })
+        let gateway = gateway(&host, &bridge, &port)?;
+        Ok(Self { bridge: name_of(&bridge)?, name: name_of(&port)?, gateway })
     }
+}
+
+/// The interface that the plugin bridge makes in a VLAN, or one that the administrator has made in its place: both are named
+/// `BRIDGE.VLAN`. None: the bridge itself routes, or nothing does.
+fn gateway(host: &Namespace, bridge: &Link, port: &Link) -> Result<Option<Gateway>> {
+    if bridge.kind != Some(LinkKind::Bridge { vlan_filtering: true }) {
+        return Ok(None);
+    }
+    let vlans = host.nl.vlans_of(port)?;
+    let Some(id) = vlans.iter().find(|vlan| vlan.pvid).map(|vlan| *vlan.ids.start()) else { return Ok(None) };
+    let Ok(name) = IfName::parse(&format!("{}.{id}", bridge.name)) else { return Ok(None) };
+    let Some(link) = host.nl.link(&name)?.filter(|link| link.peer_netns_id.is_none()) else {
+        return Ok(None);
+    };
+    match link.kind {
+        Some(LinkKind::Veth) => {
+            let own = host.nl.link_named_by(link.peer)?.filter(|own| own.master == Some(bridge.index));
+            own.map(|own| Ok(Gateway { name, port: Some(name_of(&own)?) })).transpose()
+        }
+        Some(LinkKind::Vlan { id: tag, .. }) if tag == id && link.peer == Some(bridge.index) => {
+            Ok(Some(Gateway { name, port: None }))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn name_of(link: &Link) -> Result<IfName> {
+    IfName::parse(&link.name).map_err(Error::config)
 }
 
 /// The port of a bridge that the result tells of. A chain may have made several: the last one is the container's.

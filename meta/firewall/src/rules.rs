@@ -35,9 +35,18 @@ impl FirewallRules {
         let addresses = conf::addresses(result);
         let is_by_firewalld = !addresses.is_empty() && query_bus_for_backend(conf)?;
         let (bit, within) = (conf.opening.bit, conf.policy == Policy::Isolated);
-        let isolation = port.clone().map(|port| Isolation { bridge: port.bridge, within, bit });
-        let port_isolation =
-            port.filter(|_| within).map(|port| PortIsolation { bridge: port.bridge, port: port.name, bit });
+        let isolation = port.clone().map(|port| Isolation {
+            interface: port.routed_by().clone(),
+            bridge: port.bridge,
+            within,
+            bit,
+        });
+        let port_isolation = port.filter(|_| within).map(|port| PortIsolation {
+            bridge: port.bridge,
+            port: port.name,
+            gateway: port.gateway.and_then(|gateway| gateway.port),
+            bit,
+        });
         let (zone, forward) = match addresses {
             none if none.is_empty() => (None, None),
             addresses if is_by_firewalld => (Some(Zone::new(&conf.zone, addresses)), None),

@@ -1,6 +1,6 @@
 //! Containers that take nothing from others (`ingressPolicy`).
 
-use lab::{Chain, Echo, Lab, beyond_reference, tcp_is_cut_off, tcp_says};
+use lab::{Chain, Echo, Lab, beyond_reference, needs, tcp_is_cut_off, tcp_says};
 use serde_json::json;
 
 use super::*;
@@ -10,7 +10,11 @@ fn serve(pod: &Container, addresses: &[String; 2]) -> [Echo; 2] {
 }
 
 fn with_policy(lab: &Lab, number: u8, policy: &str) -> Chain {
-    network(lab, number, &json!({"ingressPolicy": policy}))
+    lab.chain(with_policy_list(number, policy))
+}
+
+fn with_policy_list(number: u8, policy: &str) -> Value {
+    list(number, &json!({"ingressPolicy": policy}))
 }
 
 #[test]
@@ -81,6 +85,60 @@ fn host_ports_lead_into_isolated_networks_also_from_the_same_bridge() {
             }
         }
     }
+}
+
+/// As [`with_policy`], in a VLAN of a bridge that several networks have.
+fn in_vlan(lab: &Lab, number: u8, policy: &str) -> Chain {
+    let mut list = with_policy_list(number, policy);
+    list["plugins"][0]["bridge"] = json!("br0");
+    list["plugins"][0]["vlan"] = json!(number);
+    lab.chain(list)
+}
+
+#[test]
+fn in_vlans_of_one_bridge_networks_with_a_policy_do_not_talk_and_reach_their_gateway() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("ingress-policy");
+    let lab = Lab::new();
+    let far = lab.machine("far");
+    let [same, isolated] = [(2, "same-bridge"), (3, "isolated")].map(|(n, policy)| in_vlan(&lab, n, policy));
+    let open = with_policy(&lab, 4, "open");
+    let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|id| lab.container(id));
+    let of_same = [attach(&same, &a), attach(&same, &b)];
+    let of_isolated = [attach(&isolated, &c), attach(&isolated, &d)];
+    let of_open = attach(&open, &e);
+    let ips = [&of_same[0].1, &of_isolated[0].1, &of_open.1];
+    // Of the isolated ones the newest has the host port.
+    let _servers =
+        [(&a, ips[0]), (&c, ips[1]), (&d, &of_isolated[1].1), (&e, ips[2])].map(|(pod, ips)| serve(pod, ips));
+    let _far = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
+    for n in [0, 1] {
+        assert!(tcp_says(&b, &at(&ips[0][n], 80)).is_some(), "within a VLAN");
+        assert!(d.is_cut_off_from(&ips[1][n]), "within an isolated VLAN");
+        assert!(tcp_is_cut_off(&b, &at(&ips[1][n], 80)), "from one VLAN to the other");
+        assert!(tcp_is_cut_off(&d, &at(&ips[0][n], 80)), "and back");
+        for pod in [&b, &d] {
+            assert!(tcp_says(pod, &at(FAR[n], 80)).is_some(), "{} to the far machine", pod.id);
+            assert!(tcp_says(pod, &at(&ips[2][n], 80)).is_some(), "{} to an open network", pod.id);
+        }
+        assert!(tcp_says(&e, &at(&ips[1][n], 80)).is_some(), "from an open network");
+        assert!(tcp_says(&far, &at(HOST[n], 8003)).is_some(), "a host port of the isolated network");
+    }
+    isolated.check(&d, "eth0", &of_isolated[1].0).iter().for_each(lab::Outcome::ok);
+    isolated.del(&d, "eth0", &of_isolated[1].0).iter().for_each(lab::Outcome::ok);
+    assert!(
+        tcp_says(&c, &at(FAR[0], 80)).is_some(),
+        "the gateway's port is still one of the VLAN's other container"
+    );
+    for (network, pod, (result, _)) in [
+        (&isolated, &c, &of_isolated[0]),
+        (&same, &a, &of_same[0]),
+        (&same, &b, &of_same[1]),
+        (&open, &e, &of_open),
+    ] {
+        network.del(pod, "eth0", result).iter().for_each(lab::Outcome::ok);
+    }
+    assert_eq!(lab.host().ruleset(), "");
 }
 
 #[test]

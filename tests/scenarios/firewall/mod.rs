@@ -21,6 +21,11 @@ const POLICY_DROP_LEGACY: &str = "iptables-legacy -P FORWARD DROP; ip6tables-leg
 
 /// A network with a bridge of its own, the host's subnets of both families, and port 8080 of the host.
 fn network(lab: &Lab, number: u8, keys: &Value) -> Chain {
+    lab.chain(list(number, keys))
+}
+
+/// Its configuration.
+fn list(number: u8, keys: &Value) -> Value {
     let mut firewall = keys.clone();
     firewall["type"] = json!("firewall");
     let (v4, v6) = (format!("10.1.{number}.0/24"), format!("fd00:1:{number}::/64"));
@@ -31,7 +36,7 @@ fn network(lab: &Lab, number: u8, keys: &Value) -> Chain {
     let ports = json!([{"hostPort": 8000 + u16::from(number), "containerPort": 80, "protocol": "tcp"}]);
     let portmap = json!({"type": "portmap", "runtimeConfig": {"portMappings": ports}});
     let name = format!("net{number}");
-    lab.chain(json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, portmap, firewall]}))
+    json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, portmap, firewall]})
 }
 
 /// Attaches a container, and tells its addresses.

@@ -48,7 +48,7 @@ static SEPARATION_FACTS: Facts = Facts {
         table: BRIDGE,
         chain: SEPARATION.name,
         layout: separation_layout,
-        comments: &["redirected, mark bit "],
+        comments: &["redirected, mark bit ", FROM_GATEWAY, TO_GATEWAY],
         parse: parse_separation,
         needs: &[],
         opens: false,
@@ -57,11 +57,17 @@ static SEPARATION_FACTS: Facts = Facts {
     reference: InReference { table: opening::TABLE, ..InReference::NONE },
 };
 
+/// The comments of the rules for gateways that are ports of a bridge.
+const FROM_GATEWAY: &str = "from a gateway";
+const TO_GATEWAY: &str = "to a gateway";
+
 /// What is routed to the containers of a bridge (the key `ingressPolicy`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Isolation {
-    /// The bridge.
+    /// The bridge. The reference's rules name it.
     pub bridge: IfName,
+    /// The host's interface that routes for these containers: the bridge, or one in their VLAN of it.
+    pub interface: IfName,
     /// Whether containers on this bridge take nothing from each other, too.
     pub within: bool,
     /// The bit of the packet's mark for what host ports have redirected: by it [`PortIsolation`] tells such frames.
@@ -76,6 +82,8 @@ pub struct PortIsolation {
     pub bridge: IfName,
     /// The host's end of the container's link.
     pub port: IfName,
+    /// The port that leads to the host, if that is not the bridge itself but an interface in a VLAN of it.
+    pub gateway: Option<IfName>,
     /// The bit of the packet's mark that host ports redirected the frame: br_netfilter has them stay within the bridge.
     pub bit: u8,
 }
@@ -98,7 +106,7 @@ impl Rules for Isolation {
     fn nftables(&self) -> NftablesRules {
         let redirected = Expressions::new().load_meta(NFT_META_IIFNAME, R0).in_set(R0, &fenced().name);
         let mark = redirected.was_dnatted().mark_packet(self.bit, R0);
-        let mut rules = NftablesRules::of(vec![isolation(&self.bridge, self.within)]);
+        let mut rules = NftablesRules::of(vec![isolation(&self.interface, self.within)]);
         rules.layout.rules.push(Rule::new(REDIRECTED, format!("mark bit {}", self.bit), mark));
         rules
     }
@@ -154,8 +162,11 @@ impl Rules for PortIsolation {
     fn nftables(&self) -> NftablesRules {
         let accept = Expressions::new().packet_marked(self.bit).verdict(NF_ACCEPT);
         let comment = format!("redirected, mark bit {}", self.bit);
-        let mut rules = NftablesRules::of(vec![separation(&self.port)]);
+        let mut rules = NftablesRules::of(vec![separation(&self.port, self.gateway.as_ref())]);
         rules.layout.rules.push(Rule { first: true, ..Rule::new(SEPARATION, comment, accept) });
+        if self.gateway.is_some() {
+            rules.layout.extend(gateway_layout());
+        }
         rules
     }
 
@@ -182,6 +193,11 @@ fn apart() -> Set {
 /// Ports of bridges.
 fn separated() -> Set {
     Set::new("separated", &[Type::IFNAME])
+}
+
+/// Ports of bridges that lead to the host: all containers of a VLAN have the same one.
+fn gateways() -> Set {
+    Set::shared("gateways", &[Type::IFNAME])
 }
 
 fn isolation_layout() -> Layout {
@@ -217,15 +233,35 @@ fn separation_layout() -> Layout {
     }
 }
 
-fn isolation(bridge: &IfName, within: bool) -> Record {
-    let (name, set) = (padded(bridge), if within { apart() } else { together() });
+/// What attachments need whose gateway is a port.
+fn gateway_layout() -> Layout {
+    let rule = |comment: &str, key| {
+        let port = Expressions::new().load_meta(key, R0).in_set(R0, &gateways().name);
+        Rule { first: true, ..Rule::new(SEPARATION, comment, port.verdict(NF_ACCEPT)) }
+    };
+    Layout {
+        chains: Vec::new(),
+        sets: vec![gateways()],
+        rules: vec![rule(FROM_GATEWAY, NFT_META_IIFNAME), rule(TO_GATEWAY, NFT_META_OIFNAME)],
+    }
+}
+
+fn isolation(interface: &IfName, within: bool) -> Record {
+    let (name, set) = (padded(interface), if within { apart() } else { together() });
     let pair = concatenated(&[&name, &name]);
-    let text = format!("bridge {bridge} {}", if within { "isolated" } else { "same-bridge" });
+    let text = format!("bridge {interface} {}", if within { "isolated" } else { "same-bridge" });
     Record::of(text, [Element::in_set(fenced(), name), Element::in_set(set, pair)])
 }
 
-fn separation(port: &IfName) -> Record {
-    Record::of(format!("apart {port}"), [Element::in_set(separated(), padded(port))])
+fn separation(port: &IfName, gateway: Option<&IfName>) -> Record {
+    let separated = Element::in_set(separated(), padded(port));
+    match gateway {
+        None => Record::of(format!("apart {port}"), [separated]),
+        Some(gateway) => {
+            let elements = [separated, Element::in_set(gateways(), padded(gateway))];
+            Record::of(format!("apart {port} {gateway}"), elements)
+        }
+    }
 }
 
 fn parse_isolation(text: &str) -> Option<Record> {
@@ -239,7 +275,13 @@ fn parse_isolation(text: &str) -> Option<Record> {
 }
 
 fn parse_separation(text: &str) -> Option<Record> {
-    Some(separation(&IfName::parse(text.strip_prefix("apart ")?).ok()?))
+    let names =
+        text.strip_prefix("apart ")?.split(' ').map(IfName::parse).collect::<Result<Vec<_>, _>>().ok()?;
+    match names.as_slice() {
+        [port] => Some(separation(port, None)),
+        [port, gateway] => Some(separation(port, Some(gateway))),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -254,10 +296,20 @@ mod tests {
             assert_eq!(record.elements.len(), 2);
             assert!(record.elements.iter().all(|element| element.set.is_shared));
         }
-        assert_eq!(parse_separation("apart veth1").unwrap().text, "apart veth1");
-        for other in
-            ["", "bridge", "bridge cni0", "bridge cni0 open", "bridge a/b isolated", "apart", "apart a b"]
-        {
+        for (text, count) in [("apart veth1", 1), ("apart veth1 veth2", 2)] {
+            let record = parse_separation(text).unwrap();
+            assert_eq!((record.text.as_str(), record.elements.len()), (text, count));
+        }
+        for other in [
+            "",
+            "bridge",
+            "bridge cni0",
+            "bridge cni0 open",
+            "bridge a/b isolated",
+            "apart",
+            "apart a b c",
+            "apart a ",
+        ] {
             assert_eq!(parse_isolation(other), None, "{other}");
             assert_eq!(parse_separation(other), None, "{other}");
         }
