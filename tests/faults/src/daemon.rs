@@ -124,7 +124,7 @@ impl Lives {
             Ok(None) => None,
             Err(panic) => {
                 self.tried += 1;
-                let text = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
+                let text = lab::message_of_panic(&*panic);
                 Some(text.to_owned())
             }
         }

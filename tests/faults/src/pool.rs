@@ -79,7 +79,7 @@ fn work<J: Job>(
         }
         let Some((_, lab)) = &fixture else { continue };
         let verdict = catch_unwind(AssertUnwindSafe(|| job.verify(lab))).unwrap_or_else(|panic| {
-            let text = panic.downcast_ref::<String>().map_or("panic", String::as_str).to_owned();
+            let text = lab::message_of_panic(&*panic).to_owned();
             Some(Verdict { at_once: Some(text.clone()), after_cleanup: Some(text), ..Verdict::default() })
         });
         let Some(verdict) = verdict else {

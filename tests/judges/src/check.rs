@@ -1,9 +1,8 @@
 //! One question, and what comes of it.
 
-use std::any::Any;
 use std::{fmt, thread};
 
-use lab::Feature;
+use lab::{Feature, message_of_panic};
 
 use crate::host::Host;
 use crate::side::Side;
@@ -95,7 +94,7 @@ impl Check {
             (Ok(()), None) => Verdict::Passed,
             (Ok(()), Some(_)) => Verdict::Outdated,
             (Err(_), None) => Verdict::Failed,
-            (Err(panic), Some(difference)) if message(&*panic).contains(difference.message) => {
+            (Err(panic), Some(difference)) if message_of_panic(&*panic).contains(difference.message) => {
                 Verdict::Explained(difference.why)
             }
             (Err(_), Some(_)) => Verdict::Unexpected,
@@ -107,12 +106,6 @@ impl Check {
     pub fn known(&self) -> Verdict {
         self.reference_fails.map_or(Verdict::Passed, |difference| Verdict::Explained(difference.why))
     }
-}
-
-/// The message of a panic.
-fn message(panic: &(dyn Any + Send)) -> &str {
-    let literal = panic.downcast_ref::<&str>().copied();
-    literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default()
 }
 
 impl fmt::Display for Verdict {

@@ -35,6 +35,8 @@ mod traffic;
 mod under_test;
 mod watch;
 
+use std::any::Any;
+
 pub use call::Call;
 pub use chain::Chain;
 pub use feature::Feature;
@@ -51,6 +53,12 @@ pub use under_test::{
     UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, together, under_test,
 };
 pub use watch::until;
+
+/// The message of a panic.
+pub fn message_of_panic(panic: &(dyn Any + Send)) -> &str {
+    let literal = panic.downcast_ref::<&str>().copied();
+    literal.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
+}
 
 /// Ends the scenario as skipped, and counted, where the kernel lacks `Feature::$feature`.
 #[macro_export]
