@@ -50,6 +50,18 @@ impl Host {
         this
     }
 
+    /// Puts the archive of a release into the working directory, as scripts/dist packs it, and removes the installed plugins.
+    ///
+    /// The archive contains the executable of all plugins, which takes less time to pack than one executable for each plugin.
+    pub fn offer_archive(&self) {
+        self.script(&format!(
+            "tar -C {UNPACKED} -czf ferrule-linux-amd64-v0.2.0.tgz .
+             sha256sum ferrule-linux-amd64-v0.2.0.tgz >ferrule-linux-amd64-v0.2.0.tgz.sha256
+             rm /opt/cni/bin/*"
+        ))
+        .unwrap();
+    }
+
     /// Puts a network into the directory of configurations.
     pub fn configure(&self, network: &Value) {
         let kind = if network["plugins"].is_array() { "conflist" } else { "conf" };
