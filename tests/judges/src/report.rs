@@ -5,7 +5,7 @@ use std::fmt;
 use crate::check::{Check, Verdict};
 use crate::side::Side;
 
-pub const HEAD: &str = "| program | what is asked | ours | reference |\n|---|---|---|---|";
+pub const HEAD: &str = "| program | check | Ferrule | reference |\n|---|---|---|---|";
 
 #[derive(Default)]
 pub struct Report {
