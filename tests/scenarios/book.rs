@@ -1,5 +1,5 @@
-//! README.md and docs/ keep what they say: their commands work word for word, their networks attach containers, their links lead
-//! somewhere. CONTRIBUTING.md says how a page marks what is run.
+//! Tests of README.md and docs/: their commands work word for word, their networks attach containers, their links have targets.
+//! CONTRIBUTING.md ("Pages") lists the kinds of code blocks.
 
 mod host;
 mod page;
@@ -34,7 +34,7 @@ fn contents() -> Vec<String> {
     links.map(str::to_owned).collect()
 }
 
-/// cnitool, with the plugins of ours, whichever are under test.
+/// cnitool with Ferrule's plugins, also if the reference is under test.
 fn ours(lab: &Lab) -> Tool {
     lab.cnitool().in_dir(&together())
 }
@@ -51,7 +51,7 @@ fn commands_of_the_book_work_word_for_word_and_print_what_it_says() {
     assert_none(&faults);
 }
 
-/// Runs a page's commands from its top to its end, and tells which of them failed.
+/// Runs the commands of a page from top to end, and returns the failures.
 fn walk(page: &Page) -> Vec<String> {
     if !page.blocks.iter().any(|block| [Kind::Script, Kind::Session].contains(&block.kind)) {
         return Vec::new();
@@ -81,7 +81,7 @@ fn walk(page: &Page) -> Vec<String> {
     faults
 }
 
-/// The commands that print something else than the block says.
+/// Runs the commands of a block, and returns those whose output differs from the block.
 fn session(host: &Host, block: &Block) -> Option<String> {
     let mut steps: Vec<(String, String)> = Vec::new();
     for line in block.text.lines() {
@@ -103,8 +103,8 @@ fn session(host: &Host, block: &Block) -> Option<String> {
     (!wrong.is_empty()).then(|| wrong.join("\n"))
 }
 
-/// A text without what differs from run to run: long hexadecimal names, MAC addresses, how wide columns are, and what a plugin finds
-/// fault with on this host.
+/// Removes everything that differs between two runs: long hexadecimal names, MAC addresses, column widths, and warnings of plugins
+/// about this host.
 fn stable(text: &str) -> String {
     let is_hex = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit());
     let differs = |word: &str| {
@@ -173,14 +173,14 @@ fn networks_of_the_book_are_valid_and_attach_a_container() {
     }
 }
 
-/// Why a network of the book is validated and not attached.
+/// The reason why a network is only validated, and not attached.
 enum Missing {
     Feature(Feature),
     /// The lab has no DHCP server and no PCI bus.
     Outside,
 }
 
-/// ADD and DEL, unless something is missing.
+/// Calls ADD and DEL, unless kernel or lab lack something.
 fn attach(network: &Value) -> Result<Option<Missing>, String> {
     let lab = Lab::new();
     let name = network["name"].as_str().unwrap();
@@ -194,7 +194,7 @@ fn attach(network: &Value) -> Result<Option<Missing>, String> {
     if let Some(missing) = missing(network) {
         return Ok(Some(missing));
     }
-    // What the pages suppose: network cards, and what flanneld has written.
+    // The pages need network cards, and the file that flanneld writes.
     for card in ["eth1", "ens3", "ens5"] {
         lab.host().sh(&format!("ip link add {card} type veth peer name at-{card}; ip link set at-{card} up"));
         lab.host().sh(&format!("ip link set {card} up"));
@@ -212,7 +212,7 @@ fn attach(network: &Value) -> Result<Option<Missing>, String> {
     Ok(None)
 }
 
-/// What the network's plugins need and this kernel or the lab does not have.
+/// What the network's plugins need, and this kernel or the lab lacks.
 fn missing(network: &Value) -> Option<Missing> {
     let outside = ["\"type\":\"dhcp\"", "deviceID"];
     let kernel = [
