@@ -20,12 +20,12 @@ const SIZE: usize = 2 << 20;
 const ALIGN: usize = 16;
 
 /// Whether the process stays. Of the process and not of an arena: a library cannot reach the executable's allocator.
-static STAYS: AtomicBool = AtomicBool::new(false);
+static USE_SYSTEM: AtomicBool = AtomicBool::new(false);
 
 /// Says that this process stays: from now on memory comes from the system's allocator, which uses again what is given back.
 /// What was handed out before remains where it is.
-pub fn stays() {
-    STAYS.store(true, Ordering::Relaxed);
+pub fn use_system_allocator() {
+    USE_SYSTEM.store(true, Ordering::Relaxed);
 }
 
 /// Hands out its memory from one end to the other. Only the block handed out last can be given back or grow in place,
@@ -60,7 +60,7 @@ impl Arena {
 
     /// Takes a block, as its offset, and where what was never handed out begins. None if it does not fit.
     fn take(&self, layout: Layout) -> Option<(usize, usize)> {
-        if STAYS.load(Ordering::Relaxed) {
+        if USE_SYSTEM.load(Ordering::Relaxed) {
             return None;
         }
         let mut used = self.used.load(Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Arena {
     fn resize_last(&self, offset: usize, size: usize, new_size: usize) -> bool {
         let (end, Some(new_end)) = (offset + size, offset.checked_add(new_size)) else { return false };
         let moved = || self.used.compare_exchange(end, new_end, Ordering::AcqRel, Ordering::Relaxed);
-        let fits = new_end <= SIZE && !(new_size > size && STAYS.load(Ordering::Relaxed));
+        let fits = new_end <= SIZE && !(new_size > size && USE_SYSTEM.load(Ordering::Relaxed));
         let resized = fits && moved().is_ok();
         if resized {
             self.touched.fetch_max(new_end, Ordering::AcqRel);
@@ -222,7 +222,7 @@ mod tests {
             return;
         }
         let mut before = vec![7_u8; 100];
-        stays();
+        use_system_allocator();
         let used = HEAP.used.load(Ordering::Relaxed);
         for size in (0..10_000).map(|n| n % 5000) {
             assert!(vec![8_u8; size].iter().all(|byte| *byte == 8));

@@ -27,7 +27,7 @@ pub fn addresses(sandbox: &Namespace, link: &Link) -> Result<()> {
 /// If the kernel refuses.
 pub fn forget(host: &Namespace, link: &Link, result: &AddResult) -> Result<()> {
     for address in result.addresses() {
-        host.nl.forget_neighbour(link, address.ip())?;
+        host.nl.delete_neighbour(link, address.ip())?;
     }
     Ok(())
 }

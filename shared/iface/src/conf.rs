@@ -25,7 +25,7 @@ struct RawFlags {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawAsked {
+struct RawRequest {
     args: RawArgs,
     runtime_config: RawMac,
 }
@@ -52,7 +52,7 @@ pub struct InterfaceConf {
     /// `mac`: what the configuration file says gives way to what is asked for one attachment.
     file_mac: Option<Mac>,
     /// `args.cni.mac`, or `runtimeConfig.mac`, which counts more.
-    asked_mac: Option<Mac>,
+    requested_mac: Option<Mac>,
 }
 
 impl InterfaceConf {
@@ -71,11 +71,11 @@ impl InterfaceConf {
     /// # Errors
     /// As [`InterfaceConf::read`].
     pub fn read_without_mac(document: &AsWritten) -> Result<Self> {
-        let raw: RawAsked = document.decode()?;
+        let raw: RawRequest = document.decode()?;
         let macs = [("runtimeConfig.mac", &raw.runtime_config.mac), ("args.cni.mac", &raw.args.cni.mac)];
-        let asked = macs.into_iter().find(|(_, text)| !text.is_empty());
-        let asked_mac = asked.map(|(key, text)| unicast_mac(key, text)).transpose()?;
-        Ok(Self { asked_mac, ..Self::read_without_any_mac(document)? })
+        let requested = macs.into_iter().find(|(_, text)| !text.is_empty());
+        let requested_mac = requested.map(|(key, text)| unicast_mac(key, text)).transpose()?;
+        Ok(Self { requested_mac, ..Self::read_without_any_mac(document)? })
     }
 
     /// As [`InterfaceConf::read`], for a plugin that sets no MAC at all.
@@ -93,7 +93,7 @@ impl InterfaceConf {
     /// # Errors
     /// Code 7 for what cannot be an interface's address.
     pub fn mac(&self, args: &CniArgs) -> Result<Option<Mac>> {
-        match (self.asked_mac, args.mac()) {
+        match (self.requested_mac, args.mac()) {
             (Some(mac), _) => Ok(Some(mac)),
             (None, Some(text)) => unicast_mac("CNI_ARGS: MAC", text).map(Some),
             (None, None) => Ok(self.file_mac),
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_one_attachment_counts_more_than_what_the_file_says() {
-        let asked = CniArgs::parse("MAC=02:00:00:00:00:02").unwrap();
+        let requested = CniArgs::parse("MAC=02:00:00:00:00:02").unwrap();
         let nothing = CniArgs::default();
         for (members, args, last_byte) in [
             (&[RUNTIME, ARGS_CNI, FILE][..], &asked, Some(4)),

@@ -17,7 +17,7 @@ use system::lock::Lock;
 const LOCKS: u64 = 32;
 
 /// What is done under a namespace's lock takes milliseconds.
-const LOCK_PATIENCE: Duration = Duration::from_secs(20);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The host's namespace or a container's. Clones share the descriptors.
 #[derive(Clone, Debug)]
@@ -93,10 +93,10 @@ impl Namespace {
     /// None: this host has no locks that only root can take, and the other kind was not to be had.
     ///
     /// # Errors
-    /// Code 11 if another plugin has held it for all of [`LOCK_PATIENCE`].
+    /// Code 11 if another plugin has held it for all of [`LOCK_TIMEOUT`].
     pub fn lock(&self) -> Result<Option<Lock>> {
         let slot = self.ns.number()? % LOCKS;
-        Ok(Lock::acquire(&format!("netns-{slot}"), LOCK_PATIENCE)?)
+        Ok(Lock::acquire(&format!("netns-{slot}"), LOCK_TIMEOUT)?)
     }
 
     /// Whether a path leads here, too.

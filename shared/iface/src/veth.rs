@@ -12,7 +12,7 @@ use crate::{Namespace, ownership};
 const LETTERS: &str = "veth";
 
 /// Both ends can carry packets within milliseconds; on a busy host later.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a plugin decides about its pair.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,7 +50,7 @@ impl Veth {
 /// As [`Veth::wait_until_up`].
 pub fn wait_until_up(one: (&Namespace, &Link), other: (&Namespace, &Link)) -> Result<()> {
     for (namespace, link) in [one, other] {
-        namespace.nl.wait_for_state(link, OperState::Up, PATIENCE)?;
+        namespace.nl.wait_for_state(link, OperState::Up, CARRIER_TIMEOUT)?;
     }
     Ok(())
 }

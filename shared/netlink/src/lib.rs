@@ -43,7 +43,7 @@ pub use link::{
 };
 pub use mac::{HardwareAddress, Mac};
 pub use packet::PacketSocket;
-pub use route::{Kept, NextHop, Route, RouteFilter, in_order_of_restoring};
+pub use route::{NextHop, RawAttributes, Route, RouteFilter, in_order_of_restoring};
 pub use rule::Rule;
 pub use socket::{Protocol, Socket};
 pub use tun::{DEVICE as TUN_DEVICE, Tun};

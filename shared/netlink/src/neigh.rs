@@ -16,7 +16,7 @@ impl Netlink {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn forget_neighbour(&self, link: &Link, ip: IpAddr) -> Result<()> {
+    pub fn delete_neighbour(&self, link: &Link, ip: IpAddr) -> Result<()> {
         let mut header = [0; HEADER];
         header[0] = family(ip);
         header[4..8].copy_from_slice(&link.index.to_ne_bytes());

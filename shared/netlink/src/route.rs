@@ -23,7 +23,7 @@ const LAST_RESORT: u32 = 4096;
 const KEPT: [u16; 3] = [RTA_FLOW, RTA_ENCAP_TYPE, RTA_ENCAP];
 
 /// Attributes by their types, as they came.
-pub type Kept = Vec<(u16, Vec<u8>)>;
+pub type RawAttributes = Vec<(u16, Vec<u8>)>;
 
 /// A route, with all that it takes to make it again. One that names a nexthop object (ip-nexthop(8)) has that object's next hops
 /// instead.
@@ -62,9 +62,9 @@ pub struct Route {
     /// The gateway need not be in a subnet of the link.
     pub on_link: bool,
     /// The other attributes, as they came.
-    pub kept: Kept,
+    pub kept: RawAttributes,
     /// The other metrics, as they came.
-    pub metrics: Kept,
+    pub metrics: RawAttributes,
 }
 
 /// One of several next hops.
@@ -79,7 +79,7 @@ pub struct NextHop {
     /// The gateway need not be in a subnet of the link.
     pub on_link: bool,
     /// The other attributes, as they came.
-    pub kept: Kept,
+    pub kept: RawAttributes,
 }
 
 impl Route {
@@ -102,8 +102,8 @@ impl Route {
             expires: None,
             tos: 0,
             on_link: false,
-            kept: Kept::new(),
-            metrics: Kept::new(),
+            kept: RawAttributes::new(),
+            metrics: RawAttributes::new(),
         }
     }
 
@@ -185,7 +185,7 @@ impl Route {
                 link: self.link?,
                 weight: 0,
                 on_link: self.on_link,
-                kept: Kept::new(),
+                kept: RawAttributes::new(),
             };
             return wanted(&only).then(|| self.clone());
         }
@@ -285,7 +285,7 @@ impl NextHop {
     }
 }
 
-fn keep(attributes: Attributes<'_>, wanted: impl Fn(u16) -> bool) -> Kept {
+fn keep(attributes: Attributes<'_>, wanted: impl Fn(u16) -> bool) -> RawAttributes {
     attributes.filter(|(kind, _)| wanted(*kind)).map(|(kind, value)| (kind, value.to_vec())).collect()
 }
 

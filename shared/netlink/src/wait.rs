@@ -14,8 +14,8 @@ impl Netlink {
     /// Waits until a link is in a state.
     ///
     /// # Errors
-    /// After `patience`, naming the state that it is in; ENODEV if it is gone.
-    pub fn wait_for_state(&self, link: &Link, wanted: OperState, patience: Duration) -> Result<()> {
+    /// After `timeout`, naming the state that it is in; ENODEV if it is gone.
+    pub fn wait_for_state(&self, link: &Link, wanted: OperState, timeout: Duration) -> Result<()> {
         let ready = |seen: &mut String| match self.link_by_index(link.index)? {
             Some(now) if now.state == wanted => Ok(true),
             Some(now) => {
@@ -24,14 +24,14 @@ impl Netlink {
             }
             None => Err(RequestError::from(Errno::ENODEV).during("wait for link", &link.name)),
         };
-        self.wait(RTNLGRP_LINK, patience, ("wait for link", &link.name), ready)
+        self.wait(RTNLGRP_LINK, timeout, ("wait for link", &link.name), ready)
     }
 
     /// Waits until no IPv6 address of a link is being tested for duplicates any more.
     ///
     /// # Errors
-    /// If one is a duplicate, or after `patience`.
-    pub fn wait_for_addresses(&self, link: &Link, patience: Duration) -> Result<()> {
+    /// If one is a duplicate, or after `timeout`.
+    pub fn wait_for_addresses(&self, link: &Link, timeout: Duration) -> Result<()> {
         let what = "wait for duplicate address detection on link";
         let ready = |seen: &mut String| {
             let addresses = self.addresses(Some(link))?;
@@ -43,7 +43,7 @@ impl Netlink {
             *seen = tentative.map(|a| format!("{} is still tentative", a.net)).unwrap_or_default();
             Ok(tentative.is_none())
         };
-        self.wait(RTNLGRP_IPV6_IFADDR, patience, (what, &link.name), ready)
+        self.wait(RTNLGRP_IPV6_IFADDR, timeout, (what, &link.name), ready)
     }
 
     /// Looks after each event of a group, until what is looked for is there. Subscribed before the first look that
@@ -51,7 +51,7 @@ impl Netlink {
     fn wait(
         &self,
         group: u32,
-        patience: Duration,
+        timeout: Duration,
         (operation, subject): (&'static str, &str),
         mut ready: impl FnMut(&mut String) -> Result<bool>,
     ) -> Result<()> {
@@ -60,7 +60,7 @@ impl Netlink {
         if ready(&mut seen)? {
             return Ok(());
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         self.socket.subscribe(group).map_err(|r| r.during(operation, subject))?;
         let outcome = loop {
             match ready(&mut seen) {
@@ -74,7 +74,7 @@ impl Netlink {
                 // Lost events do not matter: the next look is at the state itself.
                 Err(r) if r.errno() == Some(Errno::ENOBUFS) => {}
                 Err(r) if r.errno() == Some(Errno::ETIMEDOUT) => {
-                    let text = format!("not within {patience:?}: {seen}");
+                    let text = format!("not within {timeout:?}: {seen}");
                     break Err(RequestError::own(ErrorKind::TimedOut, text).during(operation, subject));
                 }
                 Err(r) => break Err(r.during(operation, subject)),

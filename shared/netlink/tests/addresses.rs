@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{lab, pair, sh};
 use netlink::Mac;
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 #[test]
 fn an_ipv4_address_comes_with_its_broadcast_address_unless_its_subnet_has_none() {
@@ -82,7 +82,7 @@ fn an_address_is_tested_for_duplicates_only_when_asked_for() {
         assert!(of("fd00::2/64").tentative);
         lab.host.set_up(&a).unwrap();
         lab.host.set_up(&b).unwrap();
-        lab.host.wait_for_addresses(&a, PATIENCE).unwrap();
+        lab.host.wait_for_addresses(&a, TIMEOUT).unwrap();
         assert!(!of("fd00::2/64").tentative);
     });
 }
@@ -95,7 +95,7 @@ fn an_address_that_a_neighbour_has_is_reported() {
         lab.inside.add_address(&b, "fd00::1/64".parse().unwrap(), false).unwrap();
         lab.inside.set_up(&b).unwrap();
         lab.host.add_address(&a, "fd00::1/64".parse().unwrap(), true).unwrap();
-        let error = lab.host.wait_for_addresses(&a, PATIENCE).unwrap_err();
+        let error = lab.host.wait_for_addresses(&a, TIMEOUT).unwrap_err();
         assert!(error.to_string().contains("fd00::1 is in use by a neighbour"), "{error}");
         assert!(lab.host.addresses(Some(&a)).unwrap().iter().any(|address| address.duplicate));
     });
@@ -113,8 +113,8 @@ fn a_neighbour_is_forgotten() {
             let known = || sh("ip neigh show dev a").contains(&format!("{ip} lladdr {mac} PERMANENT"));
             sh(&format!("ip neigh add {ip} lladdr {mac} dev a"));
             assert!(known());
-            lab.host.forget_neighbour(&a, ip).unwrap();
-            lab.host.forget_neighbour(&a, ip).unwrap();
+            lab.host.delete_neighbour(&a, ip).unwrap();
+            lab.host.delete_neighbour(&a, ip).unwrap();
             assert!(!known());
         }
     });

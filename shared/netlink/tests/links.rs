@@ -79,11 +79,11 @@ fn a_link_takes_another_name() {
 fn a_veth_whose_peer_goes_down_says_so() {
     lab(|lab| {
         let (veth, peer) = pair(&lab.host, "a", "b");
-        let patience = std::time::Duration::from_secs(600);
+        let timeout = std::time::Duration::from_secs(600);
         lab.host.set_up(&peer).unwrap();
-        lab.host.wait_for_state(&veth, OperState::Up, patience).unwrap();
+        lab.host.wait_for_state(&veth, OperState::Up, timeout).unwrap();
         lab.host.change_link(&peer, &LinkChange { up: Some(false), ..LinkChange::default() }).unwrap();
-        lab.host.wait_for_state(&veth, OperState::LowerLayerDown, patience).unwrap();
+        lab.host.wait_for_state(&veth, OperState::LowerLayerDown, timeout).unwrap();
     });
 }
 

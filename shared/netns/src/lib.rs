@@ -130,9 +130,9 @@ impl NetNs {
         // A thread that could not come back must not enter: its own namespace may belong to a user namespace where nothing is permitted.
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| self.failed(ENTER, e.into()))?;
-        let home = Home(here);
+        let guard = ReturnGuard(here);
         let value = closure();
-        drop(home);
+        drop(guard);
         Ok(value)
     }
 
@@ -144,9 +144,9 @@ impl NetNs {
         let here = Self::current()?;
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
         unshare(CloneFlags::CLONE_NEWNET).map_err(|e| here.failed("make another one beside", e.into()))?;
-        let home = Home(&here);
+        let guard = ReturnGuard(&here);
         let value = closure();
-        drop(home);
+        drop(guard);
         Ok(value)
     }
 
@@ -188,15 +188,15 @@ impl AsFd for NetNs {
 }
 
 /// How often to try to come back.
-const TRIES_HOME: u32 = 100;
+const RETURN_TRIES: u32 = 100;
 
 /// The namespace to come back to.
-struct Home<'a>(&'a NetNs);
+struct ReturnGuard<'a>(&'a NetNs);
 
-impl Drop for Home<'_> {
+impl Drop for ReturnGuard<'_> {
     fn drop(&mut self) {
         // The way back needs memory, too: what fails for lack of it may succeed a moment later.
-        let back = (0..TRIES_HOME).any(|_| setns(&self.0.file, CloneFlags::CLONE_NEWNET).is_ok());
+        let back = (0..RETURN_TRIES).any(|_| setns(&self.0.file, CloneFlags::CLONE_NEWNET).is_ok());
         if !back {
             // To go on in the container's namespace would do to it what was meant for the host.
             process::abort();

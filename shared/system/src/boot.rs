@@ -19,7 +19,7 @@ const LIMIT: u64 = 1024;
 pub fn noted(name: &str) -> Option<String> {
     let read = || {
         let dir = lock::open_directory(Path::new(lock::DIRECTORY))?;
-        let file = lock::only_mine(file::open_in(&dir, &file_name(name), OFlag::O_RDONLY)?)?;
+        let file = lock::require_private(file::open_in(&dir, &file_name(name), OFlag::O_RDONLY)?)?;
         io::Result::Ok((file::read_all(file, LIMIT)?, this_boot()?))
     };
     let (found, boot) = read().ok()?;
@@ -32,7 +32,7 @@ pub fn note(name: &str, fact: &str) {
     let write = || {
         let dir = lock::ensure_directory(Path::new(lock::DIRECTORY))?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
-        let mut file = lock::only_mine(file::open_in(&dir, &file_name(name), flags)?)?;
+        let mut file = lock::require_private(file::open_in(&dir, &file_name(name), flags)?)?;
         // In place: what a kill leaves half written has no fact.
         file.write_all(&[fact.as_bytes(), b"\n", &this_boot()?].concat())
     };

@@ -23,7 +23,7 @@ pub use message::{Answer, Call};
 use message::{Head, Outcome};
 
 /// How long the bus itself may take for an answer of its own. In a test, a busy machine plays the bus.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 5 });
+const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 5 });
 
 /// Bytes of a line of the authentication (the reference implementation takes 16 KiB).
 const LINE_MAX: usize = 16 << 10;
@@ -110,8 +110,8 @@ impl Bus {
     pub fn system() -> Result<Option<Self>, BusError> {
         let told = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
         for address in Address::list(&told) {
-            match address.connect(PATIENCE) {
-                Ok(stream) => return Self::greet(stream).map(Some),
+            match address.connect(TIMEOUT) {
+                Ok(stream) => return Self::authenticate(stream).map(Some),
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -120,9 +120,9 @@ impl Bus {
     }
 
     /// Says who this process is. The kernel tells the bus whether it is true.
-    fn greet(stream: UnixStream) -> Result<Self, BusError> {
+    fn authenticate(stream: UnixStream) -> Result<Self, BusError> {
         let mut this = Self { stream: BufReader::new(stream), serial: 0 };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let uid = geteuid().as_raw();
         let hex: String = uid.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
         this.send(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes(), until)?;
@@ -132,7 +132,7 @@ impl Bus {
             _ => return Err(BusError::Malformed("the authentication is neither accepted nor rejected")),
         }
         this.send(b"BEGIN\r\n", until)?;
-        this.call(&BUS, PATIENCE)?;
+        this.call(&BUS, TIMEOUT)?;
         Ok(this)
     }
 
@@ -141,7 +141,7 @@ impl Bus {
     /// # Errors
     /// No answer, or an error for one.
     pub fn has_owner(&mut self, name: &str) -> Result<bool, BusError> {
-        match self.call(&Call { member: "NameHasOwner", arguments: &[name], ..BUS }, PATIENCE)? {
+        match self.call(&Call { member: "NameHasOwner", arguments: &[name], ..BUS }, TIMEOUT)? {
             Answer::Bool(has) => Ok(has),
             _ => Err(BusError::Malformed("NameHasOwner answers no boolean")),
         }
@@ -151,8 +151,8 @@ impl Bus {
     ///
     /// # Errors
     /// No answer, or an error for one.
-    pub fn call(&mut self, call: &Call<'_>, patience: Duration) -> Result<Answer, BusError> {
-        let until = Instant::now() + patience;
+    pub fn call(&mut self, call: &Call<'_>, timeout: Duration) -> Result<Answer, BusError> {
+        let until = Instant::now() + timeout;
         self.serial += 1;
         let bytes = call.encode(self.serial).map_err(BusError::Malformed)?;
         self.send(&bytes, until)?;
@@ -225,7 +225,7 @@ mod tests {
     fn bus_that_says(script: Vec<u8>) -> Result<Bus, BusError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || theirs.write_all(&script).map(|()| theirs.read_to_end(&mut Vec::new())));
-        Bus::greet(ours)
+        Bus::authenticate(ours)
     }
 
     fn script(parts: &[&[u8]]) -> Vec<u8> {
@@ -256,7 +256,7 @@ mod tests {
         }
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert!(matches!(Bus::greet(ours), Err(BusError::Io(_))));
+        assert!(matches!(Bus::authenticate(ours), Err(BusError::Io(_))));
     }
 
     #[test]

@@ -10,9 +10,9 @@ use nix::fcntl::{OFlag, openat};
 use nix::libc;
 use nix::sys::stat::Mode;
 
-mod whole;
+mod atomic;
 
-pub use whole::{WholeFile, is_temporary, label_of, remove_temporary};
+pub use atomic::{AtomicFile, is_temporary, label_of, remove_temporary};
 
 /// Reads a file of an administrator's, who may have made it a link.
 ///

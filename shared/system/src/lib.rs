@@ -9,8 +9,8 @@ pub mod child;
 pub mod close_later;
 pub mod file;
 pub mod lock;
-mod patience;
+mod retry;
 pub mod size_limit;
 pub mod socket;
 
-pub use patience::Patience;
+pub use retry::Retry;

@@ -17,7 +17,7 @@ use nix::libc;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::geteuid;
 
-use crate::{Patience, file};
+use crate::{Retry, file};
 
 /// Where the files are. They are empty and stay, one for each lock's name, until the host is started anew.
 pub(crate) const DIRECTORY: &str = "/run/ferrule";
@@ -26,11 +26,11 @@ pub(crate) const DIRECTORY: &str = "/run/ferrule";
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
 /// How long to wait for a lock that everybody can take.
-const PUBLIC_PATIENCE: Duration = Duration::from_secs(5);
+const PUBLIC_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whether this process has waited for a lock in vain. It will not do so again: a roll-back comes after many steps, and each of
 /// them would have its own patience with what holds up all of them.
-static HELD_UP: AtomicBool = AtomicBool::new(false);
+static TIMED_OUT: AtomicBool = AtomicBool::new(false);
 
 /// A lock that is held until it is dropped. It dies with its holder, and with the programs that it was passed on to.
 #[derive(Debug)]
@@ -51,13 +51,13 @@ impl Lock {
     /// That others have held it for all of `time`, or what is no property of the host: descriptors or memory run out.
     pub fn acquire(name: &str, time: Duration) -> Result<Option<Self>, LockError> {
         let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
-        match private(&path, patience(time)) {
+        match private(&path, retry(time)) {
             Ok(Some(file)) => Ok(Some(Self { file })),
             Ok(None) => {
-                HELD_UP.store(true, Ordering::Relaxed);
+                TIMED_OUT.store(true, Ordering::Relaxed);
                 Err(LockError::Held { path, time })
             }
-            Err(e) if is_the_hosts_way(&e) => public().map_err(|error| LockError::Io { path, error }),
+            Err(e) if is_host_limitation(&e) => public().map_err(|error| LockError::Io { path, error }),
             Err(error) => Err(LockError::Io { path, error }),
         }
     }
@@ -106,7 +106,7 @@ impl std::error::Error for LockError {}
 
 /// Whether an error tells that this host lets nobody have files of his own in the directory. All plugins find the same then,
 /// and lock the namespace.
-fn is_the_hosts_way(error: &io::Error) -> bool {
+fn is_host_limitation(error: &io::Error) -> bool {
     use Errno::{EACCES, EDQUOT, ENOENT, ENOSPC, ENOSYS, ENOTDIR, EPERM, EROFS};
     let ways = [ENOENT, ENOTDIR, EROFS, EACCES, EPERM, ENOSPC, EDQUOT, ENOSYS];
     let number = error.raw_os_error().map(Errno::from_raw);
@@ -114,25 +114,25 @@ fn is_the_hosts_way(error: &io::Error) -> bool {
 }
 
 /// What this process still has for a lock that is worth waiting that long for.
-fn patience(time: Duration) -> Patience {
-    Patience::new(if HELD_UP.load(Ordering::Relaxed) { Duration::ZERO } else { time })
+fn retry(time: Duration) -> Retry {
+    Retry::new(if TIMED_OUT.load(Ordering::Relaxed) { Duration::ZERO } else { time })
 }
 
 /// None: others have held it for all of the time.
-fn private(path: &Path, mut patience: Patience) -> io::Result<Option<File>> {
-    patience.wait_for(|| {
+fn private(path: &Path, mut retry: Retry) -> io::Result<Option<File>> {
+    retry.wait_for(|| {
         let file = open(path)?;
         // Who removed it meanwhile took the lock of those that come later with it.
-        Ok((try_lock(&file)? && is_still(path, &file)?).then_some(file))
+        Ok((try_lock(&file)? && is_same_file(path, &file)?).then_some(file))
     })
 }
 
 /// Locks the namespace. None: others have held that for all the time that they may have.
 fn public() -> io::Result<Option<Lock>> {
     let file = File::open(NAMESPACE)?;
-    let locked = patience(PUBLIC_PATIENCE).wait_for(|| Ok(try_lock(&file)?.then_some(())))?.is_some();
+    let locked = retry(PUBLIC_LOCK_TIMEOUT).wait_for(|| Ok(try_lock(&file)?.then_some(())))?.is_some();
     if !locked {
-        HELD_UP.store(true, Ordering::Relaxed);
+        TIMED_OUT.store(true, Ordering::Relaxed);
     }
     Ok(locked.then_some(Lock { file }))
 }
@@ -146,8 +146,8 @@ fn open(path: &Path) -> io::Result<File> {
         let dir = ensure_directory(parent)?;
         match file::open_in(&dir, name, OFlag::O_RDONLY | OFlag::O_CREAT) {
             // Somebody removed the directory meanwhile.
-            Err(e) if e.kind() == ErrorKind::NotFound && !is_still(parent, &dir)? => {}
-            opened => return only_mine(opened?),
+            Err(e) if e.kind() == ErrorKind::NotFound && !is_same_file(parent, &dir)? => {}
+            opened => return require_private(opened?),
         }
     }
 }
@@ -171,18 +171,18 @@ pub(crate) fn ensure_directory(path: &Path) -> io::Result<File> {
 
 pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    only_mine(File::options().read(true).custom_flags(flags).open(path)?)
+    require_private(File::options().read(true).custom_flags(flags).open(path)?)
 }
 
 /// Nobody else may have it open, now or later.
-pub(crate) fn only_mine(file: File) -> io::Result<File> {
+pub(crate) fn require_private(file: File) -> io::Result<File> {
     let found = file.metadata()?;
     let mine = found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
     if mine { Ok(file) } else { Err(io::Error::from_raw_os_error(libc::EACCES)) }
 }
 
 /// Whether a path leads to an open file.
-fn is_still(path: &Path, file: &File) -> io::Result<bool> {
+fn is_same_file(path: &Path, file: &File) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(now) => file.metadata().map(|then| (now.dev(), now.ino()) == (then.dev(), then.ino())),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
@@ -216,7 +216,7 @@ mod tests {
 
     /// None: others hold it.
     fn take(path: &Path, time: Duration) -> io::Result<Option<File>> {
-        private(path, Patience::new(time))
+        private(path, Retry::new(time))
     }
 
     /// Removes a directory while others make files in it: in one step for whoever goes by its path.
@@ -273,7 +273,7 @@ mod tests {
         remove(&dir.path().join("own"));
         drop(before);
         let held = other.join().unwrap();
-        assert!(is_still(&path, &held).unwrap());
+        assert!(is_same_file(&path, &held).unwrap());
         assert!(take(&path, Duration::ZERO).unwrap().is_none());
     }
 
@@ -307,15 +307,15 @@ mod tests {
         for (what, mode) in [(&path, 0o604), (&own, 0o755), (&own, 0o777)] {
             let before = fs::metadata(what).unwrap().permissions();
             fs::set_permissions(what, Permissions::from_mode(mode)).unwrap();
-            assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()), "{} {mode:o}", what.display());
+            assert!(is_host_limitation(&take(&path, LONG).unwrap_err()), "{} {mode:o}", what.display());
             fs::set_permissions(what, before).unwrap();
         }
         fs::rename(&path, own.join("elsewhere")).unwrap();
         symlink("elsewhere", &path).unwrap();
-        assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()));
+        assert!(is_host_limitation(&take(&path, LONG).unwrap_err()));
         fs::rename(&own, dir.path().join("elsewhere")).unwrap();
         symlink("elsewhere", &own).unwrap();
-        assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()));
-        assert!(is_the_hosts_way(&take(Path::new("/proc/ferrule/one.lock"), LONG).unwrap_err()));
+        assert!(is_host_limitation(&take(&path, LONG).unwrap_err()));
+        assert!(is_host_limitation(&take(Path::new("/proc/ferrule/one.lock"), LONG).unwrap_err()));
     }
 }

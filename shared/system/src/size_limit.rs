@@ -4,13 +4,13 @@ use nix::sys::signal::{SigSet, Signal, raise};
 
 /// Makes a write past the limit fail as any other: unless its signal is blocked, the
 /// kernel ends the process, and nothing is rolled back.
-pub fn outlive() {
+pub fn block_signal() {
     // It fails for no valid set.
     of_size_limit().thread_block().ok();
 }
 
 /// Starts a program, which inherits what is blocked: for it the signal is to be as usual.
-pub(crate) fn as_usual<T>(start: impl FnOnce() -> T) -> T {
+pub(crate) fn with_signal<T>(start: impl FnOnce() -> T) -> T {
     let blocked = SigSet::thread_get_mask().is_ok_and(|mask| mask.contains(Signal::SIGXFSZ));
     if !blocked {
         return start();
@@ -22,7 +22,7 @@ pub(crate) fn as_usual<T>(start: impl FnOnce() -> T) -> T {
     }
     of_size_limit().thread_unblock().ok();
     let started = start();
-    outlive();
+    block_signal();
     started
 }
 
@@ -39,9 +39,9 @@ mod tests {
     /// The first program that is started after a write past the limit is the roll-back's.
     #[test]
     fn a_signal_of_a_write_that_failed_does_not_strike_when_a_program_is_started() {
-        outlive();
+        block_signal();
         raise(Signal::SIGXFSZ).unwrap();
-        assert_eq!(as_usual(|| 1), 1);
+        assert_eq!(with_signal(|| 1), 1);
         assert!(SigSet::thread_get_mask().unwrap().contains(Signal::SIGXFSZ));
     }
 }

@@ -40,13 +40,13 @@ impl Address {
     }
 
     /// Connects, and waits at most that long for a bus that takes nobody.
-    pub(super) fn connect(&self, patience: Duration) -> io::Result<UnixStream> {
+    pub(super) fn connect(&self, timeout: Duration) -> io::Result<UnixStream> {
         let address = match self {
             Self::Path(path) => SocketAddrUnix::new(path.as_slice())?,
             Self::Abstract(name) => SocketAddrUnix::new_abstract_name(name)?,
         };
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
         connect(&socket, &address)?;
         Ok(socket.into())
     }

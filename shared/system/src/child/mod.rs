@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::{Patience, size_limit};
+use crate::{Retry, size_limit};
 
 mod exchange;
 
@@ -19,7 +19,7 @@ const BUSY_TRIES: u32 = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long a child that was killed may take to end.
-const KILLED_PATIENCE: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What a child may take.
 #[derive(Clone, Copy, Debug)]
@@ -100,7 +100,7 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut tries = 0;
     loop {
-        match size_limit::as_usual(|| command.spawn()) {
+        match size_limit::with_signal(|| command.spawn()) {
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                 tries += 1;
                 thread::sleep(BUSY_PAUSE);
@@ -114,7 +114,7 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
 fn stop(mut child: Child, limits: Limits, why: IoStop, log: Vec<u8>) -> Stopped {
     let remains = match kill(&mut child, limits.group) {
         Err(e) => Some(format!("it could not be killed: {e}")),
-        Ok(()) => match Patience::new(KILLED_PATIENCE).wait_for(|| child.try_wait()) {
+        Ok(()) => match Retry::new(KILL_TIMEOUT).wait_for(|| child.try_wait()) {
             Ok(Some(_)) => None,
             // The kernel, a debugger or a freezer does not let it go.
             Ok(None) => Some(format!("process {} still runs though it was killed", child.id())),

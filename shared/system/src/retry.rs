@@ -13,12 +13,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 /// What is left of the time that something is worth waiting for. It is counted by the pauses: neither a clock that is
 /// set nor a process that was stopped for a while uses it up.
 #[derive(Debug)]
-pub struct Patience {
+pub struct Retry {
     waited: Duration,
     left: Duration,
 }
 
-impl Patience {
+impl Retry {
     /// To wait that long. Zero: to try once.
     pub fn new(time: Duration) -> Self {
         Self { waited: Duration::ZERO, left: time }
@@ -53,7 +53,7 @@ mod tests {
 
     fn attempts(time: Duration, success: usize) -> (usize, bool) {
         let mut tried = 0;
-        let got = Patience::new(time).wait_for(|| {
+        let got = Retry::new(time).wait_for(|| {
             tried += 1;
             Ok((tried == success).then_some(()))
         });
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn an_error_is_not_tried_again() {
         let mut tried = 0;
-        let failed = Patience::new(Duration::from_secs(600)).wait_for(|| {
+        let failed = Retry::new(Duration::from_secs(600)).wait_for(|| {
             tried += 1;
             Err::<Option<()>, _>(io::ErrorKind::PermissionDenied.into())
         });

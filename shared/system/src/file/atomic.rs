@@ -30,7 +30,7 @@ const BEFORE_LABEL: usize = 25;
 
 /// A file in an open directory. Only its owner can read it.
 #[derive(Clone, Copy, Debug)]
-pub struct WholeFile<'a> {
+pub struct AtomicFile<'a> {
     /// The directory.
     pub dir: &'a File,
     /// Its name there.
@@ -39,7 +39,7 @@ pub struct WholeFile<'a> {
     pub label: &'a str,
 }
 
-impl WholeFile<'_> {
+impl AtomicFile<'_> {
     /// Writes it, over an earlier one.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl WholeFile<'_> {
         }
     }
 
-    /// As [`WholeFile::replace`], and it is on the disk, whatever happens to the machine afterwards.
+    /// As [`AtomicFile::replace`], and it is on the disk, whatever happens to the machine afterwards.
     ///
     /// # Errors
     /// What the file system says. If the disk fails, the file may be there already.
@@ -76,10 +76,10 @@ impl WholeFile<'_> {
         self.sync()
     }
 
-    /// As [`WholeFile::create`], and it is on the disk, whatever happens to the machine afterwards.
+    /// As [`AtomicFile::create`], and it is on the disk, whatever happens to the machine afterwards.
     ///
     /// # Errors
-    /// As [`WholeFile::replace_on_disk`].
+    /// As [`AtomicFile::replace_on_disk`].
     pub fn create_on_disk(&self, content: &[u8]) -> io::Result<bool> {
         let created = self.create(content)?;
         if created { self.sync().map(|()| true) } else { Ok(false) }
@@ -166,7 +166,7 @@ mod tests {
     fn a_file_is_replaced_or_created_and_no_other_name_is_left() {
         let place = tempfile::tempdir().unwrap();
         let dir = File::open(place.path()).unwrap();
-        let file = WholeFile { dir: &dir, name: "file", label: "label" };
+        let file = AtomicFile { dir: &dir, name: "file", label: "label" };
         let read = || fs::read_to_string(place.path().join("file")).unwrap();
         file.replace(b"one").unwrap();
         assert_eq!(fs::metadata(place.path().join("file")).unwrap().permissions().mode() & 0o777, 0o600);
@@ -174,9 +174,9 @@ mod tests {
         assert_eq!(read(), "two");
         assert!(!file.create(b"three").unwrap());
         assert_eq!(read(), "two");
-        assert!(WholeFile { name: "other", ..file }.create(b"four").unwrap());
+        assert!(AtomicFile { name: "other", ..file }.create(b"four").unwrap());
         fs::create_dir(place.path().join("directory")).unwrap();
-        WholeFile { name: "directory", ..file }.replace(b"five").unwrap_err();
+        AtomicFile { name: "directory", ..file }.replace(b"five").unwrap_err();
         assert_eq!(names(place.path()), ["directory", "file", "other"].map(str::to_owned).into());
     }
 
@@ -188,7 +188,7 @@ mod tests {
         let taken = |number: u32| place.path().join(format!(".new.{}.{number}.label", process::id()));
         fs::write(taken(0), "half").unwrap();
         symlink("/no/such/file", taken(1)).unwrap();
-        WholeFile { dir: &dir, name: "file", label: "label" }.replace(b"whole").unwrap();
+        AtomicFile { dir: &dir, name: "file", label: "label" }.replace(b"whole").unwrap();
         assert_eq!(fs::read(place.path().join("file")).unwrap(), b"whole");
         assert_eq!(fs::read(taken(0)).unwrap(), b"half");
     }
@@ -199,7 +199,7 @@ mod tests {
         let long = "x".repeat(250);
         let dir = File::open(place.path()).unwrap();
         for label in ["net-a-eth0", "net-a-eth0.5", "b", &long] {
-            let (name, _) = WholeFile { dir: &dir, name: "", label }.open_temporary().unwrap();
+            let (name, _) = AtomicFile { dir: &dir, name: "", label }.open_temporary().unwrap();
             assert!(is_temporary(&name) && label.ends_with(label_of(&name).unwrap()), "{name}");
         }
         remove_temporary(place.path(), "net-a-eth0").unwrap();
