@@ -1,4 +1,4 @@
-//! Neighbours: which hardware address an IP address was last seen at (ARP and NDP caches).
+//! Neighbours: the ARP and NDP caches.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ use crate::{Netlink, Result};
 const HEADER: usize = 12;
 
 impl Netlink {
-    /// Forgets where an address was last seen on a link. That it is forgotten already is fine.
+    /// Deletes an entry. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If the kernel refuses.

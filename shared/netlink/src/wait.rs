@@ -1,4 +1,4 @@
-//! Waiting for the kernel: for its events, never by sleeping.
+//! Waiting for events of the kernel, without polling.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::uapi::*;
 use crate::{Netlink, Result};
 
 impl Netlink {
-    /// Waits until a link is in a state.
+    /// Waits until a link has a state.
     ///
     /// # Errors
-    /// After `timeout`, naming the state that it is in; ENODEV if it is gone.
+    /// After `timeout`, naming the current state; ENODEV if the link is deleted.
     pub fn wait_for_state(&self, link: &Link, wanted: OperState, timeout: Duration) -> Result<()> {
         let ready = |seen: &mut String| match self.link_by_index(link.index)? {
             Some(now) if now.state == wanted => Ok(true),
@@ -27,10 +27,10 @@ impl Netlink {
         self.wait(RTNLGRP_LINK, timeout, ("wait for link", &link.name), ready)
     }
 
-    /// Waits until no IPv6 address of a link is being tested for duplicates any more.
+    /// Waits for duplicate address detection on a link.
     ///
     /// # Errors
-    /// If one is a duplicate, or after `timeout`.
+    /// If an address is a duplicate, or after `timeout`.
     pub fn wait_for_addresses(&self, link: &Link, timeout: Duration) -> Result<()> {
         let what = "wait for duplicate address detection on link";
         let ready = |seen: &mut String| {
@@ -46,8 +46,7 @@ impl Netlink {
         self.wait(RTNLGRP_IPV6_IFADDR, timeout, (what, &link.name), ready)
     }
 
-    /// Looks after each event of a group, until what is looked for is there. Subscribed before the first look that
-    /// counts, so that no change falls between the two.
+    /// Calls `ready` after each event of a group until it returns true. Subscribes before the first relevant call, so no change is missed.
     fn wait(
         &self,
         group: u32,
@@ -56,7 +55,7 @@ impl Netlink {
         mut ready: impl FnMut(&mut String) -> Result<bool>,
     ) -> Result<()> {
         let mut seen = String::new();
-        // Mostly it is there already.
+        // Usually ready without waiting.
         if ready(&mut seen)? {
             return Ok(());
         }
@@ -66,12 +65,12 @@ impl Netlink {
             match ready(&mut seen) {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
-                // The answer went down with the events that there was no room for.
+                // The answer was lost with the events that did not fit.
                 Err(e) if e.errno() == Some(Errno::ENOBUFS) && Instant::now() < deadline => continue,
                 Err(e) => break Err(e),
             }
             match self.socket.next_event(deadline, |_, _| {}) {
-                // Lost events do not matter: the next look is at the state itself.
+                // Lost events do not matter: `ready` reads the state itself.
                 Err(r) if r.errno() == Some(Errno::ENOBUFS) => {}
                 Err(r) if r.errno() == Some(Errno::ETIMEDOUT) => {
                     let text = format!("not within {timeout:?}: {seen}");
@@ -113,12 +112,12 @@ mod tests {
     fn what_happens_in_a_flood_of_events_is_seen() {
         in_new_namespace(|nl, veth| {
             let (others, looks) = (Netlink::open().unwrap(), Cell::new(0));
-            // The host's default may be room for all of them.
+            // The default may have room for all events.
             setsockopt(&nl.socket, sockopt::RcvBuf, &(32 << 10)).unwrap();
             let ready = |_: &mut String| {
                 looks.set(looks.get() + 1);
                 if looks.get() == 2 {
-                    // Far more events than a socket's queue has room for, before the look.
+                    // Sends far more events than the queue can hold.
                     for tail in 0..=u8::MAX {
                         let change =
                             LinkChange { mac: Some(Mac::local([0, 0, 0, 0, tail])), ..LinkChange::default() };
@@ -137,7 +136,7 @@ mod tests {
     fn a_wait_in_vain_names_the_link_and_the_state_it_is_in() {
         in_new_namespace(|nl, veth| {
             let error = nl.wait_for_state(veth, OperState::Up, Duration::from_millis(1)).unwrap_err();
-            // Which state but Up depends on how soon the kernel looks.
+            // The state depends on the kernel's timing, but is not Up.
             assert!(error.to_string().starts_with("wait for link a: not within 1ms: it is "), "{error}");
         });
     }

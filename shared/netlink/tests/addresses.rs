@@ -1,4 +1,4 @@
-//! Addresses and neighbours, as `ip` sees them.
+//! Addresses and neighbours, compared with `ip`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -74,7 +74,7 @@ fn an_address_is_tested_for_duplicates_only_when_asked_for() {
             let net = net.parse().unwrap();
             lab.host.addresses(Some(&a)).unwrap().into_iter().find(|a| a.net == net).unwrap()
         };
-        // The kernel starts the test when the link is up: before, the address stays tentative, however long this thread waits.
+        // The kernel starts the test when the link is up. Until then, the address stays tentative.
         sh("ip link set a down");
         lab.host.add_address(&a, "fd00::1/64".parse().unwrap(), false).unwrap();
         assert!(!of("fd00::1/64").tentative);
@@ -120,7 +120,7 @@ fn a_neighbour_is_forgotten() {
     });
 }
 
-/// A container's addresses, seen without a path of its namespace.
+/// Reads a container's addresses without a path of its namespace.
 #[test]
 fn addresses_in_the_namespace_of_a_peer_are_listed_and_of_one_that_is_not_there_none() {
     lab(|lab| {
@@ -152,7 +152,7 @@ fn addresses_of_all_sorts_are_put_back_as_they_were() {
         ] {
             sh(&format!("ip address add {address} dev a"));
         }
-        // Lifetimes go on: that there is one is compared, not its seconds.
+        // Only the existence of a lifetime is compared, because it decreases.
         let shown = || {
             let shown =
                 sh("ip -o address show dev a scope global") + &sh("ip -o -4 address show dev a scope link");
@@ -169,7 +169,7 @@ fn addresses_of_all_sorts_are_put_back_as_they_were() {
         sh("ip address flush dev a scope global");
         sh("ip address flush dev a scope link");
         assert_eq!(shown(), "");
-        // The kernel lists IPv4 addresses in the order of their making, IPv6 ones the other way round.
+        // The kernel lists IPv4 addresses oldest first, and IPv6 addresses newest first.
         let (v4, v6): (Vec<_>, Vec<_>) = all.into_iter().partition(|address| address.net.is_ipv4());
         for address in v4.iter().chain(v6.iter().rev()) {
             match lab.host.restore_address(&a, address) {
