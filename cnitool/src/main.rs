@@ -41,7 +41,7 @@ use clap::Parser;
 static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
-    system::size_limit::outlive();
+    system::size_limit::block_signal();
     let cli = Cli::parse();
     let ui = Ui::new(&cli.common);
     match commands::run(cli.command, &Settings::new(&cli.common), &ui) {
