@@ -319,6 +319,9 @@ pub struct GcOptions {
     /// Only list what gc would remove
     #[arg(long)]
     pub dry_run: bool,
+    /// Run again and again, each time after this pause, until SIGTERM or SIGINT: 30m, 1h
+    #[arg(long, value_name = "PAUSE", value_parser = crate::commands::parse_age, conflicts_with = "dry_run")]
+    pub every: Option<std::time::Duration>,
 }
 
 #[derive(Args, Debug)]

@@ -1,5 +1,6 @@
 //! `cnitool`: CNI plugins, driven by hand.
 
+mod again;
 mod asked;
 mod checks;
 mod cleanup;
@@ -23,6 +24,7 @@ mod programs;
 mod ranges;
 mod schema;
 mod settings;
+mod signals;
 mod suite;
 mod sysdump;
 mod table;

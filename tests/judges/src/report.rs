@@ -36,7 +36,10 @@ impl fmt::Display for Report {
         writeln!(f, "{HEAD}\n{}", self.rows.join("\n"))?;
         let passed = self.count(|verdict| *verdict == Verdict::Passed);
         let skipped = self.count(|verdict| {
-            matches!(verdict, Verdict::Explained(_) | Verdict::Skipped(_) | Verdict::Absent(_))
+            matches!(
+                verdict,
+                Verdict::Explained(_) | Verdict::Skipped(_) | Verdict::Absent(_) | Verdict::NotAsked(_)
+            )
         });
         write!(f, "\n{passed} passed, {} failed, {skipped} skipped", self.failed())
     }
