@@ -151,10 +151,18 @@ pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
             in_table(&script.lines, table).for_each(|line| put(&mut lines, line.verb(), line));
         }
         if !lines.is_empty() {
-            let _ = write!(text, "*{table}\n{OWN_CHANGE}{lines}COMMIT\n");
+            let mark = if looks_like_loss(&lines, table, saved) { OWN_CHANGE } else { "" };
+            let _ = write!(text, "*{table}\n{mark}{lines}COMMIT\n");
         }
     }
     text
+}
+
+/// Whether the events of a transaction look as if another program had removed rules: see [`crate::Losses`]. To say that the change is
+/// ours takes a deletion, and whoever closes a socket after one waits for a grace period: so a transaction that only adds says nothing.
+fn looks_like_loss(lines: &str, table: &str, saved: &Saved<'_>) -> bool {
+    let deletes = lines.lines().any(|line| line.starts_with("-D ") || line.starts_with("-F "));
+    deletes || table == opening::TABLE && !saved.lists_chain(opening::HOOK)
 }
 
 /// Creates the chains that are missing, and empties the attachment's own.
