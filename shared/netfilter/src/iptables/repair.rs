@@ -33,11 +33,13 @@ pub(crate) fn are_installed(all: &[Pair<'_>]) -> Result<Vec<bool>> {
         let text = list(&tools, scripts.iter().map(|(_, script)| script))?;
         let (saved, mut shared) = (Saved::read(&text), BTreeMap::new());
         for (of, script) in &scripts {
-            let is_shared_here = script.shared.iter().all(|line| {
-                let key = (line.table, line.chain.as_str(), line.words.as_str());
+            let mut is_shared_here = |line: &Line| {
+                let key = (line.table, line.chain.clone(), line.words.clone());
                 *shared.entry(key).or_insert_with(|| is_listed(line, &saved) || is_there(line, &tools))
-            });
-            installed[*of] &= is_shared_here && is_own_installed(script, &saved, &tools);
+            };
+            // The tool is asked about shared rules only if the attachment has any rules here.
+            installed[*of] &=
+                is_own_installed(script, &saved, &tools) && script.shared.iter().all(&mut is_shared_here);
         }
     }
     Ok(installed)
