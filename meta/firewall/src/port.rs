@@ -46,20 +46,24 @@ impl Port {
         let port = port.ok_or_else(|| on_no_bridge(ifname))?;
         let bridge = host.nl.link_named_by(port.master)?.filter(|link| link.is("bridge"));
         let bridge = bridge.ok_or_else(|| on_no_bridge(ifname))?;
-        let gateway = gateway(&host, &bridge, &port)?;
+        let gateway = gateway(&host, result, &bridge, &port)?;
         Ok(Self { bridge: name_of(&bridge)?, name: name_of(&port)?, gateway })
     }
 }
 
-/// The interface that the plugin bridge makes in a VLAN, or one that the administrator has made in its place: both are named
+/// The interface that the plugin bridge creates in a VLAN, or one that the administrator has created in its place: both are named
 /// `BRIDGE.VLAN`. None: the bridge itself routes, or nothing does.
-fn gateway(host: &Namespace, bridge: &Link, port: &Link) -> Result<Option<Gateway>> {
+fn gateway(host: &Namespace, result: &AddResult, bridge: &Link, port: &Link) -> Result<Option<Gateway>> {
     if bridge.kind != Some(LinkKind::Bridge { vlan_filtering: true }) {
         return Ok(None);
     }
-    let vlans = host.nl.vlans_of(port)?;
-    let Some(id) = vlans.iter().find(|vlan| vlan.pvid).map(|vlan| *vlan.ids.start()) else { return Ok(None) };
+    let Some(id) = native_vlan(host, port)? else { return Ok(None) };
     let Ok(name) = IfName::parse(&format!("{}.{id}", bridge.name)) else { return Ok(None) };
+    // The bridge is in VLAN 1 itself, and so is each port of a network without the key `vlan`.
+    let is_listed = result.host_interfaces().any(|interface| interface.name == *name);
+    if !is_listed && native_vlan(host, bridge)? == Some(id) {
+        return Ok(None);
+    }
     let Some(link) = host.nl.link(&name)?.filter(|link| link.peer_netns_id.is_none()) else {
         return Ok(None);
     };
@@ -73,6 +77,12 @@ fn gateway(host: &Namespace, bridge: &Link, port: &Link) -> Result<Option<Gatewa
         }
         _ => Ok(None),
     }
+}
+
+/// The VLAN that the untagged frames of a port belong to, or those of the bridge itself.
+fn native_vlan(host: &Namespace, link: &Link) -> Result<Option<u16>> {
+    let vlans = host.nl.vlans_of(link)?;
+    Ok(vlans.iter().find(|vlan| vlan.pvid).map(|vlan| *vlan.ids.start()))
 }
 
 fn name_of(link: &Link) -> Result<IfName> {

@@ -1,6 +1,6 @@
 //! The installation of rules by one of the engines.
 
-use std::cell::LazyCell;
+use std::cell::{LazyCell, RefCell};
 
 use cni::{Code, Error, Result, ResultExt, Undo};
 use netlink::{Family, Protocol, Socket};
@@ -136,10 +136,9 @@ impl Firewall {
             let missing: Vec<usize> = (0..all.len()).filter(missing).collect();
             note(&mut installed, &missing, all, iptables_rules);
         }
-        let nft = open_on_demand();
-        for (installed, (owner, rules)) in installed.iter_mut().zip(all).filter(|(installed, _)| !**installed)
-        {
-            *installed = is_by_reference(&nft, owner, *rules).unwrap_or(false);
+        let reference = Reference::default();
+        for (installed, pair) in installed.iter_mut().zip(all).filter(|(installed, _)| !**installed) {
+            *installed = reference.has_any(pair.1.kind()) && reference.has(*pair).unwrap_or(false);
         }
         installed
     }
@@ -202,7 +201,7 @@ impl Firewall {
             |rules| Iptables::open().and_then(|iptables| iptables.check(owner, kind, rules)).is_ok();
         let is_elsewhere = || {
             let may_fall_back = !self.asked && self.backend() == Backend::Nftables;
-            is_by_reference(&open_on_demand(), owner, rules).unwrap_or(false)
+            Reference::default().has((owner, rules)).unwrap_or(false)
                 || may_fall_back && in_iptables.is_some_and(by_iptables)
         };
         if own.is_err() && is_elsewhere() {
@@ -307,28 +306,46 @@ fn note<'a>(
     }
 }
 
-/// A socket of nf_tables that is opened when it is first needed. None: the kernel has no nf_tables.
-type OnDemand = LazyCell<Option<Nft>>;
-
-fn open_on_demand() -> OnDemand {
-    LazyCell::new(|| Nft::open().ok())
-}
-
 fn iptables_rules(all: &[Pair<'_>]) -> Result<Vec<bool>> {
     iptables::repair::are_installed(all)
 }
 
-/// Whether the reference's rules of an attachment exist, by whichever of its backends, and in whichever variant of iptables.
-fn is_by_reference(nft: &OnDemand, owner: &Owner, rules: &dyn Rules) -> Result<bool> {
-    let (Some(reference), table) = (rules.reference(), rules.kind().facts.reference.table) else {
-        return Ok(false);
-    };
-    if let Some(nft) = &**nft
-        && nft.has_reference(owner, reference).map_err(|r| r.during("look for", "rules of the reference"))?
-    {
-        return Ok(true);
+/// The search for rules that the reference installed, by whichever of its backends, and in whichever variant of iptables.
+struct Reference {
+    /// Opened when it is first needed. None: the kernel has no nf_tables.
+    nft: LazyCell<Option<Nft>>,
+    /// The kinds that were looked for, and whether the host has any rules of the reference for them.
+    kinds: RefCell<Vec<(Kind, bool)>>,
+}
+
+impl Default for Reference {
+    fn default() -> Self {
+        Self { nft: LazyCell::new(|| Nft::open().ok()), kinds: RefCell::default() }
     }
-    iptables::legacy::has_reference(owner, reference, table)
+}
+
+impl Reference {
+    /// Whether the host may have rules of a kind, of any attachment. Most hosts have none: thousands of attachments are not looked for then.
+    fn has_any(&self, kind: Kind) -> bool {
+        if let Some((_, has_any)) = self.kinds.borrow().iter().find(|(known, _)| *known == kind) {
+            return *has_any;
+        }
+        let in_nft = self.nft.as_ref().is_some_and(|nft| nft.has_any_of_reference(kind).unwrap_or(true));
+        let has_any = in_nft || iptables::legacy::has_any_of_reference(kind);
+        self.kinds.borrow_mut().push((kind, has_any));
+        has_any
+    }
+
+    /// Whether the rules of an attachment exist.
+    fn has(&self, (owner, rules): Pair<'_>) -> Result<bool> {
+        if let (Some(nft), Some(reference)) = (&*self.nft, rules.reference()) {
+            let found = nft.has_reference(owner, reference);
+            if found.map_err(|r| r.during("look for", "rules of the reference"))? {
+                return Ok(true);
+            }
+        }
+        iptables::legacy::has_reference(owner, rules)
+    }
 }
 
 /// Installs by iptables what the kernel lacks something for in nf_tables.

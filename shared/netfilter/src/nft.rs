@@ -40,6 +40,7 @@ use crate::kind::{Kind, NftablesRules, ReferenceRules};
 use crate::listing::Listing as _;
 use crate::owner::Owner;
 use crate::plan::chains;
+use crate::reference::names::is_any_chain;
 use crate::ruleset::{Element, RECORDS_MAX, Set, Table};
 pub use blocking::BlockingChain;
 use connection::Connection;
@@ -204,6 +205,23 @@ impl Nft {
         let Some((facts, chain)) = kind.iptables().zip(chains::chain(owner, kind)) else { return Ok(false) };
         for family in Family::ALL {
             if Tables(&self.socket).has_chain(Table::of_iptables(family, facts.table), &chain)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether there may be rules of the reference for a kind, of any attachment.
+    pub(crate) fn has_any_of_reference(&self, kind: Kind) -> Result<bool, RequestError> {
+        let (tables, reference) = (Tables(&self.socket), &kind.facts.reference);
+        for (table, chain) in reference.rules {
+            if !tables.rules(*table, chain)?.is_empty() {
+                return Ok(true);
+            }
+        }
+        for family in Family::ALL {
+            let chains = tables.chains(Table::of_iptables(family, reference.table))?;
+            if chains.iter().any(|chain| is_any_chain(chain)) {
                 return Ok(true);
             }
         }

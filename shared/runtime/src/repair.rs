@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::conf::Network;
 use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Entry, Error, Result, Runtime};
@@ -83,9 +84,12 @@ impl Runtime {
         let _lock = Lock::shared(self.cache.dir()).ok();
         let mut repaired = Repaired::default();
         let mut parts: BTreeMap<PluginType, Vec<Part>> = BTreeMap::new();
+        // Most attachments of a host have the same configuration: it is read once.
+        let mut networks: BTreeMap<&[u8], Result<Network>> = BTreeMap::new();
         for (of, entry) in entries.iter().enumerate() {
             let claims = claims(entry);
-            let known = items(entry, &claims);
+            let network = networks.entry(&entry.config).or_insert_with(|| entry.network());
+            let known = items(entry, network, &claims);
             repaired.attachments.push(known.as_ref().map(|_| false).map_err(Clone::clone));
             for (kind, item) in known.unwrap_or_default() {
                 parts.entry(kind).or_default().push(Part { of, item, claims: claims.clone() });
@@ -174,7 +178,7 @@ fn batch(parts: &[Part]) -> usize {
 }
 
 /// For each plugin of the attachment, the attachment with what the plugin would get on stdin of a CHECK.
-fn items(entry: &Entry, claims: &[String]) -> Result<Vec<(PluginType, String)>> {
+fn items(entry: &Entry, network: &Result<Network>, claims: &[String]) -> Result<Vec<(PluginType, String)>> {
     let unknown = |why: String| Error::own(Code::UnknownContainer, why);
     if !entry.is_alive() || entry.attach.netns.is_none() {
         let path = entry.attach.netns.as_deref().unwrap_or("".as_ref()).display();
@@ -183,7 +187,7 @@ fn items(entry: &Entry, claims: &[String]) -> Result<Vec<(PluginType, String)>> 
     if entry.config.is_empty() {
         return Err(unknown("the cache does not have its configuration: libcni before 0.8 wrote it".into()));
     }
-    let network = entry.network().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
+    let network = network.as_ref().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
     let prev = entry.result_in(network.version);
     let prev = prev.map_err(|e| unknown(format!("its cached result: {e}")))?;
     if network.name != entry.network {
@@ -192,7 +196,7 @@ fn items(entry: &Entry, claims: &[String]) -> Result<Vec<(PluginType, String)>> 
     let extras = Extras { attach: Some(&entry.attach), prev: Some(&prev), valid: None };
     let mut items = Vec::new();
     for plugin in &network.plugins {
-        let config = extras.request(&network, plugin)?;
+        let config = extras.request(network, plugin)?;
         items.push((plugin.kind.clone(), item(entry, claims, &config).map_err(cni::Error::from)?));
     }
     Ok(items)

@@ -87,37 +87,48 @@ fn host_ports_lead_into_isolated_networks_also_from_the_same_bridge() {
     }
 }
 
-/// As [`with_policy`], in a VLAN of a bridge that several networks have.
-fn in_vlan(lab: &Lab, number: u8, policy: &str) -> Chain {
+/// As [`with_policy`], in a VLAN of a bridge that several networks have. VLAN 0: in none.
+fn in_vlan(lab: &Lab, number: u8, bridge: &str, vlan: u8, policy: &str) -> Chain {
     let mut list = with_policy_list(number, policy);
-    list["plugins"][0]["bridge"] = json!("br0");
-    list["plugins"][0]["vlan"] = json!(number);
+    list["plugins"][0]["bridge"] = json!(bridge);
+    if vlan > 0 {
+        list["plugins"][0]["vlan"] = json!(vlan);
+    }
     lab.chain(list)
 }
 
 #[test]
-fn in_vlans_of_one_bridge_networks_with_a_policy_do_not_talk_and_reach_their_gateway() {
+fn in_vlans_of_two_bridges_networks_with_a_policy_do_not_talk_and_reach_their_gateway() {
     needs!(BridgeVlanFiltering);
     beyond_reference!("ingress-policy");
     let lab = Lab::new();
     let far = lab.machine("far");
-    let [same, isolated] = [(2, "same-bridge"), (3, "isolated")].map(|(n, policy)| in_vlan(&lab, n, policy));
+    let same = in_vlan(&lab, 2, "br0", 2, "same-bridge");
+    let isolated = in_vlan(&lab, 3, "br0", 3, "isolated");
+    let elsewhere = in_vlan(&lab, 5, "br1", 2, "same-bridge");
     let open = with_policy(&lab, 4, "open");
-    let [a, b, c, d, e] = ["a", "b", "c", "d", "e"].map(|id| lab.container(id));
+    let [a, b, c, d, e, f] = ["a", "b", "c", "d", "e", "f"].map(|id| lab.container(id));
     let of_same = [attach(&same, &a), attach(&same, &b)];
     let of_isolated = [attach(&isolated, &c), attach(&isolated, &d)];
-    let of_open = attach(&open, &e);
-    let ips = [&of_same[0].1, &of_isolated[0].1, &of_open.1];
+    let (of_open, of_elsewhere) = (attach(&open, &e), attach(&elsewhere, &f));
+    let ips = [&of_same[0].1, &of_isolated[0].1, &of_open.1, &of_elsewhere.1];
     // Of the isolated ones the newest has the host port.
-    let _servers =
-        [(&a, ips[0]), (&c, ips[1]), (&d, &of_isolated[1].1), (&e, ips[2])].map(|(pod, ips)| serve(pod, ips));
+    let serving = [(&a, ips[0]), (&c, ips[1]), (&d, &of_isolated[1].1), (&e, ips[2]), (&f, ips[3])];
+    let _servers = serving.map(|(pod, ips)| serve(pod, ips));
     let _far = FAR.map(|ip| far.serve_tcp("far", &at(ip, 80)));
     for n in [0, 1] {
         assert!(tcp_says(&b, &at(&ips[0][n], 80)).is_some(), "within a VLAN");
         assert!(d.is_cut_off_from(&ips[1][n]), "within an isolated VLAN");
-        assert!(tcp_is_cut_off(&b, &at(&ips[1][n], 80)), "from one VLAN to the other");
-        assert!(tcp_is_cut_off(&d, &at(&ips[0][n], 80)), "and back");
-        for pod in [&b, &d] {
+        for (from, to, what) in [
+            (&b, ips[1], "from one VLAN to the other"),
+            (&d, ips[0], "and back"),
+            (&b, ips[3], "to the same VLAN of another bridge"),
+            (&f, ips[0], "and back"),
+            (&f, ips[1], "to an isolated VLAN of another bridge"),
+        ] {
+            assert!(tcp_is_cut_off(from, &at(&to[n], 80)), "{what}");
+        }
+        for pod in [&b, &d, &f] {
             assert!(tcp_says(pod, &at(FAR[n], 80)).is_some(), "{} to the far machine", pod.id);
             assert!(tcp_says(pod, &at(&ips[2][n], 80)).is_some(), "{} to an open network", pod.id);
         }
@@ -135,10 +146,30 @@ fn in_vlans_of_one_bridge_networks_with_a_policy_do_not_talk_and_reach_their_gat
         (&same, &a, &of_same[0]),
         (&same, &b, &of_same[1]),
         (&open, &e, &of_open),
+        (&elsewhere, &f, &of_elsewhere),
     ] {
         network.del(pod, "eth0", result).iter().for_each(lab::Outcome::ok);
     }
     assert_eq!(lab.host().ruleset(), "");
+}
+
+/// The bridge itself is in VLAN 1, as is each port without the key `vlan`.
+#[test]
+fn in_vlan_1_of_a_bridge_a_network_without_the_key_vlan_is_known_by_the_bridge() {
+    needs!(BridgeVlanFiltering);
+    beyond_reference!("ingress-policy");
+    let lab = Lab::new();
+    let tagged = in_vlan(&lab, 2, "br0", 1, "open");
+    let plain = in_vlan(&lab, 3, "br0", 0, "same-bridge");
+    let other = with_policy(&lab, 4, "same-bridge");
+    let [a, b, c] = ["a", "b", "c"].map(|id| lab.container(id));
+    attach(&tagged, &a);
+    let (of_plain, of_other) = (attach(&plain, &b).1, attach(&other, &c).1);
+    let _servers = [(&b, &of_plain), (&c, &of_other)].map(|(pod, ips)| serve(pod, ips));
+    for n in [0, 1] {
+        assert!(tcp_is_cut_off(&c, &at(&of_plain[n], 80)), "from another bridge");
+        assert!(tcp_is_cut_off(&b, &at(&of_other[n], 80)), "and back");
+    }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use netlink::{Family, RequestError, xtables};
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
 use crate::conntrack::Flush;
-use crate::kind::ReferenceRules;
+use crate::kind::{Kind, Rules};
 use crate::listing::Hook;
 use crate::owner::Owner;
 use crate::plan::Query;
@@ -35,11 +35,18 @@ pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
     failures.into_result()
 }
 
+/// Whether a table may have rules of the reference, of any attachment.
+pub(crate) fn has_any_of_reference(kind: Kind) -> bool {
+    Family::ALL.into_iter().any(|family| has_chains(family, kind.facts.reference.table, is_any_chain))
+}
+
 /// Whether the reference's rules of an attachment are in one of its tables.
-pub(crate) fn has_reference(owner: &Owner, rules: &dyn ReferenceRules, table: &'static str) -> Result<bool> {
-    if !Family::ALL.into_iter().any(|family| has_chains(family, table, is_any_chain)) {
+pub(crate) fn has_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
+    let (kind, Some(rules)) = (rules.kind(), rules.reference()) else { return Ok(false) };
+    if !has_any_of_reference(kind) {
         return Ok(false);
     }
+    let table = kind.facts.reference.table;
     for family in Family::ALL {
         let tools = Tools::find_legacy(family)?;
         let saved = if has_table(family, table) { tools.save(&[table])? } else { String::new() };

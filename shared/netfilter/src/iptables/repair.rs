@@ -33,11 +33,13 @@ pub(crate) fn are_installed(all: &[Pair<'_>]) -> Result<Vec<bool>> {
         let text = list(&tools, scripts.iter().map(|(_, script)| script))?;
         let (saved, mut shared) = (Saved::read(&text), BTreeMap::new());
         for (of, script) in &scripts {
-            let is_shared_here = script.shared.iter().all(|line| {
-                let key = (line.table, line.chain.as_str(), line.words.as_str());
+            let mut is_shared_here = |line: &Line| {
+                let key = (line.table, line.chain.clone(), line.words.clone());
                 *shared.entry(key).or_insert_with(|| is_listed(line, &saved) || is_there(line, &tools))
-            });
-            installed[*of] &= is_shared_here && is_own_installed(script, &saved, &tools);
+            };
+            // The tool is asked about shared rules only if the attachment has any rules here.
+            installed[*of] &=
+                is_own_installed(script, &saved, &tools) && script.shared.iter().all(&mut is_shared_here);
         }
     }
     Ok(installed)
@@ -151,10 +153,18 @@ pub(super) fn replacement(scripts: &[&Script], saved: &Saved<'_>) -> String {
             in_table(&script.lines, table).for_each(|line| put(&mut lines, line.verb(), line));
         }
         if !lines.is_empty() {
-            let _ = write!(text, "*{table}\n{OWN_CHANGE}{lines}COMMIT\n");
+            let mark = if looks_like_loss(&lines, table, saved) { OWN_CHANGE } else { "" };
+            let _ = write!(text, "*{table}\n{mark}{lines}COMMIT\n");
         }
     }
     text
+}
+
+/// Whether the events of a transaction look as if another program had removed rules: see [`crate::Losses`]. To say that the change is
+/// ours takes a deletion, and whoever closes a socket after one waits for a grace period: so a transaction that only adds says nothing.
+fn looks_like_loss(lines: &str, table: &str, saved: &Saved<'_>) -> bool {
+    let deletes = lines.lines().any(|line| line.starts_with("-D ") || line.starts_with("-F "));
+    deletes || table == opening::TABLE && !saved.lists_chain(opening::HOOK)
 }
 
 /// Creates the chains that are missing, and empties the attachment's own.

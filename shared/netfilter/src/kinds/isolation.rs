@@ -286,7 +286,57 @@ fn parse_separation(text: &str) -> Option<Record> {
 
 #[cfg(test)]
 mod tests {
+    use cni::Undo;
+    use nix::sched::{CloneFlags, unshare};
+
     use super::*;
+    use crate::owner::tests::owner;
+    use crate::{Backend, Firewall, Removal};
+
+    fn rules(interface: &str, gateway: Option<&str>) -> (Isolation, PortIsolation) {
+        let [bridge, port, interface] = ["br0", "veth1", interface].map(|name| IfName::parse(name).unwrap());
+        let gateway = gateway.map(|name| IfName::parse(name).unwrap());
+        let isolation = Isolation { bridge: bridge.clone(), interface, within: true, bit: 12 };
+        (isolation, PortIsolation { bridge, port, gateway, bit: 12 })
+    }
+
+    fn add(firewall: &Firewall, owner: &Owner, rules: &dyn Rules) {
+        let mut undo = Undo::new();
+        firewall.install(owner, rules, &mut undo).unwrap();
+        undo.commit();
+    }
+
+    fn replaces_what_an_older_version_installed(install: fn(&Firewall, &Owner, &dyn Rules)) {
+        let firewall = Firewall::open(Some(Backend::Nftables)).unwrap();
+        let (owner, older, newer) =
+            (owner("net", "c", "eth0"), rules("br0", None), rules("br0.2", Some("veth2")));
+        for rules in [&older.0 as &dyn Rules, &older.1] {
+            add(&firewall, &owner, rules);
+        }
+        assert_eq!(firewall.describe(&owner).unwrap(), ["bridge br0 isolated", "apart veth1"]);
+        let newer: [&dyn Rules; 2] = [&newer.0, &newer.1];
+        assert_eq!(firewall.are_installed(&newer.map(|rules| (&owner, rules))), [false, false]);
+        newer.into_iter().for_each(|rules| install(&firewall, &owner, rules));
+        newer.into_iter().for_each(|rules| firewall.check(&owner, rules).unwrap());
+        assert_eq!(firewall.describe(&owner).unwrap(), ["bridge br0.2 isolated", "apart veth1 veth2"]);
+        let table = std::process::Command::new("nft").args(["list", "table", "inet", "ferrule"]).output();
+        let table = String::from_utf8(table.unwrap().stdout).unwrap();
+        assert!(table.contains("\"br0.2\"") && !table.contains("\"br0\""), "{table}");
+        Removal::start().remove(&owner, &[Isolation::KIND, PortIsolation::KIND]).unwrap();
+    }
+
+    /// Older versions named the bridge where the interface of a VLAN routes.
+    #[test]
+    fn what_an_older_version_installed_in_a_vlan_is_replaced_by_add_and_by_repair() {
+        let test = || {
+            unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
+            replaces_what_an_older_version_installed(add);
+            replaces_what_an_older_version_installed(|firewall, owner, rules| {
+                firewall.install_all(&[(owner, rules)]).into_iter().for_each(Result::unwrap);
+            });
+        };
+        std::thread::spawn(test).join().unwrap();
+    }
 
     #[test]
     fn a_record_says_all_that_its_elements_are_made_of() {
