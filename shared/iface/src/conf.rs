@@ -212,9 +212,9 @@ mod tests {
         let requested = CniArgs::parse("MAC=02:00:00:00:00:02").unwrap();
         let nothing = CniArgs::default();
         for (members, args, last_byte) in [
-            (&[RUNTIME, ARGS_CNI, FILE][..], &asked, Some(4)),
-            (&[ARGS_CNI, FILE], &asked, Some(3)),
-            (&[FILE], &asked, Some(2)),
+            (&[RUNTIME, ARGS_CNI, FILE][..], &requested, Some(4)),
+            (&[ARGS_CNI, FILE], &requested, Some(3)),
+            (&[FILE], &requested, Some(2)),
             (&[FILE], &nothing, Some(1)),
             (&[r#""mac": """#], &nothing, None),
             (&[], &nothing, None),

@@ -75,7 +75,7 @@ fn the_default_route_does_not_name_the_link_of_a_plugin_that_wants_it_named() {
         let conf = ParentConf { or_default_route: false, ..conf("{}").unwrap() };
         let error = conf.find(&lab.host, &lab.sandbox, None).unwrap_err();
         assert_eq!((error.code(), error.msg()), (7, "master is missing"));
-        assert_eq!(conf.look(&lab.host).unwrap(), None, "a chain may name it");
+        assert_eq!(conf.find_on_host(&lab.host).unwrap(), None, "a chain may name it");
     });
 }
 
@@ -117,7 +117,7 @@ fn a_child_is_no_larger_than_its_parent() {
 #[test]
 fn status_looks_for_the_parent_only_where_it_can() {
     lab(|lab| {
-        let look = |text: &str| conf(text).unwrap().look(&lab.host);
+        let look = |text: &str| conf(text).unwrap().find_on_host(&lab.host);
         assert_eq!(look("{}").unwrap(), None, "an earlier plugin of the chain may make it");
         assert!(look(r#"{"master": "up"}"#).is_err());
         look(r#"{"master": "up", "linkInContainer": true}"#).unwrap();
