@@ -185,7 +185,7 @@ mod tests {
     use crate::conf::lenient_selector;
 
     #[test]
-    fn without_its_bus_a_device_in_the_container_is_told_by_its_alias() {
+    fn without_a_bus_address_a_device_in_the_container_is_found_by_its_alias() {
         let document = cni::json::parse(json!({"pciBusID": "0000:3b:02.5"}).to_string().as_bytes(), "it");
         let selector = lenient_selector(&AsWritten::from(document.unwrap())).unwrap();
         let moved = Link { alias: "ens3".to_owned(), ..Link::default() };

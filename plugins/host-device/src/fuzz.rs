@@ -30,6 +30,6 @@ fn assert_that_it_stays_below(selector: &Selector) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("host_device", configuration);
 }

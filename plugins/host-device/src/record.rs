@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_sends_home_what_has_hardware() {
+    fn physical_devices_return_to_the_host() {
         let of = |kind: Option<&str>| {
             Record::from_link(&Link {
                 kind: kind.map(|kind| LinkKind::Other(kind.to_owned())),

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_one_attachment_counts_more_than_what_the_file_says() {
+    fn a_request_for_one_attachment_wins_over_the_configuration() {
         let requested = CniArgs::parse("MAC=02:00:00:00:00:02").unwrap();
         let nothing = CniArgs::default();
         for (members, args, last_byte) in [

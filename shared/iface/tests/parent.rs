@@ -80,7 +80,7 @@ fn the_default_route_does_not_name_the_link_of_a_plugin_that_wants_it_named() {
 }
 
 #[test]
-fn in_a_chain_it_is_what_an_earlier_plugin_made() {
+fn in_a_chain_it_is_the_interface_of_an_earlier_plugin() {
     lab(|lab| {
         default_route(lab, "up");
         sh("ip link add name made0 type veth peer name made1");
@@ -128,7 +128,7 @@ fn status_looks_for_the_parent_only_where_it_can() {
 }
 
 #[test]
-fn a_check_tells_that_the_parent_is_another_one_or_gone() {
+fn check_reports_a_changed_or_deleted_parent() {
     lab(|lab| {
         lab.macvlan(&add("net", "eth0"));
         let verify = |text: &str| conf(text).unwrap().verify(&lab.host, &lab.sandbox, &at("c", "eth0"));
