@@ -122,7 +122,7 @@ pub fn clear_main(
             continue;
         }
         let (ns, device, moved) = (sandbox.clone(), link.clone(), route.clone());
-        undo.push(move || tables::give_back(&ns, &device, &moved));
+        undo.push(move || tables::restore(&ns, &device, &moved));
         tables::take(sandbox, link, route)?;
         if hint.is_some() {
             tables::add(sandbox, &Route { source: hint, ..route.clone() }, undo)?;

@@ -109,7 +109,7 @@ fn tells(file: &Path) -> bool {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("tuning", configuration);
     let scratch = tempfile::tempdir().unwrap();
     seeds::replay("backups", |input| backups(scratch.path(), input));

@@ -55,7 +55,7 @@ impl Contents {
                 // The kernel makes those to the subnets of the addresses by itself.
                 _ if route.protocol == Some(uapi::RTPROT_KERNEL) => Ok(()),
                 Some(own) if route.table == Some(from) => put(sandbox, &Route { table: Some(to), ..own }),
-                _ => tables::give_back(sandbox, link, route),
+                _ => tables::restore(sandbox, link, route),
             };
             failures.note(put);
         }

@@ -228,7 +228,7 @@ fn same<T: fmt::Display + fmt::Debug + PartialEq>(read: fn(&str) -> Result<T, St
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("call", call);
     seeds::replay("results", results);
     seeds::replay("arguments", arguments);

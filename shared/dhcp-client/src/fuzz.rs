@@ -99,7 +99,7 @@ fn holds(client: &Client, now: Time, actions: &[Action]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("dhcp_packet", packet);
     seeds::replay("dhcp_client", client);
 }

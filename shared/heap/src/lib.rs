@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     #[allow(unsafe_code)]
-    fn memory_that_is_asked_for_as_zeros_is_zero_also_where_it_was_used_before() {
+    fn zeroed_memory_is_zero_even_if_it_was_used_before() {
         static ARENA: Arena = Arena::new();
         let layout = |size| Layout::from_size_align(size, 1).unwrap();
         // SAFETY: blocks are used within their layouts and not after they are freed.
@@ -212,11 +212,11 @@ mod tests {
 
     /// In its own process, because the setting is global.
     #[test]
-    fn a_process_that_stays_uses_again_what_it_gave_back() {
+    fn a_long_running_process_reuses_freed_memory() {
         const ALONE: &str = "HEAP_TEST_STAYS";
         if std::env::var_os(ALONE).is_none() {
             let mut process = std::process::Command::new(std::env::current_exe().unwrap());
-            process.args(["--exact", "tests::a_process_that_stays_uses_again_what_it_gave_back"]);
+            process.args(["--exact", "tests::a_long_running_process_reuses_freed_memory"]);
             assert!(process.env(ALONE, "1").output().unwrap().status.success());
             return;
         }

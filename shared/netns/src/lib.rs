@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_namespace_is_missing_and_named() {
+    fn other_files_count_as_missing_and_are_named() {
         for path in ["", "/no/such/path", "/proc/self/status/x", "/proc/self/status", "/"] {
             assert!(NetNs::open_if_present(Path::new(path)).unwrap().is_none(), "{path}");
         }

@@ -117,7 +117,7 @@ pub fn cache(scratch: &Path, input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("conflist", configuration);
     let scratch = tempfile::tempdir().unwrap();
     seeds::replay("conf_dir", |input| directory(scratch.path(), input));

@@ -116,7 +116,7 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "| at once | preemptions and kills | schedules | with a kill | findings |\n|---|--:|--:|--:|--:|"
+        "| commands | preemptions and kills | schedules | with a kill | findings |\n|---|--:|--:|--:|--:|"
     );
     let mut clean = true;
     for scenario in scenarios {
@@ -169,7 +169,7 @@ fn kills(plan: &Plan, outcomes: &Outcomes) {
 
 /// A hundred attachments that come and go at once, disturbed; also where there are fewer addresses.
 fn races(seconds: u64) -> ExitCode {
-    println!("| at once | addresses | seconds | attached | refused | findings |\n|--:|--:|--:|--:|---|--:|");
+    println!("| workers | addresses | seconds | attached | refused | findings |\n|--:|--:|--:|--:|---|--:|");
     let mut clean = true;
     for (addresses, seconds) in [(1000, seconds), (80, seconds / 4)] {
         let race = Race { workers: 100, length: Length::Time(Duration::from_secs(seconds)), addresses };

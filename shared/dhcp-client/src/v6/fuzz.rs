@@ -62,6 +62,6 @@ fn holds(client: &Client, now: Time, actions: &[Action]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("dhcp6_client", client);
 }
