@@ -9,7 +9,7 @@ use super::install::{Change, layout_of};
 use super::retry::failure;
 use super::view::View;
 use crate::iptables;
-use crate::kind::Pair;
+use crate::kind::OwnedRules;
 use crate::kind::{Kind, NftablesRules};
 use crate::opening::Opening;
 use crate::owner::Owner;
@@ -34,9 +34,9 @@ struct Shared<'a> {
 }
 
 impl<'a> Expected<'a> {
-    fn all(all: &[Pair<'a>]) -> Vec<Self> {
+    fn all(all: &[OwnedRules<'a>]) -> Vec<Self> {
         let expected =
-            |(owner, rules): &Pair<'a>| Self { owner, kind: rules.kind(), rules: rules.nftables() };
+            |(owner, rules): &OwnedRules<'a>| Self { owner, kind: rules.kind(), rules: rules.nftables() };
         all.iter().map(expected).collect()
     }
 
@@ -50,7 +50,7 @@ impl Nft {
     ///
     /// # Errors
     /// The kernel's refusal to list.
-    pub(crate) fn are_installed(&self, all: &[Pair<'_>]) -> Result<Vec<bool>> {
+    pub(crate) fn are_installed(&self, all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
         let found = self.look_for(&Expected::all(all));
         found.map_err(|r| failure("check", "the attachments", "read the ruleset", r))
     }
@@ -82,7 +82,7 @@ impl Nft {
 
     /// Installs the rules of attachments, of the oldest first. Many are one transaction, if none of them has to replace anything.
     /// An answer for each.
-    pub(crate) fn install_all(&self, all: &[Pair<'_>]) -> Vec<Result<()>> {
+    pub(crate) fn install_all(&self, all: &[OwnedRules<'_>]) -> Vec<Result<()>> {
         let (all, mut outcomes, mut laid_out) = (Expected::all(all), Vec::new(), Vec::new());
         let one_by_one = |one: &Expected<'_>| self.install(one.owner, one.kind, &one.rules);
         let mut rest = &all[..];
