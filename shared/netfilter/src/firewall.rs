@@ -8,7 +8,7 @@ use netlink::{Family, Protocol, Socket};
 use crate::backend::Backend;
 use crate::iptables::Iptables;
 use crate::kind::{IptablesRules, Kind, NftablesRules, OwnedRules, Rules};
-use crate::nft::{BlockingChain, Nft};
+use crate::nft::{BlockingChain, Nft, Prepared};
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::ruleset::UdpPort;
@@ -137,7 +137,9 @@ impl Firewall {
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) =
             (0..all.len()).partition(|of| self.is_by_iptables(all[*of]));
         note(&mut installed, &by_iptables, all, iptables_rules);
-        note(&mut installed, &by_nft, all, |some| self.engine.nft(|nft| nft.are_installed(some)));
+        note(&mut installed, &by_nft, all, |some| {
+            self.engine.nft(|nft| nft.are_installed(&Prepared::all(some)))
+        });
         if !self.is_explicit && self.backend() == Backend::Nftables {
             let missing = |of: &usize| !installed[*of] && all[*of].1.iptables().is_some();
             let missing: Vec<usize> = (0..all.len()).filter(missing).collect();
@@ -157,17 +159,16 @@ impl Firewall {
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));
         let pick = |places: &[usize]| places.iter().map(|of| all[*of]).collect::<Vec<_>>();
         let installed = iptables::repair::install(&pick(&by_iptables));
-        by_iptables.into_iter().zip(installed).for_each(|(of, outcome)| outcomes[of] = outcome);
-        if !by_nft.is_empty() {
-            let some = pick(&by_nft);
-            let installed = self.engine.nft(|nft| Ok(nft.install_all(&some)));
-            let installed = installed.unwrap_or_else(|e| some.iter().map(|_| Err(e.clone())).collect());
-            for ((of, pair), outcome) in by_nft.into_iter().zip(some).zip(installed) {
-                outcomes[of] = self.finish(pair, &pair.1.nftables(), outcome);
-            }
+        for (of, outcome) in by_iptables.into_iter().zip(installed) {
+            outcomes[of] = outcome.and_then(|()| self.flush(&all[of].1.nftables()));
         }
-        for (outcome, (_, rules)) in outcomes.iter_mut().zip(all).filter(|(outcome, _)| outcome.is_ok()) {
-            *outcome = self.flush(&rules.nftables());
+        if !by_nft.is_empty() {
+            let prepared = Prepared::all(&pick(&by_nft));
+            let installed = self.engine.nft(|nft| Ok(nft.install_all(&prepared)));
+            let installed = installed.unwrap_or_else(|e| prepared.iter().map(|_| Err(e.clone())).collect());
+            for ((of, Prepared { rules, .. }), outcome) in by_nft.into_iter().zip(&prepared).zip(installed) {
+                outcomes[of] = self.finish(all[of], rules, outcome).and_then(|()| self.flush(rules));
+            }
         }
         outcomes
     }

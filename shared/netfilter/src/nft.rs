@@ -46,6 +46,7 @@ pub use blocking::BlockingChain;
 use connection::Connection;
 use install::Change;
 use record_key::RecordKey;
+pub(crate) use repair::Prepared;
 use retry::{failure, retry};
 use tables::Tables;
 
