@@ -3,13 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use cni::{Attachment, Attachments, ContainerId, IfName, PluginType, Thing};
-use liveness::Namespaces;
-use runtime::{Cache, Decision, Entry, Network, Result};
+use liveness::{Calls, Namespaces};
+use runtime::{Decision, Entry, Network, Result};
 
+use self::caches::Known;
 use crate::settings::Settings;
+
+mod abandoned;
+mod caches;
 
 /// How long the kernel may take to remove the links of a namespace that nobody holds any more.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,20 +74,6 @@ pub struct Plan {
     valid: Attachments,
 }
 
-/// What the caches know of a network.
-#[derive(Debug, Default)]
-struct Known {
-    alive: Vec<Entry>,
-    stale: Vec<Entry>,
-    stale_elsewhere: Vec<Entry>,
-    /// Those in cnitool's own cache, if all of them are to go.
-    unwanted: Attachments,
-    /// Those of them that are alive.
-    unwanted_alive: Attachments,
-    /// Files of caches that cannot be read.
-    unreadable: Vec<String>,
-}
-
 impl Plan {
     /// Looks at the host until the kernel is done with namespaces that were just given up: their links outlive them for some
     /// milliseconds.
@@ -114,13 +104,14 @@ impl Plan {
 
     /// Those of the plan's attachments that are still stale: a container of the same name may have been started meanwhile.
     pub fn still_stale(&self, network: &Network, wishes: &Wishes, settings: &Settings) -> Attachments {
-        let (Ok(mut known), Ok(namespaces)) = (Known::of(network, wishes, settings), Namespaces::look())
+        let (Ok(mut known), Ok(namespaces)) = (Known::of(network, wishes, settings), abandoned::look(wishes))
         else {
             return Attachments::default();
         };
         // DEL has removed them from the cache.
         known.stale.extend(self.delete.iter().cloned());
-        let host = Host { known: &known, namespaces: &namespaces, is_whole: false };
+        let (calls, namespaces) = (Calls::look(), &namespaces);
+        let host = Host { known: &known, namespaces, calls: &calls, is_whole: false };
         let containers = by_container(&self.removed);
         let is_stale = |at: &&Attachment| {
             let things = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
@@ -134,10 +125,10 @@ impl Plan {
         let known = Known::of(network, wishes, settings)?;
         let survey = settings.runtime.survey(network);
         survey.outcome?;
-        let namespaces = Namespaces::look()?;
+        let (namespaces, calls) = (abandoned::look(wishes)?, Calls::look());
         let paths = known.alive.iter().filter_map(|entry| entry.attach.netns.as_deref());
         let is_whole = namespaces.are_all_at(paths);
-        let host = Host { known: &known, namespaces: &namespaces, is_whole };
+        let host = Host { known: &known, namespaces: &namespaces, calls: &calls, is_whole };
         let mut plan = Self::default();
         let mut stale: Vec<Attachment> =
             known.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
@@ -148,7 +139,7 @@ impl Plan {
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
             let verdict = if forced { None } else { host.verdict(container, ifname, all) };
             is_settled &= verdict != Some(Kept::Alive) || !host.is_going(container, ifname);
-            if host.is_known_alive(container, ifname) && !forced {
+            if known.is_alive(container, ifname) && !forced {
                 continue;
             }
             for thing in things {
@@ -215,6 +206,7 @@ fn attachment(container: &str, ifname: &str) -> Option<Attachment> {
 struct Host<'a> {
     known: &'a Known,
     namespaces: &'a Namespaces,
+    calls: &'a Calls,
     /// The caches know all namespaces: what they do not know is not alive.
     is_whole: bool,
 }
@@ -230,17 +222,19 @@ impl Host<'_> {
         if self.known.is_unwanted(container, ifname) {
             return None;
         }
-        if self.is_known_alive(container, ifname) || things.iter().any(leads_on) {
+        if self.known.is_alive(container, ifname) || things.iter().any(leads_on) {
             return Some(Kept::Alive);
         }
         // The runtime has removed the namespace: another container may have the addresses by now.
         if self.known.is_stale(container, ifname) {
             return None;
         }
+        let is_blind = self.namespaces.is_blind();
         let has_address = |thing: &&Thing| thing.address.is_some_and(|ip| self.namespaces.may_have(ip));
         let has_path = |thing: &&Thing| thing.netns.as_deref().is_some_and(|path| self.is_at(path));
         if things.iter().any(|thing| has_address(thing) || has_path(thing))
             || self.namespaces.has_container(container)
+            || !is_blind && self.calls.may_be_for(container)
         {
             return Some(Kept::Alive);
         }
@@ -249,7 +243,7 @@ impl Host<'_> {
                 || thing.netns.is_some()
                 || self.namespaces.leads_on(&thing.name) == Some(false)
         };
-        let is_dead = self.is_whole || things.iter().any(tells);
+        let is_dead = !is_blind && (self.is_whole || things.iter().any(tells));
         (!is_dead || self.known.is_unreadable(container, ifname)).then_some(Kept::Unsure)
     }
 
@@ -257,84 +251,8 @@ impl Host<'_> {
         !path.as_os_str().is_empty() && self.namespaces.is_at(path)
     }
 
-    fn is_known_alive(&self, container: &str, ifname: &str) -> bool {
-        self.known.alive.iter().any(|entry| is_of(entry, container, ifname))
-    }
-
     /// The namespace is gone, but the kernel may not have removed its links yet.
     fn is_going(&self, container: &str, ifname: &str) -> bool {
-        !self.is_known_alive(container, ifname) && self.known.is_stale(container, ifname)
+        !self.known.is_alive(container, ifname) && self.known.is_stale(container, ifname)
     }
-}
-
-impl Known {
-    fn of(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<Self> {
-        let own = settings.runtime.results().clone();
-        let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
-        let mut this = Self::default();
-        let mut unwanted_alive = Vec::new();
-        let now = SystemTime::now();
-        for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
-            let (entries, unreadable) = cache.of_network(&network.name)?;
-            this.unreadable.extend(unreadable.iter().filter_map(|path| {
-                let name = path.file_name()?.to_str()?.strip_prefix(&*network.name)?.strip_prefix('-')?;
-                Some(name.to_owned())
-            }));
-            for entry in entries {
-                let is_young = wishes.older_than.is_some_and(|least| {
-                    let age = entry.added.and_then(|added| now.duration_since(added).ok());
-                    age.is_some_and(|age| age < least)
-                });
-                let is_alive = entry.is_alive();
-                let is_unwanted = is_own && wishes.all;
-                if is_alive && is_unwanted && !is_young {
-                    unwanted_alive.push(entry.attach.attachment.clone());
-                }
-                match (is_alive && !is_unwanted, is_own) {
-                    (true, _) => this.alive.push(entry),
-                    // A young one is left alone like one that is alive.
-                    (false, _) if is_young => this.alive.push(entry),
-                    (false, true) => this.stale.push(entry),
-                    (false, false) => this.stale_elsewhere.push(entry),
-                }
-            }
-        }
-        let alive = std::mem::take(&mut this.alive);
-        // What one cache has alive is not stale because another one has it under the same names.
-        let is_alive = |entry: &Entry| {
-            let at = &entry.attach.attachment;
-            alive.iter().any(|other| other.attach.attachment == *at)
-        };
-        this.stale.retain(|entry| !is_alive(entry));
-        this.stale_elsewhere.retain(|entry| !is_alive(entry));
-        this.alive = alive;
-        if wishes.all {
-            this.unwanted = this.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
-            this.unwanted_alive = unwanted_alive.into_iter().collect();
-        }
-        Ok(this)
-    }
-
-    fn is_stale(&self, container: &str, ifname: &str) -> bool {
-        self.stale.iter().chain(&self.stale_elsewhere).any(|entry| is_of(entry, container, ifname))
-    }
-
-    fn is_unwanted(&self, container: &str, ifname: &str) -> bool {
-        match ifname {
-            "" => self.unwanted.has_container(container),
-            ifname => self.unwanted.contains(container, ifname),
-        }
-    }
-
-    fn is_unreadable(&self, container: &str, ifname: &str) -> bool {
-        self.unreadable.iter().any(|name| match ifname {
-            "" => name.strip_prefix(container).is_some_and(|rest| rest.starts_with('-')),
-            ifname => *name == format!("{container}-{ifname}"),
-        })
-    }
-}
-
-fn is_of(entry: &Entry, container: &str, ifname: &str) -> bool {
-    let at = &entry.attach.attachment;
-    &*at.container == container && (ifname.is_empty() || &*at.ifname == ifname)
 }

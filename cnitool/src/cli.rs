@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-/// Drive CNI plugins by hand, as a container runtime would.
+/// Call CNI plugins as a container runtime does; check, repair and clean up hosts.
 ///
 /// A network is a file of the configuration directory (*.conflist, *.conf, *.json); NETWORK is the `name` in the file.
-/// Results are kept where libcni keeps them, so cnitool also finds the attachments that a runtime of this host made.
+/// cnitool stores results where libcni does, so it also finds the attachments of the container runtimes on this host.
 #[derive(Debug, Parser)]
 #[command(name = "cnitool", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub struct Cli {
@@ -18,64 +18,64 @@ pub struct Cli {
     pub command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 a plugin failed; \
-    2 wrong usage; 3 the configuration is wrong or there is no such network or attachment; 4 doctor: only warnings; 11 try again later; 50 status: \
-    no container can be attached now; 51 status: the same, and running containers may have no network. `cnitool explain CODE` tells more.";
+const EXIT_CODES: &str = "Exit codes: 0 success; 1 a plugin failed; 2 wrong usage; 3 the configuration is invalid, or the network or \
+    attachment does not exist; 4 doctor: only warnings; 11 try again later; 50 status: no container can be attached now; 51 status: the \
+    same, and running containers may have lost their network. `cnitool explain CODE` explains an error code.";
 
 const ADD_EXAMPLES: &str = "Examples:
   cnitool add pods blue                the namespace /run/netns/blue
-  cnitool add --create pods blue       make that namespace first
+  cnitool add --create pods blue       create that namespace first
   cnitool add ./web.conflist blue -p 8080:80
-                                       a file, and port 8080 of the host
+                                       a file, and host port 8080
   cnitool add pods /proc/4711/ns/net -i eth1 --ip 10.98.0.9
                                        a second interface of a process";
 
-const GC_EXAMPLES: &str = "Examples:\n  cnitool gc --dry-run              list what would be removed, of all networks\n  cnitool gc --all --older-than 1h  \
-    what cni-gc.timer runs\n  cnitool gc pods                   remove what containers that no longer exist have left\n  cnitool gc pods --force 8f3c      also what container 8f3c has\n  \
-    cnitool gc pods --all             empty the network";
+const GC_EXAMPLES: &str = "Examples:\n  cnitool gc --dry-run              list stale resources of all networks\n  cnitool gc --all --older-than 1h  \
+    what cni-gc.timer runs\n  cnitool gc pods                   remove stale resources of this network\n  cnitool gc pods --force 8f3c      also resources of container 8f3c\n  \
+    cnitool gc pods --all             remove all attachments of cnitool";
 
 const VALIDATE_EXAMPLES: &str = "Examples:\n  cnitool validate                 all networks of --conf-dir\n  \
-    cnitool validate web.conflist    before it is copied there";
+    cnitool validate web.conflist    a file before you copy it there";
 
-const DOCTOR_EXAMPLES: &str = "Examples:\n  cnitool doctor                 findings, the worst first, each with its remedy\n  \
+const DOCTOR_EXAMPLES: &str = "Examples:\n  cnitool doctor                 problems with remedies, the worst first\n  \
     cnitool doctor -o json | jq '.findings[] | select(.severity == \"error\")'";
 
 const CONNECTIVITY_EXAMPLES: &str = "Examples:\n  cnitool test-connectivity pods\n  \
     cnitool test-connectivity ./web.conflist --outside 9.9.9.9 --outside 2620:fe::fe";
 
-const SYSDUMP_EXAMPLES: &str = "Examples:\n  cnitool sysdump --list              what the archive would have\n  \
-    cnitool sysdump --to report.tgz     for the bug report";
+const SYSDUMP_EXAMPLES: &str = "Examples:\n  cnitool sysdump --list              list the files of the archive\n  \
+    cnitool sysdump --to report.tgz     write the archive";
 
 const REPAIR_EXAMPLES: &str = "Examples:\n  cnitool repair pods          after `nft flush ruleset`\n  cnitool repair --all \
-    --watch  as packaging/systemd/cni-repair.service does";
+    --watch  what cni-repair.service runs";
 
 #[derive(Args, Debug)]
 pub struct Common {
-    /// Directory of network configurations [default: /etc/cni/net.d]
+    /// Configuration directory [default: /etc/cni/net.d]
     #[arg(long, global = true, env = "NETCONFPATH", value_name = "DIR", hide_env_values = true)]
     pub conf_dir: Option<PathBuf>,
-    /// Directories of plugins, separated by colons [default: /opt/cni/bin:/usr/lib/cni:/usr/libexec/cni]
+    /// Plugin directories, separated by colons [default: /opt/cni/bin:/usr/lib/cni:/usr/libexec/cni]
     #[arg(long, global = true, env = "CNI_PATH", value_name = "DIRS", hide_env_values = true)]
     pub plugin_path: Option<String>,
-    /// Directory in which results are kept, in results/ [default: /var/lib/cni]
+    /// Cache directory; results are in its subdirectory results/ [default: /var/lib/cni]
     #[arg(long, global = true, value_name = "DIR")]
     pub cache_dir: Option<PathBuf>,
-    /// Seconds that one run of one plugin may take
+    /// Seconds that one run of one plugin may take; then cnitool kills it
     #[arg(long, global = true, default_value_t = 120, value_name = "SECONDS",
         value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub timeout: u64,
-    /// How to print [default: tables; `add` prints JSON unless on a terminal]
+    /// Output format [default: tables; `add` prints JSON unless on a terminal]
     #[arg(short, long, global = true, value_enum, value_name = "FORM")]
     pub output: Option<Form>,
     /// When to use colours
     #[arg(long, global = true, value_enum, default_value_t = When::Auto, value_name = "WHEN")]
     pub color: When,
-    /// Print on stderr each run of a plugin, and how long it took
+    /// Print each run of a plugin and its duration on stderr
     #[arg(short, long, global = true)]
     pub verbose: bool,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Form {
     /// For people
@@ -105,21 +105,21 @@ pub enum Command {
         #[command(flatten)]
         options: AddOptions,
     },
-    /// Ask the plugins whether an attachment is still as ADD made it
+    /// Ask the plugins whether an attachment is still as ADD left it
     Check {
         #[command(flatten)]
         target: ManyTargets,
     },
-    /// Remove an attachment
+    /// Detach a network namespace from a network
     Del {
         #[command(flatten)]
         target: ManyTargets,
     },
-    /// Remove what is left of containers that are gone
+    /// Remove stale resources of containers that no longer exist
     ///
-    /// An attachment stays if a cache of this host knows it and its network namespace exists. The caches are --cache-dir,
-    /// /var/lib/cni, and the directories in that. If no cache knows it, gc looks for its container. If the container is
-    /// alive, or if gc cannot tell, gc lists what the container has, and keeps it.
+    /// gc keeps an attachment if a cache of this host contains it and its network namespace exists. The caches are
+    /// --cache-dir, /var/lib/cni, and its subdirectories. If no cache contains the attachment, gc looks for the container.
+    /// If the container is or may be alive, gc lists its resources and keeps them.
     #[command(after_help = GC_EXAMPLES)]
     Gc {
         /// The network's name. Without it: all networks of all runtimes, with --all or --dry-run
@@ -131,12 +131,11 @@ pub enum Command {
         #[command(flatten)]
         options: GcOptions,
     },
-    /// Bring back rules that somebody has flushed: masquerade, host ports, spoof check
+    /// Restore rules that somebody has flushed: masquerade, host ports, spoof check
     ///
-    /// For each attachment whose namespace exists, the plugins install the rules that are missing, from the configuration
-    /// and the result in the cache. The caches are --cache-dir, /var/lib/cni, and the directories in that. Rules that are
-    /// there stay as they are; links, addresses, routes and leases are not touched. Plugins that are not Ferrule's do not
-    /// know this command: they are skipped, with a warning.
+    /// For each attachment whose namespace exists, the plugins install missing rules, from the configuration and the result
+    /// in the cache. The caches are --cache-dir, /var/lib/cni, and its subdirectories. Existing rules stay as they are;
+    /// links, addresses, routes and leases are not touched. Plugins of other vendors are skipped, with a warning.
     #[command(after_help = REPAIR_EXAMPLES)]
     Repair {
         /// The network's name
@@ -149,16 +148,16 @@ pub enum Command {
         #[arg(long)]
         watch: bool,
     },
-    /// Check the whole host, and say what is wrong and what to do: run this first
+    /// Check the whole host, and print problems with their remedies: run this first
     ///
-    /// Checks plugins, configurations, STATUS of each network, kernel features, attachments (CHECK), stale things,
+    /// Checks plugins, configurations, STATUS of each network, kernel features, attachments (CHECK), stale resources,
     /// forwarding, MTU and firewalls. Changes nothing. Exit code 0: no errors and no warnings; 4: warnings; 1: errors.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor,
-    /// Try with packets what a network promises, by two temporary containers
+    /// Test the promises of a network with packets between two temporary containers
     ///
-    /// Between containers, to the gateway, outside, host ports, DNS, the MTU, limits of bandwidth, in IPv4 and IPv6. The containers
-    /// are removed afterwards, also after Ctrl-C. Exit code 1: something failed.
+    /// Tests connections between containers, to the gateway, to the outside, to host ports and DNS, the MTU and bandwidth limits,
+    /// in IPv4 and IPv6. Removes the containers afterwards, also after Ctrl-C. Exit code 1: a test failed.
     #[command(after_help = CONNECTIVITY_EXAMPLES)]
     TestConnectivity {
         /// The network's name, or a path to its file
@@ -167,63 +166,63 @@ pub enum Command {
         #[arg(long, value_name = "ADDRESS")]
         outside: Vec<std::net::IpAddr>,
     },
-    /// Print metrics of all networks for Prometheus: addresses, attachments, stale things, repairs
+    /// Print metrics of all networks for Prometheus: addresses, attachments, stale resources, repairs
     ///
-    /// For the textfile collector of node_exporter: run it by a timer, with --to DIRECTORY/cni.prom. Changes nothing.
+    /// For the textfile collector of node_exporter, run it from a timer with --to DIRECTORY/cni.prom. Changes nothing.
     Metrics {
-        /// Write to this file, as a whole
+        /// Write to this file, atomically
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
     /// Write an archive for a bug report, without secrets
     ///
-    /// Versions, configurations, results, links, addresses, routes, rules, settings, what doctor finds, and the journal's lines
-    /// about CNI. The list of its files is printed first. Values of environment variables, of unknown CNI arguments and of
-    /// whatever is named or looks like a secret are removed.
+    /// The archive contains versions, configurations, results, links, addresses, routes, rules, settings, the output of doctor, and
+    /// lines of the journal about CNI. sysdump prints the list of files first. It removes values of environment variables, of
+    /// unknown CNI arguments, and of everything that is named or looks like a secret.
     #[command(after_help = SYSDUMP_EXAMPLES)]
     Sysdump {
         /// The archive; it must not exist [default: cnitool-sysdump-TIME.tgz]
         #[arg(long, value_name = "FILE", conflicts_with = "list")]
         to: Option<PathBuf>,
-        /// Only list what the archive would have
+        /// Only list the files of the archive
         #[arg(long)]
         list: bool,
     },
-    /// Ask whether a container could be attached now
+    /// Show whether a container can be attached now
     Status {
-        /// The network's name; all networks if left out
+        /// The network's name [default: all networks]
         network: Option<String>,
         /// Accepted from older scripts, and ignored
         #[arg(hide = true)]
         rest: Vec<String>,
     },
-    /// Print the versions of the protocol that cnitool, a plugin, or the plugins of a network speak
+    /// List the protocol versions of cnitool, of a plugin, or of the plugins of a network
     Version {
         /// Names of plugins or networks
         names: Vec<String>,
     },
-    /// List everything that is wrong with configuration files
+    /// List all mistakes in configuration files
     ///
-    /// Also compares each file with the networks of this host: names that are given twice, and ranges that overlap.
+    /// Also compares each file with the networks of this host: duplicate names and overlapping ranges.
     #[command(after_help = VALIDATE_EXAMPLES)]
     Validate {
-        /// Files, directories of them, or - for stdin [default: the configuration directory]
+        /// Files, directories, or - for stdin [default: the configuration directory]
         files: Vec<PathBuf>,
     },
-    /// List networks and attachments, and the runtimes that they are of
+    /// List networks and attachments with their runtimes
     List {
-        /// Only these
+        /// List only these
         #[arg(value_enum)]
         what: Option<Listed>,
-        /// Also of other runtimes: from their directories and caches
+        /// Include other runtimes: their directories and caches
         #[arg(long)]
         all: bool,
     },
-    /// Show attachments: what ADD reported, and whether it is still there
+    /// Show attachments: the result of ADD, and whether each part still exists
     Show {
-        /// Show only what all of these fit: a network, interface or namespace, or the start of a container's id
+        /// Show attachments that match all of these: a network, interface or namespace, or the beginning of a container id
         words: Vec<String>,
-        /// Also those in the caches of other runtimes
+        /// Include attachments in the caches of other runtimes
         #[arg(long)]
         all: bool,
     },
@@ -231,30 +230,30 @@ pub enum Command {
     Graph {
         /// Only attachments of this network
         network: Option<String>,
-        /// Also attachments in the caches of other runtimes
+        /// Include attachments in the caches of other runtimes
         #[arg(long)]
         all: bool,
-        /// The form of the picture
+        /// Format of the picture
         #[arg(short, long, value_enum)]
         format: Option<Picture>,
-        /// Write to this file; its extension (.svg, .dot) chooses the form
+        /// Write to this file; its extension (.svg, .dot) selects the format
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
     },
     /// Explain an error code, a plugin, or a key of a configuration (such as bridge.ipMasq)
     Explain {
-        /// CODE, PLUGIN, PLUGIN.KEY or network; lists the plugins if left out
+        /// CODE, PLUGIN, PLUGIN.KEY or network [default: list the plugins]
         topic: Option<String>,
     },
     /// Print the JSON Schema of a network's configuration, or of a plugin's
     ///
-    /// For editors, and for programs that make configurations. `cnitool validate` finds more: it also knows which plugins
-    /// are installed, and what they have no use for.
+    /// For editors, and for programs that generate configurations. `cnitool validate` finds more mistakes, such as plugins
+    /// that are not installed and keys that no plugin reads.
     Schema {
         /// A plugin, or `network`
         #[arg(default_value = "network")]
         of: String,
-        /// Write all schemas into this directory, NAME.json each
+        /// Write all schemas into this directory, as NAME.json
         #[arg(long, value_name = "DIR", conflicts_with = "of")]
         to: Option<PathBuf>,
     },
@@ -286,7 +285,7 @@ pub struct ManyTargets {
     /// The network namespace: a path, or a name below /run/netns
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     pub netns: Option<String>,
-    /// All attachments of the network that are known on this host
+    /// All attachments of the network on this host
     #[arg(long)]
     pub all: bool,
     #[command(flatten)]
@@ -298,28 +297,31 @@ pub struct ManyTargets {
 
 #[derive(Args, Clone, Copy, Debug)]
 pub struct AddOptions {
-    /// If ADD fails, do not remove what was made so far
+    /// If ADD fails, do not remove what the plugins have created
     #[arg(long)]
     pub keep: bool,
-    /// Make the network namespace first, if there is none of this name, as `ip netns add` does
+    /// Create the network namespace if it does not exist, as `ip netns add` does
     #[arg(long)]
     pub create: bool,
 }
 
 #[derive(Args, Debug)]
 pub struct GcOptions {
-    /// Without NETWORK: all networks. With NETWORK: also remove attachments that are alive, if they are in cnitool's own cache (--cache-dir)
+    /// Without NETWORK: all networks. With NETWORK: also remove live attachments in cnitool's own cache (--cache-dir)
     #[arg(long)]
     pub all: bool,
-    /// Also remove what gc keeps: of this container, or with this name. Also ask this plugin of another maker for GC. May be repeated
+    /// Also remove resources that gc keeps: those of this container, or with this name. Or send GC to this plugin of another vendor. Repeatable
     #[arg(long, value_name = "NAME")]
     pub force: Vec<String>,
-    /// Keep attachments that are younger, as far as a cache knows: 90s, 30m, 1h, 2d
+    /// Keep younger attachments, if a cache knows their age: 90s, 30m, 1h, 2d
     #[arg(long, value_name = "AGE", value_parser = crate::commands::parse_age)]
     pub older_than: Option<std::time::Duration>,
-    /// List what would be removed, and remove nothing
+    /// Only list what gc would remove
     #[arg(long)]
     pub dry_run: bool,
+    /// Run again and again, each time after this pause, until SIGTERM or SIGINT: 30m, 1h
+    #[arg(long, value_name = "PAUSE", value_parser = crate::commands::parse_age, conflicts_with = "dry_run")]
+    pub every: Option<std::time::Duration>,
 }
 
 #[derive(Args, Debug)]
@@ -327,7 +329,7 @@ pub struct Names {
     /// The interface's name in the namespace [default: eth0]
     #[arg(short, long, env = "CNI_IFNAME", value_name = "NAME", hide_env_values = true)]
     pub ifname: Option<String>,
-    /// The container's id [default: made from the namespace's path]
+    /// The container's id [default: cnitool- and a hash of the namespace's path]
     #[arg(long, value_name = "ID")]
     pub container_id: Option<String>,
     /// Arguments for all plugins: KEY=VALUE;KEY=VALUE
@@ -338,14 +340,14 @@ pub struct Names {
     pub cap_args: Option<String>,
 }
 
-/// What the attachment is to have. A plugin that declares the capability gets it as a capability argument; addresses and the MAC
-/// are in CNI_ARGS otherwise.
+/// Ports and addresses for the attachment. A plugin that declares the capability gets them as capability arguments; otherwise
+/// addresses and the MAC address are in CNI_ARGS.
 #[derive(Args, Debug)]
 pub struct Asked {
-    /// Forward a port of the host: [HOSTIP:]HOSTPORT:PORT[/PROTOCOL]
+    /// Forward a host port: [HOSTIP:]HOSTPORT:PORT[/PROTOCOL]
     #[arg(short, long, value_name = "PORTS", value_parser = crate::asked::port)]
     pub publish: Vec<String>,
-    /// The container's address; may be given once for each family
+    /// The container's address. Repeatable
     #[arg(long, value_name = "ADDRESS")]
     pub ip: Vec<String>,
     /// The MAC address of the container's interface
@@ -359,7 +361,7 @@ pub enum Listed {
     Attachments,
 }
 
-/// The form of a picture.
+/// Format of a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Picture {
     /// For the terminal

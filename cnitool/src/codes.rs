@@ -1,8 +1,8 @@
-//! Error codes (SPEC.md, section 5, "Error"), and what to do about each. docs/errors.md has the same table.
+//! Error codes of the specification (section 5, "Error"), with advice. docs/errors.md contains the same table.
 
 use serde_json::{Value, json};
 
-/// A code's meaning.
+/// The meaning of an error code, and what to do.
 #[derive(Clone, Copy, Debug)]
 pub struct Explained {
     pub code: u32,
@@ -16,86 +16,87 @@ impl Explained {
     }
 }
 
-/// The codes that have a meaning of their own.
+/// The codes that Ferrule's plugins use.
 pub const ALL: &[Explained] = &[
     Explained {
         code: 1,
         meaning: "incompatible version",
-        advice: "The plugin does not speak the configuration's `cniVersion`, or that version lacks the command. \
-                 `cnitool version NETWORK` lists what its plugins speak; `cniVersions` lets the runtime choose.",
+        advice: "The plugin does not support the configuration's `cniVersion`, or this version has no such \
+                 command. `cnitool version NETWORK` lists the versions of its plugins. List several in \
+                 `cniVersions` to let the runtime choose.",
     },
     Explained {
         code: 2,
         meaning: "unsupported field",
-        advice: "A key of the configuration, or its value, is not supported: by this plugin, or by this kernel. The \
-                 message names it; `cnitool validate FILE` looks at all of them.",
+        advice: "The plugin or the kernel does not support a key of the configuration, or its value. The message \
+                 names it. `cnitool validate FILE` checks all keys.",
     },
     Explained {
         code: 3,
         meaning: "unknown container",
-        advice: "There is no such container, or it was not added to the network. Nothing has to be cleaned up.",
+        advice: "The container does not exist, or was never attached to the network. You need not clean up.",
     },
     Explained {
         code: 4,
         meaning: "invalid environment",
-        advice: "A `CNI_*` variable is missing or malformed, or the container has an interface of that name already. \
-                 The message names all that is wrong: it is the runtime's mistake, or a DEL is due first.",
+        advice: "A `CNI_*` variable is missing or malformed, which is a mistake of the runtime. Or the container \
+                 already has an interface of that name: run DEL first.",
     },
     Explained {
         code: 5,
-        meaning: "input or output failed",
-        advice: "A file or a socket cannot be read or written. The details have the path and the cause: a full or \
-                 read-only disk, permissions, a daemon that does not run.",
+        meaning: "input/output failure",
+        advice: "A file or a socket cannot be read or written. The details name the path and the cause: a full \
+                 or read-only disk, permissions, or a daemon that does not run.",
     },
     Explained {
         code: 6,
-        meaning: "not understood",
-        advice: "Something is not the JSON that it should be: a configuration (`cnitool validate FILE` shows the \
-                 line), or what a plugin printed.",
+        meaning: "cannot decode content",
+        advice: "Some JSON is malformed: the configuration (`cnitool validate FILE` shows the line), or the \
+                 output of a plugin.",
     },
     Explained {
         code: 7,
         meaning: "invalid configuration",
-        advice: "The configuration is understood but makes no sense, or names a plugin that is not installed. The \
-                 message names key and value.",
+        advice: "A value of the configuration is invalid or contradicts another one, or a plugin is not \
+                 installed. The message names the key and the value.",
     },
     Explained {
         code: 8,
         meaning: "invalid namespace",
-        advice: "`CNI_NETNS` is the namespace of the plugin itself: it would rebuild the host's network. It is the \
-                 runtime's mistake; `CNI_NETNS_OVERRIDE=1` allows it.",
+        advice: "`CNI_NETNS` is the plugin's own namespace, so the plugin would change the host's network. \
+                 Correct `CNI_NETNS`, or set `CNI_NETNS_OVERRIDE=1` to allow it.",
     },
     Explained {
         code: 11,
         meaning: "try again later",
-        advice: "A passing condition, such as a lock that another plugin holds. Nothing was left; the runtime tries \
-                 again.",
+        advice: "A temporary condition, such as a lock that another plugin holds. Nothing was left behind. The \
+                 runtime tries again.",
     },
     Explained {
         code: 50,
         meaning: "not available",
-        advice: "STATUS: no ADD could succeed now: the firewall's backend, a capability or a module is missing, or \
-                 the disk with the leases is full or read-only. The message says which.",
+        advice: "STATUS: no ADD can succeed now. The firewall backend, a capability or a kernel module is \
+                 missing, or the disk with the leases is full or read-only. The message says which.",
     },
     Explained {
         code: 51,
-        meaning: "not available, and containers may suffer",
-        advice: "STATUS: an ADD could not be served, and running containers may have lost connectivity. As for 50, \
-                 and soon.",
+        meaning: "not available, and containers may be affected",
+        advice: "STATUS: no ADD can succeed now, and running containers may have lost their network. Act as for \
+                 code 50, soon.",
     },
     Explained {
         code: 999,
         meaning: "other",
-        advice: "Everything that has no code of its own; mostly a refusal of the kernel, told in the details. A CHECK \
-                 that finds something not as ADD left it says what.",
+        advice: "Every error without a code of its own; usually the kernel refused an operation, and the details \
+                 contain its error. If CHECK failed, the message says what has changed since ADD.",
     },
 ];
 
-/// What a code means. Those from 100 on are a plugin's own.
+/// Explains any code. Each plugin defines its own codes from 100 on.
 pub fn explain(code: u32) -> Explained {
     let (meaning, advice) = match code {
-        0..=99 => ("reserved", "The specification keeps this code for later."),
-        _ => ("a plugin's own", "Codes from 100 on mean what the plugin says they mean: see its message."),
+        0..=99 => ("reserved", "The specification reserves this code."),
+        _ => ("a plugin's own", "Each plugin defines its own codes from 100 on: read its message."),
     };
     let known = ALL.iter().find(|known| known.code == code).copied();
     known.unwrap_or(Explained { code, meaning, advice })

@@ -1,5 +1,6 @@
 //! `cnitool`: CNI plugins, driven by hand.
 
+mod again;
 mod asked;
 mod checks;
 mod cleanup;
@@ -23,6 +24,7 @@ mod programs;
 mod ranges;
 mod schema;
 mod settings;
+mod signals;
 mod suite;
 mod sysdump;
 mod table;
@@ -41,7 +43,7 @@ use clap::Parser;
 static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
-    system::size_limit::outlive();
+    system::size_limit::block_signal();
     let cli = Cli::parse();
     let ui = Ui::new(&cli.common);
     match commands::run(cli.command, &Settings::new(&cli.common), &ui) {

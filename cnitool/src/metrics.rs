@@ -153,7 +153,7 @@ mod tests {
 
     const DASHBOARD: &str = include_str!("../../packaging/prometheus/grafana-dashboard.json");
     const RULES: &str = include_str!("../../packaging/prometheus/alerts.yml");
-    const PAGE: &str = include_str!("../../docs/cnitool.md");
+    const PAGE: &str = include_str!("../../docs/metrics.md");
 
     #[test]
     fn the_dashboard_and_the_alerts_name_metrics_that_exist_and_the_page_describes_each() {
@@ -164,7 +164,7 @@ mod tests {
         }
         for (name, ..) in ALL {
             assert!(named(DASHBOARD).contains(&name), "the dashboard shows {name}");
-            assert!(PAGE.contains(&format!("| `{name}` |")), "docs/cnitool.md describes {name}");
+            assert!(PAGE.contains(&format!("| `{name}` |")), "docs/metrics.md describes {name}");
         }
     }
 

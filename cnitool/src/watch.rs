@@ -10,10 +10,9 @@ use cni::Error;
 use netfilter::Losses;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use runtime::Result;
 
+use crate::signals::{self, Signals};
 use limits::Limits;
 
 /// What ended a wait.
@@ -28,7 +27,7 @@ pub enum Woken {
 /// SIGTERM and SIGINT as a descriptor, and the events of the ruleset, of links and of traffic control.
 #[derive(Debug)]
 pub struct Watch {
-    signals: SignalFd,
+    signals: Signals,
     /// None: the kernel has no nf_tables.
     rules: Option<Losses>,
     /// Rules were lost since the last look.
@@ -40,10 +39,8 @@ impl Watch {
     /// # Errors
     /// Without CAP_NET_ADMIN.
     pub fn start() -> Result<Self> {
-        ending().thread_block().map_err(Error::from)?;
-        let signals = SignalFd::with_flags(&ending(), SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK);
         Ok(Self {
-            signals: signals.map_err(Error::from)?,
+            signals: Signals::block()?,
             rules: Losses::watch()?,
             without_rules: Cell::new(false),
             limits: Limits::watch()?,
@@ -62,7 +59,7 @@ impl Watch {
                 let sockets = self.rules.as_ref().map(Losses::as_fd).into_iter().chain([self.limits.as_fd()]);
                 ready.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
             }
-            match poll(&mut ready, timeout(deadline)) {
+            match poll(&mut ready, deadline.map_or(PollTimeout::NONE, signals::timeout)) {
                 Ok(0) => return Ok(Woken::Timeout),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(e) => return Err(Error::from(e).context("wait for events").into()),
@@ -91,20 +88,4 @@ impl Watch {
         let limits = self.limits.are_lost()?;
         Ok(self.without_rules.take() || limits)
     }
-
-    /// Lets the signals end this process again, which has them blocked if one that watches has started it: to start it without them, that
-    /// one would be without the block itself for a moment.
-    pub fn unblock_signals() {
-        ending().thread_unblock().ok();
-    }
-}
-
-fn timeout(deadline: Option<Instant>) -> PollTimeout {
-    // Rounded up: less than a millisecond is not no time at all.
-    let left = |end: Instant| end.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
-    deadline.map_or(PollTimeout::NONE, |end| PollTimeout::try_from(left(end)).unwrap_or(PollTimeout::MAX))
-}
-
-fn ending() -> SigSet {
-    [Signal::SIGTERM, Signal::SIGINT].into_iter().collect()
 }

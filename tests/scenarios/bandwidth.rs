@@ -168,7 +168,7 @@ fn no_more_passes_than_the_burst_and_what_the_rate_allows_since() {
 
 /// 2147483647 bits, 268 MB. As the time that it takes to fill the bucket it does not fit into 32 bits: 27.9 MB were left.
 #[test]
-fn kubelets_burst_is_as_large_as_it_says_at_a_low_rate_too() {
+fn the_burst_is_as_large_as_the_kubelet_requests_also_at_a_low_rate() {
     needs!(TrafficControl);
     beyond_reference!("bandwidth-burst");
     let lab = Lab::new();

@@ -1,5 +1,5 @@
-//! README.md and docs/ keep what they say: their commands work word for word, their networks attach containers, their links lead
-//! somewhere. CONTRIBUTING.md says how a page marks what is run.
+//! Tests of README.md and docs/: their commands work word for word, their networks attach containers, their links have targets.
+//! CONTRIBUTING.md ("Pages") lists the kinds of code blocks.
 
 mod host;
 mod page;
@@ -34,7 +34,7 @@ fn contents() -> Vec<String> {
     links.map(str::to_owned).collect()
 }
 
-/// cnitool, with the plugins of ours, whichever are under test.
+/// cnitool with Ferrule's plugins, also if the reference is under test.
 fn ours(lab: &Lab) -> Tool {
     lab.cnitool().in_dir(&together())
 }
@@ -51,12 +51,15 @@ fn commands_of_the_book_work_word_for_word_and_print_what_it_says() {
     assert_none(&faults);
 }
 
-/// Runs a page's commands from its top to its end, and tells which of them failed.
+/// Runs the commands of a page from top to end, and returns the failures.
 fn walk(page: &Page) -> Vec<String> {
     if !page.blocks.iter().any(|block| [Kind::Script, Kind::Session].contains(&block.kind)) {
         return Vec::new();
     }
     let host = Host::new();
+    if page.path == repository().join("README.md") {
+        host.offer_archive();
+    }
     let mut faults = Vec::new();
     for block in &page.blocks {
         let fault = match block.kind {
@@ -78,7 +81,7 @@ fn walk(page: &Page) -> Vec<String> {
     faults
 }
 
-/// The commands that print something else than the block says.
+/// Runs the commands of a block, and returns those whose output differs from the block.
 fn session(host: &Host, block: &Block) -> Option<String> {
     let mut steps: Vec<(String, String)> = Vec::new();
     for line in block.text.lines() {
@@ -100,8 +103,8 @@ fn session(host: &Host, block: &Block) -> Option<String> {
     (!wrong.is_empty()).then(|| wrong.join("\n"))
 }
 
-/// A text without what differs from run to run: long hexadecimal names, MAC addresses, how wide columns are, and what a plugin finds
-/// fault with on this host.
+/// Removes everything that differs between two runs: long hexadecimal names, MAC addresses, column widths, and warnings of plugins
+/// about this host.
 fn stable(text: &str) -> String {
     let is_hex = |text: &str| text.chars().all(|c| c.is_ascii_hexdigit());
     let differs = |word: &str| {
@@ -122,19 +125,18 @@ fn stable(text: &str) -> String {
 }
 
 #[test]
-fn three_commands_of_the_readme_attach_a_container_where_there_is_next_to_nothing() {
+fn three_commands_of_the_readme_install_plugins_that_attach_a_container_on_a_bare_host() {
     needs!(NftNat, Ipv6);
     let host = Host::new();
+    host.offer_archive();
     let readme = Page::read(&repository().join("README.md"));
-    let scripts = readme.blocks.iter().filter(|block| block.kind == Kind::Script).map(|block| &block.text);
-    let mut scripts = scripts.skip_while(|text| !text.contains("sha256sum -c"));
-    let (sums, install) = (scripts.next().unwrap(), scripts.next().unwrap());
+    let mut scripts = readme.blocks.iter().filter(|block| block.kind == Kind::Script);
+    let install = &scripts.find(|block| block.text.contains("sha256sum -c")).unwrap().text;
+    assert_eq!(install.lines().count(), 3, "{install}");
     let session = readme.blocks.iter().find(|block| block.kind == Kind::Session).unwrap();
     let add = session.text.lines().next().unwrap().strip_prefix("$ ").unwrap();
     host.script(
-        "tar -C /run/ferrule -czf ferrule-linux-amd64-v0.2.0.tgz .
-         sha256sum ferrule-linux-amd64-v0.2.0.tgz >ferrule-linux-amd64-v0.2.0.tgz.sha256
-         mkdir -p bare/proc bare/run bare/var/lib
+        "mkdir -p bare/proc bare/run bare/var/lib
          mv ferrule-linux-* bare
          for program in sh tar gzip mkdir sha256sum; do
              program=$(command -v $program)
@@ -143,9 +145,8 @@ fn three_commands_of_the_readme_attach_a_container_where_there_is_next_to_nothin
          mount -t proc proc bare/proc",
     )
     .unwrap();
-    // What the archive brings is all that has to be there.
-    host.script(&format!("cat >bare/try <<'end'\n{sums}{install}{add}\nend\nchroot bare sh -eu /try"))
-        .unwrap();
+    // The bare host has only what the archive contains.
+    host.script(&format!("cat >bare/try <<'end'\n{install}{add}\nend\nchroot bare sh -eu /try")).unwrap();
     let inside = "nsenter --net=bare/run/netns/blue ip -br address show eth0";
     host.script(&format!("{inside} | grep 10.98.0.2/24 && test -x bare/opt/cni/bin/bridge")).unwrap();
     host.script("nft list map inet ferrule hostport4 | grep '8080.*10.98.0.2 . 80'").unwrap();
@@ -172,14 +173,14 @@ fn networks_of_the_book_are_valid_and_attach_a_container() {
     }
 }
 
-/// Why a network of the book is validated and not attached.
+/// The reason why a network is only validated, and not attached.
 enum Missing {
     Feature(Feature),
     /// The lab has no DHCP server and no PCI bus.
     Outside,
 }
 
-/// ADD and DEL, unless something is missing.
+/// Calls ADD and DEL, unless kernel or lab lack something.
 fn attach(network: &Value) -> Result<Option<Missing>, String> {
     let lab = Lab::new();
     let name = network["name"].as_str().unwrap();
@@ -193,7 +194,7 @@ fn attach(network: &Value) -> Result<Option<Missing>, String> {
     if let Some(missing) = missing(network) {
         return Ok(Some(missing));
     }
-    // What the pages suppose: network cards, and what flanneld has written.
+    // The pages need network cards, and the file that flanneld writes.
     for card in ["eth1", "ens3", "ens5"] {
         lab.host().sh(&format!("ip link add {card} type veth peer name at-{card}; ip link set at-{card} up"));
         lab.host().sh(&format!("ip link set {card} up"));
@@ -211,7 +212,7 @@ fn attach(network: &Value) -> Result<Option<Missing>, String> {
     Ok(None)
 }
 
-/// What the network's plugins need and this kernel or the lab does not have.
+/// What the network's plugins need, and this kernel or the lab lacks.
 fn missing(network: &Value) -> Option<Missing> {
     let outside = ["\"type\":\"dhcp\"", "deviceID"];
     let kernel = [
@@ -351,13 +352,4 @@ fn the_picture_of_the_readme_is_what_graph_draws() {
         fs::write(&new, drawn).unwrap();
         panic!("docs/graph.svg is old: look at {}, and put it in its place", new.display());
     }
-}
-
-#[test]
-fn the_network_of_the_archive_is_that_of_the_readme() {
-    let file = fs::read_to_string(repository().join("packaging/web.conflist")).unwrap();
-    let packed: Value = serde_json::from_str(&file).unwrap();
-    let readme = Page::read(&repository().join("README.md"));
-    let shown: Vec<Value> = readme.networks().into_iter().map(|(_, network)| network).collect();
-    assert_eq!(json!(shown), json!([packed]));
 }

@@ -568,7 +568,7 @@ fn twenty_containers_at_once_find_one_bridge_with_one_address() {
 }
 
 #[test]
-fn a_new_container_with_an_old_address_is_reached_at_once() {
+fn a_new_container_with_a_reused_address_is_reached_immediately() {
     beyond_reference!("announce");
     let lab = Lab::new();
     let [old, new] = ["old", "new"].map(|id| lab.container(id));

@@ -37,7 +37,7 @@ fn an_address_is_leased_and_given_back_when_the_container_goes() {
 }
 
 #[test]
-fn a_lease_is_renewed_by_the_daemon_that_comes_after_one_that_was_killed() {
+fn after_a_kill_of_the_daemon_the_next_daemon_renews_its_lease() {
     beyond_reference!("dhcp-restart");
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let pod = net.pod("pod");

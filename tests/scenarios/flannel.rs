@@ -137,7 +137,7 @@ fn every_command_reaches_the_delegate_with_the_configuration_of_its_add() {
 }
 
 #[test]
-fn what_is_kept_goes_only_when_the_delegate_has_deleted() {
+fn the_state_that_del_needs_is_deleted_only_after_the_delegates_del_succeeds() {
     beyond_reference!("flannel");
     let lab = Lab::new();
     let (call, _pod) = spied(&lab);

@@ -321,7 +321,7 @@ fn status_fails_for_a_full_range_set_where_that_is_asked_for() {
 }
 
 #[test]
-fn an_empty_lease_file_does_not_block_its_address_for_ever() {
+fn an_empty_lease_file_does_not_block_its_address() {
     // https://github.com/containernetworking/plugins/issues/498
     beyond_reference!("torn-lease");
     let lab = Lab::new();
@@ -414,7 +414,7 @@ fn a_lease_is_missed_by_check_also_when_another_has_it() {
 }
 
 #[test]
-fn leases_of_before_a_reboot_are_dropped_if_that_is_asked_for() {
+fn with_reset_on_reboot_the_first_add_after_a_reboot_drops_older_leases() {
     // https://github.com/containernetworking/plugins/issues/252
     beyond_reference!("reset-on-reboot");
     let lab = Lab::new();

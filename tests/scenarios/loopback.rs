@@ -31,7 +31,7 @@ fn del_takes_the_loopback_interface_down() {
 }
 
 #[test]
-fn arguments_that_nobody_reads_are_passed_over() {
+fn plugins_that_need_no_cni_args_ignore_malformed_and_unknown_ones() {
     let lab = Lab::new();
     let pod = lab.container("pod");
     let prev = json!({"cniVersion": "1.0.0", "ips": [{"address": "127.0.0.1/8"}]});

@@ -8,6 +8,8 @@ mod book;
 mod bridge;
 mod bridge_firewall;
 mod cleanup;
+mod cleanup_property;
+mod cleanup_reboot;
 mod cnitool;
 mod common;
 mod completion;

@@ -419,7 +419,7 @@ impl Drop for Watching {
 }
 
 #[test]
-fn whoever_watches_has_rules_back_after_each_flush_and_ends_at_sigterm() {
+fn repair_with_watch_restores_rules_after_each_flush_and_ends_at_sigterm() {
     beyond_reference!("repair");
     // Where no events are sent, it takes 10 seconds: one of that kind will do.
     for (backend, legacy, flush) in &FLUSHES[..6] {

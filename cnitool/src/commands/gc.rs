@@ -1,6 +1,8 @@
 //! `gc`.
 
 use std::collections::BTreeMap;
+use std::env;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,17 +10,23 @@ use cni::{Attachment, NetworkName, Thing};
 use runtime::{Entry, Error, Network, Result};
 use serde_json::{Value, json};
 
+use crate::again::again;
 use crate::cleanup::{Plan, Wishes};
 use crate::cli::GcOptions;
 use crate::known;
 use crate::maker;
 use crate::places;
 use crate::settings::Settings;
+use crate::signals::Signals;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
 /// Removes stale attachments of a network (with `--all` also live ones), or stale ones of all networks; or lists them.
 pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: &Ui) -> Result<()> {
+    if let Some(pause) = options.every {
+        return repeat(pause, ui);
+    }
+    Signals::unblock();
     let wishes = Wishes {
         // Without a network --all means all networks, of which nothing live is removed.
         all: options.all && network.is_some(),
@@ -54,6 +62,30 @@ pub fn run(network: Option<&str>, options: &GcOptions, settings: &Settings, ui: 
         report(&done, network.is_none(), ui)?
     }
     failed.into_iter().reduce(Error::and).map_or(Ok(()), Err)
+}
+
+/// Runs now and after each pause, until a signal comes.
+fn repeat(pause: Duration, ui: &Ui) -> Result<()> {
+    let signals = Signals::block()?;
+    loop {
+        again(without_every(env::args_os().skip(1)).into_iter(), "GC", ui)?;
+        if signals.wait(pause)? {
+            return Ok(());
+        }
+    }
+}
+
+/// The arguments of one run. An option's value is an argument of its own, or follows a `=`.
+fn without_every(mut arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    while let Some(argument) = arguments.next() {
+        if argument == "--every" {
+            arguments.next();
+        } else if !argument.as_encoded_bytes().starts_with(b"--every=") {
+            kept.push(argument);
+        }
+    }
+    kept
 }
 
 /// `1h`, `30m`, `90s`, `2d`, or a number of seconds.
@@ -308,6 +340,14 @@ fn table(all: &[Gc], several: bool, ui: &Ui) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_run_has_all_arguments_but_the_pause() {
+        for line in ["gc --all --every 1h --older-than 1h", "gc --all --older-than 1h --every=1h"] {
+            let arguments = without_every(line.split(' ').map(OsString::from));
+            assert_eq!(arguments, ["gc", "--all", "--older-than", "1h"], "{line}");
+        }
+    }
 
     #[test]
     fn ages_have_a_unit() {

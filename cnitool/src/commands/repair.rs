@@ -2,22 +2,23 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use netfilter::Losses;
 use runtime::{Entry, Error, Repaired, Result};
 use serde_json::json;
 
+use crate::again::again;
 use crate::known;
 use crate::metrics::REPAIRS;
 use crate::settings::Settings;
+use crate::signals::Signals;
 use crate::ui::{Style, Ui};
 use crate::watch::{Watch, Woken};
 
 /// Repairs a network's attachments, or all.
 pub fn run(network: Option<&str>, settings: &Settings, ui: &Ui) -> Result<()> {
-    Watch::unblock_signals();
+    Signals::unblock();
     let mut entries = oldest_first(settings, ui)?;
     if let Some(name) = network {
         let of_file = name.contains('/').then(|| settings.network(name)).transpose()?;
@@ -76,17 +77,9 @@ fn settle(watch: &Watch) -> Result<()> {
     Ok(())
 }
 
-/// In a process of its own, as this one stays: what it takes of memory is given back, and what it stumbles over ends
-/// nothing here.
 fn repair_once(ui: &Ui) -> Result<()> {
     let arguments = env::args_os().skip(1).filter(|argument| argument != "--watch");
-    let mut command = Command::new("/proc/self/exe");
-    command.args(arguments).stdin(Stdio::null());
-    let ended = command.status().map_err(|e| cni::Error::io("start the repair", &e))?;
-    if !ended.success() {
-        ui.warn(&format!("the repair was not complete ({ended}); the next one tries again"));
-    }
-    Ok(())
+    again(arguments, "repair", ui)
 }
 
 /// What the caches know, the oldest first.

@@ -31,7 +31,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The whole `main` of the daemon.
 #[expect(clippy::print_stdout, reason = "someone at a terminal asks for help")]
 pub fn main(arguments: &[OsString]) -> ExitCode {
-    heap::stays();
+    heap::use_system_allocator();
     if arguments.iter().any(|argument| ["-h", "-help", "--help"].iter().any(|help| argument == help)) {
         print!("{}", args::HELP);
         return ExitCode::SUCCESS;
@@ -53,7 +53,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
 }
 
 fn run(mut args: Args) -> Result<()> {
-    size_limit::outlive();
+    size_limit::block_signal();
     let signals = signals()?;
     raise_descriptors();
     // DEL without a daemon looks for the leases beside the socket that the configuration names.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cni::{Attachment, Code, Error, Failures, Gc, NetworkName, Result, Thing};
-use system::Patience;
+use system::Retry;
 
 use crate::args::Args;
 use crate::ask;
@@ -103,7 +103,7 @@ fn release_record(host: &Host, key: Key, record: Record) -> Result<Sent> {
 
 /// The process ends soon, and its sockets with it: messages are to have left by then.
 fn wait_until_done(departing: &mut Vec<Box<dyn Departing>>) -> Result<()> {
-    Patience::new(timeout(departing)).wait_for(|| {
+    Retry::new(timeout(departing)).wait_for(|| {
         departing.retain_mut(|one| !one.is_done());
         Ok(departing.is_empty().then_some(()))
     })?;

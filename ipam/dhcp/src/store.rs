@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cni::{Error, Result};
-use system::Patience;
-use system::file::{self, WholeFile, is_temporary, missing_is_fine};
+use system::Retry;
+use system::file::{self, AtomicFile, is_temporary, missing_is_fine};
 
 use crate::key::Key;
 use crate::record::Record;
@@ -69,7 +69,7 @@ impl Store {
     /// Code 5.
     pub fn wait_for_lock(&self, time: Duration, gives_up: impl Fn() -> bool) -> Result<Option<File>> {
         let mut tried = Ok(None);
-        Patience::new(time).wait_for(|| {
+        Retry::new(time).wait_for(|| {
             tried = self.lock();
             Ok((!matches!(tried, Ok(None)) || gives_up()).then_some(()))
         })?;
@@ -83,7 +83,7 @@ impl Store {
     pub fn write(&self, key: &Key, record: &Record) -> Result<()> {
         let (bytes, name) = (serde_json::to_vec(record)?, key.file());
         let written = File::open(&self.path)
-            .and_then(|dir| WholeFile { dir: &dir, name: &name, label: &name }.replace(&bytes));
+            .and_then(|dir| AtomicFile { dir: &dir, name: &name, label: &name }.replace(&bytes));
         written.map_err(|e| Error::io(format!("write lease {}", self.path.join(&name).display()), &e))
     }
 

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use cni::{Attachment, ContainerId, Error, Failures, Gc, IfName, NetworkName, Result, Thing, json};
 use serde_json::Value;
-use system::file::{self, WholeFile, label_of};
+use system::file::{self, AtomicFile, label_of};
 
 use crate::document::is_of;
 
@@ -60,9 +60,9 @@ impl Saved {
         let dir = File::open(&self.dir)
             .map_err(|e| Error::io(format!("open dataDir {}", self.dir.display()), &e))?;
         let file =
-            |name| WholeFile { dir: &dir, name, label: &self.label(name) }.replace_on_disk(bytes.as_bytes());
+            |name| AtomicFile { dir: &dir, name, label: &self.label(name) }.replace_on_disk(bytes.as_bytes());
         let label = self.label(&self.plain);
-        let plain = WholeFile { dir: &dir, name: &self.plain, label: &label };
+        let plain = AtomicFile { dir: &dir, name: &self.plain, label: &label };
         if self.document(&self.own)? == Found::Nothing {
             // Whoever comes first has the plain name, also of two at once.
             if plain.create_on_disk(bytes.as_bytes()).map_err(|e| failed(&self.plain, &e))? {

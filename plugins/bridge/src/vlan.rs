@@ -14,14 +14,14 @@ use crate::conf::{self, Vlans};
 use crate::port;
 
 /// How long to wait for those that look at gateways and change them, which takes each of them milliseconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Keeps other plugins from making and deleting gateways. None: this host has no place for a lock.
 ///
 /// # Errors
 /// Code 11 if they do not end in time.
 pub fn lock() -> Result<Option<Lock>> {
-    Ok(Lock::acquire("vlan-gateways", PATIENCE)?)
+    Ok(Lock::acquire("vlan-gateways", LOCK_TIMEOUT)?)
 }
 
 /// The interface, if it is there.

@@ -19,7 +19,7 @@ impl Selector {
     /// # Errors
     /// Code 7 if there is none, or several that it could be.
     pub fn find(&self, host: &Namespace, ifname: &IfName) -> Result<Link> {
-        let pending = |link: &Link| record::of_returned(link).or_else(|| self.returned(link, Some(ifname)));
+        let pending = |link: &Link| record::of_device(link).or_else(|| self.returned(link, Some(ifname)));
         let found = match (self.link(host)?, &self.by) {
             (None, By::Name(name)) => {
                 host.nl.links()?.into_iter().find(|link| link.alias == **name && pending(link).is_some())
@@ -31,7 +31,7 @@ impl Selector {
                 .detail("it may be in another container; the DEL of that one, or its end, brings it back")
         })?;
         let Some(record) = pending(&link) else { return Ok(link) };
-        record.settle(host, &link)?;
+        record.restore(host, &link)?;
         let link = host.nl.link_by_index(link.index)?.unwrap_or(link);
         // As it is to be: the next record is made of this.
         Ok(Link { up: link.up || record.up, ..link })
@@ -42,7 +42,7 @@ impl Selector {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn bring_home(
+    pub fn move_back(
         &self,
         host: &Namespace,
         sandbox: Option<&Namespace>,
@@ -52,15 +52,15 @@ impl Selector {
         if let (Some(sandbox), Some(ifname)) = (sandbox, ifname)
             && let Some(link) = sandbox.nl.link(ifname)?.filter(|link| self.is_in_container(link))
         {
-            let record = Record::guessed(&link);
+            let record = Record::from_link(&link);
             return match may_have_record {
-                true => record.fetch(host, Some(sandbox)),
-                false => record.bring_home(host, Some(sandbox)).map(drop),
+                true => record.move_from_container(host, Some(sandbox)),
+                false => record.move_back(host, Some(sandbox)).map(drop),
             };
         }
         for link in host.nl.links()? {
             if let Some(record) = self.returned(&link, ifname) {
-                record.settle(host, &link)?;
+                record.restore(host, &link)?;
             }
         }
         Ok(())
@@ -75,7 +75,7 @@ impl Selector {
         let makeshift = numbered || ifname.map_or(!link.up, |ifname| **ifname == *link.name);
         let is_named = matches!(&self.by, By::Name(_));
         let is_it = was_away && makeshift && (is_named || !link.up) && self.is_back(link);
-        is_it.then(|| Record::guessed(link))
+        is_it.then(|| Record::from_link(link))
     }
 
     /// Whether an interface that was moved, in whatever namespace and under whatever name, is the device.

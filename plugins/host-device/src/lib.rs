@@ -6,7 +6,7 @@ mod device;
 pub mod fuzz;
 mod network;
 mod record;
-mod way_home;
+mod transfer;
 
 use cni::{Add, AddResult, Check, Command, Del, Failures, Gc, Interface, Plugin, Result, Role, Status, Undo};
 use conf::{Conf, lenient_selector};
@@ -15,7 +15,7 @@ use iface::{Namespace, remove, verify, veth};
 use netlink::Link;
 use network::Network;
 use record::Record;
-use way_home::open_container;
+use transfer::open_container;
 
 /// The plugin.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl Plugin for HostDevice {
     }
 
     fn del(call: &Del) -> Result<()> {
-        remove::with_leases(&call.net, Command::Del, |failures| give_back(call, failures))
+        remove::with_leases(&call.net, Command::Del, |failures| return_device(call, failures))
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
@@ -66,10 +66,10 @@ impl Plugin for HostDevice {
         remove::with_leases(&call.net, Command::Gc, |failures| {
             failures.note(record::collect(call, |record| {
                 let sandbox = open_container(&host, Some(&record.netns))?;
-                record.bring_home(&host, sandbox.as_ref())
+                record.move_back(&host, sandbox.as_ref())
             }));
             if let Some(selector) = lenient_selector(&call.conf).filter(|_| !call.scope.is_dry()) {
-                failures.note(selector.bring_home(&host, None, None, false));
+                failures.note(selector.move_back(&host, None, None, false));
             }
         })
     }
@@ -108,12 +108,12 @@ fn take(
     let file = record::file(&call.net.name, &call.attachment);
     record.save(&file)?;
     let link = record.move_in(file.clone(), host, sandbox, (device, &call.attachment), undo)?;
-    record::forget_earlier(device, &file)?;
+    record::remove_stale(device, &file)?;
     Ok(link)
 }
 
 /// Brings the device home, from wherever it is.
-fn give_back(call: &Del, failures: &mut Failures) {
+fn return_device(call: &Del, failures: &mut Failures) {
     let file = record::file(&call.net.name, &call.attachment);
     let loaded = failures.note(record::load(&file));
     let kept = loaded.clone().flatten();
@@ -124,18 +124,18 @@ fn give_back(call: &Del, failures: &mut Failures) {
     let netns = call.netns.as_ref().or(kept.as_ref().map(|record| &record.netns));
     let opened = failures.note(open_container(&host, netns));
     let sandbox = opened.as_ref().and_then(Option::as_ref);
-    let is_home = match (kept, lenient_selector(&call.conf)) {
-        (Some(record), _) => failures.note(record.bring_home(&host, sandbox)) == Some(true),
+    let is_returned = match (kept, lenient_selector(&call.conf)) {
+        (Some(record), _) => failures.note(record.move_back(&host, sandbox)) == Some(true),
         (None, Some(selector)) => {
             let ifname = Some(&call.attachment.ifname);
             // One that cannot be read, or is damaged, may be readable for a later DEL.
             let may_have_record = loaded.is_none() || file.path().symlink_metadata().is_ok();
-            failures.note(selector.bring_home(&host, sandbox, ifname, may_have_record)).is_some()
+            failures.note(selector.move_back(&host, sandbox, ifname, may_have_record)).is_some()
         }
         (None, None) => true,
     };
     // The next DEL may be able to read what could not be read, or entered.
-    if is_home && loaded.is_some() && opened.is_some() {
+    if is_returned && loaded.is_some() && opened.is_some() {
         failures.note(file.remove());
     }
 }

@@ -55,12 +55,12 @@ impl Record {
             master: host.nl.link_named_by(device.master)?.map(|master| master.name),
             network: network.as_str().to_owned(),
             netns: netns.to_owned(),
-            ..Self::guessed(device)
+            ..Self::from_link(device)
         })
     }
 
     /// Of a device that was moved and of which nothing was kept: its alias is its name.
-    pub fn guessed(link: &Link) -> Self {
+    pub fn from_link(link: &Link) -> Self {
         let device = if link.alias.is_empty() { &link.name } else { &link.alias };
         Self {
             device: device.clone(),
@@ -131,7 +131,7 @@ pub fn load(file: &Backup) -> Result<Option<Record>> {
 }
 
 /// What is kept of a device that is back in the host: its alias is its name. Its attachment is dead, or a DEL of it did not end.
-pub fn of_returned(device: &Link) -> Option<Record> {
+pub fn of_device(device: &Link) -> Option<Record> {
     if device.alias.is_empty() {
         return None;
     }
@@ -142,7 +142,7 @@ pub fn of_returned(device: &Link) -> Option<Record> {
 ///
 /// # Errors
 /// Code 5: what could not be removed.
-pub fn forget_earlier(device: &Link, but: &Backup) -> Result<()> {
+pub fn remove_stale(device: &Link, but: &Backup) -> Result<()> {
     let mut earlier =
         all().filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
     let remove = |path: PathBuf| {
@@ -164,11 +164,11 @@ fn all() -> impl Iterator<Item = (PathBuf, Record)> {
 ///
 /// # Errors
 /// What the caller says; what could not be read or removed.
-pub fn collect(call: &Gc, mut bring_home: impl FnMut(&Record) -> Result<bool>) -> Result<()> {
+pub fn collect(call: &Gc, mut move_back: impl FnMut(&Record) -> Result<bool>) -> Result<()> {
     let of_network = |bytes: &[u8]| Record::read(bytes).filter(|record| record.is_of(&call.net.name));
     let describe = |bytes: &[u8]| Some(Thing::new("device", "").netns(&of_network(bytes)?.netns));
     backup::collect(Path::new(DIRECTORY), call, describe, |file, bytes| match of_network(bytes) {
-        Some(record) if bring_home(&record)? => file.remove(),
+        Some(record) if move_back(&record)? => file.remove(),
         _ => Ok(()),
     })
 }
@@ -184,19 +184,19 @@ mod tests {
     #[test]
     fn a_device_without_mac_and_bus_is_no_other_one_of_its_kind() {
         let tunnel = Link::default();
-        assert!(!Record::guessed(&tunnel).fits(&tunnel));
+        assert!(!Record::from_link(&tunnel).fits(&tunnel));
         for known in [
             Link { mac: Some("02:00:00:00:00:07".parse::<Mac>().unwrap()), ..Link::default() },
             Link { bus_address: "0000:3b:02.5".to_owned(), ..Link::default() },
         ] {
-            assert!(Record::guessed(&known).fits(&known) && !Record::guessed(&known).fits(&tunnel));
+            assert!(Record::from_link(&known).fits(&known) && !Record::from_link(&known).fits(&tunnel));
         }
     }
 
     #[test]
     fn the_kernel_sends_home_what_has_hardware() {
         let of = |kind: Option<&str>| {
-            Record::guessed(&Link {
+            Record::from_link(&Link {
                 kind: kind.map(|kind| LinkKind::Other(kind.to_owned())),
                 ..Link::default()
             })

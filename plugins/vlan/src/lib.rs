@@ -27,8 +27,8 @@ impl Plugin for Vlan {
         let mac = conf.interface.mac(&call.args)?;
         let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
         carries(&parent.link)?;
-        let beside = name::beside_master(call, &parent)?;
-        let call = beside.as_ref().unwrap_or(call);
+        let renamed = name::with_vlan_name(call, &parent)?;
+        let call = renamed.as_ref().unwrap_or(call);
         let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac, mtu: parent.mtu(conf.mtu)? };
         let link = child::create(&sandbox, call, &spec, undo)?;
 
@@ -55,8 +55,8 @@ impl Plugin for Vlan {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        let beside = name::checked(call);
-        let call = beside.as_ref().unwrap_or(call);
+        let renamed = name::checked(call);
+        let call = renamed.as_ref().unwrap_or(call);
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         let parent = call.conf.parent.verify(&host, &sandbox, &call.attachment)?;
         let link = verify::child(&sandbox, call, Self::NAME, call.conf.mtu, &parent)?;

@@ -12,7 +12,7 @@ use crate::conf::Conf;
 ///
 /// # Errors
 /// Code 4 if the name would be too long.
-pub fn beside_master(call: &Add<Conf>, parent: &Parent) -> Result<Option<Add<Conf>>> {
+pub fn with_vlan_name(call: &Add<Conf>, parent: &Parent) -> Result<Option<Add<Conf>>> {
     if !parent.in_container || parent.link.name != call.attachment.ifname.as_str() {
         return Ok(None);
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use system::file::{self, WholeFile, label_of};
+use system::file::{self, AtomicFile, label_of};
 
 use crate::{Attachment, Error, Failures, Gc, NetworkName, Result, Scope, Thing};
 
@@ -61,7 +61,7 @@ impl Backup {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
         let written = made.and_then(|()| {
             let dir = &File::open(&self.dir)?;
-            WholeFile { dir, name: &self.name, label: &self.label }.replace(bytes)
+            AtomicFile { dir, name: &self.name, label: &self.label }.replace(bytes)
         });
         written.map_err(|e| Error::io(format!("write backup {}", self.path().display()), &e))
     }

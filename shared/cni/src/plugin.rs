@@ -107,7 +107,7 @@ pub trait Plugin {
     }
 
     /// Serves a process that no runtime started: one that the plugin itself did, for what takes a process of its own, or a daemon of
-    /// the plugin's. One that lives long calls [`heap::stays`] before all else. None: these are not the arguments of such a
+    /// the plugin's. One that lives long calls [`heap::use_system_allocator`] before all else. None: these are not the arguments of such a
     /// process. A process without arguments does not get here.
     fn serve_itself(_: &[OsString]) -> Option<ExitCode> {
         None
@@ -137,7 +137,7 @@ pub fn main<P: Plugin>() -> ExitCode {
         return answered.map_or_else(|e| failed(&e, Version::LATEST, &print), |()| ExitCode::SUCCESS);
     }
     let _served = serving(P::NAME);
-    size_limit::outlive();
+    size_limit::block_signal();
     answer::<P>(&|name| env::var_os(name), &read_stdin, &print)
 }
 

@@ -1,9 +1,9 @@
-//! The memory of a process that lives for milliseconds: an arena that the executable brings along.
+//! Memory allocator for a process that runs for milliseconds: an arena in the executable.
 //!
-//! A plugin allocates some hundred kilobytes and ends. Asking the kernel for them piecemeal takes a third of all system
-//! calls of a small plugin, and each of them may fail: Rust aborts then, in the midst of an ADD, and nothing is
-//! taken back. The arena is part of the executable's zeroed data (.bss), so it is there from the start, costs a page
-//! only where it is touched, and no call can fail. What does not fit any more comes from the system's allocator.
+//! A plugin allocates some hundred kilobytes and exits. Requesting them from the kernel takes a third of all system calls of a small
+//! plugin. Each of these calls may fail; Rust then aborts, and an ADD is not undone. The arena is part of the executable's zeroed data
+//! (.bss): it exists from the start, uses a page only when it is touched, and no call can fail. If it is full, memory comes from the
+//! system's allocator.
 
 #![warn(missing_docs)]
 
@@ -12,38 +12,37 @@ use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes. A plugin needs less than a tenth of it; a GC with thousands of attachments more.
+/// In bytes. A plugin uses less than a tenth; a GC with thousands of attachments uses more.
 const SIZE: usize = 2 << 20;
 
-/// What every block is aligned to at least, as malloc(3) does it. The unwinder counts on it: it stores 16 bytes at a
-/// time into the exception that Rust asks 8-byte alignment for, and an ADD that panics would die in the midst.
+/// Minimum alignment of a block, as in malloc(3). The unwinder requires it: it writes 16 bytes at a time into the exception, for which Rust
+/// requests an alignment of 8. Otherwise a panic would crash instead of undoing the ADD.
 const ALIGN: usize = 16;
 
-/// Whether the process stays. Of the process and not of an arena: a library cannot reach the executable's allocator.
-static STAYS: AtomicBool = AtomicBool::new(false);
+/// Whether to use the system's allocator. Global, because a library cannot access the executable's allocator.
+static USE_SYSTEM: AtomicBool = AtomicBool::new(false);
 
-/// Says that this process stays: from now on memory comes from the system's allocator, which uses again what is given back.
-/// What was handed out before remains where it is.
-pub fn stays() {
-    STAYS.store(true, Ordering::Relaxed);
+/// Uses the system's allocator from now on, which reuses freed memory. For processes that run for long. Earlier blocks stay where they are.
+pub fn use_system_allocator() {
+    USE_SYSTEM.store(true, Ordering::Relaxed);
 }
 
-/// Hands out its memory from one end to the other. Only the block handed out last can be given back or grow in place,
-/// which is how a vector or string that is being filled behaves.
+/// Allocates memory from one end to the other. Only the last block can be freed or grow in place. Vectors and strings behave this way while
+/// they are filled.
 pub struct Arena {
-    /// How much is handed out.
+    /// Bytes in use.
     used: AtomicUsize,
-    /// How much has ever been: what lies behind is zero still.
+    /// Bytes ever used. The bytes after them are still zero.
     touched: AtomicUsize,
     memory: UnsafeCell<[u8; SIZE]>,
 }
 
-// SAFETY: `used` is atomic, and each part of `memory` is handed out to one owner at a time.
+// SAFETY: `used` is atomic, and each part of `memory` has one owner at a time.
 #[allow(unsafe_code)]
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// An arena of which nothing is used. For `#[global_allocator] static`.
+    /// An empty arena, for `#[global_allocator] static`.
     #[allow(clippy::new_without_default, reason = "an arena is a static, not a value")]
     pub const fn new() -> Self {
         Self { used: AtomicUsize::new(0), touched: AtomicUsize::new(0), memory: UnsafeCell::new([0; SIZE]) }
@@ -53,14 +52,14 @@ impl Arena {
         self.memory.get().cast()
     }
 
-    /// Where a block begins in the arena. None if it is the system's.
+    /// Offset of a block in the arena. `None` if the system allocated it.
     fn offset(&self, block: *mut u8) -> Option<usize> {
         block.addr().checked_sub(self.start().addr()).filter(|offset| *offset < SIZE)
     }
 
-    /// Takes a block, as its offset, and where what was never handed out begins. None if it does not fit.
+    /// Allocates a block. Returns its offset, and the offset of the first byte that was never used. `None` if the block does not fit.
     fn take(&self, layout: Layout) -> Option<(usize, usize)> {
-        if STAYS.load(Ordering::Relaxed) {
+        if USE_SYSTEM.load(Ordering::Relaxed) {
             return None;
         }
         let mut used = self.used.load(Ordering::Relaxed);
@@ -76,11 +75,11 @@ impl Arena {
         }
     }
 
-    /// Moves the end of the last block, if this is the last block.
+    /// Changes the size of a block if it is the last one.
     fn resize_last(&self, offset: usize, size: usize, new_size: usize) -> bool {
         let (end, Some(new_end)) = (offset + size, offset.checked_add(new_size)) else { return false };
         let moved = || self.used.compare_exchange(end, new_end, Ordering::AcqRel, Ordering::Relaxed);
-        let fits = new_end <= SIZE && !(new_size > size && STAYS.load(Ordering::Relaxed));
+        let fits = new_end <= SIZE && !(new_size > size && USE_SYSTEM.load(Ordering::Relaxed));
         let resized = fits && moved().is_ok();
         if resized {
             self.touched.fetch_max(new_end, Ordering::AcqRel);
@@ -89,29 +88,29 @@ impl Arena {
     }
 }
 
-// SAFETY: a block lies within `memory`, is aligned and as large as asked for, and overlaps no other that is in use: `used`
-// only moves past it, or back to its beginning when its owner gives it up. What is not the arena's is the system's.
+// SAFETY: a block is within `memory`, has the requested alignment and size, and overlaps no other block in use: `used` only moves past a
+// block, or back to its start when its owner frees it. All other blocks are the system's.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match self.take(layout) {
             // SAFETY: the offset is within `memory`.
             Some((offset, _)) => unsafe { self.start().add(offset) },
-            // SAFETY: the caller's promise about the layout is handed on.
+            // SAFETY: the caller guarantees the layout.
             None => unsafe { System.alloc(layout) },
         }
     }
 
-    /// Writes no zeros where there are some already: a buffer costs the pages that are used of it.
+    /// Writes no zeros to bytes that were never used, so untouched pages of a buffer cost nothing.
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         match self.take(layout) {
-            // SAFETY: the offset is within `memory`, and what is written is within the block.
+            // SAFETY: the offset is within `memory`, and the write is within the block.
             Some((offset, touched)) => unsafe {
                 let block = self.start().add(offset);
                 block.write_bytes(0, touched.saturating_sub(offset).min(layout.size()));
                 block
             },
-            // SAFETY: the caller's promise about the layout is handed on.
+            // SAFETY: the caller guarantees the layout.
             None => unsafe { System.alloc_zeroed(layout) },
         }
     }
@@ -121,23 +120,23 @@ unsafe impl GlobalAlloc for Arena {
             Some(offset) => {
                 self.resize_last(offset, layout.size(), 0);
             }
-            // SAFETY: it is not the arena's, so the system handed it out, for the same layout.
+            // SAFETY: the block is not in the arena, so the system allocated it for the same layout.
             None => unsafe { System.dealloc(block, layout) },
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
         let Some(offset) = self.offset(block) else {
-            // SAFETY: as in `dealloc`; the promise about the new size is handed on.
+            // SAFETY: as in `dealloc`; the caller guarantees the new size.
             return unsafe { System.realloc(block, layout, new_size) };
         };
         if self.resize_last(offset, layout.size(), new_size) || new_size <= layout.size() {
             return block;
         }
-        // SAFETY: the caller promises that the new size makes a valid layout.
+        // SAFETY: the caller guarantees that the new size is a valid layout.
         let new = unsafe { self.alloc(Layout::from_size_align_unchecked(new_size, layout.align())) };
         if !new.is_null() {
-            // SAFETY: both blocks are at least as large as the old one, and a new block overlaps none in use.
+            // SAFETY: both blocks are at least as large as the old one, and a new block overlaps no block in use.
             unsafe { ptr::copy_nonoverlapping(block, new, layout.size()) };
         }
         new
@@ -187,7 +186,7 @@ mod tests {
     fn memory_that_is_asked_for_as_zeros_is_zero_also_where_it_was_used_before() {
         static ARENA: Arena = Arena::new();
         let layout = |size| Layout::from_size_align(size, 1).unwrap();
-        // SAFETY: blocks are used within their layouts and not after they are given back.
+        // SAFETY: blocks are used within their layouts and not after they are freed.
         unsafe {
             let used = ARENA.alloc(layout(40));
             let grown = ARENA.realloc(used, layout(40), 100);
@@ -211,7 +210,7 @@ mod tests {
         assert!(blocks.iter().all(|(byte, blocks)| blocks.iter().flatten().all(|b| b == byte)));
     }
 
-    /// In a process of its own: it is the whole process that stays.
+    /// In its own process, because the setting is global.
     #[test]
     fn a_process_that_stays_uses_again_what_it_gave_back() {
         const ALONE: &str = "HEAP_TEST_STAYS";
@@ -222,7 +221,7 @@ mod tests {
             return;
         }
         let mut before = vec![7_u8; 100];
-        stays();
+        use_system_allocator();
         let used = HEAP.used.load(Ordering::Relaxed);
         for size in (0..10_000).map(|n| n % 5000) {
             assert!(vec![8_u8; size].iter().all(|byte| *byte == 8));
@@ -238,7 +237,7 @@ mod tests {
     fn the_last_block_grows_in_place_and_is_given_back() {
         static ARENA: Arena = Arena::new();
         let layout = Layout::from_size_align(96, 8).unwrap();
-        // SAFETY: blocks are used within their layouts and not after they are given back.
+        // SAFETY: blocks are used within their layouts and not after they are freed.
         unsafe {
             let first = ARENA.alloc(layout);
             assert_eq!(ARENA.realloc(first, layout, 192), first);

@@ -1,4 +1,4 @@
-//! What an IPAM plugin leased, put on a container's interface.
+//! Configuring a container's interface with leased addresses and routes.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use nix::errno::Errno;
 
 use crate::{InterfaceConf, Namespace};
 
-/// Explains what a link on a parent is refused when it is set up, not when it is made.
+/// Explains EADDRINUSE, which the kernel returns when the link is set up, not when it is created.
 pub(crate) fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
     match (cause.errno(), link.mac) {
         (Some(Errno::EADDRINUSE), Some(mac)) => Error::from(cause).with_code(Code::InvalidConfig).detail(
@@ -19,9 +19,8 @@ pub(crate) fn mac_taken(link: &Link, cause: netlink::Error) -> Error {
     }
 }
 
-/// Says how the link is to treat addresses, before it is up: they are announced when they are ready, IPv6 ones stay while the link
-/// is down, and are tested for duplicates or not. That is for the link's own addresses (fe80::...) too: they would not be usable
-/// for a second or two.
+/// Configures the link before it is up. Addresses are announced, IPv6 addresses survive setting the link down, and are tested for
+/// duplicates or not. This includes the link-local address (fe80::...), which would otherwise be unusable for one or two seconds.
 ///
 /// # Errors
 /// If the namespace cannot be entered.
@@ -73,7 +72,7 @@ pub(crate) fn add_address(
     }
 }
 
-/// A runtime may have switched IPv6 off for a container that turns out to get an IPv6 address. Whether it had.
+/// Enables IPv6 on a link if the runtime disabled it. Returns whether it was disabled.
 ///
 /// # Errors
 /// If the kernel has no IPv6, or the setting cannot be written.
@@ -99,9 +98,9 @@ pub(crate) fn add_route(
     let via_link = route.gateway.is_some_and(|gateway| !own.iter().any(|ip| ip.address.contains(gateway)));
     match sandbox.nl.add_route(&route) {
         Ok(()) => Ok(()),
-        // Listed twice, or the address brought it along.
+        // The route is listed twice, or the kernel added it with the address.
         Err(e) if e.is_exists() => Ok(()),
-        // The gateway that IPAM names with an address is on the link, also outside of all subnets (169.254.1.1 of a /32).
+        // A gateway named together with an address is on the link, even outside of all subnets (169.254.1.1 of a /32).
         Err(_) if via_link && own.iter().any(|ip| ip.gateway == route.gateway) => {
             Ok(sandbox.nl.add_route(&netlink::Route { on_link: true, ..route })?)
         }
@@ -111,8 +110,7 @@ pub(crate) fn add_route(
     }
 }
 
-/// A route of a result in the kernel's terms: without a next hop it goes to the gateway of its family, unless its scope
-/// says that the destination is nearer than a gateway can be.
+/// Converts a route of a result. Without a next hop, it uses the gateway of its family, unless its scope excludes a gateway.
 pub(crate) fn kernel_route(link: &Link, wanted: &cni::Route, own: &[&IpConfig]) -> netlink::Route {
     let on_link = wanted.scope.is_some_and(|scope| scope != uapi::RT_SCOPE_UNIVERSE);
     netlink::Route {

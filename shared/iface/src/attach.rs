@@ -1,7 +1,7 @@
-//! ADD's part that does not depend on the interface's kind: from a link to an attachment.
+//! The part of ADD that is independent of the interface's kind: from a link to an attachment.
 //!
-//! It has two halves. [`Attach::lease`] asks for addresses; [`Attach::configure`] gives them to the link. In between a plugin
-//! may complete what was leased, such as gateways. [`report`] says what was made.
+//! [`Attach::lease`] requests addresses, and [`Attach::configure`] sets them on the link. In between, a plugin may complete the leases, for
+//! example with gateways. [`report`] builds the result.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use netlink::Link;
 
 use crate::{InterfaceConf, Namespace, apply};
 
-/// Duplicate address detection sends RetransTimer times DupAddrDetectTransmits, one second by default, after a random
-/// delay of up to one (RFC 4862, section 5.4).
+/// Duplicate address detection takes RetransTimer times DupAddrDetectTransmits, one second by default, after a random delay of up to one
+/// second (RFC 4862, section 5.4).
 const DUPLICATE_DETECTION: Duration = Duration::from_secs(10);
 
-/// The container's interface on its way to an attachment. It was made down, and all that is done to it goes with it: nothing
-/// here but the lease is told to [`Undo`].
+/// The container's interface during ADD. It was created down, and its addresses and routes are deleted with it, so only the lease is
+/// registered in [`Undo`].
 #[derive(Clone, Copy, Debug)]
 pub struct Attach<'a> {
-    /// What every configuration says.
+    /// Common keys of the configuration.
     pub net: &'a NetConf,
-    /// What the configuration says about the interface.
+    /// Keys about the interface.
     pub conf: &'a InterfaceConf,
     /// The container's namespace.
     pub sandbox: &'a Namespace,
@@ -30,20 +30,20 @@ pub struct Attach<'a> {
 }
 
 impl Attach<'_> {
-    /// Asks the IPAM plugin for addresses, routes and DNS settings. Without one there are none: the interface is for layer 2.
+    /// Requests addresses, routes and DNS settings from the IPAM plugin. Returns an empty result without an IPAM plugin.
     ///
-    /// A plugin that asks over the link itself gets it up.
+    /// An IPAM plugin that needs the link gets it up.
     ///
     /// # Errors
-    /// As [`cni::Ipam::add`].
+    /// If the IPAM plugin fails, with its code.
     pub fn lease(&self, undo: &mut Undo) -> Result<AddResult> {
         self.lease_when(|| Ok(()), undo)
     }
 
-    /// As [`Attach::lease`]. A plugin that asks over the link is started when `ready` has seen that packets pass there.
+    /// Like [`Attach::lease`]. An IPAM plugin that needs the link is started when `ready` reports that packets pass.
     ///
     /// # Errors
-    /// As [`Attach::lease`], and what `ready` says.
+    /// If the IPAM plugin or `ready` fails, with their codes.
     pub fn lease_when(&self, ready: impl FnOnce() -> Result<()>, undo: &mut Undo) -> Result<AddResult> {
         let Some(ipam) = &self.net.ipam else { return Ok(AddResult::default()) };
         if ipam.needs_link() {
@@ -54,20 +54,20 @@ impl Attach<'_> {
         ipam.add(undo)
     }
 
-    /// Gives the link its addresses, sets it up, and adds the routes.
+    /// Sets the addresses, sets the link up, and adds the routes.
     ///
     /// # Errors
-    /// What the kernel refuses, named.
+    /// If the kernel refuses; the message names the address or route.
     pub fn configure(&self, leases: &AddResult) -> Result<()> {
         self.set_up(leases, true)?;
         self.add_routes(leases)
     }
 
-    /// As [`Attach::configure`], without the leased routes. With `enabledad`, waits until the IPv6 addresses can be used.
-    /// `subnet_routes`: the kernel adds a route to each address's subnet.
+    /// Like [`Attach::configure`], without the leased routes. With `enabledad`, waits for duplicate address detection. With
+    /// `subnet_routes`, the kernel adds a route to each address's subnet.
     ///
     /// # Errors
-    /// As [`Attach::configure`].
+    /// If the kernel refuses; the message names the address or route.
     pub fn set_up(&self, leases: &AddResult, subnet_routes: bool) -> Result<()> {
         let Self { conf, sandbox, link, .. } = *self;
         let v6 = leases.addresses().any(|address| address.is_ipv6());
@@ -87,15 +87,15 @@ impl Attach<'_> {
     /// Adds the leased routes.
     ///
     /// # Errors
-    /// As [`Attach::configure`].
+    /// If the kernel refuses; the message names the route.
     pub fn add_routes(&self, leases: &AddResult) -> Result<()> {
         let own: Vec<&IpConfig> = leases.ips.iter().collect();
         leases.routes.iter().try_for_each(|route| apply::add_route(self.sandbox, self.link, route, &own))
     }
 }
 
-/// The addresses that this network gave the attachment's interface, as the result has them. Without an IPAM plugin it gave none,
-/// whatever an earlier plugin of the chain did.
+/// Addresses of the attachment's interface from this network's IPAM plugin, as listed in the result. Empty without an IPAM plugin, even if
+/// an earlier plugin of the chain leased addresses.
 pub fn addresses<'a>(
     net: &NetConf,
     at: &'a Attachment,
@@ -105,10 +105,10 @@ pub fn addresses<'a>(
     given.into_iter().flatten().map(|ip| ip.address)
 }
 
-/// The container's interface as a result names it, when its addresses are leased: a plugin that asked over the link may have set its MTU.
+/// The container's interface for the result. Call it after leasing: the IPAM plugin may have set the MTU.
 ///
 /// # Errors
-/// If the link is gone.
+/// If the link no longer exists.
 pub fn interface(net: &NetConf, sandbox: &Namespace, link: &Link) -> Result<Interface> {
     match &net.ipam {
         Some(ipam) if ipam.needs_link() => Ok(sandbox.report(&sandbox.link(&link.name)?)),
@@ -116,8 +116,7 @@ pub fn interface(net: &NetConf, sandbox: &Namespace, link: &Link) -> Result<Inte
     }
 }
 
-/// What the chain has made by now: what the plugins before this one did, the interfaces that it made, and what was leased for the
-/// container's one of them.
+/// Builds the result: `prevResult`, the plugin's interfaces, and the leases of its container interface.
 pub fn report<C>(call: &Add<C>, made: impl IntoIterator<Item = Interface>, leases: AddResult) -> AddResult {
     let mut result = call.net.prev_result.clone().unwrap_or_default();
     result.interfaces.extend(made);

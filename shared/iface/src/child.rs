@@ -1,4 +1,4 @@
-//! A container's interface that is one link, made where it belongs: a macvlan on its parent, a dummy on none.
+//! A container's interface that is a single link: a macvlan on its parent, a dummy without one.
 
 use cni::{Add, Code, Error, Result, Undo};
 use netlink::{IpvlanMode, Link, LinkChange, LinkKind, Mac, NewLink};
@@ -7,26 +7,26 @@ use nix::errno::Errno;
 use crate::parent::Parent;
 use crate::{Namespace, ownership, veth};
 
-/// What the name of an unfinished link begins with.
+/// Prefix of the names of unfinished links.
 const TEMPORARY: &str = "tmp-";
 
-/// What a plugin decides about its link.
+/// A plugin's parameters of the link.
 #[derive(Clone, Debug)]
 pub struct Spec<'a> {
-    /// What it is.
+    /// Kind.
     pub kind: LinkKind,
-    /// What it is stacked on.
+    /// Parent.
     pub parent: Option<&'a Parent>,
-    /// Its hardware address. None: the kernel chooses.
+    /// Hardware address. `None`: the kernel chooses.
     pub mac: Option<Mac>,
-    /// Bytes. None: the parent's, or the kernel's default.
+    /// MTU in bytes. `None`: the parent's, or the kernel's default.
     pub mtu: Option<u32>,
 }
 
-/// Makes the link, down, with the attachment's alias ([`ownership`]). This is an ADD's first effect.
+/// Creates the link, down, with the attachment's alias ([`ownership`]). This is the first effect of an ADD.
 ///
 /// # Errors
-/// Code 4 if the container has an interface of that name; else what the kernel refuses, explained.
+/// Code 4 if the container has an interface of that name; other errors if the kernel refuses.
 pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut Undo) -> Result<Link> {
     let (network, at) = (&call.net.name, &call.attachment);
     veth::refuse_taken_name(sandbox, at)?;
@@ -54,22 +54,22 @@ pub fn create<C>(sandbox: &Namespace, call: &Add<C>, spec: &Spec<'_>, undo: &mut
     Ok(Link { name: at.ifname.to_string(), alias: alias.unwrap_or_default(), group, ..link })
 }
 
-/// Before Linux 6.15 the name is looked up in the parent's namespace too, where it may well be taken: `eth0`. So the link is born
-/// under another name.
+/// Creates the link under a temporary name. Before Linux 6.15, the kernel looks for the name in the parent's namespace too, where `eth0`
+/// usually exists.
 fn make_elsewhere(
     sandbox: &Namespace,
     temporary: &str,
     spec: &Spec<'_>,
     group: u32,
 ) -> netlink::Result<Link> {
-    // An ADD that was killed before it gave the link its name has left it.
+    // Left by an ADD that was killed before it renamed the link.
     if let Some(left) = sandbox.nl.link(temporary)? {
         sandbox.nl.delete_link(&left)?;
     }
     make(sandbox, temporary, spec, group)
 }
 
-/// In the network's group: until the link has its alias, that tells whose it is.
+/// Creates the link in the network's group, which identifies the owner until the link has its alias.
 fn make(sandbox: &Namespace, name: &str, spec: &Spec<'_>, group: u32) -> netlink::Result<Link> {
     // The kernel looks for the parent in the socket's namespace.
     let home = spec.parent.map_or(sandbox, |parent| &parent.namespace);
@@ -106,7 +106,7 @@ fn explained(spec: &Spec<'_>, cause: netlink::Error) -> Error {
     }
 }
 
-/// The name was free: the id is what is taken.
+/// Explains EEXIST if the name was free: the VLAN id is in use.
 fn taken_id(kind: &LinkKind, master: &str, cause: netlink::Error) -> Error {
     let LinkKind::Vlan { id, .. } = kind else { return cause.into() };
     Error::config(format!("VLAN {id} of master {master} has an interface already, on the host or in a container"))

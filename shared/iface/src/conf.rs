@@ -1,6 +1,6 @@
-//! Keys that the plugins which make an interface share. No I/O.
+//! Configuration keys that interface plugins share. No I/O.
 //!
-//! A plugin's `Conf` has an [`InterfaceConf`], read from the document as written beside the plugin's own keys.
+//! A plugin's `Conf` contains an [`InterfaceConf`], read from the same document.
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::Namespace;
 use crate::parent::default_uplink;
 
-/// What an interface takes, in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` of linux/if_ether.h).
+/// MTU limits in bytes (`ETH_MIN_MTU`, `ETH_MAX_MTU` of linux/if_ether.h).
 const MTUS: RangeInclusive<u32> = 68..=65535;
 
 /// The keys as written.
@@ -25,7 +25,7 @@ struct RawFlags {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawAsked {
+struct RawRequest {
     args: RawArgs,
     runtime_config: RawMac,
 }
@@ -42,43 +42,43 @@ struct RawMac {
     mac: String,
 }
 
-/// What a configuration says about the container's interface, of whatever kind it is.
+/// Keys about the container's interface, of any kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceConf {
-    /// `enabledad`: IPv6 addresses are tested for duplicates first (RFC 4862, section 5.4).
+    /// `enabledad`: whether to wait for duplicate address detection (RFC 4862, section 5.4).
     pub enable_dad: bool,
-    /// `acceptRa`: the interface configures itself by what routers advertise. None: the kernel's default.
+    /// `acceptRa`: whether router advertisements configure the interface. `None`: the kernel's default.
     pub accept_ra: Option<bool>,
-    /// `mac`: what the configuration file says gives way to what is asked for one attachment.
+    /// `mac`. A MAC that the runtime requests for one attachment wins.
     file_mac: Option<Mac>,
-    /// `args.cni.mac`, or `runtimeConfig.mac`, which counts more.
-    asked_mac: Option<Mac>,
+    /// `args.cni.mac`, or `runtimeConfig.mac`, which wins.
+    requested_mac: Option<Mac>,
 }
 
 impl InterfaceConf {
-    /// Takes the keys out of a plugin's configuration.
+    /// Reads the keys from a plugin's configuration.
     ///
     /// # Errors
-    /// Code 6 for a key of the wrong type, 7 for a value that no interface can have.
+    /// Code 6 for a key of the wrong type, 7 for an invalid value.
     pub fn read(document: &AsWritten) -> Result<Self> {
         let raw: RawMac = document.decode()?;
         let file_mac = (!raw.mac.is_empty()).then(|| unicast_mac("mac", &raw.mac)).transpose()?;
         Ok(Self { file_mac, ..Self::read_without_mac(document)? })
     }
 
-    /// As [`InterfaceConf::read`], for a plugin that does not have the key `mac`.
+    /// Like [`InterfaceConf::read`], for a plugin without the key `mac`.
     ///
     /// # Errors
-    /// As [`InterfaceConf::read`].
+    /// Code 6 for a key of the wrong type, 7 for an invalid value.
     pub fn read_without_mac(document: &AsWritten) -> Result<Self> {
-        let raw: RawAsked = document.decode()?;
+        let raw: RawRequest = document.decode()?;
         let macs = [("runtimeConfig.mac", &raw.runtime_config.mac), ("args.cni.mac", &raw.args.cni.mac)];
-        let asked = macs.into_iter().find(|(_, text)| !text.is_empty());
-        let asked_mac = asked.map(|(key, text)| unicast_mac(key, text)).transpose()?;
-        Ok(Self { asked_mac, ..Self::read_without_any_mac(document)? })
+        let requested = macs.into_iter().find(|(_, text)| !text.is_empty());
+        let requested_mac = requested.map(|(key, text)| unicast_mac(key, text)).transpose()?;
+        Ok(Self { requested_mac, ..Self::read_without_any_mac(document)? })
     }
 
-    /// As [`InterfaceConf::read`], for a plugin that sets no MAC at all.
+    /// Like [`InterfaceConf::read`], for a plugin that sets no MAC.
     ///
     /// # Errors
     /// Code 6 for a key of the wrong type.
@@ -87,13 +87,12 @@ impl InterfaceConf {
         Ok(Self { enable_dad: raw.enabledad, accept_ra: raw.accept_ra, ..Self::default() })
     }
 
-    /// The interface's hardware address: of `runtimeConfig`, else `args.cni`, else `CNI_ARGS`, else the key `mac`. None: the
-    /// kernel chooses.
+    /// The requested hardware address: `runtimeConfig`, else `args.cni`, else `CNI_ARGS`, else the key `mac`. `None`: the kernel chooses.
     ///
     /// # Errors
-    /// Code 7 for what cannot be an interface's address.
+    /// Code 7 for an invalid address.
     pub fn mac(&self, args: &CniArgs) -> Result<Option<Mac>> {
-        match (self.asked_mac, args.mac()) {
+        match (self.requested_mac, args.mac()) {
             (Some(mac), _) => Ok(Some(mac)),
             (None, Some(text)) => unicast_mac("CNI_ARGS: MAC", text).map(Some),
             (None, None) => Ok(self.file_mac),
@@ -101,14 +100,14 @@ impl InterfaceConf {
     }
 }
 
-/// The MTU of a veth pair, which has no other link below it.
+/// MTU of a veth pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VethMtu {
-    /// As the kernel makes them: 1500 bytes.
+    /// The kernel's default, 1500 bytes.
     Kernel,
     /// `mtu`, in bytes.
     Bytes(u32),
-    /// `mtuFromDefaultRoute`: that of the link that the host's default route leaves by.
+    /// `mtuFromDefaultRoute`: the MTU of the link of the host's default route.
     DefaultRoute,
 }
 
@@ -119,10 +118,10 @@ struct RawVethMtu {
 }
 
 impl VethMtu {
-    /// Takes the keys out of a plugin's configuration.
+    /// Reads the keys from a plugin's configuration.
     ///
     /// # Errors
-    /// Code 6 for a key of the wrong type, 7 for a value out of range, and for both keys at once.
+    /// Code 6 for a key of the wrong type, 7 for a value out of range, or if both keys are set.
     pub fn read(document: &AsWritten) -> Result<Self> {
         let raw: RawVethMtu = document.decode()?;
         match (mtu(document)?, raw.mtu_from_default_route) {
@@ -133,15 +132,15 @@ impl VethMtu {
         }
     }
 
-    /// In bytes. None: the kernel's default.
+    /// The MTU in bytes. `None`: the kernel's default.
     ///
     /// # Errors
-    /// If the kernel does not tell the host's default route.
+    /// If the kernel refuses to list routes or links.
     pub fn resolve(self, host: &Namespace) -> Result<Option<u32>> {
         match self {
             Self::Kernel => Ok(None),
             Self::Bytes(bytes) => Ok(Some(bytes)),
-            // A host without a default route reaches nothing that a larger packet could not.
+            // Without a default route, no larger MTU is needed.
             Self::DefaultRoute => Ok(default_uplink(host)?.map(|link| link.mtu)),
         }
     }
@@ -153,10 +152,10 @@ struct RawMtu {
     mtu: u32,
 }
 
-/// The key `mtu`, in bytes. None: it is left out, or 0.
+/// The key `mtu`, in bytes. `None` if it is missing or 0.
 ///
 /// # Errors
-/// Code 6 if it is of the wrong type, 7 if no interface can have it.
+/// Code 6 if it has the wrong type, 7 if it is out of range.
 pub fn mtu(document: &AsWritten) -> Result<Option<u32>> {
     match document.decode::<RawMtu>()?.mtu {
         0 => Ok(None),
@@ -169,10 +168,10 @@ pub fn mtu(document: &AsWritten) -> Result<Option<u32>> {
     }
 }
 
-/// The value of a key that names one of the kernel's settings. If it is empty, the first one.
+/// Parses the value of a key with a fixed set of values. An empty string is the first one.
 ///
 /// # Errors
-/// Code 7, naming all of them.
+/// Code 7 for another value; the message lists the set.
 pub fn one_of<T: Copy + Display>(key: &str, text: &str, settings: &[T]) -> Result<T> {
     let named = |setting: &&T| text.is_empty() || setting.to_string() == text;
     settings.iter().find(named).copied().ok_or_else(|| {
@@ -181,10 +180,10 @@ pub fn one_of<T: Copy + Display>(key: &str, text: &str, settings: &[T]) -> Resul
     })
 }
 
-/// Reads the hardware address that an interface is to have; `key` is where it was written.
+/// Parses a unicast hardware address. `key` is its place in the configuration, for the message.
 ///
 /// # Errors
-/// Code 7, naming the key, for what is no address, a group's, or all zero.
+/// Code 7 if it is malformed, multicast, or all zero.
 pub fn unicast_mac(key: &str, text: &str) -> Result<Mac> {
     let mac: Mac = text.parse().map_err(|e| Error::config(format!("{key}: {e}")))?;
     let why = match mac {
@@ -210,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_one_attachment_counts_more_than_what_the_file_says() {
-        let asked = CniArgs::parse("MAC=02:00:00:00:00:02").unwrap();
+        let requested = CniArgs::parse("MAC=02:00:00:00:00:02").unwrap();
         let nothing = CniArgs::default();
         for (members, args, last_byte) in [
             (&[RUNTIME, ARGS_CNI, FILE][..], &asked, Some(4)),

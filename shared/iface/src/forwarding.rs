@@ -1,4 +1,4 @@
-//! The host as a router for containers.
+//! IP forwarding on the host.
 
 use cni::Result;
 use ipnetwork::IpNetwork;
@@ -6,10 +6,10 @@ use netlink::{RouteFilter, uapi};
 
 use crate::Namespace;
 
-/// Lets the host forward packets of the families of these addresses. What is on already is not written: /proc/sys may be read-only.
+/// Enables forwarding for the families of these addresses. Does not write a sysctl that is already set: /proc/sys may be read-only.
 ///
 /// # Errors
-/// Code 5, naming the setting that cannot be written.
+/// Code 5 if a sysctl cannot be written.
 pub fn enable(host: &Namespace, addresses: &[IpNetwork]) -> Result<()> {
     for (v4, key) in [(true, "ipv4/ip_forward"), (false, "ipv6/conf/all/forwarding")] {
         if addresses.iter().any(|net| net.is_ipv4() == v4) && host.sysctl(key)? != "1" {
@@ -22,7 +22,7 @@ pub fn enable(host: &Namespace, addresses: &[IpNetwork]) -> Result<()> {
     Ok(())
 }
 
-/// A host that forwards takes no routes from router advertisements any more, unless it is told to.
+/// Warns that a host that forwards ignores router advertisements unless configured otherwise.
 fn warn_of_silenced_routers(host: &Namespace) -> Result<()> {
     let main = RouteFilter { table: Some(uapi::RT_TABLE_MAIN), ..RouteFilter::default() };
     let routes = host.nl.routes(main)?;

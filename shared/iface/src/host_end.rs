@@ -7,13 +7,13 @@ use netlink::Link;
 
 use crate::Namespace;
 
-/// The host's link that a container's link leads to. None if that one is no veth, or its peer is in a third namespace.
+/// Finds the host's link at the other end of a container's link. `None` if that is not a veth, or its peer is in a third namespace.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// If the kernel refuses to list links.
 pub fn find(host: &Namespace, sandbox: &Namespace, container: &Link) -> Result<Option<Link>> {
     let Some(index) = container.peer.filter(|_| container.is("veth")) else { return Ok(None) };
-    // Indexes are a namespace's own: what has that number in the host may lead to another container.
+    // Indexes are local to a namespace: the host's link with that index may lead to another container.
     let netns_id = host.nl.netns_id(sandbox.as_fd())?;
     let leads_back =
         |link: &Link| link.is("veth") && link.peer == Some(container.index) && link.peer_netns_id == netns_id;

@@ -1,9 +1,8 @@
-//! Steps that several interface plugins share.
+//! Steps that interface plugins share.
 //!
-//! A recipe opens two [`Namespace`]s, the host's and the container's, reads the keys that all of them have
-//! ([`InterfaceConf`]), makes its interface ([`veth`]), and attaches it ([`attach`]): addresses are leased, configured and, where a
-//! neighbour may remember another owner, announced ([`announce`]). CHECK is [`verify`], DEL and GC are [`remove`], which finds
-//! links by their [`ownership`]. What moves routes to another table does it by [`tables`].
+//! A recipe opens two [`Namespace`]s, the host's and the container's, reads the common keys ([`InterfaceConf`]), creates its interface
+//! ([`veth`], [`child`]), and attaches it ([`attach`]): addresses are leased, configured and announced ([`announce`]). CHECK uses
+//! [`verify`]. DEL and GC use [`remove`], which finds links by their [`ownership`]. sbr and vrf move routes to another table ([`tables`]).
 
 #![warn(missing_docs)]
 

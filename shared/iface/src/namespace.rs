@@ -1,4 +1,4 @@
-//! A namespace paired with the netlink socket that works in it.
+//! A network namespace with a netlink socket in it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -13,43 +13,43 @@ use netns::NetNs;
 use nix::libc;
 use system::lock::Lock;
 
-/// How many locks all namespaces share. The file of a lock stays; each namespace of its own would be too many.
+/// Number of lock files that all namespaces share. Lock files stay until the next boot, so one per namespace would be too many.
 const LOCKS: u64 = 32;
 
-/// What is done under a namespace's lock takes milliseconds.
-const LOCK_PATIENCE: Duration = Duration::from_secs(20);
+/// Timeout for a namespace's lock. Work under it takes milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The host's namespace or a container's. Clones share the descriptors.
+/// The host's or a container's namespace. Clones share the descriptors.
 #[derive(Clone, Debug)]
 pub struct Namespace {
-    /// Requests go to this namespace, wherever the plugin is.
+    /// A socket in this namespace.
     pub nl: Netlink,
     ns: Rc<NetNs>,
     sandbox: Option<Sandbox>,
 }
 
-/// What is known of a container's namespace besides.
+/// A container's namespace.
 #[derive(Clone, Debug)]
 struct Sandbox {
-    /// As the runtime names it.
+    /// The path that the runtime uses.
     path: String,
-    /// Where the plugin is, and comes back to.
+    /// The plugin's own namespace.
     home: Rc<NetNs>,
 }
 
 impl Namespace {
-    /// The namespace that the plugin was started in.
+    /// Opens the namespace in which the plugin was started.
     ///
     /// # Errors
-    /// If descriptors run out or `/proc` is not mounted.
+    /// If no descriptor is free or `/proc` is not mounted.
     pub fn host() -> Result<Self> {
         Ok(Self { nl: Netlink::open()?, ns: Rc::new(NetNs::current()?), sandbox: None })
     }
 
-    /// A container's namespace.
+    /// Opens a container's namespace.
     ///
     /// # Errors
-    /// Code 3 if it is gone; 4 if the path is no network namespace; else what the kernel refuses.
+    /// Code 3 if it does not exist; 4 if the path is not a network namespace; other errors if the kernel refuses.
     pub fn open(path: &Path) -> Result<Self> {
         match NetNs::open(path) {
             Ok(ns) => Self::of(ns),
@@ -59,10 +59,10 @@ impl Namespace {
         }
     }
 
-    /// A container's namespace that is open already.
+    /// Takes a container's open namespace.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If no netlink socket can be opened in it.
     pub fn of(ns: NetNs) -> Result<Self> {
         let home = Rc::new(NetNs::current()?);
         let nl = ns.enter_from(&home, Netlink::open)??;
@@ -70,51 +70,51 @@ impl Namespace {
         Ok(Self { nl, ns: Rc::new(ns), sandbox: Some(sandbox) })
     }
 
-    /// A container's namespace for DEL: none if it is gone.
+    /// Opens a container's namespace for DEL. `None` if it does not exist.
     ///
     /// # Errors
-    /// If it is there but cannot be entered.
+    /// If it exists but cannot be entered.
     pub fn open_if_present(path: Option<&PathBuf>) -> Result<Option<Self>> {
         let Some(path) = path else { return Ok(None) };
         NetNs::open_if_present(path)?.map(Self::of).transpose()
     }
 
-    /// Where a link is to be made that a socket elsewhere asks for.
+    /// The namespace as the target of a link created from another namespace.
     pub(crate) fn target(&self) -> Target<'_> {
         Target { netns: self.as_fd(), nl: &self.nl }
     }
 
-    /// The namespace itself.
+    /// The namespace.
     pub fn netns(&self) -> &NetNs {
         &self.ns
     }
 
-    /// Takes the lock of the namespace, for what must not be done there by two plugins at once, such as choosing a free number.
-    /// None: this host has no locks that only root can take, and the other kind was not to be had.
+    /// Takes the namespace's lock, for operations that two plugins must not do concurrently, such as choosing a free number. `None` if the
+    /// host has no private lock files and the public lock timed out.
     ///
     /// # Errors
-    /// Code 11 if another plugin has held it for all of [`LOCK_PATIENCE`].
+    /// Code 11 if another plugin held the lock for 20 seconds.
     pub fn lock(&self) -> Result<Option<Lock>> {
         let slot = self.ns.number()? % LOCKS;
-        Ok(Lock::acquire(&format!("netns-{slot}"), LOCK_PATIENCE)?)
+        Ok(Lock::acquire(&format!("netns-{slot}"), LOCK_TIMEOUT)?)
     }
 
-    /// Whether a path leads here, too.
+    /// Whether a path leads to this namespace.
     pub fn is_at(&self, path: &Path) -> bool {
         NetNs::open(path).and_then(|ns| ns.is_same_as(&self.ns)).unwrap_or_default()
     }
 
-    /// The link of a name.
+    /// Finds a link by its name.
     ///
     /// # Errors
-    /// Code 999 if there is none.
+    /// Code 999 if it does not exist.
     pub fn link(&self, name: &str) -> Result<Link> {
         self.nl
             .link(name)?
             .ok_or_else(|| Error::new(Code::Internal, format!("link {name} does not exist in {self}")))
     }
 
-    /// A link as a result names it.
+    /// The link as listed in a result.
     pub fn report(&self, link: &Link) -> cni::Interface {
         cni::Interface {
             name: link.name.clone(),
@@ -125,16 +125,16 @@ impl Namespace {
         }
     }
 
-    /// Asks whether links may be changed and containers' namespaces be entered, as far as that can be known without one.
+    /// Checks whether the process may change links and enter other namespaces, as far as this is possible without a container.
     ///
     /// # Errors
-    /// Code 50, naming the capability.
+    /// Code 50, naming the missing capability.
     pub fn permits_attachments(&self) -> Result<()> {
         self.ns.enter(|| ()).code(Code::NotAvailable)?;
         self.nl.may_change_links().code(Code::NotAvailable)
     }
 
-    /// Runs a closure inside. It must start no program.
+    /// Runs a closure inside. It must not start a program.
     ///
     /// # Errors
     /// If the namespace cannot be entered.
@@ -148,16 +148,16 @@ impl Namespace {
     /// Reads `/proc/sys/net/KEY`.
     ///
     /// # Errors
-    /// Code 2 if there is none, else 5, naming the key.
+    /// Code 2 if it does not exist, 5 if it cannot be read; the message names the key.
     pub fn sysctl(&self, key: &str) -> Result<String> {
         self.read_sysctl(key)?.map_err(|e| not_read(key, &e))
     }
 
-    /// As [`Namespace::sysctl`], but none for what has no value: one that can only be written, as an order
-    /// (`ipv4/route/flush`), and a `stable_secret` that has not been set.
+    /// Like [`Namespace::sysctl`]. `None` for a sysctl without a value: one that can only be written (`ipv4/route/flush`), or an unset
+    /// `stable_secret`.
     ///
     /// # Errors
-    /// As [`Namespace::sysctl`].
+    /// Code 2 if it does not exist, 5 if it cannot be read; the message names the key.
     pub fn sysctl_with_value(&self, key: &str) -> Result<Option<String>> {
         match self.read_sysctl(key)? {
             Err(e) if e.raw_os_error() == Some(libc::EACCES) => Ok(None),
@@ -175,14 +175,14 @@ impl Namespace {
     /// Writes `/proc/sys/net/KEY`.
     ///
     /// # Errors
-    /// Code 2 if there is none, 7 if it cannot have the value, else 5, naming key and value.
+    /// Code 2 if it does not exist, 7 if the kernel refuses the value, 5 if it cannot be written; the message names key and value.
     pub fn set_sysctl(&self, key: &str, value: &str) -> Result<()> {
         self.enter(|| write_sysctl(key, value))?
             .map_err(|e| sysctl_error(format!("write {value:?} to {}", sysctl_path(key).display()), &e))
     }
 
-    /// Writes what the attachment works without, too: those that are refused, as all are where /proc/sys is read-only, are told
-    /// on the log, in one line. Those that do not exist (the kernel may have no IPv6) are ignored.
+    /// Writes optional sysctls. Failures, as with a read-only /proc/sys, are logged in one line. Missing sysctls are ignored: the kernel
+    /// may have no IPv6.
     ///
     /// # Errors
     /// If the namespace cannot be entered.
@@ -208,7 +208,7 @@ fn has_value(key: &str, value: &str) -> bool {
 }
 
 fn write_sysctl(key: &str, value: &str) -> io::Result<()> {
-    // The line end lets an empty value arrive too.
+    // The line end makes the kernel accept an empty value.
     OpenOptions::new().write(true).open(sysctl_path(key))?.write_all(format!("{value}\n").as_bytes())
 }
 
@@ -226,8 +226,7 @@ fn sysctl_error(operation: String, cause: &io::Error) -> Error {
     }
 }
 
-/// Keys never climb: they are this project's own, with names of links in them that the kernel gave, or were taken
-/// apart and checked.
+/// The key is trusted: constants of this project with the kernel's link names, or checked by the caller.
 fn sysctl_path(key: &str) -> PathBuf {
     Path::new("/proc/sys/net").join(key)
 }

@@ -1,28 +1,28 @@
-//! Whose a link in the host's namespace is.
+//! Ownership of links in the host's namespace.
 //!
-//! It bears a name that is made of its attachment, so that DEL finds it when the container's namespace is gone, and an alias that says
-//! the attachment in words, so that GC and people find it.
+//! A link's name is derived from its attachment, so DEL finds it without the container's namespace. Its alias names the attachment, for GC
+//! and administrators.
 
 use cni::{Attachment, NetworkName, Scope, Thing};
 use netlink::Link;
 
-/// What an alias of ours begins with.
+/// Prefix of Ferrule's aliases.
 const ALIAS: &str = "cni";
 
-/// The longest alias, in bytes (IFALIASZ less its NUL).
+/// Maximum length of an alias in bytes (IFALIASZ without the NUL).
 const ALIAS_MAX: usize = 255;
 
-/// The name of an attachment's link: four letters and 44 bits of a hash.
+/// Name of an attachment's link: four letters and 44 bits of a hash.
 pub fn name(letters: &str, network: &NetworkName, at: &Attachment) -> String {
     hashed_name(letters, [network.as_str(), at.container.as_str(), at.ifname.as_str()])
 }
 
-/// A name of four letters and 44 bits of a hash of strings.
+/// Name of four letters and 44 bits of a hash of strings.
 pub fn hashed_name<'a>(letters: &str, parts: impl IntoIterator<Item = &'a str>) -> String {
     format!("{letters}{:011x}", fnv1a(parts) & 0xfff_ffff_ffff)
 }
 
-/// FNV-1a of strings, each closed by a byte that no UTF-8 has. Stable for ever: names on running hosts depend on it.
+/// FNV-1a of strings, each ended by a byte that does not occur in UTF-8. Must never change: names on running hosts depend on it.
 fn fnv1a<'a>(parts: impl IntoIterator<Item = &'a str>) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
@@ -30,31 +30,31 @@ fn fnv1a<'a>(parts: impl IntoIterator<Item = &'a str>) -> u64 {
     bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
-/// The alias of an attachment's link. None for names so long that the kernel would not take it.
+/// Alias of an attachment's link. `None` if it would be too long for the kernel.
 pub fn alias(network: &NetworkName, at: &Attachment) -> Option<String> {
     Some(format!("{ALIAS} {network} {} {}", at.container, at.ifname)).filter(|alias| alias.len() <= ALIAS_MAX)
 }
 
-/// The group that a link of a network is in from its making until it has its alias, which no link can be made with:
-/// a plugin that is killed in between leaves a link that GC finds. Those whose alias would be too long stay in it.
+/// Group of a network's links until they have an alias, which the kernel does not accept at creation. GC therefore finds the link of a
+/// plugin that was killed in between. A link whose alias would be too long stays in the group.
 pub fn group(network: &NetworkName) -> u32 {
     (fnv1a([network.as_str()]) as u32) | 1
 }
 
-/// The attachment of a network that a link belongs to by its alias: container id and interface name. What follows there is the plugin's own.
+/// Container id and interface name in the alias of a link of this network. The plugin may append its own text to the latter.
 pub fn owner<'a>(link: &'a Link, network: &NetworkName) -> Option<(&'a str, &'a str)> {
     let rest = link.alias.strip_prefix(ALIAS)?.strip_prefix(' ')?;
     let (container, rest) = rest.strip_prefix(network.as_str())?.strip_prefix(' ')?.split_once(' ')?;
     Some((container, rest.split_once(' ').map_or(rest, |(ifname, _)| ifname)))
 }
 
-/// Whether a link belongs to an attachment by its alias, of whatever network.
+/// Whether the alias of a link names an attachment of any network.
 pub fn is_owned(link: &Link) -> bool {
     link.alias.strip_prefix(ALIAS).is_some_and(|rest| rest.starts_with(' '))
 }
 
-/// Whether GC of a network removes a link. `has_name` says whether an attachment's link would have its name: a link without an
-/// alias tells no more.
+/// Whether GC of a network deletes a link. `has_name` is whether the link has the name of an attachment's link: without an alias, nothing
+/// else is known.
 pub fn is_taken(
     link: &Link,
     network: &NetworkName,

@@ -1,4 +1,4 @@
-//! The link that a container's interface is stacked on: the `master` of a macvlan, an ipvlan, a VLAN.
+//! The parent of a container's interface: the `master` of a macvlan, an ipvlan, a VLAN.
 
 use cni::{AddResult, AsWritten, Attachment, Error, IfName, Interface, Result};
 use netlink::Link;
@@ -15,22 +15,22 @@ struct RawParent {
     link_in_container: bool,
 }
 
-/// What a configuration says about the parent.
+/// Keys about the parent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParentConf {
-    /// `master`: its name. None: the earlier plugin's interface.
+    /// `master`. `None`: the interface of an earlier plugin.
     pub name: Option<IfName>,
-    /// `linkInContainer`: it is in the container's namespace, not in the host's.
+    /// `linkInContainer`: whether it is in the container's namespace.
     pub in_container: bool,
-    /// Where neither says it, it is the link that the default route leaves by.
+    /// Whether the fallback is the link of the default route.
     pub or_default_route: bool,
 }
 
 impl ParentConf {
-    /// Takes the keys out of a plugin's configuration.
+    /// Reads the keys from a plugin's configuration.
     ///
     /// # Errors
-    /// Code 6 for a key of the wrong type, 7 for a name that no link can have.
+    /// Code 6 for a key of the wrong type, 7 for an invalid name.
     pub fn read(document: &AsWritten) -> Result<Self> {
         let raw: RawParent = document.decode()?;
         let name = Some(raw.master).filter(|name| !name.is_empty());
@@ -41,7 +41,7 @@ impl ParentConf {
     /// Finds the parent for an ADD.
     ///
     /// # Errors
-    /// Code 7 if there is none, or if the earlier plugins made several that it could be.
+    /// Code 7 if it does not exist, or if the earlier plugins created several candidates.
     pub fn find(&self, host: &Namespace, sandbox: &Namespace, prev: Option<&AddResult>) -> Result<Parent> {
         let namespace = if self.in_container { sandbox } else { host };
         let link = match &self.name {
@@ -55,11 +55,10 @@ impl ParentConf {
         Ok(Parent { link, namespace: namespace.clone(), in_container: self.in_container })
     }
 
-    /// Looks for a parent in the host, without an attachment: for STATUS, which knows neither a container nor what is earlier in the
-    /// chain. None: only an attachment would show it.
+    /// Finds a parent on the host for STATUS, which has neither a container nor `prevResult`. `None` if the parent depends on these.
     ///
     /// # Errors
-    /// As [`ParentConf::find`].
+    /// Code 7 if the named link does not exist.
     pub fn look(&self, host: &Namespace) -> Result<Option<Link>> {
         match &self.name {
             _ if self.in_container => Ok(None),
@@ -69,10 +68,10 @@ impl ParentConf {
         }
     }
 
-    /// CHECK: the attachment's interface is on the parent that the configuration names, which is returned.
+    /// CHECK: verifies that the attachment's interface is on the configured parent, and returns the parent.
     ///
     /// # Errors
-    /// What is missing or different.
+    /// If the interface or its parent is missing or different.
     pub fn verify(&self, host: &Namespace, sandbox: &Namespace, at: &Attachment) -> Result<Link> {
         let child = sandbox.link(&at.ifname).map_err(|e| {
             e.detail("the kernel deletes it together with its master; the master may have been deleted, or created again")
@@ -83,13 +82,13 @@ impl ParentConf {
             return parent.ok_or_else(|| differs(&child, "master", "a link", "none"));
         };
         let parent = named(namespace, name, "master")?;
-        // The kernel puts a macvlan on a macvlan, and an ipvlan on an ipvlan, on what that one is on.
+        // The kernel puts a macvlan on a macvlan, and an ipvlan on an ipvlan, on the latter's parent.
         let is_sibling = ["macvlan", "ipvlan"].iter().any(|kind| parent.is(kind) && child.is(kind));
         let bearer = if is_sibling { parent.peer } else { Some(parent.index) };
         if child.peer == bearer { Ok(parent) } else { Err(differs(&child, "master", name, "another link")) }
     }
 
-    /// The interface that the earlier plugins of the chain made where the parent is to be: of several the one with addresses.
+    /// The interface that earlier plugins of the chain created in the parent's namespace. Of several, the one with addresses.
     fn of_chain<'a>(&self, prev: &'a AddResult) -> Result<Option<&'a Interface>> {
         let made: Vec<&Interface> =
             prev.interfaces.iter().filter(|i| i.sandbox.is_some() == self.in_container).collect();
@@ -108,26 +107,26 @@ impl ParentConf {
     }
 }
 
-/// A link that children are stacked on.
+/// A parent.
 #[derive(Clone, Debug)]
 pub struct Parent {
     /// The link.
     pub link: Link,
-    /// Where it is.
+    /// Its namespace.
     pub namespace: Namespace,
-    /// That is the container's namespace.
+    /// Whether that is the container's namespace.
     pub in_container: bool,
 }
 
 impl Parent {
-    /// Says on the log that it is down, for a kind of child that can be up all the same.
+    /// Warns if it is down. For kinds that work on a parent that is down.
     pub fn warn_if_down(&self) {
         if !self.link.up {
             cni::warn(&format!("master {} is down: no packet passes until it is set up", self.link.name));
         }
     }
 
-    /// The MTU of a child. None: the parent's.
+    /// MTU of a child. `None`: the parent's.
     ///
     /// # Errors
     /// Code 7 if it is more than the parent's.
@@ -149,10 +148,10 @@ fn named(namespace: &Namespace, name: &str, key: &str) -> Result<Link> {
         .ok_or_else(|| Error::config(format!("{key} {name}: this link does not exist in {namespace}")))
 }
 
-/// The link that the default route of a namespace leaves by, if it has one.
+/// The link of a namespace's default route.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// If the kernel refuses to list routes or links.
 pub fn default_uplink(namespace: &Namespace) -> Result<Option<Link>> {
     let index = namespace.nl.default_route()?.and_then(|route| route.link);
     Ok(namespace.nl.link_named_by(index)?)

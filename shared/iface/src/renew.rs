@@ -1,15 +1,15 @@
-//! Addresses and routes of a link that is in use, changed: a lease that is renewed may come with others.
+//! Changing addresses and routes of a link in use, after a lease was renewed.
 
 use cni::{AddResult, Failures, IpConfig, Result, Route};
 use netlink::Link;
 
 use crate::{Namespace, apply, tables};
 
-/// Puts what a lease says now in the place of what it said before. What both say is left alone, so that connections live on. The routes of a link
-/// in a VRF are in its table. One that the kernel refuses keeps no other one from being added.
+/// Replaces addresses and routes of the old lease by those of the new one. Unchanged ones are kept, so that connections survive. Routes of
+/// a link in a VRF are in its table. A refused route does not prevent the others.
 ///
 /// # Errors
-/// What the kernel refuses, named.
+/// If the kernel refuses an address or a route; the message names it.
 pub fn replace(sandbox: &Namespace, link: &Link, old: &AddResult, new: &AddResult) -> Result<()> {
     let table = tables::of_master(sandbox, link)?;
     let at_home = |route: &Route| Route { table: route.table.or(table), ..route.clone() };
@@ -21,7 +21,7 @@ pub fn replace(sandbox: &Namespace, link: &Link, old: &AddResult, new: &AddResul
     for route in routes.iter().filter(|route| !wanted.contains(route)) {
         sandbox.nl.delete_route(route)?;
     }
-    // Before another one of its subnet comes, which would go with it.
+    // Delete old addresses first: with the first address of a subnet, the kernel also deletes later ones.
     for address in old.addresses().filter(|address| !new.addresses().any(|wanted| wanted == *address)) {
         sandbox.nl.delete_address(link, address)?;
     }

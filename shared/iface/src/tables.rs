@@ -1,4 +1,4 @@
-//! Moving a link's routes from one routing table to another, and back.
+//! Moving a link's routes to another routing table and back.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -9,28 +9,28 @@ use netlink::{Link, LinkKind, NextHop, Route, RouteFilter, Rule, uapi};
 
 use crate::{Namespace, apply};
 
-/// The tables that the kernel has by itself: they are no plugin's to choose.
+/// The kernel's own tables, which plugins must not choose.
 const OF_THE_KERNEL: [u32; 4] = [0, uapi::RT_TABLE_DEFAULT, uapi::RT_TABLE_MAIN, uapi::RT_TABLE_LOCAL];
 
-/// Whether a table is one that the kernel has by itself.
+/// Whether a table is one of the kernel's own.
 pub fn is_of_the_kernel(table: u32) -> bool {
     OF_THE_KERNEL.contains(&table)
 }
 
-/// The tables of a namespace that are in use: by a rule, a route or a VRF.
+/// Tables in use by a rule, a route or a VRF.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// If the kernel refuses to list routes or links.
 pub fn used(sandbox: &Namespace, rules: &[Rule]) -> Result<BTreeSet<u32>> {
     let mut used = in_effect(sandbox, rules)?;
     used.extend(sandbox.nl.all_routes(RouteFilter::default())?.iter().filter_map(|route| route.table));
     Ok(used)
 }
 
-/// The tables of a namespace that packets are looked up in: by a rule or a VRF.
+/// Tables that a rule or a VRF looks up.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// If the kernel refuses to list links.
 pub fn in_effect(sandbox: &Namespace, rules: &[Rule]) -> Result<BTreeSet<u32>> {
     let mut tables = BTreeSet::from(OF_THE_KERNEL);
     tables.extend(rules.iter().map(|rule| rule.table));
@@ -45,16 +45,16 @@ fn of_vrf(link: &Link) -> Option<u32> {
     }
 }
 
-/// The table of the VRF that a link is in. None: it is in none.
+/// Table of the VRF of a link. `None` without a VRF.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// If the kernel refuses to list links.
 pub fn of_master(sandbox: &Namespace, link: &Link) -> Result<Option<u32>> {
     let Some(master) = link.master else { return Ok(None) };
     Ok(sandbox.nl.link_by_index(master)?.as_ref().and_then(of_vrf))
 }
 
-/// The first number, from one on, of a table that is not in use.
+/// First unused table number from `from`.
 ///
 /// # Errors
 /// Code 999 if there is none.
@@ -63,11 +63,11 @@ pub fn first_free(used: &BTreeSet<u32>, from: u32) -> Result<u32> {
     free.ok_or_else(|| Error::new(Code::Internal, "no routing table is free"))
 }
 
-/// The routes that have a next hop by a link, in a table or in all, in the order in which they are put back. Not those by which the
-/// kernel knows its own addresses.
+/// Routes with a next hop through a link, in one table or all, in the order in which they are restored. Without the kernel's routes for its
+/// own addresses.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// If the kernel refuses to list routes.
 pub fn of_link(sandbox: &Namespace, link: &Link, table: Option<u32>) -> Result<Vec<Route>> {
     let filter = RouteFilter { link: Some(link.index), table };
     let mut routes = sandbox.nl.all_routes(filter)?;
@@ -76,10 +76,10 @@ pub fn of_link(sandbox: &Namespace, link: &Link, table: Option<u32>) -> Result<V
     Ok(routes)
 }
 
-/// Adds a route. That it is there already is fine.
+/// Adds a route. Succeeds if it exists.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses.
 pub fn put(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
     match sandbox.nl.add_route(route) {
         Err(e) if e.is_exists() => Ok(()),
@@ -87,24 +87,24 @@ pub fn put(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
     }
 }
 
-/// Adds a route that is not there.
+/// Adds a route that does not exist.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses.
 pub fn add(sandbox: &Namespace, route: &Route, undo: &mut Undo) -> Result<()> {
     let (nl, added) = (sandbox.nl.clone(), route.clone());
     undo.push(move || nl.delete_route(&added));
     Ok(sandbox.nl.add_route(route)?)
 }
 
-/// Takes out of a route the next hops by a link: the whole route, if it has no others.
+/// Removes the next hops through a link from a route, or the whole route if it has no others.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses.
 pub fn take(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<()> {
     match (route.only_by(link.index), route.without(link.index)) {
         (Some(own), Some(_)) if route.dst.is_ipv6() => sandbox.nl.delete_route(&own)?,
-        // IPv4 knows the route as a whole only.
+        // IPv4 routes can only be replaced as a whole.
         (Some(_), Some(others)) => {
             put(sandbox, &others)?;
             sandbox.nl.delete_route(route)?;
@@ -114,10 +114,10 @@ pub fn take(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<
     Ok(())
 }
 
-/// Takes back [`take`].
+/// Undoes [`take`].
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses.
 pub fn give_back(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<()> {
     match (route.only_by(link.index), route.without(link.index)) {
         (Some(own), Some(_)) if route.dst.is_ipv6() => put(sandbox, &own),
@@ -129,8 +129,8 @@ pub fn give_back(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Re
     }
 }
 
-/// Whether a route leads to the destination of another one by its gateway. IPv6 routes of one metric are listed as one route with several
-/// next hops, of different links: any of them counts that is by the wanted link.
+/// Whether a route has the destination and gateway of another one. IPv6 routes of one metric are listed as one multipath route: any next
+/// hop through the wanted link matches.
 pub(crate) fn is_same_way(route: &Route, wanted: &Route) -> bool {
     let is_wanted = |hop: &NextHop| Some(hop.link) == wanted.link && hop.gateway == wanted.gateway;
     let by_gateway = match route.hops.is_empty() {
@@ -144,7 +144,7 @@ fn is_same_net(one: IpNetwork, other: IpNetwork) -> bool {
     (one.network(), one.prefix()) == (other.network(), other.prefix())
 }
 
-/// Says in the result in which table each route of the link is now that was moved. Before 1.1.0 a result cannot say it.
+/// Sets the table of each moved route in the result. Before 1.1.0 a result has no tables.
 pub fn report(result: &mut AddResult, link: &Link, moved: &[Route]) {
     let ips: Vec<IpConfig> = result.ips_of(&link.name).cloned().collect();
     let own: Vec<&IpConfig> = ips.iter().collect();
@@ -156,11 +156,11 @@ pub fn report(result: &mut AddResult, link: &Link, moved: &[Route]) {
     }
 }
 
-/// The routes that a result gives a link, in the main table or this one, and that the main table lacks. Only those by a gateway in the
-/// link's subnets: a result does not say which interface a route is of.
+/// Routes of a link in a result that are missing in the main table and in this one. Only routes through a gateway in the link's subnets,
+/// because a result does not name a route's interface.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// If the kernel refuses to list routes.
 pub fn lost(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) -> Result<Vec<Route>> {
     let main = of_link(sandbox, link, Some(uapi::RT_TABLE_MAIN))?;
     let own: Vec<&IpConfig> = result.ips_of(&link.name).collect();
@@ -175,7 +175,7 @@ pub fn lost(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) ->
     Ok(own.filter(|wanted| !main.iter().any(|route| is_same_way(route, wanted))).collect())
 }
 
-/// The addresses of a result that an interface of the container has.
+/// Addresses of a container's interface in a result.
 pub fn addresses_of<'a>(result: &'a AddResult, ifname: &'a str) -> impl Iterator<Item = IpAddr> + 'a {
     result.ips_of(ifname).map(|ip| ip.address.ip())
 }

@@ -1,4 +1,4 @@
-//! CHECK: is what a result says still so?
+//! CHECK: comparing a result with the kernel's state.
 
 use std::fmt::Display;
 
@@ -7,19 +7,18 @@ use netlink::{Link, RouteFilter, uapi};
 
 use crate::{Namespace, apply, tables};
 
-/// The container's interface is there as ADD left it: in the result, of its kind, up, with its hardware address, MTU, addresses and
-/// routes.
+/// Checks the container's interface: listed in the result, its kind, up, hardware address, MTU, addresses and routes.
 ///
 /// # Errors
-/// What is different; code 7 if the result does not have the interface.
+/// Code 7 if the result does not list the interface; code 999 if something differs.
 pub fn container<C>(sandbox: &Namespace, call: &Check<C>, kind: &str) -> Result<Link> {
     as_listed(sandbox, call, kind, None, u32::MAX)
 }
 
-/// As [`container`], of an interface whose configuration may say the MTU: results before 1.1.0 do not.
+/// Like [`container`], for an interface with a configured MTU: results before 1.1.0 have none.
 ///
 /// # Errors
-/// As [`container`].
+/// Code 7 if the result does not list the interface; code 999 if something differs.
 pub fn container_with_mtu<C>(
     sandbox: &Namespace,
     call: &Check<C>,
@@ -29,10 +28,10 @@ pub fn container_with_mtu<C>(
     as_listed(sandbox, call, kind, mtu, u32::MAX)
 }
 
-/// As [`container_with_mtu`], for an interface on a parent: a parent's MTU that has been lowered since lowers its children's.
+/// Like [`container_with_mtu`], for an interface on a parent: if the parent's MTU is lowered, the kernel lowers the child's.
 ///
 /// # Errors
-/// As [`container`].
+/// Code 7 if the result does not list the interface; code 999 if something differs.
 pub fn child<C>(
     sandbox: &Namespace,
     call: &Check<C>,
@@ -59,19 +58,19 @@ fn as_listed<C>(
     Ok(link)
 }
 
-/// The attachment's interface in the container, as the result of ADD lists it.
+/// The attachment's interface in the container, as listed in ADD's result.
 ///
 /// # Errors
-/// Code 7 if the result does not have it.
+/// Code 7 if it is not listed.
 pub fn listed<'a>(prev: &'a AddResult, at: &Attachment) -> Result<&'a Interface> {
     prev.container_interface(&at.ifname)
         .ok_or_else(|| Error::config(format!("prevResult has no interface {} in a sandbox", at.ifname)))
 }
 
-/// A link is of the kind that ADD made.
+/// Checks the kind of a link.
 ///
 /// # Errors
-/// If it is of another one.
+/// If it has another kind.
 pub fn of_kind(link: &Link, kind: &str) -> Result<()> {
     if link.is(kind) {
         return Ok(());
@@ -79,7 +78,7 @@ pub fn of_kind(link: &Link, kind: &str) -> Result<()> {
     Err(differs(link, "kind", kind, link.kind_name().unwrap_or("none")))
 }
 
-/// A link is up.
+/// Checks that a link is up.
 ///
 /// # Errors
 /// If it is down.
@@ -87,10 +86,10 @@ pub fn up(link: &Link) -> Result<()> {
     if link.up { Ok(()) } else { Err(differs(link, "state", "up", "down")) }
 }
 
-/// An interface of the result is there, with the hardware address and MTU that the result says.
+/// Checks that an interface of the result exists with its hardware address and MTU.
 ///
 /// # Errors
-/// What is different.
+/// If it is missing or differs.
 pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     let link = namespace.link(&expected.name)?;
     let mac = link.address().map(|address| address.to_string()).unwrap_or_default();
@@ -101,11 +100,11 @@ pub fn interface(namespace: &Namespace, expected: &Interface) -> Result<Link> {
     Ok(link)
 }
 
-/// The addresses and routes that the result gives the interface are there: each route in the table that the result says. Before
-/// 1.1.0 results cannot say a table, and plugins such as sbr and vrf move routes to others: any table is right then.
+/// Checks the result's addresses and routes of the interface, each route in its table. Results before 1.1.0 have no tables, and plugins
+/// such as sbr and vrf move routes: any table is then accepted.
 ///
 /// # Errors
-/// What is missing.
+/// If one is missing.
 pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>) -> Result<()> {
     let prev = &call.prev_result;
     let own: Vec<_> = prev.ips_of(&link.name).collect();
@@ -124,8 +123,8 @@ pub fn addresses_and_routes<C>(sandbox: &Namespace, link: &Link, call: &Check<C>
     Ok(())
 }
 
-/// Whether a route of the result is there by another interface of the container: the chain may have made several, and does not say
-/// whose a route is.
+/// Whether another interface of the container has a route of the result. The chain may have created several interfaces, and a route in a
+/// result does not name one.
 fn is_on_another(
     sandbox: &Namespace,
     link: &Link,
@@ -144,11 +143,11 @@ fn is_on_another(
     Ok(false)
 }
 
-/// Does something for an attachment as long as it is there: the container's interface, with the hardware address and
-/// the addresses of the result. It may go meanwhile, so it is looked for again afterwards, and what was done taken back.
+/// Runs `work` for an attachment that exists: the container's interface, with the result's hardware address and addresses. The attachment
+/// may be deleted meanwhile, so it is checked again, and the work is undone.
 ///
 /// # Errors
-/// Code 3 if the attachment is gone; else what failed, and nothing is taken back.
+/// Code 3 if the attachment does not exist; otherwise the error of `work`, and nothing is undone.
 pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Result<T>) -> Result<T> {
     is_attached(call)?;
     let mut undo = Undo::new();
@@ -162,10 +161,10 @@ pub fn while_attached<C, T>(call: &Check<C>, work: impl FnOnce(&mut Undo) -> Res
     }
 }
 
-/// The container's interface exists, with the hardware address and the addresses of the result.
+/// Checks that the container's interface exists, with the result's hardware address and addresses.
 ///
 /// # Errors
-/// Code 3 if not.
+/// Code 3 if it does not.
 pub fn is_attached<C>(call: &Check<C>) -> Result<()> {
     let (sandbox, at) = (Namespace::open(&call.netns)?, &call.attachment);
     let gone = |what: String| Err(Error::new(Code::UnknownContainer, format!("{what} in {sandbox}")));
@@ -195,10 +194,10 @@ fn has(routes: &[netlink::Route], wanted: &netlink::Route, says_tables: bool) ->
     })
 }
 
-/// A property of a link is as it was.
+/// Compares a property of a link.
 ///
 /// # Errors
-/// If it is another one.
+/// If it differs.
 pub fn same<T: PartialEq + Display>(link: &Link, property: &str, wanted: T, found: T) -> Result<()> {
     if wanted == found {
         return Ok(());
@@ -206,7 +205,7 @@ pub fn same<T: PartialEq + Display>(link: &Link, property: &str, wanted: T, foun
     Err(differs(link, property, &wanted.to_string(), &found.to_string()))
 }
 
-/// An error for a property of a link that is not as it was.
+/// The error for a property that differs.
 pub fn differs(link: &Link, property: &str, wanted: &str, found: &str) -> Error {
     Error::new(Code::Internal, format!("link {}: {property} is {found}, but ADD left it {wanted}", link.name))
 }

@@ -8,34 +8,34 @@ use netlink::{Link, LinkChange, LinkKind, Mac, NewLink, OperState, Peer};
 
 use crate::{Namespace, ownership};
 
-/// What the name of the host's end begins with.
+/// Prefix of the name of the host's end.
 const LETTERS: &str = "veth";
 
-/// Both ends can carry packets within milliseconds; on a busy host later.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Both ends usually carry packets within milliseconds; later on a busy host.
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a plugin decides about its pair.
+/// A plugin's parameters of the pair.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Spec {
-    /// For both ends, in bytes. None: 1500.
+    /// MTU of both ends in bytes. `None`: 1500.
     pub mtu: Option<u32>,
-    /// The container's end's hardware address. None: a random one.
+    /// Hardware address of the container's end. `None`: random.
     pub mac: Option<Mac>,
-    /// The index of the bridge that the host's end becomes a port of.
+    /// Index of the bridge of the host's end.
     pub master: Option<u32>,
 }
 
-/// A pair.
+/// A veth pair.
 #[derive(Clone, Debug)]
 pub struct Veth {
-    /// The end in the host, up.
+    /// The end on the host, up.
     pub host: Link,
     /// The end in the container, down.
     pub container: Link,
 }
 
 impl Veth {
-    /// Waits until both ends can carry packets: the kernel tells each end's namespace apart. The container's one must be set up.
+    /// Waits for the kernel's events that both ends can carry packets. Set the container's end up first.
     ///
     /// # Errors
     /// After ten seconds.
@@ -47,17 +47,15 @@ impl Veth {
 /// Waits until two ends, each in its namespace, can carry packets.
 ///
 /// # Errors
-/// As [`Veth::wait_until_up`].
+/// After ten seconds.
 pub fn wait_until_up(one: (&Namespace, &Link), other: (&Namespace, &Link)) -> Result<()> {
     for (namespace, link) in [one, other] {
-        namespace.nl.wait_for_state(link, OperState::Up, PATIENCE)?;
+        namespace.nl.wait_for_state(link, OperState::Up, CARRIER_TIMEOUT)?;
     }
     Ok(())
 }
 
-/// Makes a pair, each end where it belongs.
-///
-/// The host's end bears the attachment's name and alias ([`ownership`]).
+/// Creates a pair, each end in its namespace. The host's end has the attachment's name and alias ([`ownership`]).
 ///
 /// # Errors
 /// Code 4 if the container has an interface of that name.
@@ -92,8 +90,8 @@ pub fn create(
     Ok(Veth { host: link, container: sandbox.link(&at.ifname)? })
 }
 
-/// Deletes a link that may have been made: the kernel's answer was lost. One with an alias is of an earlier ADD. The error that was
-/// got, with what could not be deleted.
+/// Deletes links that may have been created although the kernel's answer was lost. A link with an alias belongs to an earlier ADD. Returns
+/// `error`, extended by links that could not be deleted.
 pub fn withdraw(namespace: &Namespace, names: &[String], kind: &LinkKind, error: Error) -> Error {
     let mut left = Failures::new();
     for name in names {
@@ -108,7 +106,7 @@ pub fn withdraw(namespace: &Namespace, names: &[String], kind: &LinkKind, error:
     }
 }
 
-/// To be asked before the first effect of an ADD that makes an interface.
+/// Checks that CNI_IFNAME does not exist, before the first effect of an ADD.
 ///
 /// # Errors
 /// Code 4 if the container has an interface of that name.
@@ -123,24 +121,24 @@ pub fn refuse_taken_name(sandbox: &Namespace, at: &Attachment) -> Result<()> {
     }
 }
 
-/// Explains what the kernel answered: somebody may have taken CNI_IFNAME since ADD looked ([`refuse_taken_name`]).
+/// Explains EEXIST: CNI_IFNAME may have been created since [`refuse_taken_name`].
 pub fn taken_name(sandbox: &Namespace, at: &Attachment, cause: Error) -> Error {
     refuse_taken_name(sandbox, at).err().unwrap_or(cause)
 }
 
-/// Whose name is taken.
+/// Explains which of the two names exists.
 fn taken(sandbox: &Namespace, at: &Attachment, host_name: &str) -> Error {
     let left = Error::new(Code::Internal, format!("link {host_name} exists in the host's namespace already"))
         .detail(format!("an earlier ADD of container {} left it behind; its DEL removes it", at.container));
     taken_name(sandbox, at, left)
 }
 
-/// The name of an attachment's end in the host.
+/// Name of an attachment's end on the host.
 pub fn host_name(network: &NetworkName, at: &Attachment) -> String {
     ownership::name(LETTERS, network, at)
 }
 
-/// Whether GC of a network removes a pair, by its end in the host.
+/// Whether GC of a network deletes a pair, judged by its end on the host.
 pub fn is_taken(link: &Link, network: &NetworkName, scope: &Scope) -> bool {
     link.is("veth") && ownership::is_taken(link, network, scope, |at| host_name(network, at) == link.name)
 }

@@ -1,4 +1,4 @@
-//! From a link to an attachment: addresses, routes, and how the link treats them.
+//! Attaching a link: addresses, routes and settings.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -21,7 +21,7 @@ fn leases(ips: &[(&str, Option<&str>)], routes: &[&str]) -> AddResult {
     }
 }
 
-/// The container's end of a new pair, configured.
+/// Configures the container's end of a new pair.
 fn configured(lab: &Lab, conf: &InterfaceConf, leases: &AddResult) -> Link {
     let net = layer_2("net");
     let link = lab.veth(&net.name, &at("c", "eth0")).container;
@@ -29,7 +29,7 @@ fn configured(lab: &Lab, conf: &InterfaceConf, leases: &AddResult) -> Link {
     lab.sandbox.link("eth0").unwrap()
 }
 
-/// The link's routes, without the one of its own address, which the kernel adds when it has a moment.
+/// The link's routes without the route of its own address, which the kernel adds a moment later.
 fn routes(lab: &Lab, link: &Link) -> Vec<String> {
     let filter = RouteFilter { link: Some(link.index), table: Some(254) };
     let routes = lab.sandbox.nl.routes(filter).unwrap();

@@ -1,4 +1,4 @@
-//! A container's interface that is one link, on its parent.
+//! A container's interface that is one link on its parent.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -35,7 +35,7 @@ fn a_child_is_born_in_the_container_with_all_that_was_asked_for() {
     });
 }
 
-/// Before Linux 6.15 the kernel looks in the host, too, whether the name is free.
+/// Before Linux 6.15, the kernel also looks for the name on the host.
 #[test]
 fn a_link_of_the_same_name_in_the_host_is_not_in_the_way() {
     lab(|lab| {

@@ -1,4 +1,4 @@
-//! The host as a router.
+//! IP forwarding on the host.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! Which link a container's interface is stacked on.
+//! Choosing the parent of a container's interface.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -21,7 +21,7 @@ fn found(lab: &Lab, text: &str, prev: Option<&AddResult>) -> (String, bool) {
     (parent.link.name, parent.in_container)
 }
 
-/// A default route over a link.
+/// Adds a default route through a link.
 fn default_route(lab: &Lab, name: &str) {
     lab.master(name);
     sh(&format!("ip address add 10.0.0.2/24 dev {name}"));

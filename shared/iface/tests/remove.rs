@@ -1,4 +1,4 @@
-//! What a DEL and a GC take away, and what they leave.
+//! What DEL and GC delete, and what they keep.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -26,7 +26,7 @@ fn a_veth_goes_by_its_name_in_the_host_also_without_the_container() {
 fn a_veth_that_another_plugin_made_goes_by_its_end_in_the_container() {
     lab(|lab| {
         let made = lab.veth(&network("net"), &at("c", "eth0"));
-        // As the reference leaves it.
+        // Like a pair of the reference.
         sh(&format!("ip link set {} alias mine", made.host.name));
         remove::veth(&lab.host, &network("other"), &at("c", "eth0"), Some(&lab.path())).unwrap();
         assert_eq!(lab.sandbox.nl.link("eth0").unwrap(), None);
@@ -114,7 +114,7 @@ fn the_hosts_end_of_a_veth_is_found_among_links_of_the_same_number() {
         let third = another_sandbox();
         let second = common::Lab { host: lab.host.clone(), sandbox: third };
         let two = second.veth(&network("net"), &at("two", "eth0"));
-        // Each namespace counts for itself.
+        // Each namespace has its own indexes.
         assert_eq!(one.container.index, two.container.index);
         for (sandbox, made) in [(&lab.sandbox, &one), (&second.sandbox, &two)] {
             let container = sandbox.link("eth0").unwrap();

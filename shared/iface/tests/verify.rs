@@ -1,4 +1,4 @@
-//! What a CHECK finds different.
+//! Differences that CHECK finds.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -9,7 +9,7 @@ use iface::attach::Attach;
 use iface::{InterfaceConf, verify};
 use netlink::LinkChange;
 
-/// An attachment as ADD leaves it.
+/// An attachment after ADD.
 fn attached(lab: &Lab) -> Check<()> {
     let (net, attachment) = (layer_2("net"), at("c", "eth0"));
     let link = lab.veth(&net.name, &attachment).container;

@@ -1,6 +1,6 @@
 //! Which containers are alive, by the kernel's network namespaces and processes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -13,9 +13,13 @@ use cni::Result;
 use netlink::{Address, Link, Netlink};
 use netns::NetNs;
 
+mod boot;
 mod calls;
+mod unused;
 
+pub use boot::Boot;
 pub use calls::Calls;
+pub use unused::Unused;
 
 /// The device and inode of a namespace.
 type Id = (u64, u64);
@@ -24,16 +28,24 @@ type Id = (u64, u64);
 #[derive(Debug, Default)]
 pub struct Namespaces {
     ids: BTreeSet<Id>,
-    addresses: BTreeSet<IpAddr>,
+    /// The addresses in each.
+    inside: BTreeMap<Id, BTreeSet<IpAddr>>,
+    /// Those behind links of the host, by the numbers by which these lead to namespaces that exist.
+    behind: BTreeMap<i32, BTreeSet<IpAddr>>,
     /// Where they are mounted, in any mount namespace.
     paths: BTreeSet<PathBuf>,
+    /// The same by namespace, each with a file that this process can open.
+    mounts: BTreeMap<Id, (PathBuf, BTreeSet<PathBuf>)>,
+    /// Those that a process is in or has open.
+    used: BTreeSet<Id>,
+    unused: Vec<Unused>,
+    /// Where those were mounted that count as nobody's.
+    abandoned: BTreeSet<PathBuf>,
     /// The names of those in cnitool's own mount namespace.
     names: BTreeSet<OsString>,
     /// The control groups of all processes: runtimes put the container's id into their names.
     cgroups: BTreeSet<String>,
     links: Vec<Link>,
-    /// The ids by which the host's links lead to namespaces that exist.
-    peers: BTreeSet<i32>,
     /// There is a namespace whose addresses could not be read.
     unsure: bool,
     /// The host's own addresses.
@@ -61,7 +73,7 @@ impl Namespaces {
         let ancestors = ancestors();
         for process in processes() {
             let was_blind = this.blind;
-            this.visit(&process.join("ns/net"), own);
+            this.visit_used(&process.join("ns/net"), own);
             this.visit_threads(&process, own);
             this.visit_files(&process, own);
             if id(&process.join("ns/mnt")).is_ok_and(|mount| mounts.insert(mount)) {
@@ -75,12 +87,18 @@ impl Namespaces {
         }
         this.seen.extend(this.ids.iter().map(|(_, number)| number));
         this.seen.retain(|number| own.is_none_or(|own| own.1 != *number));
+        this.find_unused(&host);
         Ok(this)
     }
 
     /// Whether every namespace that exists was looked into. If not, an address that was not found may be in use.
     pub fn is_complete(&self) -> bool {
         !self.unsure && !self.blind && self.seen.len() == self.ids.len()
+    }
+
+    /// Whether a process or its files could not be looked at: a container that was not found may be there.
+    pub fn is_blind(&self) -> bool {
+        self.blind
     }
 
     /// Whether the host itself has an address.
@@ -90,18 +108,19 @@ impl Namespaces {
 
     /// Whether a namespace has an address, or may have it.
     pub fn may_have(&self, address: IpAddr) -> bool {
-        self.unsure || self.addresses.contains(&address)
+        let mut all = self.inside.values().chain(self.behind.values());
+        self.unsure || all.any(|addresses| addresses.contains(&address))
     }
 
     /// Whether a link of the host leads to a namespace that exists. None: there is no such link, or it leads nowhere.
     pub fn leads_on(&self, link: &str) -> Option<bool> {
         let peer = self.links.iter().find(|one| one.name == link)?.peer_netns_id?;
-        Some(self.peers.contains(&peer))
+        Some(self.behind.contains_key(&peer))
     }
 
     /// Whether a namespace is mounted at a path, or a process has it there, in any mount namespace.
     pub fn is_at(&self, path: &Path) -> bool {
-        self.paths.contains(path) || is_namespace(path)
+        self.paths.contains(path) || is_namespace(path) && !self.abandoned.contains(path)
     }
 
     /// Whether a namespace or the control group of a process is called after a container.
@@ -128,13 +147,10 @@ impl Namespaces {
         for link in self.links.clone() {
             let Some(peer) = link.peer_netns_id.filter(|peer| seen.insert(*peer)) else { continue };
             match host.addresses_beyond(peer) {
-                Ok(Some(addresses)) => {
-                    self.peers.insert(peer);
-                    self.take(&addresses);
-                }
+                Ok(Some(addresses)) => drop(self.behind.insert(peer, ips(&addresses))),
                 Ok(None) => {}
                 Err(_) => {
-                    self.peers.insert(peer);
+                    self.behind.insert(peer, BTreeSet::new());
                     self.unsure = true;
                 }
             }
@@ -153,7 +169,10 @@ impl Namespaces {
         for (inode, path) in mounts.lines().filter_map(mount) {
             // Another mount may hide it: then the number is all that shows it.
             self.seen.extend(number(&inode));
-            self.visit(&root.join(path.strip_prefix("/").unwrap_or(&path)), own);
+            let file = root.join(path.strip_prefix("/").unwrap_or(&path));
+            if let Some(found) = self.visit(&file, own) {
+                self.mounts.entry(found).or_insert_with(|| (file, BTreeSet::new())).1.insert(path.clone());
+            }
             self.paths.insert(path);
         }
     }
@@ -162,7 +181,7 @@ impl Namespaces {
     fn visit_threads(&mut self, process: &Path, own: Option<Id>) {
         let threads = self.note(fs::read_dir(process.join("task"))).into_iter().flatten().flatten();
         for thread in threads.filter(|thread| Some(&*thread.file_name()) != process.file_name()) {
-            self.visit(&thread.path().join("ns/net"), own);
+            self.visit_used(&thread.path().join("ns/net"), own);
         }
     }
 
@@ -171,20 +190,25 @@ impl Namespaces {
         let files = self.note(fs::read_dir(process.join("fd"))).into_iter().flatten().flatten();
         for file in files.map(|file| file.path()) {
             if fs::read_link(&file).is_ok_and(|to| to.to_str().is_some_and(|to| number(to).is_some())) {
-                self.visit(&file, own);
+                self.visit_used(&file, own);
             }
         }
     }
 
-    fn visit(&mut self, path: &Path, own: Option<Id>) {
-        let Some(found) = self.note(id(path)) else { return };
-        if Some(found) == own || self.ids.contains(&found) {
-            return;
+    fn visit_used(&mut self, path: &Path, own: Option<Id>) {
+        let found = self.visit(path, own);
+        self.used.extend(found);
+    }
+
+    fn visit(&mut self, path: &Path, own: Option<Id>) -> Option<Id> {
+        let found = self.note(id(path)).filter(|found| Some(*found) != own)?;
+        if self.ids.contains(&found) {
+            return Some(found);
         }
         match addresses_at(path) {
             Some(addresses) => {
                 self.ids.insert(found);
-                self.take(&addresses);
+                self.inside.insert(found, ips(&addresses));
             }
             // A mount of another kind of namespace, or the process has exited.
             None if is_namespace(path) && id(path).is_ok_and(|now| now == found) => {
@@ -192,20 +216,23 @@ impl Namespaces {
             }
             None => {}
         }
+        Some(found)
     }
 
     /// What is not there any more is no namespace. Any other error hides one, perhaps.
     fn note<T>(&mut self, outcome: io::Result<T>) -> Option<T> {
         const ESRCH: i32 = 3;
-        self.blind |= outcome
-            .as_ref()
-            .is_err_and(|e| e.kind() != ErrorKind::NotFound && e.raw_os_error() != Some(ESRCH));
+        // The mounts of a process that is exiting.
+        const EINVAL: i32 = 22;
+        self.blind |= outcome.as_ref().is_err_and(|e| {
+            e.kind() != ErrorKind::NotFound && ![Some(ESRCH), Some(EINVAL)].contains(&e.raw_os_error())
+        });
         outcome.ok()
     }
+}
 
-    fn take(&mut self, addresses: &[Address]) {
-        self.addresses.extend(addresses.iter().map(|address| address.net.ip()));
-    }
+fn ips(addresses: &[Address]) -> BTreeSet<IpAddr> {
+    addresses.iter().map(|address| address.net.ip()).collect()
 }
 
 fn id(path: &Path) -> io::Result<Id> {

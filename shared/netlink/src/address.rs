@@ -18,10 +18,10 @@ const HEADER: usize = 8;
 /// The longest label, in bytes (IFNAMSIZ).
 const LABEL: usize = 16;
 
-/// The lifetime of what does not end.
+/// Lifetime of an address that does not expire.
 const FOR_GOOD: u32 = u32::MAX;
 
-/// What is said with an address when it is made, and not found out by the kernel.
+/// Flags that a request sets. The kernel determines the others.
 const SAID: u32 = IFA_F_HOMEADDRESS | IFA_F_MANAGETEMPADDR | IFA_F_NOPREFIXROUTE | IFA_F_MCAUTOJOIN;
 
 /// An address of a link.
@@ -33,25 +33,25 @@ pub struct Address {
     pub net: IpNetwork,
     /// Scope, as in rtnetlink(7): 0 global, 253 link, 254 host.
     pub scope: u8,
-    /// Not usable yet: it is being tested for duplicates.
+    /// Whether it is being tested for duplicates, and not usable yet.
     pub tentative: bool,
-    /// Not usable: somebody else has it.
+    /// Whether another host has it, and it is not usable.
     pub duplicate: bool,
     /// All flags, as in rtnetlink(7).
     pub flags: u32,
-    /// Seconds for which new connections may use it. None: for good.
+    /// Seconds for which new connections may use it. `None`: unlimited.
     pub preferred: Option<u32>,
-    /// Seconds until it ends by itself. None: it does not.
+    /// Seconds until it expires. `None`: never.
     pub valid: Option<u32>,
-    /// The other end's address, of a point-to-point link.
+    /// Address of the other end of a point-to-point link.
     pub peer: Option<IpAddr>,
-    /// The address that reaches all of the subnet. IPv4 only.
+    /// Broadcast address of the subnet. IPv4 only.
     pub broadcast: Option<IpAddr>,
-    /// The metric of its subnet's route. None: the kernel's.
+    /// Metric of its subnet's route. `None`: the kernel's default.
     pub priority: Option<u32>,
-    /// Who added it (Linux 5.18). None: it was not said.
+    /// Origin of the address (Linux 5.18).
     pub protocol: Option<u8>,
-    /// The name under which old programs see it, such as `eth0:1`.
+    /// Name for old programs, such as `eth0:1`.
     label: Option<[u8; LABEL]>,
 }
 
@@ -60,7 +60,7 @@ impl Address {
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let &[_, prefix, flags, scope] = payload.first_chunk()?;
         let attributes = Attributes::after(HEADER, payload);
-        // IFA_ADDRESS is the peer's on a point-to-point link; IFA_LOCAL, where there is one, is our own.
+        // On a point-to-point link, IFA_ADDRESS is the peer's address and IFA_LOCAL our own.
         let own = attributes.get(IFA_LOCAL).or_else(|| attributes.get(IFA_ADDRESS)).and_then(read_ip)?;
         let flags = attributes.get(IFA_FLAGS).and_then(read_u32).unwrap_or_else(|| u32::from(flags));
         let lifetime = |at| read_u32(attributes.get(IFA_CACHEINFO)?.get(at..)?).filter(|t| *t != FOR_GOOD);
@@ -82,12 +82,12 @@ impl Address {
         })
     }
 
-    /// What a request for this address has after its header: a form in which it can be written down, for [`Address::parse`].
+    /// Encodes the address as the part of a request after its header, for [`Address::parse`].
     pub fn payload(&self) -> Vec<u8> {
         self.message(&Link::default()).payload().to_vec()
     }
 
-    /// The request that makes it again on a link, ready for use at once: it was tested for duplicates before.
+    /// The request that creates the address again on a link. It is usable immediately, because it was tested for duplicates before.
     fn message(&self, link: &Link) -> Message {
         self.message_with(link, NLM_F_EXCL)
     }
@@ -112,14 +112,14 @@ impl Address {
             message.put_u8(IFA_PROTO, protocol);
         }
         let times = [self.preferred, self.valid].map(|time| time.unwrap_or(FOR_GOOD));
-        // An address that has ended cannot be made.
+        // The kernel refuses an expired address.
         let [preferred, valid] = [times[0].min(times[1]), times[1].max(1)].map(u32::to_ne_bytes);
         message.put(IFA_CACHEINFO, &[preferred, valid, [0; 4], [0; 4]].concat());
         message
     }
 }
 
-/// A label that the kernel would take.
+/// A label that the kernel accepts.
 fn label(value: &[u8]) -> Option<[u8; LABEL]> {
     let text = read_str(value).filter(|text| text.len() < LABEL)?.as_bytes();
     let mut label = [0; LABEL];
@@ -144,10 +144,10 @@ fn request(kind: u16, flags: u16, link: &Link, net: IpNetwork) -> Message {
 }
 
 impl Netlink {
-    /// The addresses of a link, or of all.
+    /// Lists the addresses of a link, or of all links.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn addresses(&self, link: Option<&Link>) -> Result<Vec<Address>> {
         let index = link.map_or(0, |l| l.index);
         let message = Message::new(RTM_GETADDR, 0, &header(AF_UNSPEC, 0, index));
@@ -156,11 +156,11 @@ impl Netlink {
         Ok(all.into_iter().filter(|a| index == 0 || a.index == index).collect())
     }
 
-    /// The addresses in another namespace, by the number that this one has for it ([`Link::peer_netns_id`]). None if that
-    /// namespace is gone: a link may outlive it for a moment.
+    /// Lists the addresses in another namespace, given this namespace's number for it ([`Link::peer_netns_id`]). `None` if that namespace
+    /// no longer exists; a link may outlive it for a moment.
     ///
     /// # Errors
-    /// If the kernel refuses to tell, or cannot (before 4.20).
+    /// If the kernel refuses the request or does not support it (before 4.20).
     pub fn addresses_beyond(&self, netns_id: i32) -> Result<Option<Vec<Address>>> {
         let mut found = Vec::new();
         for family in [AF_INET, AF_INET6] {
@@ -171,32 +171,32 @@ impl Netlink {
                 Some(beyond.then(|| Address::parse(payload)).flatten())
             });
             match listed {
-                // The number is of nobody.
+                // No namespace has the number.
                 Err(r) if r.errno() == Some(Errno::EINVAL) => return Ok(None),
                 Err(r) => return Err(r.during("list addresses in namespace", netns_id)),
                 Ok(addresses) => found.extend(addresses),
             }
         }
-        // Old kernels pass the number over, and list this namespace's own.
+        // Old kernels ignore the number and list this namespace's addresses.
         let found: Option<Vec<Address>> = found.into_iter().collect();
         let unknown =
             || RequestError::own(ErrorKind::Unsupported, "the kernel lists only those of its own namespace");
         found.map(Some).ok_or_else(|| unknown().during("list addresses in namespace", netns_id))
     }
 
-    /// Gives a link an address. With `test_for_duplicates` an IPv6 address can be used only after a second or two,
-    /// if no neighbour has it (RFC 4862, section 5.4).
+    /// Adds an address to a link. With `test_for_duplicates`, an IPv6 address is usable only after one or two seconds, if no neighbour has
+    /// it (RFC 4862, section 5.4).
     ///
     /// # Errors
-    /// If the link has it already, or the kernel refuses.
+    /// If the link already has the address, or the kernel refuses.
     pub fn add_address(&self, link: &Link, net: IpNetwork, test_for_duplicates: bool) -> Result<()> {
         self.add_flagged_address(link, net, test_for_duplicates, 0)
     }
 
-    /// As [`Netlink::add_address`], with flags such as [`uapi::IFA_F_NOPREFIXROUTE`](crate::uapi).
+    /// Like [`Netlink::add_address`], with flags such as [`uapi::IFA_F_NOPREFIXROUTE`](crate::uapi).
     ///
     /// # Errors
-    /// As [`Netlink::add_address`].
+    /// If the link already has the address, or the kernel refuses.
     pub fn add_flagged_address(
         &self,
         link: &Link,
@@ -216,17 +216,16 @@ impl Netlink {
         self.order(message, "add address", format_args!("{net} to {}", link.name))
     }
 
-    /// Makes an address again as it was read, with lifetimes and flags; on the link that it was on, or another. An IPv6 address can
-    /// be used at once.
+    /// Adds an address as it was read, with lifetimes and flags, to its former link or another. An IPv6 address is usable immediately.
     ///
     /// # Errors
-    /// If the link has it already, or the kernel refuses.
+    /// If the link already has the address, or the kernel refuses.
     pub fn restore_address(&self, link: &Link, address: &Address) -> Result<()> {
         self.order(address.message(link), "add address", format_args!("{} to {}", address.net, link.name))
     }
 
-    /// Says until when an address that the link has may be used, as its fields `preferred` and `valid` say. It is not tested for
-    /// duplicates again, and gets the other flags that the fields say.
+    /// Sets the lifetimes of an existing address to `preferred` and `valid`, and its other flags. The address is not tested for duplicates
+    /// again.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -235,14 +234,14 @@ impl Netlink {
         self.order(message, "set the lifetimes of address", format_args!("{} on {}", address.net, link.name))
     }
 
-    /// Takes an address from a link. That it is gone already is fine.
+    /// Deletes an address from a link. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If the kernel refuses.
     pub fn delete_address(&self, link: &Link, net: IpNetwork) -> Result<()> {
         let message = request(RTM_DELADDR, 0, link, net);
         match self.order(message, "delete address", format_args!("{net} from {}", link.name)) {
-            // Of IPv4 ones with a peer, that has to be named.
+            // For an IPv4 address with a peer, the request must contain the peer.
             Err(e) if e.is_missing() && net.is_ipv4() => self.delete_with_peers(link, net),
             Err(e) if e.is_missing() => Ok(()),
             other => other,
@@ -251,7 +250,7 @@ impl Netlink {
 
     fn delete_with_peers(&self, link: &Link, net: IpNetwork) -> Result<()> {
         let listed = match self.addresses(Some(link)) {
-            // The link has gone.
+            // The link no longer exists.
             Err(e) if e.is_missing() => return Ok(()),
             listed => listed?,
         };

@@ -1,4 +1,4 @@
-//! Ports of a bridge, and their VLANs.
+//! Bridge ports and their VLANs.
 
 use std::ops::RangeInclusive;
 
@@ -7,28 +7,28 @@ use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_u16, read_u32};
 use crate::{Netlink, Result};
 
-/// What to change about a bridge port. None: it stays as it is.
+/// Changes of a bridge port. `None`: unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PortChange {
-    /// Frames may leave through the port that they came from.
+    /// Whether frames may leave through the port on which they arrived.
     pub hairpin: Option<bool>,
-    /// Isolated ports cannot reach each other. Needs Linux 4.18.
+    /// Whether the port cannot reach other isolated ports. Needs Linux 4.18.
     pub isolated: Option<bool>,
 }
 
-/// VLANs that a port belongs to.
+/// VLANs of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgeVlan {
     /// The VLAN ids, 1 to 4094.
     pub ids: RangeInclusive<u16>,
-    /// Frames that come in without a tag belong to it (the port VLAN id).
+    /// Whether untagged incoming frames belong to it (the port VLAN id).
     pub pvid: bool,
-    /// Frames leave without a tag.
+    /// Whether frames leave without a tag.
     pub untagged: bool,
 }
 
 impl BridgeVlan {
-    /// The VLAN of untagged frames, in and out.
+    /// The VLAN of untagged frames, in both directions.
     pub fn native(id: u16) -> Self {
         Self { ids: id..=id, pvid: true, untagged: true }
     }
@@ -43,7 +43,7 @@ impl BridgeVlan {
         flag(self.pvid, BRIDGE_VLAN_INFO_PVID) | flag(self.untagged, BRIDGE_VLAN_INFO_UNTAGGED)
     }
 
-    /// `struct bridge_vlan_info`, one for a VLAN, two for a range.
+    /// Writes `struct bridge_vlan_info`: one for a VLAN, two for a range.
     fn write(&self, message: &mut Message) {
         let mut put = |id: u16, flags: u16| {
             let [[a, b], [c, d]] = [flags.to_ne_bytes(), id.to_ne_bytes()];
@@ -83,7 +83,7 @@ impl Netlink {
     /// Changes a bridge port.
     ///
     /// # Errors
-    /// If the link is no bridge port, or the kernel refuses.
+    /// If the link is not a bridge port, or the kernel refuses.
     pub fn change_port(&self, port: &Link, change: PortChange) -> Result<()> {
         let mut message = Message::new(RTM_SETLINK, 0, &link::header(AF_BRIDGE, port.index, 0, 0));
         message.nest(IFLA_PROTINFO, |m| {
@@ -96,10 +96,10 @@ impl Netlink {
         self.order(message, "change bridge port", &port.name)
     }
 
-    /// The VLANs of every port of every bridge, and of the bridges themselves, by index.
+    /// Lists the VLANs of all bridges and their ports, by index.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn vlans(&self) -> Result<Vec<(u32, Vec<BridgeVlan>)>> {
         let mut message = Message::new(RTM_GETLINK, 0, &link::header(AF_BRIDGE, 0, 0, 0));
         message.put_u32(IFLA_EXT_MASK, RTEXT_FILTER_BRVLAN_COMPRESSED);
@@ -107,25 +107,25 @@ impl Netlink {
         vlans.map_err(|r| r.during("list", "bridge VLANs"))
     }
 
-    /// The VLANs of a port.
+    /// Lists the VLANs of a port.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn vlans_of(&self, port: &Link) -> Result<Vec<BridgeVlan>> {
         let all = self.vlans()?;
         Ok(all.into_iter().filter(|(index, _)| *index == port.index).flat_map(|(_, vlans)| vlans).collect())
     }
 
-    /// Puts a port into VLANs.
+    /// Adds a port to VLANs.
     ///
     /// # Errors
-    /// If the bridge does not look at VLANs (EOPNOTSUPP without kernel support), or the kernel refuses.
+    /// If the bridge does not filter VLANs (EOPNOTSUPP without kernel support), or the kernel refuses.
     pub fn add_vlan(&self, port: &Link, vlan: &BridgeVlan) -> Result<()> {
         let subject = format_args!("{:?} to bridge port {}", vlan.ids, port.name);
         self.order(vlan_request(RTM_SETLINK, port, vlan), "add VLAN", subject)
     }
 
-    /// Takes a port out of VLANs. That it is out already is fine.
+    /// Removes a port from VLANs. Succeeds if it is not in them.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -138,7 +138,7 @@ impl Netlink {
 fn vlan_request(kind: u16, port: &Link, vlan: &BridgeVlan) -> Message {
     let mut message = Message::new(kind, 0, &link::header(AF_BRIDGE, port.index, 0, 0));
     message.nest(IFLA_AF_SPEC, |m| {
-        // A bridge itself is addressed, not the port that it might be of another one.
+        // The request is for the bridge itself, which may also be a port of another bridge.
         if port.is("bridge") {
             m.put_u16(IFLA_BRIDGE_FLAGS, BRIDGE_FLAGS_SELF);
         }

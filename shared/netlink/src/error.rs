@@ -1,14 +1,14 @@
-//! What the kernel refused.
+//! Errors of requests to the kernel.
 
 use std::fmt::{self, Display};
 use std::io;
 
 use nix::errno::Errno;
 
-/// The kernel's own number for "not supported" (include/linux/errno.h). Programs should never see it, and some drivers return it.
+/// The kernel's internal number for "not supported" (include/linux/errno.h), which some drivers return to programs.
 const ENOTSUPP: i32 = 524;
 
-/// Why a request failed, before it is known what it was for.
+/// A failed request, without its operation and object.
 #[derive(Debug)]
 pub struct RequestError {
     cause: io::Error,
@@ -17,34 +17,34 @@ pub struct RequestError {
 }
 
 impl RequestError {
-    /// With the kernel's explanation, if it gave one (the extended ACK's NLMSGERR_ATTR_MSG).
+    /// With the kernel's explanation, if there is one (the extended ACK's NLMSGERR_ATTR_MSG).
     pub fn new(cause: io::Error, kernel_text: Option<String>) -> Self {
         let is_unnamed = cause.raw_os_error() == Some(ENOTSUPP);
         let cause = if is_unnamed { Errno::EOPNOTSUPP.into() } else { cause };
         Self { cause, kernel_text, answered: true }
     }
 
-    /// What was not the kernel's doing.
+    /// An error that the kernel did not report.
     pub(crate) fn own(kind: io::ErrorKind, text: impl Into<String>) -> Self {
         Self::new(io::Error::new(kind, text.into()), None)
     }
 
-    /// Says what the request was for: an operation, and the object it was on.
+    /// Adds the operation, and the object that it was for.
     pub fn during(self, operation: &'static str, subject: impl Display) -> Error {
         Error { operation, subject: subject.to_string(), request: self }
     }
 
-    /// Says that it is not the kernel's answer to the request: that was not sent, or its answer was lost.
+    /// Marks the error as not being the kernel's answer: the request was not sent, or its answer was lost.
     pub(crate) fn unanswered(self) -> Self {
         Self { answered: false, ..self }
     }
 
-    /// The kernel's error number, if it is one of the kernel.
+    /// The kernel's error number.
     pub fn errno(&self) -> Option<Errno> {
         self.cause.raw_os_error().map(Errno::from_raw)
     }
 
-    /// Whether the same request may succeed later: what it reads kept changing, or the kernel said EAGAIN.
+    /// Whether the same request may succeed later: the objects kept changing, or the kernel returned EAGAIN.
     pub fn is_temporary(&self) -> bool {
         self.cause.kind() == io::ErrorKind::WouldBlock
     }
@@ -56,7 +56,7 @@ impl From<Errno> for RequestError {
     }
 }
 
-/// An operation on a kernel object that failed.
+/// A failed operation on a kernel object.
 #[derive(Debug)]
 pub struct Error {
     operation: &'static str,
@@ -65,32 +65,32 @@ pub struct Error {
 }
 
 impl Error {
-    /// The kernel's error number, if it is one of the kernel.
+    /// The kernel's error number.
     pub fn errno(&self) -> Option<Errno> {
         self.request.errno()
     }
 
-    /// The kernel's explanation, if it gave one.
+    /// The kernel's explanation.
     pub fn kernel_text(&self) -> Option<&str> {
         self.request.kernel_text.as_deref()
     }
 
-    /// Whether the kernel's answer is not known: the request may have been carried out all the same.
+    /// Whether the kernel's answer is unknown: it may have executed the request.
     pub fn is_unanswered(&self) -> bool {
         !self.request.answered
     }
 
-    /// Says that the kernel's answer to an earlier request is what is not known.
+    /// Marks the kernel's answer to an earlier request as unknown.
     pub(crate) fn unanswered(self) -> Self {
         Self { request: self.request.unanswered(), ..self }
     }
 
-    /// Whether what was to be made is there already.
+    /// Whether the object already exists.
     pub fn is_exists(&self) -> bool {
         !self.is_unanswered() && self.errno() == Some(Errno::EEXIST)
     }
 
-    /// Whether what was to be changed or removed is not there.
+    /// Whether the object does not exist.
     pub fn is_missing(&self) -> bool {
         !self.is_unanswered()
             && matches!(
@@ -99,12 +99,12 @@ impl Error {
             )
     }
 
-    /// Whether the value asked for is not one that the object can have.
+    /// Whether the kernel does not accept the value for this object.
     pub fn is_invalid(&self) -> bool {
         matches!(self.errno(), Some(Errno::EINVAL | Errno::ERANGE))
     }
 
-    /// Whether the kernel was built without what was asked for.
+    /// Whether the kernel was built without the feature.
     pub fn is_unsupported(&self) -> bool {
         matches!(self.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT | Errno::EPROTONOSUPPORT))
     }
@@ -127,7 +127,7 @@ impl Display for Error {
     }
 }
 
-/// The cause is part of the message. It is named only if the request may succeed later, for which there is an error code.
+/// The message contains the cause. `source` returns it only if the request may succeed later, for which there is an error code.
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.request.is_temporary().then_some(&self.request.cause)

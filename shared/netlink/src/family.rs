@@ -1,4 +1,4 @@
-//! IPv4 or IPv6.
+//! Address family.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -19,7 +19,7 @@ impl Family {
     /// Both families.
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// The first value for IPv4, the second one for IPv6.
+    /// Returns the value for this family.
     pub const fn choose<T: Copy>(self, v4: T, v6: T) -> T {
         match self {
             Self::V4 => v4,
@@ -32,7 +32,7 @@ impl Family {
         self.choose(4, 6)
     }
 
-    /// The kernel's number, `AF_INET` or `AF_INET6`. netfilter uses the same ones (`NFPROTO_IPV4`, `NFPROTO_IPV6`).
+    /// The kernel's number, `AF_INET` or `AF_INET6`; netfilter uses the same numbers (`NFPROTO_IPV4`, `NFPROTO_IPV6`).
     pub const fn number(self) -> u8 {
         self.choose(libc::AF_INET, libc::AF_INET6) as u8
     }

@@ -1,11 +1,10 @@
-//! Hostile input: what the fuzz target feeds to this crate. Its seeds are messages of the kernel, and ordinary tests replay them.
+//! Fuzz target for this crate. The seeds are messages of the kernel; unit tests replay them.
 
 use crate::tc::{Filter, Qdisc};
 use crate::wire::Frames;
 use crate::{Address, BridgeVlan, Link, Route, Rule};
 
-/// Whatever a netlink socket receives, taken for a datagram and for the payload of each kind of message: no decoder panics,
-/// and each comes to an end.
+/// Decodes any bytes as a datagram, and as the payload of each kind of message: no decoder may panic, and each must return.
 pub fn decode(bytes: &[u8]) {
     payload(bytes);
     for frame in Frames::new(bytes) {
@@ -46,7 +45,7 @@ mod tests {
         });
     }
 
-    /// Attributes of small types and of lengths that may or may not be theirs: further in than random bytes get.
+    /// Attributes with small types, and lengths that need not be correct. They reach further than random bytes.
     fn attributes() -> impl Strategy<Value = Vec<u8>> {
         let attribute = (0..64_u16, prop_oneof![0..40_u16, any::<u16>()], vec(any::<u8>(), 0..24));
         vec(attribute, 0..8).prop_map(|list| {

@@ -1,10 +1,8 @@
-//! Blocking netlink over one socket a namespace: links, addresses, routes, rules, neighbours, bridge VLANs, traffic
-//! control.
+//! Blocking netlink sockets, one per namespace: links, addresses, routes, rules, neighbours, bridge VLANs, traffic control.
 //!
-//! [`Netlink`] is rtnetlink(7), opened inside a namespace and bound to it from then on. [`Socket`] and [`wire`] are the
-//! layer below, which nf_tables and conntrack speak too. Requests are written attribute by attribute, with the
-//! names of the kernel's headers ([`uapi`]); replies are decoded defensively: what is malformed or unknown is
-//! skipped, and nothing here can panic on what arrives.
+//! [`Netlink`] is rtnetlink(7), and works in the namespace in which it was opened. [`Socket`] and [`wire`] are the layer below, which
+//! nf_tables and conntrack use as well. Requests are written attribute by attribute, with the names of the kernel's headers ([`uapi`]).
+//! Replies are decoded defensively: malformed or unknown parts are skipped, and no input may cause a panic.
 
 #![warn(missing_docs)]
 
@@ -43,16 +41,16 @@ pub use link::{
 };
 pub use mac::{HardwareAddress, Mac};
 pub use packet::PacketSocket;
-pub use route::{Kept, NextHop, Route, RouteFilter, in_order_of_restoring};
+pub use route::{NextHop, RawAttributes, Route, RouteFilter, in_order_of_restoring};
 pub use rule::Rule;
 pub use socket::{Protocol, Socket};
 pub use tun::{DEVICE as TUN_DEVICE, Tun};
 use wire::Message;
 
-/// What an operation on a kernel object comes to.
+/// Result of an operation on a kernel object.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An rtnetlink socket. It works on the namespace that it was opened in, wherever the caller goes. Clones share it.
+/// An rtnetlink socket, which works in the namespace in which it was opened. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Netlink {
     socket: Rc<Socket>,
@@ -62,18 +60,18 @@ impl Netlink {
     /// Opens a socket in the calling thread's namespace.
     ///
     /// # Errors
-    /// If descriptors run out.
+    /// If no descriptor is free.
     pub fn open() -> Result<Self> {
         let socket = Socket::open(Protocol::Route).map_err(|r| r.during("open", "an rtnetlink socket"))?;
         Ok(Self { socket: Rc::new(socket) })
     }
 
-    /// Has the kernel do something, and waits until it is done.
+    /// Sends a request and waits for its acknowledgement.
     fn order(&self, message: Message, operation: &'static str, subject: impl Display) -> Result<()> {
         self.socket.request(message, |_, _| {}).map_err(|r| r.during(operation, subject))
     }
 
-    /// As [`Netlink::order`]. What it is about may be gone, and then there is nothing to do.
+    /// Like [`Netlink::order`]. Succeeds if the object does not exist.
     fn order_if_there(&self, message: Message, operation: &'static str, subject: impl Display) -> Result<()> {
         match self.order(message, operation, subject) {
             Err(e) if e.is_missing() => Ok(()),

@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub struct Mac([u8; 6]);
 
 impl Mac {
-    /// From its bytes, in the order of transmission.
+    /// From bytes in the order of transmission.
     pub const fn new(bytes: [u8; 6]) -> Self {
         Self(bytes)
     }
@@ -18,18 +18,18 @@ impl Mac {
         self.0
     }
 
-    /// A locally administered unicast address made of five bytes (IEEE 802-2014, section 8.4).
+    /// A locally administered unicast address with these last five bytes (IEEE 802-2014, section 8.4).
     pub const fn local(tail: [u8; 5]) -> Self {
         let [a, b, c, d, e] = tail;
         Self([0x02, a, b, c, d, e])
     }
 
-    /// Whether it addresses a group.
+    /// Whether it is a multicast address.
     pub const fn is_multicast(self) -> bool {
         self.0[0] & 1 != 0
     }
 
-    /// Whether it is all zero, which is no address.
+    /// Whether it is all zero, which is not a valid address.
     pub fn is_zero(self) -> bool {
         self.0 == [0; 6]
     }
@@ -49,7 +49,7 @@ impl fmt::Display for Mac {
 impl FromStr for Mac {
     type Err = String;
 
-    /// Reads six bytes of two hexadecimal digits, separated by `:` or by `-`.
+    /// Parses six bytes of two hexadecimal digits, separated by `:` or `-`.
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("{text:?} is not a MAC address such as 02:42:ac:11:00:02");
         let separator = if text.contains('-') { '-' } else { ':' };
@@ -63,15 +63,15 @@ impl FromStr for Mac {
     }
 }
 
-/// The bytes of an address of IP over InfiniBand (INFINIBAND_ALEN): a queue pair and a port's GID (RFC 4391, section 9.1.1).
+/// Length of an IP over InfiniBand address (INFINIBAND_ALEN): a queue pair and a port's GID (RFC 4391, section 9.1.1).
 const INFINIBAND: usize = 20;
 
-/// A hardware address that tells a link from others: of Ethernet, or of IP over InfiniBand. Tunnels have an IP address in its place.
+/// A hardware address of Ethernet or of IP over InfiniBand. Tunnels have an IP address instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HardwareAddress(Vec<u8>);
 
 impl HardwareAddress {
-    /// Reads one of IP over InfiniBand: twenty bytes of two hexadecimal digits, separated by `:`.
+    /// Parses an IP over InfiniBand address: twenty bytes of two hexadecimal digits, separated by `:`.
     pub fn infiniband(text: &str) -> Option<Self> {
         let byte = |part: &str| match part.len() {
             2 if !part.starts_with('+') => u8::from_str_radix(part, 16).ok(),
@@ -112,7 +112,7 @@ mod tests {
         for bad in ["02:00:00:00:00:07", &text[3..], &text.replace("80", "+8"), &text.replace(':', "-")] {
             assert_eq!(HardwareAddress::infiniband(bad), None, "{bad}");
         }
-        // Of a tunnel over IPv4.
+        // A tunnel over IPv4.
         assert_eq!(HardwareAddress::read(&[192, 0, 2, 1]), None);
     }
 

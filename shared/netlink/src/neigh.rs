@@ -1,4 +1,4 @@
-//! Neighbours: which hardware address an IP address was last seen at (ARP and NDP caches).
+//! Neighbours: the ARP and NDP caches.
 
 use std::net::IpAddr;
 
@@ -12,11 +12,11 @@ use crate::{Netlink, Result};
 const HEADER: usize = 12;
 
 impl Netlink {
-    /// Forgets where an address was last seen on a link. That it is forgotten already is fine.
+    /// Deletes an entry. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn forget_neighbour(&self, link: &Link, ip: IpAddr) -> Result<()> {
+    pub fn delete_neighbour(&self, link: &Link, ip: IpAddr) -> Result<()> {
         let mut header = [0; HEADER];
         header[0] = family(ip);
         header[4..8].copy_from_slice(&link.index.to_ne_bytes());

@@ -1,4 +1,4 @@
-//! Numbers that a namespace has for others, by which links tell where their peers are.
+//! Namespace ids: numbers of a namespace for others, which links use to name their peer's namespace.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -10,10 +10,11 @@ use crate::{Netlink, Result};
 const HEADER: usize = 4;
 
 impl Netlink {
-    /// The number of another namespace, as in [`crate::Link::peer_netns_id`]. None if no link leads there, or it is this one.
+    /// This namespace's number for another one, as in [`crate::Link::peer_netns_id`]. `None` if no link leads there, or it is this
+    /// namespace.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn netns_id(&self, other: BorrowedFd<'_>) -> Result<Option<i32>> {
         let mut message = Message::new(RTM_GETNSID, 0, &[AF_UNSPEC, 0, 0, 0]);
         message.put_u32(NETNSA_FD, other.as_raw_fd().cast_unsigned());

@@ -1,5 +1,5 @@
-//! Packet sockets (packet(7)): IPv4 packets on one link, before the kernel's own layers see them. A link without an address gets its first one
-//! this way.
+//! Packet sockets (packet(7)): IPv4 packets on a link, below the kernel's IP layer. A link without an address uses them to get its first
+//! one.
 
 use std::io;
 use std::mem::{size_of, zeroed};
@@ -9,22 +9,22 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, socket};
 
-/// An instruction of a classic BPF program (`struct sock_filter` in linux/filter.h; Documentation/networking/filter.rst).
+/// Instruction of a classic BPF program (`struct sock_filter` in linux/filter.h; Documentation/networking/filter.rst).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    /// What to do.
+    /// Operation code.
     pub code: u16,
-    /// How many instructions to pass over if a comparison holds.
+    /// Instructions to skip if a comparison is true.
     pub if_true: u8,
-    /// How many if it does not.
+    /// Instructions to skip if it is false.
     pub if_false: u8,
-    /// An operand.
+    /// Operand.
     pub operand: u32,
 }
 
-/// A packet socket on one link. What it sends and receives begins with the IPv4 header. It works in the namespace that it was opened in, and
-/// keeps that alive. Closing it waits for a grace period of the kernel, some 15 ms.
+/// A packet socket on one link. Packets begin with the IPv4 header. The socket keeps its namespace alive. Closing it waits for an RCU grace
+/// period, some 15 ms.
 #[derive(Debug)]
 pub struct PacketSocket {
     fd: OwnedFd,
@@ -32,13 +32,13 @@ pub struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// Opens one in the calling thread's namespace. Nothing arrives but what the program lets through.
+    /// Opens a socket in the calling thread's namespace. It receives only packets that the filter program accepts.
     ///
     /// # Errors
-    /// EPERM without CAP_NET_RAW, ENODEV if no link has the index, EINVAL for a program that the kernel does not take.
+    /// EPERM without CAP_NET_RAW, ENODEV if no link has the index, EINVAL for an invalid program.
     pub fn open(index: u32, program: &[Instruction]) -> io::Result<Self> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        // Without a protocol nothing arrives before the filter is there.
+        // Without a protocol, the socket receives nothing before the filter is set.
         let fd = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
         let index = i32::try_from(index).map_err(|_| Errno::ENODEV)?;
         let this = Self { fd, index };
@@ -47,16 +47,16 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Puts a program in the place of the one before, in one step.
+    /// Replaces the filter program in one step.
     ///
     /// # Errors
-    /// EINVAL for a program that the kernel does not take.
+    /// EINVAL for an invalid program.
     #[allow(unsafe_code)]
     pub fn set_filter(&self, program: &[Instruction]) -> io::Result<()> {
         let len = u16::try_from(program.len()).map_err(|_| Errno::EINVAL)?;
         let filter = program.as_ptr().cast::<libc::sock_filter>().cast_mut();
         let program = libc::sock_fprog { len, filter };
-        // SAFETY: the descriptor is open; `program` points at `len` instructions, which the kernel only reads, and which are laid out as its own.
+        // SAFETY: the descriptor is open; `program` points at `len` instructions with the kernel's layout, which the kernel only reads.
         let outcome = unsafe {
             libc::setsockopt(
                 self.fd.as_raw_fd(),
@@ -73,7 +73,7 @@ impl PacketSocket {
     #[allow(unsafe_code)]
     fn bind(&self) -> io::Result<()> {
         let address = self.address();
-        // SAFETY: the descriptor is open, and the address is as long as it is said to be.
+        // SAFETY: the descriptor is open, and the address has the given length.
         let outcome = unsafe {
             libc::bind(
                 self.fd.as_raw_fd(),
@@ -85,14 +85,14 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// Sends an IPv4 packet to all on the link.
+    /// Broadcasts an IPv4 packet on the link.
     ///
     /// # Errors
-    /// ENETDOWN if the link is down, ENXIO if it has gone.
+    /// ENETDOWN if the link is down, ENXIO if it no longer exists.
     #[allow(unsafe_code)]
     pub fn broadcast(&self, packet: &[u8]) -> io::Result<()> {
         let address = self.address();
-        // SAFETY: the descriptor is open; packet and address are as long as they are said to be.
+        // SAFETY: the descriptor is open; packet and address have the given lengths.
         let outcome = unsafe {
             libc::sendto(
                 self.fd.as_raw_fd(),
@@ -107,10 +107,10 @@ impl PacketSocket {
         Ok(())
     }
 
-    /// The next IPv4 packet, cut to the buffer. None: nothing has arrived.
+    /// Receives the next IPv4 packet, truncated to the buffer. `None` if there is none.
     ///
     /// # Errors
-    /// ENETDOWN if the link went down, or has gone. It is said once.
+    /// ENETDOWN once, if the link went down or was deleted.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> io::Result<Option<&'a [u8]>> {
         match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
             Ok(length) => Ok(buffer.get(..length)),
@@ -119,10 +119,10 @@ impl PacketSocket {
         }
     }
 
-    /// IPv4 on the link, for everybody.
+    /// The broadcast address of IPv4 on the link.
     #[allow(unsafe_code)]
     fn address(&self) -> libc::sockaddr_ll {
-        // SAFETY: all fields are numbers, for which zero is a value.
+        // SAFETY: all fields are numbers, for which zero is valid.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
         address.sll_family = libc::AF_PACKET as libc::sa_family_t;
         address.sll_protocol = (libc::ETH_P_IP as u16).to_be();

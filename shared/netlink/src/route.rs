@@ -16,74 +16,74 @@ const HEADER: usize = 12;
 /// `struct rtnexthop`.
 const NEXT_HOP: usize = 8;
 
-/// The metric of a route that no other route's traffic is to take.
+/// Metric of a route with the lowest priority.
 const LAST_RESORT: u32 = 4096;
 
-/// Attributes of a route that are put back as they came, whatever they say: realms, and what is around the packets.
+/// Route attributes that are restored unchanged: realms and encapsulation.
 const KEPT: [u16; 3] = [RTA_FLOW, RTA_ENCAP_TYPE, RTA_ENCAP];
 
-/// Attributes by their types, as they came.
-pub type Kept = Vec<(u16, Vec<u8>)>;
+/// Undecoded attributes with their types.
+pub type RawAttributes = Vec<(u16, Vec<u8>)>;
 
-/// A route, with all that it takes to make it again. One that names a nexthop object (ip-nexthop(8)) has that object's next hops
+/// A route with all attributes needed to create it again. If it names a nexthop object (ip-nexthop(8)), it has that object's next hops
 /// instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// The destination.
+    /// Destination.
     pub dst: IpNetwork,
-    /// What happens to the packet, as in rtnetlink(7): 1 unicast, 7 unreachable.
+    /// Route type, as in rtnetlink(7): 1 unicast, 7 unreachable.
     pub kind: u8,
-    /// The next hop, which may be an IPv6 one for IPv4, too. None: the destination is on the link. The first of several.
+    /// Next hop; an IPv4 route may have an IPv6 one. `None`: the destination is on the link. The first of several.
     pub gateway: Option<IpAddr>,
-    /// The index of the link that it leaves by. The first of several.
+    /// Index of the outgoing link. The first of several.
     pub link: Option<u32>,
     /// All next hops, if there are several.
     pub hops: Vec<NextHop>,
-    /// The routing table. None: main.
+    /// Routing table. `None`: main.
     pub table: Option<u32>,
-    /// As in rtnetlink(7). None: link without a gateway, global with one.
+    /// Scope, as in rtnetlink(7). `None`: link without a gateway, global with one.
     pub scope: Option<u8>,
-    /// Who made it, as in rtnetlink(7): 2 the kernel, 3 boot, 4 static. None: boot.
+    /// Origin of the route, as in rtnetlink(7): 2 kernel, 3 boot, 4 static. `None`: boot.
     pub protocol: Option<u8>,
-    /// The metric; the lowest wins. None: the kernel's, 0 for IPv4 and 1024 for IPv6.
+    /// Metric; the lowest wins. `None`: the kernel's default, 0 for IPv4 and 1024 for IPv6.
     pub priority: Option<u32>,
-    /// The path's MTU in bytes. None: the link's.
+    /// Path MTU in bytes. `None`: the link's.
     pub mtu: Option<u32>,
-    /// The MSS to advertise, in bytes. None: what the MTU allows.
+    /// MSS to advertise in bytes. `None`: derived from the MTU.
     pub advmss: Option<u32>,
-    /// The source address to prefer.
+    /// Preferred source address.
     pub source: Option<IpAddr>,
-    /// How much a router is preferred over others (RFC 4191, section 2.1): 0 medium, 1 high, 3 low. IPv6 only.
+    /// Router preference (RFC 4191, section 2.1): 0 medium, 1 high, 3 low. IPv6 only.
     pub preference: Option<u8>,
-    /// Seconds until it ends by itself. None: it does not. IPv6 only.
+    /// Seconds until it expires. `None`: never. IPv6 only.
     pub expires: Option<u32>,
-    /// The type of service of the packets that it is for; 0 for all. IPv4 only.
+    /// Type of service; 0 for all packets. IPv4 only.
     pub tos: u8,
-    /// The gateway need not be in a subnet of the link.
+    /// Whether the gateway may be outside of the link's subnets.
     pub on_link: bool,
-    /// The other attributes, as they came.
-    pub kept: Kept,
-    /// The other metrics, as they came.
-    pub metrics: Kept,
+    /// Other attributes, undecoded.
+    pub kept: RawAttributes,
+    /// Other metrics, undecoded.
+    pub metrics: RawAttributes,
 }
 
-/// One of several next hops.
+/// A next hop of a multipath route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NextHop {
-    /// None: the destination is on the link.
+    /// Gateway. `None`: the destination is on the link.
     pub gateway: Option<IpAddr>,
     /// The index of the link.
     pub link: u32,
-    /// Its share of the flows, less one.
+    /// Weight minus one.
     pub weight: u8,
-    /// The gateway need not be in a subnet of the link.
+    /// Whether the gateway may be outside of the link's subnets.
     pub on_link: bool,
-    /// The other attributes, as they came.
-    pub kept: Kept,
+    /// Other attributes, undecoded.
+    pub kept: RawAttributes,
 }
 
 impl Route {
-    /// A unicast route to a destination, and nothing else said.
+    /// A unicast route to a destination without other attributes.
     pub fn to(dst: IpNetwork) -> Self {
         Self {
             dst,
@@ -102,13 +102,13 @@ impl Route {
             expires: None,
             tos: 0,
             on_link: false,
-            kept: Kept::new(),
-            metrics: Kept::new(),
+            kept: RawAttributes::new(),
+            metrics: RawAttributes::new(),
         }
     }
 
-    /// Decodes the payload of an RTM_NEWROUTE, or of a request for one ([`Route::payload`]). None for what the kernel has learnt of
-    /// a path: without strict checks it lists that, too.
+    /// Decodes the payload of an RTM_NEWROUTE, or of [`Route::payload`]. `None` for cached path information, which the kernel also lists
+    /// without strict checks.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let &[family, prefix, _, tos, table, protocol, scope, kind, flags @ ..] =
             payload.first_chunk::<HEADER>()?;
@@ -158,22 +158,22 @@ impl Route {
         })
     }
 
-    /// What a request for this route has after its header: a form in which it can be written down, for [`Route::parse`].
+    /// Encodes the route as the part of a request after its header, for [`Route::parse`].
     pub fn payload(&self) -> Vec<u8> {
         self.message(RTM_NEWROUTE, 0).payload().to_vec()
     }
 
-    /// Whether any of its next hops is by a link.
+    /// Whether a next hop uses the link.
     pub fn uses(&self, link: u32) -> bool {
         self.link == Some(link) || self.hops.iter().any(|hop| hop.link == link)
     }
 
-    /// The route with only those next hops that are by a link. None if there are none.
+    /// The route with only the next hops through the link. `None` if there are none.
     pub fn only_by(&self, link: u32) -> Option<Self> {
         self.with_hops(|hop| hop.link == link)
     }
 
-    /// The route with only those next hops that are by other links. None if there are none.
+    /// The route with only the next hops through other links. `None` if there are none.
     pub fn without(&self, link: u32) -> Option<Self> {
         self.with_hops(|hop| hop.link != link)
     }
@@ -185,7 +185,7 @@ impl Route {
                 link: self.link?,
                 weight: 0,
                 on_link: self.on_link,
-                kept: Kept::new(),
+                kept: RawAttributes::new(),
             };
             return wanted(&only).then(|| self.clone());
         }
@@ -263,16 +263,16 @@ impl Route {
 }
 
 impl NextHop {
-    /// `struct rtnexthop`. Its length is not known yet.
+    /// `struct rtnexthop`, without its final length.
     fn header(&self) -> [u8; NEXT_HOP] {
         let [a, b, c, d] = self.link.to_ne_bytes();
-        // The flag is one of the low byte.
+        // The flag is in the low byte.
         let flags = if self.on_link { RTNH_F_ONLINK.to_ne_bytes() } else { [0; 4] };
         let flags = u32::from_ne_bytes(flags).to_le_bytes()[0];
         [0, 0, flags, self.weight, a, b, c, d]
     }
 
-    /// Reads a `struct rtnexthop` with its attributes.
+    /// Decodes a `struct rtnexthop` with its attributes.
     fn read(bytes: &[u8]) -> Option<Self> {
         let attributes = Attributes::after(NEXT_HOP, bytes);
         Some(Self {
@@ -285,24 +285,24 @@ impl NextHop {
     }
 }
 
-fn keep(attributes: Attributes<'_>, wanted: impl Fn(u16) -> bool) -> Kept {
+fn keep(attributes: Attributes<'_>, wanted: impl Fn(u16) -> bool) -> RawAttributes {
     attributes.filter(|(kind, _)| wanted(*kind)).map(|(kind, value)| (kind, value.to_vec())).collect()
 }
 
-/// Seconds of a `struct rta_cacheinfo`. None: the route stays.
+/// Seconds until expiry in a `struct rta_cacheinfo`. `None`: never.
 fn expiry(cache_info: &[u8]) -> Option<u32> {
     let ticks = read_u32(cache_info.get(8..)?).filter(|ticks| *ticks != 0)?;
-    // One that has ended is taken away in a moment.
+    // The kernel is about to delete an expired route.
     let ticks = u32::try_from(ticks.cast_signed()).unwrap_or_default();
     Some((ticks / USER_HZ).max(1))
 }
 
-/// How long an address is.
+/// Length of an address in bits.
 fn bits(ip: IpAddr) -> u8 {
     if ip.is_ipv4() { 32 } else { 128 }
 }
 
-/// A next hop of the other family than the destination's has an attribute of its own (`struct rtvia`).
+/// A gateway of the other family has its own attribute (`struct rtvia`).
 fn put_gateway(message: &mut Message, gateway: IpAddr, dst: IpNetwork) {
     match gateway {
         IpAddr::V6(v6) if dst.is_ipv4() => {
@@ -317,7 +317,7 @@ fn gateway(attributes: Attributes<'_>) -> Option<IpAddr> {
     attributes.get(RTA_GATEWAY).and_then(read_ip).or_else(via)
 }
 
-/// Several next hops, each a `struct rtnexthop` with its attributes. Ends at the first one that does not fit in.
+/// Decodes next hops, each a `struct rtnexthop` with its attributes. Stops at the first one that does not fit.
 fn next_hops(mut bytes: &[u8]) -> Vec<NextHop> {
     let mut hops = Vec::new();
     while let Some(one) = read_u16(bytes).and_then(|length| bytes.get(..usize::from(length))) {
@@ -328,29 +328,29 @@ fn next_hops(mut bytes: &[u8]) -> Vec<NextHop> {
     hops
 }
 
-/// Which routes to list. What is none is not asked for.
+/// Filter for listing routes. `None`: any.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RouteFilter {
-    /// Those that have a next hop by this link.
+    /// Routes with a next hop through this link.
     pub link: Option<u32>,
-    /// Those of this table.
+    /// Routes in this table.
     pub table: Option<u32>,
 }
 
 impl Netlink {
-    /// The unicast routes of both families that a filter lets through.
+    /// Lists unicast routes of both families.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn routes(&self, filter: RouteFilter) -> Result<Vec<Route>> {
         let all = self.all_routes(filter)?;
         Ok(all.into_iter().filter(|route| route.kind == RTN_UNICAST).collect())
     }
 
-    /// The routes of both families that a filter lets through, of all kinds.
+    /// Lists routes of both families and all types.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn all_routes(&self, filter: RouteFilter) -> Result<Vec<Route>> {
         let mut routes = self.routes_of(AF_INET, filter)?;
         match self.routes_of(AF_INET6, filter) {
@@ -369,7 +369,7 @@ impl Netlink {
         message.put_optional(RTA_OIF, filter.link);
         let routes = self.socket.dump(message, |_, payload| Route::parse(payload));
         let routes = match routes {
-            // A table that does not exist yet has no routes.
+            // The table does not exist yet.
             Err(r) if r.errno() == Some(Errno::ENOENT) => return Ok(Vec::new()),
             other => other.map_err(|r| r.during("list", "routes"))?,
         };
@@ -382,17 +382,17 @@ impl Netlink {
     /// The default route of the main table with the lowest metric, IPv4 before IPv6.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn default_route(&self) -> Result<Option<Route>> {
         let routes = self.routes(RouteFilter { table: Some(RT_TABLE_MAIN), ..RouteFilter::default() })?;
         let defaults = routes.into_iter().filter(|r| r.dst.prefix() == 0);
         Ok(defaults.min_by_key(|r| (r.dst.is_ipv6(), r.priority)))
     }
 
-    /// The link that a packet of this host to an address leaves by: none if there is no way.
+    /// The outgoing link for a packet of this host to an address. `None` without a route.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn route_get(&self, destination: IpAddr) -> Result<Option<Link>> {
         let mut header = [0; HEADER];
         header[..2].copy_from_slice(&[family(destination), bits(destination)]);
@@ -409,8 +409,8 @@ impl Netlink {
         self.link_named_by(index)
     }
 
-    /// Takes what comes in by a link for an address of this host that is at home on another link. How this host itself
-    /// reaches the address stays as it is. That it is so already is fine.
+    /// Accepts packets that arrive on a link for an address of this host on another link. The host's own route to the address does not
+    /// change. Succeeds if the route already exists.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -429,16 +429,15 @@ impl Netlink {
         }
     }
 
-    /// Adds a route. One to the same destination by another way stays: IPv4 prefers the newer one, IPv6 uses both.
+    /// Adds a route. Another route to the same destination stays: IPv4 prefers the newer one, IPv6 uses both.
     ///
     /// # Errors
-    /// If exactly this one is there, its gateway cannot be reached, or the kernel refuses.
+    /// If the same route exists, the gateway is unreachable, or the kernel refuses.
     pub fn add_route(&self, route: &Route) -> Result<()> {
         self.order(route.message(RTM_NEWROUTE, NLM_F_CREATE), "add route", Named(route))
     }
 
-    /// Deletes a route: exactly this one, or of an IPv6 one with several next hops those that it names. That it is gone already is
-    /// fine.
+    /// Deletes exactly this route, or, of an IPv6 multipath route, the given next hops. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -448,8 +447,8 @@ impl Netlink {
     }
 }
 
-/// The order in which routes that were listed are put back: first those that reach a link's neighbours, since gateways are among
-/// these; of several IPv4 ones to one destination the last listed first, as the one that is added last comes before the others.
+/// Sorts listed routes for restoring. Routes to the link's neighbours come first, because gateways are among these. Of several IPv4 routes
+/// to one destination, the last listed comes first, because the kernel puts a new route before older ones.
 pub fn in_order_of_restoring(routes: &mut [Route]) {
     routes.sort_by_key(|route| route.dst.is_ipv6());
     let v4 = routes.partition_point(|route| route.dst.is_ipv4());
@@ -457,7 +456,7 @@ pub fn in_order_of_restoring(routes: &mut [Route]) {
     routes.sort_by_key(|route| route.gateway.is_some() || !route.hops.is_empty());
 }
 
-/// A route as people write it.
+/// Formats a route for messages.
 struct Named<'a>(&'a Route);
 
 impl std::fmt::Display for Named<'_> {

@@ -1,4 +1,4 @@
-//! Rules: which routing table is looked into for which packets (ip-rule(8)).
+//! Routing policy rules (ip-rule(8)).
 
 use std::fmt;
 
@@ -12,22 +12,22 @@ use crate::{Netlink, Result};
 /// `struct fib_rule_hdr`.
 const HEADER: usize = 12;
 
-/// What the kernel lists of every rule, whether it was asked for or not.
+/// Attributes that the kernel lists for every rule.
 const ALWAYS: [u16; 6] = [FRA_SRC, FRA_TABLE, FRA_PRIORITY, FRA_PROTOCOL, FRA_SUPPRESS_PREFIXLEN, FRA_PAD];
 
-/// The value of FRA_SUPPRESS_PREFIXLEN that suppresses nothing.
+/// Value of FRA_SUPPRESS_PREFIXLEN without effect.
 const SUPPRESS_NOTHING: u32 = u32::MAX;
 
-/// A rule that names a table.
+/// A rule with a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// For packets from these addresses. None: for all.
+    /// Source addresses of the packets. `None`: all.
     pub source: Option<IpNetwork>,
-    /// The table to look into. 0: none; the rule does something else.
+    /// Table to look up. 0: none, the rule has another action.
     pub table: u32,
-    /// The lowest comes first. None: the kernel's choice, before all rules but the first.
+    /// Priority, the lowest first. `None`: the kernel's choice, before all rules but the first.
     pub priority: Option<u32>,
-    /// Whether the rule asks for more than the source: a mark, an interface, a destination, or the opposite of it.
+    /// Whether the rule has other conditions than the source: a mark, an interface, a destination, or a negation.
     pub has_more: bool,
 }
 
@@ -74,7 +74,7 @@ impl Rule {
     }
 }
 
-/// As `ip rule` writes it.
+/// As in `ip rule`.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.source {
@@ -85,10 +85,10 @@ impl fmt::Display for Rule {
 }
 
 impl Netlink {
-    /// The rules of both families, by priority within each.
+    /// Lists the rules of both families, by priority within each.
     ///
     /// # Errors
-    /// If the kernel refuses to tell, or was built without IPv4 rules (CONFIG_IP_MULTIPLE_TABLES).
+    /// If the kernel refuses the request, or has no IPv4 rules (CONFIG_IP_MULTIPLE_TABLES).
     pub fn rules(&self) -> Result<Vec<Rule>> {
         let mut rules = self.rules_of(AF_INET)?;
         match self.rules_of(AF_INET6) {
@@ -107,7 +107,7 @@ impl Netlink {
         rules.map_err(|r| r.during("list", "rules"))
     }
 
-    /// Adds a rule. Without a priority it gets one of its own, also beside an equal rule.
+    /// Adds a rule. Without a priority it gets its own, also if an equal rule exists.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -115,7 +115,7 @@ impl Netlink {
         self.order(rule.message(RTM_NEWRULE, NLM_F_CREATE | NLM_F_EXCL), "add rule", rule)
     }
 
-    /// Deletes a rule. That it is gone already is fine.
+    /// Deletes a rule. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -1,4 +1,4 @@
-//! How the kernel says that it is done, or refuses: NLMSG_ERROR and NLMSG_DONE.
+//! Status of a request: NLMSG_ERROR and NLMSG_DONE.
 
 use std::io::{self, ErrorKind};
 
@@ -6,14 +6,14 @@ use crate::error::RequestError;
 use crate::uapi::*;
 use crate::wire::{self, Attributes, MessageRef, read_i32, read_str, read_u32};
 
-/// What `struct nlmsgerr` and the end of a dump begin with.
+/// Length of the error number at the start of `struct nlmsgerr` and of the end of a dump.
 const ERROR_NUMBER: usize = 4;
 
 impl MessageRef<'_> {
-    /// What an NLMSG_ERROR or NLMSG_DONE says; an error number of 0 is an acknowledgement.
+    /// Decodes an NLMSG_ERROR or NLMSG_DONE. The error number 0 is an acknowledgement.
     ///
     /// # Errors
-    /// What the kernel refuses, in its own words if it has some.
+    /// The kernel's error number, with its explanation if there is one.
     pub fn status(&self) -> Result<(), RequestError> {
         match read_i32(self.payload) {
             Some(0) => Ok(()),
@@ -27,8 +27,7 @@ impl MessageRef<'_> {
         }
     }
 
-    /// The text of the extended acknowledgement, behind the error number and the request (of which an NLMSG_DONE has
-    /// none).
+    /// Text of the extended acknowledgement, after the error number and the request (an NLMSG_DONE has no request).
     fn explanation(&self) -> Option<String> {
         if self.flags & NLM_F_ACK_TLVS == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! Numbers of the kernel's interface, by their names in the kernel's headers (include/uapi/linux).
+//! Constants of the kernel's interface, named as in its headers (include/uapi/linux).
 
 #![allow(missing_docs)]
 
@@ -67,7 +67,7 @@ pub const FRA_PAD: u16 = 18;
 pub const FRA_PROTOCOL: u16 = 21;
 pub const FR_ACT_TO_TBL: u8 = 1;
 
-// asm/param.h: how many of the kernel's clock ticks for programs are a second, on every architecture but alpha
+// asm/param.h: clock ticks per second for programs, on every architecture but alpha
 pub const USER_HZ: u32 = 100;
 
 // if.h

@@ -1,4 +1,4 @@
-//! Waiting for the kernel: for its events, never by sleeping.
+//! Waiting for events of the kernel, without polling.
 
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use crate::uapi::*;
 use crate::{Netlink, Result};
 
 impl Netlink {
-    /// Waits until a link is in a state.
+    /// Waits until a link has a state.
     ///
     /// # Errors
-    /// After `patience`, naming the state that it is in; ENODEV if it is gone.
-    pub fn wait_for_state(&self, link: &Link, wanted: OperState, patience: Duration) -> Result<()> {
+    /// After `timeout`, naming the current state; ENODEV if the link is deleted.
+    pub fn wait_for_state(&self, link: &Link, wanted: OperState, timeout: Duration) -> Result<()> {
         let ready = |seen: &mut String| match self.link_by_index(link.index)? {
             Some(now) if now.state == wanted => Ok(true),
             Some(now) => {
@@ -24,14 +24,14 @@ impl Netlink {
             }
             None => Err(RequestError::from(Errno::ENODEV).during("wait for link", &link.name)),
         };
-        self.wait(RTNLGRP_LINK, patience, ("wait for link", &link.name), ready)
+        self.wait(RTNLGRP_LINK, timeout, ("wait for link", &link.name), ready)
     }
 
-    /// Waits until no IPv6 address of a link is being tested for duplicates any more.
+    /// Waits for duplicate address detection on a link.
     ///
     /// # Errors
-    /// If one is a duplicate, or after `patience`.
-    pub fn wait_for_addresses(&self, link: &Link, patience: Duration) -> Result<()> {
+    /// If an address is a duplicate, or after `timeout`.
+    pub fn wait_for_addresses(&self, link: &Link, timeout: Duration) -> Result<()> {
         let what = "wait for duplicate address detection on link";
         let ready = |seen: &mut String| {
             let addresses = self.addresses(Some(link))?;
@@ -43,38 +43,37 @@ impl Netlink {
             *seen = tentative.map(|a| format!("{} is still tentative", a.net)).unwrap_or_default();
             Ok(tentative.is_none())
         };
-        self.wait(RTNLGRP_IPV6_IFADDR, patience, (what, &link.name), ready)
+        self.wait(RTNLGRP_IPV6_IFADDR, timeout, (what, &link.name), ready)
     }
 
-    /// Looks after each event of a group, until what is looked for is there. Subscribed before the first look that
-    /// counts, so that no change falls between the two.
+    /// Calls `ready` after each event of a group until it returns true. Subscribes before the first relevant call, so no change is missed.
     fn wait(
         &self,
         group: u32,
-        patience: Duration,
+        timeout: Duration,
         (operation, subject): (&'static str, &str),
         mut ready: impl FnMut(&mut String) -> Result<bool>,
     ) -> Result<()> {
         let mut seen = String::new();
-        // Mostly it is there already.
+        // Usually ready without waiting.
         if ready(&mut seen)? {
             return Ok(());
         }
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         self.socket.subscribe(group).map_err(|r| r.during(operation, subject))?;
         let outcome = loop {
             match ready(&mut seen) {
                 Ok(true) => break Ok(()),
                 Ok(false) => {}
-                // The answer went down with the events that there was no room for.
+                // The answer was lost with the events that did not fit.
                 Err(e) if e.errno() == Some(Errno::ENOBUFS) && Instant::now() < deadline => continue,
                 Err(e) => break Err(e),
             }
             match self.socket.next_event(deadline, |_, _| {}) {
-                // Lost events do not matter: the next look is at the state itself.
+                // Lost events do not matter: `ready` reads the state itself.
                 Err(r) if r.errno() == Some(Errno::ENOBUFS) => {}
                 Err(r) if r.errno() == Some(Errno::ETIMEDOUT) => {
-                    let text = format!("not within {patience:?}: {seen}");
+                    let text = format!("not within {timeout:?}: {seen}");
                     break Err(RequestError::own(ErrorKind::TimedOut, text).during(operation, subject));
                 }
                 Err(r) => break Err(r.during(operation, subject)),
@@ -113,12 +112,12 @@ mod tests {
     fn what_happens_in_a_flood_of_events_is_seen() {
         in_new_namespace(|nl, veth| {
             let (others, looks) = (Netlink::open().unwrap(), Cell::new(0));
-            // The host's default may be room for all of them.
+            // The default may have room for all events.
             setsockopt(&nl.socket, sockopt::RcvBuf, &(32 << 10)).unwrap();
             let ready = |_: &mut String| {
                 looks.set(looks.get() + 1);
                 if looks.get() == 2 {
-                    // Far more events than a socket's queue has room for, before the look.
+                    // Sends far more events than the queue can hold.
                     for tail in 0..=u8::MAX {
                         let change =
                             LinkChange { mac: Some(Mac::local([0, 0, 0, 0, tail])), ..LinkChange::default() };
@@ -137,7 +136,7 @@ mod tests {
     fn a_wait_in_vain_names_the_link_and_the_state_it_is_in() {
         in_new_namespace(|nl, veth| {
             let error = nl.wait_for_state(veth, OperState::Up, Duration::from_millis(1)).unwrap_err();
-            // Which state but Up depends on how soon the kernel looks.
+            // The state depends on the kernel's timing, but is not Up.
             assert!(error.to_string().starts_with("wait for link a: not within 1ms: it is "), "{error}");
         });
     }

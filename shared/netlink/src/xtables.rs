@@ -1,6 +1,5 @@
-//! The tables of the legacy variant of iptables, as far as their chains' names: what `iptables-legacy-save` would list,
-//! without the program. It is no netlink, but getsockopt(2) with the requests of linux/netfilter_ipv4/ip_tables.h and
-//! linux/netfilter_ipv6/ip6_tables.h.
+//! Names of the chains of legacy iptables, as `iptables-legacy-save` lists them, without that program. Uses getsockopt(2) instead of
+//! netlink, with the requests of linux/netfilter_ipv4/ip_tables.h and linux/netfilter_ipv6/ip6_tables.h.
 
 use std::io::ErrorKind;
 use std::mem::align_of;
@@ -21,32 +20,32 @@ const GET_ENTRIES: libc::c_int = 65;
 /// `XT_TABLE_MAXNAMELEN`.
 const NAME: usize = 32;
 
-/// Where `struct ipt_getinfo` has the table's size, and its own.
+/// Offset of the table's size in `struct ipt_getinfo`, and the length of the structure.
 const INFO_SIZE: usize = 80;
 const INFO: usize = 84;
 
-/// Where the entries begin in `struct ipt_get_entries`: after the name and a number, aligned for the counters in them.
+/// Offset of the entries in `struct ipt_get_entries`: after the name and a number, aligned for the counters.
 const ENTRIES: usize = (NAME + 4).next_multiple_of(align_of::<u64>());
 
-/// Where `struct ipt_entry` and `struct ip6t_entry` have the offset of the target, and after it that of the next entry.
+/// Offset in `struct ipt_entry` and `struct ip6t_entry` of the target's offset, which is followed by that of the next entry.
 const OFFSETS_V4: usize = 88;
 const OFFSETS_V6: usize = 140;
 
-/// `struct xt_entry_target`: its size, its name, and what follows.
+/// Position of the name in `struct xt_entry_target`.
 const TARGET_NAME: std::ops::Range<usize> = 2..31;
 const TARGET: usize = 32;
 
-/// The target that a chain of a user's begins with, and the whole table ends with (`XT_ERROR_TARGET`).
+/// Target at the start of each user chain and at the end of the table (`XT_ERROR_TARGET`).
 const ERROR: &str = "ERROR";
 
-/// How often to ask again because the table changed meanwhile.
+/// Attempts while the table changes.
 const TRIES: u32 = 16;
 
-/// The chains that users made in a table of this namespace. The kernel makes the table if there is none: ask only
-/// if `/proc/net/ip_tables_names` (or `ip6_tables_names`) has it.
+/// Lists the user chains in a table of this namespace. The kernel creates a missing table, so call this only if `/proc/net/ip_tables_names`
+/// (or `ip6_tables_names`) contains it.
 ///
 /// # Errors
-/// The kernel's refusal: the request requires CAP_NET_ADMIN.
+/// If the kernel refuses, for example without CAP_NET_ADMIN.
 pub fn user_chains(family: Family, table: &str) -> Result<Vec<String>, RequestError> {
     let (domain, level) =
         family.choose((AddressFamily::Inet, libc::SOL_IP), (AddressFamily::Inet6, libc::SOL_IPV6));
@@ -60,7 +59,7 @@ pub fn user_chains(family: Family, table: &str) -> Result<Vec<String>, RequestEr
         let mut entries = [&name[..], &size.to_ne_bytes()].concat();
         entries.resize(ENTRIES + size as usize, 0);
         match get(socket.as_fd(), level, GET_ENTRIES, &mut entries) {
-            // Its size is not what it was.
+            // The size has changed.
             Err(Errno::EAGAIN) => {}
             Err(errno) => return Err(errno.into()),
             Ok(()) => {
@@ -76,14 +75,14 @@ pub fn user_chains(family: Family, table: &str) -> Result<Vec<String>, RequestEr
 #[allow(unsafe_code)]
 fn get(socket: BorrowedFd<'_>, level: i32, request: i32, buffer: &mut [u8]) -> Result<(), Errno> {
     let mut length = libc::socklen_t::try_from(buffer.len()).map_err(|_| Errno::EMSGSIZE)?;
-    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes, which the buffer has.
+    // SAFETY: the descriptor is open, and the kernel writes at most `length` bytes, the size of the buffer.
     let outcome = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, request, buffer.as_mut_ptr().cast(), &raw mut length)
     };
     Errno::result(outcome).map(drop)
 }
 
-/// The names of users' chains in the entries of a table. None: these are no entries.
+/// Names of the user chains in a table's entries. `None` if the entries are malformed.
 pub fn chains_in(mut entries: &[u8], family: Family) -> Option<Vec<String>> {
     let offsets = family.choose(OFFSETS_V4, OFFSETS_V6);
     let mut chains = Vec::new();
@@ -95,7 +94,7 @@ pub fn chains_in(mut entries: &[u8], family: Family) -> Option<Vec<String>> {
         }
         let target = entries.get(target..next)?;
         entries = entries.get(next..)?;
-        // The last one is the table's end.
+        // The last such entry is the end of the table.
         if !entries.is_empty() && read_str(target.get(TARGET_NAME)?) == Some(ERROR) {
             chains.extend(read_str(target.get(TARGET..)?).map(str::to_owned));
         }
@@ -109,7 +108,7 @@ mod tests {
 
     use super::*;
 
-    /// An entry that matches everything, with a target that has a text.
+    /// An entry that matches everything, with a target and its text.
     fn entry(family: Family, target: &str, text: &str) -> Vec<u8> {
         let header = family.choose(112, 168);
         let mut entry = vec![0; header + TARGET + 32];

@@ -1,4 +1,4 @@
-//! Addresses and neighbours, as `ip` sees them.
+//! Addresses and neighbours, compared with `ip`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::{lab, pair, sh};
 use netlink::Mac;
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 #[test]
 fn an_ipv4_address_comes_with_its_broadcast_address_unless_its_subnet_has_none() {
@@ -74,7 +74,7 @@ fn an_address_is_tested_for_duplicates_only_when_asked_for() {
             let net = net.parse().unwrap();
             lab.host.addresses(Some(&a)).unwrap().into_iter().find(|a| a.net == net).unwrap()
         };
-        // The kernel starts the test when the link is up: before, the address stays tentative, however long this thread waits.
+        // The kernel starts the test when the link is up. Until then, the address stays tentative.
         sh("ip link set a down");
         lab.host.add_address(&a, "fd00::1/64".parse().unwrap(), false).unwrap();
         assert!(!of("fd00::1/64").tentative);
@@ -82,7 +82,7 @@ fn an_address_is_tested_for_duplicates_only_when_asked_for() {
         assert!(of("fd00::2/64").tentative);
         lab.host.set_up(&a).unwrap();
         lab.host.set_up(&b).unwrap();
-        lab.host.wait_for_addresses(&a, PATIENCE).unwrap();
+        lab.host.wait_for_addresses(&a, TIMEOUT).unwrap();
         assert!(!of("fd00::2/64").tentative);
     });
 }
@@ -95,7 +95,7 @@ fn an_address_that_a_neighbour_has_is_reported() {
         lab.inside.add_address(&b, "fd00::1/64".parse().unwrap(), false).unwrap();
         lab.inside.set_up(&b).unwrap();
         lab.host.add_address(&a, "fd00::1/64".parse().unwrap(), true).unwrap();
-        let error = lab.host.wait_for_addresses(&a, PATIENCE).unwrap_err();
+        let error = lab.host.wait_for_addresses(&a, TIMEOUT).unwrap_err();
         assert!(error.to_string().contains("fd00::1 is in use by a neighbour"), "{error}");
         assert!(lab.host.addresses(Some(&a)).unwrap().iter().any(|address| address.duplicate));
     });
@@ -113,14 +113,14 @@ fn a_neighbour_is_forgotten() {
             let known = || sh("ip neigh show dev a").contains(&format!("{ip} lladdr {mac} PERMANENT"));
             sh(&format!("ip neigh add {ip} lladdr {mac} dev a"));
             assert!(known());
-            lab.host.forget_neighbour(&a, ip).unwrap();
-            lab.host.forget_neighbour(&a, ip).unwrap();
+            lab.host.delete_neighbour(&a, ip).unwrap();
+            lab.host.delete_neighbour(&a, ip).unwrap();
             assert!(!known());
         }
     });
 }
 
-/// A container's addresses, seen without a path of its namespace.
+/// Reads a container's addresses without a path of its namespace.
 #[test]
 fn addresses_in_the_namespace_of_a_peer_are_listed_and_of_one_that_is_not_there_none() {
     lab(|lab| {
@@ -152,7 +152,7 @@ fn addresses_of_all_sorts_are_put_back_as_they_were() {
         ] {
             sh(&format!("ip address add {address} dev a"));
         }
-        // Lifetimes go on: that there is one is compared, not its seconds.
+        // Only the existence of a lifetime is compared, because it decreases.
         let shown = || {
             let shown =
                 sh("ip -o address show dev a scope global") + &sh("ip -o -4 address show dev a scope link");
@@ -169,7 +169,7 @@ fn addresses_of_all_sorts_are_put_back_as_they_were() {
         sh("ip address flush dev a scope global");
         sh("ip address flush dev a scope link");
         assert_eq!(shown(), "");
-        // The kernel lists IPv4 addresses in the order of their making, IPv6 ones the other way round.
+        // The kernel lists IPv4 addresses oldest first, and IPv6 addresses newest first.
         let (v4, v6): (Vec<_>, Vec<_>) = all.into_iter().partition(|address| address.net.is_ipv4());
         for address in v4.iter().chain(v6.iter().rev()) {
             match lab.host.restore_address(&a, address) {

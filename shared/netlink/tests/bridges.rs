@@ -1,4 +1,4 @@
-//! Bridges, their ports and VLANs, as `bridge` sees them.
+//! Bridges, ports and VLANs, compared with `bridge`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -22,7 +22,7 @@ fn port(lab: &Lab, bridge: &Link) -> Link {
     port
 }
 
-/// A bridge that looks at VLAN tags, and a port of it.
+/// A bridge with VLAN filtering, and a port of it.
 fn vlan_aware(lab: &Lab) -> Option<(Link, Link)> {
     match bridge(lab, true) {
         Ok(bridge) => Some((bridge.clone(), port(lab, &bridge))),

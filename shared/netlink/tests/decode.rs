@@ -1,5 +1,5 @@
-//! Messages of the kernel (Linux 6.18 unless said otherwise), taken down as they came.
-//! Above each is what made it. They are the fuzz target's seeds, too.
+//! Captured messages of the kernel (Linux 6.18 unless stated otherwise), each with the command that caused it. They are also seeds of the
+//! fuzz target.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 use netlink::uapi::RTM_F_CLONED;
@@ -113,7 +113,7 @@ fn routes_by_way_of_others() {
     );
 }
 
-/// Kernels list it among the routes where they were not told to check strictly.
+/// Without strict checks, kernels list them among the routes.
 #[test]
 fn what_the_kernel_has_learnt_of_a_path_is_no_route() {
     let mut payload = captured!("route_v6").payload.to_vec();
@@ -130,6 +130,6 @@ fn a_refusal_with_and_without_words() {
     let (errno, text) = explanation(captured!("done_refused"));
     assert_eq!(errno, Some(Errno::EINVAL));
     assert_eq!(text.as_deref(), Some("ipv4: Invalid values in header for address dump request"));
-    // ip route show dev ..., a link that is not there
+    // ip route show dev ..., for a nonexistent link
     assert_eq!(explanation(captured!("done_no_such_link")), (Some(Errno::ENODEV), None));
 }

@@ -1,4 +1,4 @@
-//! Links, as `ip link` sees them.
+//! Links, compared with `ip link`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -16,7 +16,7 @@ fn a_missing_link_is_none_and_deleting_it_is_fine() {
     lab(|lab| {
         let before = lab.host.links().unwrap();
         assert_eq!(lab.host.link("nothere").unwrap(), None);
-        // Which the kernel takes for no name at all, as those before 5.5 do with all alternative names.
+        // The kernel does not accept this as a name; kernels before 5.5 accept no alternative name at all.
         assert_eq!(lab.host.link(&"x".repeat(200)).unwrap(), None);
         assert_eq!(lab.host.link_by_index(4242).unwrap(), None);
         let (veth, _) = pair(&lab.host, "a", "b");
@@ -79,11 +79,11 @@ fn a_link_takes_another_name() {
 fn a_veth_whose_peer_goes_down_says_so() {
     lab(|lab| {
         let (veth, peer) = pair(&lab.host, "a", "b");
-        let patience = std::time::Duration::from_secs(600);
+        let timeout = std::time::Duration::from_secs(600);
         lab.host.set_up(&peer).unwrap();
-        lab.host.wait_for_state(&veth, OperState::Up, patience).unwrap();
+        lab.host.wait_for_state(&veth, OperState::Up, timeout).unwrap();
         lab.host.change_link(&peer, &LinkChange { up: Some(false), ..LinkChange::default() }).unwrap();
-        lab.host.wait_for_state(&veth, OperState::LowerLayerDown, patience).unwrap();
+        lab.host.wait_for_state(&veth, OperState::LowerLayerDown, timeout).unwrap();
     });
 }
 

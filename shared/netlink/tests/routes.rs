@@ -1,4 +1,4 @@
-//! Routes, as `ip route` sees them.
+//! Routes, compared with `ip route`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -175,7 +175,7 @@ fn what_is_for_this_host_is_taken_in_at_another_link_as_well() {
     });
 }
 
-/// What `ip` prints of the main table, without what the kernel makes by itself.
+/// `ip`'s output for the main table, without the kernel's own routes.
 fn shown(family: &str) -> String {
     sh(&format!("ip -{family} -d route show table main"))
 }
@@ -279,7 +279,7 @@ fn of_several_next_hops_those_by_a_link_can_be_told_apart() {
             let alone = route.only_by(link.index).unwrap();
             assert_eq!((alone.without(link.index), alone.only_by(link.index)), (None, Some(alone)));
         }
-        // Of an IPv6 route a single next hop can be deleted.
+        // A single next hop of an IPv6 route can be deleted.
         let found = lab.host.routes(RouteFilter { link: Some(other.index), table: Some(254) }).unwrap();
         let route = found.into_iter().find(|route| route.dst.prefix() == 0 && route.dst.is_ipv6()).unwrap();
         lab.host.delete_route(&route.only_by(link.index).unwrap()).unwrap();

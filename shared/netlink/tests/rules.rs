@@ -1,4 +1,4 @@
-//! Rules, as `ip rule` sees them.
+//! Rules, compared with `ip rule`.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! The socket beneath: what counts as an answer, and what does not.
+//! Netlink sockets: which messages are answers.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -36,7 +36,7 @@ fn an_event_with_the_sequence_number_of_a_request_is_no_answer_to_it() {
         let lo = lab.host.link("lo").unwrap().unwrap().index;
         let (ours, theirs) = (Socket::open(Protocol::Route).unwrap(), Socket::open(Protocol::Route).unwrap());
         ours.subscribe(RTNLGRP_IPV4_IFADDR).unwrap();
-        // Both sockets count from the same number, and an event bears that of the request that caused it.
+        // Both sockets use the same sequence numbers, and an event has that of the request that caused it.
         let mut message = address_message(RTM_NEWADDR, 8, lo);
         message.put_ip(IFA_LOCAL, [127, 0, 0, 2].into());
         theirs.request(message, |_, _| {}).unwrap();
@@ -55,7 +55,7 @@ fn events_that_others_caused_arrive_and_end_with_the_subscription() {
         set_alias(&theirs, veth.index);
         let mut seen = Vec::new();
         let late = std::time::Instant::now() + std::time::Duration::from_secs(600);
-        // The kernel tells of the new link's state, too, when it has a moment.
+        // The kernel may also send an event about the new link's state.
         while !seen.contains(&(RTM_NEWLINK, "seen".to_owned())) {
             ours.next_event(late, |kind, payload| seen.push((kind, Link::parse(payload).unwrap().alias)))
                 .unwrap();
@@ -73,7 +73,7 @@ fn events_that_others_caused_arrive_and_end_with_the_subscription() {
 fn a_refused_dump_says_why_in_the_kernels_words() {
     lab(|_| {
         let socket = Socket::open(Protocol::Route).unwrap();
-        // No filter may have a prefix length.
+        // A filter must not have a prefix length.
         let error = socket
             .dump(address_message(RTM_GETADDR, 24, 0), |_, _| Some(()))
             .unwrap_err()

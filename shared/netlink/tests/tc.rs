@@ -33,7 +33,7 @@ fn a_bucket_is_set_once_replaced_and_put_back() {
     });
 }
 
-/// The buffer of that time would be 33 554 431 875 ticks.
+/// The time to fill it would be 33 554 431 875 ticks.
 #[test]
 fn a_bucket_that_takes_longer_than_32_bits_of_ticks_is_as_large_as_asked() {
     lab(|lab| {

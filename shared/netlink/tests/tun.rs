@@ -1,4 +1,4 @@
-//! Taps, as `ip link` and the program behind one see them.
+//! Taps, seen by `ip link` and by the program behind them.
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 mod common;
@@ -7,7 +7,7 @@ use common::{lab, sh};
 use netlink::{Link, LinkKind, Netlink, Tun, TunKind};
 use nix::errno::Errno;
 
-/// A tap that is not persistent yet; none if this kernel has no taps.
+/// A tap that is not persistent yet. `None` if the kernel has no taps.
 fn tap(multi_queue: bool) -> Option<Tun> {
     let Ok(tun) = Tun::open() else {
         common::skip("this kernel has no taps");
@@ -17,7 +17,7 @@ fn tap(multi_queue: bool) -> Option<Tun> {
     Some(tun)
 }
 
-/// Closes a tap that is not persistent. A child process of another test may have it for a moment longer.
+/// Closes a tap that is not persistent. A child process of another test may keep it for a moment.
 fn close(nl: &Netlink, tun: Tun) {
     drop(tun);
     while nl.link("tap0").unwrap().is_some() {

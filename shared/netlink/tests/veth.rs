@@ -1,4 +1,4 @@
-//! A veth pair across two namespaces, from its making to its end.
+//! A veth pair between two namespaces, from its creation to its deletion.
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, unshare};
 
 const BRIDGE: LinkKind = LinkKind::Bridge { vlan_filtering: false };
 
-/// Runs a test in two namespaces of its own: the thread's, and another one.
+/// Runs a test in two namespaces: the thread's, and another one.
 fn in_two_namespaces(test: impl FnOnce(Netlink, NetNs, Netlink) + Send + 'static) {
     let thread = thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");

@@ -1,7 +1,7 @@
-//! A network namespace: opened by path, entered for the length of a closure.
+//! Network namespaces: opened by path, entered for the duration of a closure.
 //!
-//! A socket keeps the namespace that it was opened in (network_namespaces(7)), so entering is needed only to open
-//! one, and for `/proc/sys/net`, which shows the namespace of who opens it. Never start a program while inside.
+//! A socket keeps the namespace in which it was opened (network_namespaces(7)). Entering is therefore needed only to open sockets, and for
+//! `/proc/sys/net`, which shows the opener's namespace. Never start a program while inside.
 
 #![warn(missing_docs)]
 
@@ -24,10 +24,10 @@ const ENTER: &str = "enter";
 /// The namespace of the calling thread.
 const CURRENT: &str = "/proc/thread-self/ns/net";
 
-/// The file system that namespaces are files of (`NSFS_MAGIC` in linux/magic.h).
+/// Magic number of the file system of namespaces (linux/magic.h).
 const NSFS_MAGIC: u32 = 0x6e73_6673;
 
-/// An open network namespace. It lives at least as long as this.
+/// An open network namespace, which exists at least as long as this value.
 #[derive(Debug)]
 pub struct NetNs {
     file: File,
@@ -35,20 +35,20 @@ pub struct NetNs {
 }
 
 impl NetNs {
-    /// The namespace that the calling thread is in.
+    /// Opens the namespace of the calling thread.
     ///
     /// # Errors
-    /// If `/proc` is not mounted, or descriptors run out.
+    /// If `/proc` is not mounted, or no descriptor is free.
     pub fn current() -> Result<Self, Error> {
         let path = Path::new(CURRENT);
         let file = File::open(path).map_err(|e| Error::new("open", path, e))?;
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The namespace that a path names: a bind mount such as `/run/netns/blue`, or `/proc/PID/ns/net`.
+    /// Opens the namespace at a path: a bind mount such as `/run/netns/blue`, or `/proc/PID/ns/net`.
     ///
     /// # Errors
-    /// If there is nothing, or no namespace, at the path.
+    /// If the path does not exist or is not a network namespace.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let fail = |cause| Error::new("open", path, cause);
         let file = open_file(path).map_err(fail)?;
@@ -58,11 +58,10 @@ impl NetNs {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// As [`NetNs::open`], but none if nothing is there, or no namespace any more: an unmounted one leaves a plain
-    /// file behind.
+    /// Like [`NetNs::open`]. Returns `None` if the path does not exist or is not a network namespace: unmounting leaves an empty file.
     ///
     /// # Errors
-    /// If the path cannot be looked at.
+    /// If the path cannot be read.
     pub fn open_if_present(path: &Path) -> Result<Option<Self>, Error> {
         match Self::open(path) {
             Ok(this) => Ok(Some(this)),
@@ -71,10 +70,10 @@ impl NetNs {
         }
     }
 
-    /// The namespace that an open file is, and the path that somebody else opened it by.
+    /// Takes an open file as a namespace. `path` is the path that the opener used.
     ///
     /// # Errors
-    /// If it is no namespace.
+    /// If the file is not a network namespace.
     pub fn of(file: File, path: &Path) -> Result<Self, Error> {
         match is_network_namespace(&file) {
             Ok(true) => Ok(Self { file, path: path.to_owned() }),
@@ -83,15 +82,15 @@ impl NetNs {
         }
     }
 
-    /// The path that it was opened by.
+    /// The path that was used to open it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The namespace's number, which no other one of the machine has while this one lives.
+    /// Inode number of the namespace. No other existing namespace of the host has it.
     ///
     /// # Errors
-    /// If it cannot be looked at.
+    /// If fstat(2) fails.
     pub fn number(&self) -> Result<u64, Error> {
         self.file.metadata().map(|found| found.ino()).map_err(|e| self.failed("look at", e))
     }
@@ -99,54 +98,53 @@ impl NetNs {
     /// Whether both are the same namespace.
     ///
     /// # Errors
-    /// If either cannot be looked at.
+    /// If fstat(2) fails for either.
     pub fn is_same_as(&self, other: &Self) -> Result<bool, Error> {
         Ok(self.identity()? == other.identity()?)
     }
 
-    /// What tells it from all other namespaces that live: the numbers of the device and the inode. One that comes later may have those
-    /// of one that has died.
+    /// Device and inode number, which identify the namespace while it exists. The kernel may reuse them later.
     ///
     /// # Errors
-    /// If it cannot be looked at.
+    /// If fstat(2) fails.
     pub fn identity(&self) -> Result<(u64, u64), Error> {
         let seen = self.file.metadata().map_err(|e| self.failed("look at", e))?;
         Ok((seen.dev(), seen.ino()))
     }
 
-    /// Runs a closure inside the namespace, and returns from it even after a panic.
+    /// Runs a closure inside the namespace, and returns to the thread's own namespace, also after a panic.
     ///
     /// # Errors
-    /// If the thread cannot enter it, or could not return: a capability is missing (CAP_SYS_ADMIN).
+    /// If the thread cannot enter the namespace or could not return (CAP_SYS_ADMIN).
     pub fn enter<T>(&self, closure: impl FnOnce() -> T) -> Result<T, Error> {
         self.enter_from(&Self::current()?, closure)
     }
 
-    /// As [`NetNs::enter`], for a thread that is in the namespace `here`.
+    /// Like [`NetNs::enter`], for a thread that is in the namespace `here`.
     ///
     /// # Errors
-    /// As [`NetNs::enter`].
+    /// If the thread cannot enter the namespace or could not return (CAP_SYS_ADMIN).
     pub fn enter_from<T>(&self, here: &Self, closure: impl FnOnce() -> T) -> Result<T, Error> {
-        // A thread that could not come back must not enter: its own namespace may belong to a user namespace where nothing is permitted.
+        // Check first that the thread can return: its own namespace may belong to a user namespace without permissions.
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
         setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(|e| self.failed(ENTER, e.into()))?;
-        let home = Home(here);
+        let guard = ReturnGuard(here);
         let value = closure();
-        drop(home);
+        drop(guard);
         Ok(value)
     }
 
-    /// Runs a closure in a new namespace that nobody else sees, and that ends when the closure has returned and nothing of it is open.
+    /// Runs a closure in a new namespace. The kernel deletes the namespace when the closure has returned and nothing of it is open.
     ///
     /// # Errors
-    /// As [`NetNs::enter`]; or if the kernel makes none.
+    /// If the thread could not return (CAP_SYS_ADMIN), or the kernel creates no namespace.
     pub fn scratch<T>(closure: impl FnOnce() -> T) -> Result<T, Error> {
         let here = Self::current()?;
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
         unshare(CloneFlags::CLONE_NEWNET).map_err(|e| here.failed("make another one beside", e.into()))?;
-        let home = Home(&here);
+        let guard = ReturnGuard(&here);
         let value = closure();
-        drop(home);
+        drop(guard);
         Ok(value)
     }
 
@@ -155,18 +153,17 @@ impl NetNs {
     }
 }
 
-/// The path comes from outside: whatever is there, opening it neither waits for somebody (a FIFO) nor takes it as the
-/// process's terminal.
+/// Opens an untrusted path without blocking on a FIFO and without acquiring a controlling terminal.
 fn open_file(path: &Path) -> io::Result<File> {
     let opened = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
     match opened {
-        // A socket, or a device that is not there.
+        // A socket, or a device without a driver.
         Err(e) if e.raw_os_error() == Some(libc::ENXIO) => Err(not_a_namespace()),
         other => other,
     }
 }
 
-/// The file system tells a namespace from other files, the kernel which kind of namespace it is (ioctl_ns(2)).
+/// The file system distinguishes namespaces from other files, and ioctl_ns(2) the kinds of namespaces.
 #[allow(unsafe_code)]
 fn is_network_namespace(file: &File) -> io::Result<bool> {
     if u32::try_from(fstatfs(file)?.filesystem_type().0) != Ok(NSFS_MAGIC) {
@@ -187,24 +184,24 @@ impl AsFd for NetNs {
     }
 }
 
-/// How often to try to come back.
-const TRIES_HOME: u32 = 100;
+/// Attempts to return to the thread's own namespace.
+const RETURN_TRIES: u32 = 100;
 
-/// The namespace to come back to.
-struct Home<'a>(&'a NetNs);
+/// Returns to the namespace when dropped.
+struct ReturnGuard<'a>(&'a NetNs);
 
-impl Drop for Home<'_> {
+impl Drop for ReturnGuard<'_> {
     fn drop(&mut self) {
-        // The way back needs memory, too: what fails for lack of it may succeed a moment later.
-        let back = (0..TRIES_HOME).any(|_| setns(&self.0.file, CloneFlags::CLONE_NEWNET).is_ok());
+        // Returning needs memory. If there is none, a later attempt may succeed.
+        let back = (0..RETURN_TRIES).any(|_| setns(&self.0.file, CloneFlags::CLONE_NEWNET).is_ok());
         if !back {
-            // To go on in the container's namespace would do to it what was meant for the host.
+            // Continuing in the container's namespace would apply changes for the host to the container.
             process::abort();
         }
     }
 }
 
-/// What failed on which namespace.
+/// A failed operation on a namespace.
 #[derive(Debug)]
 pub struct Error {
     path: PathBuf,
@@ -217,12 +214,12 @@ impl Error {
         Self { path: path.to_owned(), operation, cause }
     }
 
-    /// Whether there is no namespace at the path: nothing, or something else.
+    /// Whether the path does not exist, or is not a network namespace.
     pub fn is_missing(&self) -> bool {
         matches!(self.cause.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR)) || self.is_something_else()
     }
 
-    /// Whether what is at the path is no network namespace.
+    /// Whether the path exists but is not a network namespace.
     pub fn is_something_else(&self) -> bool {
         self.cause.raw_os_error().is_none() && self.cause.kind() == io::ErrorKind::InvalidInput
     }
@@ -244,7 +241,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// The cause is part of the message.
+/// The message contains the cause.
 impl StdError for Error {}
 
 #[cfg(test)]
@@ -257,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// A namespace of its own, for the thread that a test runs in.
+    /// Runs a test in a thread with its own namespace.
     fn isolated(test: impl FnOnce(NetNs) + Send + 'static) {
         let thread = thread::spawn(|| {
             let before = NetNs::current().unwrap();
@@ -314,7 +311,7 @@ mod tests {
                 tell.send(NetNs::open_if_present(&path).unwrap().is_none()).unwrap();
             }
         });
-        // A blocked open would never end by itself.
+        // A blocked open would never return.
         for _ in 0..2 {
             assert_eq!(told.recv_timeout(std::time::Duration::from_secs(600)), Ok(true));
         }

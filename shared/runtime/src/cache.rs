@@ -10,7 +10,7 @@ use base64::prelude::{BASE64_STANDARD, Engine};
 use cni::{AddResult, Attachment, CniArgs, NetworkName, ResultExt, Version, json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use system::file::{self, WholeFile};
+use system::file::{self, AtomicFile};
 
 use crate::{Attach, Network, Result, result};
 
@@ -137,7 +137,7 @@ impl Cache {
         let name = file_name(&network.name, &attach.attachment);
         let kept = self.open_results().and_then(|dir| {
             // A DEL finds what a kill has left by the label.
-            WholeFile { dir: &dir, name: &name, label: &name }.replace(&text)
+            AtomicFile { dir: &dir, name: &name, label: &name }.replace(&text)
         });
         let path = self.results().join(&name);
         Ok(kept.map_err(|e| cni::Error::io(format!("keep the result in {}", path.display()), &e))?)

@@ -1,7 +1,7 @@
-//! Facts about the running kernel that are expensive to find out, remembered until the host is started again.
+//! Facts about the running kernel that are expensive to determine, stored until the next boot.
 //!
-//! A fact is a file in /run/ferrule, of mode 600 in a directory of mode 700. It holds the boot's id and the kernel's version: a file
-//! of another boot, of another kernel or of another user is no fact.
+//! A fact is a file in /run/ferrule, with mode 600 in a directory with mode 700. It contains the boot id and the kernel version. A file of
+//! another boot, kernel or user is ignored.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,14 +12,14 @@ use nix::fcntl::OFlag;
 use crate::file;
 use crate::lock;
 
-/// More bytes than a boot's id and a kernel's version have.
+/// In bytes. More than a boot id and a kernel version need.
 const LIMIT: u64 = 1024;
 
-/// What was noted under a name since the host was started.
+/// Returns the fact stored under a name since boot.
 pub fn noted(name: &str) -> Option<String> {
     let read = || {
         let dir = lock::open_directory(Path::new(lock::DIRECTORY))?;
-        let file = lock::only_mine(file::open_in(&dir, &file_name(name), OFlag::O_RDONLY)?)?;
+        let file = lock::require_private(file::open_in(&dir, &file_name(name), OFlag::O_RDONLY)?)?;
         io::Result::Ok((file::read_all(file, LIMIT)?, this_boot()?))
     };
     let (found, boot) = read().ok()?;
@@ -27,16 +27,16 @@ pub fn noted(name: &str) -> Option<String> {
     String::from_utf8(fact.to_vec()).ok()
 }
 
-/// Notes a fact under a name. Where root has no directory of its own in /run, nothing is noted.
+/// Stores a fact under a name. Does nothing if root has no directory of its own in /run.
 pub fn note(name: &str, fact: &str) {
     let write = || {
         let dir = lock::ensure_directory(Path::new(lock::DIRECTORY))?;
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
-        let mut file = lock::only_mine(file::open_in(&dir, &file_name(name), flags)?)?;
-        // In place: what a kill leaves half written has no fact.
+        let mut file = lock::require_private(file::open_in(&dir, &file_name(name), flags)?)?;
+        // Written in place: a file that a kill truncated contains no valid fact.
         file.write_all(&[fact.as_bytes(), b"\n", &this_boot()?].concat())
     };
-    // The next one finds it out again.
+    // On failure, the next process determines the fact again.
     write().ok();
 }
 

@@ -1,6 +1,6 @@
-//! A client of D-Bus: it asks a service of this host a question, and waits for the answer.
+//! Minimal D-Bus client: calls a method of a service on this host and waits for the answer.
 //!
-//! It speaks what three calls of firewalld take, and no more: strings go out; a string, a boolean or nothing comes back.
+//! It supports the three firewalld calls that are needed. Arguments are strings; the answer is a string, a boolean or nothing.
 //!
 //! # References
 //! The D-Bus specification: "Authentication Protocol", "Message Protocol", "Server Addresses".
@@ -22,10 +22,10 @@ use address::Address;
 pub use message::{Answer, Call};
 use message::{Head, Outcome};
 
-/// How long the bus itself may take for an answer of its own. In a test, a busy machine plays the bus.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 5 });
+/// Timeout for answers of the bus itself. Longer in tests, because a busy machine delays the fake bus.
+const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 5 });
 
-/// Bytes of a line of the authentication (the reference implementation takes 16 KiB).
+/// Maximum length of an authentication line in bytes (the reference implementation accepts 16 KiB).
 const LINE_MAX: usize = 16 << 10;
 
 /// The bus's own interface.
@@ -44,23 +44,23 @@ pub struct Bus {
     serial: u32,
 }
 
-/// Why there is no answer.
+/// A call without an answer.
 #[derive(Debug)]
 pub enum BusError {
-    /// The connection failed, or nothing came in time.
+    /// The connection failed, or the timeout passed.
     Io(io::Error),
-    /// What came is not what the specification says. The connection is of no more use.
+    /// The bytes do not follow the specification. The connection is unusable.
     Malformed(&'static str),
-    /// The bus does not let this process's user in, such as root of a user namespace, whom it knows by another number.
+    /// The bus refuses the user of this process, for example root of a user namespace, who has another uid outside.
     Rejected {
-        /// Who this process says that it is.
+        /// The uid of this process.
         uid: u32,
     },
-    /// The service has answered with an error.
+    /// The service answered with an error.
     Refused {
         /// The error's name, such as `org.freedesktop.DBus.Error.AccessDenied`.
         name: String,
-        /// What the service says beside it. Empty: nothing.
+        /// The service's message, may be empty.
         message: String,
     },
 }
@@ -81,7 +81,7 @@ impl Display for BusError {
 impl Error for BusError {}
 
 impl BusError {
-    /// Whether this process may not speak to the bus at all: its user, or a policy of the host, does not permit it.
+    /// Whether this process may not use the bus: its user, or a policy of the host, forbids it.
     pub fn is_denied(&self) -> bool {
         match self {
             Self::Rejected { .. } => true,
@@ -94,7 +94,7 @@ impl BusError {
 impl From<io::Error> for BusError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            // What a socket says whose time is up.
+            // Socket timeouts are reported as `WouldBlock`.
             ErrorKind::WouldBlock => Self::Io(ErrorKind::TimedOut.into()),
             _ => Self::Io(error),
         }
@@ -102,16 +102,15 @@ impl From<io::Error> for BusError {
 }
 
 impl Bus {
-    /// Connects to the system bus of this host: the one that `DBUS_SYSTEM_BUS_ADDRESS` tells, else that of
-    /// `/run/dbus/system_bus_socket`. None: there is no bus.
+    /// Connects to the system bus: `DBUS_SYSTEM_BUS_ADDRESS`, else `/run/dbus/system_bus_socket`. Returns `None` if there is no bus.
     ///
     /// # Errors
-    /// What keeps this process from a bus that is there.
+    /// If a bus exists but refuses the connection or does not answer.
     pub fn system() -> Result<Option<Self>, BusError> {
         let told = std::env::var("DBUS_SYSTEM_BUS_ADDRESS").unwrap_or_default();
         for address in Address::list(&told) {
-            match address.connect(PATIENCE) {
-                Ok(stream) => return Self::greet(stream).map(Some),
+            match address.connect(TIMEOUT) {
+                Ok(stream) => return Self::authenticate(stream).map(Some),
                 Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -119,10 +118,10 @@ impl Bus {
         Ok(None)
     }
 
-    /// Says who this process is. The kernel tells the bus whether it is true.
-    fn greet(stream: UnixStream) -> Result<Self, BusError> {
+    /// Authenticates with the uid of this process. The kernel confirms it to the bus.
+    fn authenticate(stream: UnixStream) -> Result<Self, BusError> {
         let mut this = Self { stream: BufReader::new(stream), serial: 0 };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + TIMEOUT;
         let uid = geteuid().as_raw();
         let hex: String = uid.to_string().bytes().map(|byte| format!("{byte:02x}")).collect();
         this.send(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes(), until)?;
@@ -132,27 +131,27 @@ impl Bus {
             _ => return Err(BusError::Malformed("the authentication is neither accepted nor rejected")),
         }
         this.send(b"BEGIN\r\n", until)?;
-        this.call(&BUS, PATIENCE)?;
+        this.call(&BUS, TIMEOUT)?;
         Ok(this)
     }
 
-    /// Whether somebody owns a name now. Nobody is started for it.
+    /// Whether a name has an owner. Does not start the service.
     ///
     /// # Errors
-    /// No answer, or an error for one.
+    /// If the bus does not answer, or answers with an error.
     pub fn has_owner(&mut self, name: &str) -> Result<bool, BusError> {
-        match self.call(&Call { member: "NameHasOwner", arguments: &[name], ..BUS }, PATIENCE)? {
+        match self.call(&Call { member: "NameHasOwner", arguments: &[name], ..BUS }, TIMEOUT)? {
             Answer::Bool(has) => Ok(has),
             _ => Err(BusError::Malformed("NameHasOwner answers no boolean")),
         }
     }
 
-    /// Calls a method, and waits for its answer for at most that long. No service is started for it.
+    /// Calls a method and waits for its answer, at most `timeout`. Does not start the service.
     ///
     /// # Errors
-    /// No answer, or an error for one.
-    pub fn call(&mut self, call: &Call<'_>, patience: Duration) -> Result<Answer, BusError> {
-        let until = Instant::now() + patience;
+    /// If there is no answer in time, or the answer is an error.
+    pub fn call(&mut self, call: &Call<'_>, timeout: Duration) -> Result<Answer, BusError> {
+        let until = Instant::now() + timeout;
         self.serial += 1;
         let bytes = call.encode(self.serial).map_err(BusError::Malformed)?;
         self.send(&bytes, until)?;
@@ -162,7 +161,7 @@ impl Bus {
             let head = Head::parse(&start).map_err(BusError::Malformed)?;
             let mut rest = vec![0; head.rest()];
             self.receive(&mut rest, until)?;
-            // Signals, and answers that were too late, are for nobody.
+            // Ignore signals and late answers to other calls.
             match head.outcome(&rest, self.serial).map_err(BusError::Malformed)? {
                 Some(Outcome::Return(answer)) => return Ok(answer),
                 Some(Outcome::Error { name, message }) => return Err(BusError::Refused { name, message }),
@@ -177,7 +176,7 @@ impl Bus {
         Ok(stream.write_all(bytes)?)
     }
 
-    /// Fills all of `bytes`, however slowly they come, as long as they come in time.
+    /// Fills `bytes` before the deadline.
     fn receive(&mut self, mut bytes: &mut [u8], until: Instant) -> Result<(), BusError> {
         while !bytes.is_empty() {
             if self.stream.buffer().is_empty() {
@@ -193,7 +192,7 @@ impl Bus {
         Ok(())
     }
 
-    /// A line without its end. What comes behind it is left: the bus says nothing that it was not asked for.
+    /// Reads a line without its end. Bytes after it stay: the bus sends nothing unrequested.
     fn line(&mut self, until: Instant) -> Result<Vec<u8>, BusError> {
         let mut line = Vec::new();
         while line.len() < LINE_MAX {
@@ -209,7 +208,7 @@ impl Bus {
     }
 }
 
-/// What is left of the time.
+/// Time left until the deadline.
 fn left(until: Instant) -> Result<Duration, BusError> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() { Err(BusError::Io(ErrorKind::TimedOut.into())) } else { Ok(left) }
@@ -221,11 +220,11 @@ mod tests {
 
     use super::*;
 
-    /// A bus that says what is in the script, whatever it is asked, and then ends.
+    /// A fake bus that sends `script`, whatever it receives, and closes the connection.
     fn bus_that_says(script: Vec<u8>) -> Result<Bus, BusError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         thread::spawn(move || theirs.write_all(&script).map(|()| theirs.read_to_end(&mut Vec::new())));
-        Bus::greet(ours)
+        Bus::authenticate(ours)
     }
 
     fn script(parts: &[&[u8]]) -> Vec<u8> {
@@ -256,7 +255,7 @@ mod tests {
         }
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
-        assert!(matches!(Bus::greet(ours), Err(BusError::Io(_))));
+        assert!(matches!(Bus::authenticate(ours), Err(BusError::Io(_))));
     }
 
     #[test]

@@ -1,12 +1,11 @@
-//! Sockets that another process closes later, because closing them takes the kernel long.
+//! Lets another process close sockets, because the kernel takes long to close them.
 //!
-//! A socket to nfnetlink cannot be closed while deletions of anybody are pending: the kernel waits for a grace period of RCU (12 to
-//! 55 ms), and holds the mutex of all nf_tables transactions meanwhile. Among a hundred plugins that start and stop containers
-//! concurrently, each such wait delays all others. So one process for all of them, the *closer*, receives the sockets
-//! (`SCM_RIGHTS`), holds them until nothing has arrived for 100 ms, closes them, and exits.
+//! Closing an nfnetlink socket waits for an RCU grace period (12 to 55 ms) while any process's deletions are pending, and holds the mutex
+//! of all nf_tables transactions. Among a hundred concurrent plugins, each such wait delays all others. One process, the *closer*,
+//! therefore receives the sockets (`SCM_RIGHTS`), holds them until none has arrived for 100 ms, closes them, and exits.
 //!
-//! Who has deleted something starts a closer if none is running ([`hand_over_or_start`]). Everybody else hands over to one that
-//! is running, and closes the sockets itself if none is ([`hand_over`]): nothing is pending then, or only for a moment.
+//! A plugin that deleted something starts a closer if none runs ([`hand_over_or_start`]). All others use a running closer, and otherwise
+//! close the sockets themselves ([`hand_over`]): their deletions, if any, are nearly done.
 
 mod closer;
 mod rendezvous;
@@ -16,15 +15,15 @@ use std::os::fd::BorrowedFd;
 
 pub use closer::serve;
 
-/// Hands sockets over to the closer, if one is running. The caller drops its own descriptors afterwards in either case: with a
-/// closer, that closes nothing. Costs some 5 µs where none is running.
+/// Passes sockets to the closer, if one runs. The caller then drops its own descriptors, which closes nothing if the closer has them. Costs
+/// about 5 µs without a closer.
 pub fn hand_over(sockets: &[BorrowedFd<'_>]) {
-    // Without a closer, closing here is right: it only takes longer.
+    // Without a closer, dropping the sockets closes them, only slower.
     rendezvous::send(sockets).ok();
 }
 
-/// Hands sockets over to the closer, and starts one if none is running: a copy of this executable. Only for a plugin, since
-/// other executables do not know what to do as a closer. Where none can be started, dropping the sockets closes them.
+/// Passes sockets to the closer, and starts one if none runs: a copy of this executable. Only plugins may call this, because other
+/// executables do not implement the closer. If no closer can be started, dropping the sockets closes them.
 pub fn hand_over_or_start(sockets: &[BorrowedFd<'_>]) {
     if rendezvous::send(sockets).is_err() {
         start(sockets).ok();
@@ -36,7 +35,7 @@ fn start(sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
         return Err(io::ErrorKind::Other.into());
     }
     let listener = rendezvous::listen()?;
-    // From now on others find it: they need not wait until the process runs, and start none of their own.
+    // Other plugins can connect from now on, before the process runs.
     rendezvous::send(sockets)?;
     closer::spawn(listener)
 }

@@ -1,5 +1,4 @@
-//! Files on disk, where something else may have been put in their place: a directory, a link, a FIFO that would be waited
-//! for, a device without end. What is not a regular file is an error, and so is one that is too large.
+//! Files in untrusted places. A directory, link, FIFO or device in place of a file, or a file that is too large, is an error.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -10,51 +9,50 @@ use nix::fcntl::{OFlag, openat};
 use nix::libc;
 use nix::sys::stat::Mode;
 
-mod whole;
+mod atomic;
 
-pub use whole::{WholeFile, is_temporary, label_of, remove_temporary};
+pub use atomic::{AtomicFile, is_temporary, label_of, remove_temporary};
 
-/// Reads a file of an administrator's, who may have made it a link.
+/// Reads a file of an administrator. Follows links.
 ///
 /// # Errors
-/// What the file system says, or that it is not a regular file or has more than `limit` bytes.
+/// If the file cannot be read, is not a regular file, or has more than `limit` bytes.
 pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_all(regular(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path))?, limit)
 }
 
-/// Reads a file that only the program itself writes. No link is followed.
+/// Reads a file that only this program writes. Does not follow links.
 ///
 /// # Errors
-/// As [`read`].
+/// If the file cannot be read, is not a regular file, or has more than `limit` bytes.
 pub fn read_own(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     read_all(open_own(OpenOptions::new().read(true), path)?, limit)
 }
 
-/// Opens a file that only the program itself writes. No link is followed, and nothing is waited for.
+/// Opens a file that only this program writes. Does not follow links and does not block.
 ///
 /// # Errors
-/// What the file system says, or that it is not a regular file.
+/// If the file cannot be opened or is not a regular file.
 pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
     regular(options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path))
 }
 
-/// As [`open_own`], of a file in a directory that is open: whatever has its path by now, and also if it has none any
-/// more. A file that is made can be read and written by its owner only.
+/// Like [`open_own`], in an open directory, whether or not the directory still has its path. A new file has mode 600.
 ///
 /// # Errors
-/// As [`open_own`].
+/// If the file cannot be opened or is not a regular file.
 pub fn open_in(dir: &File, name: &str, flags: OFlag) -> io::Result<File> {
     let flags = flags | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
     let opened = openat(dir, name, flags, Mode::S_IRUSR | Mode::S_IWUSR);
     let opened = opened.map(File::from).map_err(io::Error::from);
-    // What is made here is regular: a look at it could only fail, and leave it.
+    // A file that was just created is regular. If a check failed, the file would be left behind.
     if flags.contains(OFlag::O_EXCL) { opened } else { regular(opened) }
 }
 
-/// The outcome for a file that need not be there: nothing, where it is not. A name too long for the file system is the name of nothing.
+/// Turns the error for a missing file into a default value. A name that is too long for the file system counts as missing.
 ///
 /// # Errors
-/// Those of the outcome, but for a missing file.
+/// All errors of `outcome` except a missing file.
 pub fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
     match outcome {
         Err(e)
@@ -69,7 +67,7 @@ pub fn missing_is_fine<T: Default>(outcome: io::Result<T>) -> io::Result<T> {
     }
 }
 
-/// Whether an error says that a path is not a regular file, whatever it is.
+/// Whether an error says that the path is not a regular file.
 pub fn is_irregular(error: &io::Error) -> bool {
     error.get_ref().is_some_and(|inner| inner.is::<Irregular>())
 }
@@ -78,7 +76,7 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
     match opened {
         Ok(file) if file.metadata()?.is_file() => Ok(file),
         Ok(_) => Err(io::Error::other(Irregular)),
-        // A link that is not followed; a socket, or a FIFO that nobody reads.
+        // A link; a socket, or a FIFO without a reader.
         Err(e) if matches!(e.raw_os_error(), Some(libc::ELOOP | libc::ENXIO | libc::EISDIR)) => {
             Err(io::Error::other(Irregular))
         }
@@ -93,7 +91,7 @@ const AT_ONCE: usize = 4096;
 /// Reads a file to its end.
 ///
 /// # Errors
-/// What the file system says, or that it has more than `limit` bytes.
+/// If the file cannot be read or has more than `limit` bytes.
 pub fn read_all(file: File, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(AT_ONCE);
     file.take(limit + 1).read_to_end(&mut bytes)?;

@@ -1,5 +1,5 @@
-//! What plugins ask of the operating system besides the network: child processes, files in whose place something else
-//! may have been put, locks between processes, and questions to services over D-Bus. Nothing here knows CNI.
+//! Operating system services besides the network: child processes, untrusted files, locks between processes, D-Bus. Nothing here depends on
+//! CNI.
 
 #![warn(missing_docs)]
 
@@ -9,8 +9,8 @@ pub mod child;
 pub mod close_later;
 pub mod file;
 pub mod lock;
-mod patience;
+mod retry;
 pub mod size_limit;
 pub mod socket;
 
-pub use patience::Patience;
+pub use retry::Retry;

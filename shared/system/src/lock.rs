@@ -1,7 +1,7 @@
-//! Locks between the plugins of a host, which nobody but root can hold.
+//! Locks between the plugins of a host, which only root can hold.
 //!
-//! A lock that others can take is a lock with which others can stop every container's start and end: flock(2) needs no
-//! more than a file that can be opened for reading. So these are on files of mode 600 in a directory of mode 700.
+//! flock(2) needs only a file that can be opened for reading. If other users could take such a lock, they could block every container's
+//! start and end. The lock files therefore have mode 600, in a directory with mode 700.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, TryLockError};
@@ -17,76 +17,74 @@ use nix::libc;
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::geteuid;
 
-use crate::{Patience, file};
+use crate::{Retry, file};
 
-/// Where the files are. They are empty and stay, one for each lock's name, until the host is started anew.
+/// Directory of the lock files. They are empty, one for each lock, and stay until the next boot.
 pub(crate) const DIRECTORY: &str = "/run/ferrule";
 
-/// What is locked where there is no such directory. Everybody can open it.
+/// Locked if there is no such directory. Everyone can open it.
 const NAMESPACE: &str = "/proc/thread-self/ns/net";
 
-/// How long to wait for a lock that everybody can take.
-const PUBLIC_PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout for a lock that everyone can take.
+const PUBLIC_LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether this process has waited for a lock in vain. It will not do so again: a roll-back comes after many steps, and each of
-/// them would have its own patience with what holds up all of them.
-static HELD_UP: AtomicBool = AtomicBool::new(false);
+/// Whether this process has waited for a lock until the timeout. It then no longer waits for any lock: a rollback has many steps, and each
+/// would wait for the same holder.
+static TIMED_OUT: AtomicBool = AtomicBool::new(false);
 
-/// A lock that is held until it is dropped. It dies with its holder, and with the programs that it was passed on to.
+/// A lock that is held until it is dropped. The kernel releases it when its holder and all programs that inherited it have exited.
 #[derive(Debug)]
-#[must_use = "it is released at once otherwise"]
+#[must_use = "it is released immediately otherwise"]
 pub struct Lock {
     file: File,
 }
 
 impl Lock {
-    /// Takes the lock of a name, such as `iptables`, and waits for its holder up to `time`, but only once in vain: a process
-    /// that has done so takes locks that are free, and no others. One that takes a lock twice waits for itself.
+    /// Takes the lock `name`, such as `iptables`, and waits at most `time`. A process that has timed out once no longer waits for any lock.
+    /// A process that takes a lock twice waits for itself.
     ///
-    /// Where root has no directory of its own in `/run` (it is read-only, full, missing, or another user's), the
-    /// network namespace itself is locked. Everybody can do that, so it is waited for at most 5 seconds.
-    /// None: there was no lock to be had by then, and the caller has to do without.
+    /// If root has no directory of its own in `/run` (it is read-only, full, missing, or another user's), the network namespace itself is
+    /// locked. Everyone can do that, so the timeout is 5 seconds. Returns `None` if that passes: the caller must continue without the lock.
     ///
     /// # Errors
-    /// That others have held it for all of `time`, or what is no property of the host: descriptors or memory run out.
+    /// If other processes held the lock for all of `time`, or descriptors or memory run out.
     pub fn acquire(name: &str, time: Duration) -> Result<Option<Self>, LockError> {
         let path = Path::new(DIRECTORY).join(format!("{name}.lock"));
-        match private(&path, patience(time)) {
+        match private(&path, retry(time)) {
             Ok(Some(file)) => Ok(Some(Self { file })),
             Ok(None) => {
-                HELD_UP.store(true, Ordering::Relaxed);
+                TIMED_OUT.store(true, Ordering::Relaxed);
                 Err(LockError::Held { path, time })
             }
-            Err(e) if is_the_hosts_way(&e) => public().map_err(|error| LockError::Io { path, error }),
+            Err(e) if is_host_limitation(&e) => public().map_err(|error| LockError::Io { path, error }),
             Err(error) => Err(LockError::Io { path, error }),
         }
     }
 
-    /// Passes it on to the programs that are started while it is held: it is free only when they have ended as well,
-    /// even if this process is killed meanwhile.
+    /// Lets programs started from now on inherit the lock. It is released only when they have exited too, even if this process is killed.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// If fcntl(2) fails.
     pub fn pass_on(&self) -> io::Result<()> {
         Ok(fcntl_setfd(&self.file, FdFlags::empty())?)
     }
 }
 
-/// Why there is no lock.
+/// A lock that could not be taken.
 #[derive(Debug)]
 pub enum LockError {
-    /// Others have held it for all of the time that it was waited for.
+    /// Other processes held it until the timeout.
     Held {
         /// The lock's file.
         path: PathBuf,
-        /// How long it was waited for.
+        /// The timeout.
         time: Duration,
     },
-    /// It cannot be locked.
+    /// The file cannot be opened or locked.
     Io {
         /// The lock's file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         error: io::Error,
     },
 }
@@ -104,40 +102,39 @@ impl fmt::Display for LockError {
 
 impl std::error::Error for LockError {}
 
-/// Whether an error tells that this host lets nobody have files of his own in the directory. All plugins find the same then,
-/// and lock the namespace.
-fn is_the_hosts_way(error: &io::Error) -> bool {
+/// Whether this host does not allow a private file in the directory. All plugins get the same error, and lock the namespace instead.
+fn is_host_limitation(error: &io::Error) -> bool {
     use Errno::{EACCES, EDQUOT, ENOENT, ENOSPC, ENOSYS, ENOTDIR, EPERM, EROFS};
     let ways = [ENOENT, ENOTDIR, EROFS, EACCES, EPERM, ENOSPC, EDQUOT, ENOSYS];
     let number = error.raw_os_error().map(Errno::from_raw);
     number.is_some_and(|number| ways.contains(&number)) || file::is_irregular(error)
 }
 
-/// What this process still has for a lock that is worth waiting that long for.
-fn patience(time: Duration) -> Patience {
-    Patience::new(if HELD_UP.load(Ordering::Relaxed) { Duration::ZERO } else { time })
+/// Retries for `time`, or only once after a timeout.
+fn retry(time: Duration) -> Retry {
+    Retry::new(if TIMED_OUT.load(Ordering::Relaxed) { Duration::ZERO } else { time })
 }
 
-/// None: others have held it for all of the time.
-fn private(path: &Path, mut patience: Patience) -> io::Result<Option<File>> {
-    patience.wait_for(|| {
+/// Returns `None` on timeout.
+fn private(path: &Path, mut retry: Retry) -> io::Result<Option<File>> {
+    retry.wait_for(|| {
         let file = open(path)?;
-        // Who removed it meanwhile took the lock of those that come later with it.
-        Ok((try_lock(&file)? && is_still(path, &file)?).then_some(file))
+        // If the file was deleted meanwhile, later processes lock a new file.
+        Ok((try_lock(&file)? && is_same_file(path, &file)?).then_some(file))
     })
 }
 
-/// Locks the namespace. None: others have held that for all the time that they may have.
+/// Locks the namespace. Returns `None` on timeout.
 fn public() -> io::Result<Option<Lock>> {
     let file = File::open(NAMESPACE)?;
-    let locked = patience(PUBLIC_PATIENCE).wait_for(|| Ok(try_lock(&file)?.then_some(())))?.is_some();
+    let locked = retry(PUBLIC_LOCK_TIMEOUT).wait_for(|| Ok(try_lock(&file)?.then_some(())))?.is_some();
     if !locked {
-        HELD_UP.store(true, Ordering::Relaxed);
+        TIMED_OUT.store(true, Ordering::Relaxed);
     }
     Ok(locked.then_some(Lock { file }))
 }
 
-/// Opens the file of a lock, and makes it if it is missing.
+/// Opens a lock file, and creates it if it is missing.
 fn open(path: &Path) -> io::Result<File> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str())) else {
         return Err(ErrorKind::InvalidInput.into());
@@ -145,22 +142,22 @@ fn open(path: &Path) -> io::Result<File> {
     loop {
         let dir = ensure_directory(parent)?;
         match file::open_in(&dir, name, OFlag::O_RDONLY | OFlag::O_CREAT) {
-            // Somebody removed the directory meanwhile.
-            Err(e) if e.kind() == ErrorKind::NotFound && !is_still(parent, &dir)? => {}
-            opened => return only_mine(opened?),
+            // Another process deleted the directory meanwhile.
+            Err(e) if e.kind() == ErrorKind::NotFound && !is_same_file(parent, &dir)? => {}
+            opened => return require_private(opened?),
         }
     }
 }
 
-/// Opens a directory that only this user can enter, and makes it if it is missing.
+/// Opens a directory that only this user can enter, and creates it if it is missing.
 ///
 /// # Errors
-/// `EACCES` if others can enter it or own it; else what the kernel says.
+/// `EACCES` if others can enter or own it; other errors of open(2) and mkdir(2).
 pub(crate) fn ensure_directory(path: &Path) -> io::Result<File> {
     loop {
         match open_directory(path) {
             Err(e) if e.kind() == ErrorKind::NotFound => match DirBuilder::new().mode(0o700).create(path) {
-                // Another plugin was faster.
+                // Another plugin created it first.
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
                 made => made?,
             },
@@ -171,18 +168,18 @@ pub(crate) fn ensure_directory(path: &Path) -> io::Result<File> {
 
 pub(crate) fn open_directory(path: &Path) -> io::Result<File> {
     let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
-    only_mine(File::options().read(true).custom_flags(flags).open(path)?)
+    require_private(File::options().read(true).custom_flags(flags).open(path)?)
 }
 
-/// Nobody else may have it open, now or later.
-pub(crate) fn only_mine(file: File) -> io::Result<File> {
+/// Checks that no other user can open the file, now or later.
+pub(crate) fn require_private(file: File) -> io::Result<File> {
     let found = file.metadata()?;
     let mine = found.uid() == geteuid().as_raw() && found.mode() & 0o077 == 0;
     if mine { Ok(file) } else { Err(io::Error::from_raw_os_error(libc::EACCES)) }
 }
 
-/// Whether a path leads to an open file.
-fn is_still(path: &Path, file: &File) -> io::Result<bool> {
+/// Whether a path still names an open file.
+fn is_same_file(path: &Path, file: &File) -> io::Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(now) => file.metadata().map(|then| (now.dev(), now.ino()) == (then.dev(), then.ino())),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
@@ -190,10 +187,10 @@ fn is_still(path: &Path, file: &File) -> io::Result<bool> {
     }
 }
 
-/// Locks a file by flock(2), if nobody else has it.
+/// Locks a file with flock(2) unless another process has locked it.
 ///
 /// # Errors
-/// What the kernel says.
+/// If flock(2) fails for another reason.
 pub fn try_lock(file: &File) -> io::Result<bool> {
     match file.try_lock() {
         Ok(()) => Ok(true),
@@ -214,16 +211,16 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(600);
 
-    /// None: others hold it.
+    /// Returns `None` on timeout.
     fn take(path: &Path, time: Duration) -> io::Result<Option<File>> {
-        private(path, Patience::new(time))
+        private(path, Retry::new(time))
     }
 
-    /// Removes a directory while others make files in it: in one step for whoever goes by its path.
+    /// Deletes a directory while others create files in it. It disappears from its path in one step.
     fn remove(dir: &Path) {
         let aside = dir.with_extension("removed");
         fs::rename(dir, &aside).unwrap();
-        // Whoever had it open makes a file in it once more, at most.
+        // A process with the open directory may create one more file in it.
         while let Err(e) = fs::remove_dir_all(&aside) {
             assert_eq!(e.kind(), ErrorKind::DirectoryNotEmpty, "{e}");
         }
@@ -273,11 +270,11 @@ mod tests {
         remove(&dir.path().join("own"));
         drop(before);
         let held = other.join().unwrap();
-        assert!(is_still(&path, &held).unwrap());
+        assert!(is_same_file(&path, &held).unwrap());
         assert!(take(&path, Duration::ZERO).unwrap().is_none());
     }
 
-    /// An error would say that this host has no such locks, and the namespace would be locked instead.
+    /// Otherwise the caller would lock the namespace instead.
     #[test]
     fn whoever_comes_while_the_directory_is_removed_makes_it_anew() {
         let dir = tempfile::tempdir().unwrap();
@@ -307,15 +304,15 @@ mod tests {
         for (what, mode) in [(&path, 0o604), (&own, 0o755), (&own, 0o777)] {
             let before = fs::metadata(what).unwrap().permissions();
             fs::set_permissions(what, Permissions::from_mode(mode)).unwrap();
-            assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()), "{} {mode:o}", what.display());
+            assert!(is_host_limitation(&take(&path, LONG).unwrap_err()), "{} {mode:o}", what.display());
             fs::set_permissions(what, before).unwrap();
         }
         fs::rename(&path, own.join("elsewhere")).unwrap();
         symlink("elsewhere", &path).unwrap();
-        assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()));
+        assert!(is_host_limitation(&take(&path, LONG).unwrap_err()));
         fs::rename(&own, dir.path().join("elsewhere")).unwrap();
         symlink("elsewhere", &own).unwrap();
-        assert!(is_the_hosts_way(&take(&path, LONG).unwrap_err()));
-        assert!(is_the_hosts_way(&take(Path::new("/proc/ferrule/one.lock"), LONG).unwrap_err()));
+        assert!(is_host_limitation(&take(&path, LONG).unwrap_err()));
+        assert!(is_host_limitation(&take(Path::new("/proc/ferrule/one.lock"), LONG).unwrap_err()));
     }
 }

@@ -1,28 +1,27 @@
-//! The limit of a file's size (`RLIMIT_FSIZE`), which the kernel enforces with a signal.
+//! File size limit (`RLIMIT_FSIZE`), which the kernel enforces with SIGXFSZ.
 
 use nix::sys::signal::{SigSet, Signal, raise};
 
-/// Makes a write past the limit fail as any other: unless its signal is blocked, the
-/// kernel ends the process, and nothing is rolled back.
-pub fn outlive() {
-    // It fails for no valid set.
+/// Blocks SIGXFSZ, so that a write past the limit returns an error. Otherwise the kernel kills the process, and nothing is rolled back.
+pub fn block_signal() {
+    // Fails only for an invalid set.
     of_size_limit().thread_block().ok();
 }
 
-/// Starts a program, which inherits what is blocked: for it the signal is to be as usual.
-pub(crate) fn as_usual<T>(start: impl FnOnce() -> T) -> T {
+/// Runs `start` with SIGXFSZ unblocked, for a program that inherits the signal mask.
+pub(crate) fn with_signal<T>(start: impl FnOnce() -> T) -> T {
     let blocked = SigSet::thread_get_mask().is_ok_and(|mask| mask.contains(Signal::SIGXFSZ));
     if !blocked {
         return start();
     }
-    // One of a write that has failed would strike now. There may be none, so it is sent once more: two are one. While it is
-    // not taken, the program had better start with it blocked.
+    // A pending SIGXFSZ of a failed write would kill this process now. Send one more, because two pending signals are one, and take it. If
+    // that fails, the program starts with the signal blocked.
     if raise(Signal::SIGXFSZ).is_err() || of_size_limit().wait().is_err() {
         return start();
     }
     of_size_limit().thread_unblock().ok();
     let started = start();
-    outlive();
+    block_signal();
     started
 }
 
@@ -36,12 +35,12 @@ fn of_size_limit() -> SigSet {
 mod tests {
     use super::*;
 
-    /// The first program that is started after a write past the limit is the roll-back's.
+    /// The first program after a failed write is started by the rollback.
     #[test]
     fn a_signal_of_a_write_that_failed_does_not_strike_when_a_program_is_started() {
-        outlive();
+        block_signal();
         raise(Signal::SIGXFSZ).unwrap();
-        assert_eq!(as_usual(|| 1), 1);
+        assert_eq!(with_signal(|| 1), 1);
         assert!(SigSet::thread_get_mask().unwrap().contains(Signal::SIGXFSZ));
     }
 }

@@ -1,4 +1,4 @@
-//! Sockets: one that systemd opened for this process, and what is still under way from one.
+//! Sockets: socket activation by systemd, and unsent bytes.
 
 #![allow(unsafe_code, reason = "no safe wrapper takes a descriptor by its number, or makes this ioctl")]
 
@@ -15,8 +15,8 @@ use nix::libc;
 /// `SD_LISTEN_FDS_START` of sd-daemon.h.
 const FIRST: i32 = 3;
 
-/// The socket that systemd has passed to this process by socket activation (sd_listen_fds(3)); the first, if there are several. None: there is none,
-/// it is for another process, or it was asked for before.
+/// The socket passed by systemd socket activation (sd_listen_fds(3)), or the first of several. Returns `None` if there is none, it is for
+/// another process, or it was already taken.
 pub fn passed_on() -> Option<OwnedFd> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let number = |name: &str| env::var(name).ok()?.parse::<u32>().ok();
@@ -26,13 +26,13 @@ pub fn passed_on() -> Option<OwnedFd> {
     {
         return None;
     }
-    // SAFETY: who started this process says that it opened the descriptor for it, and nobody else took it: this is done once.
+    // SAFETY: systemd opened the descriptor for this process, and it is taken only once.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).ok()?;
     Some(socket)
 }
 
-/// The bytes that were sent by a UDP socket and have not left for the device: they wait for a neighbour's address (`SIOCOUTQ`).
+/// Bytes of a UDP socket that have not left for the device, because the neighbour's address is not resolved yet (`SIOCOUTQ`).
 ///
 /// # Errors
 /// If the descriptor is not a socket.

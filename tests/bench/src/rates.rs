@@ -26,7 +26,7 @@ const KUBELETS: u64 = 2_147_483_647;
 
 /// Prints a table: a row for each rate and burst.
 pub fn table() {
-    println!("| asked for | burst | received | payload | sent | payload |\n|---|---|---|---|---|---|");
+    println!("| rate | burst | received | payload | sent | payload |\n|---|---|---|---|---|---|");
     for rate in RATES {
         // The time of a timer's tick or two, and room for some packets.
         for (burst, name) in [((rate / 50).max(200_000), "20 ms, or 25 kB"), (KUBELETS, "kubelet's")] {

@@ -167,13 +167,13 @@ fn host_ports() -> Vec<Scenario> {
     vec![
         Scenario::new("firewall", FIREWALL, chain(passing, with_policy_drop, Some("firewall"))).by_backends(),
         Scenario::new(
-            "firewall beside 5 000 chains of kube-proxy",
+            "firewall with 5 000 chains of kube-proxy",
             FIREWALL,
             chain(passing, beside_kube_proxy, Some("firewall")),
         ),
         Scenario::new("portmap, two ports", PORTMAP, chain(ports, nothing, Some("portmap"))).by_backends(),
         Scenario::new(
-            "portmap, two ports beside 5 000 mappings",
+            "portmap, two ports with 5 000 mappings",
             PORTMAP,
             chain(ports, with_hundreds_of_mappings::<50>, Some("portmap")),
         )
@@ -185,7 +185,7 @@ fn host_ports() -> Vec<Scenario> {
             .by_backends()
             .untraced(),
         Scenario::new(
-            "portmap, 1 000 UDP ports beside 5 000 attachments, 200 changes a second by others",
+            "portmap, 1 000 UDP ports with 5 000 attachments, 200 changes a second by others",
             PORTMAP,
             many_ports(5_000),
         )
@@ -197,7 +197,7 @@ fn host_ports() -> Vec<Scenario> {
             .without_reference(),
         Scenario::new("a mapped port", PORTMAP, blast(ports, nothing)).throughput().by_backends(),
         Scenario::new(
-            "a mapped port beside 5 000 others",
+            "a mapped port among 5 000 others",
             PORTMAP,
             blast(ports, with_hundreds_of_mappings::<50>),
         )

@@ -18,6 +18,7 @@ pub struct Check {
     needs: Vec<Feature>,
     lacks: fn() -> Option<&'static str>,
     reference_fails: Option<Difference>,
+    ours_alone: Option<&'static str>,
 }
 
 /// What the reference is known to do otherwise.
@@ -42,17 +43,24 @@ pub enum Verdict {
     Skipped(Feature),
     /// The machine lacks the program, as this text tells.
     Absent(&'static str),
+    /// It makes no sense with the reference, as this text tells.
+    NotAsked(&'static str),
 }
 
 impl Check {
     pub fn new(group: &'static str, name: &'static str, ask: fn(&Host)) -> Self {
-        Self { group, name, ask, needs: Vec::new(), lacks: || None, reference_fails: None }
+        Self { group, name, ask, needs: Vec::new(), lacks: || None, reference_fails: None, ours_alone: None }
     }
 
     /// The reference fails this check with `message`, or a longer one that has it, because of `why`. The run fails if it passes, and if it
     /// fails with another message.
     pub fn reference_fails(self, message: &'static str, why: &'static str) -> Self {
         Self { reference_fails: Some(Difference { message, why }), ..self }
+    }
+
+    /// The reference is not asked, because of `why`.
+    pub fn ours_alone(self, why: &'static str) -> Self {
+        Self { ours_alone: Some(why), ..self }
     }
 
     /// What not every kernel has.
@@ -82,6 +90,9 @@ impl Check {
         if let Some(why) = (self.lacks)() {
             return Verdict::Absent(why);
         }
+        if let Some(why) = self.ours_alone.filter(|_| side == Side::Reference) {
+            return Verdict::NotAsked(why);
+        }
         let difference = self.reference_fails.filter(|_| side == Side::Reference);
         let (ask, hope) = (self.ask, if difference.is_some() { Hope::Little } else { Hope::Full });
         // A lab belongs to a thread.
@@ -104,7 +115,8 @@ impl Check {
     /// What is known of the reference's answer.
     #[cfg(test)]
     pub fn known(&self) -> Verdict {
-        self.reference_fails.map_or(Verdict::Passed, |difference| Verdict::Explained(difference.why))
+        let fails = self.reference_fails.map(|difference| Verdict::Explained(difference.why));
+        self.ours_alone.map(Verdict::NotAsked).or(fails).unwrap_or(Verdict::Passed)
     }
 }
 
@@ -118,6 +130,7 @@ impl fmt::Display for Verdict {
             Self::Unexpected => write!(f, "FAILED: no, but not with the message that the check names"),
             Self::Skipped(feature) => write!(f, "skipped: this kernel has no {feature}"),
             Self::Absent(why) => write!(f, "skipped: {why}"),
+            Self::NotAsked(why) => write!(f, "not asked: {why}"),
         }
     }
 }

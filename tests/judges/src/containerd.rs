@@ -48,9 +48,14 @@ pub struct Containerd<'a> {
 impl<'a> Containerd<'a> {
     /// It runs, and has the image and a network.
     pub fn start(host: &'a Host) -> Self {
+        Self::with_network(host, NETWORK)
+    }
+
+    /// The same with another network.
+    pub fn with_network(host: &'a Host, network: &str) -> Self {
         fs::write(FILE, CONFIGURATION).expect("configure containerd");
         fs::create_dir_all("/etc/cni/net.d").expect("create the directory of networks");
-        fs::write("/etc/cni/net.d/10-pods.conflist", NETWORK).expect("configure a network");
+        fs::write("/etc/cni/net.d/10-pods.conflist", network).expect("configure a network");
         Podman::new(host).does(&format!("save --quiet --format oci-archive --output {ARCHIVE} {IMAGE}"));
         let this = Self { host, daemon: daemon(host) };
         for namespace in ["default", "k8s.io"] {

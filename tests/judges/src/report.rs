@@ -5,7 +5,7 @@ use std::fmt;
 use crate::check::{Check, Verdict};
 use crate::side::Side;
 
-pub const HEAD: &str = "| program | what is asked | ours | reference |\n|---|---|---|---|";
+pub const HEAD: &str = "| program | check | Ferrule | reference |\n|---|---|---|---|";
 
 #[derive(Default)]
 pub struct Report {
@@ -36,7 +36,10 @@ impl fmt::Display for Report {
         writeln!(f, "{HEAD}\n{}", self.rows.join("\n"))?;
         let passed = self.count(|verdict| *verdict == Verdict::Passed);
         let skipped = self.count(|verdict| {
-            matches!(verdict, Verdict::Explained(_) | Verdict::Skipped(_) | Verdict::Absent(_))
+            matches!(
+                verdict,
+                Verdict::Explained(_) | Verdict::Skipped(_) | Verdict::Absent(_) | Verdict::NotAsked(_)
+            )
         });
         write!(f, "\n{passed} passed, {} failed, {skipped} skipped", self.failed())
     }

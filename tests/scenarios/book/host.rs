@@ -1,4 +1,4 @@
-//! The host that a page's commands are run on: a lab with the plugins installed, and an archive of them unpacked beside.
+//! The host that runs the commands of a page: a lab with installed plugins, and an unpacked archive.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
 use serde_json::Value;
 
-/// What an archive was unpacked to, and the PATH leads to.
+/// The directory of the unpacked archive. It is in the PATH.
 const UNPACKED: &str = "/run/ferrule";
 
 const NONE: Option<&str> = None;
@@ -18,14 +18,14 @@ const NONE: Option<&str> = None;
 pub struct Host {
     lab: Lab,
     output: PathBuf,
-    /// A variable in the environment of all that is started here.
+    /// An environment variable of every process that is started here.
     mark: String,
 }
 
 impl Host {
     pub fn new() -> Self {
         let lab = Lab::new();
-        // All that commands of the pages may write to is the lab's; the rest of the machine cannot be written to.
+        // The rest of the machine is read-only for the commands of the pages.
         for dir in
             ["/opt", "/usr/lib/cni", "/usr/libexec/cni"].into_iter().filter(|dir| Path::new(dir).exists())
         {
@@ -35,7 +35,7 @@ impl Host {
         mount(NONE, "/", NONE, read_only, NONE).unwrap();
         let mark = format!("FERRULE_BOOK={}.{}", std::process::id(), gettid());
         let this = Self { output: lab.dir().join("output"), lab, mark };
-        // Copies, with their hard links: commands of the pages replace the files.
+        // Copies that keep the hard links, because commands of the pages replace the files.
         let from = together();
         this.script(&format!(
             "mkdir -p /opt/cni /etc/cni/net.d
@@ -50,13 +50,25 @@ impl Host {
         this
     }
 
-    /// Puts a network into the directory of configurations.
+    /// Puts the archive of a release into the working directory, as scripts/dist packs it, and removes the installed plugins.
+    ///
+    /// The archive contains the executable of all plugins, which takes less time to pack than one executable for each plugin.
+    pub fn offer_archive(&self) {
+        self.script(&format!(
+            "tar -C {UNPACKED} -czf ferrule-linux-amd64-v0.2.0.tgz .
+             sha256sum ferrule-linux-amd64-v0.2.0.tgz >ferrule-linux-amd64-v0.2.0.tgz.sha256
+             rm /opt/cni/bin/*"
+        ))
+        .unwrap();
+    }
+
+    /// Writes a network into the configuration directory.
     pub fn configure(&self, network: &Value) {
         let kind = if network["plugins"].is_array() { "conflist" } else { "conf" };
         self.lab.configure(&format!("{}.{kind}", network["name"].as_str().unwrap()), network);
     }
 
-    /// Runs commands in a shell that the first failure ends; then says what it printed.
+    /// Runs commands in a shell that stops at the first failure. The error is the output.
     pub fn script(&self, text: &str) -> Result<(), String> {
         let mut shell = within_reason();
         shell.args(["sh", "-euc", text]).stdout(self.printed()).stderr(self.printed());
@@ -65,7 +77,7 @@ impl Host {
         if succeeded { Ok(()) } else { Err(printed) }
     }
 
-    /// What a command prints on a terminal.
+    /// Runs a command on a terminal, and returns its output.
     pub fn session(&self, command: &str) -> String {
         self.lab.host().wait_for_bridges();
         // script(1) runs it with a terminal for its output.
@@ -88,12 +100,12 @@ impl Host {
         shell.status().unwrap().success()
     }
 
-    /// A file, not a pipe: what a command leaves running may hold it open.
+    /// A file, not a pipe: a background process of a command may hold it open.
     fn printed(&self) -> File {
         File::options().create(true).append(true).open(&self.output).unwrap()
     }
 
-    /// What was printed since the last time.
+    /// Returns the output since the last call.
     fn read(&self) -> String {
         let text = fs::read(&self.output).unwrap_or_default();
         fs::remove_file(&self.output).ok();
@@ -101,7 +113,7 @@ impl Host {
     }
 }
 
-/// A command line that ends if it hangs.
+/// A command that is killed if it hangs.
 fn within_reason() -> Command {
     let mut command = Command::new("timeout");
     command.arg("1200");
@@ -109,7 +121,7 @@ fn within_reason() -> Command {
 }
 
 impl Drop for Host {
-    /// Ends what commands have left running.
+    /// Kills background processes of the commands.
     fn drop(&mut self) {
         let own = self.mark.as_bytes();
         for entry in fs::read_dir("/proc").unwrap().flatten() {

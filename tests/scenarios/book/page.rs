@@ -1,4 +1,4 @@
-//! A page of the book: its blocks of code, its links, and what links can lead to.
+//! A page: its code blocks, its links, and the anchors that links can lead to.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,9 +13,9 @@ pub struct Page {
     pub blocks: Vec<Block>,
 }
 
-/// A block of code. A comment that begins with `sh` counts as one, which readers do not see.
+/// A code block. A comment that begins with `sh` is a block that readers do not see.
 pub struct Block {
-    /// The line that it begins after, counted from 1.
+    /// The line before its first line, counted from 1.
     pub line: usize,
     pub kind: Kind,
     pub text: String,
@@ -23,12 +23,12 @@ pub struct Block {
 
 #[derive(Debug, PartialEq)]
 pub enum Kind {
-    /// Commands, which are run.
+    /// Commands that the test runs.
     Script,
-    /// Commands after `$`, which are run, and what they print.
+    /// Commands after `$ ` that the test runs, with their output.
     Session,
     Json,
-    /// What is not run, and says so.
+    /// Commands that the test skips.
     Example,
     /// A picture, a file, or code of another language.
     Other,
@@ -75,7 +75,7 @@ impl Page {
         lines.collect()
     }
 
-    /// What `#` in a link to the page may be followed by: its headings as GitHub names them, and anchors.
+    /// The fragments (after `#`) that a link to the page can have: headings, as GitHub names them, and anchors.
     pub fn anchors(&self) -> BTreeSet<String> {
         let mut anchors = BTreeSet::new();
         for line in &self.lines {
@@ -92,7 +92,7 @@ impl Page {
 }
 
 impl Block {
-    /// What a configuration is, as against other JSON: it has a name, and plugins or a type.
+    /// The network's configuration, if the block has one: JSON with a name, and with plugins or a type.
     pub fn network(&self) -> Option<Value> {
         let value: Value = serde_json::from_str(&self.text).ok()?;
         let is_network =
@@ -101,7 +101,7 @@ impl Block {
     }
 }
 
-/// Whether a line begins a block: its kind, and the line that ends it.
+/// If a line begins a block: its kind, and the line that ends it.
 fn opened(line: &str) -> Option<(Kind, &'static str)> {
     if let Some(comment) = line.strip_prefix("<!-- ") {
         return (comment == "sh").then_some((Kind::Script, "-->"));
@@ -117,7 +117,7 @@ fn opened(line: &str) -> Option<(Kind, &'static str)> {
 }
 
 fn slug(heading: &str) -> String {
-    // Of a link its text counts.
+    // Only the text of a link counts.
     let mut text = String::new();
     let mut rest = heading.trim();
     while let Some((before, link)) = rest.split_once("](") {

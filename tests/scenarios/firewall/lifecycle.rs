@@ -102,7 +102,7 @@ fn all_versions_are_spoken_and_the_result_is_handed_on() {
 }
 
 #[test]
-fn a_hundred_containers_by_sixteen_workers_on_one_bridge_fail_nobody_and_leave_nothing() {
+fn one_hundred_containers_by_sixteen_workers_attach_and_detach_on_one_bridge_without_errors_or_leftovers() {
     beyond_reference!("firewall-nftables");
     let lab = Lab::new();
     lab.host().sh(POLICY_DROP);

@@ -37,7 +37,7 @@ impl Client {
 }
 
 #[test]
-fn a_udp_client_finds_the_new_container_after_the_old_one_is_gone() {
+fn a_udp_client_reaches_the_new_container_after_the_old_one_was_deleted() {
     with_each_backend(|lab, keys| {
         let ([old, new], far) = (["old", "new"].map(|id| lab.container(id)), lab.machine("far"));
         let network = network(lab, keys, json!([port("udp", 5353, 53)]));

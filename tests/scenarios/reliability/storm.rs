@@ -76,7 +76,7 @@ fn nft(script: &str) {
 }
 
 #[test]
-fn a_storm_of_containers_fails_nobody_and_leaves_nothing() {
+fn many_concurrent_containers_attach_and_detach_without_errors_or_leftovers() {
     beyond_reference!("nothing-left");
     for backend in ["nftables", "iptables"] {
         let lab = Lab::new();

@@ -6,15 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use cni::{Attachment, ContainerId, IfName, NetworkName};
-use liveness::{Calls, Namespaces};
+use liveness::{Boot, Calls, Namespaces};
 use runtime::Cache;
-use rustix::time::{ClockId, clock_gettime};
 
 use super::Request;
 use crate::store::{Aged, Lease, Owner};
-
-/// How much the clock may differ from itself at another time.
-const MARGIN: Duration = Duration::from_secs(60);
 
 /// How often to look at the host again while namespaces appear and go.
 const LOOKS: u32 = 3;
@@ -31,11 +27,11 @@ enum Reason {
 /// The stale ones of some leases, each with the reason in words.
 pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec<(Aged, String)> {
     let (now, caches) = (SystemTime::now(), Cache::of_host());
-    let booted = request.reboot.then(|| booted(now)).flatten();
+    let boot = request.reboot.then(Boot::look);
     let suspect = |aged: Aged| {
         let age = now.duration_since(aged.changed).ok()?;
         let is_old = age >= Duration::from_secs(request.age);
-        let reason = if is_old { reason(&aged, network, &caches, booted)? } else { return None };
+        let reason = if is_old { reason(&aged, network, &caches, boot)? } else { return None };
         Some((aged, reason))
     };
     let mut suspects: Vec<_> = leases.into_iter().filter_map(suspect).collect();
@@ -67,18 +63,13 @@ fn shows(namespaces: &Namespaces, lease: &Lease) -> bool {
         || namespaces.has_container(&lease.owner.container)
 }
 
-fn reason(
-    aged: &Aged,
-    network: &NetworkName,
-    caches: &[Cache],
-    booted: Option<SystemTime>,
-) -> Option<Reason> {
+fn reason(aged: &Aged, network: &NetworkName, caches: &[Cache], boot: Option<Boot>) -> Option<Reason> {
     let paths = namespaces_of(&aged.lease.owner, network, caches)?;
     let is_deleted = |path: &PathBuf| fs::metadata(path).is_err_and(|e| e.kind() == ErrorKind::NotFound);
     if !paths.iter().all(|path| is_deleted(path) || is_plain_file(path)) {
         return None;
     }
-    let is_before = booted.is_some_and(|booted| aged.changed + MARGIN < booted);
+    let is_before = boot.is_some_and(|boot| boot.is_after(aged.changed));
     match paths.is_empty() {
         _ if is_before => Some(Reason::Reboot),
         true => None,
@@ -105,12 +96,6 @@ fn namespaces_of(owner: &Owner, network: &NetworkName, caches: &[Cache]) -> Opti
 fn is_plain_file(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|file| file.is_file() && file.len() == 0)
         && !runtime::is_namespace(path)
-}
-
-/// When the host was started, by the clock as it is set now.
-fn booted(now: SystemTime) -> Option<SystemTime> {
-    let up = clock_gettime(ClockId::Boottime);
-    now.checked_sub(Duration::from_secs(up.tv_sec.cast_unsigned()))
 }
 
 impl Reason {

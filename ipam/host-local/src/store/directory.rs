@@ -18,7 +18,7 @@ use nix::fcntl::{AtFlags, OFlag};
 use nix::libc;
 use nix::sys::stat::{Mode, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
-use system::file::{self, WholeFile};
+use system::file::{self, AtomicFile};
 
 use super::lease::{self, Owner};
 
@@ -213,8 +213,8 @@ impl Directory {
         self.whole(name).create(content.as_bytes()).map_err(|e| self.unwritten(name, &e))
     }
 
-    fn whole<'a>(&'a self, name: &'a str) -> WholeFile<'a> {
-        WholeFile { dir: &self.open, name, label: name }
+    fn whole<'a>(&'a self, name: &'a str) -> AtomicFile<'a> {
+        AtomicFile { dir: &self.open, name, label: name }
     }
 
     fn unwritten(&self, name: &str, e: &io::Error) -> Error {

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use cni::{Error, Result};
 use nix::fcntl::OFlag;
-use system::Patience;
+use system::Retry;
 use system::lock::try_lock;
 
 use super::directory::Directory;
@@ -134,7 +134,7 @@ fn outlast(dir: &Directory, own: &File, note: Note) -> io::Result<Note> {
         return Ok(note);
     }
     if at_once.is_none() {
-        Patience::new(PATIENCE).wait_for(alone)?;
+        Retry::new(PATIENCE).wait_for(alone)?;
     }
     leave(own, Note::Settled)
 }
@@ -151,7 +151,7 @@ fn shared_after(dir: &Directory, own: &File, note: Note) -> io::Result<Option<Fi
     if note == Note::InVain {
         return Ok(None);
     }
-    let later = Patience::new(PATIENCE).wait_for(|| shared(dir))?;
+    let later = Retry::new(PATIENCE).wait_for(|| shared(dir))?;
     if later.is_none() {
         leave(own, Note::InVain)?;
         let path = dir.path(SHARED);

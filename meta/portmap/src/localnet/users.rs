@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use system::file::WholeFile;
+use system::file::AtomicFile;
 
 /// The value that the setting had.
 const BEFORE: &str = "before";
@@ -41,7 +41,7 @@ impl Users {
         let dir = self.dir.join(link);
         DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
         if !dir.join(BEFORE).try_exists()? {
-            WholeFile { dir: &File::open(&dir)?, name: BEFORE, label: BEFORE }.replace(now.as_bytes())?;
+            AtomicFile { dir: &File::open(&dir)?, name: BEFORE, label: BEFORE }.replace(now.as_bytes())?;
         }
         File::create(dir.join(file_name(label))).map(drop)
     }

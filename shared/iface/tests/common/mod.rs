@@ -1,4 +1,4 @@
-//! A host and a container for a test.
+//! A host and a container for tests.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
@@ -14,7 +14,7 @@ use iface::{Namespace, veth};
 use netlink::{Link, LinkKind, MacvlanMode, NewLink, Peer};
 use nix::sched::{CloneFlags, unshare};
 
-/// Two namespaces that end with the test: the one its thread is in, and a container's.
+/// Two namespaces that are deleted after the test: the thread's, and a container's.
 pub struct Lab {
     pub host: Namespace,
     pub sandbox: Namespace,
@@ -26,7 +26,7 @@ impl Lab {
         format!("/proc/{}/fd/{}", std::process::id(), self.sandbox.as_fd().as_raw_fd()).into()
     }
 
-    /// Makes the attachment's veth pair.
+    /// Creates the attachment's veth pair.
     pub fn veth(&self, network: &NetworkName, at: &Attachment) -> veth::Veth {
         let mut undo = Undo::new();
         let spec = veth::Spec::default();
@@ -35,18 +35,18 @@ impl Lab {
         made
     }
 
-    /// A link of the host, up, that children can be on.
+    /// Creates a link on the host, up, that can be a parent.
     pub fn master(&self, name: &str) -> Link {
         let peer = Some(Peer { name: "far", mac: None, netns: None });
         self.host.nl.create_link(&NewLink { up: true, peer, ..NewLink::new(name, LinkKind::Veth) }).unwrap()
     }
 
-    /// What a link of the host is to its children.
+    /// A link of the host as a parent.
     pub fn parent(&self, name: &str) -> Parent {
         Parent { link: self.host.link(name).unwrap(), namespace: self.host.clone(), in_container: false }
     }
 
-    /// Makes the attachment's macvlan, on a link of its own.
+    /// Creates the attachment's macvlan on a new parent.
     pub fn macvlan(&self, call: &Add<()>) -> Link {
         let mut undo = Undo::new();
         self.master("up");
@@ -58,10 +58,10 @@ impl Lab {
     }
 }
 
-/// As `ip link add type macvlan mode bridge` makes it.
+/// The kind that `ip link add type macvlan mode bridge` creates.
 pub const MACVLAN: LinkKind = LinkKind::Macvlan { mode: MacvlanMode::Bridge, broadcast_queue: None };
 
-/// Runs a test in a thread and namespaces of its own.
+/// Runs a test in a thread with its own namespaces.
 pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
     let thread = thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).expect("these tests need root");
@@ -74,7 +74,7 @@ pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
     }
 }
 
-/// A container's namespace more.
+/// Creates another container's namespace.
 pub fn another_sandbox() -> Namespace {
     let made = thread::spawn(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -115,7 +115,7 @@ pub fn leased(address: &str, gateway: Option<&str>) -> IpConfig {
     IpConfig::new(address.parse().unwrap(), gateway)
 }
 
-/// Runs `ip` in the namespace of the test's thread, and returns what it prints.
+/// Runs `ip` in the thread's namespace and returns its output.
 pub fn sh(command: &str) -> String {
     let mut words = command.split_whitespace();
     let output = Command::new(words.next().unwrap()).args(words).output().expect("iproute2 is installed");

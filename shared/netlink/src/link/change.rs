@@ -7,31 +7,31 @@ use crate::uapi::*;
 use crate::wire::Message;
 use crate::{Mac, Netlink, Result};
 
-/// What to change about a link. None: it stays as it is.
+/// Changes of a link. `None`: unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinkChange<'a> {
     /// Administratively up or down.
     pub up: Option<bool>,
-    /// Bytes.
+    /// In bytes.
     pub mtu: Option<u32>,
     /// The hardware address.
     pub mac: Option<Mac>,
-    /// The bridge or VRF that it becomes a port of; 0 for none.
+    /// The bridge or VRF of the link; 0 for none.
     pub master: Option<u32>,
-    /// Take frames that are for others.
+    /// Whether it receives frames for other addresses.
     pub promisc: Option<bool>,
-    /// Take all multicast.
+    /// Whether it receives all multicast frames.
     pub allmulti: Option<bool>,
-    /// Packets.
+    /// In packets.
     pub tx_queue_len: Option<u32>,
-    /// Another name. Before Linux 6.2 only a link that is down takes one.
+    /// New name. Before Linux 6.2 the link must be down.
     pub name: Option<&'a str>,
-    /// A text for people.
+    /// Free text.
     pub alias: Option<&'a str>,
-    /// The number of the group that it becomes one of; 0 for none in particular.
+    /// Number of its group; 0 for the default group.
     pub group: Option<u32>,
-    /// Another namespace that it moves to: down, and before the other changes. If they fail, it has moved all the same. A name that
-    /// is taken there is in its way only if no other one is asked for.
+    /// Moves it to another namespace, down, before the other changes. If these fail, it has moved nevertheless. If its name is taken there,
+    /// the request fails unless it contains a new name.
     pub netns: Option<BorrowedFd<'a>>,
 }
 
@@ -50,7 +50,7 @@ impl Netlink {
     /// Changes a link.
     ///
     /// # Errors
-    /// If it is gone, or the kernel refuses.
+    /// If the link does not exist, or the kernel refuses.
     pub fn change_link(&self, link: &Link, change: &LinkChange<'_>) -> Result<()> {
         let (flags, mask) = change.flags();
         let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, link.index, flags, mask));
@@ -74,12 +74,12 @@ impl Netlink {
     /// Sets a link up.
     ///
     /// # Errors
-    /// If it is gone, or the kernel refuses.
+    /// If the link does not exist, or the kernel refuses.
     pub fn set_up(&self, link: &Link) -> Result<()> {
         self.change_link(link, &LinkChange { up: Some(true), ..LinkChange::default() })
     }
 
-    /// Takes one of its other names from a link ([`Link::alt_names`]). That it has it no more is fine.
+    /// Removes an alternative name ([`Link::alt_names`]). Succeeds if the link does not have it.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -89,12 +89,12 @@ impl Netlink {
         self.order_if_there(message, "remove the alternative name", format_args!("{name} of {}", link.name))
     }
 
-    /// Asks whether this process may change links.
+    /// Checks whether this process may change links.
     ///
     /// # Errors
     /// If it may not.
     pub fn may_change_links(&self) -> Result<()> {
-        // The kernel looks for the capability first, and then for a link that cannot be there.
+        // The kernel checks the capability before it looks for the link, which cannot exist.
         let message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, i32::MAX.cast_unsigned(), 0, 0));
         self.order_if_there(message, "change", "links")
     }

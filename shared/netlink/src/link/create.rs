@@ -1,4 +1,4 @@
-//! Making links: each in one request, where it belongs and with all that it is to have.
+//! Creating links: each in one request, in its namespace and with all attributes.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -11,33 +11,33 @@ use crate::uapi::*;
 use crate::wire::Message;
 use crate::{Error, Mac, Netlink, Result};
 
-/// A link to make.
+/// A link to create.
 #[derive(Clone, Debug)]
 pub struct NewLink<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What it is.
+    /// Its kind.
     pub kind: LinkKind,
-    /// The index, in the socket's namespace, of the link that it is stacked on.
+    /// Index of its parent, in the socket's namespace.
     pub parent: Option<u32>,
-    /// Its hardware address. None: the kernel chooses.
+    /// Hardware address. `None`: the kernel chooses.
     pub mac: Option<Mac>,
-    /// Bytes; for both ends of a veth pair. None: the kernel's default, or the parent's.
+    /// MTU in bytes, of both ends of a veth pair. `None`: the kernel's default, or the parent's.
     pub mtu: Option<u32>,
-    /// The index of the bridge that it becomes a port of.
+    /// Index of its bridge.
     pub master: Option<u32>,
-    /// The number of the group that it is one of. None: 0, of no group in particular.
+    /// Number of its group. `None`: 0, the default group.
     pub group: Option<u32>,
-    /// Made up. Else it is down.
+    /// Whether it is created up.
     pub up: bool,
-    /// Where it is made. None: in the socket's namespace.
+    /// Its namespace. `None`: the socket's.
     pub target: Option<Target<'a>>,
-    /// A veth's other end.
+    /// The other end of a veth pair.
     pub peer: Option<Peer<'a>>,
 }
 
 impl<'a> NewLink<'a> {
-    /// A link of which nothing else is asked.
+    /// A link without other attributes.
     pub const fn new(name: &'a str, kind: LinkKind) -> Self {
         Self {
             name,
@@ -54,7 +54,7 @@ impl<'a> NewLink<'a> {
     }
 
     fn message(&self) -> Message {
-        // The kernel sends the echo to the socket in the link's namespace that has the same number by chance.
+        // The kernel would send the echo to the link's namespace, to whichever socket has the same port number there.
         let echo = if self.target.is_none() { NLM_F_ECHO } else { 0 };
         let flags = if self.up { IFF_UP } else { 0 };
         let request = NLM_F_CREATE | NLM_F_EXCL | echo;
@@ -90,23 +90,23 @@ impl fmt::Display for NewLink<'_> {
     }
 }
 
-/// Another namespace than the socket's.
+/// A namespace other than the socket's.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// The namespace.
     pub netns: BorrowedFd<'a>,
-    /// A socket in it, to look up what was made there.
+    /// A socket in it, to read the created link.
     pub nl: &'a Netlink,
 }
 
-/// The other end of a veth pair. It is made down: the kernel cannot make it up.
+/// The other end of a veth pair. The kernel always creates it down.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer<'a> {
     /// Its name.
     pub name: &'a str,
-    /// Its hardware address. None: a random one.
+    /// Hardware address. `None`: random.
     pub mac: Option<Mac>,
-    /// Where it is made. None: beside this end.
+    /// Its namespace. `None`: that of the first end.
     pub netns: Option<BorrowedFd<'a>>,
 }
 
@@ -122,30 +122,29 @@ impl Peer<'_> {
 }
 
 impl Netlink {
-    /// Makes a link in one request, and returns it. It is created where it belongs: moving it there later would take fifty
-    /// times as long.
+    /// Creates a link in one request and returns it. It is created in its own namespace: moving it there later takes fifty times as long.
     ///
-    /// Before Linux 6.15 a link of that name in the socket's own namespace is in the way of one in another namespace.
+    /// Before Linux 6.15, creating a link in another namespace fails if the socket's namespace has a link of that name.
     ///
     /// # Errors
-    /// If the name is taken, or the kernel refuses.
+    /// If the name exists, or the kernel refuses.
     pub fn create_link(&self, new: &NewLink<'_>) -> Result<Link> {
         let mut echoed = None;
         let outcome = self.socket.request(new.message(), |_, payload| echoed = Link::parse(payload));
         outcome.map_err(|r| r.during("create", new))?;
         let made = match echoed {
             Some(link) => Some(link),
-            // Kernels before 6.2 do not honour NLM_F_ECHO for links.
+            // Kernels before 6.2 ignore NLM_F_ECHO for links.
             None => new.target.map_or(self, |target| target.nl).link(new.name).map_err(Error::unanswered)?,
         };
         let made = made.ok_or_else(|| RequestError::from(Errno::ENODEV).during("create", new))?;
-        // It becomes a port after the kernel has told of its making, yet within the request.
+        // The kernel sends the echo before the link becomes a port, within the same request.
         Ok(Link { master: new.master.or(made.master), ..made })
     }
 }
 
-/// The kernel uses one queue of a veth, but if it is not told so (since Linux 5.13) it makes one for each CPU first, with a directory
-/// in sysfs, and takes the others away again: a third of the time that a pair takes with two CPUs, most of it with many.
+/// Requests one queue. Otherwise, since Linux 5.13, the kernel creates a queue for each CPU, with a directory in sysfs, and removes all but
+/// one. That takes a third of the time on two CPUs, and most of it on many.
 fn put_queues(message: &mut Message) {
     message.put_u32(IFLA_NUM_TX_QUEUES, 1);
     message.put_u32(IFLA_NUM_RX_QUEUES, 1);

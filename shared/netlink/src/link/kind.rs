@@ -1,4 +1,4 @@
-//! Kinds of links, and what only the links of a kind have.
+//! Kinds of links and their attributes.
 
 use nix::libc;
 
@@ -6,55 +6,55 @@ use super::setting::{IpvlanFlag, IpvlanMode, MacvlanMode, VlanProtocol};
 use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_str, read_u8, read_u16, read_u32};
 
-/// What a link is, both to make one and as read.
+/// Kind of a link, to create one or as read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     /// A switch.
     Bridge {
-        /// Whether it looks at VLAN tags.
+        /// Whether it filters VLANs.
         vlan_filtering: bool,
     },
-    /// It leads nowhere.
+    /// Drops all packets.
     Dummy,
-    /// What comes in by it is what others redirected to it, so that it can be queued on its way in.
+    /// Queues packets that are redirected to it.
     Ifb,
-    /// Addresses of its parent. Mode and flag are the parent's: making a link sets them for all on the same parent.
+    /// IP addresses on its parent. Mode and flag belong to the parent: creating a link sets them for all ipvlans of the parent.
     Ipvlan {
-        /// The layer that it works on.
+        /// Layer.
         mode: IpvlanMode,
-        /// Whom it can talk to.
+        /// Which ipvlans of the parent it reaches.
         flag: IpvlanFlag,
     },
-    /// Another hardware address of its parent.
+    /// A hardware address on its parent.
     Macvlan {
-        /// Whom it can talk to.
+        /// Which macvlans of the parent it reaches.
         mode: MacvlanMode,
-        /// How many broadcast and multicast packets may wait. None: the kernel's default, 1000, or, when read, a
-        /// kernel before 5.11, which has no such setting.
+        /// Length of the queue for broadcast and multicast packets. `None`: the kernel's default, 1000, or, when read, a kernel before
+        /// 5.11, which has no such setting.
         broadcast_queue: Option<u32>,
     },
-    /// Its packets go to a program and come from one. Only [`Tun`](crate::Tun) makes it.
+    /// Exchanges packets with a program. Created by [`Tun`](crate::Tun) only.
     Tun(TunKind),
     /// One end of a pair.
     Veth,
-    /// The frames of its parent that have a tag.
+    /// The parent's frames with a tag.
     Vlan {
-        /// The number in the tag.
+        /// VLAN id.
         id: u16,
-        /// The kind of tag.
+        /// Kind of tag.
         protocol: VlanProtocol,
     },
-    /// A routing table of its own for its ports (Documentation/networking/vrf.rst).
+    /// A routing table for its ports (Documentation/networking/vrf.rst).
     Vrf {
         /// The number of the table.
         table: u32,
     },
-    /// Any other kind, by its name in the kernel.
+    /// Another kind, by its name in the kernel.
     Other(String),
 }
 
 impl LinkKind {
-    /// The name in the kernel, as `ip link add type` takes it.
+    /// The kernel's name, as in `ip link add type`.
     pub fn name(&self) -> &str {
         match self {
             Self::Bridge { .. } => "bridge",
@@ -70,12 +70,12 @@ impl LinkKind {
         }
     }
 
-    /// Reads what is in an IFLA_LINKINFO. None for a physical link and loopback, which have no kind.
+    /// Decodes an IFLA_LINKINFO. `None` for physical links and loopback.
     pub(super) fn read(info: Attributes<'_>) -> Option<Self> {
         let name = info.get(IFLA_INFO_KIND).and_then(read_str)?;
         let data = Attributes::of(info.get(IFLA_INFO_DATA).unwrap_or_default());
         let known = match name {
-            // A kernel without CONFIG_BRIDGE_VLAN_FILTERING does not tell.
+            // A kernel without CONFIG_BRIDGE_VLAN_FILTERING does not report it.
             "bridge" => Some(Self::Bridge {
                 vlan_filtering: data.get(IFLA_BR_VLAN_FILTERING).and_then(read_u8).is_some_and(|on| on != 0),
             }),
@@ -106,12 +106,12 @@ impl LinkKind {
         Some(known.unwrap_or_else(|| Self::Other(name.to_owned())))
     }
 
-    /// Writes the name and, with `more`, what the kind has besides.
+    /// Writes the kind's name and attributes, and `more`.
     pub(super) fn write(&self, message: &mut Message, more: impl FnOnce(&mut Message)) {
         message.put_str(IFLA_INFO_KIND, self.name());
         message.nest(IFLA_INFO_DATA, |m| {
             match self {
-                // Not every kernel knows the attribute.
+                // Some kernels do not know the attribute.
                 Self::Bridge { vlan_filtering: true } => m.put_u8(IFLA_BR_VLAN_FILTERING, 1),
                 Self::Ipvlan { mode, flag } => {
                     // The kernel's default is l3.
@@ -142,15 +142,15 @@ impl LinkKind {
 /// A tun or tap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TunKind {
-    /// Its packets are Ethernet frames.
+    /// Whether its packets are Ethernet frames.
     pub tap: bool,
-    /// The user that may open it.
+    /// User who may open it.
     pub owner: Option<u32>,
-    /// The group whose members may open it.
+    /// Group that may open it.
     pub group: Option<u32>,
-    /// A program may open several queues of it.
+    /// Whether a program may open several queues.
     pub multi_queue: bool,
-    /// It stays when no program has it open.
+    /// Whether it exists while no program has it open.
     pub persistent: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Links: interfaces, of whatever kind.
+//! Links: network interfaces of any kind.
 
 mod change;
 mod create;
@@ -19,51 +19,51 @@ pub use setting::{IpvlanFlag, IpvlanMode, MacvlanMode, VlanProtocol};
 /// `struct ifinfomsg`.
 pub(crate) const HEADER: usize = 16;
 
-/// The longest name of a link, in bytes (IFNAMSIZ less the NUL).
+/// Maximum length of a name in bytes (IFNAMSIZ without the NUL).
 const NAME: usize = 15;
 
-/// An interface.
+/// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Link {
     /// Its number in its namespace.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// Its hardware address, if it is an Ethernet address.
+    /// Hardware address, if it is an Ethernet address.
     pub mac: Option<Mac>,
-    /// Its hardware address, if it is an interface of IP over InfiniBand.
+    /// Hardware address, if it is an IP over InfiniBand interface.
     pub infiniband: Option<HardwareAddress>,
-    /// Other names that it can be called by (`ip link property`, Linux 5.5).
+    /// Alternative names (`ip link property`, Linux 5.5).
     pub alt_names: Vec<String>,
-    /// Bytes.
+    /// In bytes.
     pub mtu: u32,
     /// Administratively up.
     pub up: bool,
-    /// Promiscuous by request (IFF_PROMISC).
+    /// Whether promiscuous mode was requested (IFF_PROMISC).
     pub promisc: bool,
-    /// Receives all multicast by request (IFF_ALLMULTI).
+    /// Whether all multicast was requested (IFF_ALLMULTI).
     pub allmulti: bool,
-    /// The transmit queue's length, in packets.
+    /// Length of the transmit queue in packets.
     pub tx_queue_len: u32,
-    /// Whether it can carry packets now.
+    /// Whether it can carry packets.
     pub state: OperState,
-    /// The text for people (`ip link set alias`). Empty if there is none.
+    /// Free text (`ip link set alias`), may be empty.
     pub alias: String,
-    /// The number of the group that it is in (`ip link set group`); 0 for none in particular.
+    /// Number of its group (`ip link set group`); 0 is the default group.
     pub group: u32,
-    /// What it is. None: a physical one, or loopback.
+    /// Kind. `None` for physical links and loopback.
     pub kind: Option<LinkKind>,
-    /// The index of the bridge (or bond, VRF) that it is a port of.
+    /// Index of its bridge, bond or VRF.
     pub master: Option<u32>,
-    /// The index of its peer (veth) or of what it is stacked on.
+    /// Index of its peer (veth) or parent.
     pub peer: Option<u32>,
-    /// The namespace of `peer` if it is another one: an id that only this namespace knows.
+    /// Namespace of `peer` if it is another one: this namespace's number for it.
     pub peer_netns_id: Option<i32>,
-    /// The device that it is an interface of, by its address on its bus, such as `0000:00:1f.6`. Empty: none, or Linux before 5.14.
+    /// Bus address of its device, such as `0000:00:1f.6`. Empty: none, or Linux before 5.14.
     pub bus_address: String,
-    /// A bridge port's: frames may leave through the port that they came from.
+    /// Of a bridge port: whether frames may leave through the port on which they arrived.
     pub hairpin: Option<bool>,
-    /// A bridge port's: isolated ports cannot reach each other.
+    /// Of a bridge port: whether it cannot reach other isolated ports.
     pub isolated: Option<bool>,
 }
 
@@ -73,17 +73,17 @@ impl Link {
         self.kind_name() == Some(kind)
     }
 
-    /// The name of its kind. None: a physical one, or loopback.
+    /// Name of its kind. `None` for physical links and loopback.
     pub fn kind_name(&self) -> Option<&str> {
         self.kind.as_ref().map(LinkKind::name)
     }
 
-    /// Its hardware address, of Ethernet or of IP over InfiniBand.
+    /// Hardware address, of Ethernet or of IP over InfiniBand.
     pub fn address(&self) -> Option<HardwareAddress> {
         self.mac.map(HardwareAddress::from).or_else(|| self.infiniband.clone())
     }
 
-    /// Decodes the payload of an RTM_NEWLINK or RTM_DELLINK. None for one that tells no name: every link has one.
+    /// Decodes the payload of an RTM_NEWLINK or RTM_DELLINK. `None` without a name: every link has one.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let flags = read_u32(payload.get(8..)?)?;
         let mut link = Self {
@@ -135,21 +135,21 @@ impl Link {
     }
 }
 
-/// Whether a link can carry packets (RFC 2863; Documentation/networking/operstates.rst).
+/// Operational state (RFC 2863; Documentation/networking/operstates.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OperState {
-    /// The driver does not tell; loopback never does.
+    /// Not reported by the driver; always for loopback.
     #[default]
     Unknown,
-    /// It cannot.
+    /// Cannot carry packets.
     Down,
-    /// What it is stacked on, or its peer, is down.
+    /// Its parent or peer is down.
     LowerLayerDown,
-    /// It waits for an event, such as an authentication.
+    /// Waits for an event, such as an authentication.
     Dormant,
-    /// It can.
+    /// Can carry packets.
     Up,
-    /// Something else: absent, or being tested.
+    /// Absent, or being tested.
     Other,
 }
 
@@ -177,36 +177,35 @@ pub(crate) fn header(family: u8, index: u32, flags: u32, mask: u32) -> [u8; HEAD
 }
 
 impl Netlink {
-    /// The link of a name (or alternative name), if there is one.
+    /// Finds a link by its name or alternative name.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn link(&self, name: &str) -> Result<Option<Link>> {
         let mut message = lookup(0);
-        // An alternative name may be longer, and has an attribute of its own then.
+        // An alternative name may be longer, and then has its own attribute.
         let long = name.len() > NAME;
         message.put_str(if long { IFLA_ALT_IFNAME } else { IFLA_IFNAME }, name);
         match self.one_link(message, name) {
-            // It is longer than those, too, or the kernel has none (before 5.5).
+            // The name is too long for that too, or the kernel has none (before 5.5).
             Err(e) if long && e.is_invalid() => Ok(None),
             other => other,
         }
     }
 
-    /// The link of an index, if there is one.
+    /// Finds a link by its index.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn link_by_index(&self, index: u32) -> Result<Option<Link>> {
         let message = lookup(index);
         self.one_link(message, &format!("number {index}"))
     }
 
-    /// The link that an attribute names by its index, such as [`Link::peer`] or [`Route::link`](crate::Route::link). None if the
-    /// attribute names none, too.
+    /// Finds the link of an index attribute, such as [`Link::peer`] or [`Route::link`](crate::Route::link). `None` also without an index.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn link_named_by(&self, index: Option<u32>) -> Result<Option<Link>> {
         index.map_or(Ok(None), |index| self.link_by_index(index))
     }
@@ -219,18 +218,18 @@ impl Netlink {
         }
     }
 
-    /// All links.
+    /// Lists all links.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn links(&self) -> Result<Vec<Link>> {
         self.some_links(None)
     }
 
-    /// The ports of a bridge.
+    /// Lists the ports of a bridge.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn ports(&self, bridge: u32) -> Result<Vec<Link>> {
         self.some_links(Some(bridge))
     }
@@ -240,12 +239,12 @@ impl Netlink {
         message.put_optional(IFLA_MASTER, master);
         let links = self.socket.dump(message, |_, payload| Link::parse(payload));
         let links = links.map_err(|r| r.during("list", "links"))?;
-        // The filter is a wish: older kernels ignore it.
+        // Older kernels ignore the filter.
         Ok(links.into_iter().filter(|l| master.is_none() || l.master == master).collect())
     }
 }
 
-/// Without the counters, which the kernel sums up over all CPUs.
+/// A request without counters, which the kernel would sum over all CPUs.
 fn lookup(index: u32) -> Message {
     let mut message = Message::new(RTM_GETLINK, 0, &header(AF_UNSPEC, index, 0, 0));
     message.put_u32(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
@@ -260,7 +259,7 @@ fn put_netns(message: &mut Message, netns: Option<BorrowedFd<'_>>) {
 mod tests {
     use super::*;
 
-    /// The port of a master of some kind, whose attributes 4 and 33 mean something else than a bridge's.
+    /// A port of another kind of master, whose attributes 4 and 33 have other meanings than a bridge port's.
     fn port_of(kind: &str) -> Link {
         let mut message = Message::new(0, 0, &header(AF_UNSPEC, 7, 0, 0));
         message.put_str(IFLA_IFNAME, "port");

@@ -1,4 +1,4 @@
-//! Settings of links that are one of several: each has a number in the kernel's interface, and a name that `ip link` writes.
+//! Link settings with a fixed set of values. Each value has the kernel's number and the name that `ip link` uses.
 
 use std::fmt;
 
@@ -24,7 +24,7 @@ macro_rules! setting {
             }
         }
 
-        /// As `ip link` writes it.
+        /// The name that `ip link` uses.
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(match self {
@@ -36,51 +36,51 @@ macro_rules! setting {
 }
 
 setting! {
-    /// The layer that the ipvlans of a parent work on.
+    /// Layer of the ipvlans of a parent.
     IpvlanMode: u16 {
-        /// They are on the parent's network, as machines with its hardware address.
+        /// Machines on the parent's network, with its hardware address.
         L2 = IPVLAN_MODE_L2, "l2";
-        /// The parent routes for them; they hear no broadcast and no multicast.
+        /// The parent routes for them; they receive no broadcast and no multicast.
         L3 = IPVLAN_MODE_L3, "l3";
-        /// As `L3`, and their packets pass the firewall and connection tracking of the parent's namespace.
+        /// Like `L3`; packets also pass the firewall and connection tracking of the parent's namespace.
         L3s = IPVLAN_MODE_L3S, "l3s";
     }
 }
 
 setting! {
-    /// Whom the ipvlans of a parent can talk to.
+    /// Reachability between the ipvlans of a parent.
     IpvlanFlag: u16 {
-        /// To each other.
+        /// They reach each other.
         Bridge = 0, "bridge";
-        /// Not to each other.
+        /// They do not reach each other.
         Private = IPVLAN_F_PRIVATE, "private";
-        /// To each other by way of a switch outside that reflects their frames (IEEE 802.1Qbg).
+        /// They reach each other through an external switch that reflects their frames (IEEE 802.1Qbg).
         Vepa = IPVLAN_F_VEPA, "vepa";
     }
 }
 
 setting! {
-    /// Whom the macvlans of a parent can talk to.
+    /// Reachability between the macvlans of a parent.
     MacvlanMode: u32 {
-        /// Not to each other.
+        /// They do not reach each other.
         Private = MACVLAN_MODE_PRIVATE, "private";
-        /// To each other by way of a switch outside that reflects their frames (IEEE 802.1Qbg).
+        /// They reach each other through an external switch that reflects their frames (IEEE 802.1Qbg).
         Vepa = MACVLAN_MODE_VEPA, "vepa";
-        /// To each other.
+        /// They reach each other.
         Bridge = MACVLAN_MODE_BRIDGE, "bridge";
-        /// One alone has the parent, and its hardware address.
+        /// One macvlan has the parent alone, with its hardware address.
         Passthru = MACVLAN_MODE_PASSTHRU, "passthru";
-        /// Only to those hardware addresses that it is told.
+        /// Only configured hardware addresses are reachable.
         Source = MACVLAN_MODE_SOURCE, "source";
     }
 }
 
 setting! {
-    /// The kind of a VLAN's tag, by the standard that describes it.
+    /// Kind of VLAN tag, by its standard.
     VlanProtocol: u16 {
         /// A customer's tag, the usual one.
         Customer = ETH_P_8021Q, "802.1Q";
-        /// A provider's tag, which may be around a customer's.
+        /// A provider's tag, possibly around a customer's.
         Provider = ETH_P_8021AD, "802.1ad";
     }
 }

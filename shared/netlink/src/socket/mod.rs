@@ -1,4 +1,4 @@
-//! A netlink socket: requests, dumps, batches and events.
+//! Netlink socket: requests, dumps, batches and events.
 
 mod receive;
 
@@ -20,19 +20,19 @@ use crate::uapi::*;
 use crate::wire::{Message, MessageRef};
 use receive::Deadline;
 
-/// The kernel fills a dump's datagrams up to this size if the buffer has it (`netlink_dump()`).
+/// Size of the receive buffer. The kernel fills a dump's datagrams up to 32 KiB (`netlink_dump()`).
 const BUFFER: usize = 32 << 10;
 
-/// What surely fits a socket's send buffer.
+/// Bytes that fit every send buffer.
 const SEND_ROOM: usize = 64 << 10;
 
-/// How often a dump is begun anew because the tables changed meanwhile.
+/// Attempts of a dump while the objects change.
 const DUMP_TRIES: u32 = 32;
 
 /// The kernel's address.
 const KERNEL: u32 = 0;
 
-/// The part of the kernel to talk to.
+/// Subsystem of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// NETLINK_ROUTE: links, addresses, routes.
@@ -41,25 +41,25 @@ pub enum Protocol {
     Netfilter,
 }
 
-/// A netlink socket. It works on the namespace that it was opened in.
+/// A netlink socket, which works in the namespace in which it was opened.
 #[derive(Debug)]
 pub struct Socket {
     fd: OwnedFd,
     sequence: Cell<u32>,
-    /// Our address, from the first subscription on: until then nothing arrives but answers.
+    /// Our address, from the first subscription on: before, only answers arrive.
     port: Cell<Option<u32>>,
-    /// The dump whose answer was not read to its end.
+    /// Sequence number of a dump whose answer was not read to its end.
     unread: Cell<Option<u32>>,
     dump_tries: Cell<u32>,
     buffer: RefCell<Vec<u8>>,
 }
 
 impl Socket {
-    /// Opens a socket in the calling thread's namespace. Requests are checked strictly by the kernel, and refused with
-    /// an explanation, where it can do that: strict checks, and with them filters of dumps, need Linux 4.20.
+    /// Opens a socket in the calling thread's namespace. If it can, the kernel checks requests strictly and explains refusals. Strict
+    /// checks, and the dump filters that depend on them, need Linux 4.20.
     ///
     /// # Errors
-    /// If descriptors run out, or the kernel does not have the protocol.
+    /// If no descriptor is free, or the kernel does not have the protocol.
     pub fn open(protocol: Protocol) -> Result<Self, RequestError> {
         let number = match protocol {
             Protocol::Route => SockProtocol::NetlinkRoute,
@@ -77,16 +77,16 @@ impl Socket {
         this.set(NETLINK_CAP_ACK, 1)?;
         this.set(NETLINK_EXT_ACK, 1)?;
         if protocol == Protocol::Route {
-            // A wish: what a dump lists besides is left out by who asked for it.
+            // Optional: callers filter dumps themselves.
             this.set(NETLINK_GET_STRICT_CHK, 1).ok();
         }
         Ok(this)
     }
 
-    /// Sends a request, hands what it answers to `reply` (type and payload), and waits for the acknowledgement.
+    /// Sends a request, passes each answer's type and payload to `reply`, and waits for the acknowledgement.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// If the kernel refuses the request.
     pub fn request(
         &self,
         mut message: Message,
@@ -111,10 +111,10 @@ impl Socket {
         outcome.unwrap_or(Ok(()))
     }
 
-    /// Asks for one object, and returns what `parse` makes of its payload. No acknowledgement follows the answer.
+    /// Requests one object and parses the answer. No acknowledgement follows the answer.
     ///
     /// # Errors
-    /// The kernel's refusal; that `parse` makes nothing of the answer.
+    /// If the kernel refuses the request, or `parse` returns `None`.
     pub fn query<T>(
         &self,
         mut message: Message,
@@ -140,22 +140,21 @@ impl Socket {
         }
     }
 
-    /// Sets how often a dump is begun if the tables change meanwhile. With 0, it is begun once, and its result is accepted: for a
-    /// caller that receives events and knows what has changed.
+    /// Sets the number of attempts of a dump while the objects change. With 0, the result of the first attempt is accepted: for a caller
+    /// that receives events and knows the changes.
     pub fn set_dump_tries(&self, tries: u32) {
         self.dump_tries.set(tries);
     }
 
-    /// Sets the number of tries of a new socket again.
+    /// Restores the default number of attempts.
     pub fn reset_dump_tries(&self) {
         self.dump_tries.set(DUMP_TRIES);
     }
 
-    /// Asks for all objects of a kind, and keeps what `parse` makes of their payloads. If the kernel says that they
-    /// changed meanwhile, it is asked again: what is returned was there at one moment.
+    /// Lists all objects of a kind and parses each. Repeats the dump if the objects changed meanwhile, so the result is consistent.
     ///
     /// # Errors
-    /// The kernel's refusal; or that the tables never stand still.
+    /// If the kernel refuses the request, or the objects change during all attempts.
     pub fn dump<T>(
         &self,
         mut message: Message,
@@ -174,11 +173,10 @@ impl Socket {
         Err(RequestError::own(ErrorKind::WouldBlock, "the list kept changing while it was read"))
     }
 
-    /// As [`Socket::dump`], but once, and only until there is enough. The rest of the answer is read, and thrown away,
-    /// when the socket is used again.
+    /// Like [`Socket::dump`], but once, and only until `enough`. The rest of the answer is dropped when the socket is used again.
     ///
     /// # Errors
-    /// The kernel's refusal.
+    /// If the kernel refuses the request.
     pub fn dump_until<T>(
         &self,
         mut message: Message,
@@ -191,7 +189,7 @@ impl Socket {
         self.collect(sequence, parse, enough).map(|(found, _)| found)
     }
 
-    /// The number of a new request. The kernel begins no second dump before the first one was read.
+    /// The sequence number of a new request. The kernel starts no second dump before the first is read.
     fn begin(&self) -> Result<u32, RequestError> {
         if let Some(unread) = self.unread.get() {
             self.collect(unread, |_, _| None::<()>, |_| false)?;
@@ -228,10 +226,10 @@ impl Socket {
         Ok((found, interrupted))
     }
 
-    /// Sends several messages at once, and waits until each that asked for an acknowledgement (NLM_F_ACK) has it.
+    /// Sends several messages together, and waits for the acknowledgement of each message with NLM_F_ACK.
     ///
     /// # Errors
-    /// The first refusal, with the position of the refused message.
+    /// The first refusal, with the index of the refused message.
     pub fn batch(&self, messages: &mut [Message]) -> Result<(), (usize, RequestError)> {
         if self.unread.get().is_some() {
             self.begin().map_err(|r| (0, r))?;
@@ -258,7 +256,7 @@ impl Socket {
                     refused = Some((position, refusal));
                 }
             });
-            // A refused batch is not acknowledged message by message.
+            // After a refusal, the other messages of the batch are not acknowledged.
             if let Some(refused) = refused.take() {
                 return Err(refused);
             }
@@ -268,14 +266,13 @@ impl Socket {
     }
 
     fn next_sequence(&self) -> u32 {
-        // 0 is what events have.
+        // Events have the sequence number 0.
         let next = self.sequence.get().checked_add(1).unwrap_or(1);
         self.sequence.set(next);
         next
     }
 
-    /// Whether a message answers the request of a number. An event may bear the same: that of the request of another
-    /// process that caused it.
+    /// Whether a message answers a request. An event can have the same sequence number, that of another process's request.
     fn is_answer(&self, frame: &MessageRef<'_>, sequence: u32) -> bool {
         frame.sequence == sequence && self.is_for_us(frame)
     }
@@ -289,7 +286,7 @@ impl Socket {
         self.send(message.finish(sequence))
     }
 
-    /// What is sent at once must fit the socket's buffer: 208 KiB, if the host does not say otherwise.
+    /// Enlarges the send buffer for a batch. The default is 208 KiB.
     fn make_room(&self, length: usize) -> Result<(), RequestError> {
         if length > SEND_ROOM {
             setsockopt(&self.fd, sockopt::SndBufForce, &(2 * length))?;
@@ -311,7 +308,7 @@ impl Socket {
     #[allow(unsafe_code)]
     fn set(&self, option: c_int, value: u32) -> Result<(), RequestError> {
         let length = size_of::<u32>() as libc::socklen_t;
-        // SAFETY: the descriptor is open as long as `self`, and the option's value is a u32 that outlives the call.
+        // SAFETY: the descriptor is open, and the option's value is a u32 that outlives the call.
         let outcome = unsafe {
             libc::setsockopt(
                 self.fd.as_raw_fd(),
@@ -332,7 +329,7 @@ impl From<Socket> for OwnedFd {
     }
 }
 
-/// To be waited for together with other descriptors, for [`Socket::next_event`].
+/// For polling together with other descriptors, before [`Socket::next_event`].
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -1,4 +1,4 @@
-//! What arrives at a socket: answers, and the events of multicast groups.
+//! Receiving answers, and events of multicast groups.
 
 use std::cell::OnceCell;
 use std::io::{ErrorKind, IoSliceMut};
@@ -14,14 +14,14 @@ use crate::error::RequestError;
 use crate::uapi::*;
 use crate::wire::{Frames, MessageRef};
 
-/// How long the kernel may take to answer. It answers within microseconds; a plugin must not hang if it does not.
+/// Timeout for answers of the kernel, which usually take microseconds.
 const ANSWER: Duration = Duration::from_secs(30);
 
-/// Until when to wait. An answer that is there at once, as nearly all are, does not have the clock looked at.
+/// A deadline that reads the clock only if the answer does not arrive immediately.
 pub(super) struct Deadline(OnceCell<Instant>);
 
 impl Deadline {
-    /// Of an answer, from the moment that it has to be waited for.
+    /// A deadline for an answer, from the moment of waiting.
     pub(super) const fn for_answer() -> Self {
         Self(OnceCell::new())
     }
@@ -42,31 +42,30 @@ impl Socket {
     /// Joins a multicast group, for [`Socket::next_event`].
     ///
     /// # Errors
-    /// If there is no such group.
+    /// If the group does not exist.
     pub fn subscribe(&self, group: u32) -> Result<(), RequestError> {
         self.port.set(Some(self.own_port()?));
         self.set(NETLINK_ADD_MEMBERSHIP, group)
     }
 
-    /// Asks for room for events that wait to be read, in bytes: the kernel gives 208 KiB if the host does not say otherwise. It is a
-    /// wish.
+    /// Requests a receive buffer of this size for events. The default is 208 KiB. Failures are ignored.
     pub fn make_room_for_events(&self, bytes: usize) {
         setsockopt(self, sockopt::RcvBufForce, &bytes).ok();
     }
 
-    /// Leaves a multicast group, and forgets its events that were not looked at.
+    /// Leaves a multicast group and drops its pending events.
     ///
     /// # Errors
-    /// If there is no such group.
+    /// If the group does not exist.
     pub fn unsubscribe(&self, group: u32) -> Result<(), RequestError> {
         self.set(NETLINK_DROP_MEMBERSHIP, group)?;
         self.drain(&mut self.buffer.borrow_mut())
     }
 
-    /// Waits for events, and hands all that are there to `event` (type and payload).
+    /// Waits for events and passes each pending one's type and payload to `event`.
     ///
     /// # Errors
-    /// ETIMEDOUT at the deadline; ENOBUFS if events were lost: the state must be read anew.
+    /// ETIMEDOUT at the deadline; ENOBUFS if events were lost and the state must be read again.
     pub fn next_event(
         &self,
         deadline: Instant,
@@ -78,7 +77,7 @@ impl Socket {
             }
         };
         self.receive(&deadline.into(), &mut take)?;
-        // Those that arrived with it, too: a queue that is full has no room for the answer to the next request.
+        // Read all pending events: a full queue has no room for the answer to the next request.
         let mut buffer = self.buffer.borrow_mut();
         while let Some(length) = self.try_receive(&mut buffer)? {
             Frames::new(&buffer[..length]).for_each(&mut take);
@@ -86,7 +85,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Waits for a datagram of the kernel and takes it apart.
+    /// Waits for a datagram of the kernel and splits it into messages.
     pub(super) fn receive(
         &self,
         deadline: &Deadline,
@@ -107,7 +106,7 @@ impl Socket {
         Ok(())
     }
 
-    /// The length of the next datagram, if there is one. What is not from the kernel is thrown away.
+    /// Receives the next datagram and returns its length. Datagrams of other senders are dropped.
     fn try_receive(&self, buffer: &mut [u8]) -> Result<Option<usize>, RequestError> {
         loop {
             let mut parts = [IoSliceMut::new(buffer)];
@@ -133,7 +132,7 @@ impl Socket {
         }
     }
 
-    /// Empties the queue. After an overflow that makes room: the answer to a request would be lost like the events.
+    /// Empties the queue after an overflow, to make room for the answer to a request.
     fn drain(&self, buffer: &mut [u8]) -> Result<(), RequestError> {
         loop {
             match recv(self.fd.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
@@ -144,7 +143,7 @@ impl Socket {
         }
     }
 
-    /// The address that answers come to. The kernel gives one with the first request, or now.
+    /// The address of the socket. The kernel assigns it with the first request, or here.
     fn own_port(&self) -> Result<u32, RequestError> {
         let fd = self.fd.as_raw_fd();
         let address: NetlinkAddr = getsockname(fd)?;
@@ -156,7 +155,7 @@ impl Socket {
     }
 
     fn wait(&self, deadline: &Deadline) -> Result<(), RequestError> {
-        // Rounded up: less than a millisecond is not no time at all.
+        // Rounded up, because poll(2) counts in milliseconds.
         let left = deadline.left() + Duration::from_micros(999);
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(self.fd.as_fd(), PollFlags::POLLIN)], timeout) {
@@ -185,7 +184,7 @@ mod tests {
             unshare(CloneFlags::CLONE_NEWNET).expect("the tests need root");
             let nl = Netlink::open().unwrap();
             let port = nl.socket.own_port().unwrap();
-            // The link that does not exist, sent by another process to our address, with the number that is due.
+            // A message about a nonexistent link from another process, with the expected sequence number.
             let mut forged = Message::new(RTM_NEWLINK, 0, &link::header(0, 7, 0, 0));
             forged.put_str(3, "forged");
             let sequence = nl.socket.sequence.get() + 1;

@@ -1,4 +1,4 @@
-//! Filters: where to packets go that come in by a link.
+//! Filters: redirecting received packets.
 
 use super::{HEADER, header};
 use crate::link::Link;
@@ -6,13 +6,13 @@ use crate::uapi::*;
 use crate::wire::{Attributes, Message, read_i32, read_str, read_u32};
 use crate::{Netlink, Result};
 
-/// Where the filters hang that see what comes in: of `clsact`, and of `ingress` too.
+/// Parent of filters for received packets: of `clsact`, and of `ingress`.
 pub const INGRESS: u32 = (TC_H_CLSACT & 0xffff_0000) | TC_H_MIN_INGRESS;
 
-/// Where the filters hang that see what goes out: of `clsact`.
+/// Parent of filters for sent packets: of `clsact`.
 const EGRESS: u32 = (TC_H_CLSACT & 0xffff_0000) | TC_H_MIN_EGRESS;
 
-/// `struct tc_mirred`: five numbers of every action (index, capabilities, what comes after, two counts), what to do, the link.
+/// `struct tc_mirred`: five numbers of every action (index, capabilities, verdict, two counts), the operation, the link.
 const MIRRED: usize = 28;
 const MIRRED_VERDICT: usize = 8;
 const MIRRED_WHAT: usize = 20;
@@ -23,24 +23,24 @@ const MIRRED_LINK: usize = 24;
 pub struct Filter {
     /// The index of the link.
     pub link: u32,
-    /// Its number. 0: it is the place that the others of the same precedence are in.
+    /// Handle. 0: the container of the filters of one precedence.
     pub handle: u32,
-    /// What it hangs on, such as [`INGRESS`].
+    /// Parent, such as [`INGRESS`].
     pub parent: u32,
-    /// The lowest comes first.
+    /// Precedence, the lowest first.
     pub precedence: u16,
-    /// What it looks at (ETH_P_*).
+    /// Protocol of the packets (ETH_P_*).
     pub protocol: u16,
     /// Its kind, such as `u32`.
     pub kind: String,
-    /// Of a filter of kind `u32`: the class that packets are put into.
+    /// Class of the packets, for kind `u32`.
     pub class: Option<u32>,
-    /// Of a filter of kind `u32`: the indexes of the links that packets are redirected to. 0: one that is gone; the kernel drops them.
+    /// Indexes of the links to which packets are redirected, for kind `u32`. 0: the link was deleted, and the kernel drops the packets.
     pub redirects: Vec<u32>,
 }
 
 impl Filter {
-    /// Decodes the payload of an RTM_NEWTFILTER. None for one without a kind.
+    /// Decodes the payload of an RTM_NEWTFILTER. `None` without a kind.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let attributes = Attributes::after(HEADER, payload);
         let info = read_u32(payload.get(16..)?)?;
@@ -63,9 +63,9 @@ impl Filter {
         Some(filter)
     }
 
-    /// Whether it decides about packets. The others are the places of a precedence that such filters are in.
+    /// Whether it is a filter, not the container of a precedence.
     pub fn decides(&self) -> bool {
-        // Of kind u32, the places are hash tables, whose numbers have no node.
+        // For kind u32, containers are hash tables, whose handles have no node.
         if self.kind == "u32" { self.handle & 0xfff != 0 } else { self.handle != 0 }
     }
 
@@ -75,7 +75,7 @@ impl Filter {
     }
 }
 
-/// The link that an action redirects to.
+/// Index of the link to which an action redirects.
 fn redirect(action: Attributes<'_>) -> Option<u32> {
     let parms = Attributes::of(action.get(TCA_ACT_OPTIONS)?).get(TCA_MIRRED_PARMS)?;
     let is_mirred = action.get(TCA_ACT_KIND).and_then(read_str) == Some("mirred");
@@ -83,21 +83,21 @@ fn redirect(action: Attributes<'_>) -> Option<u32> {
     read_u32(parms.get(MIRRED_LINK..)?).filter(|_| is_mirred && what == TCA_EGRESS_REDIR)
 }
 
-/// A filter that redirects all that comes in by a link, as if another link were to send it.
+/// A filter that redirects all packets received by a link, as if another link sent them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Redirect {
-    /// The lowest comes first; 1 at least.
+    /// Precedence, the lowest first; at least 1.
     pub precedence: u16,
-    /// A mark for whoever reads the filter: the class that packets are put into, which means nothing where nothing is queued.
+    /// Class of the packets. It has no effect without queueing, and marks the filter's owner.
     pub class: u32,
-    /// The index of the link that is to send the packets.
+    /// Index of the sending link.
     pub to: u32,
 }
 
 impl Redirect {
     fn write(&self, message: &mut Message) {
         message.put_u32(TCA_U32_CLASSID, self.class);
-        // `struct tc_u32_sel` with one key that is in every packet: a mask of no bits.
+        // `struct tc_u32_sel` with one key that matches every packet: a mask without bits.
         let mut selector = [0; 32];
         selector[0] = TC_U32_TERMINAL;
         selector[2] = 1;
@@ -123,28 +123,28 @@ impl Redirect {
 }
 
 impl Netlink {
-    /// The filters of a link on what comes in; with `out`, those on what goes out. None, too, if the link has no place for filters.
-    /// The kernel may list filters of kind `u32` of the other direction as well, if they have the same precedence.
+    /// Lists a link's filters for received packets, or with `out` for sent packets. Empty if the link has no parent for filters. The kernel
+    /// may also list filters of kind `u32` of the other direction with the same precedence.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn filters(&self, link: &Link, out: bool) -> Result<Vec<Filter>> {
         let parent = if out { EGRESS } else { INGRESS };
         let message = Message::new(RTM_GETTFILTER, 0, &header(link, 0, parent, 0));
         match self.socket.dump(message, |_, payload| Filter::parse(payload)) {
             Ok(filters) => Ok(filters),
             Err(r) => match r.during("list filters of link", &link.name) {
-                // `ingress` has no filters of what goes out, and a link without either has none at all, like a kernel without filters.
+                // `ingress` has no filters for sent packets. A link without either has none, like a kernel without filters.
                 e if e.is_invalid() || e.is_missing() || e.is_unsupported() => Ok(Vec::new()),
                 e => Err(e),
             },
         }
     }
 
-    /// Redirects what comes in by a link, unless a filter that comes before decides otherwise.
+    /// Redirects packets received by a link, unless an earlier filter decides otherwise.
     ///
     /// # Errors
-    /// If the link has no place for filters, if the precedence is another kind's, or if the kernel refuses.
+    /// If the link has no parent for filters, another kind has the precedence, or the kernel refuses.
     pub fn add_redirect(&self, link: &Link, redirect: &Redirect) -> Result<()> {
         let info = u32::from(redirect.precedence) << 16 | u32::from(ETH_P_ALL.to_be());
         let flags = NLM_F_CREATE | NLM_F_EXCL;
@@ -154,7 +154,7 @@ impl Netlink {
         self.order(message, "redirect what comes in by link", &link.name)
     }
 
-    /// Removes one filter; if its handle is 0, all of its precedence. That it is gone already is fine.
+    /// Deletes one filter, or, with handle 0, all of its precedence. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -162,7 +162,7 @@ impl Netlink {
         let mut message = Message::new(RTM_DELTFILTER, 0, &filter.header());
         message.put_str(TCA_KIND, &filter.kind);
         match self.order_if_there(message, "remove filter of link number", filter.link) {
-            // Its place is gone, too.
+            // The parent no longer exists.
             Err(e) if e.is_invalid() => Ok(()),
             other => other,
         }

@@ -1,6 +1,6 @@
-//! Traffic control: how fast a link sends, and where to what comes in goes (tc(8), Documentation/networking/tc-*.rst).
+//! Traffic control: queueing disciplines and filters (tc(8), Documentation/networking/tc-*.rst).
 //!
-//! All numbers are in the host's byte order, but a filter's protocol.
+//! All numbers are in the host's byte order, except a filter's protocol.
 
 mod filter;
 mod qdisc;

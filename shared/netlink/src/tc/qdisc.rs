@@ -1,4 +1,4 @@
-//! Queueing disciplines: what a link does with packets that are to leave by it.
+//! Queueing disciplines: how a link queues packets that it sends.
 
 use super::{HEADER, header};
 use crate::link::Link;
@@ -9,10 +9,10 @@ use crate::{Netlink, Result};
 /// Nanoseconds in a second.
 const NANOSECONDS: u128 = 1_000_000_000;
 
-/// Nanoseconds in a tick, the unit of a bucket in messages (`PSCHED_SHIFT`).
+/// Nanoseconds in a tick, the unit of a bucket's size in messages (`PSCHED_SHIFT`).
 const TICK: u128 = 64;
 
-/// The number of clsact, and of `ingress`: always this one.
+/// Handle of clsact and of `ingress`.
 const CLSACT: u32 = TC_H_CLSACT & 0xffff_0000;
 
 /// `struct tc_tbf_qopt`: rate and peak rate of 12 bytes each, limit, buffer, mtu.
@@ -23,18 +23,18 @@ const TBF_PARMS: usize = 36;
 pub struct Qdisc {
     /// The index of the link.
     pub link: u32,
-    /// Its number, such as `1:` (0x1_0000). 0: the kernel put it there by itself.
+    /// Handle, such as `1:` (0x1_0000). 0: created by the kernel.
     pub handle: u32,
-    /// What it hangs on: [`TC_H_ROOT`], or a class.
+    /// Parent: [`TC_H_ROOT`], or a class.
     pub parent: u32,
     /// Its kind, such as `tbf`.
     pub kind: String,
-    /// What its kind has besides, as the kernel writes it.
+    /// Attributes of its kind, undecoded.
     options: Vec<u8>,
 }
 
 impl Qdisc {
-    /// Decodes the payload of an RTM_NEWQDISC. None for one without a kind.
+    /// Decodes the payload of an RTM_NEWQDISC. `None` without a kind.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let attributes = Attributes::after(HEADER, payload);
         Some(Self {
@@ -46,12 +46,12 @@ impl Qdisc {
         })
     }
 
-    /// Whether a link sends through it.
+    /// Whether it is the root of the link.
     pub fn is_root(&self) -> bool {
         self.parent == TC_H_ROOT
     }
 
-    /// What a token bucket filter lets through; None for another kind.
+    /// Parameters of a token bucket filter. `None` for another kind.
     pub fn tbf(&self) -> Option<Tbf> {
         if self.kind != "tbf" {
             return None;
@@ -71,30 +71,30 @@ impl Qdisc {
 /// A token bucket filter (tc-tbf(8)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tbf {
-    /// Bytes in a second.
+    /// Bytes per second.
     pub rate: u64,
-    /// The most bytes that wait; more are dropped.
+    /// Maximum number of queued bytes; more are dropped.
     pub limit: u32,
-    /// What the bucket holds, as the time that it takes to fill it. Longer times than 275 seconds do not fit: the lower 32 bits are told.
+    /// Size of the bucket as the time to fill it. Only the lower 32 bits of times over 275 seconds are reported.
     pub ticks: u32,
-    /// What the bucket holds, in bytes. None: as `ticks` say, which is all that can be read.
+    /// Size of the bucket in bytes. `None`: given by `ticks`, the only value that can be read.
     pub burst: Option<u32>,
 }
 
 impl Tbf {
-    /// The time that it takes to fill a bucket, in ticks: however long it is.
+    /// Time to fill a bucket, in ticks.
     pub fn ticks_of(rate: u64, burst: u32) -> u128 {
         u128::from(burst) * NANOSECONDS / u128::from(rate.max(1)) / TICK
     }
 
-    /// The bytes that a bucket holds which takes so long to fill.
+    /// Size of a bucket in bytes, given the time to fill it.
     pub fn burst_of(rate: u64, ticks: u32) -> u128 {
         u128::from(ticks) * TICK * u128::from(rate) / NANOSECONDS
     }
 
     fn write(&self, message: &mut Message) {
         let mut parms = [0; TBF_PARMS];
-        // Without a kind of link the kernel wants a table of the times that packets take.
+        // Without a link layer, the kernel requires a table of transmission times.
         parms[1] = TC_LINKLAYER_ETHERNET;
         let rate = u32::try_from(self.rate);
         for (place, number) in [(8, rate.unwrap_or(u32::MAX)), (24, self.limit), (28, self.ticks)] {
@@ -109,40 +109,40 @@ impl Tbf {
 }
 
 impl Netlink {
-    /// The queueing disciplines of a link, or of all.
+    /// Lists the queueing disciplines of a link, or of all links.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn qdiscs(&self, link: Option<&Link>) -> Result<Vec<Qdisc>> {
         let none = Link::default();
         let message = Message::new(RTM_GETQDISC, 0, &header(link.unwrap_or(&none), 0, 0, 0));
         let all = self.socket.dump(message, |_, payload| Qdisc::parse(payload));
         let all = match all.map_err(|r| r.during("list", "queueing disciplines")) {
-            // A kernel that was built without them has none.
+            // The kernel was built without them.
             Err(e) if e.is_unsupported() => Vec::new(),
             all => all?,
         };
-        // The kernel has no filter for this list.
+        // The kernel cannot filter this list.
         Ok(all.into_iter().filter(|qdisc| link.is_none_or(|link| link.index == qdisc.link)).collect())
     }
 
-    /// What a link sends through, if somebody has set it.
+    /// The root queueing discipline of a link, unless it is the kernel's default.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses the request.
     pub fn root_qdisc(&self, link: &Link) -> Result<Option<Qdisc>> {
         Ok(self.qdiscs(Some(link))?.into_iter().find(|qdisc| qdisc.is_root() && qdisc.handle != 0))
     }
 
-    /// Has a link send through a token bucket filter, in place of the kernel's own choice only.
+    /// Sets a token bucket filter as the root of a link. It replaces only the kernel's default.
     ///
     /// # Errors
-    /// If somebody has set what the link sends through; if the kernel refuses.
+    /// If the link has another root, or the kernel refuses.
     pub fn add_tbf(&self, link: &Link, handle: u32, tbf: &Tbf) -> Result<()> {
         self.put_tbf(link, handle, tbf, NLM_F_EXCL)
     }
 
-    /// Has a link send through a token bucket filter, whatever it was before.
+    /// Sets a token bucket filter as the root of a link. It replaces any other.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -156,7 +156,7 @@ impl Netlink {
         self.order(message, "set token bucket filter of link", &link.name)
     }
 
-    /// Puts back what a link sent through, as it was read.
+    /// Restores a root queueing discipline as it was read.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -168,17 +168,17 @@ impl Netlink {
         self.order(message, "restore queueing discipline of link", &link.name)
     }
 
-    /// Lets filters be put on a link, both on what comes in and on what goes out (clsact, Linux 4.5).
+    /// Adds the parent for filters of received and sent packets to a link (clsact, Linux 4.5).
     ///
     /// # Errors
-    /// If the link has this already, or its forerunner `ingress`, instead of which there can be only one; if the kernel refuses.
+    /// If the link already has it, or its predecessor `ingress`, which excludes it; or if the kernel refuses.
     pub fn add_clsact(&self, link: &Link) -> Result<()> {
-        // Without its number the kernel would put it in the place of `ingress`.
+        // Without the handle, the kernel would replace `ingress`.
         let message = new_qdisc(link, CLSACT, TC_H_CLSACT, "clsact", NLM_F_EXCL);
         self.order(message, "add clsact to link", &link.name)
     }
 
-    /// Removes the place of filters from a link, and with it all of them. That there is none is fine.
+    /// Deletes the parent for filters of a link, with all filters. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -186,7 +186,7 @@ impl Netlink {
         self.delete_qdisc(link, CLSACT, TC_H_CLSACT, "clsact")
     }
 
-    /// Removes the token bucket filter that a link sends through, if it has this handle.
+    /// Deletes the root token bucket filter of a link if it has this handle.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -198,7 +198,7 @@ impl Netlink {
         let mut message = Message::new(RTM_DELQDISC, 0, &header(link, handle, parent, 0));
         message.put_str(TCA_KIND, kind);
         match self.order_if_there(message, "remove queueing discipline of link", &link.name) {
-            // The kernel compares handle and kind with what is there; without queueing disciplines it knows no such request.
+            // The kernel compares handle and kind. Without queueing disciplines, it does not know the request.
             Err(e) if e.is_invalid() || e.is_unsupported() => Ok(()),
             other => other,
         }

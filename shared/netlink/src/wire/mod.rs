@@ -1,6 +1,6 @@
-//! Netlink messages and their attributes (netlink(7), Documentation/userspace-api/netlink/intro.rst).
+//! Netlink messages and attributes (netlink(7), Documentation/userspace-api/netlink/intro.rst).
 //!
-//! Numbers are in the host's byte order unless a name says `be`.
+//! Numbers are in the host's byte order unless a name contains `be`.
 
 mod read;
 mod write;

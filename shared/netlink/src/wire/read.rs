@@ -1,36 +1,36 @@
-//! Reading messages, whatever their bytes.
+//! Decoding messages from untrusted bytes.
 
 use std::net::IpAddr;
 
 use super::{ATTRIBUTE, HEADER, aligned};
 use crate::uapi::*;
 
-/// A message that was received.
+/// A received message.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageRef<'a> {
     /// Its type.
     pub kind: u16,
     /// Its flags.
     pub flags: u16,
-    /// The number of the request that it answers or, for an event, that caused it; 0 if none did.
+    /// Sequence number of the request that it answers or, for an event, that caused it; 0 without a request.
     pub sequence: u32,
-    /// The port of the socket that made that request.
+    /// Port of the socket that sent that request.
     pub port: u32,
-    /// What follows the header.
+    /// The bytes after the header.
     pub payload: &'a [u8],
 }
 
-/// The messages of a datagram. Ends at the first one that does not fit in.
+/// The messages of a datagram. Ends at the first one that does not fit.
 #[derive(Clone, Debug)]
 pub struct Frames<'a>(&'a [u8]);
 
 impl<'a> Frames<'a> {
-    /// Begins with the datagram's first.
+    /// Starts at the first message of a datagram.
     pub fn new(datagram: &'a [u8]) -> Self {
         Self(datagram)
     }
 
-    /// Whether bytes are left that are no message: the datagram was cut off.
+    /// Whether bytes are left that form no message: the datagram was truncated.
     pub fn is_cut_off(&self) -> bool {
         !self.0.is_empty()
     }
@@ -53,22 +53,22 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// The attributes in a payload, as type and value. Ends at the first one that does not fit in.
+/// The attributes of a payload, as type and value. Ends at the first one that does not fit.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a>(&'a [u8]);
 
 impl<'a> Attributes<'a> {
-    /// Those of a nest.
+    /// The attributes of a nest.
     pub fn of(nest: &'a [u8]) -> Self {
         Self(nest)
     }
 
-    /// Those that follow a header of the given size.
+    /// The attributes after a header of the given size.
     pub fn after(header: usize, payload: &'a [u8]) -> Self {
         Self(payload.get(aligned(header)..).unwrap_or_default())
     }
 
-    /// The first one of a type.
+    /// The first attribute of a type.
     pub fn get(mut self, kind: u16) -> Option<&'a [u8]> {
         self.find(|(k, _)| *k == kind).map(|(_, value)| value)
     }
@@ -86,48 +86,48 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// The `u8` that a value begins with.
+/// Decodes a `u8`. Ignores further bytes.
 pub fn read_u8(value: &[u8]) -> Option<u8> {
     value.first().copied()
 }
 
-/// The `u16` that a value begins with.
+/// Decodes a `u16`. Ignores further bytes.
 pub fn read_u16(value: &[u8]) -> Option<u16> {
     value.first_chunk().map(|b| u16::from_ne_bytes(*b))
 }
 
-/// The `u32` that a value begins with.
+/// Decodes a `u32`. Ignores further bytes.
 pub fn read_u32(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|b| u32::from_ne_bytes(*b))
 }
 
-/// The `u64` that a value begins with.
+/// Decodes a `u64`. Ignores further bytes.
 pub fn read_u64(value: &[u8]) -> Option<u64> {
     value.first_chunk().map(|b| u64::from_ne_bytes(*b))
 }
 
-/// The `i32` that a value begins with.
+/// Decodes an `i32`. Ignores further bytes.
 pub fn read_i32(value: &[u8]) -> Option<i32> {
     value.first_chunk().map(|b| i32::from_ne_bytes(*b))
 }
 
-/// The `u32` in network byte order that a value begins with.
+/// Decodes a `u32` in network byte order. Ignores further bytes.
 pub fn read_be32(value: &[u8]) -> Option<u32> {
     value.first_chunk().map(|b| u32::from_be_bytes(*b))
 }
 
-/// The `u64` in network byte order that a value begins with.
+/// Decodes a `u64` in network byte order. Ignores further bytes.
 pub fn read_be64(value: &[u8]) -> Option<u64> {
     value.first_chunk().map(|b| u64::from_be_bytes(*b))
 }
 
-/// A string up to its NUL, if it is UTF-8.
+/// Decodes a string up to its NUL. `None` if it is not UTF-8.
 pub fn read_str(value: &[u8]) -> Option<&str> {
     let end = value.iter().position(|&b| b == 0).unwrap_or(value.len());
     std::str::from_utf8(&value[..end]).ok()
 }
 
-/// An address of 4 or 16 bytes.
+/// Decodes an address of 4 or 16 bytes.
 pub fn read_ip(value: &[u8]) -> Option<IpAddr> {
     match value.len() {
         4 => <[u8; 4]>::try_from(value).ok().map(IpAddr::from),

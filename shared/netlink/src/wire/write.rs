@@ -1,11 +1,11 @@
-//! Writing messages.
+//! Encoding messages.
 
 use std::net::IpAddr;
 
 use super::{ATTRIBUTE, HEADER, aligned, read_u16};
 use crate::uapi::*;
 
-/// A message being written.
+/// A message that is being encoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     bytes: Vec<u8>,
@@ -13,7 +13,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// A request of a type, with flags (NLM_F_REQUEST is implied), that begins with the type's own header.
+    /// A request with flags (NLM_F_REQUEST is implied) and the header of its type.
     pub fn new(kind: u16, flags: u16, header: &[u8]) -> Self {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend([0; 4]);
@@ -25,13 +25,13 @@ impl Message {
         this
     }
 
-    /// Writes bytes as they are, padded.
+    /// Writes bytes and padding.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
         self.bytes.resize(aligned(self.bytes.len()), 0);
     }
 
-    /// What is written by now.
+    /// The bytes after the header.
     pub fn payload(&self) -> &[u8] {
         &self.bytes[HEADER..]
     }
@@ -92,7 +92,7 @@ impl Message {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// Writes a string, with the NUL that the kernel wants.
+    /// Writes a string with a NUL.
     pub fn put_str(&mut self, kind: u16, value: &str) {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
@@ -107,7 +107,7 @@ impl Message {
         }
     }
 
-    /// Writes an attribute that has attributes in it.
+    /// Writes an attribute that contains attributes.
     pub fn nest(&mut self, kind: u16, inside: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
         self.put(kind | NLA_F_NESTED, &[]);
@@ -116,7 +116,7 @@ impl Message {
         self.bytes[start..start + 2].copy_from_slice(&length);
     }
 
-    /// Writes a structure that begins with its own length in two bytes, as `struct rtnexthop` does, and has attributes after it.
+    /// Writes a structure that starts with its length in two bytes, such as `struct rtnexthop`, and the attributes after it.
     pub fn raw_with_length(&mut self, header: &[u8], inside: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
         self.raw(header);
@@ -125,24 +125,24 @@ impl Message {
         self.bytes[start..start + 2].copy_from_slice(&length);
     }
 
-    /// Whether an attribute is longer than the 64 KiB that its length field can tell. A socket refuses to send it:
-    /// the kernel would take part of a value for further attributes.
+    /// Whether an attribute exceeds the 64 KiB of its length field. Sockets refuse to send it, because the kernel would read part of a
+    /// value as further attributes.
     pub fn is_too_long(&self) -> bool {
         self.is_too_long
     }
 
-    /// Whether the message asks for an acknowledgement (NLM_F_ACK).
+    /// Whether the message has NLM_F_ACK.
     pub(crate) fn wants_acknowledgement(&self) -> bool {
         read_u16(&self.bytes[6..]).is_some_and(|flags| flags & NLM_F_ACK != 0)
     }
 
-    /// Adds flags to those of the message's header.
+    /// Adds flags to the header.
     pub fn add_flags(&mut self, flags: u16) {
         let now = u16::from_ne_bytes([self.bytes[6], self.bytes[7]]) | flags;
         self.bytes[6..8].copy_from_slice(&now.to_ne_bytes());
     }
 
-    /// The finished message with its sequence number.
+    /// Sets length and sequence number, and returns the message.
     pub fn finish(&mut self, sequence: u32) -> &[u8] {
         let length = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
         self.bytes[0..4].copy_from_slice(&length.to_ne_bytes());

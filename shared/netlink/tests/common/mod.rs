@@ -1,4 +1,4 @@
-//! Namespaces for a test, and what the kernel may lack.
+//! Namespaces for tests, and missing kernel features.
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::print_stderr, reason = "tests")]
 
@@ -12,7 +12,7 @@ use netlink::{Link, LinkKind, Mac, Netlink, NewLink, Peer};
 use netns::NetNs;
 use nix::sched::{CloneFlags, unshare};
 
-/// Two namespaces that end with the test: the one its thread is in, and one to reach into.
+/// Two namespaces that are deleted after the test: the thread's, and another one.
 pub struct Lab {
     pub host: Netlink,
     pub container: NetNs,
@@ -20,16 +20,16 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Moves a link of the host's into the container, as another program would.
+    /// Moves a link into the container, as another program would.
     pub fn hand_over(&self, name: &str) -> Link {
-        // By the open descriptor: the path that it was opened by leads elsewhere by now.
+        // By the open descriptor, because the path now names another namespace.
         let container = format!("/proc/{}/fd/{}", std::process::id(), self.container.as_fd().as_raw_fd());
         sh(&format!("ip link set dev {name} netns {container}"));
         self.inside.link(name).unwrap().unwrap()
     }
 }
 
-/// Runs a test in a thread and namespaces of its own.
+/// Runs a test in a thread with its own namespaces.
 pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
     let thread = thread::Builder::new().name(thread::current().name().unwrap_or("lab").to_owned());
     let thread = thread.spawn(|| {
@@ -45,13 +45,13 @@ pub fn lab(test: impl FnOnce(&Lab) + Send + 'static) {
     }
 }
 
-/// A bridge, up.
+/// Creates a bridge, up.
 pub fn bridge(nl: &Netlink, name: &str, mac: Mac) -> Link {
     let kind = LinkKind::Bridge { vlan_filtering: false };
     nl.create_link(&NewLink { mac: Some(mac), up: true, ..NewLink::new(name, kind) }).unwrap()
 }
 
-/// A veth pair within one namespace: the first end is up.
+/// Creates a veth pair in one namespace, with the first end up.
 pub fn pair(nl: &Netlink, name: &str, peer: &str) -> (Link, Link) {
     let peer_end = Some(Peer { name: peer, mac: None, netns: None });
     let made =
@@ -59,7 +59,7 @@ pub fn pair(nl: &Netlink, name: &str, peer: &str) -> (Link, Link) {
     (made, nl.link(peer).unwrap().unwrap())
 }
 
-/// Counts the running test as skipped, as the suite does. With `FERRULE_NO_SKIP` set it fails instead.
+/// Counts the running test as skipped. With `FERRULE_NO_SKIP` set, the test fails instead.
 pub fn skip(reason: &str) {
     assert!(std::env::var_os("FERRULE_NO_SKIP").is_none(), "may not be skipped here: {reason}");
     let line = format!("SKIP {}: {reason}\n", thread::current().name().unwrap_or("?"));
@@ -70,7 +70,7 @@ pub fn skip(reason: &str) {
     }
 }
 
-/// Runs `ip` (or another observer) in the namespace of the test's thread, and returns what it prints.
+/// Runs a command such as `ip` in the thread's namespace and returns its output.
 pub fn sh(command: &str) -> String {
     let mut words = command.split_whitespace();
     let output = Command::new(words.next().unwrap()).args(words).output().expect("iproute2 is installed");

@@ -1,4 +1,4 @@
-//! Where a bus listens.
+//! Addresses of a D-Bus server.
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 
-/// Where the system bus of a host listens (the specification: "Well-known Message Bus Instances").
+/// Default address of the system bus (the specification: "Well-known Message Bus Instances").
 const SYSTEM: &str = "/run/dbus/system_bus_socket";
 
-/// The address of a socket. Other transports than unix are passed over: no system bus is asked by TCP.
+/// Address of a unix socket. Other transports are ignored: no system bus uses TCP.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Address {
     Path(Vec<u8>),
@@ -18,8 +18,7 @@ pub(super) enum Address {
 }
 
 impl Address {
-    /// All that a text such as `unix:path=/run/bus;unix:abstract=bus` tells, in its order. An empty text tells the
-    /// system bus's own.
+    /// Parses a list such as `unix:path=/run/bus;unix:abstract=bus`. An empty string is the system bus's default address.
     pub(super) fn list(text: &str) -> Vec<Self> {
         if text.is_empty() {
             return vec![Self::Path(SYSTEM.into())];
@@ -39,20 +38,20 @@ impl Address {
         })
     }
 
-    /// Connects, and waits at most that long for a bus that takes nobody.
-    pub(super) fn connect(&self, patience: Duration) -> io::Result<UnixStream> {
+    /// Connects. `timeout` also limits the wait for a bus with a full backlog.
+    pub(super) fn connect(&self, timeout: Duration) -> io::Result<UnixStream> {
         let address = match self {
             Self::Path(path) => SocketAddrUnix::new(path.as_slice())?,
             Self::Abstract(name) => SocketAddrUnix::new_abstract_name(name)?,
         };
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-        set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+        set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
         connect(&socket, &address)?;
         Ok(socket.into())
     }
 }
 
-/// With `%2f` and such read as the bytes that they stand for.
+/// Decodes escapes such as `%2f`.
 fn unescaped(text: &str) -> Option<Vec<u8>> {
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let Some((&first, tail)) = rest.split_first() {

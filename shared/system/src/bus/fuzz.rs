@@ -1,8 +1,8 @@
-//! Hostile input: what the fuzz target feeds to this module. Its seeds are answers of a bus, and ordinary tests replay them.
+//! Fuzz target for this module. The seeds are answers of a bus; unit tests replay them.
 
 use super::message::Head;
 
-/// Whatever a bus says: it is an answer within its bounds, one of another call, or an error.
+/// Any input must be an answer within its bounds, an answer to another call, or an error.
 pub fn answers(mut bytes: &[u8]) {
     while let Some((start, rest)) = bytes.split_at_checked(Head::LENGTH) {
         let Ok(start) = start.try_into() else { return };

@@ -1,11 +1,11 @@
 //! Messages of D-Bus (the specification: "Message Protocol", "Type System").
 
-/// What begins a message: byte order, type, flags, version, length of the body, serial, length of the fields.
+/// Header of a message: byte order, type, flags, version, length of the body, serial, length of the fields.
 const VERSION: u8 = 1;
 const METHOD_CALL: u8 = 1;
 const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
-/// No service is started to answer.
+/// Do not start a service to answer.
 const NO_AUTO_START: u8 = 2;
 
 /// Codes of header fields.
@@ -17,42 +17,42 @@ const REPLY_SERIAL: u8 = 5;
 const DESTINATION: u8 = 6;
 const SIGNATURE: u8 = 8;
 
-/// Bytes of a message. The specification allows 128 MiB; what is asked here is answered in a few words.
+/// Maximum size of a message in bytes. The specification allows 128 MiB; the answers here are short.
 const LARGEST: usize = 1 << 20;
 
 const CUT: &str = "a message is shorter than it says";
 
-/// A method that is called, with strings for its arguments.
+/// A method call with string arguments.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// Whose it is: a name on the bus.
+    /// Name of the service on the bus.
     pub destination: &'a str,
-    /// The object.
+    /// Path of the object.
     pub path: &'a str,
-    /// The interface of the object.
+    /// Interface of the object.
     pub interface: &'a str,
-    /// The method.
+    /// Name of the method.
     pub member: &'a str,
-    /// Its arguments, all of them strings.
+    /// Arguments.
     pub arguments: &'a [&'a str],
 }
 
-/// What a method answers.
+/// Result of a method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Nothing, or what nobody here asks for.
+    /// No value, or one of another type.
     Nothing,
-    /// One string, or the first of several values.
+    /// The first value, a string.
     Text(String),
-    /// One boolean, or the first of several values.
+    /// The first value, a boolean.
     Bool(bool),
 }
 
 impl Call<'_> {
-    /// The bytes of the call.
+    /// Encodes the call.
     ///
     /// # Errors
-    /// If a text has a NUL, which no string of D-Bus has.
+    /// If a string contains a NUL, which D-Bus does not allow.
     pub(super) fn encode(&self, serial: u32) -> Result<Vec<u8>, &'static str> {
         let texts = [self.destination, self.path, self.interface, self.member];
         if texts.iter().chain(self.arguments).any(|text| text.contains('\0')) {
@@ -99,7 +99,7 @@ fn put_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.push(0);
 }
 
-/// What every message begins with.
+/// Fixed part of a message header.
 #[derive(Debug)]
 pub(super) struct Head {
     is_big_endian: bool,
@@ -108,7 +108,7 @@ pub(super) struct Head {
     body: usize,
 }
 
-/// The end of a call.
+/// Result of a call.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Return(Answer),
@@ -116,7 +116,7 @@ pub(super) enum Outcome {
 }
 
 impl Head {
-    /// Bytes of it, all of a size that is the same in every message.
+    /// Length of the fixed part in bytes.
     pub(super) const LENGTH: usize = 16;
 
     pub(super) fn parse(bytes: &[u8; Self::LENGTH]) -> Result<Self, &'static str> {
@@ -137,12 +137,12 @@ impl Head {
         Ok(this)
     }
 
-    /// How many bytes come behind it.
+    /// Number of bytes after it.
     pub(super) fn rest(&self) -> usize {
         self.fields.next_multiple_of(8) + self.body
     }
 
-    /// What the message says of the call with a serial. None: nothing, it is a signal or another call's.
+    /// Decodes the answer to the call with `serial`. `None` for a signal or an answer to another call.
     pub(super) fn outcome(&self, rest: &[u8], serial: u32) -> Result<Option<Outcome>, &'static str> {
         if !matches!(self.kind, METHOD_RETURN | ERROR) {
             return Ok(None);
@@ -175,7 +175,7 @@ impl Head {
     }
 }
 
-/// The header fields that an answer is known by.
+/// Header fields of an answer.
 #[derive(Default)]
 struct Fields {
     reply_serial: Option<u32>,
@@ -204,8 +204,7 @@ impl Fields {
     }
 }
 
-/// Reads values one after the other, within its bytes. Both parts of a message begin at a multiple of 8, so alignment counts
-/// from the start of each.
+/// Reads values in sequence within its bytes. Both parts of a message start at a multiple of 8, so each has its own alignment.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -256,12 +255,12 @@ impl Reader<'_> {
 pub(super) mod tests {
     use super::*;
 
-    /// A body with its signature.
+    /// Encodes a body with its signature.
     pub(in super::super) fn body(signature: &str, bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
         (signature.into(), bytes.into())
     }
 
-    /// A message of a kind that answers a serial.
+    /// Encodes an answer to a serial.
     pub(in super::super) fn message(
         kind: u8,
         serial: u32,

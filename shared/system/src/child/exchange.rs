@@ -1,5 +1,5 @@
-//! The exchange with a child process in one thread: the request goes in while output comes out. A thread for each pipe
-//! would need memory in the midst of an ADD, and Rust's runtime aborts where a thread's own memory is refused.
+//! Exchange with a child process in one thread: writes the request and reads the output concurrently. Threads for the pipes would need
+//! memory during an ADD, and Rust's runtime aborts if a thread's memory is refused.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,35 +13,35 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 
 use super::IoStop;
 
-/// What is kept of a log, in bytes. The rest is read and dropped.
+/// Bytes of a log that are kept. The rest is read and dropped.
 const LOG_BYTES: usize = 64 << 10;
 
-/// How often to look whether a child has ended that cannot be waited for together with its pipes, in nanoseconds.
+/// Polling interval for a child without a pidfd.
 const LOOK_AGAIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
-/// The exchange with a running child over those of its streams that are piped.
+/// The exchange with a running child over its piped streams.
 #[derive(Debug)]
 pub struct ChildIo<'a> {
     child: Pid,
-    /// None: it cannot be had, and the child is looked at again and again. pidfd_open(2) takes Linux 5.3, a descriptor, and
-    /// in a sandbox a filter of system calls that knows it.
+    /// `None` if pidfd_open(2) is not possible; the child is then polled. It needs Linux 5.3, a free descriptor, and a seccomp filter that
+    /// allows it.
     process: Option<OwnedFd>,
     stdin: Option<ChildStdin>,
     request: &'a [u8],
     stdout: Option<ChildStdout>,
     most: u64,
     stderr: Option<ChildStderr>,
-    /// What it printed on stdout.
+    /// Output on stdout.
     pub out: Vec<u8>,
-    /// The first 64 KiB of what it printed on stderr.
+    /// The first 64 KiB of stderr.
     pub log: Vec<u8>,
 }
 
 impl<'a> ChildIo<'a> {
-    /// Begins. The child may print `most` bytes on stdout.
+    /// Starts the exchange. `most` limits the bytes on stdout.
     ///
     /// # Errors
-    /// If the kernel refuses that its pipes be waited for.
+    /// If the pipes cannot be made non-blocking.
     pub fn new(child: &mut Child, request: &'a [u8], most: u64) -> io::Result<Self> {
         let pid = Pid::from_child(child);
         let this = Self {
@@ -66,10 +66,10 @@ impl<'a> ChildIo<'a> {
         Ok(this)
     }
 
-    /// Goes on until the child itself has ended: one of its own that it leaves behind may hold the pipes open for ever.
+    /// Runs until the child has exited. Its own children may keep the pipes open forever, so the end of the pipes does not matter.
     ///
     /// # Errors
-    /// Why that was not waited for. The child still runs.
+    /// If the deadline passes or the output is too long. The child still runs.
     pub fn until(&mut self, deadline: Option<Instant>) -> Result<(), IoStop> {
         self.feed()?;
         loop {
@@ -82,7 +82,7 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Waits for something to do; says whether the child has ended.
+    /// Waits for an event. Returns whether the child has exited.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool, IoStop> {
         let left = |deadline: Instant| deadline.checked_duration_since(Instant::now()).ok_or(IoStop::Late);
         let mut left = deadline.map(left).transpose()?.and_then(|left| Timespec::try_from(left).ok());
@@ -104,7 +104,7 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Looks at the child, and leaves it for who waits for it.
+    /// Checks whether the child has exited, without reaping it.
     fn has_ended(&self) -> Result<bool, IoStop> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(self.child), look) {
@@ -114,8 +114,8 @@ impl<'a> ChildIo<'a> {
         }
     }
 
-    /// Writes what the pipe takes. A child need not read all of it: what it prints tells how it went. One that was not given
-    /// all of it would take what it has for the whole.
+    /// Writes as much as the pipe accepts. The child need not read everything: its output shows its success. A child that got only a part
+    /// would treat it as the whole request.
     fn feed(&mut self) -> Result<(), IoStop> {
         let Some(stdin) = &mut self.stdin else { return Ok(()) };
         while !self.request.is_empty() {
@@ -160,7 +160,7 @@ fn unheard(e: io::Error) -> IoStop {
     IoStop::System("read its output", e)
 }
 
-/// Reads what a pipe has, as long as it is wanted; says whether it has ended.
+/// Reads the available bytes while `take` accepts them. Returns whether the pipe has ended.
 fn drain(pipe: Option<&mut impl Read>, mut take: impl FnMut(&[u8]) -> bool) -> io::Result<bool> {
     let Some(pipe) = pipe else { return Ok(true) };
     let mut buffer = [0; 8 << 10];

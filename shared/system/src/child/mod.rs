@@ -1,4 +1,4 @@
-//! Child processes: started with patience, given a request, listened to within limits, and never waited for in vain.
+//! Child processes with a request on stdin, and limits on their output and run time.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -8,70 +8,69 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::{Patience, size_limit};
+use crate::{Retry, size_limit};
 
 mod exchange;
 
 use exchange::ChildIo;
 
-/// An executable that is just being replaced cannot be started (ETXTBSY): how often, and how long, to wait for it.
+/// Attempts to start an executable that is being replaced (ETXTBSY), and the pause between them.
 const BUSY_TRIES: u32 = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
-/// How long a child that was killed may take to end.
-const KILLED_PATIENCE: Duration = Duration::from_secs(1);
+/// Timeout for the exit of a killed child.
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What a child may take.
+/// Limits of a child.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many bytes it may print on stdout.
+    /// Maximum number of bytes on stdout.
     pub bytes: u64,
-    /// How long it may run. None: as long as it takes.
+    /// Maximum run time. `None`: unlimited.
     pub time: Option<Duration>,
-    /// Whether it gets a process group of its own, and what it has started is killed with it.
+    /// Whether the child has its own process group, which is killed as a whole.
     pub group: bool,
 }
 
-/// How a child ended, and what it printed.
+/// Result of a child that exited.
 #[derive(Debug)]
 pub struct Outcome {
-    /// How it ended.
+    /// Exit status.
     pub status: ExitStatus,
-    /// What it printed on stdout.
+    /// Output on stdout.
     pub out: Vec<u8>,
-    /// The first 64 KiB of what it printed on stderr, if that is piped.
+    /// The first 64 KiB of stderr, if it is piped.
     pub log: Vec<u8>,
 }
 
-/// Why a child is not listened to any longer.
+/// Reason for stopping a child.
 #[derive(Debug)]
 pub enum IoStop {
-    /// Its time is over.
+    /// The run time limit.
     Late,
-    /// It printed more than it may.
+    /// The output limit.
     Endless,
-    /// It cannot be started, heard or waited for: what failed, and why.
+    /// Starting, reading or waiting failed: the operation and its cause.
     System(&'static str, io::Error),
 }
 
-/// A child that did not come to its end, and was killed.
+/// A child that was killed.
 #[derive(Debug)]
 pub struct Stopped {
-    /// Why.
+    /// The reason.
     pub why: IoStop,
-    /// What it had printed on stderr, as in [`Outcome::log`].
+    /// The first 64 KiB of stderr, if it is piped.
     pub log: Vec<u8>,
-    /// Why it may still run, in words. None: it does not.
+    /// Why the child may still run. `None`: it does not.
     pub remains: Option<String>,
 }
 
-/// Runs a program to its end, or to a limit. Its stdin is `request`, its stdout is read; its stderr is read if the
-/// command says that it is piped.
+/// Runs a program until it exits or reaches a limit. Its stdin is `request`. Its stdout is read, and its stderr if the command pipes it.
 ///
-/// It ends with the program itself: whatever that leaves behind may keep the pipes open for ever.
+/// The program's own children may keep the pipes open; they are not waited for.
 ///
 /// # Errors
-/// Why it was stopped. It runs no longer then, but for what [`Stopped::remains`] tells.
+/// If the program cannot be started or reached a limit. It was killed; [`Stopped::remains`] reports a program that survived.
 pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outcome, Stopped> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     if limits.group {
@@ -93,14 +92,14 @@ pub fn run(command: &mut Command, request: &[u8], limits: Limits) -> Result<Outc
     }
 }
 
-/// Starts a program, and waits a little for one that is just being replaced.
+/// Starts a program. Retries for a second if the executable is being replaced.
 ///
 /// # Errors
-/// Why it cannot be started.
+/// If the program cannot be started.
 pub fn spawn(command: &mut Command) -> io::Result<Child> {
     let mut tries = 0;
     loop {
-        match size_limit::as_usual(|| command.spawn()) {
+        match size_limit::with_signal(|| command.spawn()) {
             Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy && tries < BUSY_TRIES => {
                 tries += 1;
                 thread::sleep(BUSY_PAUSE);
@@ -110,13 +109,13 @@ pub fn spawn(command: &mut Command) -> io::Result<Child> {
     }
 }
 
-/// Ends a child that nobody listens to any more. One that is not let go is left behind.
+/// Kills a child. If it does not exit, it is left behind.
 fn stop(mut child: Child, limits: Limits, why: IoStop, log: Vec<u8>) -> Stopped {
     let remains = match kill(&mut child, limits.group) {
         Err(e) => Some(format!("it could not be killed: {e}")),
-        Ok(()) => match Patience::new(KILLED_PATIENCE).wait_for(|| child.try_wait()) {
+        Ok(()) => match Retry::new(KILL_TIMEOUT).wait_for(|| child.try_wait()) {
             Ok(Some(_)) => None,
-            // The kernel, a debugger or a freezer does not let it go.
+            // The kernel, a debugger or the freezer keeps it.
             Ok(None) => Some(format!("process {} still runs though it was killed", child.id())),
             Err(e) => Some(format!("its exit status could not be read: {e}")),
         },
@@ -151,7 +150,7 @@ mod tests {
         !stat.is_empty() && !stat.contains(") Z ")
     }
 
-    /// A busy machine may take longer to end a killed child than it is waited for.
+    /// On a busy machine, a killed child may need longer than the timeout.
     fn ends(stopped: &Stopped) {
         let Some(remains) = &stopped.remains else { return };
         assert!(remains.contains("still runs"), "{remains}");
@@ -170,7 +169,7 @@ mod tests {
         );
     }
 
-    /// Neither waits for the other with full pipes.
+    /// Neither side blocks the other with full pipes.
     #[test]
     fn a_child_is_read_while_it_is_fed() {
         let request = b"-A POSTROUTING\n".repeat(100_000);
@@ -201,7 +200,7 @@ mod tests {
         assert!(matches!(stopped.why, IoStop::Endless), "{stopped:?}");
         ends(&stopped);
         let inner = String::from_utf8(stopped.log).unwrap();
-        // A test process may be a subreaper's child: whoever gets the orphan need not have waited for it yet.
+        // The test may be the child of a subreaper, which need not have reaped the orphan yet.
         while !inner.is_empty() && is_alive(inner.trim()) {
             thread::yield_now();
         }
@@ -216,7 +215,7 @@ mod tests {
         );
     }
 
-    /// A debugger that looks at it and stands still keeps even a killed one.
+    /// A stopped debugger keeps even a killed process.
     #[test]
     fn a_child_that_cannot_be_stopped_is_left_behind() {
         let script = "strace -qq -o /dev/null -p $$ & tracer=$!

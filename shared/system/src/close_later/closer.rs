@@ -1,4 +1,4 @@
-//! The closer: a copy of a plugin's executable that receives sockets, and closes them when the host is quiet again.
+//! The closer: a copy of a plugin's executable that receives sockets and closes them when no more arrive.
 
 use std::env;
 use std::ffi::OsStr;
@@ -19,34 +19,32 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 /// The only argument of the process.
 const ARGUMENT: &str = "close-later";
 
-/// How long nothing may arrive before all is closed. The kernel's grace periods last 10 to 55 ms.
+/// Time without new sockets before all are closed. The kernel's grace periods last 10 to 55 ms.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How long sockets are held at most while more arrive: they keep their network namespace.
+/// Maximum time that sockets are held while more arrive, because they keep their network namespaces alive.
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// How many sockets are held at most. A storm of a thousand containers has some 6 000.
+/// Maximum number of sockets. A thousand concurrent containers cause some 6 000.
 const SOCKETS_MAX: usize = 4096;
 
-/// Holds the process identifier of the last closer.
+/// File with the process id of the last closer.
 const PID_FILE: &str = "/run/ferrule/close-later.pid";
 
-/// Starts the process, with the socket that it accepts connections from. It has neither the environment nor other descriptors of
-/// this process.
+/// Starts the process with the listening socket. It inherits neither the environment nor other descriptors.
 ///
 /// # Errors
 /// If no process can be started.
 pub(super) fn spawn(listener: OwnedFd) -> io::Result<()> {
     let mut process = Command::new("/proc/self/exe");
-    // An executable of many plugins finds by this name which one it is.
+    // A multi-call executable selects its plugin by this name.
     process.arg0(env::args_os().next().unwrap_or_default());
     process.arg(ARGUMENT).env_clear().stdin(listener).stdout(Stdio::null()).stderr(Stdio::null());
-    // It outlives this process: its parent is the host's init or a subreaper then.
+    // It outlives this process; its parent is then init or a subreaper.
     process.spawn().map(drop)
 }
 
-/// Whether the last closer has exited and nobody has reaped it: process 1 of this host does not reap orphans, so starting another
-/// closer would add a zombie each time.
+/// Whether the last closer is a zombie: process 1 does not reap orphans, so each new closer would add a zombie.
 pub(super) fn is_not_reaped() -> bool {
     let mut stat = String::new();
     let read = fs::read_to_string(PID_FILE)
@@ -54,11 +52,11 @@ pub(super) fn is_not_reaped() -> bool {
             fs::File::open(format!("/proc/{}/stat", pid.trim().parse::<u32>().map_err(io::Error::other)?))
         })
         .and_then(|mut file| file.read_to_string(&mut stat));
-    // proc_pid_stat(5): the state follows the name, which is in parentheses.
+    // proc_pid_stat(5): the state follows the name in parentheses.
     read.is_ok() && stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z'))
 }
 
-/// Whether this process is a closer; then it has done its work when this returns.
+/// Whether this process is a closer. If so, its work is done when this returns.
 pub fn serve() -> bool {
     let mut arguments = env::args_os().skip(1);
     let is_closer = arguments.next().as_deref() == Some(OsStr::new(ARGUMENT)) && arguments.next().is_none();
@@ -66,7 +64,7 @@ pub fn serve() -> bool {
         close_inherited();
         raise_limit();
         fs::write(PID_FILE, std::process::id().to_string()).ok();
-        // Keep no directory from being unmounted.
+        // Do not keep a file system from being unmounted.
         env::set_current_dir("/").ok();
         receive(io::stdin());
     }
@@ -91,7 +89,7 @@ fn is_readable(listener: impl AsFd) -> bool {
     poll(&mut [PollFd::new(&listener, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0)
 }
 
-/// Receives one message of a connection, with its descriptors. 0: the sender has closed it.
+/// Receives one message with its descriptors. Returns 0 if the sender has closed the connection.
 fn take(connection: impl AsFd, held: &mut Vec<OwnedFd>) -> rustix::io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(16))];
     let mut message = RecvAncillaryBuffer::new(&mut space);
@@ -106,19 +104,19 @@ fn take(connection: impl AsFd, held: &mut Vec<OwnedFd>) -> rustix::io::Result<us
     Ok(received.bytes)
 }
 
-/// A plugin's soft limit on descriptors is 1024 as a rule.
+/// Raises the soft limit on descriptors, usually 1024.
 fn raise_limit() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).ok();
 }
 
-/// Closes what the runtime let its plugin inherit.
+/// Closes the descriptors inherited from the runtime.
 fn close_inherited() {
     let all = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let numbers: Vec<RawFd> = all.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     for number in numbers.into_iter().filter(|number| *number > STDERR_FILENO) {
-        // The list's own is closed already.
+        // The descriptor of the listing itself is already closed.
         close(number).ok();
     }
 }

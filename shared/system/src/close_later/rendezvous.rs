@@ -1,4 +1,4 @@
-//! Where plugins meet the closer: a unix socket in the directory of the locks, which nobody but root can enter.
+//! Socket of the closer, in the directory of the locks, which only root can enter.
 
 use std::fs;
 use std::io::{self, IoSlice};
@@ -15,19 +15,19 @@ use rustix::process::geteuid;
 
 use crate::lock;
 
-/// Its path. It stays after the closer's end, and connections are refused then, until the next closer replaces it.
+/// Path of the socket. It stays after the closer exits and refuses connections until the next closer replaces it.
 const PATH: &str = "/run/ferrule/close-later.sock";
 
-/// How many connections may wait for the closer: the kernel's own limit (`net.core.somaxconn`) is 4096 since Linux 5.4.
+/// Maximum number of waiting connections. The kernel's own limit (`net.core.somaxconn`) is 4096 since Linux 5.4.
 const BACKLOG: i32 = 4096;
 
-/// The most descriptors in one message (`SCM_MAX_FD` is 253): a plugin has a few.
+/// Maximum number of descriptors in one message (`SCM_MAX_FD` is 253). A plugin has a few.
 const DESCRIPTORS_MAX: usize = 16;
 
 /// Sends descriptors to the closer.
 ///
 /// # Errors
-/// If none is running, or it is not this user's.
+/// If no closer runs, or the socket belongs to another user.
 pub(super) fn send(sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
     let socket = stream()?;
     connect(&socket, &SocketAddrUnix::new(PATH)?)?;
@@ -38,17 +38,17 @@ pub(super) fn send(sockets: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut message = SendAncillaryBuffer::new(&mut space);
         message.push(SendAncillaryMessage::ScmRights(part));
-        // Descriptors travel with at least one byte.
+        // A message with descriptors needs at least one byte.
         sendmsg(&socket, &[IoSlice::new(b"c")], &mut message, SendFlags::NOSIGNAL)?;
     }
     Ok(())
 }
 
-/// Makes the socket that a closer accepts connections from, in place of an earlier closer's. Two plugins that do so concurrently
-/// may replace each other's: then one of the closers receives nothing, and exits.
+/// Creates the closer's listening socket, and replaces an older one. Two concurrent plugins may replace each other's; one of the closers
+/// then receives nothing and exits.
 ///
 /// # Errors
-/// If root has no directory of its own in `/run`, or the socket cannot be made there.
+/// If root has no directory of its own in `/run`, or the socket cannot be created there.
 pub(super) fn listen() -> io::Result<OwnedFd> {
     let path = Path::new(PATH);
     lock::ensure_directory(path.parent().unwrap_or(path))?;

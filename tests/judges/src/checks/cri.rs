@@ -17,14 +17,14 @@ pub fn checks() -> Vec<Check> {
         check("a pod's host ports are reached over TCP and UDP, over both families", ports),
         check("a pod that is removed leaves nothing", nothing_left),
         check(
-            "kill -9 in the middle of an ADD: after the restart the pod goes without a trace, and the next one works",
+            "kill -9 in the middle of an ADD: after the restart the pod is removed completely, and the next one works",
             killed_in_add,
         ),
         check(
-            "kill -9 in the middle of a DEL: after the restart the pod goes without a trace, and the next one works",
+            "kill -9 in the middle of a DEL: after the restart the pod is removed completely, and the next one works",
             killed_in_del,
         ),
-        check("pods live on while containerd is killed and started again", survives),
+        check("pods keep running while containerd is killed and started again", survives),
         check("a pod whose ADD fails leaves nothing", failed_add),
     ]
 }

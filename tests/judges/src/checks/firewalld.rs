@@ -13,19 +13,19 @@ const NOT_REACHED: &str = r#"TCP from client to 198.51.100.1:8080: Some("web") i
 pub fn checks() -> Vec<Check> {
     let check = |name, ask| Check::new("firewalld", name, ask).unless(firewalld::lacks);
     vec![
-        check("beside it, a container's port is reached, and a container reaches other hosts", beside),
+        check("while it runs, a container's port is reached, and a container reaches other hosts", beside),
         check("after a reload, the container's port is reached", port_after_reload).reference_fails(
             NOT_REACHED,
-            "its host ports are rules of iptables, which firewalld flushes; ours are in a table of their own",
+            "its host ports are iptables rules, which firewalld flushes; Ferrule's are in a separate table",
         ),
-        check("after a reload with cni-repair running, all works by itself", repaired)
-            .reference_fails(NOT_REACHED, "it has no program that brings rules back"),
-        check("after a reload and podman network reload, all works", after_both),
+        check("after a reload with cni-repair running, everything works", repaired)
+            .reference_fails(NOT_REACHED, "it has no program that restores rules"),
+        check("after a reload and podman network reload, everything works", after_both),
         check("a container that is removed after a reload leaves nothing", nothing_left)
             .reference_fails(
             // Its DEL has failed, so the runtime keeps the result.
             "files of the plugins",
-            "bridge's DEL fails since the chain of its masquerade rule is flushed, also when it is called again",
+            "bridge's DEL fails because the chain of its masquerade rule was flushed, also when it is repeated",
         ),
     ]
 }

@@ -1,16 +1,28 @@
 //! All checks, by the program that is asked.
 
 mod buildah;
+mod cleanup;
 mod containerd;
 mod cri;
 mod firewalld;
 mod podman;
+mod race;
+mod stale;
 
 use crate::check::Check;
 
 pub fn all() -> Vec<Check> {
-    [podman::checks(), containerd::checks(), cri::checks(), buildah::checks(), firewalld::checks()]
-        .into_iter()
-        .flatten()
-        .collect()
+    [
+        podman::checks(),
+        containerd::checks(),
+        cri::checks(),
+        buildah::checks(),
+        firewalld::checks(),
+        cleanup::checks(),
+        race::checks(),
+        stale::checks(),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }

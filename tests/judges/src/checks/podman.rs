@@ -17,30 +17,31 @@ pub fn checks() -> Vec<Check> {
             .needs(Feature::Ipv6),
         check("published TCP and UDP ports are reached from another host, over both families", ports)
             .needs(Feature::Ipv6),
-        check("a container of two networks reaches both", two_networks),
+        check("a container on two networks reaches both", two_networks),
         check("a running container is connected to a network and disconnected", connect),
-        check("network reload brings host ports back after a flush of all rules", reload),
-        check("static addresses and MAC are what was asked for", statics).needs(Feature::Ipv6),
+        check("network reload restores host ports after a flush of all rules", reload),
+        check("a container gets the static addresses and the MAC address that were requested", statics)
+            .needs(Feature::Ipv6),
         check("play kube: the containers of a pod share its network, and its host port is reached", kube),
         check("a restarted container has its host port again", restart),
         check("stop, rm and network rm leave nothing", nothing_left),
-        check("a container that was killed, and then removed, leaves nothing", killed),
-        check("eight containers at once have their ports, and leave nothing", crowd),
-        check("an internal network has no way out", internal),
+        check("a container that is killed and then removed leaves nothing", killed),
+        check("eight concurrent containers have their ports, and leave nothing", crowd),
+        check("a container on an internal network cannot reach the outside", internal),
         check("isolated networks do not reach each other", isolated),
         check("containers find each other by name (dnsname, dnsmasq)", names),
-        check("with DNS off, no server runs and containers resolve by the host's", no_names),
+        check("without DNS on the network, no server runs and containers use the host's", no_names),
         check(
-            "containers that the other suite's plugins attached live on, and are removed without a trace",
+            "containers that the other suite's plugins attached keep running, and are removed completely",
             taken_over,
         )
         .reference_fails(
             r#"+ elements = { 10.89.0.2 comment "net/"#,
-            "it does not know our rules in nftables, which stay; docs/migrate.md tells how to remove them",
+            "it does not know Ferrule's nftables rules, which stay; docs/migrate.md shows how to remove them",
         ),
-        check("a macvlan network's container is a host of the parent's network", macvlan)
+        check("a container on a macvlan network is a host of the parent's network", macvlan)
             .needs(Feature::Macvlan),
-        check("a macvlan network takes its addresses from dnsmasq by dhcp", dhcp)
+        check("a macvlan network gets its addresses from dnsmasq with DHCP", dhcp)
             .needs(Feature::Macvlan)
             .reference_fails(
                 r#"the lease is given back: "" is wanted"#,

@@ -1,4 +1,4 @@
-//! Each plugin run with exactly the capabilities that docs/reliability.md#privileges names, and without each of them.
+//! Each plugin run with exactly the capabilities that docs/privileges.md names, and without each of them.
 
 use faults::{COMMANDS, Capabilities, Fixture, Target};
 use lab::{Call, Lab, beyond_reference};

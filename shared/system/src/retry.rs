@@ -1,33 +1,32 @@
-//! Waiting for what gives no sign when it is to be had: by trying again and again.
+//! Polling for an event without a notification.
 
 use std::io;
 use std::thread;
 use std::time::Duration;
 
-/// How long the next pause is, as a part of the time waited so far: a holder that is soon done is soon followed, and
-/// a hundred that wait for long leave the processor to the holder.
+/// Divisor of the time waited so far that gives the next pause. A short wait ends soon after the event, and a hundred long waits do not
+/// take the processor from the lock's holder.
 const PAUSE_SHARE: u32 = 8;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// What is left of the time that something is worth waiting for. It is counted by the pauses: neither a clock that is
-/// set nor a process that was stopped for a while uses it up.
+/// The time left to wait. Pauses are counted, so neither a changed clock nor a stopped process uses it up.
 #[derive(Debug)]
-pub struct Patience {
+pub struct Retry {
     waited: Duration,
     left: Duration,
 }
 
-impl Patience {
-    /// To wait that long. Zero: to try once.
+impl Retry {
+    /// Waits at most `time`. Zero: one attempt.
     pub fn new(time: Duration) -> Self {
         Self { waited: Duration::ZERO, left: time }
     }
 
-    /// Tries at once, and then again after each pause. None: all attempts were in vain.
+    /// Attempts immediately, and again after each pause. Returns `None` if all attempts failed.
     ///
     /// # Errors
-    /// The first one of an attempt.
+    /// The first error of an attempt.
     pub fn wait_for<T>(
         &mut self,
         mut attempt: impl FnMut() -> io::Result<Option<T>>,
@@ -53,7 +52,7 @@ mod tests {
 
     fn attempts(time: Duration, success: usize) -> (usize, bool) {
         let mut tried = 0;
-        let got = Patience::new(time).wait_for(|| {
+        let got = Retry::new(time).wait_for(|| {
             tried += 1;
             Ok((tried == success).then_some(()))
         });
@@ -75,7 +74,7 @@ mod tests {
     #[test]
     fn an_error_is_not_tried_again() {
         let mut tried = 0;
-        let failed = Patience::new(Duration::from_secs(600)).wait_for(|| {
+        let failed = Retry::new(Duration::from_secs(600)).wait_for(|| {
             tried += 1;
             Err::<Option<()>, _>(io::ErrorKind::PermissionDenied.into())
         });

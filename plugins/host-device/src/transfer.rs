@@ -28,8 +28,8 @@ impl Record {
         (device, at): (&Link, &Attachment),
         undo: &mut Undo,
     ) -> Result<Link> {
-        let (home, away) = (host.clone(), sandbox.clone());
-        undo.push(move || if self.bring_home(&home, Some(&away))? { kept.remove() } else { Ok(()) });
+        let (to, from) = (host.clone(), sandbox.clone());
+        undo.push(move || if self.move_back(&to, Some(&from))? { kept.remove() } else { Ok(()) });
         let change = LinkChange {
             netns: Some(sandbox.as_fd()),
             name: Some(&at.ifname),
@@ -48,10 +48,10 @@ impl Record {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn bring_home(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<bool> {
-        self.fetch(host, sandbox)?;
+    pub fn move_back(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<bool> {
+        self.move_from_container(host, sandbox)?;
         if let Some(link) = self.returned(host)? {
-            return self.settle(host, &link);
+            return self.restore(host, &link);
         }
         // A physical one may still be on its way from a namespace that has died: GC, or the next ADD, meets it.
         let never_comes = sandbox.is_some() || self.is_virtual();
@@ -62,17 +62,17 @@ impl Record {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn fetch(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<()> {
+    pub fn move_from_container(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<()> {
         let Some(sandbox) = sandbox else { return Ok(()) };
         // It may have been renamed there, and lost its alias.
         let marks = |link: &Link| (link.alias == self.device, self.fits(link));
         let links = sandbox.nl.links()?;
         let found = links.iter().filter(|link| marks(link) != (false, false)).max_by_key(|link| marks(link));
-        found.map_or(Ok(()), |link| self.leave(sandbox, link, host))
+        found.map_or(Ok(()), |link| self.move_out(sandbox, link, host))
     }
 
     /// Moves it out of the container. There it gets its name back, so that udev in the host sees no other one.
-    fn leave(&self, sandbox: &Namespace, link: &Link, host: &Namespace) -> Result<()> {
+    fn move_out(&self, sandbox: &Namespace, link: &Link, host: &Namespace) -> Result<()> {
         let name = Some(self.device.as_str());
         let change = |change: LinkChange<'_>| sandbox.nl.change_link(link, &change);
         change(LinkChange { up: Some(false), alias: name, ..LinkChange::default() })?;
@@ -115,7 +115,7 @@ impl Record {
     ///
     /// # Errors
     /// What the kernel refuses.
-    pub fn settle(&self, host: &Namespace, link: &Link) -> Result<bool> {
+    pub fn restore(&self, host: &Namespace, link: &Link) -> Result<bool> {
         let name = &self.device;
         let change = |change: LinkChange<'_>| host.nl.change_link(link, &change);
         if link.name != *name {
@@ -135,20 +135,23 @@ impl Record {
         if let Some(master) = &self.master {
             let index = host.nl.link(master)?.map(|master| master.index);
             let joined = change(LinkChange { master: index, ..LinkChange::default() });
-            self.but_answered(joined, &format!("is no port of {master}"))?;
+            self.warn_if_refused(joined, &format!("is no port of {master}"))?;
         }
         if self.up {
-            self.but_answered(change(LinkChange { up: Some(true), ..LinkChange::default() }), "stays down")?;
+            self.warn_if_refused(
+                change(LinkChange { up: Some(true), ..LinkChange::default() }),
+                "stays down",
+            )?;
         }
         // One that is down has addresses, too.
-        self.but_answered(self.had.restore(host, link), "not all of its addresses and routes are")?;
+        self.warn_if_refused(self.had.restore(host, link), "not all of its addresses and routes are")?;
         // The last: by its alias another DEL sees what is still to be done.
         change(LinkChange { alias: Some(&self.alias), ..LinkChange::default() })?;
         Ok(true)
     }
 
     /// What the kernel has refused it would refuse each DEL to come: a VLAN's master is down, a card has no firmware.
-    fn but_answered(&self, outcome: netlink::Result<()>, but: &str) -> Result<()> {
+    fn warn_if_refused(&self, outcome: netlink::Result<()>, but: &str) -> Result<()> {
         match outcome {
             Err(e) if !e.is_unanswered() => {
                 cni::warn(&format!("{} is back in the host, but {but}: {e}", self.device));

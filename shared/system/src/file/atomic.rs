@@ -1,9 +1,7 @@
-//! Files that are there as a whole or not at all, whoever is killed when: each is written under a temporary name, and
-//! renamed.
+//! Atomic file writes: each file is written under a temporary name and renamed, so a kill never leaves half a file.
 //!
-//! The temporary name is the process's own: of two that share one, one would rename what the other has half written. It
-//! is `.new.PID.NUMBER.LABEL`. The number tells processes of other PID namespaces apart; the label says whose the file
-//! is that a kill has left.
+//! A temporary name belongs to one process: if two shared it, one would rename the other's incomplete file. It is `.new.PID.NUMBER.LABEL`.
+//! The number distinguishes processes of other PID namespaces. The label identifies the owner of a stale file.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -16,46 +14,46 @@ use rustix::fs::{RenameFlags, renameat_with};
 
 use super::open_in;
 
-/// What temporary names begin with. No other file of ours does.
+/// Prefix of temporary names. No other file of Ferrule has it.
 const PREFIX: &str = ".new";
 
-/// How many temporary names are tried. All but the first are taken by what kills have left.
+/// Attempts to find a free temporary name. Names are taken only by stale files of killed processes.
 const TRIES: u32 = 1000;
 
 /// NAME_MAX of limits.h.
 const LONGEST_NAME: usize = 255;
 
-/// More bytes than all that stands before a label can have.
+/// Maximum length of the part before the label.
 const BEFORE_LABEL: usize = 25;
 
-/// A file in an open directory. Only its owner can read it.
+/// A file in an open directory, readable only by its owner.
 #[derive(Clone, Copy, Debug)]
-pub struct WholeFile<'a> {
+pub struct AtomicFile<'a> {
     /// The directory.
     pub dir: &'a File,
-    /// Its name there.
+    /// Its name.
     pub name: &'a str,
-    /// What its temporary name ends with.
+    /// The label of its temporary name.
     pub label: &'a str,
 }
 
-impl WholeFile<'_> {
-    /// Writes it, over an earlier one.
+impl AtomicFile<'_> {
+    /// Writes the file, and replaces an existing one.
     ///
     /// # Errors
-    /// What the file system says. An earlier one is as it was then.
+    /// If writing fails. An existing file is then unchanged.
     pub fn replace(&self, content: &[u8]) -> io::Result<()> {
         self.write_and(content, |new| Ok(renameat(self.dir, new, self.dir, self.name)?))
     }
 
-    /// Writes it unless there is something of its name: false then. This holds against everybody, whatever is locked.
+    /// Writes the file unless the name exists; then returns false. This works without any lock.
     ///
     /// # Errors
-    /// What the file system says.
+    /// If writing fails.
     pub fn create(&self, content: &[u8]) -> io::Result<bool> {
         let renamed = self.write_and(content, |new| {
             match renameat_with(self.dir, new, self.dir, self.name, RenameFlags::NOREPLACE) {
-                // The file system cannot: a lock has to do.
+                // The file system does not support it: rely on the lock.
                 Err(rustix::io::Errno::INVAL) => Ok(renameat(self.dir, new, self.dir, self.name)?),
                 renamed => Ok(renamed?),
             }
@@ -67,25 +65,25 @@ impl WholeFile<'_> {
         }
     }
 
-    /// As [`WholeFile::replace`], and it is on the disk, whatever happens to the machine afterwards.
+    /// Like [`AtomicFile::replace`], and syncs file and directory to disk.
     ///
     /// # Errors
-    /// What the file system says. If the disk fails, the file may be there already.
+    /// If writing or syncing fails. After a failed sync, the file may exist.
     pub fn replace_on_disk(&self, content: &[u8]) -> io::Result<()> {
         self.replace(content)?;
         self.sync()
     }
 
-    /// As [`WholeFile::create`], and it is on the disk, whatever happens to the machine afterwards.
+    /// Like [`AtomicFile::create`], and syncs file and directory to disk.
     ///
     /// # Errors
-    /// As [`WholeFile::replace_on_disk`].
+    /// If writing or syncing fails. After a failed sync, the file may exist.
     pub fn create_on_disk(&self, content: &[u8]) -> io::Result<bool> {
         let created = self.create(content)?;
         if created { self.sync().map(|()| true) } else { Ok(false) }
     }
 
-    /// The content, and then the name.
+    /// Syncs the content, then the name.
     fn sync(&self) -> io::Result<()> {
         open_in(self.dir, self.name, OFlag::O_RDONLY)?.sync_all()?;
         self.dir.sync_all()
@@ -113,27 +111,27 @@ impl WholeFile<'_> {
     }
 }
 
-/// The end of a label, if it is too long for a name: names of attachments differ there.
+/// The end of a label that is too long for a name. Names of attachments differ at the end.
 fn shortened(label: &str) -> &str {
     let start = label.len().saturating_sub(LONGEST_NAME - BEFORE_LABEL);
     let start = (start..label.len()).find(|at| label.is_char_boundary(*at));
     start.and_then(|start| label.get(start..)).unwrap_or_default()
 }
 
-/// Whether a name is a temporary one.
+/// Whether a name is temporary.
 pub fn is_temporary(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// The label of a temporary name, or its end if it is a long one.
+/// The label of a temporary name, or the end of a long label.
 pub fn label_of(temporary: &str) -> Option<&str> {
     temporary.strip_prefix(PREFIX)?.strip_prefix('.')?.splitn(3, '.').nth(2)
 }
 
-/// Removes what kills have left of files with a label, in a directory that may be missing.
+/// Deletes stale temporary files with a label. The directory may be missing.
 ///
 /// # Errors
-/// What the file system says.
+/// If the directory cannot be read or a file not be deleted.
 pub fn remove_temporary(dir: &Path, label: &str) -> io::Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(()),
@@ -166,7 +164,7 @@ mod tests {
     fn a_file_is_replaced_or_created_and_no_other_name_is_left() {
         let place = tempfile::tempdir().unwrap();
         let dir = File::open(place.path()).unwrap();
-        let file = WholeFile { dir: &dir, name: "file", label: "label" };
+        let file = AtomicFile { dir: &dir, name: "file", label: "label" };
         let read = || fs::read_to_string(place.path().join("file")).unwrap();
         file.replace(b"one").unwrap();
         assert_eq!(fs::metadata(place.path().join("file")).unwrap().permissions().mode() & 0o777, 0o600);
@@ -174,13 +172,13 @@ mod tests {
         assert_eq!(read(), "two");
         assert!(!file.create(b"three").unwrap());
         assert_eq!(read(), "two");
-        assert!(WholeFile { name: "other", ..file }.create(b"four").unwrap());
+        assert!(AtomicFile { name: "other", ..file }.create(b"four").unwrap());
         fs::create_dir(place.path().join("directory")).unwrap();
-        WholeFile { name: "directory", ..file }.replace(b"five").unwrap_err();
+        AtomicFile { name: "directory", ..file }.replace(b"five").unwrap_err();
         assert_eq!(names(place.path()), ["directory", "file", "other"].map(str::to_owned).into());
     }
 
-    /// Whatever has the temporary name: what a kill left, or a link of somebody else's.
+    /// A stale file of a killed process, or somebody else's link.
     #[test]
     fn a_temporary_name_that_is_taken_is_left_alone() {
         let place = tempfile::tempdir().unwrap();
@@ -188,7 +186,7 @@ mod tests {
         let taken = |number: u32| place.path().join(format!(".new.{}.{number}.label", process::id()));
         fs::write(taken(0), "half").unwrap();
         symlink("/no/such/file", taken(1)).unwrap();
-        WholeFile { dir: &dir, name: "file", label: "label" }.replace(b"whole").unwrap();
+        AtomicFile { dir: &dir, name: "file", label: "label" }.replace(b"whole").unwrap();
         assert_eq!(fs::read(place.path().join("file")).unwrap(), b"whole");
         assert_eq!(fs::read(taken(0)).unwrap(), b"half");
     }
@@ -199,7 +197,7 @@ mod tests {
         let long = "x".repeat(250);
         let dir = File::open(place.path()).unwrap();
         for label in ["net-a-eth0", "net-a-eth0.5", "b", &long] {
-            let (name, _) = WholeFile { dir: &dir, name: "", label }.open_temporary().unwrap();
+            let (name, _) = AtomicFile { dir: &dir, name: "", label }.open_temporary().unwrap();
             assert!(is_temporary(&name) && label.ends_with(label_of(&name).unwrap()), "{name}");
         }
         remove_temporary(place.path(), "net-a-eth0").unwrap();

@@ -1,0 +1,22 @@
+//! The same command once more, in a process of its own, for commands that stay: its memory is given back, and its failures end nothing here.
+
+use std::ffi::OsString;
+use std::process::{Command, Stdio};
+
+use runtime::Result;
+
+use crate::ui::Ui;
+
+/// Runs cnitool with these arguments, and waits for it.
+///
+/// # Errors
+/// If the process cannot be started.
+pub fn again(arguments: impl Iterator<Item = OsString>, what: &str, ui: &Ui) -> Result<()> {
+    let mut command = Command::new("/proc/self/exe");
+    command.args(arguments).stdin(Stdio::null());
+    let ended = command.status().map_err(|e| cni::Error::io(format!("start the {what}"), &e))?;
+    if !ended.success() {
+        ui.warn(&format!("the {what} was not complete ({ended}); the next one tries again"));
+    }
+    Ok(())
+}

@@ -1,0 +1,57 @@
+//! Namespaces that Podman has abandoned: it was killed in the middle of an ADD, and makes another one when it starts the container
+//! again.
+//!
+//! Podman keeps such a namespace open from before the ADD until the container's first process is in it. So once no process has it, nobody
+//! comes any more, unless a cache knows an attachment of it: then the ADD was done, and Podman calls DEL.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use cni::Result;
+use liveness::{Namespaces, Unused};
+
+use super::Wishes;
+
+/// How old such a namespace is at least, unless the command line says otherwise.
+const AGE: Duration = Duration::from_secs(600);
+
+/// The name that Podman gives: `netns-`, and a UUID.
+const PREFIX: &str = "netns-";
+const UUID: [usize; 5] = [8, 4, 4, 4, 12];
+
+/// The host's namespaces without abandoned ones.
+///
+/// # Errors
+/// If the kernel does not list the host's links.
+pub fn look(wishes: &Wishes) -> Result<Namespaces> {
+    let (mut namespaces, now) = (Namespaces::look()?, SystemTime::now());
+    let least = wishes.older_than.unwrap_or(AGE);
+    let is_old = |unused: &Unused| now.duration_since(unused.since).is_ok_and(|age| age >= least);
+    namespaces.forget_unused(|unused| is_old(unused) && unused.paths.iter().all(|path| is_podmans(path)));
+    Ok(namespaces)
+}
+
+fn is_podmans(path: &Path) -> bool {
+    let uuid = path.file_name().and_then(|name| name.to_str()?.strip_prefix(PREFIX));
+    let is_hexadecimal = |part: &str| part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    uuid.is_some_and(|uuid| uuid.split('-').map(str::len).eq(UUID) && uuid.split('-').all(is_hexadecimal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn podmans_namespaces_are_known_by_their_names() {
+        assert!(is_podmans(Path::new("/run/netns/netns-55527acc-8557-0ebb-3b81-9a7e8210eda4")));
+        for other in [
+            "/run/netns/cni-55527acc-8557-0ebb-3b81-9a7e8210eda4",
+            "/run/netns/55527acc-8557-0ebb-3b81-9a7e8210eda4",
+            "/run/netns/netns-55527acc-8557-0ebb-3b81",
+            "/run/netns/netns-web",
+            "/run/netns/netns-55527acc-8557-0ebb-3b81-9a7e8210edag",
+        ] {
+            assert!(!is_podmans(Path::new(other)), "{other}");
+        }
+    }
+}

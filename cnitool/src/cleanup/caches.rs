@@ -1,0 +1,138 @@
+//! What the caches of this host's runtimes know of a network's attachments.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use cni::{Attachments, ContainerId};
+use liveness::{Boot, Namespaces};
+use runtime::{Cache, Entry, Network, Result};
+
+use super::Wishes;
+use crate::settings::Settings;
+
+/// The attachments of a network.
+#[derive(Debug, Default)]
+pub struct Known {
+    pub alive: Vec<Entry>,
+    pub stale: Vec<Entry>,
+    pub stale_elsewhere: Vec<Entry>,
+    /// Those in cnitool's own cache, if all of them are to go.
+    unwanted: Attachments,
+    /// Those of them that are alive.
+    pub unwanted_alive: Attachments,
+    /// Files of caches that cannot be read.
+    unreadable: Vec<String>,
+}
+
+impl Known {
+    /// Reads cnitool's own cache and those of all runtimes.
+    ///
+    /// # Errors
+    /// If a cache cannot be read.
+    pub fn of(network: &Network, wishes: &Wishes, settings: &Settings) -> Result<Self> {
+        let own = settings.runtime.results().clone();
+        let others = Cache::of_host().into_iter().filter(|cache| cache.dir() != own.dir());
+        let mut this = Self::default();
+        let mut unwanted_alive = Vec::new();
+        let (now, boot) = (SystemTime::now(), Boot::look());
+        for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
+            let (entries, unreadable) = cache.of_network(&network.name)?;
+            this.unreadable.extend(unreadable.iter().filter_map(|path| {
+                // The container of a file from before the host was started is dead, whatever the file said.
+                let is_before = modified(path).is_some_and(|modified| boot.is_after(modified));
+                let name = path.file_name()?.to_str()?.strip_prefix(&*network.name)?.strip_prefix('-')?;
+                (!is_before).then(|| name.to_owned())
+            }));
+            for mut entry in entries {
+                let is_before = entry.added.is_some_and(|added| boot.is_after(added));
+                let is_young = !is_before
+                    && wishes.older_than.is_some_and(|least| {
+                        let age = entry.added.and_then(|added| now.duration_since(added).ok());
+                        age.is_some_and(|age| age < least)
+                    });
+                let mut is_alive = entry.is_alive();
+                if is_alive && is_before && has_new_process(&entry) {
+                    is_alive = false;
+                    // DEL would remove an interface from the namespace of that process.
+                    entry.attach.netns = None;
+                }
+                let is_unwanted = is_own && wishes.all;
+                if is_alive && is_unwanted && !is_young {
+                    unwanted_alive.push(entry.attach.attachment.clone());
+                }
+                match (is_alive && !is_unwanted, is_own) {
+                    (true, _) => this.alive.push(entry),
+                    // A young one is left alone like one that is alive.
+                    (false, _) if is_young => this.alive.push(entry),
+                    (false, true) => this.stale.push(entry),
+                    (false, false) => this.stale_elsewhere.push(entry),
+                }
+            }
+        }
+        let alive = std::mem::take(&mut this.alive);
+        // What one cache has alive is not stale because another one has it under the same names.
+        let is_alive = |entry: &Entry| {
+            let at = &entry.attach.attachment;
+            alive.iter().any(|other| other.attach.attachment == *at)
+        };
+        this.stale.retain(|entry| !is_alive(entry));
+        this.stale_elsewhere.retain(|entry| !is_alive(entry));
+        this.alive = alive;
+        if wishes.all {
+            this.unwanted = this.stale.iter().map(|entry| entry.attach.attachment.clone()).collect();
+            this.unwanted_alive = unwanted_alive.into_iter().collect();
+        }
+        Ok(this)
+    }
+
+    pub fn is_alive(&self, container: &str, ifname: &str) -> bool {
+        self.alive.iter().any(|entry| is_of(entry, container, ifname))
+    }
+
+    pub fn is_stale(&self, container: &str, ifname: &str) -> bool {
+        self.stale.iter().chain(&self.stale_elsewhere).any(|entry| is_of(entry, container, ifname))
+    }
+
+    pub fn is_unwanted(&self, container: &str, ifname: &str) -> bool {
+        match ifname {
+            "" => self.unwanted.has_container(container),
+            ifname => self.unwanted.contains(container, ifname),
+        }
+    }
+
+    pub fn is_unreadable(&self, container: &str, ifname: &str) -> bool {
+        self.unreadable.iter().any(|name| match ifname {
+            "" => name.strip_prefix(container).is_some_and(|rest| rest.starts_with('-')),
+            ifname => *name == format!("{container}-{ifname}"),
+        })
+    }
+}
+
+fn is_of(entry: &Entry, container: &str, ifname: &str) -> bool {
+    let at = &entry.attach.attachment;
+    &*at.container == container && (ifname.is_empty() || &*at.ifname == ifname)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::symlink_metadata(path).ok()?.modified().ok()
+}
+
+/// Whether another process has the number by which an attachment from before the start of the host names its namespace
+/// (`/proc/PID/ns/net`). The clock may have been set forward since, so the container must not be seen anywhere.
+fn has_new_process(entry: &Entry) -> bool {
+    let is_of_process = entry.attach.netns.as_deref().is_some_and(|path| path.starts_with("/proc"));
+    is_of_process
+        && Namespaces::look().is_ok_and(|namespaces| {
+            namespaces.is_complete() && !shows(&namespaces, entry, &entry.attach.attachment.container)
+        })
+}
+
+/// Whether anything of a container is, or may be, seen: an address of its result, or its name.
+fn shows(namespaces: &Namespaces, entry: &Entry, container: &ContainerId) -> bool {
+    let result = entry.result().unwrap_or_default();
+    let mut addresses = result.addresses().peekable();
+    addresses.peek().is_none()
+        || addresses.any(|address| namespaces.may_have(address.ip()))
+        || namespaces.has_container(container)
+}

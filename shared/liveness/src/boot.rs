@@ -1,0 +1,41 @@
+//! The start of the host: no container survives it.
+
+use std::time::{Duration, SystemTime};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// How much the clock may differ from itself at another time.
+const MARGIN: Duration = Duration::from_secs(60);
+
+/// When the host was started, by the clock as it is set now. A clock that was set forward since the start makes files look as if they
+/// were from before: that alone does not prove that a container is dead.
+#[derive(Clone, Copy, Debug)]
+pub struct Boot(Option<SystemTime>);
+
+impl Boot {
+    /// By `CLOCK_BOOTTIME`, which also counts while the host sleeps.
+    pub fn look() -> Self {
+        let up = clock_gettime(ClockId::Boottime).tv_sec.cast_unsigned();
+        Self(SystemTime::now().checked_sub(Duration::from_secs(up)))
+    }
+
+    /// Whether a time is more than a minute before the start.
+    pub fn is_after(self, time: SystemTime) -> bool {
+        self.0.is_some_and(|booted| time + MARGIN < booted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_minute_before_the_start_is_in_doubt() {
+        let boot = Boot::look();
+        let booted = boot.0.unwrap();
+        assert!(!boot.is_after(SystemTime::now()));
+        for (seconds, is_after) in [(0, false), (59, false), (60, false), (61, true)] {
+            assert_eq!(boot.is_after(booted - Duration::from_secs(seconds)), is_after, "{seconds}");
+        }
+    }
+}

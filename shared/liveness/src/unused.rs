@@ -1,0 +1,57 @@
+//! Namespaces that nothing but a mount keeps: no process is in them, or has them open.
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use netlink::Netlink;
+use netns::NetNs;
+
+use crate::{Id, Namespaces};
+
+/// A network namespace that is mounted, and that no process is in or has open.
+#[derive(Clone, Debug)]
+pub struct Unused {
+    id: Id,
+    /// The number by which links of the host lead to it.
+    peer: Option<i32>,
+    /// Where it is mounted, in any mount namespace.
+    pub paths: BTreeSet<PathBuf>,
+    /// When it was made. No program can set this time.
+    pub since: SystemTime,
+}
+
+impl Namespaces {
+    /// The unused ones. None, unless everything could be looked at.
+    pub(crate) fn find_unused(&mut self, host: &Netlink) {
+        if !self.is_complete() {
+            return;
+        }
+        let unused = self.mounts.iter().filter(|(id, _)| self.ids.contains(id) && !self.used.contains(id));
+        let unused = unused.filter_map(|(id, (file, paths))| {
+            let since = file.metadata().and_then(|file| file.modified()).ok()?;
+            let netns = NetNs::open_if_present(file).ok()??;
+            let peer = host.netns_id(netns.as_fd()).ok()?;
+            Some(Unused { id: *id, peer, paths: paths.clone(), since })
+        });
+        self.unused = unused.collect();
+    }
+
+    /// Goes on as if these unused namespaces did not exist: whatever is in them is of nobody.
+    pub fn forget_unused(&mut self, is_abandoned: impl Fn(&Unused) -> bool) {
+        let (abandoned, unused) = std::mem::take(&mut self.unused).into_iter().partition(is_abandoned);
+        self.unused = unused;
+        let abandoned: Vec<Unused> = abandoned;
+        for Unused { id, peer, paths, .. } in abandoned {
+            self.ids.remove(&id);
+            self.seen.remove(&id.1);
+            self.inside.remove(&id);
+            self.paths.retain(|path| !paths.contains(path));
+            self.abandoned.extend(paths);
+            if let Some(peer) = peer {
+                self.behind.remove(&peer);
+            }
+        }
+    }
+}

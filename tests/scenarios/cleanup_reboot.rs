@@ -1,0 +1,128 @@
+//! GC after a reboot: no container has survived it, whatever caches say and however young they are.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{self, Child, Command};
+
+use lab::{Lab, Tool, beyond_reference};
+use serde_json::{Value, json};
+
+use crate::common::{host_local, leases};
+
+/// Each test has addresses of its own: they are looked for on the whole machine.
+fn configured(net: u8) -> Option<(Lab, Tool)> {
+    let lab = Lab::new();
+    if !fs::exists("/proc/self/ns/time").unwrap() {
+        lab::skip("the kernel has no time namespaces");
+        return None;
+    }
+    let plugin =
+        json!({"type": "bridge", "bridge": "br0", "ipam": host_local(&[&[&format!("10.212.{net}.0/24")]])});
+    lab.configure("10-net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": [plugin]}));
+    let tool = lab.cnitool();
+    Some((lab, tool))
+}
+
+/// A clock since the start of the host that began a second ago: of a time namespace.
+fn after_a_reboot(tool: &Tool) -> Tool {
+    let up = fs::read_to_string("/proc/uptime").unwrap();
+    let seconds: u64 = up.split('.').next().unwrap().parse().unwrap();
+    let offset = format!("--boottime=-{}", seconds - 1);
+    tool.clone().under(&["unshare", "--time", "--fork", &offset].map(str::to_owned))
+}
+
+fn cached(id: &str) -> PathBuf {
+    format!("/var/lib/cni/results/net-{id}-eth0").into()
+}
+
+/// As if it were made ten minutes ago: later than an hour ago, and before that reboot.
+fn ages(lab: &Lab, id: &str) {
+    lab.host().sh(&format!("touch -d '10 minutes ago' {}", cached(id).display()));
+}
+
+fn gone(lab: &Lab, pods: &[&lab::Container]) {
+    pods.iter().for_each(|pod| pod.vanish());
+    lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").is_empty());
+}
+
+#[test]
+fn older_than_does_not_keep_what_is_from_before_a_reboot() {
+    beyond_reference!("gc");
+    let Some((lab, tool)) = configured(1) else { return };
+    let pods = ["before", "now"].map(|id| lab.container(id));
+    ["before", "now"].iter().for_each(|id| drop(tool.says(&format!("add net {id} --container-id {id}"))));
+    gone(&lab, &[&pods[0], &pods[1]]);
+    ages(&lab, "before");
+    tool.says("gc net --older-than 1h");
+    assert_eq!(leases(), ["10.212.1.2", "10.212.1.3"]);
+    after_a_reboot(&tool).says("gc net --older-than 1h");
+    assert_eq!(leases(), ["10.212.1.3"], "its file is from after the reboot");
+}
+
+/// A loss of power leaves the files that libcni was writing empty.
+#[test]
+fn a_torn_result_from_before_a_reboot_keeps_nothing() {
+    beyond_reference!("gc");
+    let Some((lab, tool)) = configured(2) else { return };
+    let pod = lab.container("torn");
+    tool.says("add net torn --container-id torn");
+    gone(&lab, &[&pod]);
+    fs::write(cached("torn"), "").unwrap();
+    ages(&lab, "torn");
+    tool.says("gc net");
+    assert_eq!(leases(), ["10.212.2.2"], "the container may be alive");
+    after_a_reboot(&tool).says("gc net");
+    assert!(leases().is_empty(), "{:?}", leases());
+}
+
+/// A process in a container's namespace, whose number a runtime gives for the namespace.
+fn sleeper(lab: &Lab, id: &str) -> Child {
+    let started = lab.host().run(|| Command::new("ip").args(["netns", "exec", id, "sleep", "600"]).spawn());
+    let child = started.unwrap();
+    lab.host().wait_until("the process is inside", |_| {
+        fs::read_to_string(format!("/proc/{}/comm", child.id())).is_ok_and(|name| name.trim() == "sleep")
+    });
+    child
+}
+
+/// The number is another process's now, such as one of the host, or of another container.
+fn is_reused(id: &str, by: u32) {
+    let file = cached(id);
+    let mut cache: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    cache["netns"] = format!("/proc/{by}/ns/net").into();
+    fs::write(file, cache.to_string()).unwrap();
+}
+
+#[test]
+fn a_number_of_a_process_that_is_used_again_after_a_reboot_keeps_nothing_and_its_process_loses_nothing() {
+    beyond_reference!("gc");
+    let Some((lab, tool)) = configured(3) else { return };
+    let [dead, later, other, hidden] = ["dead", "later", "other", "hidden"].map(|id| lab.container(id));
+    let mut of_other = sleeper(&lab, "other");
+    for id in ["dead", "later", "other", "hidden"] {
+        tool.says(&format!("add net {id} --container-id {id}"));
+    }
+    dead.vanish();
+    later.vanish();
+    lab.host().wait_until("the pairs are gone", |host| host.ip("link show master br0").len() == 2);
+    for (id, by) in [("dead", process::id()), ("later", of_other.id()), ("hidden", process::id())] {
+        is_reused(id, by);
+        ages(&lab, id);
+    }
+    let all = ["10.212.3.2", "10.212.3.3", "10.212.3.4", "10.212.3.5"];
+    tool.says("gc net");
+    assert_eq!(leases(), all, "without a reboot, the process may be the container's");
+    // Namespaces of other tests may appear and go while it looks at the machine: then nothing counts as stale.
+    for _ in 0..30 {
+        after_a_reboot(&tool).says("gc net");
+        if leases().len() < all.len() {
+            break;
+        }
+    }
+    // The address of `hidden` is seen, as if the clock had been set forward since its ADD.
+    assert_eq!(leases(), all[2..]);
+    assert!(other.link("eth0").is_some() && hidden.link("eth0").is_some());
+    assert!(!cached("dead").exists() && !cached("later").exists());
+    of_other.kill().unwrap();
+    of_other.wait().unwrap();
+}
