@@ -3,7 +3,7 @@
 use netlink::Family;
 
 use super::Forward;
-use crate::kind::{InIptables, IptablesRules, Shared};
+use crate::kind::{IptablesProperties, IptablesRules, Shared};
 use crate::opening::{CHAIN, HOOK, TABLE, TO_ADMIN, TO_CHAIN};
 use crate::script::{SHARED, Script, comment};
 
@@ -11,11 +11,12 @@ use crate::script::{SHARED, Script, comment};
 const CONTAINERS: &str = "FERRULE-FORWARD";
 const TO_CONTAINERS: &str = "ferrule: iptables";
 
-pub(super) const FACTS: InIptables = InIptables {
+pub(super) const PROPERTIES: IptablesProperties = IptablesProperties {
     table: TABLE,
     prefix: "FERRULE-FW-",
     parents: &[CONTAINERS],
     shared: Some(Shared {
+        rules: |script, _| share(script),
         comments: &[TO_CONTAINERS],
         entry: CONTAINERS,
         chains: &[CONTAINERS],
@@ -32,7 +33,11 @@ impl IptablesRules for Forward {
         if addresses.is_empty() {
             return;
         }
-        share(script, self.opening.admin.as_str());
+        share(script);
+        let admin = self.opening.admin.as_str();
+        script.shared_chains.push(admin.into());
+        // The administrator's rules come first.
+        script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
         for ip in addresses {
             script.own(format!("-s {ip} -j ACCEPT"));
             script.own(format!("-d {ip} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"));
@@ -45,11 +50,9 @@ impl IptablesRules for Forward {
     }
 }
 
-fn share(script: &mut Script, admin: &str) {
-    script.shared_chains.extend([CHAIN, admin, CONTAINERS].map(String::from));
+fn share(script: &mut Script) {
+    script.shared_chains.extend([CHAIN, CONTAINERS].map(String::from));
     script.share_first((TABLE, HOOK), name(TO_CHAIN), "", CHAIN);
-    // The administrator has the first word.
-    script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
     script.share((TABLE, CHAIN), name(TO_CONTAINERS), "", CONTAINERS);
 }
 

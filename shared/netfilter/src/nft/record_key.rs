@@ -1,4 +1,4 @@
-//! Where the records of attachments are.
+//! The keys of attachments' records in the set `attachments`.
 
 use netlink::{RequestError, Socket};
 
@@ -7,29 +7,29 @@ use crate::kind::Kind;
 use crate::owner::Owner;
 use crate::ruleset::{Element, Set};
 
-/// Where an attachment's records of a kind are.
+/// The key of an attachment's records of a kind, and the comment of its elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
-    /// What its elements are commented with.
+pub(super) struct RecordKey {
+    /// The comment of its elements.
     pub(super) label: String,
-    /// What its records are under.
+    /// The first part of the keys of its records.
     pub(super) digest: String,
 }
 
-impl Slot {
+impl RecordKey {
     pub(super) fn of(owner: &Owner, kind: Kind) -> Self {
-        Self { label: owner.label(), digest: owner.digest(kind.facts.name) }
+        Self { label: owner.label(), digest: owner.digest(kind.properties.name) }
     }
 
-    /// The slots of a kind whose labels are wanted.
+    /// The keys of a kind whose labels the closure accepts.
     pub(super) fn find(
         socket: &Socket,
         kind: Kind,
-        is_wanted: impl Fn(&str) -> bool,
+        is_accepted: impl Fn(&str) -> bool,
     ) -> Result<Vec<Self>, RequestError> {
         let all = query::elements(socket, kind.table(), &Set::attachments().name)?;
         let of_kind = all.iter().filter_map(|(key, comment)| {
-            let label = label(kind, comment).filter(|label| is_wanted(label))?;
+            let label = label(kind, comment).filter(|label| is_accepted(label))?;
             Some(Self { label: label.to_owned(), digest: Element::digest_of(key)? })
         });
         Ok(of_kind.collect())
@@ -43,5 +43,5 @@ impl Slot {
 
 /// The label in the comment of an attachment's first record.
 pub(super) fn label(kind: Kind, title: &str) -> Option<&str> {
-    title.strip_prefix(kind.facts.name)?.strip_prefix(' ')
+    title.strip_prefix(kind.properties.name)?.strip_prefix(' ')
 }
