@@ -13,7 +13,7 @@ pub const MAC: Key = key(
     "mac",
     Type::Mac,
     "chosen by the kernel",
-    "MAC address of the container's interface. If several are given: runtimeConfig.mac counts most, then \
+    "MAC address of the container's interface. If several are set: runtimeConfig.mac has precedence, then \
      args.cni.mac, then MAC of CNI_ARGS, then this key.",
 );
 
@@ -45,10 +45,10 @@ pub const ROUTE: &[Key] = &[
 /// Addresses of one family that follow each other.
 pub const RANGE: &[Key] = &[
     key("subnet", Type::Cidr, "", "Subnet."),
-    key("rangeStart", Type::Ip, "the subnet's first", "First address that is given out."),
-    key("rangeEnd", Type::Ip, "the subnet's last", "Last address that is given out."),
-    key("gateway", Type::Ip, "the subnet's first", "Gateway, which is never given out."),
-    key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and blocks that are never given out."),
+    key("rangeStart", Type::Ip, "the subnet's first", "First address that is allocated."),
+    key("rangeEnd", Type::Ip, "the subnet's last", "Last address that is allocated."),
+    key("gateway", Type::Ip, "the subnet's first", "Gateway. It is never allocated."),
+    key("exclude", Type::List(&Type::IpOrCidr), "none", "Addresses and blocks that are never allocated."),
 ];
 
 /// Limits of the traffic of a container.
@@ -65,13 +65,13 @@ pub const BANDWIDTH_PLUGIN: &[Key] = &[
         "latencyMs",
         Type::Number(1, 10_000),
         "25",
-        "How long a packet may wait once the burst is used up, in milliseconds.",
+        "Longest time that a packet may wait after the burst is used up, in milliseconds.",
     ),
     key(
         "shapeInContainer",
         Type::Bool,
         "false",
-        "Limit what the container sends inside it: for interfaces that have no end on the host.",
+        "Limit egress traffic inside the container. Needed for interfaces without a host end, such as macvlan.",
     ),
     SHAPED_SUBNETS,
     UNSHAPED_SUBNETS,
@@ -81,17 +81,29 @@ const INGRESS_RATE: Key = key(
     "ingressRate",
     RATE,
     "0 (no limit)",
-    "Limit of what the container gets, in bits per second; at least 8.",
+    "Rate limit for traffic to the container, in bits per second; at least 8.",
 );
-const INGRESS_BURST: Key = key("ingressBurst", BURST, "0", "What may come at once, in bits.");
+const INGRESS_BURST: Key = key(
+    "ingressBurst",
+    BURST,
+    "0",
+    "Burst: how much the container may receive above \
+ the rate, in bits.",
+);
 const EGRESS_RATE: Key = key(
     "egressRate",
     RATE,
     "0 (no limit)",
-    "Limit of what the container sends, in bits per second; at least 8.",
+    "Rate limit for traffic from the container, in bits per second; at least 8.",
 );
-const EGRESS_BURST: Key = key("egressBurst", BURST, "0", "What may go at once, in bits.");
+const EGRESS_BURST: Key = key(
+    "egressBurst",
+    BURST,
+    "0",
+    "Burst: how much the container may send above the \
+ rate, in bits.",
+);
 const SHAPED_SUBNETS: Key =
-    key("shapedSubnets", Type::List(&Type::Text), "none", "Not supported: refused unless it is empty.");
+    key("shapedSubnets", Type::List(&Type::Text), "none", "Not supported: must be empty.");
 const UNSHAPED_SUBNETS: Key =
-    key("unshapedSubnets", Type::List(&Type::Text), "none", "Not supported: refused unless it is empty.");
+    key("unshapedSubnets", Type::List(&Type::Text), "none", "Not supported: must be empty.");

@@ -27,7 +27,8 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "ptp",
         role: Role::Interface,
-        about: "Connects the container with the host by a veth pair, without a bridge: the host routes to it.",
+        about: "Connects the container with the host by a veth pair, without a bridge. The host routes \
+         packets to the container.",
         keys: &[
             IP_MASQ,
             IP_MASQ_BACKEND,
@@ -44,7 +45,8 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "macvlan",
         role: Role::Interface,
-        about: "Gives the container an interface with a MAC of its own on an interface of the host.",
+        about: "Creates a macvlan interface in the container: a MAC address of its own, on an interface of \
+         the host.",
         keys: MACVLAN,
         args: &[MAC],
         capabilities: &["mac"],
@@ -52,7 +54,8 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "ipvlan",
         role: Role::Interface,
-        about: "Gives the container an interface that shares the MAC of an interface of the host.",
+        about: "Creates an ipvlan interface in the container: it shares the MAC address of an interface of \
+         the host.",
         keys: IPVLAN,
         args: &[MAC],
         capabilities: &["mac"],
@@ -60,7 +63,7 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "vlan",
         role: Role::Interface,
-        about: "Gives the container a VLAN of an interface of the host.",
+        about: "Creates a VLAN interface in the container, on an interface of the host.",
         keys: VLAN,
         args: &[MAC],
         capabilities: &["mac"],
@@ -68,8 +71,8 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "host-device",
         role: Role::Interface,
-        about: "Moves a device of the host into the container. One of the first four keys, or the capability deviceID, says which: \
-                deviceID counts most, then they in this order.",
+        about: "Moves a device of the host into the container. The capability deviceID or one of the first \
+         four keys selects the device. deviceID has precedence, then the keys in this order.",
         keys: &[
             key("device", Type::IfName, "none", "Name of the device's interface."),
             key("hwaddr", Type::Mac, "none", "MAC address of the device. Only one interface may have it."),
@@ -79,7 +82,8 @@ pub const PLUGINS: &[Plugin] = &[
                 "useInterfaceNetwork",
                 Type::Bool,
                 "false",
-                "The device's addresses and routes go with it into the container, and come back with it.",
+                "ADD also moves the device's addresses and routes into the container. DEL restores them on \
+                 the host.",
             ),
             ENABLE_DAD,
             ACCEPT_RA,
@@ -90,7 +94,7 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "dummy",
         role: Role::Interface,
-        about: "Gives the container an interface that leads nowhere, to hold addresses.",
+        about: "Creates a dummy interface in the container. It holds addresses, and drops all packets.",
         keys: &[
             key("mtu", MTU, "0 (the kernel's: 1500)", "MTU of the interface, in bytes: 68 to 65535."),
             MAC,
@@ -103,13 +107,13 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "tap",
         role: Role::Interface,
-        about: "Gives the container a tap device, as virtual machines use them.",
+        about: "Creates a tap device in the container, for a virtual machine.",
         keys: &[
             key(
                 "multiQueue",
                 Type::Bool,
                 "false",
-                "A program may open several queues. It has to say so when it opens the device.",
+                "Allow several queues. The program must open the device with IFF_MULTI_QUEUE.",
             ),
             key(
                 "mtu",
@@ -121,13 +125,13 @@ pub const PLUGINS: &[Plugin] = &[
             key(
                 "owner",
                 ID,
-                "anybody, if there is no group either",
+                "any user, if group is not set either",
                 "Id of the user that may open the device.",
             ),
             key(
                 "group",
                 ID,
-                "anybody, if there is no owner either",
+                "any user, if owner is not set either",
                 "Id of the group that may open the device.",
             ),
             key(
@@ -136,7 +140,7 @@ pub const PLUGINS: &[Plugin] = &[
                 "the plugin's",
                 "SELinux context of the device. Ignored on hosts without SELinux.",
             ),
-            key("bridge", Type::IfName, "none", "Bridge in the container that the device becomes a port of."),
+            key("bridge", Type::IfName, "none", "Bridge in the container. The device becomes a port of it."),
             ENABLE_DAD,
             ACCEPT_RA,
         ],
@@ -149,15 +153,21 @@ pub const PLUGINS: &[Plugin] = &[
 const ID: Type = Type::Number(0, 4_294_967_294);
 
 const BRIDGE: &[Key] = &[
-    key("bridge", Type::IfName, "cni0", "Name of the bridge; it is made if it is not there."),
-    key("isGateway", Type::Bool, "false", "The bridge gets the gateway's address of each subnet."),
+    key("bridge", Type::IfName, "cni0", "Name of the bridge. ADD creates it if it does not exist."),
+    key("isGateway", Type::Bool, "false", "Assign the gateway address of each subnet to the bridge."),
     key(
         "isDefaultGateway",
         Type::Bool,
         "false",
-        "As isGateway, and the container's default route leads there.",
+        "Like isGateway, and the bridge is the container's default gateway.",
     ),
-    key("forceAddress", Type::Bool, "false", "An address of the bridge that is in the way is replaced."),
+    key(
+        "forceAddress",
+        Type::Bool,
+        "false",
+        "Replace the bridge's address if it is different from the \
+     gateway address.",
+    ),
     IP_MASQ,
     IP_MASQ_BACKEND,
     IP_MASQ_FAMILY,
@@ -165,34 +175,50 @@ const BRIDGE: &[Key] = &[
         "mtu",
         MTU,
         "0 (the kernel's: 1500)",
-        "MTU of the veth pair, and of the bridge if it is made now, in bytes: 68 to 65535.",
+        "MTU of the veth pair, and of a new bridge, in bytes: 68 to 65535.",
     ),
     MTU_FROM_DEFAULT_ROUTE,
-    key("hairpinMode", Type::Bool, "false", "Frames may leave through the port that they came from."),
-    key("promiscMode", Type::Bool, "false", "The bridge takes all frames."),
-    key("vlan", Type::Number(0, 4094), "0 (none)", "VLAN that the container's port belongs to."),
+    key(
+        "hairpinMode",
+        Type::Bool,
+        "false",
+        "Hairpin mode: the bridge may send a frame back through the \
+     port that received it.",
+    ),
+    key("promiscMode", Type::Bool, "false", "Promiscuous mode of the bridge: it accepts all frames."),
+    key("vlan", Type::Number(0, 4094), "0 (none)", "Untagged VLAN of the container's bridge port."),
     key(
         "vlanTrunk",
         Type::List(&Type::Object(TRUNK)),
         "none",
-        "VLANs that pass the container's port with their tag.",
+        "Tagged VLANs of the container's bridge port.",
     ),
-    key("preserveDefaultVlan", Type::Bool, "false", "The VLAN that the bridge puts new ports into stays."),
-    key("macspoofchk", Type::Bool, "false", "Frames from another MAC than the container's are dropped."),
+    key(
+        "preserveDefaultVlan",
+        Type::Bool,
+        "false",
+        "Keep the bridge's default VLAN on the container's port.",
+    ),
+    key("macspoofchk", Type::Bool, "false", "Drop frames whose source MAC address is not the container's."),
     ENABLE_DAD,
     ACCEPT_RA,
     key(
         "disableContainerInterface",
         Type::Bool,
         "false",
-        "The container's interface is left down. Not together with ipam.",
+        "Keep the container's interface down. Cannot be combined with ipam.",
     ),
-    key("portIsolation", Type::Bool, "false", "Isolated ports of the bridge cannot reach each other."),
+    key(
+        "portIsolation",
+        Type::Bool,
+        "false",
+        "Isolate the bridge port: isolated ports cannot reach each other.",
+    ),
     key(
         "allowUplinkPort",
         Type::Bool,
         "false",
-        "The host's own uplink may become a port, if prevResult lists it.",
+        "Allow the host's uplink as a bridge port, if prevResult lists it.",
     ),
 ];
 
@@ -208,22 +234,23 @@ const IPVLAN: &[Key] = &[
         "mode",
         Type::OneOf(&["l2", "l3", "l3s"]),
         "l2",
-        "Layer that the interface works on. l2: it is on the master's network. l3: the host routes for it, and it hears no \
-         broadcast. l3s: as l3, and its packets pass the host's firewall. All containers on a master have one mode.",
+        "Mode of the interface. l2: it is on the master's network. l3: the host routes its packets, and it \
+         receives no broadcast. l3s: like l3, and its packets traverse the host's firewall. All containers \
+         on a master must have the same mode.",
     ),
     key(
         "flag",
         Type::OneOf(&["bridge", "private", "vepa"]),
         "bridge",
-        "How containers on the same master reach each other. bridge: directly. private: not at all. vepa: by way of the switch \
-         that the master is plugged into. All containers on a master have one flag.",
+        "How containers on the same master reach each other. bridge: directly. private: not at all. vepa: \
+         through the external switch. All containers on a master must have the same flag.",
     ),
     MASTERS_MTU,
     key(
         "mac",
         Type::Mac,
         "the master's",
-        "Cannot be set: the plugin warns, and the interface has the master's MAC.",
+        "Cannot be set: the plugin prints a warning, and the interface has the master's MAC address.",
     ),
     LINK_IN_CONTAINER,
     ENABLE_DAD,
@@ -236,8 +263,9 @@ const MACVLAN: &[Key] = &[
         "mode",
         Type::OneOf(&["bridge", "private", "vepa", "passthru"]),
         "bridge",
-        "How containers on the same master reach each other. bridge: directly. vepa: by way of the switch that the \
-         master is plugged into. private: not at all. passthru: one container has the master alone, and its MAC.",
+        "How containers on the same master reach each other. bridge: directly. vepa: through the external \
+         switch. private: not at all. passthru: one container has exclusive use of the master, with its MAC \
+         address.",
     ),
     MASTERS_MTU,
     MAC,
@@ -252,19 +280,20 @@ const VLAN: &[Key] = &[
         "master",
         Type::IfName,
         "from the chain",
-        "Interface that carries the VLAN. It can be left out only in a chain, where it is an interface of the result so far.",
+        "Parent interface of the VLAN. Required, except in a chain: there the default is an interface of \
+         prevResult.",
     ),
     key(
         "vlanId",
         Type::Number(0, 4094),
         "none: it is required",
-        "Id of the VLAN. With 0 frames have a tag with a priority, and no VLAN.",
+        "VLAN id. 0: frames are tagged with a priority only.",
     ),
     key(
         "protocol",
         Type::OneOf(&["802.1Q", "802.1ad"]),
         "802.1Q",
-        "Kind of the tag. 802.1ad: the outer one where frames have two (QinQ).",
+        "Protocol of the tag. 802.1ad: the outer tag of frames with two tags (QinQ).",
     ),
     MASTERS_MTU,
     MAC,

@@ -23,20 +23,15 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "firewall",
         role: Role::Chained,
-        about: "Lets the container's traffic pass the host's firewall.",
+        about: "Allows the container's traffic through the host's firewall.",
         keys: &[
             key(
                 "backend",
                 Type::OneOf(&["iptables", "nftables", "firewalld"]),
-                "what the host has",
+                "detected on the host",
                 "Firewall.",
             ),
-            key(
-                "iptablesAdminChainName",
-                Type::Text,
-                "CNI-ADMIN",
-                "Chain for the administrator's own rules.",
-            ),
+            key("iptablesAdminChainName", Type::Text, "CNI-ADMIN", "Chain for the administrator's rules."),
             key(
                 "firewalldZone",
                 Type::Text,
@@ -47,13 +42,14 @@ pub const PLUGINS: &[Plugin] = &[
                 "ingressPolicy",
                 Type::OneOf(&["open", "same-bridge", "isolated"]),
                 "open",
-                "Who may open a connection to the container.",
+                "Who may open connections to the container. open: all sources. same-bridge: not containers \
+                 on other bridges with a policy. isolated: nor other containers on the same bridge.",
             ),
             key(
                 "acceptMarkBit",
                 Type::Number(0, 31),
                 "12",
-                "Bit of the packet mark by which the container's packets pass.",
+                "Bit of the packet mark (fwmark) of the container's allowed packets.",
             ),
         ],
         args: &[],
@@ -70,7 +66,7 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "sbr",
         role: Role::Chained,
-        about: "Routes what has the interface's source address through that interface.",
+        about: "Source-based routing: packets with the interface's source address leave through that interface.",
         keys: &[
             key("table", Type::Number(1, 4_294_967_295), "the first free one from 100", "Routing table."),
             key(
@@ -83,7 +79,7 @@ pub const PLUGINS: &[Plugin] = &[
                 "addSourceHints",
                 Type::Bool,
                 "false",
-                "Subnet routes of the main table prefer the interface's address.",
+                "Set the interface's address as the preferred source of the subnet routes in the main table.",
             ),
         ],
         args: &[],
@@ -94,7 +90,7 @@ pub const PLUGINS: &[Plugin] = &[
         role: Role::Chained,
         about: "Puts the interface into a VRF of the container.",
         keys: &[
-            key("vrfname", Type::IfName, "", "Name of the VRF; it is made if it is not there."),
+            key("vrfname", Type::IfName, "", "Name of the VRF. ADD creates it if it does not exist."),
             key("table", U32, "a free one", "Routing table of the VRF."),
         ],
         args: &[],
@@ -103,7 +99,7 @@ pub const PLUGINS: &[Plugin] = &[
     Plugin {
         name: "flannel",
         role: Role::Delegating,
-        about: "Has another plugin attach the container, with the subnet that flanneld has for the host.",
+        about: "Calls another plugin to attach the container, with the host's subnet from flanneld.",
         keys: FLANNEL,
         args: &[],
         capabilities: &[],
@@ -115,51 +111,68 @@ const FLANNEL: &[Key] = &[
         "subnetFile",
         Type::Path,
         "/run/flannel/subnet.env",
-        "File in which flanneld tells the host's subnet.",
+        "File in which flanneld writes the host's subnet.",
     ),
     key(
         "dataDir",
         Type::Path,
         "/var/lib/cni/flannel",
-        "Directory in which the delegate's configuration is kept until DEL.",
+        "Directory that stores the delegate's configuration until DEL.",
     ),
     key(
         "delegate",
         Type::Delegate,
         "{\"type\": \"bridge\"}",
-        "What the plugin that makes the interface is to be told; name and ipam are set for it.",
+        "Configuration of the plugin that creates the interface. flannel sets its name and ipam.",
     ),
     key(
         "ipam",
         Type::IpamPart,
         "{\"type\": \"host-local\"}",
-        "What its IPAM plugin is to be told; ranges are set for it, and routes are added.",
+        "Configuration of the IPAM plugin. flannel sets its ranges and adds routes.",
     ),
 ];
 
 const PORTMAP: &[Key] = &[
-    key("backend", Type::OneOf(&["iptables", "nftables"]), "nftables where the kernel has it", "Firewall."),
-    key("snat", Type::Bool, "true", "Hide the sender where an answer would not find its way back."),
+    key("backend", Type::OneOf(&["iptables", "nftables"]), "nftables if the kernel has it", "Firewall."),
+    key(
+        "snat",
+        Type::Bool,
+        "true",
+        "Masquerade connections whose answers would not return through this host.",
+    ),
     key(
         "conditionsV4",
         Type::List(&Type::Text),
         "none",
-        "Further conditions of a rule, in the backend's own words; IPv4.",
+        "Extra match conditions of the IPv4 rules, in the syntax of the backend.",
     ),
     key(
         "conditionsV6",
         Type::List(&Type::Text),
         "none",
-        "Further conditions of a rule, in the backend's own words; IPv6.",
+        "Extra match conditions of the IPv6 rules, in the syntax of the backend.",
     ),
-    key("masqAll", Type::Bool, "false", "Hide every sender, not only those that need it."),
+    key(
+        "masqAll",
+        Type::Bool,
+        "false",
+        "Masquerade all connections to host ports, not only those that need it.",
+    ),
     key(
         "markMasqBit",
         Type::Number(0, 31),
         "13",
-        "Bit of the packet mark that asks for hiding; not with externalSetMarkChain.",
+        "Bit of the packet mark that selects connections to masquerade. Cannot be combined with \
+         externalSetMarkChain.",
     ),
-    key("externalSetMarkChain", Type::Text, "none", "Chain that sets the mark in place of our own."),
+    key(
+        "externalSetMarkChain",
+        Type::Text,
+        "none",
+        "Chain that sets the mark, instead of the plugin's own \
+     chain.",
+    ),
 ];
 
 const TUNING: &[Key] = &[
@@ -169,7 +182,7 @@ const TUNING: &[Key] = &[
     TUNING_MTU,
     ALLMULTI,
     TX_QLEN,
-    key("dataDir", Type::Path, "/run/cni/tuning", "Directory in which the old values are kept until DEL."),
+    key("dataDir", Type::Path, "/run/cni/tuning", "Directory that stores the old values until DEL."),
 ];
 
 const TUNING_ARGS: &[Key] = &[SYSCTL, TUNING_MAC, PROMISC, TUNING_MTU, ALLMULTI, TX_QLEN];
@@ -181,7 +194,8 @@ const SYSCTL: Key = key(
     "Sysctls below net/, such as {\"net.core.somaxconn\": \"500\"}; IFNAME stands for the interface.",
 );
 const TUNING_MAC: Key = key("mac", Type::Mac, "as it is", "MAC address of the interface.");
-const PROMISC: Key = key("promisc", Type::Bool, "as it is", "The interface takes all frames.");
+const PROMISC: Key =
+    key("promisc", Type::Bool, "as it is", "Promiscuous mode: the interface accepts all frames.");
 const TUNING_MTU: Key = key("mtu", U32, "as it is", "MTU of the interface, in bytes.");
-const ALLMULTI: Key = key("allmulti", Type::Bool, "as it is", "The interface takes all multicast.");
+const ALLMULTI: Key = key("allmulti", Type::Bool, "as it is", "The interface accepts all multicast.");
 const TX_QLEN: Key = key("txQLen", U32, "as it is", "Length of the transmit queue, in packets.");

@@ -5,12 +5,13 @@ use super::types::{Key, Type, key};
 
 /// Keys of a configuration list.
 pub const LIST: &[Key] = &[
-    key("cniVersion", Type::Version, "0.2.0", "Version of the protocol that the plugins are spoken to in."),
+    key("cniVersion", Type::Version, "0.2.0", "CNI version of the calls to the plugins."),
     key(
         "cniVersions",
         Type::List(&Type::Version),
         "none",
-        "Other versions that the configuration fits; the highest that both sides know is taken.",
+        "Other CNI versions of this configuration. The runtime uses the highest version that it and the \
+         plugins support.",
     ),
     key(
         "name",
@@ -18,7 +19,7 @@ pub const LIST: &[Key] = &[
         "",
         "Name of the network: letters, digits, '_', '.' and '-'; unique on the host.",
     ),
-    key("disableCheck", Type::BoolOrText, "false", "CHECK succeeds without asking the plugins."),
+    key("disableCheck", Type::BoolOrText, "false", "CHECK succeeds without a call of the plugins."),
     key(
         "disableGC",
         Type::BoolOrText,
@@ -29,7 +30,7 @@ pub const LIST: &[Key] = &[
         "loadOnlyInlinedPlugins",
         Type::BoolOrText,
         "false",
-        "Only the plugins of this file: those of the directory beside it that is named after the network are left out.",
+        "Use only the plugins of this file. Plugins in the directory NAME/ next to it are ignored.",
     ),
     key(
         "plugins",
@@ -41,7 +42,7 @@ pub const LIST: &[Key] = &[
 
 /// Keys of every plugin.
 pub const PLUGIN: &[Key] = &[
-    key("type", Type::Text, "", "Name of the plugin's executable, looked for in CNI_PATH."),
+    key("type", Type::Text, "", "Name of the plugin's executable in CNI_PATH."),
     key("name", Type::Text, "that of the network", "Overwritten by the runtime with the network's name."),
     key(
         "cniVersion",
@@ -53,9 +54,14 @@ pub const PLUGIN: &[Key] = &[
         "capabilities",
         Type::Map(&Type::Bool),
         "none",
-        "Capability arguments of the runtime that the plugin is to get, such as {\"portMappings\": true}.",
+        "Capability arguments that the runtime passes to the plugin, such as {\"portMappings\": true}.",
     ),
-    key("ipam", Type::Ipam, "no addresses", "IPAM plugin that gives the addresses, and its keys."),
+    key(
+        "ipam",
+        Type::Ipam,
+        "no addresses",
+        "Configuration of the IPAM plugin, which allocates the addresses.",
+    ),
     key("dns", Type::Object(DNS), "none", "Settings for the container's resolver."),
     key(
         "args",
@@ -78,12 +84,18 @@ pub const CAPABILITIES: &[Key] = &[
         "portMappings",
         Type::List(&Type::Object(MAPPING)),
         "none",
-        "Ports of the host that lead to the container.",
+        "Ports of the host that are forwarded to the container.",
     ),
-    key("ips", Type::List(&Type::IpOrCidr), "none", "Addresses that the container is to get."),
-    key("ipRanges", Type::List(&Type::List(&Type::Object(RANGE))), "none", "Range sets, before all others."),
+    key("ips", Type::List(&Type::IpOrCidr), "none", "Addresses to request for the container."),
+    key(
+        "ipRanges",
+        Type::List(&Type::List(&Type::Object(RANGE))),
+        "none",
+        "Range sets of this request. \
+     They precede the configured ones.",
+    ),
     key("mac", Type::Mac, "none", "MAC address of the container's interface."),
-    key("bandwidth", Type::Object(BANDWIDTH), "none", "Limits of the container's traffic."),
+    key("bandwidth", Type::Object(BANDWIDTH), "none", "Rate limits for the container's traffic."),
     key("deviceID", Type::Text, "none", "Device of the host, such as a PCI address."),
     key("infinibandGUID", Type::Text, "none", "InfiniBand GUID of the container's interface."),
     key("dns", Type::Any, "none", "Settings for the container's resolver: servers, searches, options."),
@@ -93,7 +105,7 @@ pub const CAPABILITIES: &[Key] = &[
 
 const MAPPING: &[Key] = &[
     key("hostPort", Type::Number(1, 65535), "", "Port of the host."),
-    key("containerPort", Type::Number(1, 65535), "", "Port of the container that it leads to."),
-    key("protocol", Type::OneOf(&["tcp", "udp", "sctp"]), "", "Protocol, in any case."),
-    key("hostIP", Type::Ip, "all", "Address of the host that has the port."),
+    key("containerPort", Type::Number(1, 65535), "", "Port of the container."),
+    key("protocol", Type::OneOf(&["tcp", "udp", "sctp"]), "", "Protocol, in upper or lower case."),
+    key("hostIP", Type::Ip, "all", "Address of the host that accepts connections to the port."),
 ];

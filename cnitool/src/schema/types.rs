@@ -24,9 +24,9 @@ impl Plugin {
     pub fn role_name(&self) -> &'static str {
         match self.role {
             Role::Interface => "an interface plugin",
-            Role::Ipam => "an IPAM plugin, for another plugin's ipam",
+            Role::Ipam => "an IPAM plugin, for the key ipam of another plugin",
             Role::Chained => "a chained plugin, after an interface plugin",
-            Role::Delegating => "a plugin that has another one make the interface",
+            Role::Delegating => "a plugin that calls another plugin to create the interface",
         }
     }
 }
