@@ -38,7 +38,7 @@ impl Plugin for Flannel {
         let document = document::of(conf, net, Some(&subnet))?;
         let delegate = to(net, &document::with_prev(document.clone(), net, conf.prev_result.as_ref()));
         // Save only if a DEL can be served.
-        delegate.is_there()?;
+        delegate.require()?;
 
         let saved = Saved::new(&conf.data_dir, &net.name, &call.attachment);
         let earlier = saved.read()?;
@@ -68,7 +68,7 @@ impl Plugin for Flannel {
         let is_lost = found.is_none();
         let document = found.map_or_else(|| document::rebuilt(&conf, net), Ok)?;
         let delegate = to(net, &document::with_prev(document, net, conf.prev_result.as_ref()));
-        if is_lost && let Err(missing) = delegate.is_there() {
+        if is_lost && let Err(missing) = delegate.require() {
             // ADD saves nothing without the plugin, so nothing was attached.
             cni::warn(&format!("nothing is deleted: {missing}"));
             return failures.into_result();
