@@ -1,4 +1,4 @@
-//! The token bucket filter that a link sends through.
+//! Token bucket filter of a link.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -10,26 +10,26 @@ use netlink::{Link, Netlink};
 use crate::kernel::{self, Part};
 use crate::limit::Limit;
 
-/// The number of our filters, by which DEL knows them: `tc` shows `c41:`. The reference's have 1.
+/// Handle of Ferrule's filters: `tc` shows `c41:`. The reference's is 1.
 pub const HANDLE: u32 = 0xc41_0000;
 
-/// A link and what it is to keep to when it sends.
+/// A link and its limit.
 #[derive(Debug)]
 pub struct Bucket<'a> {
-    /// Where the link is.
+    /// Namespace of the link.
     pub namespace: &'a Namespace,
     /// The link.
     pub link: &'a Link,
-    /// The MTU of the packets that it sends.
+    /// MTU of its packets.
     pub mtu: u32,
-    /// What the configuration says.
+    /// The configured limit.
     pub limit: Limit,
-    /// How long a packet may wait, in milliseconds.
+    /// Maximum time that a packet waits, in milliseconds.
     pub latency_ms: u32,
 }
 
 impl Bucket<'_> {
-    /// Has the link send through the filter, whatever it sent through before.
+    /// Sets the filter as the root of the link, and replaces any other.
     pub fn set(&self, undo: &mut Undo) -> Result<()> {
         let limit = self.limit.of(self.mtu);
         if limit.burst != self.limit.burst {
@@ -68,7 +68,7 @@ impl Bucket<'_> {
         set.map_err(|e| kernel::explained(Part::Tbf, e))
     }
 
-    /// The filter is there, with the right numbers.
+    /// Checks the filter and its parameters.
     pub fn verify(&self) -> Result<()> {
         let found = self.namespace.nl.root_qdisc(self.link)?;
         let Some(found) = found.as_ref().and_then(netlink::tc::Qdisc::tbf) else {
@@ -83,7 +83,7 @@ impl Bucket<'_> {
     }
 }
 
-/// Removes the filter from a link, if it is ours: the link sends as before.
+/// Removes Ferrule's filter from a link.
 pub fn remove(nl: &Netlink, link: &Link) -> Result<()> {
     Ok(nl.delete_tbf(link, HANDLE)?)
 }

@@ -1,4 +1,4 @@
-//! The two ends of what a container sends and receives, and which of them keeps which limit.
+//! The two ends of a container's traffic, and which limit applies where.
 
 use std::path::Path;
 
@@ -22,10 +22,10 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Finds them.
+    /// Finds both ends.
     ///
     /// # Errors
-    /// Code 7 if a limit has no end that could keep it.
+    /// Code 7 if a limit has no end where it could apply.
     pub fn find(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(netns)?);
         let container = sandbox.link(&at.ifname)?;
@@ -36,7 +36,7 @@ impl Ends {
         Ok(Self { host, sandbox, container, host_end })
     }
 
-    /// What a link keeps to by itself: the host's end of what the container gets, and the container's, if so asked, of what it sends.
+    /// Limits of the links themselves: ingress on the host's end and, if configured, egress in the container.
     pub fn buckets(&self, conf: &Conf) -> Vec<Bucket<'_>> {
         let ingress = self.host_end.as_ref().zip(conf.ingress).map(|end| (&self.host, end));
         let egress = conf.egress.filter(|_| conf.in_container);
@@ -47,12 +47,12 @@ impl Ends {
             .collect()
     }
 
-    /// The limit of what the container sends, and the link of the host that it comes in by, if it is to go through an ifb.
+    /// The egress limit on the host, and the link that receives the container's traffic. `None` without an ifb.
     pub fn through_ifb(&self, conf: &Conf) -> Option<(Limit, &Link)> {
         conf.egress.filter(|_| !conf.in_container).zip(self.host_end.as_ref())
     }
 
-    /// What an ifb keeps to, which sends what comes in by a link.
+    /// The limit of an ifb that sends traffic received by `from`.
     pub fn bucket_of<'a>(&'a self, ifb: &'a Link, from: &Link, limit: Limit, conf: &Conf) -> Bucket<'a> {
         Bucket { namespace: &self.host, link: ifb, mtu: from.mtu, limit, latency_ms: conf.latency_ms }
     }
@@ -77,7 +77,7 @@ fn refuse_without_host_end(conf: &Conf, container: &Link) -> Result<()> {
     Ok(())
 }
 
-/// DEL: both ends send as before, and nothing leads to ifbs that are about to go.
+/// DEL: removes the limits of both ends, and filters that lead to `ifbs`.
 pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
     let sandbox = Namespace::open_if_present(call.netns.as_ref())?;
     let container = match &sandbox {
@@ -97,14 +97,14 @@ pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
     failures.into_result()
 }
 
-/// The host's ends of the network's veths whose attachments are not valid any more, as far as their aliases say so.
+/// Host ends of the network's veths whose attachments are not valid, according to their aliases.
 pub fn stale(links: &[Link], call: &Gc) -> Vec<Link> {
     let loses = |(container, ifname): (&str, &str)| call.scope.loses(container, ifname);
     let owner = |link: &Link| ownership::owner(link, &call.net.name).is_some_and(loses);
     links.iter().filter(|link| link.is("veth") && owner(link)).cloned().collect()
 }
 
-/// GC: stale ends send as before. A killed ADD or DEL may have left a filter, or a place of filters, that no ifb is behind.
+/// GC: removes the limits of stale ends. A killed ADD or DEL may have left a filter, or clsact, without an ifb.
 pub fn unshape_stale(host: &Namespace, call: &Gc, ends: &[Link], ifbs: &[Link]) -> Result<()> {
     let mut failures = Failures::new();
     for end in ends {

@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,14 @@ struct RawConf {
     add_source_hints: bool,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// `table`: only rules are made, which lead to this table. None: a table is chosen for each address, and filled.
+    /// `table`: only add rules that lead to this table. `None`: choose and fill a table for each address.
     pub table: Option<u32>,
-    /// `gateways`: where the default routes of the tables lead, at most one a family.
+    /// `gateways`: gateways of the tables' default routes, at most one per family.
     pub gateways: Vec<IpAddr>,
-    /// `addSourceHints`: routes to the interface's own subnets stay in the main table, with the address as their source.
+    /// `addSourceHints`: keep routes to the interface's own subnets in the main table, with its address as preferred source.
     pub source_hints: bool,
 }
 

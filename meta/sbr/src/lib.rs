@@ -1,4 +1,4 @@
-//! Source-based routing: what comes from an address of the interface leaves by the interface.
+//! sbr: source-based routing. Packets from an address of the interface leave through that interface.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -37,7 +37,7 @@ impl Plugin for Sbr {
             source::add_rules(&sandbox, &sources, undo)?;
             return Ok(result);
         }
-        // At no moment is an address without a way.
+        // The tables come first, so that every address always has a route.
         let filled = moves::fill(&sandbox, &link, &sources, undo)?;
         source::add_rules(&sandbox, &sources, undo)?;
         moves::clear_main(&sandbox, &link, &sources, conf.source_hints, undo)?;
@@ -54,7 +54,9 @@ impl Plugin for Sbr {
         let mut failures = Failures::new();
         if let (Some(link), None) = (&link, table) {
             let of_rules = rules.iter().map(|rule| rule.table).filter(|table| source::can_be_chosen(*table));
-            for table in of_rules.chain(moves::abandoned(&sandbox, link)?).collect::<BTreeSet<u32>>() {
+            for table in
+                of_rules.chain(moves::tables_without_rule(&sandbox, link)?).collect::<BTreeSet<u32>>()
+            {
                 moves::restore(&sandbox, link, table, &mut failures);
             }
         }
@@ -84,7 +86,7 @@ impl Plugin for Sbr {
     }
 }
 
-/// The addresses that the interface has, or had: without the interface, the result of ADD knows them.
+/// Addresses of the interface, or, if it no longer exists, its addresses in ADD's result.
 fn addresses(call: &Del, sandbox: &Namespace, link: Option<&Link>) -> Result<Vec<IpAddr>> {
     let ifname = &call.attachment.ifname;
     let told = call.net.prev_result.iter().flat_map(|result| tables::addresses_of(result, ifname));

@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, IfName, Result};
 use iface::tables;
@@ -12,16 +12,16 @@ struct RawConf {
     table: u32,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// `vrfname`: the VRF's name in the container.
+    /// `vrfname`: name of the VRF in the container.
     pub name: IfName,
-    /// `table`: the VRF's routing table. None: that of the VRF, if it is there, or a free one.
+    /// `table`: routing table of the VRF. `None`: the existing VRF's, or an unused one.
     pub table: Option<u32>,
 }
 
-/// `vrfname` for DEL. None: there cannot have been an ADD.
+/// `vrfname` for DEL. `None`: an ADD cannot have succeeded.
 pub fn lenient_name(raw: &AsWritten) -> Option<IfName> {
     raw.key::<String>(&["vrfname"]).and_then(|name| IfName::parse(&name).ok())
 }
