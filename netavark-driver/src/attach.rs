@@ -56,11 +56,19 @@ fn addresses(attach: Attach, wishes: &Wishes, call: &Call, chain: &Chain) -> Res
         Some(prefix) => format!("{ip}/{prefix}"),
         None => ip.to_string(),
     };
-    let texts: Vec<String> = wishes.static_ips.iter().map(text).collect();
+    let mut texts: Vec<String> = Vec::new();
+    // For network reload, Podman 5.4.2 sends each twice.
+    for one in wishes.static_ips.iter().map(text) {
+        if !texts.contains(&one) {
+            texts.push(one);
+        }
+    }
     match &texts[..] {
         [] => Ok(attach),
         all if chain.capabilities().contains("ips") => Ok(attach.capability("ips", value!(all))),
         [one] => Ok(attach.arg("IP", one)),
+        // network reload asks for the addresses that the server chose.
+        _ if ipam_type(chain).as_deref() == Some("dhcp") => Ok(attach),
         _ => Err(Error::config(format!("network {} takes no more than one address", chain.name))
             .detail("add \"capabilities\": {\"ips\": true} to the plugin that has the ipam")),
     }
@@ -68,6 +76,29 @@ fn addresses(attach: Attach, wishes: &Wishes, call: &Call, chain: &Chain) -> Res
 
 fn prefix(ip: std::net::IpAddr, subnets: &[Subnet]) -> Option<u8> {
     subnets.iter().map(|one| one.subnet).find(|subnet| subnet.contains(ip)).map(|subnet| subnet.prefix())
+}
+
+/// The chain, such that its IPAM plugin gets several addresses: networks of Podman 4 declare no `ips`, and CNI_ARGS has room for one.
+pub fn declaring_ips(chain: Chain, wishes: &Wishes) -> Result<Chain> {
+    let is_known = matches!(ipam_type(&chain).as_deref(), Some("host-local" | "static"));
+    if wishes.static_ips.len() < 2 || !is_known || chain.capabilities().contains("ips") {
+        return Ok(chain);
+    }
+    let mut list = json::parse(chain.bytes(), "the network")?;
+    let plugins = list.get_mut("plugins").and_then(Value::as_array_mut);
+    let with_ipam = plugins.into_iter().flatten().find(|plugin| json::member(plugin, "ipam").is_some());
+    // Plugins of a directory are not in the list.
+    let Some(plugin) = with_ipam.filter(|_| is_whole(&chain)) else { return Ok(chain) };
+    if !plugin["capabilities"].is_object() {
+        plugin["capabilities"] = value!({});
+    }
+    plugin["capabilities"]["ips"] = true.into();
+    Chain::from_bytes(list.to_string().as_bytes()).map_err(|e| flat(&e))
+}
+
+/// Whether all plugins of a chain are in its list.
+fn is_whole(chain: &Chain) -> bool {
+    Chain::from_bytes(chain.bytes()).is_ok_and(|inlined| inlined.plugins.len() == chain.plugins.len())
 }
 
 /// The IPAM plugin of a chain.

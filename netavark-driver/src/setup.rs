@@ -19,6 +19,7 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     rootless::refuse()?;
     let options = Options::read(&call.network.options)?;
     let chain = source::chain(&call.network, &options)?;
+    let chain = attach::declaring_ips(chain, &call.network_options)?;
     let wanted = attach::with_wishes(netns, call, &chain)?;
     let runtime = Runtime::new(options.plugin_path.clone());
     remove_earlier(&runtime, &chain, &wanted);

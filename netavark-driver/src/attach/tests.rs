@@ -41,11 +41,22 @@ fn addresses_and_mac_are_asked_for_as_the_chain_declares() {
     let asked = attach(&one, &of_podman_4).unwrap();
     assert_eq!((asked.args.get("IP"), asked.args.get("MAC")), (Some("10.1.0.7"), Some("02:00:00:00:00:07")));
     assert_eq!((asked.args.get("K8S_POD_NAME"), asked.args.get("IgnoreUnknown")), (Some("web"), Some("1")));
-    let error = attach(&wishes, &of_podman_4).unwrap_err();
-    assert!(
-        error.msg().contains("no more than one address") && error.details().contains("\"ips\": true"),
-        "{error}"
-    );
+    let of_others = value!([{"type": "bridge", "ipam": {"type": "whereabouts"}}]);
+    let error = attach(&wishes, &of_others).unwrap_err();
+    assert!(error.msg().contains("no more than one address"), "{error}");
+    assert!(error.details().contains("\"ips\": true"), "{error}");
+}
+
+#[test]
+fn networks_of_podman_4_get_several_addresses_too() {
+    let wishes = value!({"static_ips": ["10.1.0.7", "fd01::7", "10.1.0.7", "fd01::7"]});
+    let call = call(&wishes, &value!({}));
+    let plugins = value!([{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]);
+    let declaring = declaring_ips(chain(&plugins), &call.network_options).unwrap();
+    let asked = with_wishes(Path::new("/run/netns/x"), &call, &declaring).unwrap();
+    // As network reload sends them: each twice.
+    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
+    assert_eq!(declaring.plugins.len(), 2);
 }
 
 #[test]
