@@ -100,71 +100,58 @@ fn addresses_of_static_are_those_that_containers_ask_for() {
     assert_eq!(plugin["capabilities"]["ips"], true);
 }
 
-#[test]
-fn a_wrong_option_is_refused_with_its_name_and_a_remedy() {
-    let subnet = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
-    let none = r#"{"name": "n", "id": "0"}"#;
-    let v6 = r#"{"name": "n", "id": "0", "ipv6_enabled": true, "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
-    let dhcp = r#"{"name": "n", "id": "0", "ipam_options": {"driver": "dhcp"}}"#;
-    let blackhole = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}],
-        "routes": [{"destination": "10.7.0.0/16", "route_type": "blackhole"}]}"#;
-    type Case<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
-    let cases: [Case<'_>; 14] = [
-        (subnet, &[("type", "bridg")], "option type: \"bridg\"", "did you mean \"bridge\"?"),
-        (subnet, &[("type", "portmap")], "option type: \"portmap\"", "write a conflist"),
-        (
-            subnet,
-            &[("type", "bridge"), ("mtuu", "1")],
-            "option mtuu: there is no key \"mtuu\"",
-            "did you mean \"mtu\"?",
-        ),
-        (
-            subnet,
-            &[("type", "bridge"), ("ipam.rangez", "1")],
-            "option ipam.rangez",
-            "did you mean \"ranges\"?",
-        ),
-        (
-            subnet,
-            &[("type", "bridge"), ("portmap.sant", "1")],
-            "option portmap.sant",
-            "did you mean \"snat\"?",
-        ),
-        (subnet, &[("type", "bridge"), ("portmap", "no")], "option portmap is neither", "portmap.KEY=VALUE"),
-        (
-            subnet,
-            &[("type", "bridge"), ("tuning", "false"), ("tuning.mtu", "1")],
-            "exclude each other",
-            "remove one",
-        ),
-        (
-            subnet,
-            &[("type", "bridge"), ("ipam", "hostlocal")],
-            "option ipam: \"hostlocal\"",
-            "did you mean \"host-local\"?",
-        ),
-        (
-            subnet,
-            &[("type", "macvlan"), ("ipam", "dhcp")],
-            "ipam is dhcp, but subnets are given",
-            "remove --subnet",
-        ),
-        (none, &[("type", "bridge")], "no subnet", "--subnet 10.1.0.0/24"),
-        (
-            none,
-            &[("type", "dummy"), ("ipam.ranges", "[]")],
-            "option ipam.ranges: the network has no IPAM",
-            "ipam=host-local",
-        ),
-        (v6, &[("type", "bridge")], "no subnet is of IPv6", "--subnet fd00:1::/64"),
-        (dhcp, &[("type", "bridge"), ("ipam", "static")], "--ipam-driver dhcp contradict", "remove one"),
-        (blackhole, &[("type", "bridge")], "type blackhole is not supported", "unicast"),
-    ];
+/// A network, its options, and what the message and the remedy have in them.
+type Refused<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
+
+fn are_refused(cases: &[Refused<'_>]) {
     for (json, options, message, remedy) in cases {
         let error = network(json, options).unwrap_err();
         assert!(error.msg().contains(message), "{options:?}: {error}");
         assert!(error.details().contains(remedy), "{options:?}: {error}: {}", error.details());
     }
+}
+
+const SUBNET: &str = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
+
+#[test]
+fn a_wrong_option_is_refused_with_its_name_and_a_remedy() {
+    are_refused(&[
+        (SUBNET, &[("type", "bridg")], "option type: \"bridg\"", "did you mean \"bridge\"?"),
+        (SUBNET, &[("type", "portmap")], "option type: \"portmap\"", "write a conflist"),
+        (SUBNET, &[("type", "bridge"), ("mtuu", "1")], "option mtuu: there is no", "did you mean \"mtu\"?"),
+        (SUBNET, &[("type", "bridge"), ("ipam.rangez", "1")], "option ipam.rangez", "\"ranges\"?"),
+        (SUBNET, &[("type", "bridge"), ("portmap.sant", "1")], "option portmap.sant", "\"snat\"?"),
+        (SUBNET, &[("type", "bridge"), ("portmap", "no")], "option portmap is neither", "portmap.KEY=VALUE"),
+        (
+            SUBNET,
+            &[("type", "bridge"), ("tuning", "false"), ("tuning.mtu", "1")],
+            "exclude each other",
+            "remove one",
+        ),
+        (
+            SUBNET,
+            &[("type", "bridge"), ("ipam", "hostlocal")],
+            "option ipam: \"hostlocal\"",
+            "\"host-local\"?",
+        ),
+    ]);
+}
+
+#[test]
+fn addresses_that_the_network_cannot_give_are_refused_with_a_remedy() {
+    let none = r#"{"name": "n", "id": "0"}"#;
+    let v6 = r#"{"name": "n", "id": "0", "ipv6_enabled": true, "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
+    let dhcp = r#"{"name": "n", "id": "0", "ipam_options": {"driver": "dhcp"}}"#;
+    let blackhole = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}],
+        "routes": [{"destination": "10.7.0.0/16", "route_type": "blackhole"}]}"#;
+    are_refused(&[
+        (SUBNET, &[("type", "macvlan"), ("ipam", "dhcp")], "ipam is dhcp, but subnets", "remove --subnet"),
+        (none, &[("type", "bridge")], "no subnet", "--subnet 10.1.0.0/24"),
+        (none, &[("type", "dummy"), ("ipam.ranges", "[]")], "option ipam.ranges: ", "ipam=host-local"),
+        (v6, &[("type", "bridge")], "no subnet is of IPv6", "--subnet fd00:1::/64"),
+        (dhcp, &[("type", "bridge"), ("ipam", "static")], "--ipam-driver dhcp contradict", "remove one"),
+        (blackhole, &[("type", "bridge")], "type blackhole is not supported", "unicast"),
+    ]);
 }
 
 #[test]

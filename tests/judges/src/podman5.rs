@@ -30,6 +30,7 @@ pub fn lacks() -> Option<&'static str> {
 pub fn new(host: &Host) -> Podman<'_> {
     host.lab.host().sh(&format!(
         "mount --bind {USR} /usr
+         mkdir -p /etc/containers/networks; mount -t tmpfs lab /etc/containers/networks
          mkdir -p {DRIVERS}; rm -f {DRIVERS}/cni; cp -L /mnt/ours/opt/cni/bin/ferrule {DRIVERS}/cni"
     ));
     let file = "/run/lab/containers.conf";
