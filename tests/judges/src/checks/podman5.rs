@@ -38,7 +38,7 @@ pub fn checks() -> Vec<Check> {
         .needs(Feature::Ipv6),
         check("the containers of a pod share its network, and its host port is reached", pod),
         check("a restarted container has its host port again", restart),
-        check("stop, rm and network rm leave nothing but the bridge", nothing_left),
+        check("stop, rm and network rm leave only the bridge", nothing_left),
         check("a container that is killed and then removed leaves nothing", killed),
         check(
             "kill -9 of Podman in the middle of an ADD: gc removes everything, and the next container works",
