@@ -2,7 +2,6 @@
 
 mod again;
 mod asked;
-mod checks;
 mod cleanup;
 mod cli;
 mod codes;
@@ -21,11 +20,8 @@ mod named;
 mod places;
 mod ports;
 mod programs;
-mod ranges;
-mod schema;
 mod settings;
 mod signals;
-mod suite;
 mod sysdump;
 mod table;
 mod trace;

@@ -53,11 +53,6 @@ pub fn of_attachment(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-/// Whether a key of a configuration is a mark of the runtime that wrote it. Plugins ignore such keys.
-pub fn is_runtimes(key: &str) -> bool {
-    ["nerdctlID", "nerdctlLabels"].contains(&key)
-}
-
 /// The runtime that has written a network's configuration, or that alone can use it. None: it cannot be told.
 pub fn of_config(config: &[u8]) -> Option<&'static str> {
     let config: Value = serde_json::from_slice(config).ok()?;

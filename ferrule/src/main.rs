@@ -1,4 +1,4 @@
-//! All plugins in one executable: it is the plugin by whose name it is called.
+//! All plugins in one executable: it is the plugin by whose name it is called, or Podman's network driver `cni`.
 
 use std::env;
 use std::process::ExitCode;
@@ -32,6 +32,9 @@ const PLUGINS: &[Entry] = &[
 static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
+    if env::args_os().next().is_some_and(|name| netavark_driver::is_called(&name)) {
+        return netavark_driver::main();
+    }
     multicall::main(PLUGINS).unwrap_or_else(by_its_own_name)
 }
 
@@ -61,6 +64,7 @@ It is the plugin by whose name it is called. Link it in the directory of the plu
   ln ferrule bridge
 
 A longer name that ends in -bridge, such as buildkit-cni-bridge, is the plugin bridge too.
+As cni, it is the network driver of Podman 5 (netavark): link it in /usr/local/libexec/netavark.
 
 Plugins: {names}
 

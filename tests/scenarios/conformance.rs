@@ -25,7 +25,9 @@ fn tests_below(directory: &Path, names: &mut BTreeSet<String>) {
 /// The names of all tests.
 fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for directory in ["cnitool", "ferrule", "ipam", "meta", "plugins", "shared", "tests"] {
+    let directories =
+        ["cnitool", "ferrule", "ipam", "meta", "netavark-driver", "plugins", "shared", "tests", "validate"];
+    for directory in directories {
         tests_below(&lab::repository().join(directory), &mut names);
     }
     names

@@ -152,11 +152,14 @@ fn it_is_installed_once_under_every_plugins_name_over_what_is_there_and_runs() {
 
     let call = lab.plugin("bridge").in_dir(&bin).config(dual_stack()).on(&pod);
     call.add().ok_result();
+    let driver = || by_hand(&lab.dir().join("root/usr/local/libexec/netavark/cni"), "cni", &["info"]);
+    assert!(driver().1.contains("\"api_version\":\"1.0.0\""), "{:?}", driver());
     let again = install("");
     assert!(again["bridge"] == again["ferrule"] && again["bridge"] != first["bridge"], "{again:?}");
     let split = install("1");
     assert!(!split.contains_key("ferrule"), "{split:?}");
     assert!(split["bridge"] != split["host-local"], "{split:?}");
+    assert!(driver().1.contains("api_version"), "{:?}", driver());
     call.del().ok();
     for file in ["root/opt/cni/bin/bridge", "root/usr/local/bin/cnitool"] {
         let mode = fs::metadata(lab.dir().join(file)).unwrap().permissions().mode();

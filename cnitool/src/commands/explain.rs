@@ -2,9 +2,9 @@
 
 use runtime::Result;
 use serde_json::{Value, json};
+use validate::schema::{self, Key, LIST, PLUGIN, Plugin};
 
 use crate::codes::{self, Explained};
-use crate::schema::{self, Key, LIST, PLUGIN, Plugin};
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};

@@ -6,8 +6,8 @@ use std::path::Path;
 use runtime::Result;
 use serde_json::Value;
 
-use crate::schema::{json, nearest};
 use crate::ui::Ui;
+use validate::schema::{json, nearest};
 
 /// Prints one schema, or writes all into a directory.
 pub fn run(of: &str, to: Option<&Path>, ui: &Ui) -> Result<()> {

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use cni::{Command, PluginType, Version, json as keys};
 use runtime::{Error, Network, PluginConf, Result};
 use serde_json::{Value, json};
+use validate::ranges;
 
 use crate::exit;
 use crate::leases;
-use crate::ranges;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};

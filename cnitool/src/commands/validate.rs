@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cni::json::{MAX_BYTES, MAX_VALUES, has_few_values};
-use runtime::text::{self, Problem};
+use runtime::text;
 use runtime::{ConfDir, Network, Result};
 use serde_json::{Value, json};
+use validate::{Finding, Level, Ranges, Report};
 
-use crate::checks::{Finding, Level, Ranges, Report};
 use crate::places;
 use crate::settings::Settings;
 use crate::ui::{Style, Ui};
@@ -81,13 +81,7 @@ impl<'a> Judged<'a> {
         let (root, problems) = text::parse(&source);
         let network = Network::from_bytes(source.as_bytes());
         let mut report = Report::new(&settings.path, is_list(file), network.as_ref().ok());
-        for Problem { at, text } in problems {
-            report.error(at, text);
-        }
-        if let Some(root) = &root {
-            report.check(root);
-            report.network(root, &network);
-        }
+        report.document(root.as_ref(), problems, &network);
         if let (Some(root), Ok(network)) = (&root, &network) {
             let own = Ranges::of(network, &real(file));
             let beside = |other: &Ranges| {

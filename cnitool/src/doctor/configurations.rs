@@ -1,9 +1,9 @@
 //! Configurations: what `cnitool validate` reports.
 
 use runtime::Result;
+use validate::Level;
 
 use super::{Finding, Host};
-use crate::checks::Level;
 use crate::commands::validate::{Judged, on_this_host};
 
 /// Errors and warnings of all configurations on this host.

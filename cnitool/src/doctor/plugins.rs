@@ -8,10 +8,10 @@ use std::time::Duration;
 use cni::{PluginType, exec, json};
 use runtime::Result;
 use system::child::{self, Limits};
+use validate::schema;
 
 use super::host::Configured;
 use super::{Finding, Host};
-use crate::schema;
 
 /// How long a plugin may take to print its version, and how much it may print.
 const TIMEOUT: Duration = Duration::from_secs(5);

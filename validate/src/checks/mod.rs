@@ -8,15 +8,27 @@ mod report;
 mod value;
 
 use cni::NetworkName;
-use runtime::text::{Node, Tree};
+use runtime::Network;
+use runtime::text::{Node, Problem, Tree};
 
 pub use self::networks::Ranges;
 pub use self::report::{Finding, Level, Report};
 use crate::schema::{self, Key, LIST, PLUGIN, Plugin, Role};
 
 impl Report<'_> {
+    /// Reports what is wrong with a document by itself: as it was parsed, and as a runtime has read it.
+    pub fn document(&mut self, root: Option<&Node>, problems: Vec<Problem>, read: &runtime::Result<Network>) {
+        for Problem { at, text } in problems {
+            self.error(at, text);
+        }
+        if let Some(root) = root {
+            self.check(root);
+            self.network(root, read);
+        }
+    }
+
     /// Checks a whole document.
-    pub fn check(&mut self, root: &Node) {
+    pub(crate) fn check(&mut self, root: &Node) {
         let Tree::Object(_) = root.value else {
             self.error(root.at, format!("expected an object, found {}", root.value.kind()));
             return;

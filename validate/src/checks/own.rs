@@ -75,7 +75,7 @@ impl Report<'_> {
     }
 
     /// Reports a file that no runtime can read although each of its parts looks right.
-    pub fn network(&mut self, root: &Node, read: &runtime::Result<Network>) {
+    pub(super) fn network(&mut self, root: &Node, read: &runtime::Result<Network>) {
         let Err(error) = read else { return };
         // A file without a name is a part of a network.
         if self.errors() == 0 && root.get("name").is_some() {

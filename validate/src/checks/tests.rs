@@ -18,7 +18,7 @@ fn findings_of(source: &str, is_list: bool) -> Vec<String> {
     }
     let path = [dir.path().to_owned()];
     let (root, problems) = text::parse(source);
-    let network = runtime::Network::from_bytes(source.as_bytes()).ok();
+    let network = Network::from_bytes(source.as_bytes()).ok();
     let mut report = Report::new(&path, is_list, network.as_ref());
     for problem in problems {
         report.error(problem.at, problem.text);

@@ -5,7 +5,6 @@ use runtime::text::{Node, Tree};
 
 use super::report::Report;
 use super::value::{read, takes_text};
-use crate::maker::is_runtimes;
 use crate::schema::{self, Key, PLUGIN, Plugin, Role, Type};
 
 impl Report<'_> {
@@ -147,4 +146,9 @@ impl Report<'_> {
             }
         }
     }
+}
+
+/// Whether a key of a configuration is a mark of the runtime that wrote it. Plugins ignore such keys.
+fn is_runtimes(key: &str) -> bool {
+    ["nerdctlID", "nerdctlLabels"].contains(&key)
 }
