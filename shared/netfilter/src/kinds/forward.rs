@@ -13,7 +13,7 @@ use crate::kind::{
     Facts, InNftables, InReference, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules,
 };
 use crate::listing::Listing;
-use crate::opening::{self, Opening};
+use crate::opening::{self, Opening, Way};
 use crate::owner::Owner;
 use crate::reference::chains;
 use crate::ruleset::uapi::*;
@@ -34,7 +34,7 @@ static FACTS: Facts = Facts {
         comments: &["from containers, ", "answers to containers, ", "host ports, "],
         parse,
         needs: &[Need { module: "nft_ct", chain: FORWARD, rule: || Expressions::new().was_dnatted() }],
-        opens: true,
+        opens: Some(Way::FORWARD),
     },
     iptables: Some(iptables::FACTS),
     reference: InReference {

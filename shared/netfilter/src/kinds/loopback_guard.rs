@@ -22,7 +22,7 @@ static FACTS: Facts = Facts {
         comments: &[],
         parse,
         needs: &[],
-        opens: false,
+        opens: None,
     },
     iptables: None,
     reference: InReference::NONE,

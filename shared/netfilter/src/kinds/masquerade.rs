@@ -39,7 +39,7 @@ static FACTS: Facts = Facts {
         comments: &["within the subnet, "],
         parse,
         needs: &[Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() }],
-        opens: false,
+        opens: None,
     },
     iptables: Some(InIptables {
         table: "nat",

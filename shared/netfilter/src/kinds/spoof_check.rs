@@ -28,7 +28,7 @@ static FACTS: Facts = Facts {
         comments: &[],
         parse,
         needs: &[],
-        opens: false,
+        opens: None,
     },
     iptables: None,
     reference: InReference {

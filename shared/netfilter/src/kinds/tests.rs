@@ -25,7 +25,7 @@ static FACTS: Facts = Facts {
         comments: &[],
         parse,
         needs: &[],
-        opens: false,
+        opens: None,
     },
     iptables: Some(InIptables {
         table: "filter",

@@ -3,6 +3,7 @@
 use netlink::Family;
 
 use super::Forward;
+use crate::chain_name::ChainName;
 use crate::kind::{InIptables, IptablesRules, Shared};
 use crate::opening::{CHAIN, HOOK, TABLE, TO_ADMIN, TO_CHAIN};
 use crate::script::{SHARED, Script, comment};
@@ -32,7 +33,7 @@ impl IptablesRules for Forward {
         if addresses.is_empty() {
             return;
         }
-        share(script, self.opening.admin.as_str());
+        share(script, self.opening.admin.as_ref().map(ChainName::as_str));
         for ip in addresses {
             script.own(format!("-s {ip} -j ACCEPT"));
             script.own(format!("-d {ip} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"));
@@ -45,11 +46,14 @@ impl IptablesRules for Forward {
     }
 }
 
-fn share(script: &mut Script, admin: &str) {
-    script.shared_chains.extend([CHAIN, admin, CONTAINERS].map(String::from));
+fn share(script: &mut Script, admin: Option<&str>) {
+    let chains = [Some(CHAIN), admin, Some(CONTAINERS)];
+    script.shared_chains.extend(chains.into_iter().flatten().map(String::from));
     script.share_first((TABLE, HOOK), name(TO_CHAIN), "", CHAIN);
     // The administrator has the first word.
-    script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
+    if let Some(admin) = admin {
+        script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
+    }
     script.share((TABLE, CHAIN), name(TO_CONTAINERS), "", CONTAINERS);
 }
 
