@@ -194,9 +194,6 @@ mod tests {
         assert_eq!(names(place.path()), ["directory", "file", "other"].map(str::to_owned).into());
     }
 
-<<<<<<< HEAD:shared/system/src/file/atomic.rs
-    /// A stale file of a killed process, or somebody else's link.
-=======
     #[test]
     fn a_file_for_all_can_be_read_by_all() {
         let place = tempfile::tempdir().unwrap();
@@ -207,8 +204,7 @@ mod tests {
         assert_eq!(names(place.path()), ["file".to_owned()].into());
     }
 
-    /// Whatever has the temporary name: what a kill left, or a link of somebody else's.
->>>>>>> 4567922 (system: a whole file can be readable by all, for a daemon of another user):shared/system/src/file/whole.rs
+    /// A stale file of a killed process, or somebody else's link.
     #[test]
     fn a_temporary_name_that_is_taken_is_left_alone() {
         let place = tempfile::tempdir().unwrap();
