@@ -18,8 +18,8 @@ use cni::{Code, Error, NetworkName, Result};
 use nix::fcntl::OFlag;
 use nix::libc;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use system::file::{self, WholeFile};
-use system::{Patience, lock};
+use system::file::{self, AtomicFile};
+use system::{Retry, lock};
 
 use crate::hosts::Hosts;
 use crate::masq::Service;
@@ -219,8 +219,8 @@ impl Network {
         self.whole(CONF).replace(text.as_bytes()).map_err(|e| self.failed("write", CONF, &e))
     }
 
-    fn whole<'a>(&'a self, name: &'a str) -> WholeFile<'a> {
-        WholeFile { dir: &self.dir, name, label: name }
+    fn whole<'a>(&'a self, name: &'a str) -> AtomicFile<'a> {
+        AtomicFile { dir: &self.dir, name, label: name }
     }
 
     /// Has the hosts file be in a directory that the server can enter. One of the original plugin's own is replaced by a link.
@@ -297,7 +297,7 @@ fn locked<T>(
     name: &NetworkName,
     attempt: impl FnMut() -> io::Result<Option<Option<T>>>,
 ) -> Result<Option<T>> {
-    let outcome = Patience::new(LOCK_TIMEOUT).wait_for(attempt);
+    let outcome = Retry::new(LOCK_TIMEOUT).wait_for(attempt);
     let outcome = outcome.map_err(|e| Error::io(format!("lock {}", path_of(name).display()), &e))?;
     outcome.ok_or_else(|| held(name))
 }
