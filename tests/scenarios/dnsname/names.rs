@@ -102,7 +102,7 @@ fn a_container_without_a_name_has_its_aliases_and_resolves_the_others() {
     let lab = Lab::new();
     let networks = Networks::new(&lab, &[network(&json!({}))]);
     let [named, aliased, silent] = ["named", "aliased", "silent"].map(|id| lab.container(id));
-    let by_cni = networks.tool.clone().env("CNI_ARGS", "CNI_POD_NAME=other-name");
+    let by_cni = networks.tool.clone().env("CNI_ARGS", "IgnoreUnknown=1;CNI_POD_NAME=other-name");
     by_cni.says("add net named --container-id named");
     let ip = bare(&networks.add("net", &aliased, "", &["only-alias"]))[0].clone();
     networks.add("net", &silent, "", &[]);

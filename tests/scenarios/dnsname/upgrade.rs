@@ -43,7 +43,7 @@ impl Attached {
 fn take_turns(first: Option<&Path>, then: Option<&Path>) {
     let Some(dig) = Dig::here() else { return };
     let lab = Lab::new();
-    let [a, b, c] = ["a", "b", "c"].map(|name| Attached::new(&lab, name));
+    let [a, b, c] = ["alpha", "beta", "gamma"].map(|name| Attached::new(&lab, name));
     let knows = |from: &Attached, names: &[&str]| {
         let known = |name: &&&str| !dig.ask(&from.pod, SERVERS[0], &format!("{name} A")).is_empty();
         // The original's plugins return before their server has read the names.
@@ -51,14 +51,14 @@ fn take_turns(first: Option<&Path>, then: Option<&Path>) {
     };
     a.add(first);
     b.add(first);
-    knows(&a, &["a", "b", "alias-a", "b.dns.test"]);
+    knows(&a, &["alpha", "beta", "alias-alpha", "beta.dns.test"]);
     let server = server_of("net").unwrap();
     c.add(then);
-    knows(&a, &["a", "b", "c", "alias-b", "alias-c.dns.test"]);
+    knows(&a, &["alpha", "beta", "gamma", "alias-beta", "alias-gamma.dns.test"]);
     assert_eq!(server_of("net").unwrap(), server, "the running server goes on");
     b.del(then);
-    lab::until("the name is gone", || dig.ask(&a.pod, SERVERS[0], "b A").is_empty());
-    knows(&a, &["a", "c"]);
+    lab::until("the name is gone", || dig.ask(&a.pod, SERVERS[0], "beta A").is_empty());
+    knows(&a, &["alpha", "gamma"]);
     a.del(then);
     c.del(then);
     lab::until("the server has exited", || !Path::new("/proc").join(&server).join("exe").exists());
@@ -85,16 +85,16 @@ fn a_crashed_server_of_the_original_is_started_again_without_its_privileges_and_
     let (Some(tree), Some(dig)) = (unpacked("dnsname"), Dig::here()) else { return };
     let dir = tree.join("usr/lib/cni");
     let lab = Lab::new();
-    let [a, b] = ["a", "b"].map(|name| Attached::new(&lab, name));
+    let [a, b] = ["alpha", "beta"].map(|name| Attached::new(&lab, name));
     a.add(Some(&dir));
     lab.host().sh(&format!("kill -9 {}", server_of("net").unwrap()));
     b.add(None);
-    assert_eq!(dig.ask(&b.pod, SERVERS[0], "a A").len(), 1);
+    assert_eq!(dig.ask(&b.pod, SERVERS[0], "alpha A").len(), 1);
     let status = fs::read_to_string(format!("/proc/{}/status", server_of("net").unwrap())).unwrap();
     assert!(!status.contains("\nUid:\t0\t"), "{status}");
     // The original finds all where it expects it.
     a.del(Some(&dir));
-    lab::until("the name is gone", || dig.ask(&b.pod, SERVERS[0], "a A").is_empty());
+    lab::until("the name is gone", || dig.ask(&b.pod, SERVERS[0], "alpha A").is_empty());
     b.del(None);
     assert_eq!(server_of("net"), None);
 }
