@@ -66,7 +66,10 @@ impl Watch {
                 ready.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
             }
             let look = (removals && dnsname::look::any_network()).then(|| Instant::now() + LOOK_FOR_SERVERS);
-            match poll(&mut ready, deadline.into_iter().chain(look).min().map_or(PollTimeout::NONE, signals::timeout)) {
+            match poll(
+                &mut ready,
+                deadline.into_iter().chain(look).min().map_or(PollTimeout::NONE, signals::timeout),
+            ) {
                 Ok(0) if look.is_some() && deadline.is_none_or(|end| Instant::now() < end) => {
                     self.without_server.set(!dnsname::look::without_server().is_empty());
                     if self.without_server.get() {

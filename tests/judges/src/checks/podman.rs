@@ -31,7 +31,10 @@ pub fn checks() -> Vec<Check> {
         check("isolated networks do not reach each other", isolated),
         check("containers find each other by name (dnsname, dnsmasq)", names),
         check("names follow network connect --alias, disconnect and restart (dnsname)", names_change),
-        check("the names of running containers outlive an exchange of the plugins (dnsname)", names_taken_over),
+        check(
+            "the names of running containers outlive an exchange of the plugins (dnsname)",
+            names_taken_over,
+        ),
         check("without DNS on the network, no server runs and containers use the host's", no_names),
         check(
             "containers that the other suite's plugins attached keep running, and are removed completely",
