@@ -1,4 +1,4 @@
-//! Waiting for losses of rules and of limits, or for the signal that ends it.
+//! Waiting for losses of rules, of limits and of servers, or for the signal that ends it.
 
 mod limits;
 
@@ -33,7 +33,12 @@ pub struct Watch {
     /// Rules were lost since the last look.
     without_rules: Cell<bool>,
     limits: Limits,
+    /// A server of the plugin dnsname did not run at the last look.
+    without_server: Cell<bool>,
 }
+
+/// How often to look for servers that have exited: they send no events.
+const LOOK_FOR_SERVERS: Duration = Duration::from_secs(2);
 
 impl Watch {
     /// # Errors
@@ -44,6 +49,7 @@ impl Watch {
             rules: Losses::watch()?,
             without_rules: Cell::new(false),
             limits: Limits::watch()?,
+            without_server: Cell::new(false),
         })
     }
 
@@ -59,7 +65,17 @@ impl Watch {
                 let sockets = self.rules.as_ref().map(Losses::as_fd).into_iter().chain([self.limits.as_fd()]);
                 ready.extend(sockets.map(|socket| PollFd::new(socket, PollFlags::POLLIN)));
             }
-            match poll(&mut ready, deadline.map_or(PollTimeout::NONE, signals::timeout)) {
+            let look = (removals && dnsname::look::any_network()).then(|| Instant::now() + LOOK_FOR_SERVERS);
+            match poll(
+                &mut ready,
+                deadline.into_iter().chain(look).min().map_or(PollTimeout::NONE, signals::timeout),
+            ) {
+                Ok(0) if look.is_some() && deadline.is_none_or(|end| Instant::now() < end) => {
+                    self.without_server.set(!dnsname::look::without_server().is_empty());
+                    if self.without_server.get() {
+                        return Ok(Woken::Removal);
+                    }
+                }
                 Ok(0) => return Ok(Woken::Timeout),
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(e) => return Err(Error::from(e).context("wait for events").into()),
@@ -86,6 +102,6 @@ impl Watch {
     /// If the kernel refuses to tell.
     pub fn has_lost(&self) -> Result<bool> {
         let limits = self.limits.are_lost()?;
-        Ok(self.without_rules.take() || limits)
+        Ok(self.without_rules.take() || self.without_server.take() || limits)
     }
 }

@@ -10,6 +10,7 @@ const PLUGINS: &[Entry] = &[
     Entry::of::<bandwidth::Bandwidth>(),
     Entry::of::<bridge::Bridge>(),
     Entry::of::<dhcp::Dhcp>(),
+    Entry::of::<dnsname::Dnsname>(),
     Entry::of::<dummy::Dummy>(),
     Entry::of::<firewall::Firewall>(),
     Entry::of::<flannel::Flannel>(),

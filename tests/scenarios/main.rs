@@ -25,6 +25,7 @@ mod dhcp_lifecycle;
 mod dhcp_one_address;
 mod dhcp_servers;
 mod dhcp_v6;
+mod dnsname;
 mod doctor;
 mod dummy;
 mod field;

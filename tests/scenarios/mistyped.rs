@@ -289,6 +289,19 @@ fn a_mistyped_key_keeps_no_del_or_gc_of_flannel_from_its_work() {
 }
 
 #[test]
+fn a_mistyped_key_keeps_no_del_or_gc_of_dnsname_from_its_work() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let bridge = json!({"bridge": "br0", "isDefaultGateway": true, "ipam": host_local(&[&["10.1.2.0/24"]])});
+    let prev = lab.plugin("bridge").version("1.1.0").config(bridge).on(&pod).add().ok_result();
+    let names: Undone =
+        |_, _| fs::read_to_string("/run/containers/cni/dnsname/net/addnhosts").unwrap_or_default();
+    let call = lab.plugin("dnsname").version("1.1.0").on(&pod).config(json!({"prevResult": prev}));
+    Fixture { call, after_del: names, after_gc: names, blind: &[] }.run(&lab, &pod);
+}
+
+#[test]
 fn a_mistyped_key_keeps_no_del_or_gc_of_tap_from_its_work() {
     beyond_reference!("lenient-del");
     needs!(Tap);

@@ -9,6 +9,7 @@ const PLUGINS: &[(&str, Check)] = &[
     of::<bandwidth::Bandwidth>(),
     of::<bridge::Bridge>(),
     of::<dhcp::Dhcp>(),
+    of::<dnsname::Dnsname>(),
     of::<dummy::Dummy>(),
     of::<firewall::Firewall>(),
     of::<flannel::Flannel>(),

@@ -92,7 +92,7 @@ impl TryFrom<AsWritten> for Conf {
             .map_err(|e| Error::config(format!("iptablesAdminChainName {e}")))?;
         Ok(Self {
             backend: text(raw.backend).as_deref().map(backend).transpose()?,
-            opening: Opening { bit: bit(raw.accept_mark_bit)?, admin },
+            opening: Opening::of_forward(bit(raw.accept_mark_bit)?, admin),
             zone: text(raw.firewalld_zone).unwrap_or_else(|| ZONE.into()),
             policy: text(raw.ingress_policy).as_deref().map(policy).transpose()?.unwrap_or_default(),
         })
@@ -145,7 +145,8 @@ mod tests {
         ] {
             let conf = conf(keys).unwrap();
             assert_eq!((conf.backend, conf.policy, &*conf.zone), (None, Policy::Open, "trusted"));
-            assert_eq!((conf.opening.bit, conf.opening.admin.as_str()), (12, "CNI-ADMIN"));
+            let admin = conf.opening.admin.as_ref().map(ChainName::as_str);
+            assert_eq!((conf.opening.bit, admin), (12, Some("CNI-ADMIN")));
         }
     }
 

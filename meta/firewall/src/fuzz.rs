@@ -14,7 +14,7 @@ pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document.clone())) else { return };
     assert!(conf.opening.bit < 32);
-    let admin = conf.opening.admin.as_str();
+    let admin = conf.opening.admin.as_ref().unwrap().as_str();
     assert!(!admin.is_empty() && admin.len() < 29 && !admin.starts_with('-'));
     assert!(admin.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'));
     let Some(prev) = json::member(&document, "prevResult") else { return };

@@ -6,7 +6,7 @@ use netlink::{Family, RequestError};
 
 use crate::backend::Backend;
 use crate::listing::{Hook, Listing};
-use crate::opening::Opening;
+use crate::opening::{Opening, Way};
 use crate::owner::Owner;
 use crate::ruleset::{Layout, Need, Record, Rule, Table};
 use crate::script::Script;
@@ -122,8 +122,8 @@ pub(crate) struct NftablesProperties {
     pub(crate) parse: fn(&str) -> Option<Record>,
     /// Modules that the kernel may lack. Where one of them is for NAT, nft_chain_nat is another one.
     pub(crate) needs: &'static [Need],
-    /// Whether a chain of others is opened for what they mark.
-    pub(crate) opens: bool,
+    /// The chain of others that is opened for what they mark, if one is.
+    pub(crate) opens: Option<Way>,
 }
 
 /// A kind in iptables, in both families.

@@ -3,6 +3,7 @@
 //!
 //! A new kind is a file here, and a line in [`Kind::ALL`]. The engines need not know of it.
 
+mod dns_server;
 mod forward;
 mod host_ports;
 mod isolation;
@@ -12,6 +13,7 @@ mod spoof_check;
 #[cfg(test)]
 mod tests;
 
+pub use dns_server::DnsServer;
 pub use forward::Forward;
 #[cfg(any(test, fuzzing))]
 pub(crate) use host_ports::Forward as PortForward;
@@ -26,7 +28,7 @@ use crate::kind::Kind;
 
 impl Kind {
     /// All that there are.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Masquerade::KIND,
         HostPorts::KIND,
         SpoofCheck::KIND,
@@ -34,5 +36,6 @@ impl Kind {
         Isolation::KIND,
         PortIsolation::KIND,
         LoopbackGuard::KIND,
+        DnsServer::KIND,
     ];
 }

@@ -39,8 +39,8 @@ pub use chain_name::ChainName;
 pub use firewall::Firewall;
 pub use kind::{Kind, Rules};
 pub use kinds::{
-    Conditions, Forward, HostPort, HostPorts, Isolation, LoopbackGuard, Mark, Masquerade, MasqueradeConf,
-    PortIsolation, Protocol, SourceNat, SpoofCheck,
+    Conditions, DnsServer, Forward, HostPort, HostPorts, Isolation, LoopbackGuard, Mark, Masquerade,
+    MasqueradeConf, PortIsolation, Protocol, SourceNat, SpoofCheck,
 };
 pub use losses::Losses;
 pub use netlink::Family;

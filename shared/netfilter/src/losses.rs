@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use crate::iptables::legacy::has_table;
 use crate::iptables::render::MARKER;
 use crate::nft::Nft;
-use crate::opening;
+use crate::opening::{self, Way};
 use crate::ruleset::INET;
 use crate::ruleset::uapi;
 
@@ -126,14 +126,17 @@ fn is_loss(kind: u16, payload: &[u8]) -> bool {
         "nat" | "raw" => leads_to_ours(chain),
         // The guard of route_localnet, which keeps others from services on 127.0.0.1.
         "mangle" => chain == "PREROUTING",
-        // What is forwarded passes here.
-        opening::TABLE => [opening::HOOK, opening::CHAIN].contains(&chain),
+        // What is forwarded passes here, or what containers ask the host.
+        opening::TABLE => Way::ALL.iter().any(|way| [way.hook, way.chain].contains(&chain)),
         _ => false,
     };
     match kind & 0xff {
         uapi::NFT_MSG_DELTABLE => [TABLE, "nat", "raw", "mangle", opening::TABLE, FIREWALLD].contains(&table),
         // It may drop what passed before: whoever starts iptables makes it.
-        uapi::NFT_MSG_NEWCHAIN => table == opening::TABLE && name(uapi::NFTA_CHAIN_NAME) == opening::HOOK,
+        uapi::NFT_MSG_NEWCHAIN => {
+            let chain = name(uapi::NFTA_CHAIN_NAME);
+            table == opening::TABLE && Way::ALL.iter().any(|way| way.hook == chain)
+        }
         uapi::NFT_MSG_DELSET => table == TABLE,
         uapi::NFT_MSG_DELCHAIN => table == TABLE || leads_to_ours(name(uapi::NFTA_CHAIN_NAME)),
         uapi::NFT_MSG_DELRULE => table == TABLE || leads_to_ours(name(uapi::NFTA_RULE_CHAIN)),

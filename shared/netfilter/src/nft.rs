@@ -136,7 +136,7 @@ impl Nft {
         }
         if !rules.openings.is_empty() {
             let open = |_| tables::open(&self.socket, &rules.openings);
-            retry(&self.socket, owner, "open FORWARD to", open)?;
+            retry(&self.socket, owner, "open the host's firewall to", open)?;
         }
         change.warn_of_losers();
         Ok(())

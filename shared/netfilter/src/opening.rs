@@ -1,8 +1,10 @@
-//! Opening FORWARD: packets with a bit of their mark pass the chain in which hosts drop what they forward.
+//! Opening FORWARD and INPUT: packets with a bit of their mark pass the chain in which hosts drop what they forward, or what is for them.
 //!
 //! ```text
 //! FORWARD       first: jump CNI-FORWARD
 //! CNI-FORWARD   first: jump CNI-ADMIN;  -m mark --mark BIT/BIT -j ACCEPT
+//! INPUT         first: jump CNI-INPUT
+//! CNI-INPUT     -m mark --mark BIT/BIT -j ACCEPT
 //! ```
 //!
 //! The chains are iptables', in nf_tables or in the legacy tables, and every version of iptables lists these rules in full:
@@ -24,6 +26,22 @@ pub(crate) const HOOK: &str = "FORWARD";
 /// The chain that leads to the administrator's, and then accepts what has the mark. The reference calls it so, too.
 pub(crate) const CHAIN: &str = "CNI-FORWARD";
 
+/// A chain that drops, and the chain of ours that it leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    pub(crate) hook: &'static str,
+    pub(crate) chain: &'static str,
+}
+
+impl Way {
+    /// What is forwarded.
+    pub(crate) const FORWARD: Self = Self { hook: HOOK, chain: CHAIN };
+    /// What is for the host.
+    pub(crate) const INPUT: Self = Self { hook: "INPUT", chain: "CNI-INPUT" };
+    /// Both.
+    pub(crate) const ALL: [Self; 2] = [Self::FORWARD, Self::INPUT];
+}
+
 /// What the comments of rules begin with that accept by a bit.
 pub(crate) const MARK: &str = "ferrule: mark bit ";
 
@@ -39,13 +57,34 @@ pub(crate) const CREATED: &str = "ferrule: created this chain";
 pub struct Opening {
     /// The bit of the packet's mark, 0 to 31 (the key `acceptMarkBit`).
     pub bit: u8,
-    /// The chain that the administrator may put rules into (the key `iptablesAdminChainName`).
-    pub admin: ChainName,
+    /// The chain that the administrator may put rules into (the key `iptablesAdminChainName`). INPUT has none.
+    pub admin: Option<ChainName>,
+    way: Way,
 }
 
 impl Opening {
     /// The bit that is used if the configuration does not say. portmap's is 13, Kubernetes uses 14 and 15, Calico 20 to 31.
     pub const DEFAULT_BIT: u8 = 12;
+
+    /// Of FORWARD, after the administrator's chain.
+    pub fn of_forward(bit: u8, admin: ChainName) -> Self {
+        Self { bit, admin: Some(admin), way: Way::FORWARD }
+    }
+
+    /// Of INPUT.
+    pub(crate) fn of_input(bit: u8) -> Self {
+        Self { bit, admin: None, way: Way::INPUT }
+    }
+
+    /// The chain that accepts.
+    pub(crate) fn chain(&self) -> &'static str {
+        self.way.chain
+    }
+
+    /// The chain that is opened.
+    pub(crate) fn hook(&self) -> &'static str {
+        self.way.hook
+    }
 }
 
 /// The comment of the rule that accepts by a bit.
@@ -74,26 +113,27 @@ impl Edit {
 }
 
 /// What is missing in a family's table for packets to pass, and whether all packets pass already that are to pass, and no
-/// others. A rule of an older version is replaced. There is nothing to open in a table without the chain FORWARD.
+/// others. A rule of an older version is replaced. There is nothing to open in a table without the chain that is opened.
 pub(crate) fn open(
     listing: &dyn Listing,
     family: Family,
     opening: &Opening,
 ) -> Result<(Edit, bool), RequestError> {
     let (mut edit, table) = (Edit::default(), table(family));
-    let forward = listing.rules(table, HOOK)?;
-    if forward.is_empty() && !listing.has_chain(table, HOOK)? {
+    let Way { hook, chain } = opening.way;
+    let hooked = listing.rules(table, hook)?;
+    if hooked.is_empty() && !listing.has_chain(table, hook)? {
         return Ok((edit, true));
     }
-    let (admin, wanted) = (opening.admin.as_str(), Content::Accept(opening.bit));
-    let here = listing.rules(table, CHAIN)?;
-    let is_led_to = leads(&forward, CHAIN);
+    let wanted = Content::Accept(opening.bit);
+    let here = listing.rules(table, chain)?;
+    let is_led_to = leads(&hooked, chain);
     if !is_led_to {
-        edit.ensure_chain(listing, table, CHAIN)?;
+        edit.ensure_chain(listing, table, chain)?;
     }
-    if !leads(&here, admin) {
+    if let Some(admin) = opening.admin.as_ref().map(ChainName::as_str).filter(|admin| !leads(&here, admin)) {
         edit.ensure_chain(listing, table, admin)?;
-        edit.add(table, CHAIN, true, TO_ADMIN, Content::Jump(admin.to_owned()));
+        edit.add(table, chain, true, TO_ADMIN, Content::Jump(admin.to_owned()));
     }
     let comment = comment(opening.bit);
     let (exact, others): (Vec<_>, Vec<_>) =
@@ -104,10 +144,10 @@ pub(crate) fn open(
         && others.iter().all(|rule| rule.content == Content::AcceptNatively(opening.bit));
     edit.deleted.extend(others.into_iter().map(|rule| rule.place));
     if exact.is_empty() {
-        edit.add(table, CHAIN, false, comment, wanted);
+        edit.add(table, chain, false, comment, wanted);
     }
     if !is_led_to {
-        edit.add(table, HOOK, true, TO_CHAIN, Content::Jump(CHAIN.to_owned()));
+        edit.add(table, hook, true, TO_CHAIN, Content::Jump(chain.to_owned()));
     }
     Ok((edit, is_open))
 }
@@ -116,12 +156,13 @@ pub(crate) fn open(
 pub(crate) fn close_bits(
     listing: &dyn Listing,
     family: Family,
+    way: Way,
     bits: &BTreeSet<u8>,
 ) -> Result<Edit, RequestError> {
     if bits.is_empty() {
         return Ok(Edit::default());
     }
-    close(listing, family, |rule| {
+    close(listing, family, way, |rule| {
         rule.comment
             .strip_prefix(MARK)
             .and_then(|bit| bit.parse().ok())
@@ -129,15 +170,16 @@ pub(crate) fn close_bits(
     })
 }
 
-/// The deletion of the rules in [`CHAIN`] that the closure says are unused. If nothing of others is in the chains then, the way to
+/// The deletion of the rules in the chain of ours that the closure says are unused. If nothing of others is in the chains then, the way to
 /// them is deleted as well, and the chains that were created here.
 pub(crate) fn close(
     listing: &dyn Listing,
     family: Family,
+    Way { hook, chain }: Way,
     is_unused: impl Fn(&Listed) -> bool,
 ) -> Result<Edit, RequestError> {
     let (mut edit, table) = (Edit::default(), table(family));
-    let (unused, rest): (Vec<_>, Vec<_>) = listing.rules(table, CHAIN)?.into_iter().partition(is_unused);
+    let (unused, rest): (Vec<_>, Vec<_>) = listing.rules(table, chain)?.into_iter().partition(is_unused);
     if unused.is_empty() {
         return Ok(edit);
     }
@@ -157,9 +199,10 @@ pub(crate) fn close(
     if !others.is_empty() {
         return Ok(edit);
     }
-    let ways: Vec<_> = listing.rules(table, HOOK)?.into_iter().filter(is_way_here).collect();
-    if !created.is_empty() && jumps(listing, table, CHAIN)? == ways.len() {
-        edit.old_chains.push((table, CHAIN.to_owned()));
+    let is_way_here = |rule: &Listed| rule.comment == TO_CHAIN && leads(std::slice::from_ref(rule), chain);
+    let ways: Vec<_> = listing.rules(table, hook)?.into_iter().filter(is_way_here).collect();
+    if !created.is_empty() && jumps(listing, table, chain)? == ways.len() {
+        edit.old_chains.push((table, chain.to_owned()));
     }
     // A chain can be deleted when no rule jumps to it.
     edit.deleted.extend(to_admin.into_iter().chain(ways).map(|rule| rule.place));
@@ -182,10 +225,6 @@ fn leads(rules: &[Listed], to: &str) -> bool {
 
 fn is_way_to_admin(rule: &Listed) -> bool {
     rule.comment == TO_ADMIN && matches!(rule.content, Content::Jump(_))
-}
-
-fn is_way_here(rule: &Listed) -> bool {
-    rule.comment == TO_CHAIN && leads(std::slice::from_ref(rule), CHAIN)
 }
 
 fn is_created_here(rule: &Listed) -> bool {

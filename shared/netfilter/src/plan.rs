@@ -11,7 +11,7 @@ use netlink::{Family, RequestError};
 use crate::conntrack::Targets;
 use crate::kind::{IptablesProperties, Kind, Shared};
 use crate::listing::{Edit, Listed, Listing, Place};
-use crate::opening;
+use crate::opening::{self, Way};
 use crate::reference::chains::accepts;
 use crate::reference::names::is_any_chain;
 use crate::ruleset::Table;
@@ -170,7 +170,7 @@ impl Search<'_> {
             }
         }
         if let Some(way) = shared.in_forward {
-            edit.extend(opening::close(self.listing, self.family, |rule| rule.comment == way)?);
+            edit.extend(opening::close(self.listing, self.family, Way::FORWARD, |rule| rule.comment == way)?);
         }
         Ok(edit)
     }

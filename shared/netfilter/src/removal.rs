@@ -110,8 +110,8 @@ impl Removal {
             failures.note(nft.remove(selector, kind, &flush));
             failures.note(nft.remove_foreign(query, &flush));
         }
-        if kind.properties.nftables.opens && !selector.is_dry() {
-            failures.note(iptables::forward::close(|| self.has_any(kind)));
+        if let Some(way) = kind.properties.nftables.opens.filter(|_| !selector.is_dry()) {
+            failures.note(iptables::forward::close(way, || self.has_any(kind)));
         }
         // There may be rules behind it.
         failures.note(self.nft.as_ref().map_err(|e| Error::new(Code::Internal, e.to_string())));

@@ -31,6 +31,11 @@ fn the_keys_of_dhcp_are_those_that_it_reads() {
 }
 
 #[test]
+fn the_keys_of_dnsname_are_those_that_it_reads() {
+    Case::of::<dnsname::Dnsname>(json!({})).run();
+}
+
+#[test]
 fn the_keys_of_dummy_are_those_that_it_reads() {
     Case::of::<dummy::Dummy>(json!({})).run();
 }

@@ -97,6 +97,14 @@ pub const PLUGINS: &[Plugin] = &[
         capabilities: &[],
     },
     Plugin {
+        name: "dnsname",
+        role: Role::Chained,
+        about: "Resolves the names of the network's containers.",
+        keys: DNSNAME,
+        args: &[],
+        capabilities: &["aliases"],
+    },
+    Plugin {
         name: "flannel",
         role: Role::Delegating,
         about: "Calls another plugin to attach the container, with the host's subnet from flanneld.",
@@ -104,6 +112,22 @@ pub const PLUGINS: &[Plugin] = &[
         args: &[],
         capabilities: &[],
     },
+];
+
+const DNSNAME: &[Key] = &[
+    key("domainName", Type::Text, "none", "Domain of all names of the network."),
+    key(
+        "multiDomain",
+        Type::Bool,
+        "false",
+        "No effect: each network has a domain and a server of its own, with either value.",
+    ),
+    key(
+        "internal",
+        Type::Bool,
+        "true if the container has no default route",
+        "Names outside of the network are not resolved.",
+    ),
 ];
 
 const FLANNEL: &[Key] = &[

@@ -1,4 +1,4 @@
-//! Opening FORWARD in the legacy tables. See [`crate::opening`].
+//! Opening FORWARD and INPUT in the legacy tables. See [`crate::opening`].
 
 use cni::{Code, Error, Result, ResultExt};
 use netlink::{Family, RequestError};
@@ -7,7 +7,7 @@ use super::legacy::{has_chain, has_table, unlisted, warn_without_tools};
 use super::saved::Saved;
 use super::tools::{Tools, lock, retry};
 use crate::listing::{Edit, Listed};
-use crate::opening::{self, CHAIN, MARK, Opening, TABLE};
+use crate::opening::{self, MARK, Opening, TABLE, Way};
 
 /// Opens the tables that the namespace has for packets that rules mark.
 ///
@@ -21,7 +21,8 @@ pub(crate) fn open(openings: &[(Family, Opening)]) -> Result<()> {
         };
         let _lock = lock()?;
         let opened = retry(|| edit(&tools, |saved| Ok(opening::open(saved, family, opening)?.0)));
-        opened.context(|| "let the containers' packets pass FORWARD of iptables-legacy")?;
+        opened
+            .context(|| format!("let the containers' packets pass {} of iptables-legacy", opening.hook()))?;
     }
     Ok(())
 }
@@ -36,7 +37,10 @@ pub(crate) fn verify(openings: &[(Family, Opening)]) -> Result<()> {
         let saved = tools.save(&[TABLE])?;
         let (_, is_open) = opening::open(&Saved::read(&saved), family, opening).map_err(unlisted)?;
         if !is_open {
-            let text = format!("{CHAIN} of iptables-legacy lacks what lets the container's packets pass");
+            let text = format!(
+                "{} of iptables-legacy lacks what lets the container's packets pass",
+                opening.chain()
+            );
             return Err(Error::new(Code::Internal, text));
         }
     }
@@ -52,8 +56,8 @@ fn opened(openings: &[(Family, Opening)]) -> impl Iterator<Item = (Family, Optio
 ///
 /// # Errors
 /// What the tool says.
-pub(crate) fn close(is_needed: impl Fn() -> Result<bool>) -> Result<()> {
-    for family in Family::ALL.into_iter().filter(|family| has_chain(*family, (TABLE, CHAIN))) {
+pub(crate) fn close(way: Way, is_needed: impl Fn() -> Result<bool>) -> Result<()> {
+    for family in Family::ALL.into_iter().filter(|family| has_chain(*family, (TABLE, way.chain))) {
         let Ok(tools) = Tools::find_legacy(family) else { continue };
         let _lock = lock()?;
         // Under the lock: whoever installs comes here with the same lock after its first transaction.
@@ -61,8 +65,8 @@ pub(crate) fn close(is_needed: impl Fn() -> Result<bool>) -> Result<()> {
             return Ok(());
         }
         let is_unused = |rule: &Listed| rule.comment.starts_with(MARK);
-        let closed = retry(|| edit(&tools, |saved| opening::close(saved, family, is_unused)));
-        closed.context(|| "close FORWARD of iptables-legacy")?;
+        let closed = retry(|| edit(&tools, |saved| opening::close(saved, family, way, is_unused)));
+        closed.context(|| format!("close {} of iptables-legacy", way.hook))?;
     }
     Ok(())
 }
@@ -83,7 +87,7 @@ mod tests {
     use crate::chain_name::ChainName;
 
     fn opening() -> Opening {
-        Opening { bit: 12, admin: ChainName::parse("CNI-ADMIN").unwrap() }
+        Opening::of_forward(12, ChainName::parse("CNI-ADMIN").unwrap())
     }
 
     /// What opens FORWARD, and whether it is open.
@@ -95,7 +99,7 @@ mod tests {
 
     fn closed(saved: &str) -> String {
         let saved = Saved::read(saved);
-        saved.script(&opening::close_bits(&saved, Family::V4, &BTreeSet::from([12])).unwrap())
+        saved.script(&opening::close_bits(&saved, Family::V4, Way::FORWARD, &BTreeSet::from([12])).unwrap())
     }
 
     const MARKED: &str = "-A CNI-FORWARD -m mark --mark 0x1000/0x1000 -m comment --comment \"ferrule: mark bit 12\" -j ACCEPT\n";

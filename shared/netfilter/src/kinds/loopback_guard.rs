@@ -22,7 +22,7 @@ static PROPERTIES: KindProperties = KindProperties {
         comments: &[],
         parse,
         needs: &[],
-        opens: false,
+        opens: None,
     },
     iptables: None,
     reference: ReferenceProperties::NONE,

@@ -40,7 +40,7 @@ static PROPERTIES: KindProperties = KindProperties {
         comments: &["within the subnet, "],
         parse,
         needs: &[Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() }],
-        opens: false,
+        opens: None,
     },
     iptables: Some(IptablesProperties {
         table: "nat",

@@ -30,7 +30,7 @@ static PROPERTIES: KindProperties = KindProperties {
         comments: &[],
         parse,
         needs: &[],
-        opens: false,
+        opens: None,
     },
     iptables: None,
     reference: ReferenceProperties {

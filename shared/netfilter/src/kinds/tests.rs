@@ -28,7 +28,7 @@ static PROPERTIES: KindProperties = KindProperties {
         comments: &[],
         parse,
         needs: &[],
-        opens: false,
+        opens: None,
     },
     iptables: Some(IptablesProperties {
         table: "filter",

@@ -94,8 +94,11 @@ impl Nft {
                 batch.delete_table(table);
             }
         }
-        for family in Family::ALL {
-            batch.edit(&opening::close_bits(&Tables(&self.socket), family, &unused).map_err(plain)?);
+        if let Some(way) = kind.properties.nftables.opens {
+            for family in Family::ALL {
+                let tables = Tables(&self.socket);
+                batch.edit(&opening::close_bits(&tables, family, way, &unused).map_err(plain)?);
+            }
         }
         self.has_deleted.set(true);
         let tables: &[&str] = if unused.is_empty() { &[table.name] } else { &[table.name, opening::TABLE] };

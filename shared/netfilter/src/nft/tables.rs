@@ -79,7 +79,7 @@ pub(super) fn closed(
             let family = family.choose("ip", "ip6");
             return Ok(Some(format!(
                 "{family} {TABLE} {} lacks what lets the container's packets pass",
-                opening::CHAIN
+                opening.chain()
             )));
         }
     }

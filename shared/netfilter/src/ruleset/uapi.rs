@@ -9,7 +9,7 @@ macro_rules! numbers {
 numbers!(u8: NFPROTO_UNSPEC = 0, NFPROTO_INET = 1, NFPROTO_IPV4 = 2, NFPROTO_BRIDGE = 7, NFPROTO_IPV6 = 10);
 
 // Hooks (enum nf_inet_hooks; the bridge family numbers them alike).
-numbers!(u32: NF_INET_PRE_ROUTING = 0, NF_INET_FORWARD = 2, NF_INET_LOCAL_OUT = 3, NF_INET_POST_ROUTING = 4);
+numbers!(u32: NF_INET_PRE_ROUTING = 0, NF_INET_LOCAL_IN = 1, NF_INET_FORWARD = 2, NF_INET_LOCAL_OUT = 3, NF_INET_POST_ROUTING = 4);
 
 // Verdicts (NF_* and enum nft_verdicts).
 numbers!(i32: NF_DROP = 0, NF_ACCEPT = 1, NFT_JUMP = -3, NFT_GOTO = -4, NFT_RETURN = -5);

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process;
 
 use nix::fcntl::{OFlag, renameat};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use rustix::fs::{RenameFlags, renameat_with};
 
@@ -26,7 +27,10 @@ const LONGEST_NAME: usize = 255;
 /// Maximum length of the part before the label.
 const BEFORE_LABEL: usize = 25;
 
-/// A file in an open directory, readable only by its owner.
+/// The mode of a file that everybody can read.
+const READABLE: Mode = Mode::from_bits_truncate(0o644);
+
+/// A file in an open directory, readable only by its owner, unless it is written for all.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicFile<'a> {
     /// The directory.
@@ -44,6 +48,18 @@ impl AtomicFile<'_> {
     /// If writing fails. An existing file is then unchanged.
     pub fn replace(&self, content: &[u8]) -> io::Result<()> {
         self.write_and(content, |new| Ok(renameat(self.dir, new, self.dir, self.name)?))
+    }
+
+    /// Writes a file that every user can read, and replaces an existing one. It is for a daemon of another user.
+    ///
+    /// # Errors
+    /// If writing fails. An existing file is then unchanged.
+    pub fn replace_for_all(&self, content: &[u8]) -> io::Result<()> {
+        self.write_and(content, |new| {
+            // Before the rename: the daemon may open the file at any time.
+            fchmodat(self.dir, new, READABLE, FchmodatFlags::FollowSymlink)?;
+            Ok(renameat(self.dir, new, self.dir, self.name)?)
+        })
     }
 
     /// Writes the file unless the name exists; then returns false. This works without any lock.
@@ -176,6 +192,16 @@ mod tests {
         fs::create_dir(place.path().join("directory")).unwrap();
         AtomicFile { name: "directory", ..file }.replace(b"five").unwrap_err();
         assert_eq!(names(place.path()), ["directory", "file", "other"].map(str::to_owned).into());
+    }
+
+    #[test]
+    fn a_file_for_all_can_be_read_by_all() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = File::open(place.path()).unwrap();
+        AtomicFile { dir: &dir, name: "file", label: "label" }.replace_for_all(b"text").unwrap();
+        assert_eq!(fs::metadata(place.path().join("file")).unwrap().permissions().mode() & 0o777, 0o644);
+        assert_eq!(fs::read(place.path().join("file")).unwrap(), b"text");
+        assert_eq!(names(place.path()), ["file".to_owned()].into());
     }
 
     /// A stale file of a killed process, or somebody else's link.

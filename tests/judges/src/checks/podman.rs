@@ -30,6 +30,11 @@ pub fn checks() -> Vec<Check> {
         check("a container on an internal network cannot reach the outside", internal),
         check("isolated networks do not reach each other", isolated),
         check("containers find each other by name (dnsname, dnsmasq)", names),
+        check("names follow network connect --alias, disconnect and restart (dnsname)", names_change),
+        check(
+            "the names of running containers outlive an exchange of the plugins (dnsname)",
+            names_taken_over,
+        ),
         check("without DNS on the network, no server runs and containers use the host's", no_names),
         check(
             "containers that the other suite's plugins attached keep running, and are removed completely",
@@ -292,6 +297,52 @@ fn names(host: &Host) {
     podman.removes("other");
     podman.starts("third", "--network net");
     podman.hears("web", "third", 80, "third");
+}
+
+fn names_change(host: &Host) {
+    let podman = Podman::new(host);
+    podman.networks(&["one", "two"]);
+    podman.starts("web", "--network one --network-alias shop");
+    podman.starts("b", "--network two");
+    podman.does("network connect --alias db two web");
+    for name in ["web", "db"] {
+        podman.hears("b", name, 80, "web");
+    }
+    podman.hears("web", "b", 80, "b");
+    podman.does("network disconnect two web");
+    for name in ["web", "db"] {
+        let ask = format!("podman exec b /bin/busybox nslookup {name}.dns.podman");
+        soon(&format!("{name} is gone"), &false, || host.succeeds(&ask));
+    }
+    podman.starts("c", "--network one");
+    podman.hears("c", "shop", 80, "web");
+    podman.does("restart --time 0 web");
+    for name in ["web", "shop"] {
+        podman.hears("c", name, 80, "web");
+    }
+    ["web", "b", "c"].iter().for_each(|name| podman.removes(name));
+    soon("no server runs", &String::new(), || host.run("find /run/containers/cni/dnsname -name pidfile"));
+}
+
+fn names_taken_over(host: &Host) {
+    let podman = Podman::new(host);
+    podman.does("network create net");
+    host.installs(host.side.other());
+    podman.starts("old", "--network net --network-alias before");
+    host.installs(host.side);
+    podman.starts("new", "--network net --network-alias after");
+    for name in ["old", "before"] {
+        podman.hears("new", name, 80, "old");
+    }
+    for name in ["new", "after"] {
+        podman.hears("old", name, 80, "new");
+    }
+    podman.removes("old");
+    podman.starts("third", "--network net");
+    podman.hears("third", "after", 80, "new");
+    podman.removes("new");
+    podman.removes("third");
+    soon("no server runs", &String::new(), || host.run("find /run/containers/cni/dnsname -name pidfile"));
 }
 
 fn no_names(host: &Host) {

@@ -3,6 +3,7 @@
 use netlink::Family;
 
 use super::Forward;
+use crate::chain_name::ChainName;
 use crate::kind::{IptablesProperties, IptablesRules, Shared};
 use crate::opening::{CHAIN, HOOK, TABLE, TO_ADMIN, TO_CHAIN};
 use crate::script::{SHARED, Script, comment};
@@ -16,7 +17,7 @@ pub(super) const PROPERTIES: IptablesProperties = IptablesProperties {
     prefix: "FERRULE-FW-",
     parents: &[CONTAINERS],
     shared: Some(Shared {
-        rules: |script, _| share(script),
+        rules: |script, _| share(script, None),
         comments: &[TO_CONTAINERS],
         entry: CONTAINERS,
         chains: &[CONTAINERS],
@@ -33,11 +34,7 @@ impl IptablesRules for Forward {
         if addresses.is_empty() {
             return;
         }
-        share(script);
-        let admin = self.opening.admin.as_str();
-        script.shared_chains.push(admin.into());
-        // The administrator's rules come first.
-        script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
+        share(script, self.opening.admin.as_ref().map(ChainName::as_str));
         for ip in addresses {
             script.own(format!("-s {ip} -j ACCEPT"));
             script.own(format!("-d {ip} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"));
@@ -50,9 +47,14 @@ impl IptablesRules for Forward {
     }
 }
 
-fn share(script: &mut Script) {
-    script.shared_chains.extend([CHAIN, CONTAINERS].map(String::from));
+fn share(script: &mut Script, admin: Option<&str>) {
+    let chains = [Some(CHAIN), admin, Some(CONTAINERS)];
+    script.shared_chains.extend(chains.into_iter().flatten().map(String::from));
     script.share_first((TABLE, HOOK), name(TO_CHAIN), "", CHAIN);
+    // The administrator's rules come first.
+    if let Some(admin) = admin {
+        script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
+    }
     script.share((TABLE, CHAIN), name(TO_CONTAINERS), "", CONTAINERS);
 }
 

@@ -35,7 +35,7 @@ pub(super) const PROPERTIES: NftablesProperties = NftablesProperties {
         Need { module: "nft_fib_inet", chain: PREROUTING, rule: || Expressions::new().addressed_here() },
         Need { module: "nft_nat", chain: PREROUTING, rule: redirection },
     ],
-    opens: false,
+    opens: None,
 };
 
 fn redirection() -> Expressions {

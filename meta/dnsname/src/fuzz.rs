@@ -1,0 +1,52 @@
+//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+
+#![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
+
+use std::path::Path;
+
+use cni::{AsWritten, Attachment, CniArgs, ContainerId, IfName, NetworkName, json};
+
+use crate::conf::Conf;
+use crate::hosts::Hosts;
+use crate::masq::{Listen, Service, User};
+
+/// The configuration, after an empty line a hosts file, and after another one a configuration of dnsmasq. Names that are accepted make a line
+/// each, of their own and with their owner. Lines of others are kept. What dnsmasq is configured with is read as it was written.
+pub fn configuration(input: &[u8]) {
+    let text = String::from_utf8_lossy(input);
+    let mut parts = text.splitn(3, "\n\n");
+    let (document, file, server) = (parts.next().unwrap_or_default(), parts.next(), parts.next());
+    let before = Hosts::parse(file.unwrap_or_default());
+    assert_eq!(Hosts::parse(&before.text()), before);
+    if let Some(found) = server.and_then(Service::parse) {
+        rewritten(&found);
+    }
+    let Ok(document) = json::parse(document.as_bytes(), "it") else { return };
+    let args = json::member(&document, "args").and_then(|args| args.as_str()).map(CniArgs::parse);
+    let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
+    let args = args.and_then(Result::ok).unwrap_or_default();
+    let Ok(names) = conf.names(&NetworkName::parse("net").unwrap(), &args) else { return };
+    let ip = "10.88.0.5".parse().unwrap();
+    let at = Attachment {
+        container: ContainerId::parse("fuzzed").unwrap(),
+        ifname: IfName::parse("eth0").unwrap(),
+    };
+    let mut hosts = before.clone();
+    let added = hosts.replace(&at, &[ip], &names);
+    assert_eq!(Hosts::parse(&hosts.text()).entries_of(&at, &[]).cloned().collect::<Vec<_>>(), added);
+    assert_eq!(added[0].names, names.iter().map(ToString::to_string).collect::<Vec<_>>());
+    hosts.take(|entry| entry.is_of(&at, &[]));
+    assert!(hosts.entries().all(|entry| before.entries().any(|earlier| earlier == entry)));
+    let listen = Listen::Interface(IfName::parse("cni0").unwrap());
+    rewritten(&Service { domain: conf.domain, listen, forwards: conf.internal != Some(true) });
+}
+
+fn rewritten(service: &Service) {
+    let user = User { name: "nobody".to_owned(), group: None };
+    assert_eq!(Service::parse(&service.text(Path::new("/run/net"), &user)).as_ref(), Some(service));
+}
+
+#[test]
+fn every_seed_is_borne() {
+    seeds::replay("dnsname", configuration);
+}

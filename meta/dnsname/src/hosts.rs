@@ -1,0 +1,222 @@
+//! The hosts file of a network, `addnhosts`: a line for each address of a container, in the form of hosts(5).
+//!
+//! ```text
+//! 10.88.0.5  web  db  _18f3a91c5d2b7e40  # ferrule 3f9c... eth0
+//! ```
+//!
+//! The comment says which attachment owns the line. The last name is the line's token: no other line ever has it, so a server that
+//! resolves the token has read this very line. A line of the original plugin has neither.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::process;
+use std::time::SystemTime;
+
+use cni::{Attachment, ContainerId, IfName};
+
+use crate::name::HostName;
+
+/// What the comment of a line begins with that Ferrule has written.
+const MARK: &str = "ferrule";
+
+/// What a token begins with, and no name of a container.
+const TOKEN: char = '_';
+
+/// All lines, in their order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Hosts(Vec<Line>);
+
+/// A line, and what it says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    text: String,
+    /// None: the line has no entry.
+    pub entry: Option<Entry>,
+}
+
+/// An address and its names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The address.
+    pub address: IpAddr,
+    /// Its names, without the token.
+    pub names: Vec<String>,
+    /// A name that is the line's own. None: the original plugin wrote the line.
+    pub token: Option<String>,
+    /// The attachment that owns the line. None: the original plugin wrote the line.
+    pub owner: Option<Attachment>,
+}
+
+impl Hosts {
+    /// Reads the file. Each line is kept as it is.
+    pub fn parse(text: &str) -> Self {
+        let line = |text: &str| Line { text: text.to_owned(), entry: Entry::parse(text) };
+        Self(text.lines().map(line).collect())
+    }
+
+    /// All entries.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.0.iter().filter_map(|line| line.entry.as_ref())
+    }
+
+    /// The entries of an attachment: its own lines, and those of the original plugin that have one of its addresses.
+    pub fn entries_of<'a>(
+        &'a self,
+        at: &'a Attachment,
+        addresses: &'a [IpAddr],
+    ) -> impl Iterator<Item = &'a Entry> {
+        self.entries().filter(move |entry| entry.is_of(at, addresses))
+    }
+
+    /// Removes the entries that the closure says, and returns them.
+    pub fn take(&mut self, is_taken: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        let is_taken = |line: &mut Line| line.entry.as_ref().is_some_and(&is_taken);
+        self.0.extract_if(.., is_taken).filter_map(|line| line.entry).collect()
+    }
+
+    /// Writes the entries of an attachment, in place of those that it has. No other container can have one of its addresses: an entry
+    /// that still does is stale, and is removed, too.
+    pub fn replace(&mut self, at: &Attachment, addresses: &[IpAddr], names: &[HostName]) -> Vec<Entry> {
+        self.take(|entry| entry.owner.as_ref() == Some(at) || addresses.contains(&entry.address));
+        let entry = |(number, address): (usize, &IpAddr)| Entry {
+            address: *address,
+            names: names.iter().map(HostName::to_string).collect(),
+            token: Some(token(number)),
+            owner: Some(at.clone()),
+        };
+        let added: Vec<Entry> = addresses.iter().enumerate().map(entry).collect();
+        self.0.extend(added.iter().map(|entry| Line { text: entry.text(), entry: Some(entry.clone()) }));
+        added
+    }
+
+    /// The file's content.
+    pub fn text(&self) -> String {
+        self.0.iter().fold(String::new(), |text, line| text + &line.text + "\n")
+    }
+}
+
+impl Entry {
+    /// None: a comment, an empty line, or no address and name.
+    fn parse(line: &str) -> Option<Self> {
+        let (fields, comment) =
+            line.split_once('#').map_or((line, ""), |(fields, comment)| (fields, comment));
+        let mut fields = fields.split_whitespace();
+        let address = fields.next()?.parse().ok()?;
+        let mut names: Vec<String> = fields.map(str::to_owned).collect();
+        let owner = owner(comment);
+        let has_token = owner.is_some() && names.last().is_some_and(|name| name.starts_with(TOKEN));
+        let token = if has_token { names.pop() } else { None };
+        (token.is_some() || !names.is_empty()).then_some(Self { address, names, token, owner })
+    }
+
+    /// Whether the entry is of an attachment with these addresses.
+    pub fn is_of(&self, at: &Attachment, addresses: &[IpAddr]) -> bool {
+        match &self.owner {
+            Some(owner) => owner == at,
+            None => addresses.contains(&self.address),
+        }
+    }
+
+    fn text(&self) -> String {
+        let mut line = self.address.to_string();
+        self.names.iter().chain(&self.token).for_each(|name| {
+            let _ = write!(line, "\t{name}");
+        });
+        if let Some(owner) = &self.owner {
+            let _ = write!(line, "\t# {MARK} {} {}", owner.container, owner.ifname);
+        }
+        line
+    }
+}
+
+fn owner(comment: &str) -> Option<Attachment> {
+    let mut words = comment.split_whitespace();
+    let (MARK, container, ifname, None) = (words.next()?, words.next()?, words.next()?, words.next()) else {
+        return None;
+    };
+    Some(Attachment { container: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? })
+}
+
+/// A name that nobody has used before, for a line of this process.
+fn token(number: usize) -> String {
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    format!("{TOKEN}{:x}-{:x}-{number}", since_1970.as_nanos(), process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(container: &str) -> Attachment {
+        Attachment {
+            container: ContainerId::parse(container).unwrap(),
+            ifname: IfName::parse("eth0").unwrap(),
+        }
+    }
+
+    fn names(names: &[&str]) -> Vec<HostName> {
+        names.iter().map(|name| HostName::parse(name).unwrap()).collect()
+    }
+
+    fn addresses(hosts: &Hosts) -> Vec<String> {
+        hosts.entries().map(|entry| entry.address.to_string()).collect()
+    }
+
+    const BY_THE_ORIGINAL: &str = "10.88.0.2\tweb\n10.88.0.3\tdb\tcache\n";
+
+    #[test]
+    fn a_written_line_is_read_as_it_was_meant_and_the_original_finds_the_containers_name_in_its_second_field()
+    {
+        let mut hosts = Hosts::default();
+        let ips = ["10.88.0.5".parse().unwrap(), "fd00::5".parse().unwrap()];
+        let added = hosts.replace(&at("c1"), &ips, &names(&["web", "db"]));
+        assert_eq!(Hosts::parse(&hosts.text()).entries().cloned().collect::<Vec<_>>(), added);
+        assert_ne!(added[0].token, added[1].token);
+        let text = hosts.text();
+        let second = |line: &str| line.split_whitespace().nth(1).map(str::to_owned);
+        assert!(text.lines().all(|line| second(line).as_deref() == Some("web")), "{text}");
+    }
+
+    #[test]
+    fn an_attachment_loses_its_own_lines_only() {
+        let mut hosts = Hosts::parse(BY_THE_ORIGINAL);
+        hosts.replace(&at("c1"), &["10.88.0.5".parse().unwrap()], &names(&["web"]));
+        hosts.replace(&at("c2"), &["10.88.0.6".parse().unwrap()], &names(&["web"]));
+        let of = at("c1");
+        assert_eq!(hosts.take(|entry| entry.is_of(&of, &[])).len(), 1);
+        assert_eq!(addresses(&hosts), ["10.88.0.2", "10.88.0.3", "10.88.0.6"]);
+        // An attachment that the original has made is known by its address.
+        let own = ["10.88.0.3".parse().unwrap(), "10.88.0.6".parse().unwrap()];
+        assert_eq!(hosts.take(|entry| entry.is_of(&of, &own)).len(), 1);
+        assert_eq!(addresses(&hosts), ["10.88.0.2", "10.88.0.6"]);
+    }
+
+    #[test]
+    fn an_address_has_one_owner_and_a_repeated_add_changes_nothing_else() {
+        let mut hosts = Hosts::parse(BY_THE_ORIGINAL);
+        for container in ["c1", "c1", "c2"] {
+            hosts.replace(&at(container), &["10.88.0.2".parse().unwrap()], &names(&["new"]));
+        }
+        assert_eq!(addresses(&hosts), ["10.88.0.3", "10.88.0.2"]);
+        assert_eq!(hosts.entries().last().unwrap().owner, Some(at("c2")));
+    }
+
+    #[test]
+    fn lines_without_an_entry_are_kept() {
+        let text = "# by hand\n\nnonsense\n10.88.0.9\n10.88.0.2 web # a comment\n";
+        let mut hosts = Hosts::parse(text);
+        assert_eq!(addresses(&hosts), ["10.88.0.2"]);
+        assert_eq!(hosts.text(), text);
+        hosts.take(|_| true);
+        assert_eq!(hosts.text(), "# by hand\n\nnonsense\n10.88.0.9\n");
+    }
+
+    #[test]
+    fn a_comment_that_names_no_attachment_makes_no_owner() {
+        for comment in ["# ferrule", "# ferrule ../c eth0", "# ferrule c eth0 more", "# other c eth0"] {
+            let hosts = Hosts::parse(&format!("10.88.0.2 web _1 {comment}\n"));
+            let entry = hosts.entries().next().unwrap();
+            assert_eq!((&entry.owner, &entry.token), (&None, &None), "{comment}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! dnsname: containers of one network reach each other by name. Each network has a server, dnsmasq, which reads the names from a file.
+
+mod conf;
+mod firewall;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+mod hosts;
+mod listen;
+pub mod look;
+mod masq;
+mod name;
+mod network;
+mod probe;
+mod process;
+mod server;
+
+use std::net::IpAddr;
+
+use cni::{
+    Add, AddResult, Attachment, Check, CniArgs, Code, Del, Dns, Error, Failures, Gc, NetworkName, Plugin,
+    Repair, Result, Role, Status, Thing, Undo,
+};
+use iface::{Namespace, verify};
+
+pub use conf::Conf;
+use hosts::{Entry, Hosts};
+use listen::Place;
+use masq::Service;
+use name::HostName;
+use netfilter::DnsServer;
+use network::Network;
+use probe::Answer;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Dnsname;
+
+impl Plugin for Dnsname {
+    const NAME: &'static str = "dnsname";
+    const ROLE: Role = Role::Chained;
+    const REPAIRS: bool = true;
+    type Conf = Conf;
+
+    fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
+        let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
+        let wanted = Wanted::new(&call.conf, &call.net.name, &call.attachment, &call.args, &result)?;
+        server::program()?;
+        wanted.register(undo)?;
+        let dns = dns(&call.conf, &wanted.place, &result.dns);
+        Ok(AddResult { dns, ..result })
+    }
+
+    fn del(call: &Del) -> Result<()> {
+        let prev = call.net.prev_result.as_ref();
+        let addresses = prev.map(|prev| addresses(prev, &call.attachment)).unwrap_or_default();
+        let mut failures = Failures::new();
+        failures.note(unregister(&call.net.name, &call.attachment, &addresses));
+        failures.note(firewall::close(&call.net.name, &call.attachment));
+        failures.into_result()
+    }
+
+    fn check(call: &Check<Conf>) -> Result<()> {
+        Wanted::of(call)?.check()
+    }
+
+    fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
+        calls.iter().map(|call| repair(&call.check)).collect()
+    }
+
+    fn gc(call: &Gc) -> Result<()> {
+        let mut failures = Failures::new();
+        failures.note(collect(call));
+        failures.note(firewall::collect(&call.net.name, &call.scope));
+        failures.into_result()
+    }
+
+    fn status(_: &Status<Conf>) -> Result<()> {
+        server::program().map(drop)
+    }
+}
+
+/// What an attachment needs: its names at its addresses, and a server that resolves them.
+#[derive(Debug)]
+struct Wanted<'a> {
+    network: &'a NetworkName,
+    at: &'a Attachment,
+    names: Vec<HostName>,
+    addresses: Vec<IpAddr>,
+    place: Place,
+    service: Service,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(
+        conf: &Conf,
+        network: &'a NetworkName,
+        at: &'a Attachment,
+        args: &CniArgs,
+        result: &AddResult,
+    ) -> Result<Self> {
+        let names = conf.names(network, args)?;
+        let addresses = addresses(result, at);
+        if addresses.is_empty() {
+            return Err(Error::config(format!("prevResult has no address of {}", at.ifname)));
+        }
+        let place = Place::find(&Namespace::host()?, result, &at.ifname)?;
+        let (domain, listen) = (conf.domain.clone(), place.listen.clone());
+        let service = Service { domain, listen, forwards: conf.forwards(result) };
+        Ok(Self { network, at, names, addresses, place, service })
+    }
+
+    fn of(call: &'a Check<Conf>) -> Result<Self> {
+        Self::new(&call.conf, &call.net.name, &call.attachment, &call.args, &call.prev_result)
+    }
+
+    /// Writes the names, starts the server, and waits until it resolves them.
+    fn register(&self, undo: &mut Undo) -> Result<()> {
+        let (network, at) = (self.network.clone(), self.at.clone());
+        undo.push(move || unregister(&network, &at, &[]));
+        firewall::open(self.network, self.at, &self.rules(), undo)?;
+        let network = Network::create(self.network)?;
+        let mut hosts = network.hosts()?;
+        let added = hosts.replace(self.at, &self.addresses, &self.names);
+        network.write_hosts(&hosts)?;
+        // The lock is released: others write their names while this plugin waits.
+        drop(server::ensure(network, &self.service)?);
+        server::settle(self.network, &self.service, &added, Answer::Known)
+    }
+
+    fn rules(&self) -> DnsServer {
+        DnsServer { interface: self.place.interface.clone() }
+    }
+
+    fn check(&self) -> Result<()> {
+        let missing = |what: String| Error::new(Code::Internal, what).detail("`cnitool repair` restores it");
+        let hosts =
+            Network::peek(self.network).map_err(|e| Error::io("read the network's hosts file", &e))?;
+        let entries: Vec<&Entry> = hosts.entries_of(self.at, &self.addresses).collect();
+        for address in &self.addresses {
+            let entry = entries.iter().find(|entry| entry.address == *address);
+            let entry =
+                entry.ok_or_else(|| missing(format!("no names are registered for address {address}")))?;
+            let has =
+                |name: &&HostName| entry.names.iter().any(|has| has.eq_ignore_ascii_case(name.as_str()));
+            if let Some(lost) = self.names.iter().find(|name| !has(name)) {
+                return Err(missing(format!("name {lost} is not registered for address {address}")));
+            }
+        }
+        if server::find(self.network)?.is_none() {
+            return Err(missing(format!("dnsmasq of network {} does not run", self.network)));
+        }
+        // The original plugin opens INPUT in its own way.
+        if entries.iter().any(|entry| entry.owner.is_some()) {
+            firewall::check(self.network, self.at, &self.rules())?;
+        }
+        let entries: Vec<Entry> = entries.into_iter().cloned().collect();
+        server::settle(self.network, &self.service, &entries, Answer::Known)
+    }
+}
+
+/// Registers an attachment again if anything is missing. Whether it was.
+fn repair(call: &Check<Conf>) -> Result<bool> {
+    let wanted = Wanted::of(call)?;
+    if wanted.check().is_ok() {
+        return Ok(false);
+    }
+    verify::while_attached(call, |undo| wanted.register(undo))?;
+    Ok(true)
+}
+
+/// Removes the names of an attachment. With the last one, the server is stopped.
+fn unregister(name: &NetworkName, at: &Attachment, addresses: &[IpAddr]) -> Result<()> {
+    let Some(network) = Network::open(name)? else { return Ok(()) };
+    let mut hosts = network.hosts()?;
+    let removed = hosts.take(|entry| entry.is_of(at, addresses));
+    leave(network, &hosts, &removed)
+}
+
+/// Goes on without the entries that were removed.
+fn leave(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
+    if hosts.entries().next().is_none() {
+        server::stop(&network)?;
+        return network.remove();
+    }
+    if removed.is_empty() {
+        return Ok(());
+    }
+    network.write_hosts(hosts)?;
+    let (name, service) = (network.name().clone(), network.service()?);
+    drop(network);
+    // Only then may the next container have the address: nobody is led to it by the old name.
+    let Some(service) = service.filter(|_| matches!(server::find(&name), Ok(Some(_)))) else { return Ok(()) };
+    if let Err(late) = server::settle(&name, &service, removed, Answer::Unknown) {
+        cni::warn(&format!("a name that was removed may still be resolved for a moment: {late}"));
+    }
+    Ok(())
+}
+
+/// Removes the names of attachments that GC removes.
+fn collect(call: &Gc) -> Result<()> {
+    let Some(network) = Network::open(&call.net.name)? else { return Ok(()) };
+    let mut hosts = network.hosts()?;
+    let removed = hosts.take(|entry| is_collected(call, entry));
+    if call.scope.is_dry() { Ok(()) } else { leave(network, &hosts, &removed) }
+}
+
+/// Whether GC removes an entry. Those of the original plugin name no container: they go with a DEL, or when their address is given to
+/// the next one.
+fn is_collected(call: &Gc, entry: &Entry) -> bool {
+    entry.owner.as_ref().is_some_and(|owner| {
+        let thing = Thing::new("name", entry.names.join(" ")).address(entry.address);
+        call.scope.takes(thing.of(&owner.container, &owner.ifname))
+    })
+}
+
+fn addresses(result: &AddResult, at: &Attachment) -> Vec<IpAddr> {
+    result.ips_of(&at.ifname).map(|ip| ip.address.ip()).collect()
+}
+
+/// The settings of the container's resolver: the server comes first, the domain last.
+fn dns(conf: &Conf, place: &Place, prev: &Dns) -> Dns {
+    let mut dns = prev.clone();
+    let servers: Vec<String> = place.addresses.iter().map(IpAddr::to_string).collect();
+    dns.nameservers.retain(|earlier| !servers.contains(earlier));
+    dns.nameservers.splice(0..0, servers);
+    if let Some(domain) = conf.domain.as_ref().map(HostName::as_str)
+        && !dns.search.iter().any(|earlier| earlier == domain)
+    {
+        dns.search.push(domain.to_owned());
+    }
+    dns
+}

@@ -1,0 +1,100 @@
+//! Where containers reach the server: the host's interface that has the address of their gateway.
+
+use std::net::IpAddr;
+
+use cni::{AddResult, Error, IfName, Result, addr};
+use iface::Namespace;
+use netlink::{Address, Link};
+
+use crate::masq::Listen;
+
+/// Where the server listens, and its addresses for the containers' resolvers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The interface by which the container's packets come.
+    pub interface: IfName,
+    /// What the server is configured with.
+    pub listen: Listen,
+    /// The gateways first.
+    pub addresses: Vec<IpAddr>,
+}
+
+impl Place {
+    /// Looks for the host's interface that has the gateway of the container's address. Without a gateway, it is the bridge of the result.
+    ///
+    /// # Errors
+    /// Code 7 if the host has no address in the container's network.
+    pub fn find(host: &Namespace, result: &AddResult, ifname: &IfName) -> Result<Self> {
+        let gateways: Vec<IpAddr> = result.ips_of(ifname).filter_map(|ip| ip.gateway).collect();
+        let addresses = host.nl.addresses(None)?;
+        let is_gateway = |address: &&Address| gateways.contains(&address.net.ip());
+        let mut links = Vec::new();
+        for address in addresses.iter().filter(is_gateway) {
+            links.extend(host.nl.link_by_index(address.index)?);
+        }
+        let is_listed = |link: &&Link| result.host_interfaces().any(|listed| listed.name == link.name);
+        let link = links.iter().find(is_listed).or(links.first());
+        match link {
+            Some(link) if leads_to_a_container(link) => {
+                let is_here = |ip: &IpAddr| addresses.iter().any(|address| address.net.ip() == *ip);
+                let gateways: Vec<IpAddr> = gateways.into_iter().filter(is_here).collect();
+                let listen = Listen::Addresses(gateways.clone());
+                Ok(Self { interface: name_of(link)?, listen, addresses: gateways })
+            }
+            Some(link) => Self::on(host, link, &gateways),
+            None => match bridge(host, result)? {
+                Some(bridge) => Self::on(host, &bridge, &[]),
+                None => Err(unreachable(ifname)),
+            },
+        }
+        .and_then(|this| if this.addresses.is_empty() { Err(unreachable(ifname)) } else { Ok(this) })
+    }
+
+    fn on(host: &Namespace, link: &Link, gateways: &[IpAddr]) -> Result<Self> {
+        let interface = name_of(link)?;
+        let listen = Listen::Interface(interface.clone());
+        let mut addresses = addresses(host, &listen)?;
+        addresses.sort_by_key(|ip| gateways.iter().position(|gateway| gateway == ip).unwrap_or(usize::MAX));
+        Ok(Self { interface, listen, addresses })
+    }
+}
+
+fn name_of(link: &Link) -> Result<IfName> {
+    IfName::parse(&link.name).map_err(Error::config)
+}
+
+/// The addresses that a server listens on now. None: its interface has none, or is gone.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn addresses(host: &Namespace, listen: &Listen) -> Result<Vec<IpAddr>> {
+    match listen {
+        Listen::Addresses(addresses) => Ok(addresses.clone()),
+        Listen::Interface(name) => {
+            let Some(link) = host.nl.link(name)? else { return Ok(Vec::new()) };
+            let all = host.nl.addresses(Some(&link))?;
+            Ok(all.iter().map(|address| address.net.ip()).filter(|ip| addr::can_be_reached(*ip)).collect())
+        }
+    }
+}
+
+/// Whether it is the host's end of one container's veth, and no other container is behind it.
+fn leads_to_a_container(link: &Link) -> bool {
+    link.is("veth") && link.master.is_none() && link.peer_netns_id.is_some()
+}
+
+fn bridge(host: &Namespace, result: &AddResult) -> Result<Option<Link>> {
+    for interface in result.host_interfaces() {
+        if let Some(link) = host.nl.link(&interface.name)?.filter(|link| link.is("bridge")) {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
+}
+
+fn unreachable(ifname: &IfName) -> Error {
+    Error::config(format!("dnsname: the host has no address in the network of {ifname} that dnsmasq could answer on")).detail(
+        "it needs the container's gateway on this host: a network of bridge with isGateway, or of ptp. Containers on macvlan, ipvlan \
+         and vlan do not reach their host: remove dnsname from such a network",
+    )
+}

@@ -1,0 +1,1 @@
+cni::executable!(dnsname::Dnsname);

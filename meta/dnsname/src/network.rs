@@ -1,0 +1,358 @@
+//! A network's directory: the server's configuration, its hosts file, and the lock under which both are changed.
+//!
+//! `/run/containers/cni/dnsname/NETWORK` is the original plugin's directory, with its files: whichever plugin comes next goes on with
+//! them. But only root can enter `/run/containers`, and the server reads the hosts file as an unprivileged user. So the files are
+//! in `/run/ferrule-dnsname/NETWORK`, and the original's path is a link to that directory. A directory of the original's own is
+//! replaced by such a link before a server is started for it.
+//!
+//! The original's lock is `lock` in the directory, held by flock(2). Whoever removes a directory holds its lock; so a lock
+//! counts only while the path still leads to its directory.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni::{Code, Error, NetworkName, Result};
+use nix::fcntl::OFlag;
+use nix::libc;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use system::file::{self, AtomicFile};
+use system::{Retry, lock};
+
+use crate::hosts::Hosts;
+use crate::masq::Service;
+
+/// The files. The original plugin calls them so, too.
+pub const CONF: &str = "dnsmasq.conf";
+pub const HOSTS: &str = "addnhosts";
+pub const PID: &str = "pidfile";
+const LOCK: &str = "lock";
+
+/// Where the original plugin has the directories of all networks, for root.
+const LINKS: &str = "/run/containers/cni/dnsname";
+
+/// Where the directories are, which every user can enter.
+const DIRECTORIES: &str = "/run/ferrule-dnsname";
+
+/// How long to wait for other plugins. A server is started under the lock.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// More bytes than the hosts file of a network of 65536 containers has.
+const LONGEST_FILE: u64 = 64 << 20;
+
+/// The directory of a network, locked until it is dropped.
+#[derive(Debug)]
+pub struct Network {
+    name: NetworkName,
+    /// As the original plugin and the server's arguments have it.
+    path: PathBuf,
+    dir: File,
+    _lock: File,
+}
+
+/// What became of an attempt to lock a directory.
+enum Attempt {
+    Locked(Box<Network>),
+    Missing,
+    /// Somebody else holds the lock, or the directory has been replaced.
+    Busy,
+}
+
+impl Network {
+    /// Locks a network's directory, and creates it if there is none.
+    ///
+    /// # Errors
+    /// Code 5: what failed on which file. Code 11 if others hold the lock.
+    pub fn create(name: &NetworkName) -> Result<Self> {
+        locked(name, || match Self::attempt(name)? {
+            Attempt::Locked(this) => Ok(Some(Some(*this))),
+            Attempt::Busy => Ok(None),
+            Attempt::Missing => Self::make(name).map(|made| made.map(Some)),
+        })?
+        .ok_or_else(|| held(name))
+    }
+
+    /// Locks a network's directory. None if there is none.
+    ///
+    /// # Errors
+    /// As [`Network::create`].
+    pub fn open(name: &NetworkName) -> Result<Option<Self>> {
+        locked(name, || match Self::attempt(name)? {
+            Attempt::Locked(this) => Ok(Some(Some(*this))),
+            Attempt::Missing => Self::remove_unlinked(name),
+            Attempt::Busy => Ok(None),
+        })
+    }
+
+    /// Locks a network's directory if nobody has. None: somebody has, or there is none.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn try_open(name: &NetworkName) -> io::Result<Option<Self>> {
+        Ok(match Self::attempt(name)? {
+            Attempt::Locked(this) => Some(*this),
+            Attempt::Missing | Attempt::Busy => None,
+        })
+    }
+
+    /// Reads a network's hosts file without the lock: it is always whole.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn peek(name: &NetworkName) -> io::Result<Hosts> {
+        let read = file::missing_is_fine(file::read_own(&path_of(name).join(HOSTS), LONGEST_FILE))?;
+        Ok(Hosts::parse(&String::from_utf8_lossy(&read)))
+    }
+
+    fn attempt(name: &NetworkName) -> io::Result<Attempt> {
+        Self::lock(name, path_of(name))
+    }
+
+    fn lock(name: &NetworkName, path: PathBuf) -> io::Result<Attempt> {
+        let Some(dir) = open_directory(&path)? else { return Ok(Attempt::Missing) };
+        let lock = match file::open_in(&dir, LOCK, OFlag::O_RDONLY | OFlag::O_CREAT) {
+            // The directory has been removed meanwhile.
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Attempt::Busy),
+            lock => lock?,
+        };
+        if !lock::try_lock(&lock)? || !is_same(&path, &dir)? {
+            return Ok(Attempt::Busy);
+        }
+        Ok(Attempt::Locked(Box::new(Self { name: name.clone(), path, dir, _lock: lock })))
+    }
+
+    /// Makes the directory, and the link that leads to it. None: somebody else is at work.
+    fn make(name: &NetworkName) -> io::Result<Option<Self>> {
+        let (link, path) = (path_of(name), readable(name));
+        let parent = link.parent().unwrap_or(Path::new("/"));
+        DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+        if is_rootless() {
+            return DirBuilder::new().recursive(true).mode(0o700).create(&link).map(|()| None);
+        }
+        DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORIES)?;
+        match DirBuilder::new().mode(0o711).create(&path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        let Attempt::Locked(this) = Self::lock(name, path.clone())? else { return Ok(None) };
+        // The original plugin has removed the link, and not what it led to.
+        this.remove_files()?;
+        match symlink(&path, &link) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(None),
+            linked => linked.map(|()| Some(Self { path: link, ..*this })),
+        }
+    }
+
+    /// Removes a directory that no link leads to any more. None: somebody else is at work.
+    fn remove_unlinked(name: &NetworkName) -> io::Result<Option<Option<Self>>> {
+        let (link, path) = (path_of(name), readable(name));
+        match Self::lock(name, path.clone())? {
+            Attempt::Busy => Ok(None),
+            Attempt::Missing => {
+                if fs::read_link(&link).is_ok_and(|to| to == path) {
+                    file::missing_is_fine(fs::remove_file(&link))?;
+                }
+                Ok(Some(None))
+            }
+            Attempt::Locked(_) if fs::symlink_metadata(&link).is_ok() => Ok(None),
+            Attempt::Locked(this) => {
+                this.remove_directory(&path)?;
+                Ok(Some(None))
+            }
+        }
+    }
+
+    /// The path of a file in it, as the original plugin has it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// The directory's path by which the server's user gets there.
+    pub fn readable_path(&self) -> PathBuf {
+        if is_rootless() { self.path.clone() } else { readable(&self.name) }
+    }
+
+    /// The network's name.
+    pub fn name(&self) -> &NetworkName {
+        &self.name
+    }
+
+    /// The hosts file.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn hosts(&self) -> Result<Hosts> {
+        self.read(HOSTS).map(|text| Hosts::parse(&text))
+    }
+
+    /// What the configuration says that the server was started with. None: there is none, or it says nothing of use.
+    ///
+    /// # Errors
+    /// Code 5.
+    pub fn service(&self) -> Result<Option<Service>> {
+        self.read(CONF).map(|text| Service::parse(&text))
+    }
+
+    fn read(&self, name: &str) -> Result<String> {
+        let read = file::open_in(&self.dir, name, OFlag::O_RDONLY)
+            .and_then(|file| file::read_all(file, LONGEST_FILE));
+        let bytes = file::missing_is_fine(read).map_err(|e| self.failed("read", name, &e))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Writes the hosts file as a whole, readable by the server.
+    ///
+    /// # Errors
+    /// Code 5. The file is as it was then.
+    pub fn write_hosts(&self, hosts: &Hosts) -> Result<()> {
+        let written = self.whole(HOSTS).replace_for_all(hosts.text().as_bytes());
+        written.map_err(|e| self.failed("write", HOSTS, &e))
+    }
+
+    /// Writes the configuration.
+    ///
+    /// # Errors
+    /// Code 5. The file is as it was then.
+    pub fn write_conf(&self, text: &str) -> Result<()> {
+        self.whole(CONF).replace(text.as_bytes()).map_err(|e| self.failed("write", CONF, &e))
+    }
+
+    fn whole<'a>(&'a self, name: &'a str) -> AtomicFile<'a> {
+        AtomicFile { dir: &self.dir, name, label: name }
+    }
+
+    /// Has the hosts file be in a directory that the server can enter. One of the original plugin's own is replaced by a link.
+    ///
+    /// # Errors
+    /// Code 5. The directory is as it was then.
+    pub fn make_readable(self) -> Result<Self> {
+        let is_link = fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_symlink());
+        if is_link || is_rootless() {
+            return Ok(self);
+        }
+        let hosts = self.hosts()?;
+        let failed = |e: &io::Error| self.failed("replace by a link", "", e);
+        let moved = self.replace_by_link(&hosts).map_err(|e| failed(&e))?;
+        moved.ok_or_else(|| held(&self.name))
+    }
+
+    fn replace_by_link(&self, hosts: &Hosts) -> io::Result<Option<Self>> {
+        let path = readable(&self.name);
+        DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORIES)?;
+        DirBuilder::new().recursive(true).mode(0o711).create(&path)?;
+        let Attempt::Locked(new) = Self::lock(&self.name, path.clone())? else { return Ok(None) };
+        new.whole(HOSTS).replace_for_all(hosts.text().as_bytes())?;
+        let aside = Path::new(DIRECTORIES).join(format!(".original.{}", self.name));
+        file::missing_is_fine(fs::remove_file(&aside))?;
+        symlink(&path, &aside)?;
+        renameat_with(CWD, &aside, CWD, &self.path, RenameFlags::EXCHANGE)?;
+        self.remove_directory(&aside)?;
+        Ok(Some(Self { path: self.path.clone(), ..*new }))
+    }
+
+    /// Removes the directory: its server has exited, and nobody is in its hosts file.
+    ///
+    /// # Errors
+    /// Code 5: what could not be removed.
+    pub fn remove(self) -> Result<()> {
+        let removed = match fs::read_link(&self.path) {
+            // The link first: without it, what is left of the directory is nobody's.
+            Ok(to) => fs::remove_file(&self.path).and_then(|()| self.remove_directory(&to)),
+            Err(_) => self.remove_directory(&self.path),
+        };
+        removed.map_err(|e| self.failed("remove", "", &e))
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        self.remove_files()?;
+        file::missing_is_fine(fs::remove_file(path.join(LOCK)))?;
+        match fs::remove_dir(path) {
+            // Whoever waits for the lock has made its file again, or somebody has put a file there: it stays.
+            Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => Ok(()),
+            removed => file::missing_is_fine(removed),
+        }
+    }
+
+    /// Removes all files but the lock.
+    fn remove_files(&self) -> io::Result<()> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&self.dir)));
+        for label in [HOSTS, CONF] {
+            file::remove_temporary(&path, label)?;
+        }
+        // The original plugin's copy of the hosts file is `addnhosts.old` for a moment.
+        for name in [HOSTS, "addnhosts.old", CONF, PID] {
+            file::missing_is_fine(fs::remove_file(path.join(name)))?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, what: &str, name: &str, e: &io::Error) -> Error {
+        Error::io(format!("{what} {}", self.path.join(name).display()), e)
+    }
+}
+
+fn locked<T>(
+    name: &NetworkName,
+    attempt: impl FnMut() -> io::Result<Option<Option<T>>>,
+) -> Result<Option<T>> {
+    let outcome = Retry::new(LOCK_TIMEOUT).wait_for(attempt);
+    let outcome = outcome.map_err(|e| Error::io(format!("lock {}", path_of(name).display()), &e))?;
+    outcome.ok_or_else(|| held(name))
+}
+
+fn held(name: &NetworkName) -> Error {
+    let path = path_of(name).join(LOCK);
+    let text = format!("lock {}: other processes have held it for {LOCK_TIMEOUT:?}", path.display());
+    Error::new(Code::TryAgainLater, text)
+        .detail(format!("`fuser -v {}` shows which processes hold it", path.display()))
+}
+
+/// The networks that have a directory.
+pub fn all() -> Vec<NetworkName> {
+    let entries = fs::read_dir(links()).into_iter().flatten().flatten();
+    entries.filter_map(|entry| NetworkName::parse(entry.file_name().to_str()?).ok()).collect()
+}
+
+/// As the original plugin has it.
+pub fn path_of(name: &NetworkName) -> PathBuf {
+    links().join(name.as_str())
+}
+
+fn links() -> PathBuf {
+    session_directory().map_or_else(|| LINKS.into(), |dir| dir.join("containers/cni/dnsname"))
+}
+
+/// That the server's user can enter.
+fn readable(name: &NetworkName) -> PathBuf {
+    Path::new(DIRECTORIES).join(name.as_str())
+}
+
+/// Whether the plugin runs for an engine without root: then the server runs as the engine's user, and no directory is shared.
+pub fn is_rootless() -> bool {
+    session_directory().is_some()
+}
+
+/// Where an engine without root has its files. For root, a login session's directory would be another one in each session, so
+/// Podman unsets the variable.
+fn session_directory() -> Option<PathBuf> {
+    let dir = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty())?;
+    let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let is_initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
+    (!is_initial && Path::new(&dir).is_absolute()).then(|| dir.into())
+}
+
+fn open_directory(path: &Path) -> io::Result<Option<File>> {
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECTORY).open(path);
+    file::missing_is_fine(opened.map(Some))
+}
+
+/// Whether a path leads to an open directory.
+fn is_same(path: &Path, dir: &File) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Ok(now) => dir.metadata().map(|then| (now.dev(), now.ino()) == (then.dev(), then.ino())),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}

@@ -1,0 +1,114 @@
+//! One question of a resolver's side of DNS (RFC 1035, section 4): does the server know a name?
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process;
+use std::time::Duration;
+
+/// The port of DNS.
+const PORT: u16 = 53;
+
+/// How long to wait for an answer, before the question is asked again.
+const ANSWER_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Bytes of a header.
+const HEADER: usize = 12;
+
+/// What a server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The name has an address of the family.
+    Known,
+    /// It has none.
+    Unknown,
+    /// There was no answer.
+    Silence,
+}
+
+/// Asks a server for the address that a name has, of the family of the sample.
+///
+/// # Errors
+/// If there is no socket to be had.
+pub fn ask(server: IpAddr, name: &str, family_of: IpAddr) -> io::Result<Answer> {
+    let own: SocketAddr = if server.is_ipv4() { ([0, 0, 0, 0], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(own)?;
+    socket.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    let [high, low, ..] = process::id().to_ne_bytes();
+    let id = [high, low];
+    let question = question(id, name, family_of);
+    let mut answer = [0; 512];
+    let received = socket
+        .connect((server, PORT))
+        .and_then(|()| socket.send(&question))
+        .and_then(|_| socket.recv(&mut answer));
+    match received {
+        Ok(length) => Ok(read(id, answer.get(..length).unwrap_or_default())),
+        // Nobody listens there yet, the address is still being tested for duplicates, or the answer is late.
+        Err(e) if is_silence(&e) => Ok(Answer::Silence),
+        Err(e) => Err(e),
+    }
+}
+
+fn is_silence(e: &io::Error) -> bool {
+    matches!(
+        e.kind(),
+        ErrorKind::ConnectionRefused
+            | ErrorKind::WouldBlock
+            | ErrorKind::TimedOut
+            | ErrorKind::Interrupted
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::AddrNotAvailable
+            | ErrorKind::PermissionDenied
+    )
+}
+
+/// A query without recursion: of names that it does not have itself, the server asks nobody else.
+fn question(id: [u8; 2], name: &str, family_of: IpAddr) -> Vec<u8> {
+    let kind: u8 = if family_of.is_ipv4() { 1 } else { 28 };
+    let mut packet = vec![id[0], id[1], 0, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.').filter(|label| !label.is_empty()) {
+        // A label has at most 63 bytes.
+        packet.push(u8::try_from(label.len()).unwrap_or_default());
+        packet.extend(label.as_bytes());
+    }
+    packet.extend([0, 0, kind, 0, 1]);
+    packet
+}
+
+/// Other packets than the answer to the question count as none.
+fn read(id: [u8; 2], packet: &[u8]) -> Answer {
+    let Some(&[high, low, flags, code, _, _, answers_high, answers_low, ..]) =
+        packet.first_chunk::<HEADER>().map(|header| &header[..])
+    else {
+        return Answer::Silence;
+    };
+    if [high, low] != id || flags & 0x80 == 0 {
+        return Answer::Silence;
+    }
+    let has_answers = answers_high != 0 || answers_low != 0;
+    if code & 0xf == 0 && has_answers { Answer::Known } else { Answer::Unknown }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_has_the_name_and_the_type_of_the_addresses_family() {
+        let packet = question([1, 2], "_a-1.dns.podman", "10.0.0.1".parse().unwrap());
+        assert_eq!(packet, b"\x01\x02\0\0\0\x01\0\0\0\0\0\0\x04_a-1\x03dns\x06podman\0\0\x01\0\x01");
+        assert!(question([1, 2], "a", "fd00::1".parse().unwrap()).ends_with(b"\x01a\0\0\x1c\0\x01"));
+    }
+
+    #[test]
+    fn only_an_answer_to_the_question_says_anything() {
+        let answer = |flags: u8, code: u8, count: u8| [1, 2, flags, code, 0, 1, 0, count, 0, 0, 0, 0];
+        assert_eq!(read([1, 2], &answer(0x85, 0x80, 1)), Answer::Known);
+        assert_eq!(read([1, 2], &answer(0x85, 0x80, 0)), Answer::Unknown);
+        assert_eq!(read([1, 2], &answer(0x85, 0x83, 0)), Answer::Unknown, "NXDOMAIN");
+        assert_eq!(read([1, 2], &answer(0x05, 0, 1)), Answer::Silence, "a question");
+        assert_eq!(read([3, 4], &answer(0x85, 0, 1)), Answer::Silence, "another id");
+        assert_eq!(read([1, 2], &[1, 2, 0x85]), Answer::Silence);
+    }
+}

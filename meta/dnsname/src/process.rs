@@ -1,0 +1,164 @@
+//! The process of a network's server. A file names it, which anybody may have written and which outlives the process; so a process gets a
+//! signal only after it turned out to be the server, and through a descriptor, which never stands for another process.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni::{Code, Error, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use system::file;
+
+/// The name of the executable.
+pub const PROGRAM: &str = "dnsmasq";
+
+/// More than a number and a line end.
+const LONGEST_PID: u64 = 100;
+
+/// How long the server may take to exit after SIGTERM, and after SIGKILL.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    pid: Pid,
+    fd: OwnedFd,
+}
+
+impl Server {
+    /// The server that was started with a configuration file, in this network namespace. The file of the process's number may be missing or
+    /// wrong: then all processes are looked at.
+    ///
+    /// # Errors
+    /// If processes cannot be looked at.
+    pub fn find(conf: &Path, pid_file: &Path) -> Result<Option<Self>> {
+        let named = file::read_own(pid_file, LONGEST_PID).ok();
+        let named = named.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
+        if let Some(server) = named.map(|pid| Self::open(pid, conf)).transpose()?.flatten() {
+            return Ok(Some(server));
+        }
+        let entries = fs::read_dir("/proc").map_err(|e| Error::io("list the processes in /proc", &e))?;
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        for pid in pids {
+            // dnsmasq answers over TCP by processes of its own, which have its arguments and are its children.
+            if let Some(server) = Self::open(pid, conf)?
+                && parent(pid).map(|parent| Self::open(parent, conf)).transpose()?.flatten().is_none()
+            {
+                return Ok(Some(server));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Opens a process if it is the server.
+    fn open(number: i32, conf: &Path) -> Result<Option<Self>> {
+        let failed = |e: &io::Error| {
+            Error::io(format!("look at process {number}"), e)
+                .detail("to look at processes of other users requires CAP_SYS_PTRACE")
+        };
+        let Some(pid) = Pid::from_raw(number) else { return Ok(None) };
+        if !has_argument(number, conf) {
+            return Ok(None);
+        }
+        let fd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => fd,
+            // It has exited, or is a thread.
+            Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
+            Err(e) => return Err(failed(&e.into())),
+        };
+        // Once more: the number may have become another process's before it was opened.
+        let is_server = has_argument(number, conf)
+            && is_dnsmasq(number).map_err(|e| failed(&e))?
+            && is_in_this_namespace(number).map_err(|e| failed(&e))?;
+        Ok(is_server.then_some(Self { pid, fd }))
+    }
+
+    /// Has the server read its hosts files again.
+    ///
+    /// # Errors
+    /// What the kernel says. That the server has exited is no error.
+    pub fn reload(&self) -> Result<()> {
+        self.signal(Signal::HUP).map(drop)
+    }
+
+    /// Ends the server, and waits until it has exited.
+    ///
+    /// # Errors
+    /// What the kernel says; code 11 if it does not exit.
+    pub fn stop(&self) -> Result<()> {
+        for signal in [Signal::TERM, Signal::KILL] {
+            if !self.signal(signal)? || self.exits()? {
+                return Ok(());
+            }
+        }
+        let text = format!("dnsmasq (process {}) still runs though it was killed", self.pid.as_raw_nonzero());
+        Err(Error::new(Code::TryAgainLater, text))
+    }
+
+    /// Sends a signal. False if the process has exited.
+    fn signal(&self, signal: Signal) -> Result<bool> {
+        match pidfd_send_signal(&self.fd, signal) {
+            Ok(()) => Ok(true),
+            Err(Errno::SRCH) => Ok(false),
+            Err(e) => {
+                let what = format!("send {signal:?} to dnsmasq (process {})", self.pid.as_raw_nonzero());
+                Err(Error::io(what, &e.into()).detail("signals to other users' processes require CAP_KILL"))
+            }
+        }
+    }
+
+    fn exits(&self) -> Result<bool> {
+        let timeout = Timespec { tv_sec: EXIT_TIMEOUT.as_secs().cast_signed(), tv_nsec: 0 };
+        loop {
+            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], Some(&timeout)) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(Error::io("wait for dnsmasq to exit", &e.into())),
+            }
+        }
+    }
+}
+
+/// Whether a process was started with a configuration file of this path, as the original plugin does it as well.
+fn has_argument(pid: i32, conf: &Path) -> bool {
+    let wanted = [b"--conf-file=", conf.as_os_str().as_bytes()].concat();
+    let line = fs::read(of(pid, "cmdline")).unwrap_or_default();
+    line.split(|byte| *byte == 0).any(|argument| argument == wanted)
+}
+
+/// Whether its executable is dnsmasq. A package's update replaces the file of one that runs.
+fn is_dnsmasq(pid: i32) -> io::Result<bool> {
+    let exe = unless_exited(fs::read_link(of(pid, "exe")))?;
+    let name = exe.as_deref().and_then(Path::file_name).and_then(|name| name.to_str());
+    Ok(name.is_some_and(|name| name.strip_suffix(" (deleted)").unwrap_or(name) == PROGRAM))
+}
+
+fn is_in_this_namespace(pid: i32) -> io::Result<bool> {
+    let own = fs::metadata("/proc/thread-self/ns/net")?;
+    let other = unless_exited(fs::metadata(of(pid, "ns/net")))?;
+    Ok(other.is_some_and(|other| (other.dev(), other.ino()) == (own.dev(), own.ino())))
+}
+
+fn unless_exited<T>(outcome: io::Result<T>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(e) if e.kind() == ErrorKind::NotFound || e.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {
+            Ok(None)
+        }
+        outcome => outcome.map(Some),
+    }
+}
+
+fn parent(pid: i32) -> Option<i32> {
+    let status = fs::read_to_string(of(pid, "status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("PPid:")?.trim().parse().ok())
+}
+
+fn of(pid: i32, file: &str) -> PathBuf {
+    Path::new("/proc").join(pid.to_string()).join(file)
+}

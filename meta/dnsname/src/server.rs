@@ -1,0 +1,203 @@
+//! The server of a network: dnsmasq, started when the first container comes, and stopped when the last one goes.
+
+use std::env;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni::{Code, Error, NetworkName, Result};
+use iface::{Namespace, ownership};
+use nix::unistd::{Group, User as Account};
+use system::child::{self, IoStop, Limits};
+use system::lock::Lock;
+
+use crate::hosts::Entry;
+use crate::listen;
+use crate::masq::{Service, User};
+use crate::network::{self, CONF, Network, PID};
+use crate::probe::{self, Answer};
+use crate::process::{PROGRAM, Server};
+
+/// Where the program is looked for besides `PATH`, which runtimes may have without the administrator's directories.
+const SYSTEM_PATH: [&str; 5] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+/// The users that the server runs as: the first one that the host has. Packages of dnsmasq create a user of its own.
+const USERS: [&str; 2] = ["dnsmasq", "nobody"];
+
+/// How long it may take to start, and how much it may print.
+const START: Limits = Limits { bytes: 64 << 10, time: Some(Duration::from_secs(30)), group: false };
+
+/// How long to wait until the server has read a new hosts file, and how long the next question waits.
+const KNOWN_TIMEOUT: Duration = Duration::from_secs(20);
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How long to wait for others that have the server read the file.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The path of dnsmasq.
+///
+/// # Errors
+/// Code 50 if it is not installed.
+pub fn program() -> Result<PathBuf> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let dirs = env::split_paths(&path).chain(SYSTEM_PATH.map(PathBuf::from));
+    let mut found = dirs.filter(|dir| dir.is_absolute()).map(|dir| dir.join(PROGRAM));
+    found.find(|path| path.is_file()).ok_or_else(|| {
+        Error::new(Code::NotAvailable, "dnsmasq is not installed: it resolves the names of containers")
+            .detail("install the package dnsmasq-base (Debian, Ubuntu) or dnsmasq")
+    })
+}
+
+/// The server of a network, if it runs.
+///
+/// # Errors
+/// If processes cannot be looked at.
+pub fn find(network: &NetworkName) -> Result<Option<Server>> {
+    let dir = network::path_of(network);
+    Server::find(&dir.join(CONF), &dir.join(PID))
+}
+
+/// Whether a server runs that does what the service says.
+///
+/// # Errors
+/// As [`find`]; code 5 if the configuration cannot be read.
+pub fn is_running(network: &Network, service: &Service) -> Result<bool> {
+    let serves = network.service()?.is_some_and(|configured| configured.serves(service));
+    Ok(serves && find(network.name())?.is_some())
+}
+
+/// Starts the server, unless one runs that does what the service says. One that does something else is stopped before.
+///
+/// # Errors
+/// Code 50 if dnsmasq is not installed, 999 if it does not start; 5 for its files.
+pub fn ensure(network: Network, service: &Service) -> Result<Network> {
+    if is_running(&network, service)? {
+        return Ok(network);
+    }
+    stop(&network)?;
+    let network = network.make_readable()?;
+    network.write_conf(&service.text(&network.readable_path(), &user()?))?;
+    start(&network)?;
+    Ok(network)
+}
+
+/// Stops the server, if it runs.
+///
+/// # Errors
+/// As [`Server::stop`].
+pub fn stop(network: &Network) -> Result<()> {
+    find(network.name())?.map_or(Ok(()), |server| server.stop())
+}
+
+/// dnsmasq returns when its process in the background listens, and has given up its privileges.
+fn start(network: &Network) -> Result<()> {
+    let mut command = Command::new(program()?);
+    command.arg(format!("--conf-file={}", network.file(CONF).display()));
+    command.env_clear().current_dir("/").stderr(Stdio::piped());
+    let failed = |why: String| {
+        let name = network.name();
+        Error::new(Code::Internal, format!("start dnsmasq for network {name}: {why}")).detail(format!(
+            "its configuration is {}; see `journalctl -t dnsmasq`, too",
+            network.file(CONF).display()
+        ))
+    };
+    match child::run(&mut command, b"", START) {
+        Ok(outcome) if outcome.status.success() => Ok(()),
+        Ok(outcome) => {
+            let log = String::from_utf8_lossy(&outcome.log);
+            Err(failed(format!("{} ({})", log.trim(), outcome.status)))
+        }
+        Err(stopped) => Err(failed(match stopped.why {
+            IoStop::Late => "it takes too long".to_owned(),
+            IoStop::Endless => "it prints without end".to_owned(),
+            IoStop::System(what, e) => format!("{what}: {e}"),
+        })),
+    }
+}
+
+/// An unprivileged user. An engine without root has one user only, which is root in its user namespace.
+fn user() -> Result<User> {
+    if network::is_rootless() {
+        return Ok(User { name: "root".to_owned(), group: None });
+    }
+    let account = USERS.iter().find_map(|name| Account::from_name(name).ok().flatten());
+    let account = account.ok_or_else(|| {
+        Error::new(Code::Internal, format!("this host has none of the users {}", USERS.join(", ")))
+            .detail("dnsmasq does not run as root: create the user dnsmasq")
+    })?;
+    let group = Group::from_gid(account.gid).ok().flatten().map(|group| group.name);
+    Ok(User { name: account.name, group })
+}
+
+/// Waits until the server resolves the lines that were written, or no longer those that were removed. Many plugins at once
+/// wait for one reading of the file: the next one finds that its own lines have been read as well.
+///
+/// # Errors
+/// Code 11 if it takes too long.
+pub fn settle(network: &NetworkName, service: &Service, entries: &[Entry], wanted: Answer) -> Result<()> {
+    let host = Namespace::host()?;
+    let servers = listen::addresses(&host, &service.listen)?;
+    let names = entries.iter().filter_map(|entry| Some((entry.address, token(service, entry)?)));
+    let names: Vec<(IpAddr, String)> = names.collect();
+    let (Some(server), Some(_)) = (servers.first().copied(), names.first()) else { return Ok(()) };
+    let is_settled = || -> Result<bool> {
+        for (address, name) in &names {
+            if probe::ask(server, name, *address)? != wanted {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    };
+    if is_settled()? {
+        return Ok(());
+    }
+    let lock = ownership::hashed_name("dnsname-", [network.as_str()]);
+    let _reload = Lock::acquire(&lock, RELOAD_TIMEOUT)?;
+    if is_settled()? {
+        return Ok(());
+    }
+    let running = find(network)?;
+    running.as_ref().map_or(Ok(()), Server::reload)?;
+    let begun = Instant::now();
+    while begun.elapsed() < KNOWN_TIMEOUT {
+        if is_settled()? {
+            return Ok(());
+        }
+        thread::sleep(PAUSE);
+    }
+    let text =
+        format!("dnsmasq at {server} does not answer for network {network} as {} says", hosts_file(network));
+    Err(Error::new(Code::TryAgainLater, text).detail(match running {
+        Some(_) => "packets from this host to the address may be dropped: look at INPUT of the firewall",
+        None => "it does not run: `cnitool repair` starts it",
+    }))
+}
+
+fn hosts_file(network: &NetworkName) -> String {
+    network::path_of(network).join(network::HOSTS).display().to_string()
+}
+
+/// The token of a line, as the server is asked for it. None: a line of the original plugin.
+fn token(service: &Service, entry: &Entry) -> Option<String> {
+    let token = entry.token.as_ref()?;
+    Some(service.domain.as_ref().map_or_else(|| token.clone(), |domain| format!("{token}.{domain}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_asked_for_in_the_networks_domain() {
+        let hosts = crate::hosts::Hosts::parse("10.1.2.3 web _1 # ferrule c eth0\n10.1.2.4 db\n");
+        let listen = crate::masq::Listen::Addresses(Vec::new());
+        let domain = crate::name::HostName::parse("dns.podman").ok();
+        let service = Service { domain, listen, forwards: true };
+        let tokens: Vec<_> = hosts.entries().map(|entry| token(&service, entry)).collect();
+        assert_eq!(tokens, [Some("_1.dns.podman".to_owned()), None]);
+        let service = Service { domain: None, ..service };
+        assert_eq!(token(&service, hosts.entries().next().unwrap()).as_deref(), Some("_1"));
+    }
+}

@@ -1,0 +1,114 @@
+//! DNS on the host: what containers ask the host's server passes a chain that would drop it.
+//!
+//! As with [`super::Forward`], packets get a bit of their mark, and one rule in INPUT accepts what has the bit.
+
+use cni::IfName;
+use netlink::Family;
+
+use crate::kind::{Kind, KindProperties, NftablesProperties, NftablesRules, ReferenceProperties, Rules};
+use crate::opening::{Opening, Way};
+use crate::ruleset::uapi::*;
+use crate::ruleset::{Chain, Element, Expressions, Field, INET, Layout, R0, Record, Rule, Set, Type, padded};
+
+/// Before the filters of others, which see the mark.
+const INPUT: Chain = Chain::filter("input", NF_INET_LOCAL_IN, -10);
+
+const DNS: [u8; 2] = 53_u16.to_be_bytes();
+
+const BIT: u8 = Opening::DEFAULT_BIT;
+
+static PROPERTIES: KindProperties = KindProperties {
+    name: "dns",
+    redirects: false,
+    nftables: NftablesProperties {
+        table: INET,
+        chain: INPUT.name,
+        layout,
+        comments: &[],
+        parse,
+        needs: &[],
+        opens: Some(Way::INPUT),
+    },
+    iptables: None,
+    reference: ReferenceProperties::NONE,
+};
+
+/// Containers behind an interface of the host may ask its DNS server, over UDP and TCP. So may the host itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DnsServer {
+    /// The interface: a bridge, or the host's end of a container's veth.
+    pub interface: IfName,
+}
+
+impl DnsServer {
+    /// The kind of these rules.
+    pub const KIND: Kind = Kind::new(&PROPERTIES);
+}
+
+impl Rules for DnsServer {
+    fn kind(&self) -> Kind {
+        Self::KIND
+    }
+
+    fn nftables(&self) -> NftablesRules {
+        let mut rules = NftablesRules::of(vec![record(&self.interface)]);
+        rules.openings = Family::ALL.map(|family| (family, Opening::of_input(BIT))).into();
+        rules
+    }
+}
+
+/// Interfaces that containers are behind.
+fn interfaces() -> Set {
+    Set::shared("dns", &[Type::IFNAME])
+}
+
+fn layout() -> Layout {
+    let from_containers =
+        || Expressions::new().load_meta(NFT_META_IIFNAME, R0).in_set(R0, &interfaces().name);
+    let from_here = || {
+        let lo = LOOPBACK_IFINDEX.to_ne_bytes();
+        Expressions::new().load_meta(NFT_META_IIF, R0).compare(R0, NFT_CMP_EQ, &lo)
+    };
+    let rule = |comment: &str, from: Expressions, protocol, port| {
+        let of_dns = from.protocol(NFT_CMP_EQ, protocol).load(port, R0).compare(R0, NFT_CMP_EQ, &DNS);
+        Rule::new(INPUT, comment, of_dns.mark_packet(BIT, R0))
+    };
+    Layout {
+        chains: vec![INPUT],
+        sets: vec![interfaces()],
+        rules: vec![
+            rule("questions over UDP", from_containers(), UDP, Field::TH_DPORT),
+            rule("questions over TCP", from_containers(), TCP, Field::TH_DPORT),
+            // The plugin itself asks whether the server knows a name.
+            rule("questions of the host", from_here(), UDP, Field::TH_DPORT),
+            rule("answers to the host", from_here(), UDP, Field::TH_SPORT),
+        ],
+    }
+}
+
+/// Numbers of transport protocols.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+fn record(interface: &IfName) -> Record {
+    let element = Element::in_set(interfaces(), padded(interface));
+    Record { bit: Some(BIT), ..Record::of(format!("dns on {interface}"), [element]) }
+}
+
+fn parse(text: &str) -> Option<Record> {
+    Some(record(&IfName::parse(text.strip_prefix("dns on ")?).ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_says_all_that_its_elements_are_made_of() {
+        let written = record(&IfName::parse("cni-podman0").unwrap());
+        assert_eq!(parse(&written.text), Some(written));
+        for other in ["", "dns on ", "dns on a b", "forward 10.1.0.5 by mark bit 12"] {
+            assert_eq!(parse(other), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The resolvers of containers.
+
+use std::net::{Ipv4Addr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Lab, Netns, beyond_reference};
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn glibc_resolves_names_with_and_without_the_domain() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, own) = networks.attach(&lab, "web", &["www"]);
+    let (db, result) = networks.attach(&lab, "db", &[]);
+    for name in ["web", "www", "web.dns.test"] {
+        let found = resolving(&db, &result, &format!("getent ahostsv4 {name}"));
+        assert!(found.starts_with(&bare(&own)[0]), "{name}: {found}");
+        let found = resolving(&db, &result, &format!("getent ahostsv6 {name}"));
+        assert!(found.starts_with(&bare(&own)[1]), "{name}: {found}");
+    }
+    let found = resolving(&db, &result, &format!("getent hosts {}", bare(&own)[0]));
+    assert!(found.contains("web.dns.test"), "{found}");
+    networks.del_all(&[&web, &db]);
+}
+
+#[test]
+fn busybox_resolves_names_as_alpines_containers_do() {
+    beyond_reference!("dnsname");
+    let Some(tree) = unpacked("dns-clients") else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, own) = networks.attach(&lab, "web", &["www"]);
+    let (db, result) = networks.attach(&lab, "db", &[]);
+    for name in ["web.dns.test", "www.dns.test"] {
+        let busybox = tree.join("bin/busybox");
+        let found = resolving(&db, &result, &format!("{} nslookup {name}", busybox.display()));
+        assert!(bare(&own).iter().all(|ip| found.contains(ip.as_str())), "{name}: {found}");
+    }
+    networks.del_all(&[&web, &db]);
+}
+
+#[test]
+fn a_name_with_a_hundred_addresses_is_answered_in_full_over_tcp_and_with_edns() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
+    let mut addresses =
+        crate::crowd::by_workers(&pods, |pod| bare(&networks.add("net", pod, &pod.id, &["all"]))[0].clone());
+    addresses.sort();
+    for way in ["+tcp", "+bufsize=4096", "+bufsize=1232", "+noedns"] {
+        assert_eq!(dig.ask(&pods[0], SERVERS[0], &format!("{way} all A")), addresses, "{way}");
+    }
+    let cut = dig.says(&pods[0], SERVERS[0], "+noedns +ignore all A");
+    assert!(cut.contains("tc"), "it does not fit without EDNS: {cut}");
+    crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
+    assert_eq!((server_of("net"), hosts_of("net").as_str()), (None, ""));
+}
+
+/// What is answered wrongly while names come and go: the address of a name that stays must always be the one that it has, and a name that
+/// comes and goes has an address of its own, or none.
+#[test]
+fn ten_thousand_questions_a_second_while_containers_come_and_go_get_no_wrong_answer() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (stays, own) = networks.attach(&lab, "stays", &[]);
+    let own: Ipv4Addr = bare(&own)[0].parse().unwrap();
+    let guests: Vec<_> = (0..4).map(|n| lab.container(&format!("guest{n}"))).collect();
+    let (done, answers, wrong) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        let asks = || asks_at_a_rate(&stays, 10_000, Duration::from_secs(10), own, &answers, &wrong);
+        let asking = scope.spawn(asks);
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                guests.iter().for_each(|guest| drop(networks.add("net", guest, "guest", &["stays-not"])));
+                guests.iter().for_each(|guest| networks.del("net", guest));
+            }
+        });
+        asking.join().unwrap();
+        done.store(true, Ordering::Relaxed);
+    });
+    let (answers, wrong) = (answers.load(Ordering::Relaxed), wrong.load(Ordering::Relaxed));
+    eprintln!("{answers} answers of 100000 questions");
+    assert!(answers > 0 && wrong == 0, "{wrong} wrong answers of {answers}");
+    networks.del("net", &stays);
+}
+
+/// Asks for a name that stays, for all of the time. Datagrams may be lost; an answer must not be wrong.
+fn asks_at_a_rate(
+    from: &Netns,
+    rate: u32,
+    time: Duration,
+    own: Ipv4Addr,
+    answers: &AtomicUsize,
+    wrong: &AtomicUsize,
+) {
+    from.run(|| {
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        socket.connect((SERVERS[0], 53)).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let question = b"\x07\x07\x01\0\0\x01\0\0\0\0\0\0\x05stays\x03dns\x04test\0\0\x01\0\x01";
+        let (begun, mut sent) = (Instant::now(), 0);
+        let take = || {
+            let mut packet = [0; 512];
+            while let Ok(length) = socket.recv(&mut packet) {
+                answers.fetch_add(1, Ordering::Relaxed);
+                // The address of the first record is what the packet ends with.
+                let is_right =
+                    packet[3] & 0xf == 0 && packet[7] == 1 && packet[..length].ends_with(&own.octets());
+                wrong.fetch_add(usize::from(!is_right), Ordering::Relaxed);
+            }
+        };
+        while sent < rate * u32::try_from(time.as_secs()).unwrap() {
+            while f64::from(sent) < begun.elapsed().as_secs_f64() * f64::from(rate) {
+                // A full queue loses a question.
+                socket.send(question).ok();
+                sent += 1;
+            }
+            take();
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_millis(200));
+        take();
+    });
+}

@@ -1,0 +1,177 @@
+//! The server's process and the network's files: what comes, stays and goes.
+
+use std::os::unix::fs::MetadataExt;
+
+use lab::{Lab, beyond_reference, until};
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn the_last_container_takes_the_server_and_all_files_with_it() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    with_parents();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (first, _) = networks.attach(&lab, "first", &[]);
+    networks.del("net", &first);
+    let before = lab.snapshot();
+    for _ in 0..2 {
+        networks.add("net", &first, "first", &["one", "two"]);
+        networks.tool.says("check net first --container-id first");
+        networks.del("net", &first);
+    }
+    let left = lab.snapshot().since(&before);
+    assert!(!left.lines().any(|line| line.contains("dnsname")), "{left}");
+    assert!(!Path::new(DIRECTORIES).join("net").exists());
+}
+
+#[test]
+fn the_server_runs_as_an_unprivileged_user_with_one_capability() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (pod, _) = networks.attach(&lab, "pod", &[]);
+    let pid = server_of("net").unwrap();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let value = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key)).unwrap();
+        line.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for key in ["Uid:", "Gid:"] {
+        assert!(value(key).iter().all(|id| id != "0"), "{status}");
+    }
+    // CAP_NET_BIND_SERVICE: it binds the addresses that come later.
+    assert_eq!(u64::from_str_radix(&value("CapEff:")[0], 16).unwrap(), 1 << 10, "{status}");
+    let dir = fs::canonicalize(Path::new(DIRECTORIES).join("net")).unwrap();
+    let uid = fs::metadata(format!("/proc/{pid}")).unwrap().uid();
+    for entry in fs::read_dir(&dir).unwrap().flatten() {
+        // dnsmasq gives the file of its process's number to its user; nothing else is the user's.
+        let is_pidfile = entry.file_name() == "pidfile";
+        assert!(is_pidfile || entry.metadata().unwrap().uid() != uid, "{:?}", entry.path());
+    }
+    networks.del("net", &pod);
+}
+
+/// The original plugin kills whatever the file names.
+#[test]
+fn a_process_that_is_not_the_networks_server_gets_no_signal() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (pod, _) = networks.attach(&lab, "pod", &[]);
+    let server = server_of("net").unwrap();
+    let mut stranger = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+    for text in [stranger.id().to_string(), "1".to_owned(), "not a number".to_owned(), String::new()] {
+        fs::write(Path::new(DIRECTORIES).join("net/pidfile"), &text).unwrap();
+        let other = lab.container(&format!("other{}", text.len()));
+        networks.add("net", &other, "other", &[]);
+        networks.del("net", &other);
+        assert!(stranger.try_wait().unwrap().is_none(), "{text:?}");
+    }
+    assert!(Path::new("/proc").join(&server).exists());
+    networks.del("net", &pod);
+    until("the server has exited", || !Path::new("/proc").join(&server).join("exe").exists());
+    assert!(stranger.try_wait().unwrap().is_none());
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[test]
+fn check_reports_a_crashed_server_and_lost_names_and_repair_restores_them() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, own) = networks.attach(&lab, "web", &["www"]);
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    let hosts = Path::new(DIRECTORIES).join("net/addnhosts");
+    let crash = || {
+        lab.host().sh(&format!("kill -9 {}", server_of("net").unwrap()));
+        until("the server is gone", || server_of("net").is_none());
+    };
+    let lose = || fs::write(&hosts, "").unwrap();
+    let breakages: [(&dyn Fn(), &str); 2] = [(&crash, "does not run"), (&lose, "registered")];
+    for (breaks, word) in breakages {
+        breaks();
+        let outcome = networks.tool_for("web", &["www"]).run("check net web --container-id web");
+        let said = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(!outcome.succeeded() && said.contains(word), "{said}");
+        networks.tool.says("repair net");
+        networks.tool_for("web", &["www"]).says("check net web --container-id web");
+        for name in ["web", "www", "db"] {
+            assert_eq!(dig.ask(&db, SERVERS[0], &format!("{name} A")).len(), 1, "{name} after {word}");
+        }
+        assert_eq!(dig.ask(&db, SERVERS[0], "www A"), [bare(&own)[0].as_str()]);
+    }
+    assert_eq!(networks.tool.json("repair net")["repaired"], json!([]), "nothing is missing now");
+    networks.del_all(&[&web, &db]);
+    assert_eq!(server_of("net"), None);
+}
+
+#[test]
+fn the_next_add_starts_a_crashed_server() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    lab.host().sh(&format!("kill -9 {}", server_of("net").unwrap()));
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    assert_eq!(dig.ask(&db, SERVERS[0], "web A").len(), 1);
+    networks.del_all(&[&web, &db]);
+}
+
+#[test]
+fn del_works_without_dnsmasq_namespace_and_result() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (pod, _) = networks.attach(&lab, "pod", &[]);
+    let (other, _) = networks.attach(&lab, "other", &[]);
+    lab.host().sh("mkdir /run/lab/empty; mount --bind /run/lab/empty /usr/sbin");
+    let call = lab.plugin("dnsname").on(&pod).without("CNI_NETNS");
+    for _ in 0..2 {
+        call.del().ok();
+        assert!(!hosts_of("net").contains("# ferrule pod "));
+    }
+    lab.plugin("dnsname").on(&other).del().ok();
+    assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
+}
+
+#[test]
+fn gc_removes_the_names_of_dead_containers_and_with_the_last_one_the_server() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (stays, _) = networks.attach(&lab, "stays", &[]);
+    networks.attach(&lab, "goes", &["alias"]);
+    let call = lab.plugin("dnsname");
+    call.gc(&[("stays", "eth0"), ("goes", "eth0")]).ok();
+    assert_eq!(dig.ask(&stays, SERVERS[0], "alias A").len(), 1);
+    call.gc(&[("stays", "eth0")]).ok();
+    assert!(dig.ask(&stays, SERVERS[0], "alias A").is_empty());
+    assert_eq!(dig.ask(&stays, SERVERS[0], "stays A").len(), 1);
+    call.gc(&[]).ok();
+    assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
+}
+
+/// A hundred plugins wait for the server, and not each of them has it read the file.
+#[test]
+fn a_crowd_of_a_hundred_resolves_right_after_each_add_and_leaves_nothing() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let pods: Vec<_> = (0..100).map(|n| lab.container(&format!("pod{n}"))).collect();
+    crate::crowd::by_workers(&pods, |pod| {
+        let ip = bare(&networks.add("net", pod, &pod.id, &[]))[0].clone();
+        assert_eq!(dig.ask(pod, SERVERS[0], &format!("{} A", pod.id)), [ip]);
+    });
+    crate::crowd::by_workers(&pods, |pod| {
+        networks.tool.says(&format!("check net {} --container-id {}", pod.id, pod.id))
+    });
+    crate::crowd::by_workers(&pods, |pod| networks.del("net", pod));
+    assert!(server_of("net").is_none() && !Path::new(DIRECTORIES).join("net").exists());
+}

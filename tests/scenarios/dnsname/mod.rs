@@ -1,0 +1,158 @@
+//! dnsname: containers of one network reach each other by name.
+
+mod bad_input;
+mod clients;
+mod input;
+mod lifecycle;
+mod names;
+mod upgrade;
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use lab::{Container, Lab, Netns, Outcome, Tool, unpacked};
+use serde_json::{Value, json};
+
+use crate::common::host_local;
+
+/// Where the names of all networks are.
+const DIRECTORIES: &str = "/run/containers/cni/dnsname";
+
+/// The gateways of the network, which its server answers on.
+const SERVERS: [&str; 2] = ["10.1.2.1", "fd00:1:2::1"];
+
+/// A bridge of both families and dnsname, with more keys.
+fn network(keys: &Value) -> Value {
+    named("net", "br0", &[&["10.1.2.0/24"], &["fd00:1:2::/64"]], keys)
+}
+
+/// A network with a bridge of its own.
+fn named(name: &str, bridge: &str, sets: &[&[&str]], keys: &Value) -> Value {
+    let bridge =
+        json!({"type": "bridge", "bridge": bridge, "isDefaultGateway": true, "ipam": host_local(sets)});
+    chained(name, &bridge, keys)
+}
+
+/// A network of another plugin, and dnsname.
+fn chained(name: &str, first: &Value, keys: &Value) -> Value {
+    let mut dnsname = json!({"type": "dnsname", "domainName": "dns.test", "capabilities": {"aliases": true}});
+    for (key, value) in keys.as_object().unwrap() {
+        dnsname[key] = value.clone();
+    }
+    json!({"cniVersion": "1.0.0", "name": name, "plugins": [first, dnsname]})
+}
+
+/// Networks of a lab, run as a runtime does.
+struct Networks {
+    tool: Tool,
+}
+
+impl Networks {
+    fn new(lab: &Lab, networks: &[Value]) -> Self {
+        for network in networks {
+            lab.configure(&format!("{}.conflist", network["name"].as_str().unwrap()), network);
+        }
+        Self { tool: lab.cnitool() }
+    }
+
+    /// The tool, with a name and aliases for the container that it attaches.
+    fn tool_for(&self, name: &str, aliases: &[&str]) -> Tool {
+        let tool = self.tool.clone().env("CAP_ARGS", &json!({"aliases": aliases}).to_string());
+        if name.is_empty() {
+            tool
+        } else {
+            tool.env("CNI_ARGS", &format!("IgnoreUnknown=1;K8S_POD_NAME={name}"))
+        }
+    }
+
+    /// A container on the network `net`.
+    fn attach(&self, lab: &Lab, name: &str, aliases: &[&str]) -> (Container, Value) {
+        let pod = lab.container(name);
+        let result = self.add("net", &pod, name, aliases);
+        (pod, result)
+    }
+
+    fn add(&self, network: &str, pod: &Container, name: &str, aliases: &[&str]) -> Value {
+        let outcome = self.try_add(network, pod, name, aliases);
+        outcome.ok_result()
+    }
+
+    fn try_add(&self, network: &str, pod: &Container, name: &str, aliases: &[&str]) -> Outcome {
+        let line = format!("add {network} {} --container-id {} --output json", pod.id, pod.id);
+        self.tool_for(name, aliases).run(&line)
+    }
+
+    fn del(&self, network: &str, pod: &Container) {
+        self.tool.says(&format!("del {network} {} --container-id {}", pod.id, pod.id));
+    }
+
+    fn del_all(&self, pods: &[&Container]) {
+        pods.iter().for_each(|pod| self.del("net", pod));
+    }
+}
+
+/// The addresses of a result, without prefix lengths.
+fn bare(result: &Value) -> Vec<String> {
+    crate::common::ips(result).iter().map(|ip| ip.split('/').next().unwrap().to_owned()).collect()
+}
+
+/// dig of Debian, if it was unpacked.
+struct Dig(PathBuf);
+
+impl Dig {
+    fn here() -> Option<Self> {
+        unpacked("dns-clients").map(Self)
+    }
+
+    /// What a question is answered with in a container, a line for each record, sorted.
+    fn ask(&self, from: &Netns, server: &str, question: &str) -> Vec<String> {
+        let mut lines: Vec<_> =
+            self.says(from, server, &format!("+short {question}")).lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    /// All that dig prints.
+    fn says(&self, from: &Netns, server: &str, question: &str) -> String {
+        let tree = self.0.display();
+        let libraries = format!(
+            "{tree}/usr/lib/x86_64-linux-gnu:{tree}/lib/x86_64-linux-gnu:{tree}/usr/lib/aarch64-linux-gnu"
+        );
+        from.sh(&format!(
+            "LD_LIBRARY_PATH={libraries} {tree}/usr/bin/dig +tries=5 +time=10 @{server} {question}"
+        ))
+    }
+}
+
+/// Runs a command in a container with its own resolv.conf, as a runtime writes it from the result.
+fn resolving(pod: &Netns, result: &Value, command: &str) -> String {
+    let resolv = format!("/run/lab/resolv.{}", pod.name());
+    let list = |key: &str| -> Vec<String> {
+        let values = result["dns"][key].as_array().cloned().unwrap_or_default();
+        values.iter().map(|value| value.as_str().unwrap().to_owned()).collect()
+    };
+    let mut text: String =
+        list("nameservers").iter().map(|server| format!("nameserver {server}\n")).collect();
+    text += &format!("search {}\n", list("search").join(" "));
+    fs::write(&resolv, text).unwrap();
+    pod.sh(&format!("unshare -m sh -ec 'mount --bind {resolv} /etc/resolv.conf; {command}'"))
+}
+
+/// The process of a network's server.
+fn server_of(network: &str) -> Option<String> {
+    let pid = fs::read_to_string(Path::new(DIRECTORIES).join(network).join("pidfile")).ok()?;
+    let pid = pid.trim().to_owned();
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    (name.trim() == "dnsmasq").then_some(pid)
+}
+
+fn hosts_of(network: &str) -> String {
+    fs::read_to_string(Path::new(DIRECTORIES).join(network).join("addnhosts")).unwrap_or_default()
+}
+
+/// All networks share the parents of their directories. Podman makes the first one for root alone.
+fn with_parents() {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(DIRECTORIES).unwrap();
+    fs::create_dir_all("/run/ferrule-dnsname").unwrap();
+}
