@@ -127,7 +127,7 @@ impl World {
             let is_own = |name: &str| ["device", "quiet"].contains(&name);
             let shared: Vec<_> = networks.iter().filter(|(name, _)| !is_own(name)).collect();
             let (network, plugins) = networks.get(i).unwrap_or_else(|| shared[random.below(shared.len())]);
-            let id = format!("random{seed}x{i}");
+            let id = format!("random{seed}x{i:02}");
             let netns = net.lab.container(&id);
             let cache = if random.is_heads() { "" } else { ELSEWHERE };
             let line = format!("{network} {id} --container-id {id} {cache}");
