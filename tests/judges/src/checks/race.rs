@@ -27,7 +27,7 @@ pub fn checks() -> Vec<Check> {
             "containers of Podman and ctr come and go while GC runs in a loop: none loses anything, and nothing is left",
             race,
         )
-        .ours_alone("its plugins do not list what they have, so cnitool collects nothing of theirs")
+        .ours_alone(super::cleanup::WHY)
         .needs(Feature::Ipv6),
     ]
 }
