@@ -1,7 +1,7 @@
 //! What a GC of a network removes, and what it keeps: each thing is traced to a container, and that container is looked for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,9 @@ mod caches;
 /// How long the kernel may take to remove the links of a namespace that nobody holds any more.
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// A cache's file that a loss of power has torn. cnitool removes it, not a plugin.
+const TORN: &str = "torn result";
 
 /// What the command line says.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +73,7 @@ pub struct Plan {
     asked: BTreeSet<PluginType>,
     stale: Attachments,
     names: BTreeSet<String>,
+    torn: Vec<PathBuf>,
     /// All that is kept.
     valid: Attachments,
 }
@@ -100,6 +104,14 @@ impl Plan {
             foreign: self.asked.clone(),
             valid: self.valid.clone(),
         }
+    }
+
+    /// Removes files that tell nothing. libcni cannot delete their attachments while they are there.
+    ///
+    /// # Errors
+    /// Code 5 if one cannot be removed.
+    pub fn remove_torn(&self) -> cni::Result<()> {
+        self.torn.iter().map(|path| caches::remove_torn(path)).fold(Ok(()), cni::Result::and)
     }
 
     /// Those of the plan's attachments that are still stale: a container of the same name may have been started meanwhile.
@@ -171,6 +183,9 @@ impl Plan {
         let mut delete = known.stale;
         delete.retain(|entry| !is_alive(&entry.attach.attachment));
         plan.delete = delete;
+        let torn = known.torn.iter().map(|path| Thing::new(TORN, path.display().to_string()));
+        plan.removed.extend(torn);
+        plan.torn = known.torn;
         plan.alive = known.unwanted_alive;
         plan.stale = stale.into_iter().collect();
         plan.stale_elsewhere = known.stale_elsewhere;

@@ -224,6 +224,24 @@ fn a_host_port_that_does_not_lead_to_the_container_is_found_from_each_side() {
 }
 
 #[test]
+fn another_machine_that_cannot_be_attached_is_skipped_with_the_reason() {
+    needs!(NftNat);
+    let (lab, _far) = host();
+    let tool = configure(&lab, &json!([bridge(), ports()]));
+    fs::create_dir_all("/run/lab/few").unwrap();
+    for plugin in ["bridge", "host-local", "portmap", "static"] {
+        lab.host().exec(&["cp", ours().join(plugin).to_str().unwrap(), "/run/lab/few"]);
+    }
+    let words = ["host port", "another machine", "| skipped |"];
+    let without_ptp = run(&tool.clone().env("CNI_PATH", "/run/lab/few"));
+    has(&without_ptp, &[&words[..], &["no plugin \"ptp\""]].concat());
+    has(&without_ptp, &["host port", "the host", "| passed |"]);
+    let still = saboteur(&lab, "echo 0 >/proc/sys/net/ipv4/ip_forward");
+    configure(&lab, &json!([bridge(), ports(), still]));
+    has(&run(&tool), &[&words[..], &["the host does not forward IPv4"]].concat());
+}
+
+#[test]
 fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found() {
     if !lab::dhcp::has_dnsmasq() {
         return lab::skip("dnsmasq is missing");

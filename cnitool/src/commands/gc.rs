@@ -141,8 +141,9 @@ fn collect(
         ui.progress("");
     }
     let mut plan = plan.into_inner().unwrap_or_default();
-    let is_complete = collected.outcome.is_ok();
-    if let Err(e) = collected.outcome {
+    let outcome = collected.outcome.and(plan.remove_torn().map_err(Error::from));
+    let is_complete = outcome.is_ok();
+    if let Err(e) = outcome {
         failed.push(e.context(format_args!("network {}", network.name)));
         // The cache keeps an attachment whose DEL has failed.
         let (left, _) = settings.runtime.results().of_network(&network.name)?;
