@@ -1,4 +1,4 @@
-//! All plugins in one executable: it is the plugin by whose name it is called, or Podman's network driver `cni`.
+//! Multi-call executable with all plugins, and Podman's network driver `cni`, selected by the name under which it is called.
 
 use std::env;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     multicall::main(PLUGINS).unwrap_or_else(by_its_own_name)
 }
 
-/// Someone started it by hand.
+/// A person started it manually.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "someone looks at the terminal")]
 fn by_its_own_name() -> ExitCode {
     let argument = env::args_os().nth(1);

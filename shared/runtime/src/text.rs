@@ -1,12 +1,12 @@
-//! A configuration's text with the place of everything in it, for messages that point at a line.
+//! Lenient JSON parser with positions, for messages that point at a line.
 //!
-//! The strict parser (serde_json) decides what is JSON. This one reads on where that one stops: comments, trailing
-//! and missing commas are taken note of and forgiven, so that one run finds them all.
+//! The strict parser (serde_json) decides whether a text is JSON. This one continues after mistakes, such as comments, trailing and missing
+//! commas, and records them, so that one run finds all.
 
 use std::collections::HashMap;
 use std::fmt;
 
-/// A place in a text. Both count from 1, columns in characters.
+/// Position in a text. Both numbers count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     /// The line.
@@ -21,21 +21,21 @@ impl fmt::Display for Place {
     }
 }
 
-/// Something that is wrong at a place.
+/// A problem at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
+    /// Position.
     pub at: Place,
-    /// What, in a sentence without its full stop.
+    /// The problem, as a sentence without a full stop.
     pub text: String,
 }
 
-/// A value and where it begins.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where it begins.
+    /// Position of its start.
     pub at: Place,
-    /// What it is.
+    /// The value.
     pub value: Tree,
 }
 
@@ -46,18 +46,18 @@ pub enum Tree {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A number, as it is written.
+    /// A number, as written.
     Number(String),
     /// A string, unescaped.
     String(String),
     /// An array.
     Array(Vec<Node>),
-    /// An object: keys with their places, in the order of the text. A key may be there twice.
+    /// An object: keys with their positions, in the order of the text. A key may occur twice.
     Object(Vec<(Place, String, Node)>),
 }
 
 impl Tree {
-    /// What kind of value it is, with its article.
+    /// Kind of value, with its article.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -71,7 +71,7 @@ impl Tree {
 }
 
 impl Node {
-    /// A member of an object, its key compared without regard to case. The exact key wins.
+    /// A member of an object, with a case-insensitive key. An exact match wins.
     pub fn get(&self, key: &str) -> Option<&Node> {
         let Tree::Object(members) = &self.value else { return None };
         let exact = members.iter().find(|(_, k, _)| k == key);
@@ -85,13 +85,13 @@ impl Node {
         if let Tree::String(text) = &self.value { Some(text) } else { None }
     }
 
-    /// The elements of an array; none of anything else.
+    /// Elements of an array; empty for other values.
     pub fn items(&self) -> &[Node] {
         if let Tree::Array(items) = &self.value { items } else { &[] }
     }
 }
 
-/// Reads a text as far as it can be understood: the value, if there is one, and all that keeps it from being JSON.
+/// Parses a text as far as possible: the value, if any, and all problems.
 pub fn parse(text: &str) -> (Option<Node>, Vec<Problem>) {
     let mut reader = Reader { text, next: 0, place: Place { line: 1, column: 1 }, problems: Vec::new() };
     let root = reader.document();
@@ -99,15 +99,15 @@ pub fn parse(text: &str) -> (Option<Node>, Vec<Problem>) {
     (root.ok(), reader.problems)
 }
 
-/// A line of a text, without white space at its ends. Empty if there is no such line.
+/// A line of a text, trimmed. Empty if it does not exist.
 pub fn line(text: &str, number: usize) -> &str {
     text.lines().nth(number.saturating_sub(1)).unwrap_or_default().trim()
 }
 
-/// How deep values may be nested: as the strict parser.
+/// Maximum nesting depth, as in the strict parser.
 const DEPTH: usize = 127;
 
-/// Reading cannot go on. The problem is noted.
+/// Parsing cannot continue. The problem is recorded.
 struct Stop;
 
 struct Reader<'a> {
@@ -183,7 +183,7 @@ impl Reader<'_> {
         Ok(Tree::Array(items))
     }
 
-    /// Reads what stands between brackets, and the commas in between.
+    /// Parses the elements between brackets, with commas.
     fn elements(
         &mut self,
         close: char,
@@ -311,7 +311,7 @@ impl Reader<'_> {
         self.text[self.next..].chars().next()
     }
 
-    /// Takes a character; says where it was.
+    /// Consumes a character and returns its position.
     fn bump(&mut self) -> Place {
         let at = self.place;
         if let Some(c) = self.peek() {

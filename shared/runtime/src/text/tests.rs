@@ -60,7 +60,7 @@ fn a_text_that_is_nested_without_end_is_refused_and_not_followed() {
     assert!(parse(&"[".repeat(1 << 20)).0.is_none());
 }
 
-/// Pieces that make JSON, and pieces that spoil it.
+/// Parts of valid JSON, and parts that make it invalid.
 const PIECES: [&str; 27] = [
     "{",
     "}",
