@@ -59,7 +59,12 @@ impl Place {
     }
 }
 
+/// The name becomes part of dnsmasq's configuration, which has wildcards, quotes, lists and comments.
 fn name_of(link: &Link) -> Result<IfName> {
+    if let Some(c) = link.name.chars().find(|c| matches!(c, '*' | '"' | '\'' | '#' | ',' | '\\')) {
+        let text = format!("dnsname: dnsmasq cannot listen on interface {}: {c:?} is in its name", link.name);
+        return Err(Error::config(text));
+    }
     IfName::parse(&link.name).map_err(Error::config)
 }
 

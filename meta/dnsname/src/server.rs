@@ -141,7 +141,10 @@ pub fn settle(network: &NetworkName, service: &Service, entries: &[Entry], wante
     let servers = listen::addresses(&host, &service.listen)?;
     let names = entries.iter().filter_map(|entry| Some((entry.address, token(service, entry)?)));
     let names: Vec<(IpAddr, String)> = names.collect();
-    let (Some(server), Some(_)) = (servers.first().copied(), names.first()) else { return Ok(()) };
+    let (Some(server), Some(_)) = (servers.first().copied(), names.first()) else {
+        // Lines of the original plugin have no token to ask for.
+        return find(network)?.map_or(Ok(()), |server| server.reload());
+    };
     let is_settled = || -> Result<bool> {
         for (address, name) in &names {
             if probe::ask(server, name, *address)? != wanted {
