@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo judges bench sweep fuzz lint install dist test-packages test-image clean
+.PHONY: build test test-vm test-vm-short demo judges bench sweep fuzz lint install dist test-packages test-image test-units clean
 
 build:    ; scripts/build
 test:     ; scripts/test
@@ -15,4 +15,5 @@ install:  ; SPLIT=$(SPLIT) scripts/install "$(DESTDIR)"
 dist:     ; scripts/dist
 test-packages: ; scripts/test-packages
 test-image: ; scripts/test-image
+test-units: ; scripts/test-units
 clean:    ; rm -rf bin dist && cargo clean
