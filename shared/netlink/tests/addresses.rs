@@ -75,7 +75,7 @@ fn an_address_is_tested_for_duplicates_only_when_asked_for() {
             lab.host.addresses(Some(&a)).unwrap().into_iter().find(|a| a.net == net).unwrap()
         };
         // The kernel starts the test when the link is up: before, the address stays tentative, however long this thread waits.
-        sh("ip link set a down");
+        sh("ip link set dev a down");
         lab.host.add_address(&a, "fd00::1/64".parse().unwrap(), false).unwrap();
         assert!(!of("fd00::1/64").tentative);
         lab.host.add_address(&a, "fd00::2/64".parse().unwrap(), true).unwrap();
