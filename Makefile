@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo judges bench sweep fuzz lint install dist test-packages test-image clean
+.PHONY: build test test-vm test-vm-short demo judges bench sweep fuzz lint install dist test-packages test-image test-units test-nodes release-check release-sample clean
 
 build:    ; scripts/build
 test:     ; scripts/test
@@ -15,4 +15,8 @@ install:  ; SPLIT=$(SPLIT) scripts/install "$(DESTDIR)"
 dist:     ; scripts/dist
 test-packages: ; scripts/test-packages
 test-image: ; scripts/test-image
+test-units: ; scripts/test-units
+test-nodes: ; scripts/test-nodes
+release-check: ; scripts/release-check
+release-sample: ; scripts/release-check --sample
 clean:    ; rm -rf bin dist && cargo clean

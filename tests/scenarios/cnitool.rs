@@ -815,7 +815,7 @@ fn the_manual_page_cites_no_page_that_is_not_there() {
 
 /// cnitool on a terminal of its own, where it also prints what it has done.
 fn on_a_terminal(lab: &Lab) -> Tool {
-    let words = ["sh", "-c", "exec script --quiet --return --command \"$0 $*\" /dev/null"];
+    let words = ["sh", "-c", "exec script --quiet --return --command \"'$0' $*\" /dev/null"];
     lab.cnitool().env("NO_COLOR", "1").under(&words.map(str::to_owned))
 }
 

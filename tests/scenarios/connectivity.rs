@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lab::{Lab, Outcome, Tool, beyond_reference, needs, ours, until};
+use lab::{Lab, Outcome, Tool, beyond_reference, needs, ours, quoted, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn saboteur(lab: &Lab, action: &str) -> Value {
     let tuning = ours().join("tuning");
     lab.fake_plugin(
         "sabotage",
-        &format!("[ $CNI_COMMAND != ADD ] || {{ {action}; }} >&2\nexec {}", tuning.display()),
+        &format!("[ $CNI_COMMAND != ADD ] || {{ {action}; }} >&2\nexec {}", quoted(&tuning)),
     );
     json!({"type": "sabotage"})
 }
@@ -248,7 +248,7 @@ fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found()
     }
     let (lab, _far) = host();
     // Podman's dnsname is not of the suite: a stand-in of its name changes nothing, and the server is a real one.
-    lab.fake_plugin("dnsname", &format!("exec {}", ours().join("tuning").display()));
+    lab.fake_plugin("dnsname", &format!("exec {}", quoted(&ours().join("tuning"))));
     let mut named = bridge();
     named["dns"] = json!({"nameservers": ["10.207.2.1"]});
     let tool = configure(&lab, &json!([named]));
@@ -315,10 +315,10 @@ fn a_failed_add_and_a_failed_del_are_found_and_the_rest_is_removed() {
     assert_eq!((found.len(), leases()), (1, Vec::new()));
     lab.host().sh("ip link del br0");
 
-    lab.fake_plugin("clingy", &format!("[ $CNI_COMMAND != DEL ] || {{ echo '{{\"code\": 11, \"msg\": \"not now\"}}'; exit 1; }}\nexec {}", ours().join("tuning").display()));
+    lab.fake_plugin("clingy", &format!("[ $CNI_COMMAND != DEL ] || {{ echo '{{\"code\": 11, \"msg\": \"not now\"}}'; exit 1; }}\nexec {}", quoted(&ours().join("tuning"))));
     configure(&lab, &json!([bridge(), {"type": "clingy"}]));
     has(&run(&tool), &["remove", "container a", "| failed |", "not now", "cnitool gc net"]);
-    lab.fake_plugin("clingy", &format!("exec {}", ours().join("tuning").display()));
+    lab.fake_plugin("clingy", &format!("exec {}", quoted(&ours().join("tuning"))));
     tool.says("gc net");
     assert_eq!(leases(), Vec::<String>::new());
 }

@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use lab::{Lab, Netns, Tool, beyond_reference, needs, tcp_is_cut_off, tcp_says, under_test, until};
+use lab::{Lab, Netns, Tool, beyond_reference, needs, quoted, tcp_is_cut_off, tcp_says, under_test, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -470,7 +470,7 @@ fn whoever_watches_does_nothing_while_others_change_their_rules() {
     let lab = Lab::new();
     lab.container("pod");
     let real = under_test().dir.join("bridge");
-    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", real.display());
+    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", quoted(&real));
     lab.fake_plugin("bridge", &counted);
     let path = format!("/run/lab/plugins:{}", under_test().dir.display());
     let tool = tool(&lab, "nftables").env("CNI_PATH", &path);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, under_test};
+use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, quoted, under_test};
 use serde_json::{Value, json};
 
 use crate::case::{Case, Syscall, own_calls};
@@ -268,6 +268,6 @@ fn strace(expression: &str) -> Vec<String> {
 fn hook(real: &Path, options: &[&str]) -> String {
     let mut argv = strace("\"$SWEEP\"");
     argv.extend(options.iter().map(ToString::to_string));
-    let (strace, real) = (argv.join(" "), real.display());
+    let (strace, real) = (argv.join(" "), quoted(real));
     format!("[ \"$CNI_COMMAND\" != \"$SWEEP_COMMAND\" ] || exec {strace} {real} \"$@\"\nexec {real} \"$@\"")
 }

@@ -42,7 +42,7 @@ pub use chain::Chain;
 pub use feature::Feature;
 pub use lab::{Container, Lab, write_program};
 pub use neighbour::Neighbour;
-pub use netns::{Netns, PATH};
+pub use netns::{Netns, PATH, quoted};
 pub use outcome::{CniError, Outcome};
 pub use release::{Release, unpacked};
 pub use snapshot::Snapshot;

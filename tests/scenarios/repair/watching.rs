@@ -23,7 +23,7 @@ fn the_guard_of_route_localnet_is_back_after_a_flush_of_mangle() {
 /// Counts the runs of bridge's repair, each of which is one repair.
 fn counted(lab: &Lab, backend: &str) -> (Tool, impl Fn() -> usize + use<>) {
     let real = under_test().dir.join("bridge");
-    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", real.display());
+    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", quoted(&real));
     lab.fake_plugin("bridge", &counted);
     let path = format!("/run/lab/plugins:{}", under_test().dir.display());
     let repairs = || fs::read_to_string("/run/lab/repairs").unwrap_or_default().lines().count();
