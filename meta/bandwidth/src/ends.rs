@@ -25,10 +25,10 @@ impl Ends {
     /// Finds them.
     ///
     /// # Errors
-    /// Code 7 if a limit has no end that could keep it.
+    /// Code 4 if the container's interface does not exist, 7 if a limit has no end that could keep it.
     pub fn find(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(netns)?);
-        let container = sandbox.link(&at.ifname)?;
+        let container = sandbox.chained_interface(&at.ifname)?;
         let host_end = host_end::find(&host, &sandbox, &container)?;
         if host_end.is_none() {
             refuse_without_host_end(conf, &container)?;

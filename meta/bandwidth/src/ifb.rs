@@ -1,5 +1,8 @@
 //! The link of kind ifb that what a container sends goes through on the host.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
 use iface::{Namespace, ownership, veth};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
@@ -22,6 +25,9 @@ const MADE_CLSACT: &str = " clsact";
 
 /// The longest alias, in bytes.
 const ALIAS: usize = 255;
+
+/// Whether something may still lead to an ifb. Then the ifb has to stay: its alias tells the next DEL what may be removed.
+pub type InUse = Rc<Cell<bool>>;
 
 /// Whose link it is.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +85,9 @@ impl Ifb<'_> {
         })
     }
 
-    /// Makes it, down, or finds the one of an earlier ADD.
-    pub fn make(&self, host: &Namespace, undo: &mut Undo) -> Result<Link> {
+    /// Makes it, down, or finds the one of an earlier ADD. If the second value is set, the roll-back leaves it.
+    pub fn make(&self, host: &Namespace, undo: &mut Undo) -> Result<(Link, InUse)> {
+        let in_use = InUse::default();
         let names = self.names();
         // Without an alias, only the name of its own says whose it is.
         let usable = if self.alias(false).is_some() { &names[..] } else { &names[1..] };
@@ -94,9 +101,9 @@ impl Ifb<'_> {
             };
             match host.nl.create_link(&new) {
                 Ok(link) => {
-                    let (nl, made) = (host.nl.clone(), link.clone());
-                    undo.push(move || nl.delete_link(&made));
-                    return Ok(link);
+                    let (nl, made, led_to) = (host.nl.clone(), link.clone(), in_use.clone());
+                    undo.push(move || if led_to.get() { Ok(()) } else { nl.delete_link(&made) });
+                    return Ok((link, in_use));
                 }
                 Err(e) if e.is_exists() => {}
                 Err(e) if e.is_unanswered() => {
@@ -105,7 +112,7 @@ impl Ifb<'_> {
                 Err(e) => return Err(kernel::explained(Part::Ifb, e)),
             }
             if let Some(link) = host.nl.link(name)?.filter(|link| self.is_of_earlier_add(link, &names[1])) {
-                return Ok(link);
+                return Ok((link, in_use));
             }
         }
         Err(Error::new(Code::Internal, format!("link {} exists in the host's namespace already", names[1]))

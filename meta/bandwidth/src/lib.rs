@@ -127,8 +127,8 @@ fn shape(
         set(&bucket, undo)?;
     }
     let Some((limit, link)) = ends.through_ifb(conf) else { return Ok(None) };
-    let ifb = whose.make(&ends.host, undo)?;
+    let (ifb, in_use) = whose.make(&ends.host, undo)?;
     set(&ends.bucket_of(&ifb, link, limit, conf), undo)?;
-    redirect::install(&ends.host, link, whose, &ifb, undo)?;
+    redirect::install(&ends.host, link, whose, (&ifb, &in_use), undo)?;
     Ok(Some(ifb))
 }

@@ -6,7 +6,7 @@ use netlink::Link;
 use netlink::tc::{Filter, Redirect};
 
 use crate::bucket;
-use crate::ifb::{self, Ifb};
+use crate::ifb::{self, Ifb, InUse};
 use crate::kernel::{self, Part};
 
 /// Where in the order of filters to begin to look for a free place: what `tc` takes first. Those of others come before: what they
@@ -17,11 +17,22 @@ const PRECEDENCE: u16 = 49152;
 const CLASS: u32 = bucket::HANDLE | 1;
 
 /// Sets an ifb up, and has what comes in by a link go through it.
-pub fn install(host: &Namespace, link: &Link, whose: Ifb<'_>, ifb: &Link, undo: &mut Undo) -> Result<()> {
+pub fn install(
+    host: &Namespace,
+    link: &Link,
+    whose: Ifb<'_>,
+    (ifb, in_use): (&Link, &InUse),
+    undo: &mut Undo,
+) -> Result<()> {
     undo.push({
-        let (host, link, index) = (host.clone(), link.clone(), ifb.index);
-        // As it is named by then.
-        move || remove(&host, &link, host.nl.link_by_index(index)?.as_slice())
+        let (host, link, index, in_use) = (host.clone(), link.clone(), ifb.index, in_use.clone());
+        move || {
+            in_use.set(true);
+            // As it is named by then.
+            remove(&host, &link, host.nl.link_by_index(index)?.as_slice())?;
+            in_use.set(false);
+            Ok::<_, Error>(())
+        }
     });
     // The alias comes first: whatever happens after this, DEL knows whether it may remove the place of filters.
     whose.finish(host, ifb, true)?;
