@@ -164,9 +164,11 @@ fn without_noise(line: &str) -> String {
 fn is_noise(line: &str) -> bool {
     let words: Vec<_> = line.split(' ').collect();
     let of_the_kernel = line.contains(" proto kernel ") || line.contains(" proto ra ");
-    let (kind, destination) = (words[0], words.get(1).copied().unwrap_or_default());
-    let of_an_address = ["local", "anycast"].contains(&kind) && destination.contains(':');
-    let of_a_link = ["fe80::/64", "ff00::/8", "default"].contains(&destination);
+    // The destination, which the kind stands before if `ip` tells that.
+    let first = &words[..words.len().min(2)];
+    let of_an_address =
+        ["local", "anycast"].contains(&first[0]) && first.last().is_some_and(|ip| ip.contains(':'));
+    let of_a_link = first.iter().any(|word| ["fe80::/64", "ff00::/8", "default"].contains(word));
     let signs = ["lo inet 127.0.0.1/8", "lo inet6 ::1/128"];
     of_the_kernel && (of_an_address || of_a_link)
         || is_link_local_of_the_kernel(&words)
