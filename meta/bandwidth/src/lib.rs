@@ -37,7 +37,7 @@ impl Plugin for Bandwidth {
         if call.conf.is_unlimited() {
             return Ok(result);
         }
-        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        let ends = Ends::of_chain(&call.conf, &call.netns, &call.attachment)?;
         let whose = Ifb { network: &call.net.name, at: &call.attachment };
         let ifb = shape(&ends, &call.conf, whose, undo, |bucket, undo| bucket.set(undo))?;
         result.interfaces.extend(ifb.map(|ifb| ends.host.report(&ifb)));

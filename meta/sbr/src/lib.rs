@@ -67,7 +67,7 @@ impl Plugin for Sbr {
     fn check(call: &Check<Conf>) -> Result<()> {
         let (conf, ifname) = (&call.conf, &call.attachment.ifname);
         let sandbox = Namespace::open(&call.netns)?;
-        let link = sandbox.chained_interface(ifname)?;
+        let link = sandbox.link(ifname)?;
         let sources = source::choose(&sandbox, &call.prev_result, ifname, conf.table, &conf.gateways)?;
         if let Some(lost) = sources.iter().find(|source| !source.has_rule) {
             return Err(missing(&format!("the rule for what comes from {}", lost.net.ip())));

@@ -79,7 +79,7 @@ impl Plugin for Tuning {
         let sandbox = Namespace::open(&call.netns)?;
         let wanted = call.conf.attributes(&call.args)?;
         if !wanted.is_empty() {
-            let link = sandbox.chained_interface(&call.attachment.ifname)?;
+            let link = sandbox.link(&call.attachment.ifname)?;
             wanted.iter().try_for_each(|attribute| attribute.verify(&link))?;
         }
         call.conf.sysctls.iter().try_for_each(|sysctl| sysctl.verify(&sandbox, &call.attachment.ifname))

@@ -69,7 +69,7 @@ impl Plugin for VrfPlugin {
 
     fn check(call: &Check<Conf>) -> Result<()> {
         let sandbox = Namespace::open(&call.netns)?;
-        let link = sandbox.chained_interface(&call.attachment.ifname)?;
+        let link = sandbox.link(&call.attachment.ifname)?;
         let missing =
             || Error::new(Code::Internal, format!("vrf {} does not exist in {sandbox}", call.conf.name));
         let vrf = device::find(&sandbox, &call.conf.name)?.ok_or_else(missing)?;
