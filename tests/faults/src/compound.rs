@@ -1,7 +1,7 @@
 //! Two faults in one run: a system call of an ADD fails, and then one of the roll-back that follows.
 
-use std::fmt;
 use std::time::SystemTime;
+use std::{env, fmt};
 
 use crate::case::{Case, Syscall, calls_after_fault, faults};
 use crate::fixture::Fixture;
@@ -20,8 +20,11 @@ pub struct CompoundSweep {
     pub workers: usize,
 }
 
-/// Another seed each time. It has to be printed: with it, the same pairs are chosen again.
+/// `FERRULE_SEED`, or else another seed each time. It has to be printed: with it, the same pairs are chosen again.
 pub fn any_seed() -> u64 {
+    if let Some(seed) = env::var("FERRULE_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return seed;
+    }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     mix(u64::from(now.subsec_nanos()) ^ now.as_secs()) >> 32
 }

@@ -47,12 +47,13 @@ fn plugins_leave_nothing_after_faults_and_kills() {
 fn links_that_some_kernels_lack_leave_nothing_after_faults_and_kills() {
     beyond_reference!("nothing-left");
     needs!(Ipvlan, Vlan, Dummy, Vrf);
-    let targets = Target::of(|target| part(target) == Part::Links);
-    assert_eq!(targets.len(), 7, "ipvlan, vlan and dummy, each in two layouts, and vrf");
+    let targets = Target::of(|target| part(target) == Part::Links && !target.single);
+    assert_eq!(targets.len(), 4, "ipvlan, vlan, dummy and vrf");
+    // A VM without KVM takes ten times as long.
     Plan { targets, share: Share::AtLeast(5), workers: 2 }.run(|_| {}).assert_clean();
 }
 
-/// Which pairs are tried differs from run to run: a finding names its seed, with which `sweep compound --seed` tries the same again.
+/// Which pairs are tried differs from run to run: a finding names its seed, and `FERRULE_SEED` chooses the same pairs again.
 #[test]
 fn a_roll_back_that_fails_as_well_leaves_nothing_that_the_next_del_or_gc_does_not_remove() {
     beyond_reference!("nothing-left");
