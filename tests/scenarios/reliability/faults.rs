@@ -42,7 +42,7 @@ fn plugins_leave_nothing_after_faults_and_kills() {
     sweep(Part::Plugins);
 }
 
-/// The VM lane runs it, also in CI (`scripts/test-vm`).
+/// The VM lane runs it (`scripts/test-vm`), but not in its short form.
 #[test]
 fn links_that_some_kernels_lack_leave_nothing_after_faults_and_kills() {
     beyond_reference!("nothing-left");
