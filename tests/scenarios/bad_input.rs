@@ -819,3 +819,28 @@ fn keys_of_vrf() {
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
+
+/// A chain without a plugin that creates the interface, or with that plugin in the wrong place.
+#[test]
+fn the_interface_of_a_chained_plugin_that_does_not_exist() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
+        "ips": [{"address": "10.1.2.5/24", "gateway": "10.1.2.1", "interface": 0}],
+    });
+    let before = lab.snapshot();
+    for (plugin, keys) in [
+        ("tuning", json!({"mtu": 1400})),
+        ("bandwidth", json!({"ingressRate": 8_000_000, "ingressBurst": 800_000})),
+        ("sbr", json!({})),
+        ("vrf", json!({"vrfname": "blue"})),
+        ("firewall", json!({"ingressPolicy": "same-bridge", "backend": "nftables"})),
+    ] {
+        let call = lab.plugin(plugin).config(keys).config(json!({"prevResult": prev})).on(&pod);
+        let refused = call.add().refused(4, "CNI_IFNAME eth0: this interface does not exist in namespace");
+        assert!(refused.details.contains("must come earlier"), "{plugin}: {refused:?}");
+    }
+    lab.snapshot().assert_same(&before);
+}

@@ -22,13 +22,28 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Finds both ends.
+    /// Finds both ends for an ADD.
+    ///
+    /// # Errors
+    /// Code 4 if the container's interface does not exist, 7 if a limit has no end where it could apply.
+    pub fn of_chain(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
+        let sandbox = Namespace::open(netns)?;
+        let container = sandbox.chained_interface(&at.ifname)?;
+        Self::of(conf, sandbox, container)
+    }
+
+    /// Finds both ends again.
     ///
     /// # Errors
     /// Code 7 if a limit has no end where it could apply.
     pub fn find(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
-        let (host, sandbox) = (Namespace::host()?, Namespace::open(netns)?);
+        let sandbox = Namespace::open(netns)?;
         let container = sandbox.link(&at.ifname)?;
+        Self::of(conf, sandbox, container)
+    }
+
+    fn of(conf: &Conf, sandbox: Namespace, container: Link) -> Result<Self> {
+        let host = Namespace::host()?;
         let host_end = host_end::find(&host, &sandbox, &container)?;
         if host_end.is_none() {
             refuse_without_host_end(conf, &container)?;

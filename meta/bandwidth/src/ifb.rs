@@ -1,5 +1,8 @@
 //! The ifb for the container's egress traffic on the host.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
 use iface::{Namespace, ownership, veth};
 use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
@@ -22,6 +25,9 @@ const MADE_CLSACT: &str = " clsact";
 
 /// Maximum length of an alias in bytes.
 const ALIAS: usize = 255;
+
+/// Whether something may still lead to an ifb. Then the ifb has to stay: its alias tells the next DEL what it may remove.
+pub type InUse = Rc<Cell<bool>>;
 
 /// Owner of the ifb.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +84,9 @@ impl Ifb<'_> {
         })
     }
 
-    /// Creates the ifb, down, or finds that of an earlier ADD.
-    pub fn make(&self, host: &Namespace, undo: &mut Undo) -> Result<Link> {
+    /// Creates the ifb, down, or finds that of an earlier ADD. While the second value is set, the roll-back keeps the ifb.
+    pub fn make(&self, host: &Namespace, undo: &mut Undo) -> Result<(Link, InUse)> {
+        let in_use = InUse::default();
         let names = self.names();
         // Without an alias, only the separate name identifies the owner.
         let usable = if self.alias(false).is_some() { &names[..] } else { &names[1..] };
@@ -93,9 +100,9 @@ impl Ifb<'_> {
             };
             match host.nl.create_link(&new) {
                 Ok(link) => {
-                    let (nl, made) = (host.nl.clone(), link.clone());
-                    undo.push(move || nl.delete_link(&made));
-                    return Ok(link);
+                    let (nl, made, led_to) = (host.nl.clone(), link.clone(), in_use.clone());
+                    undo.push(move || if led_to.get() { Ok(()) } else { nl.delete_link(&made) });
+                    return Ok((link, in_use));
                 }
                 Err(e) if e.is_exists() => {}
                 Err(e) if e.is_unanswered() => {
@@ -104,7 +111,7 @@ impl Ifb<'_> {
                 Err(e) => return Err(kernel::explained(Part::Ifb, e)),
             }
             if let Some(link) = host.nl.link(name)?.filter(|link| self.is_of_earlier_add(link, &names[1])) {
-                return Ok(link);
+                return Ok((link, in_use));
             }
         }
         Err(Error::new(Code::Internal, format!("link {} exists in the host's namespace already", names[1]))

@@ -37,7 +37,7 @@ impl Plugin for Bandwidth {
         if call.conf.is_unlimited() {
             return Ok(result);
         }
-        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        let ends = Ends::of_chain(&call.conf, &call.netns, &call.attachment)?;
         let whose = Ifb { network: &call.net.name, at: &call.attachment };
         let ifb = shape(&ends, &call.conf, whose, undo, |bucket, undo| bucket.set(undo))?;
         result.interfaces.extend(ifb.map(|ifb| ends.host.report(&ifb)));
@@ -127,8 +127,8 @@ fn shape(
         set(&bucket, undo)?;
     }
     let Some((limit, link)) = ends.through_ifb(conf) else { return Ok(None) };
-    let ifb = whose.make(&ends.host, undo)?;
+    let (ifb, in_use) = whose.make(&ends.host, undo)?;
     set(&ends.bucket_of(&ifb, link, limit, conf), undo)?;
-    redirect::install(&ends.host, link, whose, &ifb, undo)?;
+    redirect::install(&ends.host, link, whose, (&ifb, &in_use), undo)?;
     Ok(Some(ifb))
 }

@@ -6,7 +6,7 @@ use netlink::Link;
 use netlink::tc::{Filter, Redirect};
 
 use crate::bucket;
-use crate::ifb::{self, Ifb};
+use crate::ifb::{self, Ifb, InUse};
 use crate::kernel::{self, Part};
 
 /// First precedence to try, the default of `tc`. Other programs' filters usually come before, so their verdicts apply.
@@ -16,11 +16,22 @@ const PRECEDENCE: u16 = 49152;
 const CLASS: u32 = bucket::HANDLE | 1;
 
 /// Sets an ifb up, and redirects traffic received by a link to it.
-pub fn install(host: &Namespace, link: &Link, whose: Ifb<'_>, ifb: &Link, undo: &mut Undo) -> Result<()> {
+pub fn install(
+    host: &Namespace,
+    link: &Link,
+    whose: Ifb<'_>,
+    (ifb, in_use): (&Link, &InUse),
+    undo: &mut Undo,
+) -> Result<()> {
     undo.push({
-        let (host, link, index) = (host.clone(), link.clone(), ifb.index);
-        // By index, because the name may change.
-        move || remove(&host, &link, host.nl.link_by_index(index)?.as_slice())
+        let (host, link, index, in_use) = (host.clone(), link.clone(), ifb.index, in_use.clone());
+        move || {
+            in_use.set(true);
+            // By index, because the name may change.
+            remove(&host, &link, host.nl.link_by_index(index)?.as_slice())?;
+            in_use.set(false);
+            Ok::<_, Error>(())
+        }
     });
     // Before the filter: the alias tells DEL whether it may delete clsact.
     whose.finish(host, ifb, true)?;

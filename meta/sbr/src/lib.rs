@@ -30,7 +30,7 @@ impl Plugin for Sbr {
         let (conf, ifname) = (&call.conf, &call.attachment.ifname);
         let sandbox = Namespace::open(&call.netns)?;
         undo.hold(sandbox.lock()?);
-        let link = sandbox.link(ifname)?;
+        let link = sandbox.chained_interface(ifname)?;
         let mut result = call.net.prev_result.clone().unwrap_or_default();
         let sources = source::choose(&sandbox, &result, ifname, conf.table, &conf.gateways)?;
         if conf.table.is_some() {

@@ -43,7 +43,7 @@ impl Plugin for Tuning {
             sysctl.set(&sandbox, &call.attachment.ifname, undo)?;
         }
         if !wanted.is_empty() {
-            let link = sandbox.link(&call.attachment.ifname)?;
+            let link = sandbox.chained_interface(&call.attachment.ifname)?;
             let before = wanted.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns);
             let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);

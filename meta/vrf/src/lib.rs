@@ -30,7 +30,7 @@ impl Plugin for VrfPlugin {
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let sandbox = Namespace::open(&call.netns)?;
         undo.hold(sandbox.lock()?);
-        let link = sandbox.link(&call.attachment.ifname)?;
+        let link = sandbox.chained_interface(&call.attachment.ifname)?;
         refuse_other_master(&sandbox, &link, &call.conf)?;
         let vrf = device::provide(&sandbox, &call.conf, undo)?;
         let contents = Contents::of(&sandbox, &link)?;

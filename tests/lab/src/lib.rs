@@ -52,7 +52,7 @@ pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
 pub use under_test::{
     UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, together, under_test,
 };
-pub use watch::until;
+pub use watch::{until, until_within};
 
 /// The message of a panic.
 pub fn message_of_panic(panic: &(dyn Any + Send)) -> &str {
