@@ -1,4 +1,5 @@
 //! A test of the test: the demonstration fails if one of its plugins does nothing.
+#![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
