@@ -33,7 +33,7 @@ pub fn apply(asked: &Asked, network: &Network, mut attach: Attach) -> Result<Att
     }
     let addresses: Vec<&str> = asked.ip.iter().map(String::as_str).filter(|ip| !ip.is_empty()).collect();
     if addresses.len() > 1 && !declared.contains("ips") && !has_static(network) {
-        let text = format!("no plugin of network {} takes several addresses", network.name);
+        let text = format!("no plugin of network {} accepts several addresses", network.name);
         let remedy = r#"add "capabilities": {"ips": true} to the plugin that has ipam"#;
         return Err(Error::new(Code::InvalidConfig, text).detail(remedy).into());
     }
@@ -172,7 +172,7 @@ mod tests {
         let list = apply(&asked, &of("static"), attach()).unwrap();
         assert_eq!(list.args.get("IP"), Some("10.88.0.9,fd00::9"));
         let error = format!("{:?}", apply(&asked, &of("host-local"), attach()).unwrap_err());
-        assert!(error.contains("no plugin of network web takes several addresses"), "{error}");
+        assert!(error.contains("no plugin of network web accepts several addresses"), "{error}");
         assert!(error.contains(r#""capabilities": {"ips": true}"#), "{error}");
     }
 

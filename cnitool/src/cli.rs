@@ -154,7 +154,7 @@ pub enum Command {
     /// forwarding, MTU and firewalls. Changes nothing. Exit code 0: no errors and no warnings; 4: warnings; 1: errors.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor,
-    /// Test the promises of a network with packets between two temporary containers
+    /// Test a network with packets between two temporary containers
     ///
     /// Tests connections between containers, to the gateway, to the outside, to host ports and DNS, the MTU and bandwidth limits,
     /// in IPv4 and IPv6. Removes the containers afterwards, also after Ctrl-C. Exit code 1: a test failed.

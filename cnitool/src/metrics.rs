@@ -40,10 +40,10 @@ const STALE_OLDEST: Metric = (
 const UNKNOWN: Metric = (
     "cni_unattributed_things",
     "gauge",
-    "Things that gc keeps because it cannot tell whether their container is alive.",
+    "Resources that gc keeps because it does not know whether their container is alive.",
 );
 const FAILED: Metric =
-    ("cni_network_examined", "gauge", "1 if all plugins of a network listed what they have, else 0.");
+    ("cni_network_examined", "gauge", "1 if all plugins of a network listed their resources, else 0.");
 const REPAIRED: Metric = (
     "cni_repairs_total",
     "counter",

@@ -73,7 +73,7 @@ impl Settings {
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
             ui.warn(&format!(
-                "network {name} is not configured any more: using the configuration of its last ADD"
+                "network {name} has no configuration file: using the configuration of its last ADD"
             ));
             Ok(network)
         })

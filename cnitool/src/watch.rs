@@ -51,8 +51,8 @@ impl Watch {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn wait(&self, removals: bool, patience: Option<Duration>) -> Result<Woken> {
-        let deadline = patience.map(|patience| Instant::now() + patience);
+    pub fn wait(&self, removals: bool, timeout: Option<Duration>) -> Result<Woken> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let mut ready = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             if removals {

@@ -96,7 +96,7 @@ impl Report<'_> {
         for (at, key, _) in
             members.iter().filter(|(_, key, _)| set.iter().any(|set| key.eq_ignore_ascii_case(set)))
         {
-            self.error(*at, format!("{name}.{key} is given, which flannel sets itself"));
+            self.error(*at, format!("{name}.{key} must not be set: flannel sets it"));
         }
         let named = node.get("type").is_some();
         let known = if named {

@@ -40,7 +40,7 @@ fn subject(name: &str) -> Result<Subject> {
         return Ok(Subject::Network);
     }
     schema::plugin(name).map(Subject::Plugin).ok_or_else(|| {
-        let error = cni::Error::config(format!("{name:?} is no plugin of the suite, and no error code"));
+        let error = cni::Error::config(format!("{name:?} is neither a plugin of Ferrule nor an error code"));
         let near = schema::nearest(name, schema::plugins().map(|plugin| plugin.name));
         error.detail(near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default()).into()
     })

@@ -112,7 +112,7 @@ struct Gc {
 
 fn has_no_gc(network: &Network, ui: &Ui) -> bool {
     if network.disable_gc {
-        ui.warn(&format!("the configuration of network {} has disableGC: nothing is done", network.name));
+        ui.warn(&format!("the configuration of network {} has disableGC: gc removes nothing", network.name));
     }
     network.disable_gc
 }
@@ -186,7 +186,9 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
             ui.warn(&format!("network {}: {}: {}", gc.network, text(thing), why.text()));
         }
         if !gc.plan.kept.is_empty() {
-            ui.warn("name the cache of their runtime by --cache-dir, or remove them by --force CONTAINER");
+            ui.warn(
+                "give the cache of their runtime with --cache-dir, or remove them with --force CONTAINER",
+            );
         }
     }
     if ui.json() {
@@ -237,7 +239,8 @@ impl Gc {
         let kinds: Vec<&str> = self.plan.foreign.iter().map(|kind| kind.as_str()).collect();
         if !kinds.is_empty() {
             ui.warn(&format!(
-                "network {}: {} cannot list what they have: of them only attachments in a cache are deleted (--force PLUGIN asks them for GC)",
+                "network {}: {} cannot list their resources: gc only deletes their attachments in a cache \
+                 (--force PLUGIN sends GC to them)",
                 self.network,
                 kinds.join(", ")
             ));

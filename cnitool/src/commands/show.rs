@@ -26,7 +26,7 @@ pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<
         let what = if words.is_empty() {
             "no attachment".to_owned()
         } else {
-            format!("no attachment fits {}", words.join(" "))
+            format!("no attachment matches {}", words.join(" "))
         };
         return Err(Error::from(cni::Error::config(what).detail("`cnitool list attachments` lists them")));
     }

@@ -106,7 +106,7 @@ fn lack(network: &Network, plugin: &PluginConf, settings: &Settings) -> Result<O
         if !spoken.iter().any(|version| version == since.as_str()) {
             let newest = spoken.iter().filter_map(|version| Version::parse(version).ok()).max();
             let newest = newest.map_or("no known version".to_owned(), |version| format!("at most {version}"));
-            return Ok(Some(format!("STATUS needs version {since}, and {kind} speaks {newest}")));
+            return Ok(Some(format!("STATUS needs version {since}, but {kind} supports {newest}")));
         }
     }
     Ok(None)

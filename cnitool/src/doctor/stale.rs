@@ -20,7 +20,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         if !kinds.is_empty() {
             findings.push(Finding::warning(
                 format!("network {name}"),
-                format!("containers that no longer exist have left: {}", counted(&kinds)),
+                format!("stale resources of deleted containers: {}", counted(&kinds)),
                 format!("run `cnitool gc {name}`; enable cni-gc.timer to do so every hour"),
             ));
         }
@@ -30,7 +30,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         if !kept.is_empty() {
             findings.push(Finding::note(
                 format!("network {name}"),
-                format!("nobody can tell whether the container is alive: {}", counted(&kept)),
+                format!("unknown whether the container is alive: {}", counted(&kept)),
                 format!("`cnitool gc {name} --dry-run` lists them; `--force CONTAINER` removes them"),
             ));
         }

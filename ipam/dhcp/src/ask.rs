@@ -57,7 +57,7 @@ fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> 
             Code::TryAgainLater,
             format!("the DHCP daemon on {} does not answer", socket.display()),
         )
-        .detail("its log says what it does: journalctl -u cni-dhcp.service"),
+        .detail("read its log: journalctl -u cni-dhcp.service"),
         _ => Error::io(format!("ask the DHCP daemon on {}", socket.display()), e),
     };
     let patience = if request.op == Op::Acquire { LONGEST_TRY } else { PATIENCE };
@@ -124,7 +124,10 @@ fn receive(stream: &UnixStream) -> io::Result<Vec<u8>> {
 pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
     Error::io(format!("ask the DHCP daemon on {}", socket.display()), cause)
         .with_code(Code::TryAgainLater)
-        .detail("start it: systemctl start cni-dhcp.socket, or `dhcp daemon`; if it has another socket, daemonSocketPath names it")
+        .detail(
+            "start it: systemctl start cni-dhcp.socket, or `dhcp daemon`; if its socket has another \
+         path, set daemonSocketPath",
+        )
 }
 
 /// The daemon's answer to a request. That there is no daemon is code 11.

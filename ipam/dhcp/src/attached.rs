@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const READY: Duration = Duration::from_secs(10);
 
 /// Why a lease of an earlier daemon is released: the ADD that asked for it ended before it had its answer, or failed.
-const UNUSED: &str = "no plugin has put the address on the link";
+const UNUSED: &str = "no plugin has assigned the address to the interface";
 
 /// An attachment that has a lease in one family, or gets one.
 #[derive(Debug)]
@@ -252,7 +252,7 @@ impl Attached {
         let fails = actions.iter().any(|action| matches!(action, Action::Failed(_)));
         let may_come = self.state().may_be_granted || self.address().is_some() || fails;
         if self.waits == Waits::Abandoned && !may_come {
-            return Outcome::Failed(Error::new(Code::TryAgainLater, "nobody waits for it any more"));
+            return Outcome::Failed(Error::new(Code::TryAgainLater, "the plugin no longer waits for it"));
         }
         let mut outcome = Outcome::Carries;
         // A client that fails releases the address that it may have: that of the earlier ADD.
@@ -304,7 +304,7 @@ impl Attached {
         };
         match namespace.nl.link(if_name)? {
             Some(link) => Ok(Found { namespace, link }),
-            None => Err(NotFound::Gone(format!("link {if_name} in {namespace} is gone"))),
+            None => Err(NotFound::Gone(format!("link {if_name} in {namespace} has been deleted"))),
         }
     }
 
@@ -341,10 +341,15 @@ impl Attached {
             return Ok(());
         }
         let text = format!(
-            "link {} in {} has no address of its own (fe80::/10) that can be used",
+            "link {} in {} has no usable link-local address (fe80::/10)",
             found.link.name, found.namespace
         );
-        Err(Error::new(Code::TryAgainLater, text).detail("DHCPv6 is spoken from it: is the link connected, is IPv6 enabled on it, and does another host have its address?").into())
+        Err(Error::new(Code::TryAgainLater, text)
+            .detail(
+                "DHCPv6 needs it: check that the link is up, that \
+         IPv6 is enabled on it, and that no other host has its address",
+            )
+            .into())
     }
 
     /// Looks at the link for what waits.
@@ -538,7 +543,7 @@ impl Attached {
                 }
                 Err(e) => log(
                     &self.key,
-                    &format!("not released, and its server keeps the address until the lease ends: {e}"),
+                    &format!("cannot release it, so its server keeps the address until the lease ends: {e}"),
                 ),
             }
         }

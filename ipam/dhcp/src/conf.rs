@@ -149,9 +149,9 @@ impl RawIpam {
             ("request", !self.request.is_empty()),
         ];
         match there.iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) => Err(Error::config(format!(
-                "ipam.{key} is about DHCP for IPv4, which is not spoken with ipam.family \"ipv6\""
-            ))),
+            Some((key, _)) => {
+                Err(Error::config(format!("ipam.{key} is only for IPv4, but ipam.family is \"ipv6\"")))
+            }
             None => Ok(()),
         }
     }
@@ -189,7 +189,10 @@ impl RawProvide {
 fn bytes(option: Number, text: &str) -> Result<Vec<u8>, String> {
     let bytes = options::encode(option, text)?;
     if bytes.len() > LONGEST {
-        return Err(format!("{} bytes are too long for an option, which has at most {LONGEST}", bytes.len()));
+        return Err(format!(
+            "{} bytes are too long for an option: at most {LONGEST} are allowed",
+            bytes.len()
+        ));
     }
     Ok(bytes)
 }

@@ -39,7 +39,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     let args = match Args::parse(arguments) {
         Ok(args) => args,
         Err(e) => {
-            say(&format!("dhcp daemon: {e}; dhcp daemon -help tells how it is used"));
+            say(&format!("dhcp daemon: {e}; run `dhcp daemon -help`"));
             return ExitCode::from(2);
         }
     };
@@ -63,7 +63,9 @@ fn run(mut args: Args) -> Result<()> {
     host.store.create()?;
     let locked = host.store.wait_for_lock(LOCK_PATIENCE, || false)?.ok_or_else(|| {
         Error::io(format!("lock {}", host.store.path().display()), &std::io::ErrorKind::WouldBlock.into())
-            .detail("another DHCP daemon has these leases; one at a time can serve a socket")
+            .detail(
+                "another DHCP daemon uses these leases; stop it first: only one daemon can serve a socket",
+            )
     })?;
     let listener = listener::open(passed, &host.socket())?;
     let pid_file = host.args.pid_file.clone();

@@ -91,7 +91,8 @@ fn lock(host: &Host, socket: &Path) -> Result<File> {
     host.store.wait_for_lock(LOCK_PATIENCE, is_served)?.ok_or_else(|| {
         Error::new(
             Code::TryAgainLater,
-            "the leases are locked: the DHCP daemon starts or ends, or other plugins give leases back",
+            "the leases are locked: the DHCP daemon is starting or stopping, or another plugin is releasing \
+             leases",
         )
         .detail("try again in a moment")
     })

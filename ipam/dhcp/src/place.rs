@@ -55,16 +55,16 @@ pub fn find(place: &Place, if_name: &str, host_prefix: &Path) -> Result<Found, N
     let path = below(host_prefix, &place.netns);
     let gone = |what: String| Err(NotFound::Gone(what));
     let Some(netns) = NetNs::open_if_present(&path)? else {
-        return Err(NotFound::Missing(format!("no namespace is at {}", path.display())));
+        return Err(NotFound::Missing(format!("no network namespace is at {}", path.display())));
     };
     if netns.identity()? != place.netns_id {
-        return gone(format!("namespace {} is another one", path.display()));
+        return gone(format!("{} is now another network namespace", path.display()));
     }
     let namespace = Namespace::of(netns)?;
     // The index identifies the interface. Its hardware address may change: by tuning, or with the master of an ipvlan.
     match namespace.nl.link_by_index(place.index)? {
         Some(link) => Ok(Found { namespace, link }),
-        None => gone(format!("link {if_name} in {namespace} is gone")),
+        None => gone(format!("link {if_name} in {namespace} has been deleted")),
     }
 }
 
@@ -76,7 +76,7 @@ impl Found {
     pub fn place(&self) -> Result<Place> {
         let mac = self.link.mac.ok_or_else(|| {
             Error::config(format!(
-                "link {} in {} has no hardware address, so no server can answer it",
+                "link {} in {} has no hardware address, so DHCP servers cannot answer it",
                 self.link.name, self.namespace
             ))
         })?;

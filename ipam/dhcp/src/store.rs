@@ -122,7 +122,7 @@ impl Store {
         let record = Record::read(&bytes);
         let record = record.filter(|record| record.key().is_some_and(|key| key.file() == name));
         record.map(Some).ok_or_else(|| {
-            Error::new(cni::Code::Decoding, format!("{} is no lease of this release", path.display()))
+            Error::new(cni::Code::Decoding, format!("{} is not a lease file of this version", path.display()))
         })
     }
 

@@ -77,7 +77,8 @@ impl Lessee {
         let missing = identity(&self.terms, about).missing(&lease.options);
         let names = missing.into_iter().map(options::name).collect::<Vec<_>>().join(", ");
         let text = format!(
-            "server {} sends no {names}, which ipam.request asks for. Configure the server, or set \"required\" to have ADD fail",
+            "server {} does not send {names}, which ipam.request contains. Configure the server, or set \
+             \"required\" to make ADD fail",
             lease.server
         );
         (!names.is_empty()).then_some(text)

@@ -209,7 +209,7 @@ impl lessee::Lessee for Lessee {
             found.namespace.nl.delete_address(&found.link, ours.net)?;
         }
         let Some(from) = link_local(&addresses) else {
-            let text = format!("link {} has no address of its own any more", found.link.name);
+            let text = format!("link {} has lost its link-local address", found.link.name);
             return Err(Error::new(Code::Internal, text));
         };
         let holds = if is_taken { self.client.decline(false, now) } else { self.client.leave(now) };

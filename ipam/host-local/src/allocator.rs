@@ -134,7 +134,7 @@ fn next_free(set: &RangeSet, last: Option<IpAddr>, leases: &impl Leases) -> Resu
 /// The error of a range set without a free address.
 pub fn exhausted(set: &RangeSet) -> Error {
     Error::new(Code::Internal, format!("no IP addresses available in range set: {set}")).detail(format!(
-        "all {} addresses are leased; widen the range, or release the leases of containers that are gone",
+        "all {} addresses are leased; widen the range, or run `cnitool gc NETWORK` to release stale leases",
         set.capacity()
     ))
 }

@@ -197,7 +197,7 @@ impl RangeSet {
         }
         let set = Self(ranges);
         if set.capacity() == 0 {
-            return Err(format!("range set {set} has no address to hand out, all are reserved or excluded"));
+            return Err(format!("range set {set} has no usable address: all are reserved or excluded"));
         }
         Ok(set)
     }
@@ -403,7 +403,7 @@ mod tests {
         assert!(of(&[spec("10.0.0.0/24"), spec("fd00::/64")]).contains("different families"));
         assert!(of(&[spec("10.0.0.0/24"), spec("10.1.0.0/24"), spec("10.0.0.0/16")]).contains("overlap"));
         let empty = Spec { exclude: vec!["10.0.0.0/24".parse().unwrap()], ..spec("10.0.0.0/24") };
-        assert!(of(&[empty]).contains("no address to hand out"));
+        assert!(of(&[empty]).contains("no usable address"));
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl Plugin for VrfPlugin {
             let joined = link.master == Some(vrf.link.index);
             if joined {
                 // What this cannot put back the next DEL can, which finds the VRF then.
-                leave(&sandbox, &link, &vrf)?;
+                detach(&sandbox, &link, &vrf)?;
             }
             if let Some(result) = call.net.prev_result.as_ref().filter(|_| joined || link.master.is_none()) {
                 failures.note(contents::complete(&sandbox, &link, vrf.table, result));
@@ -99,7 +99,7 @@ fn leave_for(sandbox: &Namespace, link: &Link, before: &Contents, table: u32) ->
     before.change_master(sandbox, link, NO_MASTER, (table, table))
 }
 
-fn leave(sandbox: &Namespace, link: &Link, vrf: &Vrf) -> Result<()> {
+fn detach(sandbox: &Namespace, link: &Link, vrf: &Vrf) -> Result<()> {
     let contents = Contents::of(sandbox, link)?;
     contents.change_master(sandbox, link, NO_MASTER, (vrf.table, RT_TABLE_MAIN))
 }
@@ -113,7 +113,7 @@ fn refuse_other_master(sandbox: &Namespace, link: &Link, conf: &Conf) -> Result<
         None => Ok(()),
         Some(master) => {
             Err(Error::config(format!("interface {} has already a master set: {}", link.name, master.name))
-                .detail(format!("it cannot join vrf {}", conf.name)))
+                .detail(format!("remove it from its master before it joins vrf {}", conf.name)))
         }
     }
 }

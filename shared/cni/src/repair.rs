@@ -66,7 +66,7 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
         Ok(outcomes) => place.and_then(|()| outcomes.next().unwrap_or(Ok(false))),
         Err(panic) => Err(panic.clone()),
     });
-    Ok(answered(&repairs.map(told).collect::<Vec<_>>()))
+    Ok(answered(&repairs.map(outcome).collect::<Vec<_>>()))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -78,7 +78,7 @@ fn answered(repairs: &[Value]) -> String {
     json!({"cniVersion": Version::LATEST.as_str(), "repairs": repairs}).to_string()
 }
 
-fn told(outcome: Result<bool>) -> Value {
+fn outcome(outcome: Result<bool>) -> Value {
     match outcome {
         Ok(repaired) => json!({"repaired": repaired}),
         Err(e) => json!({"code": e.code(), "msg": e.msg(), "details": e.details()}),
@@ -109,11 +109,11 @@ pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
 /// The plugin's own error.
 pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     let answer = decoder::parse(out, "its answer").unwrap_or_default();
-    let Some(told) = answer["repairs"].get(0) else { return Ok(false) };
-    match told["code"].as_u64() {
-        None => Ok(told["repaired"] == true),
+    let Some(outcome) = answer["repairs"].get(0) else { return Ok(false) };
+    match outcome["code"].as_u64() {
+        None => Ok(outcome["repaired"] == true),
         Some(code) => {
-            let text = |key: &str| told[key].as_str().unwrap_or_default();
+            let text = |key: &str| outcome[key].as_str().unwrap_or_default();
             Err(Error::foreign(u32::try_from(code).unwrap_or(u32::MAX), text("msg"), text("details")))
         }
     }
@@ -130,7 +130,7 @@ fn call_of<P: Plugin>(item: Item<'_>, claimed: &BTreeSet<String>) -> Result<Repa
     let env = Environment::of(Command::Repair, &variable, P::READS_ARGS)?;
     let document = Document::parse(item.config.get().into())?;
     // A rule must not lead to the next container with this address: so even plugins that work without a namespace need it here.
-    let check = check_call::<P>(&env, &document, "it tells what was attached", true)?;
+    let check = check_call::<P>(&env, &document, "it contains what ADD has attached", true)?;
     let reinstall = item.claims.iter().any(|claim| claimed.contains(claim));
     Ok(Repair { check, claims: item.claims, reinstall })
 }
@@ -167,8 +167,12 @@ mod tests {
         assert!(!decoder::has_few_values(request.as_bytes()));
         // CNI_PATH is missing here, which is told of each attachment.
         let answer: Value = serde_json::from_str(&answer::<Repairing>(request.as_bytes()).unwrap()).unwrap();
-        let told = answer["repairs"].as_array().unwrap();
-        assert!(told.iter().all(|told| told["code"] == Code::InvalidEnvironment as u32), "{}", told[0]);
-        assert_eq!(told.len(), 1_000);
+        let outcome = answer["repairs"].as_array().unwrap();
+        assert!(
+            outcome.iter().all(|outcome| outcome["code"] == Code::InvalidEnvironment as u32),
+            "{}",
+            outcome[0]
+        );
+        assert_eq!(outcome.len(), 1_000);
     }
 }

@@ -286,7 +286,8 @@ impl Client {
         let error = match self.refused.take() {
             Some(refused) => Error::new(Code::Internal, refused),
             None => Error::new(Code::TryAgainLater, NO_MORE_TRIES).detail(format!(
-                "no DHCP server has given an address: {} DISCOVERs were sent, for {} s; is there a server on the link, with a free address?",
+                "no DHCP server has offered an address: {} DISCOVERs were sent in {} s; check that a server \
+                 with a free address is on the link",
                 self.discovers.count,
                 self.timing.resend_timeout.as_secs()
             )),
@@ -397,7 +398,8 @@ impl Client {
 
     fn take_offer(&mut self, message: &Message, now: Time) {
         let Some(offer) = answer::offer(message) else {
-            self.refused = Some(format!("a DHCP server offered {}, which cannot be taken", message.yiaddr));
+            self.refused =
+                Some(format!("a DHCP server offered {}, which is not a valid host address", message.yiaddr));
             return;
         };
         if !self.accepts_options(message, "offered") {

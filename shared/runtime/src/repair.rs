@@ -63,12 +63,12 @@ struct Item<'a> {
 /// What a plugin answers.
 #[derive(Deserialize)]
 struct Answer {
-    repairs: Vec<Told>,
+    repairs: Vec<RepairReport>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct RepairReport {
     repaired: bool,
     code: u32,
     msg: String,
@@ -104,8 +104,8 @@ impl Runtime {
         for (kind, parts, answers) in answers {
             match answers {
                 // A plugin that has nothing to repair answers with an empty list.
-                Some(told) => {
-                    parts.iter().zip(told).for_each(|(part, told)| repaired.note(part.of, kind, told))
+                Some(report) => {
+                    parts.iter().zip(report).for_each(|(part, report)| repaired.note(part.of, kind, report))
                 }
                 None => drop(repaired.foreign.insert(kind.clone())),
             }
@@ -114,7 +114,7 @@ impl Runtime {
     }
 
     /// What a plugin answers of each attachment. None from one that does not know the command.
-    fn repair_by(&self, kind: &PluginType, mut parts: &[Part]) -> Option<Vec<Told>> {
+    fn repair_by(&self, kind: &PluginType, mut parts: &[Part]) -> Option<Vec<RepairReport>> {
         let (mut claimed, mut answers) = (BTreeSet::new(), Vec::new());
         while !parts.is_empty() {
             let (batch, rest) = parts.split_at(batch(parts));
@@ -124,12 +124,12 @@ impl Runtime {
             let request = format!(r#"{{"claimed":{claimed_json},"attachments":[{}]}}"#, items.join(","));
             let answer = match self.run_repair(kind, request.as_bytes()) {
                 Ok(answer) => answer?.repairs,
-                Err(e) => batch.iter().map(|_| Told::from(&e)).collect(),
+                Err(e) => batch.iter().map(|_| RepairReport::from(&e)).collect(),
             };
             if answer.is_empty() {
                 break;
             }
-            for (part, _) in batch.iter().zip(&answer).filter(|(_, told)| told.repaired) {
+            for (part, _) in batch.iter().zip(&answer).filter(|(_, report)| report.repaired) {
                 claimed.extend(part.claims.iter().cloned());
             }
             answers.extend(answer);
@@ -146,13 +146,13 @@ impl Runtime {
 }
 
 impl Repaired {
-    fn note(&mut self, of: usize, kind: &PluginType, told: Told) {
+    fn note(&mut self, of: usize, kind: &PluginType, report: RepairReport) {
         let Some(so_far) = self.attachments.get_mut(of) else { return };
-        if told.code == 0 {
-            so_far.iter_mut().for_each(|repaired| *repaired |= told.repaired);
+        if report.code == 0 {
+            so_far.iter_mut().for_each(|repaired| *repaired |= report.repaired);
             return;
         }
-        let error = cni::Error::foreign(told.code, told.msg, told.details);
+        let error = cni::Error::foreign(report.code, report.msg, report.details);
         let error = Error::of_plugin(kind, Command::Repair, error);
         *so_far = Err(match so_far {
             Ok(_) => error,
@@ -161,7 +161,7 @@ impl Repaired {
     }
 }
 
-impl From<&cni::Error> for Told {
+impl From<&cni::Error> for RepairReport {
     fn from(e: &cni::Error) -> Self {
         Self { repaired: false, code: e.code(), msg: e.msg().into(), details: e.details().into() }
     }
@@ -182,16 +182,21 @@ fn items(entry: &Entry, network: &Result<Network>, claims: &[String]) -> Result<
     let unknown = |why: String| Error::own(Code::UnknownContainer, why);
     if !entry.is_alive() || entry.attach.netns.is_none() {
         let path = entry.attach.netns.as_deref().unwrap_or("".as_ref()).display();
-        return Err(unknown(format!("its namespace {path} is gone")));
+        return Err(unknown(format!("its namespace {path} has been deleted")));
     }
     if entry.config.is_empty() {
-        return Err(unknown("the cache does not have its configuration: libcni before 0.8 wrote it".into()));
+        return Err(unknown(
+            "the cache does not contain its configuration: libcni before 0.8 wrote the entry".into(),
+        ));
     }
     let network = network.as_ref().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
     let prev = entry.result_in(network.version);
     let prev = prev.map_err(|e| unknown(format!("its cached result: {e}")))?;
     if network.name != entry.network {
-        return Err(unknown(format!("its cached configuration is of another network, {}", network.name)));
+        return Err(unknown(format!(
+            "its cached configuration belongs to another network, {}",
+            network.name
+        )));
     }
     let extras = Extras { attach: Some(&entry.attach), prev: Some(&prev), valid: None };
     let mut items = Vec::new();

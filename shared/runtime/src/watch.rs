@@ -121,8 +121,8 @@ impl Watcher {
     ///
     /// # Errors
     /// Code 5 if the directory cannot be followed or read any more. What was good stays.
-    pub fn wait(&mut self, patience: Duration) -> Result<Option<Arc<Networks>>> {
-        let deadline = Instant::now() + patience;
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Arc<Networks>>> {
+        let deadline = Instant::now() + timeout;
         while self.next_event(deadline)? {
             self.drain()?;
             // A directory may be new, and not followed yet: what is in it is read after it is.
@@ -223,7 +223,7 @@ fn or_here(path: &Path) -> &Path {
 }
 
 fn failed(dir: &ConfDir, cause: Errno) -> Error {
-    cni::Error::io(format!("follow the directory {}", dir.path().display()), &io::Error::from(cause)).into()
+    cni::Error::io(format!("watch the directory {}", dir.path().display()), &io::Error::from(cause)).into()
 }
 
 #[cfg(test)]

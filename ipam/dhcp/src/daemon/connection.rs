@@ -59,7 +59,7 @@ impl Connection {
         let peer = sockopt::socket_peercred(&stream).map_err(|e| e.to_string())?;
         if !peer.uid.is_root() {
             return Err(format!(
-                "process {} of user {} was refused: only root is served",
+                "refused the request of process {} of user {}: only root is allowed",
                 peer.pid, peer.uid
             ));
         }

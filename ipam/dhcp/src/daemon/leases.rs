@@ -41,7 +41,8 @@ impl Daemon {
         if missing > 0 {
             let some = if missing == known { "none".to_owned() } else { (known - missing).to_string() };
             say(&format!(
-                "dhcp daemon: {some} of the {known} leases has a network namespace at its path. The others are kept until they end. Does the daemon run in the host's mount namespace?"
+                "dhcp daemon: only {some} of {known} leases have a network namespace at their path. The \
+                 others are kept until they expire. Does the daemon run in the host's mount namespace?"
             ));
         }
         let count = self.attached.len();
@@ -142,7 +143,7 @@ impl Daemon {
 
     fn refuse_superseded(&mut self, one: &Attached) {
         if let Waits::Connection(waiting) = one.waits {
-            let text = "another call for the same attachment came, and ended this one";
+            let text = "another request for the same attachment has cancelled this one";
             self.answer(waiting, &Err(Error::new(Code::TryAgainLater, text)));
         }
     }

@@ -76,7 +76,7 @@ impl Daemon {
             Code::LimitedConnectivity,
             format!("no DHCP server extends the leases of {count} attachments: {shown}"),
         )
-        .detail("`dhcp list` shows until when their addresses may be used"))
+        .detail("`dhcp list` shows when their leases expire"))
     }
 
     fn acquire(&mut self, number: u64, key: Key, request: &Request, netns: Option<File>) -> Result<()> {
@@ -135,7 +135,7 @@ impl Daemon {
         let stale: Vec<Key> = self.attached.values().filter(is_stale).map(|one| one.key.clone()).collect();
         let (mut failures, mut departing) = (Failures::new(), Vec::new());
         for key in stale {
-            log(&key, "not among the valid attachments");
+            log(&key, "the attachment is not valid any more");
             let (more, outcome) = self.release_key(&key);
             departing.extend(more);
             failures.note(outcome);
@@ -148,20 +148,24 @@ impl Daemon {
 /// Code 999: an attachment has no lease.
 fn no_lease(key: &Key) -> Error {
     Error::new(Code::Internal, format!("the DHCP daemon has no lease for {}", key.with_family()))
-        .detail("it was released, has expired, or the daemon never had it; `dhcp list` shows what it has")
+        .detail("it was released, has expired, or never existed; `dhcp list` lists the leases")
 }
 
 /// The container's interface, by the namespace that came with a request.
 fn open(request: &Request, netns: Option<File>, host_prefix: &Path) -> Result<Found> {
     let path = request.netns.clone().unwrap_or_default();
-    let netns = netns.ok_or_else(|| Error::new(Code::Decoding, "the request: no namespace came with it"))?;
+    let netns =
+        netns.ok_or_else(|| Error::new(Code::Decoding, "the request contains no network namespace"))?;
     let netns = NetNs::of(netns, &path)?;
     let here = below(host_prefix, &path);
     let seen = NetNs::open_if_present(&here)?;
     if !seen.is_some_and(|seen| seen.is_same_as(&netns).unwrap_or_default()) {
-        let text = format!("the DHCP daemon does not find the container's namespace at {}", here.display());
-        return Err(Error::new(Code::InvalidEnvironment, text)
-            .detail("it has to find it there for each renewal: it must run in the host's mount namespace, or see its root directory below -hostprefix"));
+        let text =
+            format!("the DHCP daemon cannot open the container's network namespace at {}", here.display());
+        return Err(Error::new(Code::InvalidEnvironment, text).detail(
+            "it needs the path for each renewal: run the daemon in the host's mount namespace, or \
+             set -hostprefix to the host's root directory",
+        ));
     }
     let namespace = Namespace::of(netns)?;
     let link = namespace.link(&request.if_name)?;

@@ -159,7 +159,7 @@ impl Daemon {
                 // Whoever it was has gone.
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => {
-                    say(&format!("dhcp daemon: take a connection: {e}"));
+                    say(&format!("dhcp daemon: accept a connection: {e}"));
                     self.paused = Some(Time::now() + PAUSE);
                     return;
                 }

@@ -192,7 +192,7 @@ impl Directory {
         match fstatat(&self.open, ip.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(file) => Ok(Some((file.st_mode & libc::S_IFMT == libc::S_IFREG, file.st_size))),
             Err(Errno::ENOENT) => Ok(None),
-            Err(e) => Err(Error::io(format!("look at lease {}", self.lease(ip).display()), &e.into())),
+            Err(e) => Err(Error::io(format!("examine lease {}", self.lease(ip).display()), &e.into())),
         }
     }
 

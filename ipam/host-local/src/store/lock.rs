@@ -157,8 +157,8 @@ fn shared_after(dir: &Directory, own: &File, note: Note) -> io::Result<Option<Fi
         let path = dir.path(SHARED);
         let (path, seconds) = (path.display(), PATIENCE.as_secs());
         cni::warn(&format!(
-            "another process has held the lock {path} for {seconds} s; the plugin goes on without it; \
-             `fuser -v {path}` shows which process"
+            "another process has held the lock {path} for {seconds} s; the plugin continues without the \
+             lock; `fuser -v {path}` shows the process"
         ));
     }
     Ok(later)

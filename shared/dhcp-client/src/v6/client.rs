@@ -105,9 +105,9 @@ struct Offer {
 impl Client {
     /// Asks for any address. The first [`Client::tick`] sends: there is no random delay before it (RFC 8415, section 18.2.1),
     /// since containers do not all start at one moment, as hosts do when their power comes back.
-    pub fn acquire(identity: Identity, patience: Duration, now: Time, random: Random) -> Self {
+    pub fn acquire(identity: Identity, timeout: Duration, now: Time, random: Random) -> Self {
         let mut this = Self::ask_again(identity, None, now, random);
-        this.gives_up = Some((now + patience, patience));
+        this.gives_up = Some((now + timeout, timeout));
         this
     }
 
@@ -269,12 +269,13 @@ impl Client {
     }
 
     fn fail(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let patience = self.gives_up.map_or(0, |(_, patience)| patience.as_secs());
+        let timeout = self.gives_up.map_or(0, |(_, timeout)| timeout.as_secs());
         let count = self.exchange.map_or(0, |exchange| exchange.count);
         let error = match self.refused.take() {
             Some(refused) => Error::new(Code::TryAgainLater, refused),
-            None => Error::new(Code::TryAgainLater, "no DHCPv6 server has given an address").detail(format!(
-                "{count} SOLICITs were sent, for {patience} s; is there a server on the link, with a free address?"
+            None => Error::new(Code::TryAgainLater, "no DHCPv6 server has offered an address").detail(format!(
+                "{count} SOLICITs were sent in {timeout} s; check that a server with a free address is on \
+                 the link"
             )),
         };
         actions.push(Action::Failed(error));
@@ -338,7 +339,8 @@ impl Client {
         let offered = match self.offered(message) {
             Ok(offered) => offered,
             Err(refused) => {
-                return self.refused = Some(format!("a DHCPv6 server gives no address: {refused}"));
+                return self.refused =
+                    Some(format!("a DHCPv6 server refused to allocate an address: {refused}"));
             }
         };
         let preference =
@@ -361,13 +363,13 @@ impl Client {
             return Err(Refusal::Servers(said));
         }
         let association = answer::association(message, self.identity.iaid)
-            .ok_or(Refusal::Clients("no IA_NA is for the client"))?;
+            .ok_or(Refusal::Clients("the answer has no IA_NA with the client's IAID"))?;
         if association.said.status != Status::Success {
             return Err(Refusal::Servers(association.said));
         }
         association
             .pick(self.about().0)
-            .ok_or(Refusal::Clients("none that a host can have, with a time in order"))
+            .ok_or(Refusal::Clients("the answer has no usable address with valid lifetimes"))
     }
 
     fn take_reply(&mut self, message: &Message, server: &[u8], now: Time, actions: &mut Vec<Action>) {
@@ -381,7 +383,7 @@ impl Client {
             State::Requesting if is_asked => self.take_first(message, server, since, now, actions),
             State::Confirming => match answer::status(&message.options).status {
                 Status::NotOnLink => {
-                    self.lose("a server says that it is not for this link".to_owned(), now, actions);
+                    self.lose("a server reports that it is not valid on this link".to_owned(), now, actions);
                 }
                 // UnspecFail and others say nothing about the address.
                 _ => self.rest(State::Bound),
@@ -410,7 +412,7 @@ impl Client {
         match self.offered(message) {
             Ok(given) => self.bind(message, given, since, now, actions),
             Err(refusal) => {
-                self.refused = Some(format!("a DHCPv6 server gives no address: {refusal}"));
+                self.refused = Some(format!("a DHCPv6 server refused to allocate an address: {refusal}"));
                 self.unanswered.take_if(|asked| asked.server == server);
                 let due = self.exchange.map_or(now, |exchange| exchange.due);
                 match (self.state, self.offer.clone()) {
@@ -458,7 +460,7 @@ impl Client {
         };
         let moved = self.lease.as_ref().is_some_and(|before| before.address != lease.address);
         if moved {
-            actions.push(Action::Lost("its server gives another one for it".to_owned()));
+            actions.push(Action::Lost("its server has replaced it with another address".to_owned()));
         }
         self.lease = Some(lease.clone());
         (self.gives_up, self.refused, self.hint, self.unanswered) = (None, None, None, None);

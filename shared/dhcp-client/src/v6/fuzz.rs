@@ -18,8 +18,8 @@ const MOST: usize = 64;
 pub fn client(input: &[u8]) {
     let identity = Identity { duid: Duid::of_digest([1; 16]), iaid: 1 };
     let mut now = Time::since_boot(Duration::from_secs(1));
-    let patience = Duration::from_secs(208);
-    let mut client = Client::acquire(identity.clone(), patience, now, Random::seeded(1));
+    let timeout = Duration::from_secs(208);
+    let mut client = Client::acquire(identity.clone(), timeout, now, Random::seeded(1));
     let mut asked = sent(&client.tick(now));
     for step in input.split(|byte| *byte == b'\n').take(MOST) {
         let [high, low, unfit, kind, options @ ..] = step else { continue };
