@@ -5,7 +5,7 @@ use runtime::text::{Node, Tree};
 
 use super::report::Report;
 use super::value::{read, takes_text};
-use crate::maker::is_runtimes;
+use crate::runtimes::is_runtimes;
 use crate::schema::{self, Key, PLUGIN, Plugin, Role, Type};
 
 impl Report<'_> {
