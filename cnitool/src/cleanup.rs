@@ -32,7 +32,7 @@ pub struct Wishes {
 
 /// Why a thing is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeepReason {
     /// Its container is alive, and no cache knows it.
     Alive,
     /// Nothing tells whether its container is alive.
@@ -41,7 +41,7 @@ pub enum Kept {
     NoOwner,
 }
 
-impl Kept {
+impl KeepReason {
     pub fn text(self) -> &'static str {
         match self {
             Self::Alive => "kept: alive",
@@ -63,11 +63,11 @@ pub struct Plan {
     /// What is removed.
     pub removed: Vec<Thing>,
     /// What no cache knows, and is kept.
-    pub kept: Vec<(Thing, Kept)>,
+    pub kept: Vec<(Thing, KeepReason)>,
     /// Plugins of others: only DEL is asked of them.
     pub foreign: BTreeSet<PluginType>,
     /// Those of them that are asked for GC, by `--force`.
-    asked: BTreeSet<PluginType>,
+    gc_plugins: BTreeSet<PluginType>,
     stale: Attachments,
     names: BTreeSet<String>,
     /// All that is kept.
@@ -97,7 +97,7 @@ impl Plan {
             delete: self.delete.clone(),
             stale: self.stale.clone(),
             names: self.names.clone(),
-            foreign: self.asked.clone(),
+            foreign: self.gc_plugins.clone(),
             valid: self.valid.clone(),
         }
     }
@@ -116,7 +116,7 @@ impl Plan {
         let is_stale = |at: &&Attachment| {
             let things = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
             let is_forced = wishes.force.contains(&*at.container);
-            is_forced || host.verdict(&at.container, &at.ifname, things) != Some(Kept::Alive)
+            is_forced || host.verdict(&at.container, &at.ifname, things) != Some(KeepReason::Alive)
         };
         self.stale.iter().filter(is_stale).cloned().collect()
     }
@@ -138,7 +138,7 @@ impl Plan {
             let forced = wishes.force.contains(container);
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
             let verdict = if forced { None } else { host.verdict(container, ifname, all) };
-            is_settled &= verdict != Some(Kept::Alive) || !host.is_going(container, ifname);
+            is_settled &= verdict != Some(KeepReason::Alive) || !host.is_going(container, ifname);
             if known.is_alive(container, ifname) && !forced {
                 continue;
             }
@@ -161,10 +161,11 @@ impl Plan {
         let alive = known.alive.iter().map(|entry| entry.attach.attachment.clone());
         plan.valid = alive.chain(kept).collect();
         plan.foreign = survey.foreign;
-        plan.asked = plan.foreign.iter().filter(|kind| wishes.force.contains(&***kind)).cloned().collect();
+        plan.gc_plugins =
+            plan.foreign.iter().filter(|kind| wishes.force.contains(&***kind)).cloned().collect();
         // The path of the namespace is gone, but a process is still in it.
         let is_alive = |at: &Attachment| {
-            let mut alive = plan.kept.iter().filter(|(_, why)| *why == Kept::Alive);
+            let mut alive = plan.kept.iter().filter(|(_, why)| *why == KeepReason::Alive);
             alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
         };
         stale.retain(|at| !is_alive(at));
@@ -213,9 +214,9 @@ struct Host<'a> {
 
 impl Host<'_> {
     /// Why an attachment is kept. None: its container is dead.
-    fn verdict(&self, container: &str, ifname: &str, things: &[&Thing]) -> Option<Kept> {
+    fn verdict(&self, container: &str, ifname: &str, things: &[&Thing]) -> Option<KeepReason> {
         if container.is_empty() {
-            return Some(Kept::NoOwner);
+            return Some(KeepReason::NoOwner);
         }
         let leads_on =
             |thing: &&Thing| thing.kind == "link" && self.namespaces.leads_on(&thing.name) == Some(true);
@@ -223,7 +224,7 @@ impl Host<'_> {
             return None;
         }
         if self.known.is_alive(container, ifname) || things.iter().any(leads_on) {
-            return Some(Kept::Alive);
+            return Some(KeepReason::Alive);
         }
         // The runtime has removed the namespace: another container may have the addresses by now.
         if self.known.is_stale(container, ifname) {
@@ -236,7 +237,7 @@ impl Host<'_> {
             || self.namespaces.has_container(container)
             || !is_blind && self.calls.may_be_for(container)
         {
-            return Some(Kept::Alive);
+            return Some(KeepReason::Alive);
         }
         let tells = |thing: &&Thing| {
             thing.address.is_some()
@@ -244,7 +245,7 @@ impl Host<'_> {
                 || self.namespaces.leads_on(&thing.name) == Some(false)
         };
         let is_dead = !is_blind && (self.is_whole || things.iter().any(tells));
-        (!is_dead || self.known.is_unreadable(container, ifname)).then_some(Kept::Unsure)
+        (!is_dead || self.known.is_unreadable(container, ifname)).then_some(KeepReason::Unsure)
     }
 
     fn is_at(&self, path: &Path) -> bool {

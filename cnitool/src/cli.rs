@@ -101,7 +101,7 @@ pub enum Command {
         #[command(flatten)]
         target: Target,
         #[command(flatten)]
-        asked: Asked,
+        attach_args: AttachArgs,
         #[command(flatten)]
         options: AddOptions,
     },
@@ -343,9 +343,9 @@ pub struct Names {
 /// Ports and addresses for the attachment. A plugin that declares the capability gets them as capability arguments; otherwise
 /// addresses and the MAC address are in CNI_ARGS.
 #[derive(Args, Debug)]
-pub struct Asked {
+pub struct AttachArgs {
     /// Forward a host port: [HOSTIP:]HOSTPORT:PORT[/PROTOCOL]
-    #[arg(short, long, value_name = "PORTS", value_parser = crate::asked::port)]
+    #[arg(short, long, value_name = "PORTS", value_parser = crate::attach_args::port)]
     pub publish: Vec<String>,
     /// The container's address. Repeatable
     #[arg(long, value_name = "ADDRESS")]

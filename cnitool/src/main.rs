@@ -1,7 +1,7 @@
 //! `cnitool`: CNI plugins, driven by hand.
 
 mod again;
-mod asked;
+mod attach_args;
 mod checks;
 mod cleanup;
 mod cli;
@@ -15,13 +15,13 @@ mod known;
 mod leases;
 mod limits;
 mod live;
-mod maker;
 mod metrics;
 mod named;
-mod places;
+mod network_dirs;
 mod ports;
 mod programs;
 mod ranges;
+mod runtimes;
 mod schema;
 mod settings;
 mod signals;

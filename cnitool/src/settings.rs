@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
 
 use crate::cli::{Common, Names};
-use crate::places;
+use crate::network_dirs;
 use crate::trace::Traced;
 use crate::ui::Ui;
 
@@ -61,8 +61,8 @@ impl Settings {
             return Network::from_file(text);
         }
         self.conf.find(text).map_err(|missing| {
-            let elsewhere = places::with_network(text).zip(missing.failures().next().cloned());
-            elsewhere.map_or(missing, |(place, failure)| failure.error.detail(place.advice(text)).into())
+            let elsewhere = network_dirs::with_network(text).zip(missing.failures().next().cloned());
+            elsewhere.map_or(missing, |(dir, failure)| failure.error.detail(dir.advice(text)).into())
         })
     }
 

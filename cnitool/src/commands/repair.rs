@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Repairs now and after each loss, until a signal comes.
 pub fn watch(ui: &Ui) -> Result<()> {
     let watch = Watch::start()?;
-    let mut told = false;
+    let mut warned = false;
     loop {
         let started = Instant::now();
         repair_once(ui)?;
@@ -54,10 +54,10 @@ pub fn watch(ui: &Ui) -> Result<()> {
             return Ok(());
         }
         let silent = Losses::may_be_silent();
-        if silent && !told {
+        if silent && !warned {
             ui.warn("iptables-legacy sends no events: cnitool checks the rules every 10 seconds");
         }
-        told |= silent;
+        warned |= silent;
         loop {
             match watch.wait(true, silent.then_some(LOOK))? {
                 Woken::Signal => return Ok(()),

@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::known;
 use crate::limits::{self, Limit};
 use crate::live::{Live, kind, state};
-use crate::maker;
 use crate::ports::Port;
+use crate::runtimes;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
             (Some(path), None) => (path.display().to_string(), ui.styled(Style::Bad, "gone")),
         };
         text += &format!("  namespace {path} {there}\n");
-        if let Some(runtime) = maker::beyond_id(maker::of_attachment(self.entry)) {
+        if let Some(runtime) = runtimes::beyond_id(runtimes::of_attachment(self.entry)) {
             text += &format!("  runtime {runtime}\n");
         }
         for table in [self.interfaces(), self.addresses(), self.routes()] {
@@ -209,7 +209,7 @@ impl<'a> View<'a> {
             "ifname": at.ifname.as_str(),
             "netns": self.entry.attach.netns,
             "alive": self.container.is_some(),
-            "runtime": maker::of_attachment(self.entry),
+            "runtime": runtimes::of_attachment(self.entry),
             "result": self.entry.result,
             "interfaces": self.result.interfaces.iter().map(interface).collect::<Vec<_>>(),
             "addresses": self.result.ips.iter().map(|ip| json!({

@@ -23,11 +23,11 @@ const MARK: &str = "+ferrule.";
 /// Plugins of networks that do not answer VERSION.
 pub fn answer(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    let mut asked = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     for configured in &host.networks {
         for kind in kinds(configured) {
             let Ok(program) = exec::find(&kind, &configured.settings.path) else { continue };
-            if !asked.insert(program.clone()) {
+            if !checked.insert(program.clone()) {
                 continue;
             }
             if let Err(e) = configured.settings.runtime.versions(&kind) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use runtime::Result;
 
 use super::{Finding, Host};
-use crate::cleanup::{Kept, Plan, Wishes};
+use crate::cleanup::{KeepReason, Plan, Wishes};
 
 /// Stale leases, links and rules; and those whose container is not known.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
@@ -25,7 +25,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
             ));
         }
         let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
-        let unknown = plan.kept.iter().filter(|(_, why)| *why != Kept::Alive);
+        let unknown = plan.kept.iter().filter(|(_, why)| *why != KeepReason::Alive);
         unknown.for_each(|(thing, _)| *kept.entry(&thing.kind).or_default() += 1);
         if !kept.is_empty() {
             findings.push(Finding::note(
