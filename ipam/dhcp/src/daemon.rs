@@ -26,7 +26,7 @@ use crate::host::Host;
 use crate::log::say;
 
 /// How long plugins are waited for that give leases back while no daemon runs. One takes milliseconds.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The whole `main` of the daemon.
 #[expect(clippy::print_stdout, reason = "someone at a terminal asks for help")]
@@ -61,7 +61,7 @@ fn run(mut args: Args) -> Result<()> {
     path.flatten().into_iter().for_each(|path| args.socket = path);
     let host = Host::new(args);
     host.store.create()?;
-    let locked = host.store.wait_for_lock(LOCK_PATIENCE, || false)?.ok_or_else(|| {
+    let locked = host.store.wait_for_lock(LOCK_TIMEOUT, || false)?.ok_or_else(|| {
         Error::io(format!("lock {}", host.store.path().display()), &std::io::ErrorKind::WouldBlock.into())
             .detail(
                 "another DHCP daemon uses these leases; stop it first: only one daemon can serve a socket",

@@ -27,7 +27,7 @@ pub struct Store {
 
 impl Store {
     /// That of the daemon on a socket: the socket's path without `.sock`. The file system is not looked at.
-    pub fn beside(socket: &Path) -> Self {
+    pub fn for_socket(socket: &Path) -> Self {
         let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let dir = name.strip_suffix(".sock").map_or_else(|| format!("{name}.leases"), str::to_owned);
         Self { path: socket.with_file_name(dir) }

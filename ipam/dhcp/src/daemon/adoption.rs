@@ -14,9 +14,9 @@ use crate::args::below;
 use crate::conf::Conf;
 use crate::host::Host;
 use crate::key::{Family, Key};
+use crate::location::OpenInterface;
 use crate::log::{log, say};
-use crate::place::Found;
-use crate::record::{About, Place, Record};
+use crate::record::{About, Location, Record};
 use crate::terms::{Terms, V4};
 
 /// The attachments of the host's caches that got their address from a daemon on this one's socket, have it still, and are not known. The log has each
@@ -74,9 +74,9 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     let Some(address) = result.ips_of(&at.ifname).filter_map(|ip| v4(ip.address)).find(is_there) else {
         return not(format!("link {} has none of the IPv4 addresses in its result", at.ifname));
     };
-    let found = Found { namespace, link };
-    let place = Place { netns: netns.to_owned(), ..found.place()? };
-    let mut about = About::new(&entry.network, &at.container, &at.ifname, place);
+    let found = OpenInterface { namespace, link };
+    let location = Location { netns: netns.to_owned(), ..found.location()? };
+    let mut about = About::new(&entry.network, &at.container, &at.ifname, location);
     about.on_link = Some(IpNetwork::V4(address));
     let terms = V4::new(key, &conf, &entry.attach.args, host.args.broadcast || found.link.is("ipvlan"))?;
     log(key, &format!("adopted, with {address}"));

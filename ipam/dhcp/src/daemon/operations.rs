@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use super::serve::Daemon;
 use crate::args::below;
-use crate::attached::{Attached, Waits};
+use crate::attached::{Attached, Waiter};
 use crate::conf::Conf;
 use crate::key::{Family, Key};
+use crate::location::OpenInterface;
 use crate::log::log;
-use crate::place::Found;
-use crate::record::{About, Place};
+use crate::record::{About, Location};
 use crate::terms::{self, Terms};
 use crate::wire::{Op, Request};
 
@@ -64,7 +64,7 @@ impl Daemon {
     /// about the servers: it may have dropped its DHCP messages itself, and must not be able to have its node taken out of service.
     fn status(&self, network: &str) -> Result<Value> {
         let all =
-            self.attached.values().filter(|one| one.about.network == network && one.waits == Waits::Nobody);
+            self.attached.values().filter(|one| one.about.network == network && one.waiter == Waiter::Nobody);
         let (served, suffering): (Vec<_>, Vec<_>) = all.partition(|one| one.state().is_served);
         let containers: BTreeSet<&str> = suffering.iter().map(|one| &*one.about.container_id).collect();
         if containers.len() < 2 || !served.is_empty() {
@@ -84,7 +84,7 @@ impl Daemon {
         let args = CniArgs::parse(&request.args).unwrap_or_default();
         let found = open(request, netns, &self.host.args.host_prefix)?;
         // Its path is the host's: it is looked for below the prefix each time.
-        let place = Place { netns: request.netns.clone().unwrap_or_default(), ..found.place()? };
+        let location = Location { netns: request.netns.clone().unwrap_or_default(), ..found.location()? };
         let terms = match key.family {
             Family::V4 => {
                 let broadcast = self.host.args.broadcast || found.link.is("ipvlan");
@@ -96,8 +96,8 @@ impl Daemon {
             }
         };
         found.namespace.nl.set_up(&found.link)?;
-        let earlier = self.supersede(&key, &place);
-        let about = About::new(&request.network, &request.container_id, &request.if_name, place);
+        let earlier = self.supersede(&key, &location);
+        let about = About::new(&request.network, &request.container_id, &request.if_name, location);
         let mut one =
             Attached::acquire(key.clone(), about, terms, found.namespace, &self.host, (number, request.add));
         one.earlier = earlier;
@@ -130,7 +130,7 @@ impl Daemon {
         let valid: BTreeSet<Key> = valid.flatten().collect();
         // An ADD that is under way while the list was made is not in it.
         let is_stale = |one: &&Attached| {
-            one.about.network == request.network && one.waits == Waits::Nobody && !valid.contains(&one.key)
+            one.about.network == request.network && one.waiter == Waiter::Nobody && !valid.contains(&one.key)
         };
         let stale: Vec<Key> = self.attached.values().filter(is_stale).map(|one| one.key.clone()).collect();
         let (mut failures, mut departing) = (Failures::new(), Vec::new());
@@ -152,7 +152,7 @@ fn no_lease(key: &Key) -> Error {
 }
 
 /// The container's interface, by the namespace that came with a request.
-fn open(request: &Request, netns: Option<File>, host_prefix: &Path) -> Result<Found> {
+fn open(request: &Request, netns: Option<File>, host_prefix: &Path) -> Result<OpenInterface> {
     let path = request.netns.clone().unwrap_or_default();
     let netns =
         netns.ok_or_else(|| Error::new(Code::Decoding, "the request contains no network namespace"))?;
@@ -169,5 +169,5 @@ fn open(request: &Request, netns: Option<File>, host_prefix: &Path) -> Result<Fo
     }
     let namespace = Namespace::of(netns)?;
     let link = namespace.link(&request.if_name)?;
-    Ok(Found { namespace, link })
+    Ok(OpenInterface { namespace, link })
 }

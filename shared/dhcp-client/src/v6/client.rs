@@ -279,7 +279,7 @@ impl Client {
             )),
         };
         actions.push(Action::Failed(error));
-        self.leave(now);
+        self.release(now);
     }
 
     fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
@@ -511,7 +511,7 @@ impl Client {
 
     /// The container goes, or its address is another's: the client gives back what it has, or may have without knowing: a server that was asked
     /// may have agreed. False: there is nothing, and the client does nothing any more.
-    pub fn leave(&mut self, now: Time) -> bool {
+    pub fn release(&mut self, now: Time) -> bool {
         self.depart(Kind::Release, None, now)
     }
 
@@ -537,7 +537,7 @@ impl Client {
         self.state == State::Leaving
     }
 
-    /// The address that a server has given, or may have, and that it has not got back yet: what [`Client::leave`] gives back.
+    /// The address that a server has given, or may have, and that it has not got back yet: what [`Client::release`] gives back.
     pub fn held(&self) -> Option<Ipv6Addr> {
         self.held_of().map(|offer| offer.address)
     }
