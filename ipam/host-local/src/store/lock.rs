@@ -35,7 +35,7 @@ const OWN: &str = ".lock";
 /// The reference's.
 const SHARED: &str = "lock";
 /// For how long others may hold what others can lock.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What holders of `.lock` leave to those who come later: the size of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +121,7 @@ fn note(dir: &Directory, own: &File) -> io::Result<Option<Note>> {
     }))
 }
 
-fn leave(own: &File, note: Note) -> io::Result<Note> {
+fn write_note(own: &File, note: Note) -> io::Result<Note> {
     own.set_len(note as u64)?;
     Ok(note)
 }
@@ -129,33 +129,33 @@ fn leave(own: &File, note: Note) -> io::Result<Note> {
 /// Locks the directory, if that is to be had. Under a new `.lock`, those are waited for who began under an older one.
 fn outlast(dir: &Directory, own: &File, note: Note) -> io::Result<Note> {
     let alone = || Ok(try_lock(dir.as_file())?.then_some(()));
-    let at_once = alone()?;
+    let immediate = alone()?;
     if note != Note::New {
         return Ok(note);
     }
-    if at_once.is_none() {
-        Retry::new(PATIENCE).wait_for(alone)?;
+    if immediate.is_none() {
+        Retry::new(LOCK_TIMEOUT).wait_for(alone)?;
     }
-    leave(own, Note::Settled)
+    write_note(own, Note::Settled)
 }
 
 /// Locks `lock`. None if others hold it, and did so for too long.
 fn shared_after(dir: &Directory, own: &File, note: Note) -> io::Result<Option<File>> {
-    let at_once = shared(dir)?;
-    if at_once.is_some() {
+    let immediate = shared(dir)?;
+    if immediate.is_some() {
         if note == Note::InVain {
-            leave(own, Note::Settled)?;
+            write_note(own, Note::Settled)?;
         }
-        return Ok(at_once);
+        return Ok(immediate);
     }
     if note == Note::InVain {
         return Ok(None);
     }
-    let later = Retry::new(PATIENCE).wait_for(|| shared(dir))?;
+    let later = Retry::new(LOCK_TIMEOUT).wait_for(|| shared(dir))?;
     if later.is_none() {
-        leave(own, Note::InVain)?;
+        write_note(own, Note::InVain)?;
         let path = dir.path(SHARED);
-        let (path, seconds) = (path.display(), PATIENCE.as_secs());
+        let (path, seconds) = (path.display(), LOCK_TIMEOUT.as_secs());
         cni::warn(&format!(
             "another process has held the lock {path} for {seconds} s; the plugin continues without the \
              lock; `fuser -v {path}` shows the process"
