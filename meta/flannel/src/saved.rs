@@ -86,7 +86,7 @@ impl Saved {
         match failures.note(self.document(&self.plain)) {
             Some(SavedFile::Document(other)) if !self.is_ours(&other) => {}
             Some(SavedFile::Document(_) | SavedFile::Garbage) => {
-                drop(failures.note(remove(&self.path(&self.plain))))
+                failures.note(remove(&self.path(&self.plain)));
             }
             Some(SavedFile::Nothing) | None => {}
         }

@@ -66,7 +66,7 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
         Ok(outcomes) => place.and_then(|()| outcomes.next().unwrap_or(Ok(false))),
         Err(panic) => Err(panic.clone()),
     });
-    Ok(answered(&repairs.map(outcome).collect::<Vec<_>>()))
+    Ok(answered(&repairs.map(report).collect::<Vec<_>>()))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -78,7 +78,7 @@ fn answered(repairs: &[Value]) -> String {
     json!({"cniVersion": Version::LATEST.as_str(), "repairs": repairs}).to_string()
 }
 
-fn outcome(outcome: Result<bool>) -> Value {
+fn report(outcome: Result<bool>) -> Value {
     match outcome {
         Ok(repaired) => json!({"repaired": repaired}),
         Err(e) => json!({"code": e.code(), "msg": e.msg(), "details": e.details()}),
