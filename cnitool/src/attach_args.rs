@@ -1,7 +1,7 @@
-//! What a person asks of `add` in words of the command line: ports, addresses, a MAC.
+//! Options of `add` for ports, addresses and the MAC address.
 //!
-//! A runtime says the same by capability arguments, which a plugin gets if it declares them (CONVENTIONS.md), and older ones by
-//! CNI_ARGS, which every plugin gets.
+//! A runtime passes them as capability arguments to plugins that declare the capability (CONVENTIONS.md). Older runtimes use
+//! CNI_ARGS, which all plugins receive.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What a GC of a network removes, and what it keeps: each thing is traced to a container, and that container is looked for.
+//! Decides what a GC of a network removes and keeps. It finds the container of each resource, and whether it is alive.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -30,14 +30,14 @@ pub struct Wishes {
     pub older_than: Option<Duration>,
 }
 
-/// Why a thing is kept.
+/// Why GC keeps a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeepReason {
     /// Its container is alive, and no cache knows it.
     Alive,
-    /// Nothing tells whether its container is alive.
+    /// Unknown whether its container is alive.
     Unsure,
-    /// The thing does not tell its container.
+    /// The resource does not contain the id of its container.
     NoOwner,
 }
 
@@ -58,7 +58,7 @@ pub struct Plan {
     pub delete: Vec<Entry>,
     /// Those of them that are alive: `--all` asks for them, too.
     pub alive: Attachments,
-    /// Those of other caches whose namespaces are gone.
+    /// Attachments in other caches whose namespaces have been deleted.
     pub stale_elsewhere: Vec<Entry>,
     /// What is removed.
     pub removed: Vec<Thing>,
@@ -163,7 +163,7 @@ impl Plan {
         plan.foreign = survey.foreign;
         plan.gc_plugins =
             plan.foreign.iter().filter(|kind| wishes.force.contains(&***kind)).cloned().collect();
-        // The path of the namespace is gone, but a process is still in it.
+        // The path of the namespace has been deleted, but a process is still in it.
         let is_alive = |at: &Attachment| {
             let mut alive = plan.kept.iter().filter(|(_, why)| *why == KeepReason::Alive);
             alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
@@ -252,7 +252,7 @@ impl Host<'_> {
         !path.as_os_str().is_empty() && self.namespaces.is_at(path)
     }
 
-    /// The namespace is gone, but the kernel may not have removed its links yet.
+    /// The namespace has been deleted, but the kernel may not have removed its links yet.
     fn is_going(&self, container: &str, ifname: &str) -> bool {
         !self.known.is_alive(container, ifname) && self.known.is_stale(container, ifname)
     }

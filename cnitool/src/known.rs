@@ -1,4 +1,4 @@
-//! What the caches of this host know.
+//! Attachments in the caches of this host.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `cnitool`: CNI plugins, driven by hand.
+//! `cnitool`: runs CNI plugins from the command line, and checks, repairs and cleans up hosts.
 
 mod again;
 mod attach_args;

@@ -1,4 +1,4 @@
-//! What monitoring asks of a host, in Prometheus' text format (version 0.0.4).
+//! Metrics of a host in Prometheus' text format (version 0.0.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

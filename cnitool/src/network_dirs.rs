@@ -1,4 +1,4 @@
-//! Where the runtimes of this host keep their networks, as their own configuration says.
+//! Directories of network configurations, from the configurations of this host's runtimes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -59,7 +59,7 @@ impl NetworkDir {
         Self { conf: conf.clone(), runtimes: Vec::new(), plugins: Vec::new() }
     }
 
-    /// Whose a network of this place is. None: it cannot be told.
+    /// The runtime that owns a network in this directory. None: unknown.
     pub fn runtime_of(&self, network: &Network) -> Option<&'static str> {
         runtimes::of_config(network.bytes()).or_else(|| match self.runtimes[..] {
             [only] => Some(only),

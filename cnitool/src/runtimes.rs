@@ -1,4 +1,4 @@
-//! Which runtime an attachment or a network is of. Nobody writes that down: it is told by what each runtime leaves in
+//! Detects the runtime that owns an attachment or a network. No file names it: each runtime has typical
 //! container ids, paths of namespaces, CNI_ARGS and configurations.
 
 use std::path::Path;
@@ -22,7 +22,7 @@ pub fn beyond_id(runtime: Option<&'static str>) -> Option<&'static str> {
     runtime.filter(|runtime| *runtime != CNITOOL)
 }
 
-/// The runtime that has made an attachment. None: it cannot be told.
+/// The runtime that created an attachment. None: unknown.
 pub fn of_attachment(entry: &Entry) -> Option<&'static str> {
     let (id, args) = (entry.attach.attachment.container.as_str(), &entry.attach.args);
     let path = entry.attach.netns.as_deref().unwrap_or(Path::new(""));
@@ -58,7 +58,7 @@ pub fn is_runtimes(key: &str) -> bool {
     ["nerdctlID", "nerdctlLabels"].contains(&key)
 }
 
-/// The runtime that has written a network's configuration, or that alone can use it. None: it cannot be told.
+/// The runtime that wrote a network's configuration, or the only one that can use it. None: unknown.
 pub fn of_config(config: &[u8]) -> Option<&'static str> {
     let config: Value = serde_json::from_slice(config).ok()?;
     let args = json::member(&config, "args");

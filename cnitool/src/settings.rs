@@ -1,4 +1,4 @@
-//! What the command line and the environment come to.
+//! Settings from the command line and the environment.
 
 use std::io::{IsTerminal, stdin};
 use std::path::{Component, Path, PathBuf};

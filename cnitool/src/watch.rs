@@ -18,7 +18,7 @@ use limits::Limits;
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Something was removed. [`Watch::has_lost`] tells whether it is missed.
+    /// Something was removed. [`Watch::has_lost`] reports whether it must be restored.
     Removal,
     Signal,
     Timeout,
@@ -73,7 +73,7 @@ impl Watch {
         }
     }
 
-    /// Takes the events that are there. Whether any of them tells of a removal.
+    /// Reads pending events. Returns whether any of them reports a removal.
     fn take(&self) -> Result<bool> {
         let rules = self.rules.as_ref().map_or(Ok(false), Losses::take)?;
         self.without_rules.set(self.without_rules.get() || rules);

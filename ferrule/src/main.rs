@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     multicall::main(PLUGINS).unwrap_or_else(by_its_own_name)
 }
 
-/// Someone started it by hand.
+/// Help and version, for a start from the command line.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "someone looks at the terminal")]
 fn by_its_own_name() -> ExitCode {
     let argument = env::args_os().nth(1);

@@ -1,4 +1,4 @@
-//! Links that a configuration names: does this host have them?
+//! Checks that the interfaces in a configuration exist on this host.
 
 use netlink::{Link, Netlink};
 use runtime::text::{Node, Tree};

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, held against the schema.
+//! Checks a network's configuration against the schema.
 
 mod host;
 mod networks;

@@ -1,4 +1,4 @@
-//! Several networks together: names that are given twice, and ranges that overlap.
+//! Checks several networks together: duplicate names and overlapping ranges.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! What was found in a configuration.
+//! Findings in a configuration.
 
 use std::path::PathBuf;
 

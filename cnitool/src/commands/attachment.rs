@@ -44,7 +44,7 @@ pub fn add(
     done
 }
 
-/// ADD, and DEL if that fails, is interrupted, or the result cannot be told.
+/// Runs ADD. Runs DEL if ADD fails, is interrupted, or its result cannot be printed.
 fn add_and_tell(network: &Network, attach: &Attach, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let add = if keep {
         settings.runtime.add(network, attach)
@@ -97,7 +97,7 @@ pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     each(Command::Del, target, &network, settings, ui, |attach| settings.runtime.del(&network, attach))
 }
 
-/// All are tried; the failures are told at the end.
+/// Tries all, and reports the failures at the end.
 fn each(
     command: Command,
     target: &ManyTargets,

@@ -61,7 +61,7 @@ impl Subject {
             PLUGIN.iter().filter(|key| !keys.iter().any(|own| own.name == key.name)).collect::<Vec<_>>(),
         );
         let mut found: Option<&'static Key> = None;
-        // The keys of an IPAM plugin stand in `ipam`.
+        // The keys of an IPAM plugin are in `ipam`.
         let path = path.strip_prefix("ipam.").unwrap_or(path);
         for step in path.split('.') {
             let step = step.split('[').next().unwrap_or_default();

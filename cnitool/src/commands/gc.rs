@@ -247,7 +247,7 @@ impl Gc {
         }
     }
 
-    /// Whose a thing is, as a cache tells of its attachment.
+    /// The runtime that owns a resource, from the cache entry of its attachment.
     fn runtime_of(&self, thing: &Thing) -> Option<&'static str> {
         let mut known = self.plan.delete.iter().chain(&self.plan.stale_elsewhere);
         let is_of = |entry: &&Entry| {

@@ -43,7 +43,7 @@ struct Listing {
     file: ConfFile,
     /// What it is to a runtime that reads the directory.
     role: &'static str,
-    /// Whose it is, if that can be told.
+    /// The runtime that owns it, if known.
     runtime: Option<&'static str>,
 }
 

@@ -1,4 +1,4 @@
-//! `show`: what ADD promised, beside what the kernel has now.
+//! `show`: the result of ADD, compared with the current state of the kernel.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -53,7 +53,7 @@ fn fits(entry: &Entry, word: &str) -> bool {
             .is_some_and(|path| path == Path::new(word) || path.file_name().is_some_and(|name| name == word))
 }
 
-/// An attachment, and what is there of it.
+/// An attachment, and which parts of it exist.
 struct View<'a> {
     entry: &'a Entry,
     result: AddResult,

@@ -1,4 +1,4 @@
-//! `validate`: everything that is wrong with a file, at once.
+//! `validate`: lists all mistakes in a configuration file in one run.
 
 use std::fs::File;
 use std::io::{self, Read};

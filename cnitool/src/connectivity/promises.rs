@@ -1,4 +1,4 @@
-//! Promises that an echo request shows: between containers, to the gateway, outside, and packets as large as the MTU.
+//! Checks by echo requests: between containers, to the gateway, to the outside, and with packets as large as the MTU.
 
 use std::net::IpAddr;
 

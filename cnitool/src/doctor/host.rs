@@ -1,4 +1,4 @@
-//! What the checks look at: read once, before the first check.
+//! The state of the host that the checks examine. It is read once, before the first check.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Stale things: what a dry run of GC lists.
+//! Stale resources: what a dry run of GC lists.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is drawn, whatever it is drawn with.
+//! Model of the graph, independent of its format.
 
 use std::collections::BTreeMap;
 
@@ -107,7 +107,7 @@ impl Graph {
         }
     }
 
-    /// The position of a trunk, which may be there already.
+    /// The index of a trunk. Adds the trunk if it is new.
     fn add(&mut self, trunk: Trunk) -> usize {
         let found = self.trunks.iter().position(|other| other.name == trunk.name);
         found.unwrap_or_else(|| {

@@ -1,4 +1,4 @@
-//! For browsers: three columns, from the host's bridges over host ends to namespaces. Lengths are in pixels.
+//! The graph as SVG, in three columns: bridges of the host, host ends, namespaces. Lengths are in pixels.
 
 use super::model::{Container, Graph, Interface};
 use super::trunk::Trunk;

@@ -1,4 +1,4 @@
-//! The plugin's end of the wire: a request to the daemon, and its answer.
+//! The plugin's side of the daemon protocol: sends a request and receives its answer.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -16,24 +16,24 @@ use serde_json::Value;
 
 use crate::wire::{self, Op, Request, read_reply};
 
-/// How long the daemon may take for what needs no answer of a server: for what does, see [`LONGEST_TRY`].
+/// Timeout for requests that need no answer from a server. For the others see [`LONGEST_TRY`].
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the daemon may take for an address. It ends its tries itself, by its flag -resendtimeout: this is against hanging only.
+/// Timeout for an address. Normally the daemon gives up earlier (-resendtimeout); this limit only prevents that the plugin hangs.
 const LONGEST_TRY: Duration = Duration::from_secs(3600);
 
-/// How often a daemon is asked again that was busy. It closes no connection before a second is over.
+/// How often a request to a busy daemon is repeated. The daemon keeps each connection open for at least a second.
 const TRIES: usize = 60;
 
 /// The most bytes of an answer. A thousand leases have one million.
 const LARGEST_ANSWER: u64 = 64 << 20;
 
-/// What came of a request.
+/// The daemon's answer.
 #[derive(Debug)]
 pub enum DaemonAnswer {
-    /// What the daemon says.
+    /// The daemon has answered.
     Answered(Result<Value>),
-    /// Nobody listens on the socket.
+    /// No daemon listens on the socket.
     NoDaemon(io::Error),
 }
 
@@ -78,7 +78,7 @@ fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> 
     Ok(Some(DaemonAnswer::Answered(read_reply(&answer))))
 }
 
-/// A connection to the daemon, on which nothing lasts longer than a patience.
+/// A connection to the daemon with timeouts for sending and receiving.
 pub(crate) fn open(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Also for the connection itself: it waits while the daemon's queue is full.

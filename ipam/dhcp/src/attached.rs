@@ -52,25 +52,25 @@ pub struct Attached {
     unused_at: Option<Time>,
 }
 
-/// Who waits for the first lease of an attachment.
+/// The plugin that waits for the first lease of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiter {
-    /// Nobody: it has had one.
+    /// None: the attachment has had a lease.
     Nobody,
-    /// A connection.
+    /// The plugin on this connection.
     Connection(u64),
-    /// A plugin that has hung up. A server may have given an address by now, which is to be released.
+    /// The plugin has closed its connection. If a server has allocated an address, it must be released.
     Cancelled,
 }
 
-/// What came of actions.
+/// Result of the client's actions.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Nothing that others need to know.
+    /// The attachment continues; there is nothing to report.
     Unchanged,
     /// The first lease.
     First(AddResult),
-    /// There is none, or nobody uses it: whatever a server gave is to be released.
+    /// There is no lease, or nobody uses it: an address that a server has allocated must be released.
     Failed(Error),
     /// The container or its interface has been deleted.
     Gone(String),
@@ -91,7 +91,7 @@ impl Attached {
         Self { here: Some(here), waiter, add, ..Self::new(key, about, lessee) }
     }
 
-    /// Carries on with a lease, or without one that was lost.
+    /// Continues with a lease, or asks again if it was lost.
     pub fn resume(key: Key, record: Record, host: &Host) -> Self {
         let Record { about, terms, .. } = record;
         let lessee = resume(terms, &about, host);
@@ -200,7 +200,7 @@ impl Attached {
         entry
     }
 
-    /// Nobody waits any more. Whether a server's answer still has to be waited for: what it grants is released.
+    /// The plugin no longer waits. Returns true while a server may still answer: then the address in the answer is released.
     pub fn cancel(&mut self) -> bool {
         (self.waiter, self.unsent) = (Waiter::Cancelled, None);
         self.lessee.cancel(Time::now());
@@ -452,7 +452,7 @@ impl Attached {
     /// Writes the record.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the record cannot be written.
     pub fn write(&self, host: &Host) -> Result<()> {
         host.store.write(&self.key, &Record::new(self.about.clone(), self.lessee.terms()))
     }

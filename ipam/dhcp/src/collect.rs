@@ -1,4 +1,4 @@
-//! COLLECT: the leases of the attachments that are named, and of no others. Any daemon can do it: it lists and releases.
+//! COLLECT: releases the leases of the given attachments. It needs only the operations list and release of the daemon.
 
 use std::net::IpAddr;
 use std::path::Path;

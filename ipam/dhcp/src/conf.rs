@@ -19,7 +19,7 @@ pub struct Conf {
     pub family: Families,
     /// `priority`: the metric of all routes. None: the kernel's.
     pub priority: Option<u32>,
-    /// `provide`: what servers are told.
+    /// `provide`: options to send to servers.
     pub provide: Vec<Provide>,
     /// `request`: options that servers are asked for.
     pub request: Vec<Number>,
@@ -174,7 +174,7 @@ pub fn socket_as_written(written: &AsWritten) -> PathBuf {
     socket(path).unwrap_or_else(|_| SOCKET.into())
 }
 
-/// The longest value of an option that a server can be told, in bytes.
+/// Longest value of an option to send, in bytes.
 const LONGEST: usize = 255;
 
 impl RawProvide {

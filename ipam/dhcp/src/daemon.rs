@@ -1,4 +1,4 @@
-//! `dhcp daemon`: the process that has the leases of all containers.
+//! `dhcp daemon`: the process that manages the leases of all containers.
 
 mod adoption;
 mod connection;
@@ -25,7 +25,7 @@ use crate::args::{self, Args};
 use crate::host::Host;
 use crate::log::say;
 
-/// How long plugins are waited for that give leases back while no daemon runs. One takes milliseconds.
+/// Timeout for the lock while plugins release leases without a daemon. Each release takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The whole `main` of the daemon.

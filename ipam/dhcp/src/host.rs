@@ -1,4 +1,4 @@
-//! What all steps of a lease's life need: the flags, the times, the store.
+//! Context of all leases: the daemon's flags, its timing and its store.
 
 use std::path::PathBuf;
 

@@ -78,7 +78,7 @@ pub trait Lessee: Debug {
     /// When [`Lessee::tick`] has to be called next.
     fn deadline(&self) -> Option<Time>;
     fn tick(&mut self, now: Time) -> Vec<Action>;
-    /// Nobody waits for a lease any more: what a server may have given is waited for a little longer.
+    /// The plugin no longer waits for a lease. The client waits a little longer for an answer, to release its address.
     fn cancel(&mut self, _now: Time) {}
     /// Whether a server has given an address, or may have.
     fn holds(&self) -> bool;

@@ -1,4 +1,4 @@
-//! Where an attachment is: its namespace and its link, looked for anew each time.
+//! Location of an attachment: its namespace and its link. It is checked again for each use.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -12,14 +12,14 @@ use netns::NetNs;
 use crate::args::below;
 use crate::record::Location;
 
-/// The place of an attachment, as it is now.
+/// The interface of an attachment, and its open namespace.
 #[derive(Debug)]
 pub struct OpenInterface {
     pub namespace: Namespace,
     pub link: Link,
 }
 
-/// Why there is no such place.
+/// Why the interface is not available.
 #[derive(Debug)]
 pub enum NotFound {
     /// The interface has been deleted, or the namespace: another one is at its path.
@@ -47,7 +47,7 @@ impl<E: Into<Error>> From<E> for NotFound {
     }
 }
 
-/// Looks for a link at its place.
+/// Opens the interface at a location.
 ///
 /// # Errors
 /// If no namespace or another one is at its path, if the link has been deleted, or if either cannot be looked at.
@@ -69,7 +69,7 @@ pub fn find(location: &Location, if_name: &str, host_prefix: &Path) -> Result<Op
 }
 
 impl OpenInterface {
-    /// The place of a link that is there now.
+    /// The location of this interface.
     ///
     /// # Errors
     /// If the link has no hardware address of six bytes.

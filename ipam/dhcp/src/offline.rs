@@ -52,7 +52,7 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
 /// Releases the leases on disk of a network that are of no valid attachment.
 ///
 /// # Errors
-/// As [`release`].
+/// Code 5 if a lease file cannot be removed. Code 11 if a daemon has just started.
 pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     let host = host(socket);
     if !host.store.path().is_dir() {
@@ -85,7 +85,7 @@ fn host(socket: &Path) -> Host {
     Host::new(Args { socket: socket.to_owned(), ..Args::default() })
 }
 
-/// Nobody else gives the same back, and no daemon starts meanwhile. Other plugins that give something back are waited for.
+/// Locks the leases against a daemon and other plugins. Waits while another plugin releases leases.
 fn lock(host: &Host, socket: &Path) -> Result<File> {
     let is_served = || ask::open(socket, LOCK_TIMEOUT).is_ok();
     host.store.wait_for_lock(LOCK_TIMEOUT, is_served)?.ok_or_else(|| {

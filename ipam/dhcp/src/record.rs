@@ -1,4 +1,4 @@
-//! What is known of a lease, as it is kept on disk.
+//! The lease record on disk.
 
 use std::path::PathBuf;
 
@@ -49,7 +49,7 @@ pub struct About {
     pub on_link: Option<IpNetwork>,
 }
 
-/// Where an interface is. Namespace and index identify it.
+/// Location of an interface. Namespace and index identify it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Location {

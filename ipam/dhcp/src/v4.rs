@@ -34,7 +34,7 @@ impl Lessee {
         Self { terms, client, link: None }
     }
 
-    /// Carries on with a lease, or without one that was lost.
+    /// Continues with a lease, or asks again if it was lost.
     pub fn resume(terms: V4, about: &About, timing: Timing, now: Time, random: Random) -> Self {
         let identity = identity(&terms, about);
         let client = match (terms.lease.clone(), about.on_link) {

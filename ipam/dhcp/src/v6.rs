@@ -36,7 +36,7 @@ impl Lessee {
         Self { terms, client, link: None }
     }
 
-    /// Carries on with a lease, or without one that was lost.
+    /// Continues with a lease, or asks again if it was lost.
     pub fn resume(terms: V6, about: &About, now: Time, random: Random) -> Self {
         let identity = terms.identity.clone();
         let hint =

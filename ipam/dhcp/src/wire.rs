@@ -1,4 +1,4 @@
-//! What plugin and daemon say to each other: a line of JSON each way (docs/dhcp.md, "The wire").
+//! The protocol between plugin and daemon: one line of JSON in each direction (docs/dhcp.md, "The wire").
 
 use std::path::PathBuf;
 
@@ -207,7 +207,7 @@ fn refuse_other_version(value: &Value, whose: &str, newest: u32) -> Result<()> {
 /// What the reference's plugin begins with: `CONNECT /_goRPC_ HTTP/1.0`.
 const GO_PLUGIN: &[u8] = b"CONNECT ";
 
-/// What the reference's plugin is told. It prints all but the protocol.
+/// The answer for the reference's plugin, which prints all of it except the protocol.
 pub const TO_GO_PLUGIN: &[u8] = b"HTTP/1.0 426 Ferrule daemon\r\n\r\n";
 
 /// Whether what has come so far is a plugin of the reference's, which waits for an answer.

@@ -65,7 +65,7 @@ pub struct Aged {
 /// What went wrong with single files.
 #[derive(Debug, Default)]
 pub struct Trouble {
-    /// Those that could not be read: they may be leases, of whomever.
+    /// Files that could not be read. They may be leases of any container.
     pub unread: Failures,
     /// Those that could not be removed, or are no files.
     pub others: Failures,
@@ -94,7 +94,7 @@ impl Store {
                 return Ok(store);
             }
             let made = Directory::create(&Directory::path_of(data_dir, network));
-            // Others may make and remove it in this moment; what is in the way for good is there each time.
+            // Other processes may create and remove it concurrently. A permanent obstacle is found at each attempt.
             if doubts.next().is_none() {
                 made?;
             }
@@ -104,7 +104,7 @@ impl Store {
     /// Locks a network's leases. None if there is no directory of them.
     ///
     /// # Errors
-    /// As [`Store::create`].
+    /// Code 5 if the directory cannot be opened, locked or read.
     pub fn open(data_dir: &Path, network: &NetworkName) -> Result<Option<Self>> {
         let path = Directory::path_of(data_dir, network);
         let Some((dir, lock)) = Lock::take(&path)? else { return Ok(None) };
@@ -113,7 +113,7 @@ impl Store {
     }
 
     /// The leases of an attachment, by address. If there are none: those of its container that name no interface.
-    /// Beside them, what went wrong with files that may be such leases, too.
+    /// Also returns the errors of files that may be such leases.
     ///
     /// The index is believed if it knows of none. It does not know of a lease that was overwritten in place.
     ///
@@ -165,7 +165,7 @@ impl Store {
         Ok((Owner::most_exact(found), trouble.unread))
     }
 
-    /// Reads every lease, releases those that are not to be kept, removes what crashes left, and makes the index anew.
+    /// Reads all leases, releases those that are not kept, removes unfinished files of crashes, and rebuilds the index.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read. The value: what went wrong with single files.

@@ -69,7 +69,7 @@ impl Bucket<'_> {
         set.map_err(|e| kernel::explained(Part::Tbf, e))
     }
 
-    /// The filter is there, with the right numbers.
+    /// The filter exists, with the right rate and burst.
     pub fn verify(&self) -> Result<()> {
         let found = self.namespace.nl.root_qdisc(self.link)?;
         let Some(found) = found.as_ref().and_then(netlink::tc::Qdisc::tbf) else {

@@ -8,7 +8,7 @@ use crate::limit::Limit;
 /// How long a packet may wait, in milliseconds, if it is not said. The reference's only value.
 const LATENCY_MS: i64 = 25;
 
-/// The longest time that makes sense: whoever waits longer has sent the packet again.
+/// The longest useful time: after it the sender has retransmitted the packet.
 const MOST_LATENCY_MS: i64 = 10_000;
 
 /// The rates and bursts, at the top or in `runtimeConfig.bandwidth`: bits, and bits in a second.

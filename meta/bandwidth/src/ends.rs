@@ -52,7 +52,7 @@ impl Ends {
         conf.egress.filter(|_| !conf.in_container).zip(self.host_end.as_ref())
     }
 
-    /// What an ifb keeps to, which sends what comes in by a link.
+    /// The token bucket filter of an ifb, which sends the packets that arrive at a link.
     pub fn bucket_of<'a>(&'a self, ifb: &'a Link, from: &Link, limit: Limit, conf: &Conf) -> Bucket<'a> {
         Bucket { namespace: &self.host, link: ifb, mtu: from.mtu, limit, latency_ms: conf.latency_ms }
     }

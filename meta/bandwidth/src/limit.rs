@@ -8,7 +8,7 @@ use netlink::tc::Tbf;
 /// The header of an Ethernet frame, which the kernel counts, in bytes.
 const ETHERNET: u32 = 14;
 
-/// How fast, and how much at once.
+/// A rate and a burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Bytes in a second, 1 at least.

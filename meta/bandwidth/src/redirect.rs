@@ -13,7 +13,7 @@ use crate::kernel::{self, Part};
 /// drop or let through is decided by then.
 const PRECEDENCE: u16 = 49152;
 
-/// The class that tells our filters, by which those are known whose ifb is gone: `tc` shows `c41:1`.
+/// The class id that marks our filters, also if their ifb has been deleted: `tc` shows `c41:1`.
 const CLASS: u32 = bucket::HANDLE | 1;
 
 /// Sets an ifb up, and has what comes in by a link go through it.
@@ -104,7 +104,7 @@ fn delete(host: &Namespace, all: &[Filter], filter: &Filter) -> Result<()> {
     Ok(host.nl.delete_filter(&Filter { handle, ..filter.clone() })?)
 }
 
-/// Whether a filter of ours redirects to a link that is gone.
+/// Whether a filter of ours redirects to a deleted link.
 fn leads_nowhere(filter: &Filter) -> bool {
     filter.class == Some(CLASS) && filter.redirects.contains(&0)
 }

@@ -106,7 +106,7 @@ fn get<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     object.get(key).or_else(|| object.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v))
 }
 
-/// Sets a member, whatever the case of the one that is there.
+/// Sets a member. Replaces an existing one also if its key differs in case.
 fn put(object: &mut Map<String, Value>, key: &str, value: Value) {
     object.retain(|k, _| !k.eq_ignore_ascii_case(key));
     object.insert(key.to_owned(), value);

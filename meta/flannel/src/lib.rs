@@ -1,4 +1,4 @@
-//! flannel: has another plugin attach the container, with what flanneld tells of the host's part of the network.
+//! flannel: calls another plugin to attach the container, with the host's subnet from flanneld.
 
 mod conf;
 mod document;
@@ -118,7 +118,7 @@ fn refuse_taken_name(call: &Add<Conf>) -> Result<()> {
     veth::refuse_taken_name(&Namespace::open(&call.netns)?, &call.attachment)
 }
 
-/// The plugin that has attached the container, with what it was told then.
+/// The plugin that attached the container, with its saved configuration.
 fn attached(call: &Check<Conf>) -> Result<Delegate> {
     let Check { conf, net, .. } = call;
     let document = match Saved::new(&conf.data_dir, &net.name, &call.attachment).read()? {

@@ -48,7 +48,7 @@ impl Saved {
     /// Writes it, over an earlier one of the attachment.
     ///
     /// # Errors
-    /// Code 5: what failed on which file. It may be there nevertheless.
+    /// Code 5 if the file cannot be written. It may exist nevertheless.
     pub fn write(&self, document: &Value) -> Result<()> {
         let bytes = document.to_string();
         let failed = |name: &str, e: &io::Error| Error::io(format!("write {}", self.path(name).display()), e);
@@ -64,7 +64,7 @@ impl Saved {
         let label = self.label(&self.plain);
         let plain = AtomicFile { dir: &dir, name: &self.plain, label: &label };
         if self.document(&self.own)? == SavedFile::Nothing {
-            // Whoever comes first has the plain name, also of two at once.
+            // The first process gets the plain name, also if two run concurrently.
             if plain.create_on_disk(bytes.as_bytes()).map_err(|e| failed(&self.plain, &e))? {
                 return Ok(());
             }
@@ -76,7 +76,7 @@ impl Saved {
         file(&self.own).map_err(|e| failed(&self.own, &e))
     }
 
-    /// Removes it, and what a kill may have left beside it. A missing file is no error.
+    /// Removes the file, and unfinished files of killed processes next to it. A missing file is not an error.
     ///
     /// # Errors
     /// Code 5: what failed on which file.

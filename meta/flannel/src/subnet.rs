@@ -1,4 +1,4 @@
-//! What flanneld tells of the host's part of the network, in a file: usually /run/flannel/subnet.env.
+//! The host's subnet in flanneld's file, usually /run/flannel/subnet.env.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ impl Subnet {
         Self::parse(&String::from_utf8_lossy(&text)).context(|| format!("subnetFile {}", path.display()))
     }
 
-    /// Reads what is in it: a line for a variable, as a shell would. What is unknown is passed over.
+    /// Reads the file: one variable on each line, in shell syntax. Unknown variables are ignored.
     ///
     /// # Errors
     /// Code 11, naming what is missing; 6, naming the variable whose value is none.

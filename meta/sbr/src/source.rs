@@ -20,7 +20,7 @@ pub struct Source {
     pub gateway: Option<IpAddr>,
     /// The table.
     pub table: u32,
-    /// Whether the rule is there already, of an earlier ADD.
+    /// Whether the rule exists already, from an earlier ADD.
     pub has_rule: bool,
 }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use cni::{Code, Error, IfName, Result, ResultExt, Undo};
 use iface::Namespace;
 
-/// Stands in a key for the attachment's interface.
+/// Placeholder for the attachment's interface in a key.
 const IFNAME: &str = "IFNAME";
 
 /// A sysctl's name: below net/, and nowhere else.

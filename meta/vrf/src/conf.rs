@@ -17,7 +17,7 @@ struct RawConf {
 pub struct Conf {
     /// `vrfname`: the VRF's name in the container.
     pub name: IfName,
-    /// `table`: the VRF's routing table. None: that of the VRF, if it is there, or a free one.
+    /// `table`: the VRF's routing table. None: the table of the existing VRF, or a free one.
     pub table: Option<u32>,
 }
 

@@ -85,7 +85,7 @@ impl Contents {
     }
 }
 
-/// Puts back what an ADD or a DEL that was interrupted has lost, as far as the result tells of it.
+/// Restores what an interrupted ADD or DEL has lost, if it is in the result.
 ///
 /// # Errors
 /// All that could not be put back.

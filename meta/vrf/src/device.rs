@@ -10,7 +10,7 @@ use crate::conf::Conf;
 /// The first table that is chosen, as in the reference.
 const FIRST: u32 = 1;
 
-/// How often the way from "none is there" to "it is there" is gone.
+/// How often creation is retried while another process deletes the VRF.
 const TRIES: u32 = 3;
 
 /// A VRF, and its table.
@@ -37,7 +37,7 @@ impl Vrf {
         }
     }
 
-    /// Deletes the VRF if nothing is in it, as the reference does, whoever has made it.
+    /// Deletes the VRF if it has no interface. Like the reference, also if another program created it.
     ///
     /// # Errors
     /// What the kernel refuses.

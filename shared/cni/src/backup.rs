@@ -1,4 +1,4 @@
-//! What a plugin keeps on disk of an attachment between ADD and DEL: one file, which is there as a whole or not at all.
+//! Backup of a plugin for an attachment, on disk from ADD to DEL: one file, written atomically.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
@@ -66,7 +66,7 @@ impl Backup {
         written.map_err(|e| Error::io(format!("write backup {}", self.path().display()), &e))
     }
 
-    /// Removes the file, and what a kill may have left beside it. A missing file is not an error.
+    /// Removes the file, and unfinished files of killed processes next to it. A missing file is not an error.
     ///
     /// # Errors
     /// Code 5: what failed on which file.

@@ -47,7 +47,7 @@ impl NetConf {
     /// Has the IPAM plugin serve a command, if the configuration names one: `net.ask_ipam(Command::Check)`.
     ///
     /// # Errors
-    /// As [`Ipam::call`].
+    /// The IPAM plugin's error, with its code. Code 7 if the plugin is not installed.
     pub fn ask_ipam(&self, command: Command) -> Result<()> {
         self.ipam.as_ref().map_or(Ok(()), |ipam| ipam.call(command))
     }
@@ -253,10 +253,10 @@ impl Environment {
         Self::of(command, reader.get, reads_args)
     }
 
-    /// As [`Environment::read`], of a command that is not in a variable.
+    /// Reads the environment for a command that is not in CNI_COMMAND.
     ///
     /// # Errors
-    /// As [`Environment::read`].
+    /// Code 4 if a variable is missing or malformed.
     pub(crate) fn of(command: Command, get: Variable<'_>, reads_args: bool) -> Result<Self> {
         let mut reader = Reader { get, wrong: Vec::new() };
         let mut this = Self {
@@ -300,10 +300,10 @@ impl Environment {
         }
     }
 
-    /// The container's namespace for ADD and CHECK. If it is not needed, it need not be there, nor be looked at.
+    /// The container's namespace for ADD and CHECK. If it is not `needed`, it may be missing.
     ///
     /// # Errors
-    /// Code 3 if there is none, 4 if it is something else, 8 if it is the plugin's own.
+    /// Code 3 if it does not exist, 4 if it is not a network namespace, 8 if it is the plugin's own.
     pub(crate) fn netns(&self, needed: bool) -> Result<PathBuf> {
         let path = self.netns.clone().ok_or_else(|| invalid(&["CNI_NETNS is missing".into()]))?;
         match self.look_at(&path) {
@@ -322,7 +322,7 @@ impl Environment {
         }
     }
 
-    /// The container's namespace for DEL: none if it is gone.
+    /// The container's namespace for DEL. None if it does not exist.
     ///
     /// # Errors
     /// Code 8 if it is the plugin's own: its interfaces are not to be deleted.
@@ -497,7 +497,7 @@ impl Document {
     /// understands; the version is the configuration's.
     ///
     /// # Errors
-    /// As [`AddResult::to_json`].
+    /// None that a result can cause.
     pub(crate) fn written(&self, result: &AddResult, prev: Option<&AddResult>) -> Result<String> {
         let unchanged = json::member(&self.json, "prevResult").filter(|_| prev == Some(result));
         let Some(Value::Object(members)) = unchanged else { return result.to_json(self.version) };

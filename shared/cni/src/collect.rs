@@ -117,7 +117,7 @@ impl Answer {
     /// The things, or what failed.
     ///
     /// # Errors
-    /// The plugin's own error.
+    /// The plugin's error, with its code.
     pub fn outcome(self) -> (Vec<Thing>, Result<()>) {
         let failed = self.failed.map(|e| Error::foreign(e.code, e.msg, e.details));
         (self.things, failed.map_or(Ok(()), Err))

@@ -1,4 +1,4 @@
-//! Delegation: another plugin does a part of the work (SPEC.md, section 4).
+//! Delegation: calls other plugins (SPEC.md, section 4).
 
 use std::env;
 use std::fmt;
@@ -42,18 +42,18 @@ impl Delegate {
         Self { kind, label: Label { name: "plugin", key: "delegate" }, path, stdin, version }
     }
 
-    /// Has it make an attachment. That is taken back by `undo`, and at once if the plugin fails half-way.
+    /// Runs ADD of the delegate. `undo` runs its DEL. If ADD fails, DEL is run immediately.
     ///
     /// # Errors
-    /// The plugin's own error, with its code; 7 if there is no such plugin; 6 for what is no result.
+    /// The plugin's error, with its code. Code 7 if the plugin is not installed, 6 if its output is not a result.
     pub fn add(&self, undo: &mut Undo) -> Result<AddResult> {
         self.add_if(undo, |_| Ok(()))
     }
 
-    /// Has it make an attachment that the caller takes back: by its DEL, also where it fails half-way.
+    /// Runs ADD of the delegate. The caller must run DEL, also if ADD fails.
     ///
     /// # Errors
-    /// As [`Delegate::add`].
+    /// The plugin's error, with its code. Code 7 if the plugin is not installed.
     pub fn add_for_caller(&self) -> Result<AddResult> {
         self.run(Command::Add).and_then(|out| self.parse(&out))
     }
@@ -86,19 +86,19 @@ impl Delegate {
         }
     }
 
-    /// Has it serve a command that has no result.
+    /// Runs a command without a result.
     ///
     /// # Errors
-    /// As [`Delegate::add`].
+    /// The plugin's error, with its code. Code 7 if the plugin is not installed.
     pub fn call(&self, command: Command) -> Result<()> {
         self.run(command).map(drop)
     }
 
-    /// Has it install what is missing of an attachment's rules: whether anything was. A plugin that does not know the
+    /// Installs missing rules of an attachment. Returns whether any were missing. A plugin that does not support the
     /// command has nothing to repair.
     ///
     /// # Errors
-    /// The plugin's own error.
+    /// The plugin's error, with its code.
     pub fn repair<C>(&self, call: &Repair<C>) -> Result<bool> {
         let request = repair::request(call, &self.stdin)?;
         repair::outcome(&self.run_own(repair::ARGUMENT, Command::Repair, &request)?)
@@ -108,7 +108,7 @@ impl Delegate {
     /// plugin is asked, too.
     ///
     /// # Errors
-    /// The plugins' own errors.
+    /// The errors of the plugins, with their codes.
     pub fn collect(&self, scope: &Scope) -> Result<()> {
         if scope.stale().is_none() && !scope.is_dry() {
             return self.call(Command::Gc);
@@ -209,10 +209,10 @@ impl Ipam {
         self.0.find()
     }
 
-    /// Gets addresses. They are given back by `undo`, and at once if the plugin fails half-way.
+    /// Allocates addresses. `undo` releases them. If ADD fails, they are released immediately.
     ///
     /// # Errors
-    /// As [`Delegate::add`]; 6 for a result without an address.
+    /// The plugin's error, with its code. Code 7 if the plugin is not installed, 6 if its output is not a result with an address.
     pub fn add(&self, undo: &mut Undo) -> Result<AddResult> {
         self.0.add_if(undo, |leases| match leases.ips.as_slice() {
             [] => Err(Error::new(Code::Decoding, "its result contains no address")),
@@ -220,10 +220,10 @@ impl Ipam {
         })
     }
 
-    /// Has it serve a command that has no result.
+    /// Runs a command without a result.
     ///
     /// # Errors
-    /// As [`Delegate::add`].
+    /// The plugin's error, with its code. Code 7 if the plugin is not installed.
     pub fn call(&self, command: Command) -> Result<()> {
         self.0.call(command)
     }

@@ -1,4 +1,4 @@
-//! What a plugin says when it cannot do what was asked.
+//! Errors of plugins, in the format of the specification (SPEC.md, section 5, "Error").
 
 use std::error::Error as StdError;
 use std::fmt::{self, Display};
@@ -137,7 +137,7 @@ impl Error {
     }
 }
 
-/// The most characters of a text that are told. It may quote what the configuration has, which may be megabytes.
+/// Longest text in a message, in characters. It may quote a configuration of megabytes.
 const LONGEST: usize = 8192;
 
 fn shortened(text: &str) -> String {
@@ -249,7 +249,7 @@ impl Failures {
     }
 
     /// Nothing if no step failed; the one failure; or all of them in one error with the first one's code. What several
-    /// steps failed for in the same words is told once.
+    /// steps failed for the same reason is reported once.
     pub fn into_result(mut self) -> Result<()> {
         self.0.dedup_by_key(|error| error.to_string());
         match self.0.len() {

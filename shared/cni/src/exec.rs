@@ -1,5 +1,5 @@
-//! Another plugin as an executable: how it is found and understood. Delegation needs it, and so does
-//! the runtime's side.
+//! Finds the executable of a plugin and decodes its output. Used for delegation and by
+//! the crate `runtime`.
 
 use std::fs;
 use std::io::ErrorKind;

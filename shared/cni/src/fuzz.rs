@@ -98,7 +98,7 @@ thread_local! {
     static ADDED: Cell<i32> = const { Cell::new(0) };
 }
 
-/// A plugin that looks at all it is told, and does nothing.
+/// A plugin that reads its whole request, and does nothing.
 struct Idle<const CHAINED: bool>;
 
 impl<const CHAINED: bool> Plugin for Idle<CHAINED> {

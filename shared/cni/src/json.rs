@@ -1,4 +1,4 @@
-//! JSON into structs, the way configurations in the field expect it.
+//! Decodes JSON like Go does, because configurations in the field rely on it.
 //!
 //! The reference's decoder (Go) matches keys without regard to case and takes `null` for "left out"; files and
 //! runtimes rely on both (`"CNIVersion"`, `"hostIp"`, `"HostPort"`). [`decode`] does the same for any
@@ -44,7 +44,7 @@ pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
 /// Refuses a document with more than [`MAX_VALUES`], before it is read.
 ///
 /// # Errors
-/// Code 6.
+/// Code 6 if it has more than [`MAX_VALUES`] values.
 pub fn refuse_many_values(bytes: &[u8], what: &str) -> Result<()> {
     if has_few_values(bytes) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Many plugins in one executable, which is the plugin by whose name it is called.
+//! Multicall executable: the name of the called file selects the plugin.
 //!
 //! A plugin that it delegates to, if that is a part of the same executable, is called within the same process: to start it
 //! would take longer than its work. It gets what the process would have got, and its answer takes the same way.

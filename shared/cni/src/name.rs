@@ -1,4 +1,4 @@
-//! Names that came from outside and were checked. Only these are ever made part of a path, a rule or a request.
+//! Checked names. Only checked names become part of a path, a rule or a request.
 
 use std::fmt;
 use std::ops::Deref;

@@ -232,7 +232,7 @@ fn serve<P: Plugin>(
     read: ReadStdin<'_>,
     print: Print<'_>,
 ) -> Result<()> {
-    // Answered without looking at stdin: by hand, there is nobody to close it.
+    // Answered without reading stdin: on a terminal nobody closes it.
     if variable("CNI_COMMAND").is_some_and(|c| c == Command::Version.as_str()) {
         return print(&versions());
     }

@@ -106,7 +106,7 @@ pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
 /// What came of such a request. A plugin of others says nothing: then nothing was repaired.
 ///
 /// # Errors
-/// The plugin's own error.
+/// The plugin's error, with its code.
 pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     let answer = decoder::parse(out, "its answer").unwrap_or_default();
     let Some(outcome) = answer["repairs"].get(0) else { return Ok(false) };

@@ -1,4 +1,4 @@
-//! What an ADD has made (SPEC.md, section 5, "Success"), in the newest version's terms.
+//! Result of ADD (SPEC.md, section 5, "Success"), in the form of the newest version.
 
 use std::net::IpAddr;
 

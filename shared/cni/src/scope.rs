@@ -1,4 +1,4 @@
-//! Which things of a network a GC removes.
+//! Scope of a GC: which resources of a network it removes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -75,7 +75,7 @@ pub struct Scope {
     valid: Attachments,
     /// None: all that is not valid. Else only things of these attachments are removed.
     stale: Option<Attachments>,
-    /// Of things that are removed whoever owns them.
+    /// Names of resources that are removed for any owner.
     names: BTreeSet<String>,
     dry_run: bool,
     taken: RefCell<BTreeSet<Thing>>,
@@ -92,7 +92,7 @@ impl Scope {
         Self { stale: Some(stale), ..Self::default() }
     }
 
-    /// And things with these names, whoever owns them.
+    /// Also selects resources with these names, for any owner.
     #[must_use]
     pub fn and_named(self, names: impl IntoIterator<Item = String>) -> Self {
         Self { names: names.into_iter().collect(), ..self }
@@ -119,7 +119,7 @@ impl Scope {
         self.stale.as_ref()
     }
 
-    /// The names of things that are removed whoever owns them.
+    /// The names of resources that are removed for any owner.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.names.iter()
     }

@@ -35,7 +35,7 @@ impl Undo {
         });
     }
 
-    /// Takes back everything after an error, which tells what could not be.
+    /// Rolls back all steps after an error. Failures of the rollback are added to the error.
     pub fn unwind_after(mut self, error: Error) -> Error {
         self.unwind().into_iter().fold(error, Error::and_rollback)
     }

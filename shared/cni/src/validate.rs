@@ -1,4 +1,4 @@
-//! A configuration without a call: would ADD accept it?
+//! Checks whether ADD would accept a configuration, without a call.
 
 use crate::call::Document;
 use crate::{Plugin, Result, plugin};

@@ -1,4 +1,4 @@
-//! The client's side of DHCP for IPv4 (RFC 2131): what the daemon of the dhcp plugin speaks for each container.
+//! DHCPv4 client (RFC 2131). The daemon of the dhcp plugin runs one for each container.
 //!
 //! [`Client`] is the state machine. It does no I/O and knows no clock: who drives it tells it the time and what has arrived, and does what it
 //! answers. [`Link`] is the I/O: a socket in the container's namespace, for one exchange. [`Lease`] is what a server gave, as it is

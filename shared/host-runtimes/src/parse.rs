@@ -1,4 +1,4 @@
-//! What a configuration says of CNI, whatever its language.
+//! Reads the CNI directories from a runtime's configuration in TOML or JSON.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! The start of the host: no container survives it.
+//! Boot of the host: no container survives it.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Calls of plugins that have not ended: their containers are just being made or removed.
+//! Running plugins: their containers are being attached or detached.
 
 use std::collections::BTreeSet;
 use std::fs;

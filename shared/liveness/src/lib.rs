@@ -24,7 +24,7 @@ pub use unused::Unused;
 /// The device and inode of a namespace.
 type Id = (u64, u64);
 
-/// The network namespaces of this machine but the host's, looked at once.
+/// A snapshot of this machine's network namespaces, without the host's.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     ids: BTreeSet<Id>,
@@ -96,7 +96,7 @@ impl Namespaces {
         !self.unsure && !self.blind && self.seen.len() == self.ids.len()
     }
 
-    /// Whether a process or its files could not be looked at: a container that was not found may be there.
+    /// Whether a process or its files could not be examined: a container that was not found may exist.
     pub fn is_blind(&self) -> bool {
         self.blind
     }

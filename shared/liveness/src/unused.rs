@@ -1,4 +1,4 @@
-//! Namespaces that nothing but a mount keeps: no process is in them, or has them open.
+//! Unused namespaces: only a mount keeps them. No process is in them or has them open.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;

@@ -13,7 +13,7 @@ use crate::{Error, Result};
 pub struct Attach {
     /// Container and interface.
     pub attachment: Attachment,
-    /// The path of the container's network namespace. None: it is gone, which only DEL can live with.
+    /// The path of the container's network namespace. None: it no longer exists; only DEL accepts that.
     pub netns: Option<PathBuf>,
     /// `CNI_ARGS`: every plugin gets all of them.
     pub args: CniArgs,

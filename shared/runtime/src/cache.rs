@@ -61,7 +61,7 @@ impl Entry {
     /// The network as it was configured at ADD, but for plugins from a directory.
     ///
     /// # Errors
-    /// As [`Network::from_bytes`].
+    /// Code 6 if the cached configuration is not JSON, 1 if none of its versions is known, 7 if it is invalid.
     pub fn network(&self) -> Result<Network> {
         Network::from_bytes(&self.config)
     }
@@ -117,7 +117,7 @@ impl Cache {
         self.results().join(file_name(network, at))
     }
 
-    /// Keeps the result of an ADD, as its plugin wrote it. The file is there as a whole or not at all, for any reader.
+    /// Stores the result of an ADD, as its plugin wrote it. The file is written atomically.
     ///
     /// # Errors
     /// Code 5 if it cannot be written, 1 or 6 for what is no result.
@@ -215,7 +215,7 @@ impl Cache {
     /// only the ones that are alive: their names may be read in two ways.
     ///
     /// # Errors
-    /// As [`Cache::list`].
+    /// Code 5 if the directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
         let (mut entries, unreadable) = self.survey()?;
         entries.retain(|entry| entry.network == *network);
@@ -229,10 +229,10 @@ impl Cache {
         Ok((entries, unsure))
     }
 
-    /// As [`Cache::list`], and beside it the files that do not tell their attachment.
+    /// All attachments, and the files whose attachment cannot be determined.
     ///
     /// # Errors
-    /// As [`Cache::list`].
+    /// Code 5 if the directory cannot be read.
     pub fn survey(&self) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for path in self.files()? {

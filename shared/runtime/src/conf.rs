@@ -178,7 +178,7 @@ fn read(file: &Path) -> cni::Result<Vec<u8>> {
     system::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("read it", &e))
 }
 
-/// Reads an object; what keeps it from being one is told with its place.
+/// Decodes an object. Errors contain the position in the text.
 fn document<T: DeserializeOwned>(bytes: &[u8]) -> cni::Result<T> {
     cni::json::refuse_many_values(bytes, "it")?;
     serde_json::from_slice(bytes).map_err(|e| not_json(bytes, &e))

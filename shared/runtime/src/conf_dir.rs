@@ -26,7 +26,7 @@ impl ConfDir {
     /// Where networks are looked for unless something else is said.
     pub const DEFAULT: &'static str = "/etc/cni/net.d";
 
-    /// Names the directory. It is read anew by every call of the other functions.
+    /// Sets the path. Each call of the other functions reads the directory again.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }

@@ -1,4 +1,4 @@
-//! What went wrong, and whose fault it was.
+//! Errors, and the plugins that caused them.
 
 use std::fmt;
 

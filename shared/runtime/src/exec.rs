@@ -69,6 +69,6 @@ pub trait Exec: fmt::Debug + Send + Sync {
     /// Runs a plugin to its end.
     ///
     /// # Errors
-    /// The plugin's own error if it failed; else what kept it from being run, or from finishing.
+    /// The plugin's error if it failed. Otherwise, the reason why it could not be started or did not finish.
     fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output>;
 }

@@ -1,4 +1,4 @@
-//! GC: what belongs to no valid attachment is removed (SPEC.md, section 3, "Garbage-collecting a network").
+//! GC: removes resources without a valid attachment (SPEC.md, section 3, "Garbage-collecting a network").
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -76,10 +76,10 @@ impl Runtime {
         Ok(plan)
     }
 
-    /// GC that tells before each DEL: how many there were already, of how many, and whose it is.
+    /// GC with a progress report before each DEL: its number, the total, and the attachment.
     ///
     /// # Errors
-    /// As [`Runtime::gc`].
+    /// The errors of all failed plugins, after all have run.
     pub fn gc_telling(
         &self,
         network: &Network,

@@ -1,4 +1,4 @@
-//! Pods: a namespace that is attached to several networks at once, as the network managers of CRI-O and Podman do it.
+//! Pods: a namespace that is attached to several networks, as in the network managers of CRI-O and Podman.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct NetworkRequest {
 }
 
 impl From<Network> for NetworkRequest {
-    /// Nothing but the attachment itself.
+    /// Only the attachment, without further arguments.
     fn from(network: Network) -> Self {
         Self { network, ifname: None, args: CniArgs::default(), capability_args: Map::new() }
     }
@@ -36,7 +36,7 @@ impl From<Network> for NetworkRequest {
 pub struct Pod {
     /// The id of its (sandbox) container.
     pub id: ContainerId,
-    /// Its network namespace. None: it is gone, which only [`Pods::tear_down`] can live with.
+    /// Its network namespace. None: it no longer exists; only [`Pods::tear_down`] accepts that.
     pub netns: Option<PathBuf>,
     /// Its networks, in the order of set-up.
     pub requests: Vec<NetworkRequest>,
@@ -139,7 +139,7 @@ impl Pods {
     /// Attaches a pod to all of its networks. If one fails, all are taken down again.
     ///
     /// # Errors
-    /// As [`Runtime::add`]; what failed of the taking down comes after it.
+    /// The error of the failed ADD, followed by errors of the rollback.
     pub fn set_up(&self, pod: &Pod) -> Result<Vec<Attached>> {
         let attachments = pod.attachments()?;
         self.alone(&pod.id, || {

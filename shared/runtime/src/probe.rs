@@ -1,4 +1,4 @@
-//! VERSION: what plugins speak.
+//! VERSION: the protocol versions that plugins support.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ impl Runtime {
     /// Code 7 if there is no such plugin; 6 for an answer that is none.
     pub fn versions(&self, kind: &PluginType) -> Result<Vec<String>> {
         let said = || -> cni::Result<Vec<String>> {
-            // Plugins made before VERSION was there check for the others first.
+            // Plugins from before the command VERSION check the other variables first.
             let env = [
                 ("CNI_CONTAINERID", "dummy"),
                 ("CNI_NETNS", "dummy"),

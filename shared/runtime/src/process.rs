@@ -1,4 +1,4 @@
-//! Plugins as processes: with a deadline, and with bounds to what they may print.
+//! Runs plugins as processes, with a timeout and a limit for their output.
 
 use std::process::{Command as Process, Stdio};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! REPAIR: rules that somebody has flushed come back. It is no command of the specification: plugins of ours know it,
-//! and those of others are left out (see [`cni::repair`]).
+//! REPAIR: restores flushed rules. The specification has no such command: only Ferrule's plugins support it,
+//! and other plugins are skipped (see [`cni::repair`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

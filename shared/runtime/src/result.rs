@@ -12,7 +12,7 @@ pub(crate) fn read(value: &Value, unsaid: Version) -> Result<AddResult> {
     AddResult::from_json(value, version(value, unsaid)?)
 }
 
-/// A result in a version: as it is if that version has the same form, else written anew.
+/// A result in a version. It is unchanged if that version has the same form, and converted otherwise.
 pub(crate) fn in_version(value: &Value, unsaid: Version, wanted: Version) -> Result<Value> {
     let said = version(value, unsaid)?;
     let result = AddResult::from_json(value, said)?;

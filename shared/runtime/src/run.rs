@@ -1,4 +1,4 @@
-//! Operations on a network: its plugins, one after the other (SPEC.md, section 3).
+//! Operations on a network: runs its plugins in order (SPEC.md, section 3).
 
 use std::ffi::OsString;
 use std::fs;
@@ -101,10 +101,10 @@ impl Runtime {
         Ok(result::read(&last, network.version)?)
     }
 
-    /// ADD, and DEL if that fails. An attachment that was there before is left alone.
+    /// ADD, and DEL if ADD fails. An attachment that existed before is kept.
     ///
     /// # Errors
-    /// As [`Runtime::add`]; what failed of the DEL comes after it.
+    /// The error of the failed ADD, followed by errors of DEL.
     pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
         // What is no file is no result, and no ADD from before.
         let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.attachment));
@@ -184,7 +184,7 @@ impl Runtime {
     /// ready.
     ///
     /// # Errors
-    /// The first plugin's that is not ready, so that its code (50 or 51) can be told.
+    /// The error of the first plugin that is not ready, with its code (50 or 51).
     pub fn status(&self, network: &Network) -> Result<()> {
         if network.version < Command::Status.since() {
             return Ok(());

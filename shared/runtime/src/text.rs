@@ -52,7 +52,7 @@ pub enum Tree {
     String(String),
     /// An array.
     Array(Vec<Node>),
-    /// An object: keys with their places, in the order of the text. A key may be there twice.
+    /// An object: keys with their positions, in the order of the text. A key may occur twice.
     Object(Vec<(Position, String, Node)>),
 }
 

@@ -1,4 +1,4 @@
-//! Following the directory of configurations while it changes.
+//! Watches the directory of configurations for changes.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -99,7 +99,7 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to follow, and reads what is there.
+    /// Starts to watch the directory, and reads it.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be followed or read.

@@ -1,4 +1,4 @@
-//! Whole chains of plugins: what each is told, in which order, and what is kept.
+//! Whole chains of plugins: their requests, their order, and the cached result.
 #![allow(clippy::unwrap_used, reason = "a failure is a failure of the test")]
 
 mod fakes;

@@ -1,4 +1,4 @@
-//! The daemon's end of the wire: a plugin's connection.
+//! The daemon's side of the daemon protocol: the connection of one plugin.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSliceMut, Write};

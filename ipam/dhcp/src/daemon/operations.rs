@@ -1,4 +1,4 @@
-//! What plugins ask the daemon for.
+//! The daemon's operations for plugins.
 
 use std::collections::BTreeSet;
 use std::fs::File;

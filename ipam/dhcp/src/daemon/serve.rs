@@ -44,7 +44,7 @@ pub struct Daemon {
     paused: Option<Time>,
 }
 
-/// Messages on their way out, and who is told when they are.
+/// Messages to send, and the connections that get an answer after that.
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub connection: u64,
@@ -156,7 +156,7 @@ impl Daemon {
                     }
                     Err(refused) => say(&format!("dhcp daemon: {refused}")),
                 },
-                // Whoever it was has gone.
+                // The connection has been closed.
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => {
                     say(&format!("dhcp daemon: accept a connection: {e}"));

@@ -18,7 +18,7 @@ const LOOKS: u32 = 3;
 /// Why a container is taken for dead, unless the host shows otherwise.
 #[derive(Debug)]
 enum Reason {
-    /// The runtime's files name these namespaces, and none of them is there.
+    /// The runtime's files name these namespaces, and none of them exists.
     Deleted(Vec<PathBuf>),
     /// The lease is from before the host was started.
     Reboot,

@@ -129,7 +129,7 @@ impl Index {
     /// Adds a lease.
     ///
     /// # Errors
-    /// As [`Index::find`]. The index must not be sealed then.
+    /// If the index cannot be read or written. The caller must not seal it then.
     pub fn insert(&mut self, owner: &str, ip: IpAddr) -> io::Result<()> {
         let key = key(owner);
         let mut bucket = self.bucket(key)?;
@@ -146,7 +146,7 @@ impl Index {
     /// Removes a lease.
     ///
     /// # Errors
-    /// As [`Index::insert`].
+    /// If the index cannot be read or written. The caller must not seal it then.
     pub fn remove(&mut self, owner: &str, ip: IpAddr) -> io::Result<()> {
         let key = key(owner);
         let mut bucket = self.bucket(key)?;
@@ -163,7 +163,7 @@ impl Index {
     /// Seals the index: it has an entry for every lease now. Where there is no lease, none is needed: it is removed.
     ///
     /// # Errors
-    /// What the file system says. Then it has no seal, and is made anew next time.
+    /// An I/O error of the file system. The index then has no seal, and is rebuilt next time.
     pub fn seal(&self, dir: &Directory) -> io::Result<()> {
         if self.count == 0 {
             return Ok(dir.unlink(NAME)?);

@@ -63,7 +63,7 @@ impl Lock {
     /// Opens a network's directory and locks it. None if there is none.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the directory or a lock file cannot be opened or locked.
     pub fn take(path: &Path) -> Result<Option<(Directory, Self)>> {
         let failed = |(name, e): Failure| Error::io(format!("lock {}", path.join(name).display()), &e);
         while let Some(dir) = Directory::open(path).map_err(|e| failed((OWN, e)))? {
@@ -94,7 +94,7 @@ impl Lock {
     }
 }
 
-/// Opens and locks `.lock`. One that others can open, too, is no lock for us alone, and is made anew.
+/// Opens and locks `.lock`. A file that other users can open is replaced, because they could lock it.
 fn own(dir: &Directory) -> io::Result<File> {
     let open = || dir.file(OWN, OFlag::O_RDWR | OFlag::O_CREAT);
     let mut file = open()?;

@@ -1,4 +1,4 @@
-//! What the state machine has to be done.
+//! Actions that the state machine asks its caller to perform.
 
 use std::fmt;
 use std::net::Ipv4Addr;

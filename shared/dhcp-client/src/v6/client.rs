@@ -1,4 +1,4 @@
-//! The state machine of RFC 8415, section 18.2, for one address, without I/O.
+//! DHCPv6 client state machine for one address (RFC 8415, section 18.2), without I/O.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -23,7 +23,7 @@ pub enum State {
     Bound,
     Renewing,
     Rebinding,
-    /// It asks for nothing any more: it gives back what it has.
+    /// The client is releasing its address.
     Leaving,
     /// It has given up, or has given all back.
     Ended,
@@ -38,7 +38,7 @@ pub enum Action {
     Bound(Lease),
     /// The container may no longer use its lease's address, for this reason. The client asks for a new one by itself.
     Lost(String),
-    /// The acquisition failed. The client gives back what a server may have given all the same, and does nothing else any more.
+    /// The acquisition failed. The client releases an address that a server may have allocated, and does nothing else.
     Failed(Error),
     /// What the client had is given back, or no server says so in time. The client does nothing any more.
     Left,
@@ -308,7 +308,7 @@ impl Client {
         }
     }
 
-    /// Takes a packet: the payload of a datagram to port 546. What is not for this client, or not due now, is passed over.
+    /// Handles a packet: the payload of a datagram to port 546. Packets for other clients, and unexpected ones, are ignored.
     pub fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Action> {
         let mut actions = Vec::new();
         let xid = self.exchange.filter(|exchange| exchange.count > 0).map(|exchange| exchange.xid);
@@ -326,7 +326,7 @@ impl Client {
             Kind::Reply => self.take_reply(&message, &server, now, &mut actions),
             _ => return actions,
         }
-        // What follows from a packet is due at once. Nothing else is: a deadline may be past.
+        // Send the answer to the packet immediately. Nothing else is due, although a deadline may have passed.
         let ends = |action: &Action| matches!(action, Action::Bound(_) | Action::Failed(_) | Action::Left);
         if !actions.iter().any(ends) && self.exchange.is_some_and(|exchange| exchange.count == 0) {
             self.send_what_is_due(now, &mut actions);
@@ -537,7 +537,7 @@ impl Client {
         self.state == State::Leaving
     }
 
-    /// The address that a server has given, or may have, and that it has not got back yet: what [`Client::release`] gives back.
+    /// The address that a server has or may have allocated, and that is not released yet.
     pub fn held(&self) -> Option<Ipv6Addr> {
         self.held_of().map(|offer| offer.address)
     }
@@ -554,7 +554,7 @@ impl Client {
         }
     }
 
-    /// Whether a server may have given an address that nobody has been told of yet.
+    /// Whether a server may have allocated an address that was not reported yet.
     pub fn may_be_granted(&self) -> bool {
         self.lease.is_none() && self.state != State::Ended
     }

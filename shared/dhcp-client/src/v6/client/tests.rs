@@ -59,7 +59,7 @@ fn given() -> (Number, Vec<u8>) {
     (IA_NA, ia(100, 160, &[(ADDRESS, 200, 400)]))
 }
 
-/// A client that got its address at once.
+/// A client that got its address immediately.
 fn bound() -> Client {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
@@ -253,7 +253,7 @@ fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
     alone.tick(at(11));
     assert!(alone.tick(at(21)).is_empty());
     assert_eq!((alone.state(), alone.awaits_packets(at(21))), (State::Bound, false));
-    // What is due is done at once.
+    // Due actions are performed immediately.
     assert_eq!(sent(&resume(at(120)).tick(at(120))).kind, Kind::Renew);
     assert_eq!(sent(&resume(at(170)).tick(at(170))).kind, Kind::Rebind);
     assert!(matches!(resume(at(400)).tick(at(400))[0], Action::Lost(_)));
