@@ -1,5 +1,5 @@
 //! Detects the runtime that owns an attachment or a network. No file names it: each runtime has typical
-//! container ids, paths of namespaces, CNI_ARGS and configurations.
+//! container ids, paths of namespaces, CNI_ARGS or configurations.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What differs between the families: a protocol client with its socket, and how its lease is put on the link.
+//! The part of a lease that depends on the address family: a protocol client with its socket, and the address on the link.
 
 use std::fmt::{Debug, Display};
 use std::os::fd::BorrowedFd;

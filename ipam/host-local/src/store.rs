@@ -1,13 +1,13 @@
-//! The leases of a network, on disk as the reference keeps them: in the directory DATADIR/NETWORK one file per
-//! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) while somebody reads or changes them, see [`lock`].
+//! The leases of a network on disk, in the reference's format: one file for each address in the directory DATADIR/NETWORK,
+//! `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) during each read or change, see [`lock`].
 //!
-//! - *A lease is whole or not there.* It is written under a temporary name, `.new.*`, and renamed. What a kill leaves is
-//!   removed by the next one that reads every lease. Nothing waits for the disk (fsync): after a loss of power the containers are
-//!   gone too, and what is left of their files is either whole, to be released by DEL or GC, or torn.
-//! - *No lease is written over*, whoever holds the lock: it is created only where no file is.
-//! - *A torn file is no lease.* The reference writes in place, so a kill leaves empty files of its making: they neither
-//!   count nor keep their address, and are removed under the lock.
-//! - *Time does not grow with the leases*, see [`index`].
+//! - *Leases are written atomically*: under a temporary name, `.new.*`, and then renamed. The next run that reads all leases removes
+//!   unfinished files of killed processes. Nothing calls fsync: after a power failure the containers no longer exist either. Their
+//!   lease files are complete, and DEL or GC releases them, or they are torn.
+//! - *No lease is overwritten*, also without the lock: a lease file is only created, never replaced.
+//! - *A torn file is not a lease.* The reference writes in place, so a kill leaves empty files. They do not block their address, and
+//!   are removed under the lock.
+//! - *The time for an operation does not grow with the number of leases*, see [`index`].
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;

@@ -115,7 +115,7 @@ mod tests {
         assert!(error.code() == 11 && error.details().contains("that flanneld is running"), "{error:?}");
         assert_eq!(
             error.msg(),
-            "it lacks FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ"
+            "FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ is missing"
         );
     }
 

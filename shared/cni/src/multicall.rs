@@ -1,7 +1,7 @@
 //! Multicall executable: the name of the called file selects the plugin.
 //!
-//! A plugin that it delegates to, if that is a part of the same executable, is called within the same process: to start it
-//! would take longer than its work. It gets what the process would have got, and its answer takes the same way.
+//! A delegate in the same executable is called within the process, because starting a process takes longer than the delegate's work.
+//! It receives the same request as a process, and its output is handled in the same way.
 
 use std::cell::RefCell;
 use std::env;

@@ -16,19 +16,19 @@ use crate::{
     ResultExt, Scope, Status, Undo, Version, collect, json, repair,
 };
 
-/// What a plugin is for. It says what a call needs, and where GC and STATUS go on.
+/// The role of a plugin. It decides what a call requires, and which plugins receive GC and STATUS next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It makes an interface in the container. ADD and CHECK need a namespace that is there; addresses come from an IPAM
-    /// plugin, to which GC and STATUS are forwarded.
+    /// Creates an interface in the container. ADD and CHECK need an existing namespace. An IPAM plugin allocates the addresses;
+    /// GC and STATUS are forwarded to it.
     Interface,
-    /// It gives addresses. Its caller may have no namespace at all; the IPAM plugin of its configuration is itself.
+    /// IPAM plugin: allocates addresses. Its caller may have no namespace. `ipam` in its configuration is its own.
     Ipam,
-    /// It works on what an earlier plugin of the chain made: ADD needs that one's result. It may need no namespace, and
-    /// if it does, opens it before all else.
+    /// Chained plugin: changes the interface of an earlier plugin. ADD needs the result of that plugin. If it needs a
+    /// namespace, it opens the namespace first.
     Chained,
-    /// It has another plugin make the interface, with a document of its own making. What that one needs it says itself: a
-    /// namespace, and an IPAM plugin, which is that one's.
+    /// Calls another plugin to create the interface, with a configuration that it generates. The delegate itself checks for a
+    /// namespace and an IPAM plugin.
     Delegating,
 }
 

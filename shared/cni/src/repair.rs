@@ -1,8 +1,8 @@
-//! REPAIR: rules that somebody removed are installed again, of many attachments in one run.
+//! REPAIR: installs removed rules again, for many attachments in one run.
 //!
-//! The specification has no such command. A plugin of ours is asked for it by its command line, `bridge repair`, without
-//! `CNI_COMMAND`: plugins of others say no more then than who they are. On stdin are the attachments, each with the
-//! request that a CHECK would have; on stdout, in their order, what came of each.
+//! The specification has no such command. It is requested by the command line of a Ferrule plugin, `bridge repair`, without
+//! `CNI_COMMAND`: plugins of other vendors then only print their name. Stdin contains the attachments, each with the request of a
+//! CHECK. Stdout contains their results, in the same order.
 
 use std::collections::BTreeSet;
 use std::env;

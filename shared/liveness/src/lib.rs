@@ -1,4 +1,4 @@
-//! Which containers are alive, by the kernel's network namespaces and processes.
+//! Finds out which containers are alive, from the network namespaces and processes of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};

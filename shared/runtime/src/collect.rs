@@ -43,12 +43,12 @@ impl Runtime {
         self.ask_all(network, |_| Scope::default().dry())
     }
 
-    /// Removes what was decided: DEL for the attachments in the cache, then plugins of ours remove what is left of the stale
-    /// ones. Whoever is not named in the decision keeps everything, also an attachment that is made meanwhile.
+    /// Removes the attachments in the decision: runs DEL for those in the cache, then Ferrule's plugins remove the remaining
+    /// resources of the stale ones. All other attachments are kept, also those that are created meanwhile.
     ///
-    /// `look_again` is asked right before each plugin: it returns those attachments that are still stale. `report` is told
-    /// before each DEL: how many there were, of how many, and whose it is. Waits for every ADD and DEL of this library to end, and
-    /// holds new ones up.
+    /// `look_again` is called right before each plugin, and returns the attachments that are still stale. `report` is called before
+    /// each DEL with the number of finished DELs, the total, and the attachment. Waits until all ADD and DEL calls of this library
+    /// have ended, and blocks new ones.
     pub fn collect(
         &self,
         network: &Network,

@@ -1,8 +1,8 @@
-//! The directory of a network's leases: its files, each read, written and removed with care.
+//! Directory of a network's leases: reads, writes and removes its files.
 //!
-//! An administrator may remove the directory at any time, and it may be made anew while we are still at work. So it is
-//! opened once, and all that follows happens in the one that was opened: a command that was late finds it empty, and can
-//! neither write to the new one nor remove anything there.
+//! An administrator may remove the directory at any time, and another process may create it again while this one is running. So it
+//! is opened once, and all operations use the open directory. A late process finds it empty. It can neither write to the new
+//! directory nor remove anything there.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};

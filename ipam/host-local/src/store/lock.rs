@@ -1,21 +1,21 @@
-//! The lock on a network's leases: nobody without privileges can hold it up, an `rm -r` of the directory does not break
-//! it, and the reference is excluded.
+//! The lock on a network's leases. Unprivileged processes cannot block it, it survives an `rm -r` of the directory, and it
+//! excludes the reference.
 //!
-//! It is three locks, taken in this order, all of them by flock(2), so that they die with their holder. Whoever can open
-//! a file for reading can lock it: only a file that nobody but root can open may be waited for without a deadline.
+//! It consists of three flock(2) locks, taken in this order. The kernel releases them when their holder exits. A process that
+//! can open a file for reading can lock it, so only a file that root alone can open may be waited for without a timeout.
 //!
-//! | on | who else can take it | it keeps out | waited for |
+//! | lock on | who else can hold it | excludes | timeout |
 //! |---|---|---|---|
-//! | the file `.lock`, of mode 600 | nobody | ours | as long as it takes |
-//! | the directory | everybody | ours that began under a `.lock` that was removed since | by who makes `.lock`, for 5 s |
+//! | the file `.lock`, mode 600 | nobody | other runs of this plugin | none |
+//! | the directory | any process | runs that started under a `.lock` that was removed since | 5 s, only after creating `.lock` |
 //! | the file `lock`, the reference's | nobody, unless its mode was changed | the reference | 5 s |
 //!
-//! - *Removed files.* Whoever removes `.lock` lets the next one make it anew while the holder of the old one is still at
-//!   work. So a holder locks the directory, too, if nobody else has it; and a command that finds a new `.lock` waits for
-//!   that before it goes on. How large the file is tells whether somebody has done so: see [`Note`]. If a stranger holds the
-//!   directory, the wait ends after 5 s, once for each new `.lock`; what was at work then has long ended.
-//! - *A stranger with `lock`.* After 5 s the work goes on without it, and notes that: later ones only try, until it is to be
-//!   had again. What is lost is the exclusion of the reference, see [`Lock::is_whole`].
+//! - *Removed files.* If `.lock` is removed, the next run creates it again while the holder of the old one may still be running.
+//!   So a holder also locks the directory, if it is free. A run that creates `.lock` waits for the lock on the directory. The size
+//!   of the file records whether a run has done so: see [`Note`]. If an unrelated process holds the directory, the wait ends after
+//!   5 s, once for each new `.lock`. By then the earlier runs have ended.
+//! - *An unrelated process holds `lock`.* After 5 s the plugin continues without it, and records that. Later runs only try to get
+//!   it, until it is free again. Meanwhile the reference is not excluded, see [`Lock::is_whole`].
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};

@@ -509,8 +509,8 @@ impl Client {
         }
     }
 
-    /// The container goes, or its address is another's: the client gives back what it has, or may have without knowing: a server that was asked
-    /// may have agreed. False: there is nothing, and the client does nothing any more.
+    /// Releases the client's address, also if a server may have allocated one whose REPLY was lost. Returns false if there is no
+    /// address; then the client does nothing more.
     pub fn release(&mut self, now: Time) -> bool {
         self.depart(Kind::Release, None, now)
     }
