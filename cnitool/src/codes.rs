@@ -87,8 +87,7 @@ pub const ALL: &[Explained] = &[
     Explained {
         code: 999,
         meaning: "other",
-        advice: "Every error without a code of its own; usually the kernel refused an operation, and the details \
-                 contain its error. If CHECK failed, the message says what has changed since ADD.",
+        advice: "All other errors. Usually the kernel refused an operation: the details contain its error. If CHECK failed, the message says what has changed since ADD.",
     },
 ];
 

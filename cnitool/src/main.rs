@@ -1,4 +1,4 @@
-//! `cnitool`: CNI plugins, driven by hand.
+//! `cnitool`: runs CNI plugins from the command line, and checks, repairs and cleans up hosts.
 
 mod again;
 mod asked;
@@ -14,10 +14,9 @@ mod known;
 mod leases;
 mod limits;
 mod live;
-mod maker;
 mod metrics;
 mod named;
-mod places;
+mod network_dirs;
 mod ports;
 mod programs;
 mod settings;

@@ -48,7 +48,7 @@ fn by_its_own_name() -> ExitCode {
         Some("--version" | "-V") => println!("ferrule {}", env!("CARGO_PKG_VERSION")),
         Some("--list") => PLUGINS.iter().for_each(|plugin| println!("{}", plugin.name())),
         Some(other) => {
-            eprintln!("ferrule: unknown argument {other:?}; ferrule --help tells how it is used");
+            eprintln!("ferrule: unknown argument {other:?}; run `ferrule --help`");
             return ExitCode::from(2);
         }
     }

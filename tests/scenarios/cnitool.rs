@@ -466,7 +466,7 @@ fn an_attachment_whose_network_is_not_configured_any_more_can_still_be_removed()
     tool.says("add net pod");
     fs::remove_file("/etc/cni/net.d/10-net.conflist").unwrap();
     let removed = tool.run("del net pod");
-    assert!(removed.succeeded() && removed.stderr.contains("not configured any more"), "{removed:#?}");
+    assert!(removed.succeeded() && removed.stderr.contains("has no configuration file"), "{removed:#?}");
     assert!(leases().is_empty() && pod.link("eth0").is_none());
 }
 
@@ -693,7 +693,7 @@ fn status_says_which_plugins_it_could_not_ask_and_why() {
     network["plugins"].as_array_mut().unwrap().push(json!({"type": "older"}));
     lab.configure("10-net.conflist", &network);
     let tool = lab.cnitool();
-    let why = "STATUS needs version 1.1.0, and older speaks at most 1.0.0";
+    let why = "STATUS needs version 1.1.0, but older supports at most 1.0.0";
     let answer = tool.json("status net");
     assert_eq!(
         (&answer[0]["ready"], &answer[0]["notAsked"][0]),

@@ -110,7 +110,7 @@ fn a_del_ends_an_add_that_is_under_way() {
     call.del().ok();
     let output = adding.wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(!output.status.success() && said.contains("another call"), "{said}");
+    assert!(!output.status.success() && said.contains("another request"), "{said}");
     assert!(net.list().is_empty() && leases_on_disk() == 0);
 }
 

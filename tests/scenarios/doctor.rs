@@ -227,7 +227,7 @@ fn what_cannot_be_traced_to_a_container_is_a_note_that_leaves_the_exit_code() {
     tool.says("add web quiet --container-id x7f3 -p 8089:80 --cache-dir /run/lab/elsewhere");
     // Only the rules are left to tell of the container.
     lab.host().sh("ip -n quiet link del eth0");
-    finds(&tool, "stale", &["note", "network web", "nobody can tell", "--force CONTAINER"]);
+    finds(&tool, "stale", &["note", "network web", "unknown whether", "--force CONTAINER"]);
     assert_eq!(tool.run("doctor").exit, Some(0));
     tool.says("gc web --force x7f3");
     finds_nothing(&tool, "stale");

@@ -1,4 +1,4 @@
-//! What host-local allocates the addresses of a network from.
+//! Range sets of a network with host-local.
 
 use cni::{AsWritten, json};
 use host_local::{Conf, RangeSet};

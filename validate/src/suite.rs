@@ -1,4 +1,4 @@
-//! The plugins of the suite, for what only they know: whether ADD would accept a configuration.
+//! Calls the code of Ferrule's plugins to check whether ADD would accept a configuration.
 
 use cni::{Plugin, Result};
 

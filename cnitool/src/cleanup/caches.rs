@@ -1,4 +1,4 @@
-//! What the caches of this host's runtimes know of a network's attachments.
+//! Attachments of a network in the caches of this host's runtimes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -34,7 +34,8 @@ impl Bucket<'_> {
         let limit = self.limit.of(self.mtu);
         if limit.burst != self.limit.burst {
             warn(&format!(
-                "a burst of {} bits has no room for a packet that link {} sends, of up to {} bytes; {} bits are used instead",
+                "a burst of {} bits is too small for a packet of link {}, which has up to {} bytes; {} bits \
+                 are used instead",
                 u64::from(self.limit.burst) * 8,
                 self.link.name,
                 self.mtu,
@@ -55,7 +56,7 @@ impl Bucket<'_> {
                 if let Some(found) = nl.root_qdisc(self.link)? {
                     if found.handle != HANDLE {
                         warn(&format!(
-                            "link {} sent through a queueing discipline of kind {} that somebody has set; it is replaced",
+                            "link {} had another queueing discipline, of kind {}; it is replaced",
                             self.link.name, found.kind
                         ));
                     }
@@ -74,10 +75,10 @@ impl Bucket<'_> {
         let Some(found) = found.as_ref().and_then(netlink::tc::Qdisc::tbf) else {
             let kind = found.map_or_else(|| "none".to_owned(), |found| found.kind);
             let text = format!(
-                "link {} in {} does not send through a token bucket filter (tbf): its queueing discipline is {kind}",
+                "link {} in {} has no token bucket filter (tbf): its queueing discipline is {kind}",
                 self.link.name, self.namespace
             );
-            return Err(Error::new(Code::Internal, text).detail("`cnitool repair` brings it back"));
+            return Err(Error::new(Code::Internal, text).detail("run `cnitool repair` to restore it"));
         };
         self.limit.verify(self.link, self.mtu, self.latency_ms, &found)
     }

@@ -74,10 +74,10 @@ impl Ends {
 }
 
 fn refuse_without_host_end(conf: &Conf, container: &Link) -> Result<()> {
-    let kind = container.kind_name().unwrap_or("a physical one");
+    let kind = container.kind_name().unwrap_or("physical");
     let lost = |what: &str, key: &str, todo: &str| {
         Err(Error::config(format!(
-            "{key}: what {} {what} cannot be limited on the host: its kind is {kind}, which has no end there",
+            "{key}: cannot limit on the host what {} {what}: links of kind {kind} have no host end",
             container.name
         ))
         .detail(todo))
@@ -86,7 +86,8 @@ fn refuse_without_host_end(conf: &Conf, container: &Link) -> Result<()> {
         return lost("receives", "ingressRate", "remove ingressRate and ingressBurst for this network");
     }
     if conf.egress.is_some() && !conf.in_container {
-        let todo = "set \"shapeInContainer\": true to limit it where it is sent; with CAP_NET_ADMIN the container can undo that";
+        let todo = "set \"shapeInContainer\": true to set the limit in the container; a container with \
+         CAP_NET_ADMIN can remove it";
         return lost("sends", "egressRate", todo);
     }
     Ok(())

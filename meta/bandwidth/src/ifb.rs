@@ -78,9 +78,12 @@ impl Ifb<'_> {
         let all = self.all(host)?;
         let own = all.iter().find(|link| self.is_named_by(link) == Some(true)).or(all.first());
         own.cloned().ok_or_else(|| {
-            let text =
-                format!("link {}, which limits what {} sends, is missing", self.names()[0], self.at.ifname);
-            Error::new(Code::Internal, text).detail("`cnitool repair` brings it back")
+            let text = format!(
+                "link {}, which limits the traffic from {}, is missing",
+                self.names()[0],
+                self.at.ifname
+            );
+            Error::new(Code::Internal, text).detail("run `cnitool repair` to restore it")
         })
     }
 
@@ -114,8 +117,8 @@ impl Ifb<'_> {
                 return Ok((link, in_use));
             }
         }
-        Err(Error::new(Code::Internal, format!("link {} exists in the host's namespace already", names[1]))
-            .detail("it has nothing to do with this attachment; remove it: ip link delete"))
+        Err(Error::new(Code::Internal, format!("link {} already exists in the host's namespace", names[1]))
+            .detail("it does not belong to this attachment; remove it: ip link delete"))
     }
 
     fn is_of_earlier_add(&self, link: &Link, own_name: &str) -> bool {

@@ -28,7 +28,7 @@ pub fn explained(part: Part, error: netlink::Error) -> Error {
     let (what, module) = match part {
         Part::Tbf => ("queueing discipline tbf", "sch_tbf"),
         Part::Ifb => ("links of kind ifb", "ifb"),
-        Part::Clsact => ("clsact, the place of filters on what comes in", "sch_ingress"),
+        Part::Clsact => ("queueing discipline clsact, for filters on incoming packets", "sch_ingress"),
         Part::Redirect if error.kernel_text().is_some_and(|text| text.contains("classifier")) => {
             ("filters of kind u32", "cls_u32")
         }
@@ -36,7 +36,7 @@ pub fn explained(part: Part, error: netlink::Error) -> Error {
     };
     let missing = matches!(error.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP));
     let error = Error::from(error);
-    if missing { error.detail(format!("this kernel has no {what}: modprobe {module}")) } else { error }
+    if missing { error.detail(format!("this kernel has no {what}: run modprobe {module}")) } else { error }
 }
 
 /// Tries all parts in a temporary network namespace.
@@ -45,7 +45,7 @@ pub fn explained(part: Part, error: netlink::Error) -> Error {
 /// Code 50, naming the missing part.
 pub fn has_all_parts() -> Result<()> {
     let tried = NetNs::scratch(|| Namespace::host().and_then(|scratch| try_all(&scratch.nl)));
-    tried.context(|| "try what the kernel has").and_then(|tried| tried).code(Code::NotAvailable)
+    tried.context(|| "check the features of the kernel").and_then(|tried| tried).code(Code::NotAvailable)
 }
 
 fn try_all(nl: &Netlink) -> Result<()> {

@@ -70,12 +70,12 @@ pub fn verify(host: &Namespace, link: &Link, ifb: &Link) -> Result<()> {
         return Ok(());
     }
     let lost = if filters.iter().any(leads_nowhere) {
-        "is redirected to a link that is gone, and so is lost"
+        "are redirected to a deleted link, and lost"
     } else {
-        "is not redirected"
+        "are not redirected"
     };
-    let text = format!("what comes in by link {} {lost}: it must go through {}", link.name, ifb.name);
-    Err(Error::new(Code::Internal, text).detail("`cnitool repair` brings the filter back"))
+    let text = format!("packets that arrive at link {} {lost}: they must pass {}", link.name, ifb.name);
+    Err(Error::new(Code::Internal, text).detail("run `cnitool repair` to restore the filter"))
 }
 
 /// Deletes the filters of a link that lead to ifbs, and clsact if ADD created it and no other program uses it.

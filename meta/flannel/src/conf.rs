@@ -81,8 +81,8 @@ impl Conf {
     fn check_delegate(&self) -> Result<()> {
         let is_set = |key: &str| self.delegate.keys().any(|set| set.eq_ignore_ascii_case(key));
         if let Some(key) = ["name", "ipam"].into_iter().find(|key| is_set(key)) {
-            return Err(Error::config(format!("delegate.{key} is given, which flannel sets itself"))
-                .detail("keys for the IPAM plugin belong under ipam, beside delegate"));
+            return Err(Error::config(format!("delegate.{key} must not be set: flannel sets it"))
+                .detail("put keys of the IPAM plugin under ipam, next to delegate"));
         }
         let Some((_, kind)) = self.delegate.iter().find(|(key, _)| key.eq_ignore_ascii_case("type")) else {
             return Ok(());

@@ -38,9 +38,9 @@ impl Saved {
     /// Code 5 if it cannot be read.
     pub fn read(&self) -> Result<Option<Value>> {
         let own = self.document(&self.own)?;
-        let found = if own == Found::Nothing { self.document(&self.plain)? } else { own };
+        let found = if own == SavedFile::Nothing { self.document(&self.plain)? } else { own };
         Ok(match found {
-            Found::Document(document) if self.is_ours(&document) => Some(document),
+            SavedFile::Document(document) if self.is_ours(&document) => Some(document),
             _ => None,
         })
     }
@@ -69,7 +69,7 @@ impl Saved {
                 return Ok(());
             }
             match self.document(&self.plain)? {
-                Found::Document(other) if !self.is_ours(&other) => {}
+                SavedFile::Document(other) if !self.is_ours(&other) => {}
                 _ => return file(&self.plain).map_err(|e| failed(&self.plain, &e)),
             }
         }
@@ -84,9 +84,11 @@ impl Saved {
         let mut failures = Failures::new();
         failures.note(remove(&self.path(&self.own)));
         match failures.note(self.document(&self.plain)) {
-            Some(Found::Document(other)) if !self.is_ours(&other) => {}
-            Some(Found::Document(_) | Found::Garbage) => drop(failures.note(remove(&self.path(&self.plain)))),
-            Some(Found::Nothing) | None => {}
+            Some(SavedFile::Document(other)) if !self.is_ours(&other) => {}
+            Some(SavedFile::Document(_) | SavedFile::Garbage) => {
+                failures.note(remove(&self.path(&self.plain)));
+            }
+            Some(SavedFile::Nothing) | None => {}
         }
         for name in [&self.plain, &self.own] {
             let removed = file::missing_is_fine(file::remove_temporary(&self.dir, &self.label(name)));
@@ -96,7 +98,7 @@ impl Saved {
         failures.into_result()
     }
 
-    fn document(&self, name: &str) -> Result<Found> {
+    fn document(&self, name: &str) -> Result<SavedFile> {
         read(&self.path(name))
     }
 
@@ -116,19 +118,19 @@ impl Saved {
 
 /// Content of a file.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum SavedFile {
     Nothing,
     Document(Value),
     /// Not JSON: the reference writes in place, and the host crashed.
     Garbage,
 }
 
-fn read(path: &Path) -> Result<Found> {
+fn read(path: &Path) -> Result<SavedFile> {
     let read = file::missing_is_fine(file::read_own(path, json::MAX_BYTES).map(Some));
     let read = read.map_err(|e| Error::io(format!("read {}", path.display()), &e))?;
-    let Some(bytes) = read else { return Ok(Found::Nothing) };
+    let Some(bytes) = read else { return Ok(SavedFile::Nothing) };
     let document = json::parse(&bytes, "it").ok().filter(|document| document["type"].is_string());
-    Ok(document.map_or(Found::Garbage, Found::Document))
+    Ok(document.map_or(SavedFile::Garbage, SavedFile::Document))
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -155,7 +157,7 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
                 failures.note(remove(&entry.path()));
             }
         } else if !name.starts_with('.') {
-            let Some(Found::Document(document)) = failures.note(read(&entry.path())) else { continue };
+            let Some(SavedFile::Document(document)) = failures.note(read(&entry.path())) else { continue };
             if !is_of(&document, &call.net.name) {
                 continue;
             }

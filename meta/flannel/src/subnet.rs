@@ -82,7 +82,7 @@ impl Subnet {
 fn network(text: &str, is_v4: bool) -> Result<IpNetwork, String> {
     let network = parse_cidr(text)?;
     if network.is_ipv4() != is_v4 {
-        return Err(format!("{text:?} is not of the family IPv{}", if is_v4 { 4 } else { 6 }));
+        return Err(format!("{text:?} is not an IPv{} address", if is_v4 { 4 } else { 6 }));
     }
     IpNetwork::new(network.network(), network.prefix()).map_err(|e| e.to_string())
 }
@@ -93,13 +93,13 @@ fn malformed(name: &str, what: &str) -> Error {
 
 fn missing(all: &[(bool, &str)]) -> Error {
     let missing: Vec<&str> = all.iter().filter(|(is_there, _)| !is_there).map(|(_, name)| *name).collect();
-    awaited(Error::config(format!("it lacks {}", missing.join(", "))))
+    awaited(Error::config(format!("{} is missing", missing.join(", "))))
 }
 
 fn awaited(error: Error) -> Error {
     error
         .with_code(Code::TryAgainLater)
-        .detail("flanneld writes this file when it has its lease: is flanneld running?")
+        .detail("flanneld writes this file after it has obtained its lease: check that flanneld is running")
 }
 
 #[cfg(test)]
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_all_at_once() {
         let error = Subnet::parse("FLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=\n").unwrap_err();
-        assert!(error.code() == 11 && error.details().contains("is flanneld running?"), "{error:?}");
+        assert!(error.code() == 11 && error.details().contains("that flanneld is running"), "{error:?}");
         assert_eq!(
             error.msg(),
-            "it lacks FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ"
+            "FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ is missing"
         );
     }
 

@@ -92,7 +92,7 @@ impl Admission {
         let owned = owner.clone();
         undo.push(move || withdraw(&owned));
         if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &before) {
-            cni::warn(&format!("{key} stays set after the last host port that needs it is gone: {e}"));
+            cni::warn(&format!("{key} stays set after the last host port that needs it: {e}"));
         }
         if !is_set && before != "1" {
             host.set_sysctl(&key, "1")?;

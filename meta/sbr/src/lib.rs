@@ -72,7 +72,7 @@ impl Plugin for Sbr {
         let link = sandbox.link(ifname)?;
         let sources = source::choose(&sandbox, &call.prev_result, ifname, conf.table, &conf.gateways)?;
         if let Some(lost) = sources.iter().find(|source| !source.has_rule) {
-            return Err(missing(&format!("the rule for what comes from {}", lost.net.ip())));
+            return Err(missing(&format!("the rule for packets from {}", lost.net.ip())));
         }
         if conf.table.is_none() {
             sources.iter().try_for_each(|source| has_default(&sandbox, &link, source))?;
@@ -109,5 +109,5 @@ fn has_default(sandbox: &Namespace, link: &Link, source: &Source) -> Result<()> 
 
 fn missing(what: &str) -> Error {
     Error::new(Code::Internal, format!("{what} is missing"))
-        .detail("something removed it after ADD; DEL and ADD of the attachment bring it back")
+        .detail("it was removed after ADD; run DEL and ADD to attach the container again")
 }

@@ -83,7 +83,7 @@ pub fn choose(
     }
     if sources.is_empty() {
         return Err(Error::config(format!("prevResult has no address of interface {ifname}")).detail(
-            "sbr routes by the addresses that an earlier plugin of the chain has given the interface",
+            "sbr needs the addresses that an earlier plugin in the chain assigned to the interface",
         ));
     }
     Ok(sources)

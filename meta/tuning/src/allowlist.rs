@@ -45,7 +45,7 @@ pub fn permit_by(text: &str, sysctls: &[Sysctl]) -> Result<()> {
     for sysctl in sysctls {
         if !matches_any(&patterns, sysctl.key.as_written())? {
             return Err(Error::config(format!("sysctl {sysctl} is not allowed on this host"))
-                .detail(format!("patterns of allowed keys are in {FILE}")));
+                .detail(format!("add a pattern for it to {FILE} to allow it")));
         }
     }
     Ok(())

@@ -141,13 +141,11 @@ fn read_sysctls(place: &str, written: BTreeMap<String, String>) -> Result<BTreeM
         let sysctl = Sysctl { key, value };
         if sysctl.value.chars().any(|c| c.is_control() && c != '\t') {
             let text =
-                format!("{place}: {sysctl} has a line break or another control character in its value");
+                format!("{place}: the value of {sysctl} contains a line break or another control character");
             return Err(Error::config(text));
         }
         if let Some(other) = all.insert(sysctl.key.segments().to_vec(), sysctl.clone()) {
-            return Err(Error::config(format!(
-                "{place}: {other} and {sysctl} are the same sysctl, given twice"
-            )));
+            return Err(Error::config(format!("{place}: {other} and {sysctl} are the same sysctl")));
         }
     }
     Ok(all)

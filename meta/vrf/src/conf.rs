@@ -37,10 +37,11 @@ impl TryFrom<AsWritten> for Conf {
         }
         let name = IfName::parse(&vrfname).map_err(|why| Error::config(format!("vrfname {why}")))?;
         if table != 0 && tables::is_of_the_kernel(table) {
-            return Err(Error::config(format!(
-                "table {table} is one of the kernel's own, which all interfaces share"
-            ))
-            .detail("a VRF needs a table for itself; without the key a free one is chosen"));
+            return Err(Error::config(format!("table {table} is reserved by the kernel for all interfaces"))
+                .detail(
+                    "choose a table that nothing else uses, or remove the key: then the plugin finds a free \
+             table",
+                ));
         }
         Ok(Self { name, table: Some(table).filter(|table| *table != 0) })
     }

@@ -31,7 +31,7 @@ impl Vrf {
         match link.kind {
             Some(LinkKind::Vrf { table }) => Ok(Self { link, table }),
             _ => Err(Error::config(format!(
-                "vrfname {}: the container has a link of that name that is not a VRF",
+                "vrfname {}: the container has an interface of this name that is not a VRF",
                 link.name
             ))),
         }
@@ -76,7 +76,10 @@ pub fn provide(sandbox: &Namespace, conf: &Conf, undo: &mut Undo) -> Result<Vrf>
             Ok(vrf) => return Ok(vrf),
         }
     }
-    Err(Error::new(Code::TryAgainLater, format!("vrf {} comes and goes in {sandbox}", conf.name)))
+    Err(Error::new(
+        Code::TryAgainLater,
+        format!("vrf {} in {sandbox} is repeatedly deleted by another process", conf.name),
+    ))
 }
 
 /// Checks the table of a VRF.
@@ -90,8 +93,8 @@ pub fn has_table(vrf: &Vrf, table: Option<u32>) -> Result<()> {
             "VRF {} already exist with different routing table {}",
             vrf.link.name, vrf.table
         ))
-        .detail(format!("the configuration asks for table {wanted}"))
-        .detail("all networks that share a VRF need the same table, or none in their configuration")),
+        .detail(format!("the configuration requests table {wanted}"))
+        .detail("set the same table in all networks that share the VRF, or remove the key in all of them")),
     }
 }
 

@@ -113,7 +113,7 @@ fn refuse_other_master(sandbox: &Namespace, link: &Link, conf: &Conf) -> Result<
         None => Ok(()),
         Some(master) => {
             Err(Error::config(format!("interface {} has already a master set: {}", link.name, master.name))
-                .detail(format!("it cannot join vrf {}", conf.name)))
+                .detail(format!("remove it from its master before it joins vrf {}", conf.name)))
         }
     }
 }

@@ -29,7 +29,7 @@ impl Selector {
         };
         let link = found.ok_or_else(|| {
             Error::config(format!("{self}: no such interface is in the host's namespace"))
-                .detail("it may be in another container; the DEL of that one, or its end, brings it back")
+                .detail("it may be in another container: run DEL of that container to move it back")
         })?;
         let Some(record) = pending(&link) else { return Ok(link) };
         record.restore(host, &link)?;

@@ -90,6 +90,6 @@ fn bridge(conf: &Conf, sandbox: &Namespace) -> Result<Option<Link>> {
         Some(link) if link.is("bridge") => Ok(Some(link)),
         Some(_) => Err(Error::config(format!("bridge {name}: this link in {sandbox} is not a bridge"))),
         None => Err(Error::config(format!("bridge {name}: this link does not exist in {sandbox}"))
-            .detail("the key names a bridge in the container, which has to be there before")),
+            .detail("the key names a bridge in the container, which must exist before ADD")),
     }
 }

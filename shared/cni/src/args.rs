@@ -68,7 +68,7 @@ impl CniArgs {
             Code::InvalidEnvironment,
             format!("CNI_ARGS has unknown keys: {}", unknown.join(", ")),
         )
-        .detail(format!("known keys: {}; IgnoreUnknown=1 lets others pass", KNOWN.join(", "))))
+        .detail(format!("known keys: {}; add IgnoreUnknown=1 to ignore the others", KNOWN.join(", "))))
     }
 
     fn ignore_unknown(&self) -> Result<bool> {

@@ -312,7 +312,7 @@ impl Environment {
                 Code::UnknownContainer,
                 format!("CNI_NETNS {} does not exist", path.display()),
             )
-            .detail("the container is gone, or its namespace has not been created yet")),
+            .detail("the container has exited, or its namespace has not been created yet")),
             Ok(Seen::SomethingElse) => {
                 Err(invalid(&[format!("CNI_NETNS {} is not a network namespace", path.display())]))
             }
@@ -339,7 +339,7 @@ impl Environment {
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(Seen::Nothing);
             }
-            Err(e) => return Err(Error::io(format!("look at CNI_NETNS {}", path.display()), &e)),
+            Err(e) => return Err(Error::io(format!("examine CNI_NETNS {}", path.display()), &e)),
         };
         let own = own_netns()?;
         Ok(match (inode.dev() == own.0, inode.ino() == own.1) {
@@ -358,8 +358,8 @@ fn own_netns() -> Result<(u64, u64)> {
     }
     // The thread's path, which is the process's namespace: plugins open the same path, and the kernel creates its directories only once.
     let own = Path::new("/proc/thread-self/ns/net").metadata();
-    let own =
-        own.map_err(|e| Error::io("look at the plugin's own namespace, /proc/thread-self/ns/net", &e))?;
+    let own = own
+        .map_err(|e| Error::io("examine the plugin's own network namespace, /proc/thread-self/ns/net", &e))?;
     Ok(*OWN.get_or_init(|| (own.dev(), own.ino())))
 }
 

@@ -86,7 +86,7 @@ impl Request {
         let scope = match &self.stale {
             // A missing list must not make all attachments stale.
             None if !self.dry_run => {
-                return Err(Error::config("stale is missing: which attachments are to go"));
+                return Err(Error::config("stale is missing: the list of attachments to remove"));
             }
             None => Scope::all_but(Attachments::default()),
             Some(stale) => Scope::only(stale.iter().map(Stale::attachment).collect::<Result<_>>()?),
@@ -146,6 +146,6 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
 pub(crate) fn foreign(kind: &str) -> Error {
     Error::new(
         Code::UnsupportedField,
-        format!("plugin {kind} is not Ferrule's: it does not know `{ARGUMENT}`"),
+        format!("plugin {kind} is not Ferrule's: it does not support `{ARGUMENT}`"),
     )
 }

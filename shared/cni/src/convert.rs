@@ -37,7 +37,7 @@ impl AddResult {
         };
         if !said.same_format(version) {
             return Err(Error::config(format!(
-                "is of CNI version {said}, but the configuration is {version}"
+                "has CNI version {said}, but the configuration has {version}"
             ))
             .detail("the runtime must pass the result in the version of the configuration"));
         }

@@ -79,7 +79,7 @@ impl Delegate {
             }
             Err(error) => Err(match self.find().and_then(|_| this.call(Command::Del)) {
                 Err(rollback) if rollback.code() != error.code() => {
-                    error.detail(format!("its DEL after the failed ADD failed too: {rollback}"))
+                    error.detail(format!("the rollback (DEL) failed too: {rollback}"))
                 }
                 _ => error,
             }),

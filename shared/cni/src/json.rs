@@ -44,7 +44,7 @@ pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
 /// Refuses a document with more than [`MAX_VALUES`] before it is parsed.
 ///
 /// # Errors
-/// Code 6.
+/// Code 6 if it has more than [`MAX_VALUES`] values.
 pub fn refuse_many_values(bytes: &[u8], what: &str) -> Result<()> {
     if has_few_values(bytes) {
         return Ok(());

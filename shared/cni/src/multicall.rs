@@ -121,10 +121,8 @@ fn find<'a>(plugins: &'a [Entry], file: &OsStr) -> Option<&'a Entry> {
 
 fn nobody(plugins: &[Entry], file: &OsStr) -> Error {
     let names: Vec<&str> = plugins.iter().map(Entry::name).collect();
-    Error::config(format!(
-        "type: this executable was called as {file:?}, which is the name of none of its plugins"
-    ))
-    .detail(format!("it acts as the plugin by whose name it is called; its plugins are {}", names.join(", ")))
+    Error::config(format!("type: this executable was called as {file:?}, which is not the name of a plugin"))
+        .detail(format!("call it by the name of a plugin: {}", names.join(", ")))
 }
 
 /// The plugin of a file, if the file is this executable.

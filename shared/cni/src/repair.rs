@@ -65,7 +65,7 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
         Ok(outcomes) => place.and_then(|()| outcomes.next().unwrap_or(Ok(false))),
         Err(panic) => Err(panic.clone()),
     });
-    Ok(answered(&repairs.map(told).collect::<Vec<_>>()))
+    Ok(answered(&repairs.map(report).collect::<Vec<_>>()))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -77,7 +77,7 @@ fn answered(repairs: &[Value]) -> String {
     json!({"cniVersion": Version::LATEST.as_str(), "repairs": repairs}).to_string()
 }
 
-fn told(outcome: Result<bool>) -> Value {
+fn report(outcome: Result<bool>) -> Value {
     match outcome {
         Ok(repaired) => json!({"repaired": repaired}),
         Err(e) => json!({"code": e.code(), "msg": e.msg(), "details": e.details()}),
@@ -108,11 +108,11 @@ pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
 /// The plugin's error.
 pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     let answer = decoder::parse(out, "its answer").unwrap_or_default();
-    let Some(told) = answer["repairs"].get(0) else { return Ok(false) };
-    match told["code"].as_u64() {
-        None => Ok(told["repaired"] == true),
+    let Some(outcome) = answer["repairs"].get(0) else { return Ok(false) };
+    match outcome["code"].as_u64() {
+        None => Ok(outcome["repaired"] == true),
         Some(code) => {
-            let text = |key: &str| told[key].as_str().unwrap_or_default();
+            let text = |key: &str| outcome[key].as_str().unwrap_or_default();
             Err(Error::foreign(u32::try_from(code).unwrap_or(u32::MAX), text("msg"), text("details")))
         }
     }
@@ -166,8 +166,12 @@ mod tests {
         assert!(!decoder::has_few_values(request.as_bytes()));
         // CNI_PATH is missing, which is reported for each attachment.
         let answer: Value = serde_json::from_str(&answer::<Repairing>(request.as_bytes()).unwrap()).unwrap();
-        let told = answer["repairs"].as_array().unwrap();
-        assert!(told.iter().all(|told| told["code"] == Code::InvalidEnvironment as u32), "{}", told[0]);
-        assert_eq!(told.len(), 1_000);
+        let outcome = answer["repairs"].as_array().unwrap();
+        assert!(
+            outcome.iter().all(|outcome| outcome["code"] == Code::InvalidEnvironment as u32),
+            "{}",
+            outcome[0]
+        );
+        assert_eq!(outcome.len(), 1_000);
     }
 }

@@ -141,7 +141,8 @@ impl NetNs {
     pub fn scratch<T>(closure: impl FnOnce() -> T) -> Result<T, Error> {
         let here = Self::current()?;
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
-        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| here.failed("make another one beside", e.into()))?;
+        unshare(CloneFlags::CLONE_NEWNET)
+            .map_err(|e| here.failed("create another one next to it", e.into()))?;
         let guard = ReturnGuard(&here);
         let value = closure();
         drop(guard);

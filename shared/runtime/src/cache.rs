@@ -140,7 +140,7 @@ impl Cache {
             AtomicFile { dir: &dir, name: &name, label: &name }.replace(&text)
         });
         let path = self.results().join(&name);
-        Ok(kept.map_err(|e| cni::Error::io(format!("keep the result in {}", path.display()), &e))?)
+        Ok(kept.map_err(|e| cni::Error::io(format!("write the result to {}", path.display()), &e))?)
     }
 
     /// Reads an attachment. `None` if the file does not exist.

@@ -68,7 +68,7 @@ impl Pod {
         if let Some(twice) =
             taken.iter().enumerate().find_map(|(i, name)| taken[..i].contains(name).then_some(name))
         {
-            let what = format!("pod {}: two networks want the interface name {twice}", self.id);
+            let what = format!("pod {}: two networks have the interface name {twice}", self.id);
             return Err(Error::own(Code::InvalidConfig, what));
         }
         self.requests

@@ -58,7 +58,10 @@ impl Runtime {
             common.retain(|version| spoken.iter().any(|s| s == version.as_str()));
         }
         let none = || {
-            Error::own(Code::IncompatibleVersion, "no version of the network's is spoken by all its plugins")
+            Error::own(
+                Code::IncompatibleVersion,
+                "no CNI version of the network is supported by all its plugins",
+            )
         };
         common.last().copied().ok_or_else(none)
     }
@@ -69,8 +72,8 @@ impl Runtime {
             return Ok(());
         }
         let error =
-            cni::Error::new(Code::IncompatibleVersion, format!("it does not speak version {version}"))
-                .detail(format!("it speaks {}", spoken.join(", ")));
+            cni::Error::new(Code::IncompatibleVersion, format!("it does not support version {version}"))
+                .detail(format!("it supports {}", spoken.join(", ")));
         Err(Error::of_plugin(kind, Command::Version, error))
     }
 }

@@ -179,16 +179,21 @@ fn items(entry: &Entry, network: &Result<Network>, claims: &[String]) -> Result<
     let unknown = |why: String| Error::own(Code::UnknownContainer, why);
     if !entry.is_alive() || entry.attach.netns.is_none() {
         let path = entry.attach.netns.as_deref().unwrap_or("".as_ref()).display();
-        return Err(unknown(format!("its namespace {path} is gone")));
+        return Err(unknown(format!("its namespace {path} has been deleted")));
     }
     if entry.config.is_empty() {
-        return Err(unknown("the cache does not have its configuration: libcni before 0.8 wrote it".into()));
+        return Err(unknown(
+            "the cache does not contain its configuration: libcni before 0.8 wrote the entry".into(),
+        ));
     }
     let network = network.as_ref().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
     let prev = entry.result_in(network.version);
     let prev = prev.map_err(|e| unknown(format!("its cached result: {e}")))?;
     if network.name != entry.network {
-        return Err(unknown(format!("its cached configuration is of another network, {}", network.name)));
+        return Err(unknown(format!(
+            "its cached configuration belongs to another network, {}",
+            network.name
+        )));
     }
     let extras = Extras { attach: Some(&entry.attach), prev: Some(&prev), valid: None };
     let mut items = Vec::new();

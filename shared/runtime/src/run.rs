@@ -251,7 +251,10 @@ fn needs(network: &Network, command: Command) -> Result<()> {
     }
     let error = cni::Error::new(
         Code::IncompatibleVersion,
-        format!("network {} is of version {}, which has no {command}", network.name, network.version),
+        format!(
+            "network {} has CNI version {}, which does not support {command}",
+            network.name, network.version
+        ),
     );
     Err(error.detail(format!("version {} has", command.since())).into())
 }

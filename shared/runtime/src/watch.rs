@@ -223,7 +223,7 @@ fn or_here(path: &Path) -> &Path {
 }
 
 fn failed(dir: &ConfDir, cause: Errno) -> Error {
-    cni::Error::io(format!("follow the directory {}", dir.path().display()), &io::Error::from(cause)).into()
+    cni::Error::io(format!("watch the directory {}", dir.path().display()), &io::Error::from(cause)).into()
 }
 
 #[cfg(test)]

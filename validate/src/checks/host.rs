@@ -1,4 +1,4 @@
-//! Links that a configuration names: does this host have them?
+//! Checks that the interfaces in a configuration exist on this host.
 
 use netlink::{Link, Netlink};
 use runtime::text::{Node, Tree};
@@ -23,7 +23,7 @@ impl Report<'_> {
         let in_container = node.get("linkInContainer").is_some_and(|it| it.value == Tree::Bool(true));
         for key in ["master", "device"].into_iter().filter(|key| has(key) && !in_container) {
             if let Some(name) = text(key).filter(|name| matches!(host.link(name), Ok(None))) {
-                let text = format!("{key} {name}: this host has no such link now");
+                let text = format!("{key} {name}: this interface does not exist on this host");
                 self.warning(blamed(node, &text), text);
             }
         }
@@ -34,10 +34,10 @@ impl Report<'_> {
         if known.name == "vlan" {
             self.error(
                 blamed(node, "type"),
-                "master is missing: no earlier plugin makes the link that carries the VLAN",
+                "master is missing: no earlier plugin creates the parent interface of the VLAN",
             );
         } else if matches!(host.default_route(), Ok(None)) {
-            let text = "master is missing, and this host has no default route that it could be found by";
+            let text = "master is missing, and this host has no default route to select it";
             self.warning(blamed(node, "type"), text);
         }
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration, held against the schema.
+//! Checks a network's configuration against the schema.
 
 mod host;
 mod networks;
@@ -35,7 +35,8 @@ impl Report<'_> {
         };
         let single = root.get("plugins").is_none() && root.get("type").is_some();
         if single && !self.is_list && root.get("name").is_none() {
-            let text = "name is missing: the plugin can only be a part of the network that its directory is named after";
+            let text = "name is missing: the plugin can only be part of the network that has the name of \
+             its directory";
             self.warning(root.at, text);
             return self.plugin(root, usize::MAX);
         }
@@ -66,11 +67,8 @@ impl Report<'_> {
     fn versions(&mut self, root: &Node) {
         if root.get("cniVersion").is_none() && root.get("cniVersions").is_none() {
             let help = format!("say \"cniVersion\": \"{}\"", cni::Version::LATEST);
-            self.warning(
-                root.at,
-                "no cniVersion: 0.2.0 is spoken, which has no chains, CHECK, GC and STATUS",
-            )
-            .help = Some(help);
+            self.warning(root.at, "no cniVersion: the default 0.2.0 has no chains, CHECK, GC and STATUS")
+                .help = Some(help);
         }
     }
 
@@ -110,10 +108,7 @@ impl Report<'_> {
         };
         if known.role == Role::Chained && index == 0 {
             let at = node.get("type").map_or(node.at, |node| node.at);
-            self.error(
-                at,
-                format!("{} works on what an earlier plugin made, and is the first of its list", known.name),
-            );
+            self.error(at, format!("{} needs an earlier plugin, and is the first of its list", known.name));
         }
         let inlined = node
             .get("plugins")
@@ -129,7 +124,7 @@ impl Report<'_> {
         self.capabilities(node, known);
         if known.name == "portmap" && index != 0 && node.get("capabilities").is_none() {
             let at = node.get("type").map_or(node.at, |node| node.at);
-            let text = "portmap does not get the ports: it does not declare the capability portMappings";
+            let text = "portmap receives no ports: it does not declare the capability portMappings";
             self.warning(at, text).help = Some("add \"capabilities\": {\"portMappings\": true}".to_owned());
         }
         self.reserved(node);
@@ -141,7 +136,7 @@ impl Report<'_> {
         let is_reserved =
             |name: &str| name.starts_with("cni.dev/") || ["runtimeConfig", "prevResult"].contains(&name);
         for (at, name, _) in members.iter().filter(|(_, name, _)| is_reserved(name)) {
-            self.warning(*at, format!("{name} is for the runtime to fill in"));
+            self.warning(*at, format!("{name} is set by the runtime: remove it"));
         }
     }
 
@@ -159,8 +154,8 @@ impl Report<'_> {
         let known = || plugin.capabilities.iter().chain(delegate).copied();
         for (at, name, _) in members.iter().filter(|(_, name, _)| !known().any(|k| k == name)) {
             let help = schema::nearest(name, known()).map(|near| format!("did you mean {near:?}?"));
-            self.warning(*at, format!("plugin {} has no use for the capability {name:?}", plugin.name))
-                .help = help;
+            self.warning(*at, format!("plugin {} does not use the capability {name:?}", plugin.name)).help =
+                help;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Several networks together: names that are given twice, and ranges that overlap.
+//! Checks several networks together: duplicate names and overlapping ranges.
 
 use std::path::{Path, PathBuf};
 
@@ -85,8 +85,12 @@ impl Report<'_> {
                 // Outside the directory it may be what will replace the other file.
                 if siblings(other) {
                     let at = root.get("name").map_or(root.at, |node| node.at);
-                    let text = format!("the name {} is also that of the network in {file}", own.name);
-                    self.warning(at, text).help = Some("runtimes use one of the two files".to_owned());
+                    let text = format!("the network in {file} has the same name, {}", own.name);
+                    self.warning(at, text).help = Some(
+                        "runtimes use only one of the two files: rename one \
+                     network"
+                            .to_owned(),
+                    );
                 }
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Objects, held against their keys: a plugin's configuration, its `ipam`, and what is in them.
+//! Checks objects against the keys in their schema: a plugin's configuration, its `ipam`, and nested objects.
 
 use cni::PluginType;
 use runtime::text::{Node, Tree};
@@ -86,7 +86,7 @@ impl Report<'_> {
         self.keys(node, keys.iter().copied(), &format!("IPAM plugin {}", known.name));
     }
 
-    /// What a plugin is to be told by another one, which names it where `type` is missing, and sets keys of it itself.
+    /// The configuration of a delegate. The delegating plugin sets some of its keys, and `type` if it is missing.
     fn part(&mut self, node: &Node, name: &str, (default, role): (&str, Role), set: &[&str]) {
         let Tree::Object(members) = &node.value else {
             self.error(node.at, format!("{name}: expected an object, found {}", node.value.kind()));
@@ -95,7 +95,7 @@ impl Report<'_> {
         for (at, key, _) in
             members.iter().filter(|(_, key, _)| set.iter().any(|set| key.eq_ignore_ascii_case(set)))
         {
-            self.error(*at, format!("{name}.{key} is given, which flannel sets itself"));
+            self.error(*at, format!("{name}.{key} must not be set: flannel sets it"));
         }
         let named = node.get("type").is_some();
         let known = if named {

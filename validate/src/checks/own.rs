@@ -3,7 +3,7 @@
 use cni::json;
 use host_local::RangeSet;
 use runtime::Network;
-use runtime::text::{Node, Place, Tree};
+use runtime::text::{Node, Position, Tree};
 use serde_json::{Value, json};
 
 use super::Report;
@@ -44,7 +44,7 @@ impl Report<'_> {
         let Some(ipam) = node.get("ipam").filter(|_| !from_runtime) else { return };
         let listed = ipam.get("addresses").map(Node::items).unwrap_or_default();
         if !listed.iter().any(|entry| entry.get("address").is_some()) {
-            let text = "no address: each call must name one, in CNI_ARGS or args.cni.ips";
+            let text = "no address: each request must contain one, in CNI_ARGS or args.cni.ips";
             self.warning(ipam.at, text).help =
                 Some("add addresses, or \"capabilities\": {\"ips\": true}".to_owned());
         }
@@ -68,9 +68,10 @@ impl Report<'_> {
         let keys = ["device", "hwaddr", "kernelpath", "pciBusID"];
         let is_given = |key: &str| node.get(key).and_then(Node::as_str).is_some_and(|text| !text.is_empty());
         if !keys.into_iter().any(is_given) {
-            let text = "no device: one of device, hwaddr, kernelpath and pciBusID must say which one to move";
-            self.error(blamed(node, "type"), text).help =
-                Some("or add \"capabilities\": {\"deviceID\": true}, if the runtime says it".to_owned());
+            let text = "no device: set one of device, hwaddr, kernelpath and pciBusID";
+            self.error(blamed(node, "type"), text).help = Some(
+                "or add \"capabilities\": {\"deviceID\": true}, if the runtime selects the device".to_owned(),
+            );
         }
     }
 
@@ -103,7 +104,7 @@ fn example(capability: &str) -> Option<Value> {
 }
 
 /// The place of the key that a message names, or of the whole object.
-pub(super) fn blamed(node: &Node, message: &str) -> Place {
+pub(super) fn blamed(node: &Node, message: &str) -> Position {
     let words: Vec<&str> = message.split(|c: char| !c.is_alphanumeric() && !".:/-_".contains(c)).collect();
     let mut best = (0, node.get("type").map_or(node.at, |node| node.at));
     weigh(node, &words, &mut best);
@@ -111,7 +112,7 @@ pub(super) fn blamed(node: &Node, message: &str) -> Place {
 }
 
 /// A value that the message quotes counts more than a key that it names.
-fn weigh(node: &Node, words: &[&str], best: &mut (u32, Place)) {
+fn weigh(node: &Node, words: &[&str], best: &mut (u32, Position)) {
     let named =
         |text: &str| words.iter().any(|word| word.trim_end_matches([':', '.']).eq_ignore_ascii_case(text));
     match &node.value {

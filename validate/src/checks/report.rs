@@ -1,15 +1,15 @@
-//! What was found in a configuration.
+//! Findings in a configuration.
 
 use std::path::PathBuf;
 
 use runtime::Network;
-use runtime::text::Place;
+use runtime::text::Position;
 use serde_json::{Value, json};
 
 /// Something that was found.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Finding {
-    pub at: Place,
+    pub at: Position,
     pub level: Level,
     pub text: String,
     /// What to do about it.
@@ -68,11 +68,11 @@ impl<'a> Report<'a> {
         self.findings.iter().filter(|finding| finding.level == Level::Error).count()
     }
 
-    pub fn error(&mut self, at: Place, text: impl Into<String>) -> &mut Finding {
+    pub fn error(&mut self, at: Position, text: impl Into<String>) -> &mut Finding {
         self.add(at, Level::Error, text.into())
     }
 
-    pub fn warning(&mut self, at: Place, text: impl Into<String>) -> &mut Finding {
+    pub fn warning(&mut self, at: Position, text: impl Into<String>) -> &mut Finding {
         self.add(at, Level::Warning, text.into())
     }
 
@@ -82,7 +82,7 @@ impl<'a> Report<'a> {
         self.findings
     }
 
-    fn add(&mut self, at: Place, level: Level, text: String) -> &mut Finding {
+    fn add(&mut self, at: Position, level: Level, text: String) -> &mut Finding {
         self.findings.push(Finding { at, level, text, help: None });
         let last = self.findings.len() - 1;
         &mut self.findings[last]

@@ -76,7 +76,7 @@ fn every_problem_is_found_at_once_with_its_place_and_the_nearest_known_key() {
             "5:71 error: JSON has no comments",
             r#"6:60 error: subnet: "10.1.0.0" has no prefix length, such as 10.1.0.0/24"#,
             r#"6:72 warning: ranges[0][0] has no key "gatway" did you mean "gateway"?"#,
-            r#"7:42 warning: plugin portmap has no use for the capability "portMapping" did you mean "portMappings"?"#,
+            r#"7:42 warning: plugin portmap does not use the capability "portMapping" did you mean "portMappings"?"#,
             r#"7:75 error: backend: "nftable" is none of iptables, nftables did you mean "nftables"?"#,
             r#"8:14 error: no plugin "tunning" in DIR did you mean "tuning"?"#,
             "9:5 error: type is missing: the name of a plugin",
@@ -92,8 +92,8 @@ fn a_plugin_in_the_wrong_place_is_told_where_it_belongs() {
     assert_eq!(
         findings(source),
         [
-            "2:18 error: portmap works on what an earlier plugin made, and is the first of its list",
-            "2:39 error: host-local is an IPAM plugin, for another plugin's ipam",
+            "2:18 error: portmap needs an earlier plugin, and is the first of its list",
+            "2:39 error: host-local is an IPAM plugin, for the key ipam of another plugin",
             "2:90 error: portmap is a chained plugin, after an interface plugin",
         ]
     );
@@ -114,9 +114,9 @@ fn keys_that_only_a_runtime_may_set_are_told() {
     assert_eq!(
         findings(source),
         [
-            "2:28 warning: runtimeConfig is for the runtime to fill in",
-            "2:49 warning: prevResult is for the runtime to fill in",
-            "2:67 warning: cni.dev/valid-attachments is for the runtime to fill in",
+            "2:28 warning: runtimeConfig is set by the runtime: remove it",
+            "2:49 warning: prevResult is set by the runtime: remove it",
+            "2:67 warning: cni.dev/valid-attachments is set by the runtime: remove it",
         ]
     );
 }
@@ -127,8 +127,9 @@ fn a_plugin_without_a_name_can_only_be_a_part_of_a_network() {
     assert_eq!(
         findings_of(source, false),
         [
-            "1:1 warning: name is missing: the plugin can only be a part of the network that its directory is named after",
-            "1:10 warning: portmap does not get the ports: it does not declare the capability portMappings",
+            "1:1 warning: name is missing: the plugin can only be part of the network that has the name of \
+             its directory",
+            "1:10 warning: portmap receives no ports: it does not declare the capability portMappings",
             r#"1:21 warning: plugin portmap has no key "sant" did you mean "snat"?"#,
         ]
     );

@@ -1,4 +1,4 @@
-//! Text, held against its type.
+//! Checks strings against their type in the schema.
 
 use cni::addr::{parse_cidr, parse_ip};
 use cni::{IfName, Version};

@@ -1,4 +1,4 @@
-//! Objects that several tables have.
+//! Objects that several schemas contain.
 
 use super::types::{Key, Type, key};
 

@@ -1,4 +1,4 @@
-//! Plugins that make an interface.
+//! Interface plugins.
 
 use super::common::{MAC, MTU};
 use super::link::{

@@ -1,4 +1,4 @@
-//! Plugins that give addresses. Their keys stand in another plugin's `ipam`.
+//! IPAM plugins. Their keys are in `ipam` of another plugin.
 
 use super::common::{DNS, RANGE, ROUTE, U32};
 use super::types::{Key, Plugin, Role, Type, key};

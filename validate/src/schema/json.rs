@@ -107,7 +107,7 @@ fn chosen_by_type(fits: impl Fn(&Plugin) -> bool) -> Value {
     plugins().filter(|plugin| fits(plugin)).map(one).collect()
 }
 
-/// What a plugin is to be told by another one, which names it where `type` is missing, and sets keys of it itself.
+/// The configuration of a delegate. The delegating plugin sets some of its keys, and `type` if it is missing.
 fn part(default: &str, role: Role, set: &[&str]) -> Value {
     let set: Map<String, Value> = set.iter().map(|key| ((*key).to_owned(), false.into())).collect();
     json!({

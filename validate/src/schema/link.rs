@@ -1,4 +1,4 @@
-//! Keys that plugins which make an interface share.
+//! Keys that interface plugins share.
 
 use super::common::{MTU, U32};
 use super::types::{Key, Type, key};

@@ -1,4 +1,4 @@
-//! Plugins that work on what an earlier one made.
+//! Chained plugins: they change the interface of an earlier plugin.
 
 use super::common::{BANDWIDTH_PLUGIN, U32};
 use super::types::{Key, Plugin, Role, Type, key};

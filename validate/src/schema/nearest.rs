@@ -1,4 +1,4 @@
-//! What somebody probably meant to write.
+//! Suggestions for misspelt names: "did you mean".
 
 /// The name that was probably meant: no more than a third of it is different.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! What the tables of this module consist of.
+//! Types of the schemas: plugin, key and value type.
 
 pub use cni::Role;
 

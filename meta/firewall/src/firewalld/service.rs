@@ -99,9 +99,8 @@ fn word(error: &BusError) -> &str {
 }
 
 fn unknown(error: BusError) -> Error {
-    failure("look for firewalld on the system bus", error).detail(
-        "`busctl status` tells whether the bus answers; it is not asked if backend is nftables or iptables",
-    )
+    failure("look for firewalld on the system bus", error)
+        .detail("check the bus with `busctl status`; it is not asked if backend is nftables or iptables")
 }
 
 fn failure(doing: &str, error: BusError) -> Error {

@@ -14,7 +14,7 @@ fn entry(cached: &Value) -> Entry {
     Cache::new(dir.path()).list().unwrap().remove(0)
 }
 
-fn told(cached: &Value) -> Option<&'static str> {
+fn runtime_of(cached: &Value) -> Option<&'static str> {
     of_attachment(&entry(cached))
 }
 
@@ -72,7 +72,7 @@ fn what_runtimes_have_left_in_the_cache_tells_them() {
         (kubenet, None),
     ];
     for (cached, runtime) in cases {
-        assert_eq!(told(&cached), runtime, "{cached:#}");
+        assert_eq!(runtime_of(&cached), runtime, "{cached:#}");
     }
 }
 
@@ -123,7 +123,7 @@ fn a_runtime_is_told_by_its_ids_namespaces_and_arguments_and_what_fits_several_i
         (shape("web", "/run/netns/blue", &[]), None),
     ];
     for (cached, runtime) in cases {
-        assert_eq!(told(&cached), runtime, "{cached:#}");
+        assert_eq!(runtime_of(&cached), runtime, "{cached:#}");
     }
 }
 
@@ -155,7 +155,7 @@ fn whose_the_network_is_tells_the_attachment_only_if_nothing_else_is_known_of_it
         .encode(r#"{"name": "net", "plugins": [{"type": "bridge", "bridge": "cni-podman0"}]}"#);
     let mut cached = shape("web", "", &[]);
     cached["config"] = json!(config);
-    assert_eq!(told(&cached), Some(PODMAN));
+    assert_eq!(runtime_of(&cached), Some(PODMAN));
     cached["netns"] = json!("/run/netns/blue");
-    assert_eq!(told(&cached), None);
+    assert_eq!(runtime_of(&cached), None);
 }

@@ -1,4 +1,4 @@
-//! Where the runtimes of this host keep their networks, as their own configuration says.
+//! Directories of network configurations, from the configurations of this host's runtimes.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use host_runtimes::names::NERDCTL;
 use runtime::{ConfDir, Network};
 
-use crate::maker;
+use crate::runtimes;
 
 /// A directory of networks.
 #[derive(Debug)]
-pub struct Place {
+pub struct NetworkDir {
     pub conf: ConfDir,
     /// The runtimes that read it. Several share /etc/cni/net.d.
     pub runtimes: Vec<&'static str>,
@@ -22,8 +22,8 @@ pub struct Place {
 }
 
 /// The places that there are, and what cannot be read: of a runtime without its configuration, the defaults count.
-pub fn all() -> (Vec<Place>, Vec<String>) {
-    let mut places: BTreeMap<PathBuf, Place> = BTreeMap::new();
+pub fn all() -> (Vec<NetworkDir>, Vec<String>) {
+    let mut network_dirs: BTreeMap<PathBuf, NetworkDir> = BTreeMap::new();
     let (runtimes, mut problems) = host_runtimes::of_host(Path::new("/"));
     for runtime in runtimes {
         let mut dirs = vec![runtime.networks];
@@ -40,28 +40,28 @@ pub fn all() -> (Vec<Place>, Vec<String>) {
                     continue;
                 }
             };
-            let new = || Place { conf: ConfDir::new(dir), runtimes: Vec::new(), plugins: Vec::new() };
-            let place = places.entry(real).or_insert_with(new);
-            place.add(runtime.name, &runtime.plugins);
+            let new = || NetworkDir { conf: ConfDir::new(dir), runtimes: Vec::new(), plugins: Vec::new() };
+            let dir = network_dirs.entry(real).or_insert_with(new);
+            dir.add(runtime.name, &runtime.plugins);
         }
     }
-    (places.into_values().collect(), problems)
+    (network_dirs.into_values().collect(), problems)
 }
 
 /// The place that has a network of this name.
-pub fn with_network(name: &str) -> Option<Place> {
-    all().0.into_iter().find(|place| place.conf.find(name).is_ok())
+pub fn with_network(name: &str) -> Option<NetworkDir> {
+    all().0.into_iter().find(|dir| dir.conf.find(name).is_ok())
 }
 
-impl Place {
+impl NetworkDir {
     /// A directory that no runtime is known to read.
     pub fn unknown(conf: &ConfDir) -> Self {
         Self { conf: conf.clone(), runtimes: Vec::new(), plugins: Vec::new() }
     }
 
-    /// Whose a network of this place is. None: it cannot be told.
+    /// The runtime that owns a network in this directory. None: unknown.
     pub fn runtime_of(&self, network: &Network) -> Option<&'static str> {
-        maker::of_config(network.bytes()).or_else(|| match self.runtimes[..] {
+        runtimes::of_config(network.bytes()).or_else(|| match self.runtimes[..] {
             [only] => Some(only),
             _ => None,
         })

@@ -1,4 +1,4 @@
-//! Where an attachment is: its namespace and its link, looked for anew each time.
+//! Location of an attachment: its namespace and its link. It is checked again for each use.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,16 +10,16 @@ use netlink::{Address, Link};
 use netns::NetNs;
 
 use crate::args::below;
-use crate::record::Place;
+use crate::record::Location;
 
-/// The place of an attachment, as it is now.
+/// The interface of an attachment, and its open namespace.
 #[derive(Debug)]
-pub struct Found {
+pub struct OpenInterface {
     pub namespace: Namespace,
     pub link: Link,
 }
 
-/// Why there is no such place.
+/// Why the interface is not available.
 #[derive(Debug)]
 pub enum NotFound {
     /// The interface has been deleted, or the namespace: another one is at its path.
@@ -47,41 +47,41 @@ impl<E: Into<Error>> From<E> for NotFound {
     }
 }
 
-/// Looks for a link at its place.
+/// Opens the interface at a location.
 ///
 /// # Errors
 /// If no namespace or another one is at its path, if the link has been deleted, or if either cannot be looked at.
-pub fn find(place: &Place, if_name: &str, host_prefix: &Path) -> Result<Found, NotFound> {
-    let path = below(host_prefix, &place.netns);
+pub fn find(location: &Location, if_name: &str, host_prefix: &Path) -> Result<OpenInterface, NotFound> {
+    let path = below(host_prefix, &location.netns);
     let gone = |what: String| Err(NotFound::Gone(what));
     let Some(netns) = NetNs::open_if_present(&path)? else {
-        return Err(NotFound::Missing(format!("no namespace is at {}", path.display())));
+        return Err(NotFound::Missing(format!("no network namespace is at {}", path.display())));
     };
-    if netns.identity()? != place.netns_id {
-        return gone(format!("namespace {} is another one", path.display()));
+    if netns.identity()? != location.netns_id {
+        return gone(format!("{} is now another network namespace", path.display()));
     }
     let namespace = Namespace::of(netns)?;
     // The index identifies the interface. Its hardware address may change: by tuning, or with the master of an ipvlan.
-    match namespace.nl.link_by_index(place.index)? {
-        Some(link) => Ok(Found { namespace, link }),
-        None => gone(format!("link {if_name} in {namespace} is gone")),
+    match namespace.nl.link_by_index(location.index)? {
+        Some(link) => Ok(OpenInterface { namespace, link }),
+        None => gone(format!("link {if_name} in {namespace} has been deleted")),
     }
 }
 
-impl Found {
-    /// The place of a link that is there now.
+impl OpenInterface {
+    /// The location of this interface.
     ///
     /// # Errors
     /// If the link has no hardware address of six bytes.
-    pub fn place(&self) -> Result<Place> {
+    pub fn location(&self) -> Result<Location> {
         let mac = self.link.mac.ok_or_else(|| {
             Error::config(format!(
-                "link {} in {} has no hardware address, so no server can answer it",
+                "link {} in {} has no hardware address, so DHCP servers cannot answer it",
                 self.link.name, self.namespace
             ))
         })?;
         let netns = self.namespace.netns();
-        Ok(Place {
+        Ok(Location {
             netns: netns.path().to_owned(),
             netns_id: netns.identity()?,
             index: self.link.index,

@@ -1,5 +1,5 @@
-//! Which runtime an attachment or a network is of. Nobody writes that down: it is told by what each runtime leaves in
-//! container ids, paths of namespaces, CNI_ARGS and configurations.
+//! Detects the runtime that owns an attachment or a network. No file names it: each runtime has typical
+//! container ids, paths of namespaces, CNI_ARGS or configurations.
 
 use std::path::Path;
 
@@ -22,7 +22,7 @@ pub fn beyond_id(runtime: Option<&'static str>) -> Option<&'static str> {
     runtime.filter(|runtime| *runtime != CNITOOL)
 }
 
-/// The runtime that has made an attachment. None: it cannot be told.
+/// The runtime that created an attachment. None: unknown.
 pub fn of_attachment(entry: &Entry) -> Option<&'static str> {
     let (id, args) = (entry.attach.attachment.container.as_str(), &entry.attach.args);
     let path = entry.attach.netns.as_deref().unwrap_or(Path::new(""));

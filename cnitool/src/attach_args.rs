@@ -1,7 +1,7 @@
-//! What a person asks of `add` in words of the command line: ports, addresses, a MAC.
+//! Options of `add` for ports, addresses and the MAC address.
 //!
-//! A runtime says the same by capability arguments, which a plugin gets if it declares them (CONVENTIONS.md), and older ones by
-//! CNI_ARGS, which every plugin gets.
+//! A runtime passes them as capability arguments to plugins that declare the capability (CONVENTIONS.md). Older runtimes use
+//! CNI_ARGS, which all plugins receive.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,15 @@ use cni::{Code, Error, json};
 use runtime::{Attach, Network, Result};
 use serde_json::{Map, Value, json};
 
-use crate::cli::Asked;
+use crate::cli::AttachArgs;
 
 /// The attachment with what is asked for.
 ///
 /// # Errors
 /// If a port cannot be read, or no plugin of the network takes ports, or several addresses.
-pub fn apply(asked: &Asked, network: &Network, mut attach: Attach) -> Result<Attach> {
+pub fn apply(attach_args: &AttachArgs, network: &Network, mut attach: Attach) -> Result<Attach> {
     let declared = network.capabilities();
-    if !asked.publish.is_empty() {
+    if !attach_args.publish.is_empty() {
         if !declared.contains("portMappings") {
             return Err(Error::new(
                 Code::InvalidConfig,
@@ -26,14 +26,16 @@ pub fn apply(asked: &Asked, network: &Network, mut attach: Attach) -> Result<Att
             .detail(r#"add {"type": "portmap", "capabilities": {"portMappings": true}} to its plugins"#)
             .into());
         }
-        let mappings: Result<Vec<Value>, String> = asked.publish.iter().map(|text| mapping(text)).collect();
+        let mappings: Result<Vec<Value>, String> =
+            attach_args.publish.iter().map(|text| mapping(text)).collect();
         let mappings =
             mappings.map_err(|e| Error::new(Code::InvalidEnvironment, format!("--publish {e}")))?;
         attach = attach.capability("portMappings", mappings.into());
     }
-    let addresses: Vec<&str> = asked.ip.iter().map(String::as_str).filter(|ip| !ip.is_empty()).collect();
+    let addresses: Vec<&str> =
+        attach_args.ip.iter().map(String::as_str).filter(|ip| !ip.is_empty()).collect();
     if addresses.len() > 1 && !declared.contains("ips") && !has_static(network) {
-        let text = format!("no plugin of network {} takes several addresses", network.name);
+        let text = format!("no plugin of network {} accepts several addresses", network.name);
         let remedy = r#"add "capabilities": {"ips": true} to the plugin that has ipam"#;
         return Err(Error::new(Code::InvalidConfig, text).detail(remedy).into());
     }
@@ -44,7 +46,7 @@ pub fn apply(asked: &Asked, network: &Network, mut attach: Attach) -> Result<Att
             attach.arg("IP", &addresses.join(","))
         };
     }
-    Ok(match &asked.mac {
+    Ok(match &attach_args.mac {
         None => attach,
         Some(mac) if declared.contains("mac") => attach.capability("mac", json!(mac)),
         Some(mac) => attach.arg("MAC", mac),
@@ -104,9 +106,9 @@ mod tests {
         Network::from_bytes(conf.to_string().as_bytes()).unwrap()
     }
 
-    fn asked(publish: &[&str], ip: &[&str], mac: Option<&str>) -> Asked {
+    fn attach_args(publish: &[&str], ip: &[&str], mac: Option<&str>) -> AttachArgs {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-        Asked { publish: owned(publish), ip: owned(ip), mac: mac.map(str::to_owned) }
+        AttachArgs { publish: owned(publish), ip: owned(ip), mac: mac.map(str::to_owned) }
     }
 
     fn attach() -> Attach {
@@ -148,37 +150,37 @@ mod tests {
 
     #[test]
     fn what_a_plugin_declares_goes_to_it_as_a_capability_and_the_rest_to_all() {
-        let asked = asked(&["8080:80"], &["10.88.0.9", "fd00::9"], Some("0a:58:0a:00:00:05"));
+        let attach_args = attach_args(&["8080:80"], &["10.88.0.9", "fd00::9"], Some("0a:58:0a:00:00:05"));
         let all = json!({"portMappings": true, "ips": true, "mac": true});
-        let declared = apply(&asked, &network(&all), attach()).unwrap();
+        let declared = apply(&attach_args, &network(&all), attach()).unwrap();
         assert_eq!(declared.capability_args["ips"], json!(["10.88.0.9", "fd00::9"]));
         assert_eq!(declared.capability_args["mac"], "0a:58:0a:00:00:05");
         assert_eq!(declared.capability_args["portMappings"][0]["hostPort"], 8080);
         assert_eq!(declared.args.to_string(), "");
 
-        let asked = self::asked(&["8080:80"], &["10.88.0.9", ""], Some("0a:58:0a:00:00:05"));
-        let not = apply(&asked, &network(&json!({"portMappings": true})), attach()).unwrap();
+        let attach_args = self::attach_args(&["8080:80"], &["10.88.0.9", ""], Some("0a:58:0a:00:00:05"));
+        let not = apply(&attach_args, &network(&json!({"portMappings": true})), attach()).unwrap();
         assert_eq!((not.args.get("IP"), not.args.get("MAC")), (Some("10.88.0.9"), Some("0a:58:0a:00:00:05")));
     }
 
     #[test]
     fn several_addresses_are_asked_for_only_where_a_plugin_takes_them() {
-        let asked = asked(&[], &["10.88.0.9", "fd00::9"], None);
+        let attach_args = attach_args(&[], &["10.88.0.9", "fd00::9"], None);
         let of = |kind: &str| {
             let bridge = json!({"type": "bridge", "ipam": {"type": kind}});
             let conf = json!({"cniVersion": "1.0.0", "name": "web", "plugins": [bridge]});
             Network::from_bytes(conf.to_string().as_bytes()).unwrap()
         };
-        let list = apply(&asked, &of("static"), attach()).unwrap();
+        let list = apply(&attach_args, &of("static"), attach()).unwrap();
         assert_eq!(list.args.get("IP"), Some("10.88.0.9,fd00::9"));
-        let error = format!("{:?}", apply(&asked, &of("host-local"), attach()).unwrap_err());
-        assert!(error.contains("no plugin of network web takes several addresses"), "{error}");
+        let error = format!("{:?}", apply(&attach_args, &of("host-local"), attach()).unwrap_err());
+        assert!(error.contains("no plugin of network web accepts several addresses"), "{error}");
         assert!(error.contains(r#""capabilities": {"ips": true}"#), "{error}");
     }
 
     #[test]
     fn a_port_on_a_network_that_forwards_none_is_refused_with_what_to_add() {
-        let error = apply(&asked(&["8080:80"], &[], None), &network(&json!({})), attach()).unwrap_err();
+        let error = apply(&attach_args(&["8080:80"], &[], None), &network(&json!({})), attach()).unwrap_err();
         let text = format!("{error:?}");
         assert!(
             text.contains("no plugin of network web forwards ports") && text.contains("portmap"),
