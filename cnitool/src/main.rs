@@ -1,7 +1,7 @@
 //! `cnitool`: runs CNI plugins from the command line, and checks, repairs and cleans up hosts.
 
 mod again;
-mod asked;
+mod attach_args;
 mod cleanup;
 mod cli;
 mod codes;
@@ -19,6 +19,7 @@ mod named;
 mod network_dirs;
 mod ports;
 mod programs;
+mod runtimes;
 mod settings;
 mod signals;
 mod sysdump;

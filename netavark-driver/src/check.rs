@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use cni::{Error, Result};
-use runtime::text::{self, Node, Place, Tree};
+use runtime::text::{self, Node, Position, Tree};
 use validate::{Finding, Level, Report};
 
 use crate::chain::option_of;
@@ -45,14 +45,14 @@ fn words(finding: &Finding, source: &Source, root: Option<&Node>) -> String {
 }
 
 /// The option that a place of the written chain is from.
-fn option(at: Place, source: &Source, root: Option<&Node>) -> String {
+fn option(at: Position, source: &Source, root: Option<&Node>) -> String {
     let path = root.and_then(|root| path_to(root, at)).unwrap_or_default();
     let list = serde_json::from_str(&source.text).unwrap_or_default();
     option_of(&path, &list).map_or_else(|| "the options".to_owned(), |option| format!("option {option}"))
 }
 
 /// The steps from a node to the one that is at a place, or whose key is.
-fn path_to(node: &Node, at: Place) -> Option<Vec<String>> {
+fn path_to(node: &Node, at: Position) -> Option<Vec<String>> {
     if node.at == at {
         return Some(Vec::new());
     }

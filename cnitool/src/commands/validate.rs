@@ -11,7 +11,7 @@ use runtime::{ConfDir, Network, Result};
 use serde_json::{Value, json};
 use validate::{Finding, Level, Ranges, Report};
 
-use crate::places;
+use crate::network_dirs;
 use crate::settings::Settings;
 use crate::ui::{Style, Ui};
 

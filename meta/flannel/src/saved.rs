@@ -63,7 +63,7 @@ impl Saved {
             |name| AtomicFile { dir: &dir, name, label: &self.label(name) }.replace_on_disk(bytes.as_bytes());
         let label = self.label(&self.plain);
         let plain = AtomicFile { dir: &dir, name: &self.plain, label: &label };
-        if self.document(&self.own)? == Found::Nothing {
+        if self.document(&self.own)? == SavedFile::Nothing {
             // Of two concurrent networks, the first gets the plain name.
             if plain.create_on_disk(bytes.as_bytes()).map_err(|e| failed(&self.plain, &e))? {
                 return Ok(());

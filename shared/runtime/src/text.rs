@@ -25,7 +25,7 @@ impl fmt::Display for Position {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Position.
-    pub at: Place,
+    pub at: Position,
     /// The problem, as a sentence without a full stop.
     pub text: String,
 }
@@ -34,7 +34,7 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Position of its start.
-    pub at: Place,
+    pub at: Position,
     /// The value.
     pub value: Tree,
 }
@@ -53,7 +53,7 @@ pub enum Tree {
     /// An array.
     Array(Vec<Node>),
     /// An object: keys with their positions, in the order of the text. A key may occur twice.
-    Object(Vec<(Place, String, Node)>),
+    Object(Vec<(Position, String, Node)>),
 }
 
 impl Tree {
@@ -314,8 +314,8 @@ impl Reader<'_> {
     }
 
     /// Consumes a character and returns its position.
-    fn bump(&mut self) -> Place {
-        let at = self.place;
+    fn bump(&mut self) -> Position {
+        let at = self.position;
         if let Some(c) = self.peek() {
             self.next += c.len_utf8();
             self.position = match c {
