@@ -41,7 +41,7 @@ impl Limit {
     /// Whether a filter that was read keeps the limit on a link.
     ///
     /// # Errors
-    /// What is different.
+    /// The first difference.
     pub fn verify(&self, link: &Link, mtu: u32, latency_ms: u32, found: &Tbf) -> Result<()> {
         verify::same(link, "rate (bytes per second)", self.rate, found.rate)?;
         // The reference does not raise a burst.

@@ -48,7 +48,7 @@ pub struct Stale {
 /// What a plugin answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// What was removed, or would be.
+    /// The resources that were removed, or would be removed.
     pub things: Vec<Thing>,
     /// What failed. The rest was removed.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,4 +1,4 @@
-//! The dispatcher: from the process's start to a plugin's own steps, and from their outcome to stdout.
+//! The dispatcher: reads the request, calls the plugin, and prints its result or error on stdout.
 
 use std::any::Any;
 use std::env;
@@ -46,62 +46,62 @@ impl Role {
 pub trait Plugin {
     /// The executable's name.
     const NAME: &'static str;
-    /// What it is for.
+    /// The plugin's role.
     const ROLE: Role;
-    /// Whether the plugin reads `CNI_ARGS`, and so refuses what is malformed and keys that nobody knows.
+    /// Whether the plugin reads `CNI_ARGS`. Then malformed arguments and unknown keys are errors.
     const READS_ARGS: bool = false;
-    /// The message if a chained plugin is the first one, in the reference's words.
+    /// The message if a chained plugin is the first one. The reference uses the same words.
     const UNCHAINED: &'static str = "must be called as chained plugin";
-    /// Objects of the configuration, by their keys from the outermost on, whose members must not be given twice. In
-    /// others the last one counts.
+    /// Paths of objects in the configuration that must not have duplicate keys. In
+    /// other objects the last duplicate is used.
     const UNREPEATED: &'static [&'static [&'static str]] = &[];
-    /// The configuration as checked, for ADD, CHECK and STATUS; DEL and GC see it as written only. No I/O: what depends
-    /// on the host is a step of `add`.
+    /// The checked configuration, for ADD, CHECK and STATUS. DEL and GC get only the decoded one. No I/O: checks that depend
+    /// on the host are steps of `add`.
     type Conf: TryFrom<AsWritten, Error: Into<Error>>;
 
-    /// Makes the attachment. Each step that creates something tells `undo` how to take it back.
+    /// Creates the attachment. Each step that creates something registers its rollback in `undo`.
     ///
     /// # Errors
-    /// What failed, on which object. All that was made is taken back by the dispatcher.
+    /// The failed operation and its object. The dispatcher rolls back all steps.
     fn add(call: &Add<Self::Conf>, undo: &mut Undo) -> Result<AddResult>;
 
-    /// Removes all that an ADD may have made, as far as it can. It may be called again, and without an ADD before.
+    /// Removes all resources that an ADD may have created, and continues after failures. It may be called again, and without ADD.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// The resources that cannot be removed.
     fn del(call: &Del) -> Result<()>;
 
-    /// Is the attachment as ADD left it?
+    /// Compares the attachment with the result of ADD.
     ///
     /// # Errors
-    /// What is different.
+    /// The first difference.
     fn check(call: &Check<Self::Conf>) -> Result<()>;
 
-    /// Removes all of this network that belongs to none of the valid attachments. By default that is the
-    /// IPAM plugin's part only.
+    /// Removes all resources of this network without a valid attachment. The default only calls
+    /// the IPAM plugin.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// The resources that cannot be removed.
     fn gc(call: &Gc) -> Result<()> {
         call.net.ask_ipam(Command::Gc)
     }
 
-    /// Could an ADD be served now? By default, if the IPAM plugin says so. The runtime asks every few seconds.
+    /// Whether ADD can succeed now. The default asks the IPAM plugin. Runtimes call it every few seconds.
     ///
     /// # Errors
-    /// Code 50 if not, 51 if running containers suffer too.
+    /// Code 50 if ADD cannot succeed, 51 if running containers are affected too.
     fn status(call: &Status<Self::Conf>) -> Result<()> {
         call.net.ask_ipam(Command::Status)
     }
 
-    /// Whether the plugin installs rules that others may flush, and so has a [`Plugin::repair`].
+    /// Whether the plugin installs rules that other programs may flush, and implements [`Plugin::repair`].
     const REPAIRS: bool = false;
 
-    /// Installs what is missing of the attachments' rules, the oldest attachment first, and touches nothing else. Returns for each
+    /// Installs missing rules of the attachments, the oldest attachment first, and changes nothing else. Returns for each
     /// whether anything was missing. The specification has no such command: `cnitool repair` sends it.
     ///
     /// # Errors
-    /// Code 3 for an attachment that no longer exists: then nothing is installed. Else what was refused.
+    /// Code 3 for an attachment that no longer exists: nothing is installed for it. Otherwise, the error of the kernel.
     fn repair(calls: &[Repair<Self::Conf>]) -> Vec<Result<bool>> {
         calls.iter().map(|_| Ok(false)).collect()
     }
@@ -141,10 +141,10 @@ pub fn main<P: Plugin>() -> ExitCode {
     answer::<P>(&|name| env::var_os(name), &read_stdin, &print)
 }
 
-/// What answers a request that is not the specification's.
+/// A handler for requests that are not in the specification.
 type Own = fn(&[u8]) -> Result<String>;
 
-/// The commands that are Ferrule's own, by the argument that asks for them.
+/// Ferrule's own commands, by their argument on the command line.
 pub(crate) fn own<P: Plugin>(argument: &str) -> Option<Own> {
     match argument {
         collect::ARGUMENT => Some(collect::answer::<P>),
@@ -153,19 +153,19 @@ pub(crate) fn own<P: Plugin>(argument: &str) -> Option<Own> {
     }
 }
 
-/// Whether a runtime calls, and not someone at a terminal.
+/// Whether a runtime has started the plugin, and not a user at a terminal.
 pub(crate) fn is_called() -> bool {
     env::var_os("CNI_COMMAND").is_some_and(|command| !command.is_empty())
 }
 
-/// Reads all of stdin, or what stands for it.
+/// Reads stdin, or its replacement in a call within the process.
 pub(crate) type ReadStdin<'a> = &'a dyn Fn() -> Result<Vec<u8>>;
 
-/// Prints a line of JSON on stdout, or what stands for it.
+/// Prints a line of JSON on stdout, or its replacement in a call within the process.
 pub(crate) type Print<'a> = &'a dyn Fn(&str) -> Result<()>;
 
 /// Serves one call: `variable` gives the value of a `CNI_*` variable, `read` what is on stdin. It is compiled once for a plugin:
-/// its own `main` and whoever delegates to it within one executable share it.
+/// its own `main` and delegating plugins in the same executable share it.
 pub(crate) fn answer<P: Plugin>(variable: Variable<'_>, read: ReadStdin<'_>, print: Print<'_>) -> ExitCode {
     let mut version = Version::LATEST;
     let Err(error) = serve::<P>(&mut version, variable, read, print) else { return ExitCode::SUCCESS };
@@ -173,19 +173,19 @@ pub(crate) fn answer<P: Plugin>(variable: Variable<'_>, read: ReadStdin<'_>, pri
 }
 
 pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitCode {
-    // If even this cannot be printed, the exit code says it.
+    // If the error cannot be printed either, the exit code reports it.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
 }
 
-/// The plugins that this process serves, for the log: the last one was delegated to by the one before it.
+/// The plugins that this process runs, for the log: each one is the delegate of the one before it.
 static SERVED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
 fn served() -> MutexGuard<'static, Vec<&'static str>> {
     SERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until the value is dropped, this plugin is served.
+/// Marks this plugin as running, until the value is dropped.
 pub(crate) fn serving(plugin: &'static str) -> impl Drop {
     struct Serving;
     impl Drop for Serving {
@@ -197,12 +197,12 @@ pub(crate) fn serving(plugin: &'static str) -> impl Drop {
     Serving
 }
 
-/// Whether the plugin is served already: what it delegates would come back to it.
+/// Whether the plugin is already running: it would delegate to itself.
 pub(crate) fn is_served(plugin: &str) -> bool {
     served().contains(&plugin)
 }
 
-/// Writes a line to the log, which for a plugin is stderr: something works less well than the configuration wants.
+/// Writes a warning to the log, which is stderr for a plugin.
 #[expect(clippy::print_stderr, reason = "the log of a plugin")]
 pub fn warn(text: &str) {
     let plugin = served().last().copied().unwrap_or("cni");
@@ -214,7 +214,7 @@ fn about<P: Plugin>() {
     eprint!("{}", own_words(P::NAME));
 }
 
-/// What a plugin says without `CNI_COMMAND`. Nomad, nerdctl and others find its release in the first line, which
+/// The output of a plugin without `CNI_COMMAND`. Nomad, nerdctl and others read the release from its first line, which
 /// therefore has the reference's form and number; ours follows as build metadata, which never counts in comparisons
 /// (Semantic Versioning 2.0.0, section 10).
 fn own_words(plugin: &str) -> String {
@@ -225,7 +225,7 @@ fn own_words(plugin: &str) -> String {
     )
 }
 
-/// Reads the call and hands it to the plugin. `version` becomes the configuration's as soon as it is known.
+/// Reads the request and calls the plugin. Sets `version` to the configuration's version as soon as it is known.
 fn serve<P: Plugin>(
     version: &mut Version,
     variable: Variable<'_>,
@@ -243,7 +243,7 @@ fn serve<P: Plugin>(
     let env = Environment::read(variable, P::READS_ARGS)?;
     let document = document?;
     if document.version < env.command.since() {
-        // Word for word the reference's: callers compare it.
+        // The reference's exact words: callers compare them.
         let text = format!("config version does not allow {}", env.command);
         return Err(Error::new(Code::IncompatibleVersion, text));
     }
@@ -305,7 +305,7 @@ fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     guarded(|| P::check(&call))
 }
 
-/// What a CHECK gets. `why` it needs the result of ADD.
+/// The request of a CHECK. `why` explains that it needs the result of ADD.
 pub(crate) fn check_call<P: Plugin>(
     env: &Environment,
     document: &Document,
@@ -321,7 +321,7 @@ pub(crate) fn check_call<P: Plugin>(
 
 fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(P::ROLE, env, None)?;
-    // Absent is not empty: without the list nothing may be taken for stale.
+    // A missing list is not an empty one: without it no attachment may be treated as stale.
     let Some(valid) = document.valid_attachments()? else { return Ok(()) };
     let call = Gc { scope: Scope::all_but(valid), net, conf: document.as_written() };
     guarded(|| P::gc(&call))
@@ -373,7 +373,7 @@ pub(crate) fn print(json: &str) -> Result<()> {
     written.map_err(|e| Error::io("write to stdout", &e))
 }
 
-/// A panic is a bug, but one that still rolls back and prints an error object.
+/// Converts a panic, which is a bug, to an error, so that the call is rolled back and an error object is printed.
 pub(crate) fn guarded<T>(command: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|payload| {
         Err(Error::new(Code::Internal, format!("internal error: {}", panic_text(payload.as_ref())))

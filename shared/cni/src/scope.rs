@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attachment, Attachments};
 
-/// A thing of one attachment that GC may remove: a link, a lease, rules, a file.
+/// A resource of one attachment that GC may remove: a link, a lease, rules, a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Thing {
@@ -18,16 +18,16 @@ pub struct Thing {
     /// Its name: of a link, a leased address, a file's path. Rules have none.
     #[serde(default)]
     pub name: String,
-    /// The container's id. Empty if the thing does not tell.
+    /// The container's id. Empty if unknown.
     #[serde(rename = "containerID", default)]
     pub container: String,
-    /// The container's interface. Empty if the thing does not tell.
+    /// The container's interface. Empty if unknown.
     #[serde(default)]
     pub ifname: String,
-    /// The container's network namespace, if the thing tells it.
+    /// The container's network namespace, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<PathBuf>,
-    /// An address that the container has while it lives, if the thing tells it.
+    /// An address that the container has while it is alive, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
 }
@@ -51,7 +51,7 @@ impl Thing {
         Self { netns: Some(path.to_owned()), ..self }
     }
 
-    /// An address that the container has while it lives.
+    /// An address that the container has while it is alive.
     #[must_use]
     pub fn address(self, address: IpAddr) -> Self {
         Self { address: Some(address), ..self }
@@ -66,14 +66,14 @@ impl Thing {
     }
 }
 
-/// Which things of a network a GC removes.
+/// Which resources of a network a GC removes.
 ///
-/// A plugin asks [`Scope::takes`] about each thing that it finds. The answer to a dry run is always no: what was asked
-/// about is its list, so a dry run and a GC see the same.
+/// A plugin calls [`Scope::takes`] for each resource that it finds. In a dry run the answer is always no, and the resources
+/// are listed. So a dry run and a GC examine the same resources.
 #[derive(Debug, Default)]
 pub struct Scope {
     valid: Attachments,
-    /// None: all that is not valid. Else only things of these attachments are removed.
+    /// None: all attachments that are not valid. Otherwise, only resources of these attachments are removed.
     stale: Option<Attachments>,
     /// Names of resources that are removed for any owner.
     names: BTreeSet<String>,
@@ -82,12 +82,12 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// The specification's GC: all that is of no valid attachment.
+    /// The GC of the specification: removes all resources without a valid attachment.
     pub fn all_but(valid: Attachments) -> Self {
         Self { valid, ..Self::default() }
     }
 
-    /// Only things of these attachments. An attachment that is made meanwhile is not among them, and keeps its things.
+    /// Removes only resources of these attachments. A new attachment is not in the list, and keeps its resources.
     pub fn only(stale: Attachments) -> Self {
         Self { stale: Some(stale), ..Self::default() }
     }
@@ -104,17 +104,17 @@ impl Scope {
         Self { dry_run: true, ..self }
     }
 
-    /// Whether nothing may be removed, neither things of attachments nor what nobody owns.
+    /// Whether nothing may be removed, neither resources of attachments nor resources without an owner.
     pub fn is_dry(&self) -> bool {
         self.dry_run
     }
 
-    /// The attachments that keep all they have.
+    /// The attachments that keep all resources.
     pub fn valid(&self) -> &Attachments {
         &self.valid
     }
 
-    /// The only attachments that lose anything, if there is such a list.
+    /// The only attachments whose resources are removed, if there is such a list.
     pub fn stale(&self) -> Option<&Attachments> {
         self.stale.as_ref()
     }
@@ -124,20 +124,20 @@ impl Scope {
         self.names.iter()
     }
 
-    /// Whether a thing is to be removed now.
+    /// Whether the caller must remove a resource now.
     pub fn takes(&self, thing: Thing) -> bool {
         let is_stale =
             !thing.is_of(&self.valid) && self.stale.as_ref().is_none_or(|stale| thing.is_of(stale));
         self.note(is_stale, thing)
     }
 
-    /// Lists a thing in a dry run: as [`Scope::takes`], for a caller that would remove nothing anyway.
+    /// Lists a resource in a dry run, for a caller that never removes anything.
     pub fn list(&self, thing: Thing) {
         debug_assert!(self.dry_run, "what is listed is not removed");
         self.takes(thing);
     }
 
-    /// Whether a thing is to be removed now that tells its attachment by a hash only.
+    /// Like [`Scope::takes`], for a resource that contains only a hash of its attachment.
     pub fn takes_hashed(&self, thing: Thing, is_owner: impl Fn(&Attachment) -> bool) -> bool {
         let owner = |all: &Attachments| all.iter().find(|at| is_owner(at)).cloned();
         if owner(&self.valid).is_some() {
@@ -157,12 +157,12 @@ impl Scope {
         is_stale && !self.dry_run && !self.valid.contains(container, ifname)
     }
 
-    /// Takes over what another plugin removed, or would remove.
+    /// Adds the resources that another plugin removed, or would remove.
     pub fn add(&self, things: impl IntoIterator<Item = Thing>) {
         self.taken.borrow_mut().extend(things);
     }
 
-    /// What was removed, or would be.
+    /// The resources that were removed, or would be removed.
     pub fn taken(&self) -> Vec<Thing> {
         self.taken.borrow().iter().cloned().collect()
     }

@@ -6,28 +6,28 @@ use crate::{Error, Result};
 
 type Step = Box<dyn FnOnce() -> Result<()>>;
 
-/// What an ADD has made so far, as the steps that take it back.
+/// The rollback steps of an ADD.
 ///
-/// Every step that creates something takes `&mut Undo`, so rollback cannot be forgotten. The dispatcher owns it: it
-/// unwinds when the plugin fails or panics, and also when the result cannot be delivered, for then the runtime
-/// does not know of the attachment. What outlives an attachment on purpose (a bridge) takes no part.
+/// Every function that creates something requires `&mut Undo`, so that no rollback is forgotten. The dispatcher owns it. It
+/// rolls back if the plugin fails or panics, and also if the result cannot be printed, because then the runtime
+/// does not know of the attachment. Shared objects that outlive an attachment (a bridge) are not registered.
 #[derive(Default)]
 pub struct Undo {
     steps: Vec<Step>,
 }
 
 impl Undo {
-    /// Starts with nothing to take back.
+    /// An empty rollback.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Remembers how to take back what was just made.
+    /// Registers a rollback step.
     pub fn push<E: Into<Error>>(&mut self, step: impl FnOnce() -> Result<(), E> + 'static) {
         self.steps.push(Box::new(|| step().map_err(Into::into)));
     }
 
-    /// Keeps a lock until all that is made from here on is taken back, or stays.
+    /// Holds a lock until all later steps are rolled back or committed.
     pub fn hold<L: 'static>(&mut self, lock: L) {
         self.push(move || {
             drop(lock);
@@ -40,12 +40,12 @@ impl Undo {
         self.unwind().into_iter().fold(error, Error::and_rollback)
     }
 
-    /// All went well: nothing is taken back.
+    /// Commits: nothing is rolled back.
     pub fn commit(mut self) {
         self.steps.clear();
     }
 
-    /// Takes back everything, the last made first, and reports what could not be.
+    /// Rolls back all steps in reverse order, and reports failures.
     pub fn unwind(&mut self) -> Vec<Error> {
         let mut failures = Vec::new();
         while let Some(step) = self.steps.pop() {

@@ -74,7 +74,7 @@ impl Version {
         if self >= Self::V0_3_0 || counts.iter().all(|count| *count <= 1) {
             return Ok(());
         }
-        // Word for word the reference's: callers compare it.
+        // The reference's exact words: callers compare them.
         Err(Error::config(format!("CNI version {self} does not support more than 1 address per family")))
     }
 

@@ -11,26 +11,26 @@ use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Cache, Entry, Network, Result, Runtime};
 
-/// Which attachments of the network are to stay.
+/// Which attachments of the network are valid.
 #[derive(Clone, Copy, Debug)]
 pub enum Valid<'a> {
-    /// Those that the runtime's own cache or one of these has, if their namespaces are still there.
+    /// Attachments in the runtime's own cache or in one of these, if their namespaces exist.
     Alive(&'a [Cache]),
-    /// These and no others.
+    /// Exactly these attachments.
     Only(&'a [Attachment]),
 }
 
-/// What a GC would do.
+/// The plan of a GC.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GcPlan {
-    /// The attachments that stay.
+    /// The attachments that are kept.
     pub valid: Attachments,
     /// The attachments in the runtime's own cache that get their DEL.
     pub stale: Vec<Entry>,
     /// Those of other caches whose namespaces are gone: what plugins made for them goes with their GC.
     pub stale_elsewhere: Vec<Entry>,
-    /// A file of a cache that cannot be read, and may be of an attachment that is alive: no plugin is asked for GC.
+    /// A cache file that cannot be read. Its attachment may be alive, so no plugin runs GC.
     pub unsure: Option<PathBuf>,
 }
 
@@ -40,12 +40,12 @@ impl Runtime {
     /// for every ADD and DEL to end, and holds new ones up.
     ///
     /// # Errors
-    /// All that failed.
+    /// The errors of all failed plugins, after all have run.
     pub fn gc(&self, network: &Network, valid: Valid<'_>) -> Result<()> {
         self.gc_telling(network, valid, |_, _, _| {})
     }
 
-    /// What [`Runtime::gc`] would do.
+    /// The plan of [`Runtime::gc`].
     ///
     /// # Errors
     /// Code 5 if a cache cannot be read.
@@ -70,7 +70,7 @@ impl Runtime {
             plan.stale_elsewhere.extend(stale);
             plan.unsure = plan.unsure.or(unsure.into_iter().next());
         }
-        // What another cache has alive under the same names is not ours to remove.
+        // Another cache may have a live attachment with the same names: do not remove it.
         plan.valid = valid.into_iter().collect();
         plan.stale.retain(|entry| !is_among(&plan.valid, entry));
         Ok(plan)
@@ -100,7 +100,7 @@ impl Runtime {
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
             );
         }
-        // Whose attachment cannot be told may be alive: to the plugins it would be one that is gone.
+        // The attachment of an unreadable file may be alive, but the plugins would treat it as stale.
         if let Some(path) = unsure {
             let text = format!("{} cannot be read, and its container may be alive", path.display());
             let error = cni::Error::new(Code::Io, text);
@@ -121,13 +121,13 @@ fn is_among(valid: &Attachments, entry: &Entry) -> bool {
 }
 
 impl Entry {
-    /// Whether the attachment's namespace is still there. One that has none is given the benefit of the doubt.
+    /// Whether the attachment's namespace exists. True for an attachment without a namespace.
     pub fn is_alive(&self) -> bool {
         self.attach.netns.as_deref().is_none_or(is_namespace)
     }
 }
 
-/// Whether a namespace is at a path. After a namespace is gone the path may be left as a plain file.
+/// Whether a namespace is at a path. After the namespace is deleted, a plain file may remain there.
 pub fn is_namespace(path: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     device(path).is_some_and(|dev| Some(dev) == device(Path::new("/proc/self/ns/net")))

@@ -168,7 +168,7 @@ impl Pods {
     /// on after failures.
     ///
     /// # Errors
-    /// All that failed.
+    /// The errors of all failed plugins, after all have run.
     pub fn tear_down(&self, pod: &Pod) -> Result<()> {
         let attachments = pod.attachments()?;
         self.alone(&pod.id, || {
@@ -182,7 +182,7 @@ impl Pods {
     /// CHECK of all of a pod's attachments.
     ///
     /// # Errors
-    /// All that failed.
+    /// The errors of all failed plugins, after all have run.
     pub fn check(&self, pod: &Pod) -> Result<()> {
         let attachments = pod.attachments()?;
         self.alone(&pod.id, || {
@@ -198,7 +198,7 @@ impl Pods {
     /// GC of all these networks: what belongs to other pods than these is removed.
     ///
     /// # Errors
-    /// All that failed.
+    /// The errors of all failed plugins, after all have run.
     pub fn gc<'a>(
         &self,
         networks: impl IntoIterator<Item = &'a Network>,

@@ -15,10 +15,10 @@ use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Attach, Cache, Error, Exec, Invocation, Network, PluginConf, Processes, Result, result};
 
-/// What is needed to run plugins: where they are, how they are run, and where results are kept.
+/// Runs plugins: their directories, the way to run them, and the cache of results.
 ///
-/// It is cheap to clone, and may be used by many threads at once for different containers. Operations on one
-/// container must not run at the same time (SPEC.md, section 3, "Lifecycle & Ordering"): that is the caller's to see to.
+/// It is cheap to clone, and threads may use it concurrently for different containers. Operations on one
+/// container must not run concurrently (SPEC.md, section 3, "Lifecycle & Ordering"). The caller must ensure that.
 #[derive(Clone, Debug)]
 pub struct Runtime {
     path: Vec<PathBuf>,
@@ -29,44 +29,44 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Names the directories in which plugins are looked for. Results are kept in [`Cache::DEFAULT`]; plugins are run
-    /// by [`Processes`], their log passed through.
+    /// Searches plugins in these directories. Stores results in [`Cache::DEFAULT`], and runs plugins
+    /// by [`Processes`], with their stderr passed through.
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let exec = Arc::new(Processes::default());
         Self { path, cache: Cache::default(), exec, deadline: None, interrupted: Arc::default() }
     }
 
-    /// Looks for plugins in these directories instead.
+    /// Searches plugins in these directories instead.
     #[must_use]
     pub fn path<P: Into<PathBuf>>(mut self, path: impl IntoIterator<Item = P>) -> Self {
         self.path = path.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Keeps results elsewhere.
+    /// Stores results in another cache.
     #[must_use]
     pub fn cache(mut self, cache: Cache) -> Self {
         self.cache = cache;
         self
     }
 
-    /// Runs plugins another way.
+    /// Runs plugins by another executor.
     #[must_use]
     pub fn exec(mut self, exec: impl Exec + 'static) -> Self {
         self.exec = Arc::new(exec);
         self
     }
 
-    /// How long one run of one plugin may take. One that takes longer is killed, with its children.
+    /// Timeout for one run of one plugin. After it the plugin and its children are killed.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Lets an ADD be given up. Once the flag is set, by a signal handler for example, the plugin that is running may end;
-    /// no further one is run, and the ADD fails. Other commands do not look at it: they can be repeated.
+    /// Makes ADD interruptible. After the flag is set, by a signal handler for example, the running plugin may finish, but
+    /// no further plugin is run, and ADD fails. Other commands ignore the flag, because they can be repeated.
     #[must_use]
     pub fn interrupted_by(mut self, flag: Arc<AtomicBool>) -> Self {
         self.interrupted = flag;
@@ -78,13 +78,13 @@ impl Runtime {
         &self.cache
     }
 
-    /// ADD: runs the plugins from first to last, each given the result of the one before, and keeps the last result.
+    /// ADD: runs the plugins in order, each with the result of the previous one, and caches the last result.
     ///
-    /// After a failure something may have been made: call [`Runtime::del`], which takes all of it back, or use
+    /// A failed ADD may have created resources: call [`Runtime::del`] to remove them, or use
     /// [`Runtime::add_or_roll_back`].
     ///
     /// # Errors
-    /// The failure of the first plugin that failed; code 5 if the result cannot be kept; code 999 if it was interrupted.
+    /// The error of the first plugin that failed. Code 5 if the result cannot be cached, 999 if it was interrupted.
     pub fn add(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
         let _lock = Lock::shared(self.cache.dir())?;
         let mut last: Option<Value> = None;
@@ -106,7 +106,7 @@ impl Runtime {
     /// # Errors
     /// The error of the failed ADD, followed by errors of DEL.
     pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
-        // What is no file is no result, and no ADD from before.
+        // If it is not a file, it is not the result of an earlier ADD.
         let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.attachment));
         let known = known.is_ok_and(|there| there.is_file());
         self.add(network, attach).map_err(|failed| {
@@ -120,8 +120,8 @@ impl Runtime {
         })
     }
 
-    /// CHECK: asks every plugin whether the attachment is as the ADD left it. `args` and capability arguments that are
-    /// left out are those of the ADD.
+    /// CHECK: every plugin compares the attachment with the result of ADD. Missing `args` and capability arguments
+    /// are taken from ADD.
     ///
     /// # Errors
     /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK;
@@ -153,12 +153,12 @@ impl Runtime {
         cni::Error::new(Code::UnknownContainer, text).detail(format!("it would be in {}", file.display()))
     }
 
-    /// DEL: runs the plugins from last to first, whatever becomes of each, and forgets the result if none failed.
-    /// It may be called again, without an ADD before, and with no or a torn result in the cache. `args` and
-    /// capability arguments that are left out are those of the ADD.
+    /// DEL: runs all plugins in reverse order, also after failures. Removes the cached result if none failed.
+    /// It may be called again, without ADD, and with a missing or damaged result in the cache. Missing `args` and
+    /// capability arguments are taken from ADD.
     ///
     /// # Errors
-    /// The failures of all plugins that failed.
+    /// The errors of all plugins that failed.
     pub fn del(&self, network: &Network, attach: &Attach) -> Result<()> {
         // A cache that cannot be written must not keep a container from being removed.
         let _lock = Lock::shared(self.cache.dir()).ok();
@@ -180,7 +180,7 @@ impl Runtime {
         self.cache.forget(&network.name, &attach.attachment)
     }
 
-    /// STATUS: asks the plugins whether an ADD could be served now. A network of a version before 1.1.0 is taken to be
+    /// STATUS: asks the plugins whether ADD can succeed now. A network of a version before 1.1.0 counts as
     /// ready.
     ///
     /// # Errors
@@ -214,7 +214,7 @@ impl Runtime {
         stdin: &[u8],
     ) -> cni::Result<Vec<u8>> {
         let program = self.exec.find(kind, &self.path)?;
-        // Not the specification's: plugins of others, which look at the variable only, are to do nothing.
+        // This command is not in the specification. Plugins of other vendors read only the variable, and must do nothing.
         let (variable, args) = match command {
             Command::Repair => ("", &[cni::repair::ARGUMENT][..]),
             Command::Collect => ("", &[cni::collect::ARGUMENT][..]),
@@ -240,7 +240,7 @@ fn printed(network: &Network, plugin: &PluginConf, out: &[u8]) -> Result<Value> 
     read.map_err(|e| Error::of_plugin(&plugin.kind, Command::Add, e.detail(cni::exec::excerpt(out))))
 }
 
-/// The variables that name the attachment. Without one they are empty: this process may have some of its own.
+/// The variables of the attachment. Without an attachment they are empty, because this process may have its own.
 fn attachment_env(attach: Option<&Attach>) -> Vec<(&'static str, OsString)> {
     let text = |get: fn(&Attach) -> OsString| attach.map(get).unwrap_or_default();
     vec![
