@@ -126,7 +126,7 @@ fn others_than_root_are_refused_also_where_they_can_reach_the_socket() {
         exec setpriv --reuid=1000 --clear-groups /run/lab/plugins/copy/dhcp";
     let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}}));
     call.clone().under(&["sh".into(), "-c".into(), script.into()]).status().refused(50, "hung up");
-    net.until("it is told", || net.daemon_log().contains("of user 1000 was refused"));
+    net.until("the refusal is logged", || net.daemon_log().contains("of user 1000: only root is allowed"));
     call.status().ok();
 }
 
