@@ -129,7 +129,8 @@ fn call_of<P: Plugin>(item: Item<'_>, claimed: &BTreeSet<String>) -> Result<Repa
     let env = Environment::of(Command::Repair, &variable, P::READS_ARGS)?;
     let document = Document::parse(item.config.get().into())?;
     // A rule must not lead to the next container with this address, so the namespace is required even for plugins that work without one.
-    let check = check_call::<P>(&env, &document, "it lists the interfaces and addresses of the attachment", true)?;
+    let check =
+        check_call::<P>(&env, &document, "it lists the interfaces and addresses of the attachment", true)?;
     let reinstall = item.claims.iter().any(|claim| claimed.contains(claim));
     Ok(Repair { check, claims: item.claims, reinstall })
 }
