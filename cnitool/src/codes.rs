@@ -40,7 +40,8 @@ pub const ALL: &[Explained] = &[
         code: 4,
         meaning: "invalid environment",
         advice: "A `CNI_*` variable is missing or malformed, which is a mistake of the runtime. Or the container \
-                 already has an interface of that name: run DEL first.",
+                 already has an interface of that name: run DEL first. Or a chained plugin works on an interface \
+                 that does not exist.",
     },
     Explained {
         code: 5,

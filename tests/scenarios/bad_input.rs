@@ -723,7 +723,7 @@ fn attributes_of_tuning() {
         Bad("a directory that is read-only", 5, "/run/lab/frozen", |c| c.config(json!({"dataDir": "/run/lab/frozen"}))),
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
         Bad("a result of another version", 6, "prevResult", |c| c.version("0.2.0").config(json!({"prevResult": {"ip4": {"ip": "ten"}}}))),
-        Bad("an interface that there is not", 999, "eth1", |c| c.ifname("eth1").config(json!({"prevResult": listing("eth1"), "sysctl": null}))),
+        Bad("an interface that there is not", 4, "eth1", |c| c.ifname("eth1").config(json!({"prevResult": listing("eth1"), "sysctl": null}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -755,7 +755,7 @@ fn limits_of_bandwidth() {
         Bad("a limit of the runtime that is a list", 6, "bandwidth", |c| c.config(json!({"runtimeConfig": {"bandwidth": [1]}}))),
         Bad("a rate of the runtime without its burst", 7, "runtimeConfig.bandwidth.egressRate 8", |c| c.config(json!({"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null, "runtimeConfig": {"bandwidth": {"egressRate": 8}}}))),
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
-        Bad("an interface that there is not", 999, "eth1", |c| c.ifname("eth1")),
+        Bad("an interface that there is not", 4, "eth1", |c| c.ifname("eth1")),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }

@@ -247,11 +247,12 @@ fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found()
         return lab::skip("dnsmasq is missing");
     }
     let (lab, _far) = host();
-    // Podman's dnsname is not of the suite: a stand-in of its name changes nothing, and the server is a real one.
+    // The test starts dnsmasq itself. So the plugin dnsname that is found first changes nothing.
     lab.fake_plugin("dnsname", &format!("exec {}", quoted(&ours().join("tuning"))));
     let mut named = bridge();
     named["dns"] = json!({"nameservers": ["10.207.2.1"]});
-    let tool = configure(&lab, &json!([named]));
+    let path = format!("{}:{}", Lab::plugin_dir().display(), ours().display());
+    let tool = configure(&lab, &json!([named])).env("CNI_PATH", &path);
     has(&run(&tool), &["DNS", "container a", "10.207.2.1", "| failed |", "start the DNS server"]);
 
     let serve = |options: &str| {
