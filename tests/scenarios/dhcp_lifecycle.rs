@@ -167,7 +167,9 @@ fn a_start_in_another_mount_namespace_keeps_all_leases() {
         let script = "mount -t tmpfs none /run/netns; exec \"$0\" daemon";
         command.args(["-m", "sh", "-ec", script]).arg(executable()).stdin(Stdio::null());
         net.start_daemon_by(command);
-        net.until("the daemon says so", || net.daemon_log().contains("none of the 2 leases"));
+        net.until("the daemon says so", || {
+            net.daemon_log().contains("0 of 2 leases have a network namespace")
+        });
         assert_eq!(leases_on_disk(), 2, "{}", net.daemon_log());
         net.end_daemon(Signal::SIGTERM);
         net.start_daemon("");

@@ -39,9 +39,9 @@ impl Daemon {
             }
         }
         if missing > 0 {
-            let some = if missing == known { "none".to_owned() } else { (known - missing).to_string() };
+            let found = known - missing;
             say(&format!(
-                "dhcp daemon: only {some} of {known} leases have a network namespace at their path. The \
+                "dhcp daemon: {found} of {known} leases have a network namespace at their path. The \
                  others are kept until they expire. Does the daemon run in the host's mount namespace?"
             ));
         }
