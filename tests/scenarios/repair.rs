@@ -370,7 +370,10 @@ fn plugins_of_others_are_named_and_do_nothing() {
     assert!(passed.succeeded() && passed.stderr.contains("bridge, portmap, shy"), "{passed:#?}");
     assert_eq!(lab.host().sh("nft list ruleset"), "");
     let repaired = tool.run("repair --all");
-    assert!(repaired.stderr.contains("their rules: shy") && repaired.stdout.contains("net/pod/eth0"), "{repaired:#?}");
+    assert!(
+        repaired.stderr.contains("their rules: shy") && repaired.stdout.contains("net/pod/eth0"),
+        "{repaired:#?}"
+    );
     assert!(!fs::exists("/run/lab/called").unwrap());
 }
 
