@@ -124,6 +124,12 @@ impl<'a> Wanted<'a> {
         network.write_hosts(&hosts)?;
         // The lock is released: others write their names while this plugin waits.
         drop(server::ensure(network, &self.service)?);
+        let settled = server::settle(self.network, &self.service, &added, Answer::Known);
+        if settled.is_ok() || server::find(self.network)?.is_some() {
+            return settled;
+        }
+        // It has exited since.
+        drop(server::ensure(Network::create(self.network)?, &self.service)?);
         server::settle(self.network, &self.service, &added, Answer::Known)
     }
 

@@ -168,11 +168,14 @@ pub fn settle(network: &NetworkName, service: &Service, entries: &[Entry], wante
         if is_settled()? {
             return Ok(());
         }
+        if find(network)?.is_none() {
+            break;
+        }
         thread::sleep(PAUSE);
     }
     let text =
         format!("dnsmasq at {server} does not answer for network {network} as {} says", hosts_file(network));
-    Err(Error::new(Code::TryAgainLater, text).detail(match running {
+    Err(Error::new(Code::TryAgainLater, text).detail(match find(network)? {
         Some(_) => "packets from this host to the address may be dropped: look at INPUT of the firewall",
         None => "it does not run: `cnitool repair` starts it",
     }))
