@@ -1,5 +1,5 @@
 # Every target is one line; what it does is in scripts/.
-.PHONY: build test test-vm test-vm-short demo judges bench sweep fuzz lint install dist test-packages test-image clean
+.PHONY: build test test-vm test-vm-short demo judges bench sweep mutants claims fuzz lint install dist test-packages test-image test-units test-nodes release-check release-sample clean
 
 build:    ; scripts/build
 test:     ; scripts/test
@@ -9,10 +9,16 @@ demo:     ; scripts/demo
 judges:   ; scripts/judges
 bench:    ; scripts/bench
 sweep:    ; scripts/sweep $(if $(EVERY),--figures --every $(EVERY))
+mutants:  ; scripts/mutants $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(CRATES)
+claims:   ; scripts/mutants claims
 fuzz:     ; scripts/fuzz
 lint:     ; scripts/lint
 install:  ; SPLIT=$(SPLIT) scripts/install "$(DESTDIR)"
 dist:     ; scripts/dist
 test-packages: ; scripts/test-packages
 test-image: ; scripts/test-image
+test-units: ; scripts/test-units
+test-nodes: ; scripts/test-nodes
+release-check: ; scripts/release-check
+release-sample: ; scripts/release-check --sample
 clean:    ; rm -rf bin dist && cargo clean

@@ -3,10 +3,11 @@
 
 What depends on what in each executable is read from the executable itself, where `cargo auditable` has noted it (section .dep-v0). That also
 has crates that only tests ask for; LINKED has those that are linked, a line with name and version for each. Licences come from `cargo metadata`
-(stdin), checksums from Cargo.lock. The same executables make the same bytes: times are SOURCE_DATE_EPOCH, and the
-document's identifier is a digest of what it says.
+(stdin), checksums from Cargo.lock. RUNTIME is a directory that `runtime` of scripts/common has made: the crates of Rust's standard library. musl
+and LLVM's libunwind are linked with it. The same executables make the same bytes: times are SOURCE_DATE_EPOCH, and the document's identifier is a
+digest of what it says.
 
-usage: cargo metadata --locked --format-version 1 | packaging/sbom.py spdx|cyclonedx NAME VERSION LINKED EXECUTABLE...
+usage: cargo metadata --locked --format-version 1 | packaging/sbom.py spdx|cyclonedx NAME VERSION LINKED RUNTIME EXECUTABLE...
        packaging/sbom.py crates EXECUTABLE...     the crates and their versions, a line for each
 """
 
@@ -73,11 +74,49 @@ def only(found, path):
     return {id: needs & wanted for id, needs in found.items() if id in wanted}
 
 
-def described(found):
-    """Licence, description and checksum of each crate. A crate without a checksum is one of this repository."""
-    metadata = {(p["name"], p["version"]): p for p in json.load(sys.stdin)["packages"]}
-    with open("Cargo.lock", "rb") as file:
-        lock = {(p["name"], p["version"]): p.get("checksum") for p in tomllib.load(file)["package"]}
+def rustc():
+    """The compiler's version, and that of its LLVM."""
+    told = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
+    told = dict(line.split(": ", 1) for line in told.splitlines() if ": " in line)
+    return told["release"], told["LLVM version"]
+
+
+def toolchain():
+    """What comes with the compiler and is of no registry: {(name, version): (licence, description)}."""
+    release, llvm = rustc()
+    minor = int(release.split(".")[1])
+    musl = "1.2.5" if minor >= 93 else "1.2.3"
+    return {
+        ("std", release): ("MIT OR Apache-2.0", "Rust's standard library"),
+        ("musl", musl): ("MIT", "The C library"),
+        ("llvm-libunwind", llvm): ("Apache-2.0 WITH LLVM-exception", "Unwinds the stack after a panic"),
+    }
+
+
+def with_runtime(found, runtime):
+    """With the standard library, which all executables have, and all that is linked with it."""
+    with open(f"{runtime}/linked") as file:
+        crates = {tuple(line.split()) for line in file}
+    std, *libraries = toolchain()
+    others = crates | set(libraries)
+    found = {id: needs | {std} for id, needs in found.items()}
+    for id in others:
+        found.setdefault(id, set())
+    return dict(sorted((found | {std: others}).items()))
+
+
+def described(found, runtime):
+    """Licence, description and checksum of each crate. A crate without a checksum is one of this repository, or comes with the compiler."""
+    metadata, lock = {}, {}
+    with open(f"{runtime}/metadata.json") as file:
+        documents = [json.load(file), json.load(sys.stdin)]
+    for document in documents:
+        metadata |= {(p["name"], p["version"]): p for p in document["packages"]}
+    for path in [f"{runtime}/Cargo.lock", "Cargo.lock"]:
+        with open(path, "rb") as file:
+            lock |= {(p["name"], p["version"]): p.get("checksum") for p in tomllib.load(file)["package"]}
+    for id, (licence, description) in toolchain().items():
+        metadata[id], lock[id] = {"license": licence, "description": description}, None
     # Before SPDX had words for it, crates wrote a slash for "or".
     licence = lambda text: text.replace("/", " OR ") if "/" in text and " " not in text else text
     return {
@@ -98,11 +137,6 @@ def sums(executables):
         yield os.path.basename(path), hashlib.sha1(content).hexdigest(), hashlib.sha256(content).hexdigest(), linked(path)[1]
 
 
-def compiler():
-    """It has to be the same for the same bytes."""
-    return subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.split()[1]
-
-
 def moment():
     epoch = int(os.environ["SOURCE_DATE_EPOCH"])
     return datetime.datetime.fromtimestamp(epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -118,8 +152,7 @@ def purl(id, checksum):
     return f"pkg:{kind}/{id[0]}@{urllib.parse.quote(id[1])}"
 
 
-def spdx(name, version, found, executables):
-    about = described(found)
+def spdx(name, version, found, about, executables):
     ref = lambda id: "SPDXRef-Crate-" + "-".join(id).replace("_", "-").replace("+", "-")
     every = "".join(sorted(sha1 for _, sha1, _, _ in sums(executables)))
     product, packages, files, relations = "SPDXRef-Product", [], [], []
@@ -179,7 +212,7 @@ def spdx(name, version, found, executables):
         "name": f"{name}-{version}",
         "creationInfo": {
             "created": moment(),
-            "creators": ["Organization: The Ferrule developers", f"Tool: rustc-{compiler()}"],
+            "creators": ["Organization: The Ferrule developers", f"Tool: rustc-{rustc()[0]}"],
         },
         "packages": packages,
         "files": files,
@@ -188,8 +221,7 @@ def spdx(name, version, found, executables):
     return document | {"documentNamespace": f"urn:uuid:{identifier(document)}"}
 
 
-def cyclonedx(name, version, found, executables):
-    about = described(found)
+def cyclonedx(name, version, found, about, executables):
     # Within the document: two crates of this repository and of the registry may have one name.
     ref = lambda id: purl(id, about[id]["checksum"])
     components, dependencies = [], []
@@ -226,7 +258,7 @@ def cyclonedx(name, version, found, executables):
         "version": 1,
         "metadata": {
             "timestamp": moment(),
-            "tools": {"components": [{"type": "application", "name": "rustc", "version": compiler()}]},
+            "tools": {"components": [{"type": "application", "name": "rustc", "version": rustc()[0]}]},
             "component": {
                 "type": "application",
                 "bom-ref": "ferrule",
@@ -246,8 +278,9 @@ def main(form, *arguments):
         for name, version in crates(arguments):
             print(name, version)
         return
-    name, version, listed, *executables = arguments
-    document = {"spdx": spdx, "cyclonedx": cyclonedx}[form](name, version, only(crates(executables), listed), executables)
+    name, version, listed, runtime, *executables = arguments
+    found = with_runtime(only(crates(executables), listed), runtime)
+    document = {"spdx": spdx, "cyclonedx": cyclonedx}[form](name, version, found, described(found, runtime), executables)
     print(json.dumps(document, indent=1))
 
 

@@ -1,7 +1,7 @@
-//! What a GC of a network removes, and what it keeps: each thing is traced to a container, and that container is looked for.
+//! Decides what a GC of a network removes and keeps. It finds the container of each resource, and whether it is alive.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,9 @@ mod caches;
 const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// A cache's file that a loss of power has torn. cnitool removes it, not a plugin.
+const TORN: &str = "torn result";
+
 /// What the command line says.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
@@ -30,18 +33,18 @@ pub struct Wishes {
     pub older_than: Option<Duration>,
 }
 
-/// Why a thing is kept.
+/// Why GC keeps a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum KeepReason {
     /// Its container is alive, and no cache knows it.
     Alive,
-    /// Nothing tells whether its container is alive.
+    /// Unknown whether its container is alive.
     Unsure,
-    /// The thing does not tell its container.
+    /// The resource does not contain the id of its container.
     NoOwner,
 }
 
-impl Kept {
+impl KeepReason {
     pub fn text(self) -> &'static str {
         match self {
             Self::Alive => "kept: alive",
@@ -58,18 +61,19 @@ pub struct Plan {
     pub delete: Vec<Entry>,
     /// Those of them that are alive: `--all` asks for them, too.
     pub alive: Attachments,
-    /// Those of other caches whose namespaces are gone.
+    /// Attachments in other caches whose namespaces have been deleted.
     pub stale_elsewhere: Vec<Entry>,
     /// What is removed.
     pub removed: Vec<Thing>,
     /// What no cache knows, and is kept.
-    pub kept: Vec<(Thing, Kept)>,
+    pub kept: Vec<(Thing, KeepReason)>,
     /// Plugins of others: only DEL is asked of them.
     pub foreign: BTreeSet<PluginType>,
     /// Those of them that are asked for GC, by `--force`.
-    asked: BTreeSet<PluginType>,
+    gc_plugins: BTreeSet<PluginType>,
     stale: Attachments,
     names: BTreeSet<String>,
+    torn: Vec<PathBuf>,
     /// All that is kept.
     valid: Attachments,
 }
@@ -97,9 +101,17 @@ impl Plan {
             delete: self.delete.clone(),
             stale: self.stale.clone(),
             names: self.names.clone(),
-            foreign: self.asked.clone(),
+            foreign: self.gc_plugins.clone(),
             valid: self.valid.clone(),
         }
+    }
+
+    /// Removes files that tell nothing. libcni cannot delete their attachments while they are there.
+    ///
+    /// # Errors
+    /// Code 5 if one cannot be removed.
+    pub fn remove_torn(&self) -> cni::Result<()> {
+        self.torn.iter().map(|path| caches::remove_torn(path)).fold(Ok(()), cni::Result::and)
     }
 
     /// Those of the plan's attachments that are still stale: a container of the same name may have been started meanwhile.
@@ -116,7 +128,7 @@ impl Plan {
         let is_stale = |at: &&Attachment| {
             let things = containers.get(&*at.container).map(Vec::as_slice).unwrap_or_default();
             let is_forced = wishes.force.contains(&*at.container);
-            is_forced || host.verdict(&at.container, &at.ifname, things) != Some(Kept::Alive)
+            is_forced || host.verdict(&at.container, &at.ifname, things) != Some(KeepReason::Alive)
         };
         self.stale.iter().filter(is_stale).cloned().collect()
     }
@@ -138,7 +150,7 @@ impl Plan {
             let forced = wishes.force.contains(container);
             let all = containers.get(container).map(Vec::as_slice).unwrap_or_default();
             let verdict = if forced { None } else { host.verdict(container, ifname, all) };
-            is_settled &= verdict != Some(Kept::Alive) || !host.is_going(container, ifname);
+            is_settled &= verdict != Some(KeepReason::Alive) || !host.is_going(container, ifname);
             if known.is_alive(container, ifname) && !forced {
                 continue;
             }
@@ -161,16 +173,20 @@ impl Plan {
         let alive = known.alive.iter().map(|entry| entry.attach.attachment.clone());
         plan.valid = alive.chain(kept).collect();
         plan.foreign = survey.foreign;
-        plan.asked = plan.foreign.iter().filter(|kind| wishes.force.contains(&***kind)).cloned().collect();
-        // The path of the namespace is gone, but a process is still in it.
+        plan.gc_plugins =
+            plan.foreign.iter().filter(|kind| wishes.force.contains(&***kind)).cloned().collect();
+        // The path of the namespace has been deleted, but a process is still in it.
         let is_alive = |at: &Attachment| {
-            let mut alive = plan.kept.iter().filter(|(_, why)| *why == Kept::Alive);
+            let mut alive = plan.kept.iter().filter(|(_, why)| *why == KeepReason::Alive);
             alive.any(|(thing, _)| *thing.container == *at.container && *thing.ifname == *at.ifname)
         };
         stale.retain(|at| !is_alive(at));
         let mut delete = known.stale;
         delete.retain(|entry| !is_alive(&entry.attach.attachment));
         plan.delete = delete;
+        let torn = known.torn.iter().map(|path| Thing::new(TORN, path.display().to_string()));
+        plan.removed.extend(torn);
+        plan.torn = known.torn;
         plan.alive = known.unwanted_alive;
         plan.stale = stale.into_iter().collect();
         plan.stale_elsewhere = known.stale_elsewhere;
@@ -213,9 +229,9 @@ struct Host<'a> {
 
 impl Host<'_> {
     /// Why an attachment is kept. None: its container is dead.
-    fn verdict(&self, container: &str, ifname: &str, things: &[&Thing]) -> Option<Kept> {
+    fn verdict(&self, container: &str, ifname: &str, things: &[&Thing]) -> Option<KeepReason> {
         if container.is_empty() {
-            return Some(Kept::NoOwner);
+            return Some(KeepReason::NoOwner);
         }
         let leads_on =
             |thing: &&Thing| thing.kind == "link" && self.namespaces.leads_on(&thing.name) == Some(true);
@@ -223,7 +239,7 @@ impl Host<'_> {
             return None;
         }
         if self.known.is_alive(container, ifname) || things.iter().any(leads_on) {
-            return Some(Kept::Alive);
+            return Some(KeepReason::Alive);
         }
         // The runtime has removed the namespace: another container may have the addresses by now.
         if self.known.is_stale(container, ifname) {
@@ -236,7 +252,7 @@ impl Host<'_> {
             || self.namespaces.has_container(container)
             || !is_blind && self.calls.may_be_for(container)
         {
-            return Some(Kept::Alive);
+            return Some(KeepReason::Alive);
         }
         let tells = |thing: &&Thing| {
             thing.address.is_some()
@@ -244,14 +260,14 @@ impl Host<'_> {
                 || self.namespaces.leads_on(&thing.name) == Some(false)
         };
         let is_dead = !is_blind && (self.is_whole || things.iter().any(tells));
-        (!is_dead || self.known.is_unreadable(container, ifname)).then_some(Kept::Unsure)
+        (!is_dead || self.known.is_unreadable(container, ifname)).then_some(KeepReason::Unsure)
     }
 
     fn is_at(&self, path: &Path) -> bool {
         !path.as_os_str().is_empty() && self.namespaces.is_at(path)
     }
 
-    /// The namespace is gone, but the kernel may not have removed its links yet.
+    /// The namespace has been deleted, but the kernel may not have removed its links yet.
     fn is_going(&self, container: &str, ifname: &str) -> bool {
         !self.known.is_alive(container, ifname) && self.known.is_stale(container, ifname)
     }

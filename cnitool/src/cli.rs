@@ -101,7 +101,7 @@ pub enum Command {
         #[command(flatten)]
         target: Target,
         #[command(flatten)]
-        asked: Asked,
+        attach_args: AttachArgs,
         #[command(flatten)]
         options: AddOptions,
     },
@@ -154,7 +154,7 @@ pub enum Command {
     /// forwarding, MTU and firewalls. Changes nothing. Exit code 0: no errors and no warnings; 4: warnings; 1: errors.
     #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor,
-    /// Test the promises of a network with packets between two temporary containers
+    /// Test a network with packets between two temporary containers
     ///
     /// Tests connections between containers, to the gateway, to the outside, to host ports and DNS, the MTU and bandwidth limits,
     /// in IPv4 and IPv6. Removes the containers afterwards, also after Ctrl-C. Exit code 1: a test failed.
@@ -343,9 +343,9 @@ pub struct Names {
 /// Ports and addresses for the attachment. A plugin that declares the capability gets them as capability arguments; otherwise
 /// addresses and the MAC address are in CNI_ARGS.
 #[derive(Args, Debug)]
-pub struct Asked {
+pub struct AttachArgs {
     /// Forward a host port: [HOSTIP:]HOSTPORT:PORT[/PROTOCOL]
-    #[arg(short, long, value_name = "PORTS", value_parser = crate::asked::port)]
+    #[arg(short, long, value_name = "PORTS", value_parser = crate::attach_args::port)]
     pub publish: Vec<String>,
     /// The container's address. Repeatable
     #[arg(long, value_name = "ADDRESS")]

@@ -40,7 +40,8 @@ pub const ALL: &[Explained] = &[
         code: 4,
         meaning: "invalid environment",
         advice: "A `CNI_*` variable is missing or malformed, which is a mistake of the runtime. Or the container \
-                 already has an interface of that name: run DEL first.",
+                 already has an interface of that name: run DEL first. Or a chained plugin works on an interface \
+                 that does not exist.",
     },
     Explained {
         code: 5,
@@ -87,8 +88,7 @@ pub const ALL: &[Explained] = &[
     Explained {
         code: 999,
         meaning: "other",
-        advice: "Every error without a code of its own; usually the kernel refused an operation, and the details \
-                 contain its error. If CHECK failed, the message says what has changed since ADD.",
+        advice: "All other errors. Usually the kernel refused an operation: the details contain its error. If CHECK failed, the message says what has changed since ADD.",
     },
 ];
 

@@ -1,4 +1,4 @@
-//! What a script learns from an exit code; `cnitool --help` lists them.
+//! Exit codes for scripts; `cnitool --help` lists them.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! What the caches of this host know.
+//! Attachments in the caches of this host.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ pub fn attachments(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Entry>
 pub fn of_all_caches(settings: &Settings, ui: &Ui) -> Result<Vec<Entry>> {
     let (entries, unreadable) = survey(settings)?;
     for path in unreadable {
-        ui.warn(&format!("{} is skipped: it is no result of an ADD, or damaged", path.display()));
+        ui.warn(&format!("{} is skipped: it is damaged, or not a result of ADD", path.display()));
     }
     Ok(entries)
 }

@@ -41,8 +41,8 @@ fn of_link(link: &Link, host: &Live) -> Option<Limit> {
 /// wait has room for, since that is the burst and a moment more.
 fn burst(tbf: &Tbf) -> u128 {
     let lap = Tbf::burst_of(tbf.rate, u32::MAX).max(1);
-    let told = Tbf::burst_of(tbf.rate, tbf.ticks);
-    told + u128::from(tbf.limit).saturating_sub(told) / lap * lap
+    let ticks_burst = Tbf::burst_of(tbf.rate, tbf.ticks);
+    ticks_burst + u128::from(tbf.limit).saturating_sub(ticks_burst) / lap * lap
 }
 
 impl Limit {
@@ -81,8 +81,8 @@ mod tests {
         // kubelet's burst at 1 Mbit/s, with 25 ms of waiting: 2147 s, of which 4294967296 ticks are 275.
         let (rate, bytes) = (125_000, (1 << 28) - 1);
         let tbf = |rate, bytes: u32, ticks| Tbf { rate, limit: bytes + 3125, ticks, burst: None };
-        let told = Tbf::ticks_of(rate, bytes) as u32;
-        assert!(burst(&tbf(rate, bytes, told)).abs_diff(u128::from(bytes)) < 100);
+        let ticks_burst = Tbf::ticks_of(rate, bytes) as u32;
+        assert!(burst(&tbf(rate, bytes, ticks_burst)).abs_diff(u128::from(bytes)) < 100);
         assert_eq!(burst(&tbf(1_000_000, 100_000, 1_562_500)), 100_000);
         assert_eq!(burst(&Tbf { rate: 0, limit: 0, ticks: 0, burst: None }), 0);
     }

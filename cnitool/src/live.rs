@@ -1,4 +1,4 @@
-//! What the kernel has now: links, addresses and routes of a namespace. Read only.
+//! Current state of a namespace in the kernel: links, addresses and routes. Read only.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use netlink::tc::Qdisc;
 use netlink::{Address, Link, LinkKind, Netlink, OperState, Route, RouteFilter, TunKind};
 use netns::NetNs;
 
-/// A namespace, looked at once.
+/// A snapshot of a namespace.
 #[derive(Debug, Default)]
 pub struct Live {
     pub links: Vec<Link>,
@@ -24,7 +24,7 @@ impl Live {
         Some(Self { qdiscs, ..Self::look(&netlink)? })
     }
 
-    /// The namespace at a path; none if it is gone or may not be entered.
+    /// The namespace at a path. None if it does not exist or cannot be entered.
     pub fn at(path: &Path) -> Option<Self> {
         let netns = NetNs::open_if_present(path).ok()??;
         Self::look(&netns.enter(Netlink::open).ok()?.ok()?)

@@ -1,8 +1,7 @@
-//! `cnitool`: CNI plugins, driven by hand.
+//! `cnitool`: runs CNI plugins from the command line, and checks, repairs and cleans up hosts.
 
 mod again;
-mod asked;
-mod checks;
+mod attach_args;
 mod cleanup;
 mod cli;
 mod codes;
@@ -15,17 +14,14 @@ mod known;
 mod leases;
 mod limits;
 mod live;
-mod maker;
 mod metrics;
 mod named;
-mod places;
+mod network_dirs;
 mod ports;
 mod programs;
-mod ranges;
-mod schema;
+mod runtimes;
 mod settings;
 mod signals;
-mod suite;
 mod sysdump;
 mod table;
 mod trace;

@@ -1,4 +1,4 @@
-//! What monitoring asks of a host, in Prometheus' text format (version 0.0.4).
+//! Metrics of a host in Prometheus' text format (version 0.0.4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use runtime::{Entry, Network};
 
-use crate::cleanup::{Kept, Plan, Wishes};
+use crate::cleanup::{KeepReason, Plan, Wishes};
 use crate::commands::status::{Fill, fill};
 use crate::doctor::Host;
 
@@ -40,10 +40,10 @@ const STALE_OLDEST: Metric = (
 const UNKNOWN: Metric = (
     "cni_unattributed_things",
     "gauge",
-    "Things that gc keeps because it cannot tell whether their container is alive.",
+    "Resources that gc keeps because it does not know whether their container is alive.",
 );
 const FAILED: Metric =
-    ("cni_network_examined", "gauge", "1 if all plugins of a network listed what they have, else 0.");
+    ("cni_network_examined", "gauge", "1 if all plugins of a network listed their resources, else 0.");
 const REPAIRED: Metric = (
     "cni_repairs_total",
     "counter",
@@ -112,7 +112,7 @@ impl Samples {
         }
         let oldest = plan.delete.iter().chain(&plan.stale_elsewhere).filter_map(age).max();
         self.put(STALE_OLDEST, &[name], oldest.unwrap_or_default());
-        let unknown = plan.kept.iter().filter(|(_, why)| *why != Kept::Alive).count();
+        let unknown = plan.kept.iter().filter(|(_, why)| *why != KeepReason::Alive).count();
         self.put(UNKNOWN, &[name], unknown as u128);
     }
 

@@ -25,8 +25,17 @@ impl Created {
     /// If that is no name, or the namespace cannot be made.
     pub fn named(name: &str) -> Result<Self> {
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
-            let wrong = Error::new(Code::InvalidEnvironment, format!("{name:?} is no name of a namespace"));
-            return Err(wrong.detail(format!("--create makes namespaces in {NETNS_DIR}, by their names")));
+            let wrong = Error::new(
+                Code::InvalidEnvironment,
+                format!(
+                    "{name:?} is not a valid name of a \
+             namespace"
+                ),
+            );
+            return Err(wrong.detail(format!(
+                "--create creates namespaces in {NETNS_DIR}; give a name \
+             without a directory"
+            )));
         }
         let path = Path::new(NETNS_DIR).join(name);
         let failed = |e: &io::Error| Error::io(format!("create network namespace {}", path.display()), e);

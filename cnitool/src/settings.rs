@@ -1,4 +1,4 @@
-//! What the command line and the environment come to.
+//! Settings from the command line and the environment.
 
 use std::io::{IsTerminal, stdin};
 use std::path::{Component, Path, PathBuf};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
 
 use crate::cli::{Common, Names};
-use crate::places;
+use crate::network_dirs;
 use crate::trace::Traced;
 use crate::ui::Ui;
 
@@ -61,8 +61,8 @@ impl Settings {
             return Network::from_file(text);
         }
         self.conf.find(text).map_err(|missing| {
-            let elsewhere = places::with_network(text).zip(missing.failures().next().cloned());
-            elsewhere.map_or(missing, |(place, failure)| failure.error.detail(place.advice(text)).into())
+            let elsewhere = network_dirs::with_network(text).zip(missing.failures().next().cloned());
+            elsewhere.map_or(missing, |(dir, failure)| failure.error.detail(dir.advice(text)).into())
         })
     }
 
@@ -73,7 +73,7 @@ impl Settings {
             let cached = known.iter().find(|entry| entry.network.as_str() == name);
             let network = cached.and_then(|entry| entry.network().ok()).ok_or(missing)?;
             ui.warn(&format!(
-                "network {name} is not configured any more: using the configuration of its last ADD"
+                "network {name} has no configuration file: using the configuration of its last ADD"
             ));
             Ok(network)
         })

@@ -1,4 +1,4 @@
-//! `--verbose`: each run of a plugin is told, and how long it took.
+//! `--verbose`: prints each run of a plugin and its duration.
 
 use std::io::Write;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What people and programs get to see.
+//! Output for people (text, tables) and for programs (JSON).
 
 use std::env;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdout};
@@ -75,7 +75,7 @@ impl Ui {
         }
     }
 
-    /// As [`Ui::print`].
+    /// If stdout cannot be written.
     pub fn print_json(&self, value: &Value) -> Result<()> {
         let text = serde_json::to_string_pretty(value).unwrap_or_default();
         self.print(&format!("{text}\n"))

@@ -18,7 +18,7 @@ use limits::Limits;
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Woken {
-    /// Something was removed. [`Watch::has_lost`] tells whether it is missed.
+    /// Something was removed. [`Watch::has_lost`] reports whether it must be restored.
     Removal,
     Signal,
     Timeout,
@@ -57,8 +57,8 @@ impl Watch {
     ///
     /// # Errors
     /// If the kernel refuses.
-    pub fn wait(&self, removals: bool, patience: Option<Duration>) -> Result<Woken> {
-        let deadline = patience.map(|patience| Instant::now() + patience);
+    pub fn wait(&self, removals: bool, timeout: Option<Duration>) -> Result<Woken> {
+        let deadline = timeout.map(|timeout| Instant::now() + timeout);
         loop {
             let mut ready = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
             if removals {
@@ -89,7 +89,7 @@ impl Watch {
         }
     }
 
-    /// Takes the events that are there. Whether any of them tells of a removal.
+    /// Reads pending events. Returns whether any of them reports a removal.
     fn take(&self) -> Result<bool> {
         let rules = self.rules.as_ref().map_or(Ok(false), Losses::take)?;
         self.without_rules.set(self.without_rules.get() || rules);

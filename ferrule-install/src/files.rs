@@ -112,7 +112,8 @@ pub fn rename(from: &Path, to: &Path) -> Result<()> {
             ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => {
                 error.detail("a file that is mounted by itself, or on some file systems is in use, cannot be replaced: leave it out with --skip")
             }
-            ErrorKind::PermissionDenied => error.detail("run it as root; lsattr tells whether the file is immutable"),
+            ErrorKind::PermissionDenied => error.detail("run it as root; lsattr shows whether the file is \
+             immutable"),
             _ => error,
         }
     })

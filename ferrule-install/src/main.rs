@@ -65,7 +65,7 @@ struct Cli {
     /// One executable, `ferrule`, with a hard link for each plugin
     #[arg(long)]
     link: bool,
-    /// Put back the files that were there before. Without --dir: in all directories
+    /// Restore the files from before the installation. Without --dir: in all directories
     #[arg(long, conflicts_with_all = ["from", "link"])]
     uninstall: bool,
     /// Replace the plugins that an earlier run installed, in all directories. Files that others have put there since stay
@@ -83,7 +83,8 @@ struct Cli {
     /// Install, then wait for SIGTERM or SIGINT, and install again if somebody replaces a plugin: for a DaemonSet
     #[arg(long, conflicts_with_all = ["uninstall", "check"])]
     stay: bool,
-    /// With --stay: at the end, put back the files that were there before, unless another run has installed since
+    /// With --stay: at the end, restore the files from before the installation, unless another run has
+    /// installed since
     #[arg(
         long, env = "ROLLBACK_ON_EXIT", value_name = "BOOL", action = ArgAction::Set, default_value = "false",
         num_args = 0..=1, require_equals = true, default_missing_value = "true",
@@ -219,7 +220,7 @@ fn install(from: &Path, dir: &Path, mut sources: Sources, update: bool, run: u64
         sources.retain(|name, _| {
             let there = dir.join(name).symlink_metadata().is_ok();
             if there {
-                say(&format!("left {}: it was there", dir.join(name).display()));
+                say(&format!("left {}: it existed before", dir.join(name).display()));
             }
             !there
         });

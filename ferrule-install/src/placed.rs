@@ -53,7 +53,7 @@ impl Placed {
         self.lock = Some(lock(&state)?);
         if self.state("record.new").exists() {
             self.roll_back()?;
-            say("an earlier run was interrupted: put back what was there before it");
+            say("an earlier run was interrupted: restored the files from before it");
         }
         self.record = Record::read(&self.state("record"))?.unwrap_or_default();
         self.tidy();
@@ -141,7 +141,7 @@ impl Placed {
         for name in sources.keys() {
             let to = self.dir.join(name);
             match kept.contains(name) {
-                true => say(&format!("installed {}; what was there is kept in {STATE}/kept", to.display())),
+                true => say(&format!("installed {}; the replaced files are in {STATE}/kept", to.display())),
                 false => say(&format!("installed {}", to.display())),
             }
         }
@@ -222,7 +222,9 @@ impl Placed {
                 // It is not lost before somebody has looked at both.
                 let is_kept = kept.symlink_metadata().is_ok() && !files::same(&kept, &at);
                 said.push(match is_kept {
-                    true => format!("{left}; what was there before them stays in {}", kept.display()),
+                    true => {
+                        format!("{left}; the files from before the installation stay in {}", kept.display())
+                    }
                     false => left,
                 });
                 if !is_kept {

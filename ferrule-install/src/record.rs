@@ -33,7 +33,8 @@ impl Record {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
             read => read.map_err(|e| Error::io(format!("read {}", path.display()), &e))?,
         };
-        let remedy = "it says which files were replaced: look at them in .ferrule, and remove that directory to begin anew";
+        let remedy = "it lists the replaced files: look at them in .ferrule, and remove that directory to \
+         start again";
         let decoded = serde_json::from_slice(&text);
         decoded
             .map(Some)

@@ -1,4 +1,4 @@
-//! All plugins in one executable: it is the plugin by whose name it is called.
+//! Multi-call executable with all plugins, and Podman's network driver `cni`, selected by the name under which it is called.
 
 use std::env;
 use std::process::ExitCode;
@@ -33,10 +33,13 @@ const PLUGINS: &[Entry] = &[
 static HEAP: heap::Arena = heap::Arena::new();
 
 fn main() -> ExitCode {
+    if env::args_os().next().is_some_and(|name| netavark_driver::is_called(&name)) {
+        return netavark_driver::main();
+    }
     multicall::main(PLUGINS).unwrap_or_else(by_its_own_name)
 }
 
-/// Someone started it by hand.
+/// A person started it manually.
 #[expect(clippy::print_stdout, clippy::print_stderr, reason = "someone looks at the terminal")]
 fn by_its_own_name() -> ExitCode {
     let argument = env::args_os().nth(1);
@@ -45,7 +48,7 @@ fn by_its_own_name() -> ExitCode {
         Some("--version" | "-V") => println!("ferrule {}", env!("CARGO_PKG_VERSION")),
         Some("--list") => PLUGINS.iter().for_each(|plugin| println!("{}", plugin.name())),
         Some(other) => {
-            eprintln!("ferrule: unknown argument {other:?}; ferrule --help tells how it is used");
+            eprintln!("ferrule: unknown argument {other:?}; run `ferrule --help`");
             return ExitCode::from(2);
         }
     }
@@ -62,6 +65,7 @@ It is the plugin by whose name it is called. Link it in the directory of the plu
   ln ferrule bridge
 
 A longer name that ends in -bridge, such as buildkit-cni-bridge, is the plugin bridge too.
+As cni, it is the network driver of Podman 5 (netavark): link it in /usr/local/libexec/netavark.
 
 Plugins: {names}
 

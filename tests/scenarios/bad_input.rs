@@ -723,7 +723,7 @@ fn attributes_of_tuning() {
         Bad("a directory that is read-only", 5, "/run/lab/frozen", |c| c.config(json!({"dataDir": "/run/lab/frozen"}))),
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
         Bad("a result of another version", 6, "prevResult", |c| c.version("0.2.0").config(json!({"prevResult": {"ip4": {"ip": "ten"}}}))),
-        Bad("an interface that there is not", 999, "eth1", |c| c.ifname("eth1").config(json!({"prevResult": listing("eth1"), "sysctl": null}))),
+        Bad("an interface that there is not", 4, "eth1", |c| c.ifname("eth1").config(json!({"prevResult": listing("eth1"), "sysctl": null}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -755,7 +755,7 @@ fn limits_of_bandwidth() {
         Bad("a limit of the runtime that is a list", 6, "bandwidth", |c| c.config(json!({"runtimeConfig": {"bandwidth": [1]}}))),
         Bad("a rate of the runtime without its burst", 7, "runtimeConfig.bandwidth.egressRate 8", |c| c.config(json!({"ingressRate": null, "ingressBurst": null, "egressRate": null, "egressBurst": null, "runtimeConfig": {"bandwidth": {"egressRate": 8}}}))),
         Bad("no result", 7, "prevResult", |c| c.config(json!({"prevResult": null}))),
-        Bad("an interface that there is not", 999, "eth1", |c| c.ifname("eth1")),
+        Bad("an interface that there is not", 4, "eth1", |c| c.ifname("eth1")),
     ];
     refuses(&lab, &call, "ADD", &rows);
 }
@@ -818,4 +818,29 @@ fn keys_of_vrf() {
         Bad("a table by name", 6, "table", |c| c.config(json!({"table": "main"}))),
     ];
     refuses(&lab, &call, "ADD", &rows);
+}
+
+/// A chain without a plugin that creates the interface, or with that plugin in the wrong place.
+#[test]
+fn the_interface_of_a_chained_plugin_that_does_not_exist() {
+    beyond_reference!("bad-input");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let prev = json!({
+        "cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": pod.netns.path()}],
+        "ips": [{"address": "10.1.2.5/24", "gateway": "10.1.2.1", "interface": 0}],
+    });
+    let before = lab.snapshot();
+    for (plugin, keys) in [
+        ("tuning", json!({"mtu": 1400})),
+        ("bandwidth", json!({"ingressRate": 8_000_000, "ingressBurst": 800_000})),
+        ("sbr", json!({})),
+        ("vrf", json!({"vrfname": "blue"})),
+        ("firewall", json!({"ingressPolicy": "same-bridge", "backend": "nftables"})),
+    ] {
+        let call = lab.plugin(plugin).config(keys).config(json!({"prevResult": prev})).on(&pod);
+        let refused = call.add().refused(4, "CNI_IFNAME eth0: this interface does not exist in namespace");
+        assert!(refused.details.contains("must come earlier"), "{plugin}: {refused:?}");
+    }
+    lab.snapshot().assert_same(&before);
 }

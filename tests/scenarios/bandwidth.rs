@@ -394,7 +394,7 @@ const LOSSES: [(&str, &str); 6] = [
     ("tc qdisc replace dev cable root pfifo", "pfifo"),
     ("ip link del $IFB", "is missing"),
     ("ip link set $IFB down", "state is down"),
-    ("tc qdisc del dev cable clsact", "is not redirected"),
+    ("tc qdisc del dev cable clsact", "are not redirected"),
 ];
 
 #[test]

@@ -1,8 +1,9 @@
 //! bridge with host-local: what it makes, and what it leaves.
 
+use std::time::Duration;
 use std::{fs, thread};
 
-use lab::{Lab, Netns, beyond_1_1_1, beyond_reference, needs, tcp_says, udp_says, under_test};
+use lab::{Lab, Netns, beyond_1_1_1, beyond_reference, needs, tcp_says, udp_says, under_test, until_within};
 use serde_json::{Value, json};
 
 use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases};
@@ -567,26 +568,39 @@ fn twenty_containers_at_once_find_one_bridge_with_one_address() {
     assert!(lab.host().ip("link show master br0").is_empty());
 }
 
+/// "At once": a neighbour that remembers the old container would send to its MAC address for 20 seconds and longer.
 #[test]
 fn a_new_container_with_a_reused_address_is_reached_immediately() {
     beyond_reference!("announce");
     let lab = Lab::new();
-    let [old, new] = ["old", "new"].map(|id| lab.container(id));
+    // It keeps the bridge up, without which the host would forget all neighbours there.
+    let [stays, old, new] = ["stays", "old", "new"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack());
+    call.clone().on(&stays).add().ok_result();
     let call = call.config(json!({"runtimeConfig": {"ips": ["10.1.2.50", "fd00:1:2::50"]}}));
-    let mac_of_old = container_interface(&call.clone().on(&old).add().ok_result())["mac"].clone();
-    let knows_the_old = |host: &Netns, address: &str| {
-        host.ip(&format!("neigh show {address}")).iter().any(|known| known["lladdr"] == mac_of_old)
+    let mac_of = |result: &Value| container_interface(result)["mac"].as_str().unwrap().to_owned();
+    let knows = |from: &Netns, address: &str, mac: &str| {
+        from.ip(&format!("neigh show {address}")).iter().any(|known| known["lladdr"] == *mac)
     };
-    for address in ["10.1.2.50", "fd00:1:2::50"] {
-        assert!(lab.host().reaches(address) && knows_the_old(lab.host(), address), "{address}");
+    let mac_of_old = mac_of(&call.clone().on(&old).add().ok_result());
+    let neighbours: [(&Netns, &str); 2] = [(lab.host(), "br0"), (&stays, "eth0")];
+    for (from, link) in neighbours {
+        for address in ["10.1.2.50", "fd00:1:2::50"] {
+            assert!(from.reaches(address) && knows(from, address, &mac_of_old), "{address}");
+            // As some seconds later: the kernel does not ask again before it sends.
+            from.sh(&format!("ip neigh replace {address} lladdr {mac_of_old} dev {link} nud stale"));
+        }
     }
     call.clone().on(&old).del().ok();
-    call.on(&new).add().ok_result();
-    for address in ["10.1.2.50", "fd00:1:2::50"] {
-        // Nobody asks for it meanwhile: the kernel forgets nothing by itself.
-        lab.host().wait_until("the old neighbour is forgotten", |host| !knows_the_old(host, address));
-        assert!(lab.host().reaches(address), "{address}");
+    let mac = mac_of(&call.on(&new).add().ok_result());
+    for (from, _) in neighbours {
+        for address in ["10.1.2.50", "fd00:1:2::50"] {
+            // Nobody sends to it meanwhile, and the kernel forgets nothing by itself.
+            until_within(Duration::from_secs(10), "the old container is forgotten", || {
+                !knows(from, address, &mac_of_old)
+            });
+            assert!(from.reaches(address) && knows(from, address, &mac), "{address}");
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 use crate::common::host_local;
 use crate::flannel::{flanneld_says, subnet_env};
 
-const HOSTS: u64 = 3;
-const CONTAINERS: usize = 10;
+const HOSTS: u64 = 2;
+const CONTAINERS: usize = 12;
 
 /// A cache that cnitool does not know, as that of another runtime.
 const ELSEWHERE: &str = "--cache-dir /run/lab/elsewhere";
@@ -123,15 +123,15 @@ impl World {
         }
         let mut pods = Vec::new();
         for i in 0..CONTAINERS {
-            // Each network has a container at least, if there are enough.
-            let (network, plugins) =
-                &networks[if i < networks.len() { i } else { random.below(networks.len()) }];
-            let id = format!("random{seed}x{i}");
+            // Each network has a container at least. A device and a static address belong to one only.
+            let is_own = |name: &str| ["device", "quiet"].contains(&name);
+            let shared: Vec<_> = networks.iter().filter(|(name, _)| !is_own(name)).collect();
+            let (network, plugins) = networks.get(i).unwrap_or_else(|| shared[random.below(shared.len())]);
+            let id = format!("random{seed}x{i:02}");
             let netns = net.lab.container(&id);
             let cache = if random.is_heads() { "" } else { ELSEWHERE };
             let line = format!("{network} {id} --container-id {id} {cache}");
-            // A device and a static address belong to one container.
-            if *network == "device" || *network == "quiet" {
+            if is_own(network) {
                 net.lab
                     .host()
                     .sh(&format!("ip link add cable{i} type veth peer name far{i}; ip link set far{i} up"));

@@ -70,9 +70,16 @@ fn a_torn_result_from_before_a_reboot_keeps_nothing() {
     fs::write(cached("torn"), "").unwrap();
     ages(&lab, "torn");
     tool.says("gc net");
-    assert_eq!(leases(), ["10.212.2.2"], "the container may be alive");
+    // A file of another program tells nothing either, and is not torn.
+    fs::write(cached("foreign"), "{}").unwrap();
+    ages(&lab, "foreign");
+    tool.says("gc net");
+    assert!(leases() == ["10.212.2.2"] && cached("torn").exists(), "the container may be alive");
+    let listed = after_a_reboot(&tool).says("gc net --dry-run");
+    assert!(listed.contains("torn result") && cached("torn").exists(), "{listed}");
     after_a_reboot(&tool).says("gc net");
     assert!(leases().is_empty(), "{:?}", leases());
+    assert!(!cached("torn").exists() && cached("foreign").exists());
 }
 
 /// A process in a container's namespace, whose number a runtime gives for the namespace.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lab::{Lab, ours, unpacked};
+use lab::{Lab, ours, quoted, unpacked};
 use serde_json::json;
 
 use crate::common::host_local;
@@ -37,7 +37,7 @@ fn completes(complete: impl Fn(&str) -> String) {
 }
 
 fn path() -> String {
-    format!("PATH={}:$PATH", ours().display())
+    format!("PATH={}:$PATH", quoted(&ours()))
 }
 
 #[test]
@@ -64,14 +64,14 @@ fn fish_completes_names_of_networks_and_namespaces() {
     let Some(tree) = unpacked("shells") else { return };
     let (lab, script) = lab_with_script("fish");
     let library = tree.join("usr/lib/x86_64-linux-gnu");
-    let functions = tree.join("usr/share/fish/functions").display().to_string();
+    let functions = quoted(&tree.join("usr/share/fish/functions"));
     completes(|line| {
         let code = format!(
-            "{}; export HOME={} LD_LIBRARY_PATH={}; exec {} --no-config -c 'set fish_function_path {functions}; source {script}; complete -C\"{line}\"'",
+            "{}; export HOME={} LD_LIBRARY_PATH={} FUNCTIONS={functions}; exec {} --no-config -c 'set fish_function_path \"$FUNCTIONS\"; source {script}; complete -C\"{line}\"'",
             path(),
             lab.dir().display(),
-            library.display(),
-            tree.join("usr/bin/fish").display()
+            quoted(&library),
+            quoted(&tree.join("usr/bin/fish"))
         );
         lab.host().exec(&["bash", "-c", &code])
     });
@@ -86,20 +86,25 @@ fn zsh_completes_names_of_networks_and_namespaces() {
     let dir = Path::new(&script).parent().unwrap().display().to_string();
     completes(|line| {
         fs::write(&driver, driven(&tree, &dir, line)).unwrap();
-        let zsh = tree.join("bin/zsh").display().to_string();
-        lab.host().exec(&["bash", "-c", &format!("cd {dir}; {}; exec {zsh} -f {}", path(), driver.display())])
+        let zsh = quoted(&tree.join("bin/zsh"));
+        lab.host().exec(&[
+            "bash",
+            "-c",
+            &format!("cd {dir}; {}; TREE={} exec {zsh} -f {}", path(), quoted(&tree), driver.display()),
+        ])
     });
 }
 
 /// Types a line and Tab, and prints the line that comes of it: the widget says it.
 fn driven(tree: &Path, dir: &str, line: &str) -> String {
-    let (tree, zsh) = (tree.display(), tree.join("bin/zsh"));
-    let modules = format!("module_path=({tree}/usr/lib/x86_64-linux-gnu/zsh/5.9)");
-    let functions = format!("fpath=({dir} {tree}/usr/share/zsh/functions/**/*(/))");
+    let zsh = quoted(&tree.join("bin/zsh"));
+    // zsh does not split what a variable has.
+    let modules = "module_path=($TREE/usr/lib/x86_64-linux-gnu/zsh/5.9)";
+    let functions = format!("fpath=({dir} $TREE/usr/share/zsh/functions/**/*(/))");
     format!(
         r#"{modules}
 zmodload zsh/zpty
-zpty shell {zsh} -f -i
+zpty shell {zsh:?} -f -i
 zpty -w shell 'PS1=; {modules}; {functions}; autoload -U compinit; compinit -u -D; unsetopt auto_list bash_auto_list; bindkey "^I" expand-or-complete
 say() {{ print -r -- "<<$BUFFER>>"; BUFFER=; zle accept-line }}; zle -N say; bindkey "^X" say; print re""ady'
 zpty -r shell seen '*ready*'
@@ -108,6 +113,5 @@ zpty -r shell seen '*<<*>>*'
 seen=${{seen##*<<}}
 print -r -- ${{seen%%>>*}}
 "#,
-        zsh = zsh.display()
     )
 }

@@ -1,8 +1,10 @@
 //! docs/conformance.md and the README: every test that they name is there.
 
 use std::collections::BTreeSet;
+use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use lab::{Lab, plugins, under_test};
 use serde_json::json;
@@ -25,7 +27,9 @@ fn tests_below(directory: &Path, names: &mut BTreeSet<String>) {
 /// The names of all tests.
 fn tests() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for directory in ["cnitool", "ferrule", "ipam", "meta", "plugins", "shared", "tests"] {
+    let directories =
+        ["cnitool", "ferrule", "ipam", "meta", "netavark-driver", "plugins", "shared", "tests", "validate"];
+    for directory in directories {
         tests_below(&lab::repository().join(directory), &mut names);
     }
     names
@@ -49,15 +53,42 @@ fn the_page_of_conformance_names_tests_that_exist_and_leaves_no_demand_without_o
     assert!(count > 60, "only {count} rows were found");
 }
 
-#[test]
-fn known_problems_are_shown_by_tests_that_exist() {
-    let tests = tests();
+/// The rows of the README's table of problems, which end with the names of tests.
+fn problems() -> Vec<String> {
     let page = fs::read_to_string(lab::repository().join("README.md")).unwrap();
     let (_, part) = page.split_once("\n## Known problems").unwrap();
     let part = part.split("\n## ").next().unwrap();
-    let rows = part.lines().filter(|line| line.starts_with("| ")).skip(1);
-    let count = rows.inspect(|row| assert_shown(row, &tests)).count();
-    assert!(count >= 10, "only {count} rows were found");
+    let rows: Vec<_> =
+        part.lines().filter(|line| line.starts_with("| ")).skip(1).map(str::to_owned).collect();
+    assert!(rows.len() >= 10, "only {} rows were found", rows.len());
+    rows
+}
+
+#[test]
+fn known_problems_are_shown_by_tests_that_exist() {
+    let tests = tests();
+    problems().iter().for_each(|row| assert_shown(row, &tests));
+}
+
+/// `scripts/mutants claims` brings each problem back by the change in tests/scenarios/claims, and expects the test to fail. That takes long: here each
+/// change only has to fit the sources.
+#[test]
+fn for_each_known_problem_there_is_a_change_that_brings_it_back() {
+    let mut faults = String::new();
+    for row in problems() {
+        let named = row.trim_end_matches(" |").rsplit_once("| ").unwrap().1;
+        for name in named.split('`').skip(1).step_by(2) {
+            let change = lab::repository().join(format!("tests/scenarios/claims/{name}.patch"));
+            let mut patch = Command::new("patch");
+            let patch = patch.args(["--dry-run", "--force", "-p1", "-d"]).arg(lab::repository()).arg("-i");
+            let output = patch.arg(&change).output().unwrap();
+            if !output.status.success() {
+                let said = [output.stdout, output.stderr].concat();
+                writeln!(faults, "{}: {}", change.display(), String::from_utf8_lossy(&said)).unwrap();
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults}");
 }
 
 #[test]

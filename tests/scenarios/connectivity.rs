@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use lab::{Lab, Outcome, Tool, beyond_reference, needs, ours, until};
+use lab::{Lab, Outcome, Tool, beyond_reference, needs, ours, quoted, until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn saboteur(lab: &Lab, action: &str) -> Value {
     let tuning = ours().join("tuning");
     lab.fake_plugin(
         "sabotage",
-        &format!("[ $CNI_COMMAND != ADD ] || {{ {action}; }} >&2\nexec {}", tuning.display()),
+        &format!("[ $CNI_COMMAND != ADD ] || {{ {action}; }} >&2\nexec {}", quoted(&tuning)),
     );
     json!({"type": "sabotage"})
 }
@@ -108,7 +108,7 @@ fn a_network_that_keeps_its_promises_passes_in_both_families_and_nothing_stays()
     run(&tool);
     assert_eq!(state(&lab), before);
     let table = tool.says("test-connectivity net");
-    assert!(table.contains("network net keeps its promises"), "{table}");
+    assert!(table.contains("network net: all checks passed"), "{table}");
 }
 
 #[test]
@@ -140,13 +140,13 @@ fn containers_that_are_to_be_kept_apart_and_are_not_are_found() {
     let mut apart = bridge();
     apart["portIsolation"] = json!(true);
     let tool = configure(&lab, &json!([apart]));
-    has(&run(&tool), &["containers are kept apart", "| passed |"]);
+    has(&run(&tool), &["isolation of containers", "| passed |"]);
     let undo = saboteur(
         &lab,
         "for link in $(ls /sys/class/net | grep ^veth); do bridge link set dev $link isolated off; done",
     );
     configure(&lab, &json!([apart, undo]));
-    has(&run(&tool), &["containers are kept apart", "| failed |", "is answered", "portIsolation"]);
+    has(&run(&tool), &["isolation of containers", "| failed |", "is answered", "portIsolation"]);
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn a_way_outside_that_is_dropped_is_found_and_one_that_nobody_has_is_skipped() {
             "container a",
             "198.51.100.2",
             "| failed |",
-            "but the host gets answers",
+            "but it answers the host",
             "cnitool doctor",
         ],
     );
@@ -224,16 +224,35 @@ fn a_host_port_that_does_not_lead_to_the_container_is_found_from_each_side() {
 }
 
 #[test]
+fn another_machine_that_cannot_be_attached_is_skipped_with_the_reason() {
+    needs!(NftNat);
+    let (lab, _far) = host();
+    let tool = configure(&lab, &json!([bridge(), ports()]));
+    fs::create_dir_all("/run/lab/few").unwrap();
+    for plugin in ["bridge", "host-local", "portmap", "static"] {
+        lab.host().exec(&["cp", ours().join(plugin).to_str().unwrap(), "/run/lab/few"]);
+    }
+    let words = ["host port", "another machine", "| skipped |"];
+    let without_ptp = run(&tool.clone().env("CNI_PATH", "/run/lab/few"));
+    has(&without_ptp, &[&words[..], &["no plugin \"ptp\""]].concat());
+    has(&without_ptp, &["host port", "the host", "| passed |"]);
+    let still = saboteur(&lab, "echo 0 >/proc/sys/net/ipv4/ip_forward");
+    configure(&lab, &json!([bridge(), ports(), still]));
+    has(&run(&tool), &[&words[..], &["the host does not forward IPv4"]].concat());
+}
+
+#[test]
 fn dns_servers_that_do_not_answer_or_do_not_know_the_containers_name_are_found() {
     if !lab::dhcp::has_dnsmasq() {
         return lab::skip("dnsmasq is missing");
     }
     let (lab, _far) = host();
-    // Podman's dnsname is not of the suite: a stand-in of its name changes nothing, and the server is a real one.
-    lab.fake_plugin("dnsname", &format!("exec {}", ours().join("tuning").display()));
+    // The test starts dnsmasq itself. So the plugin dnsname that is found first changes nothing.
+    lab.fake_plugin("dnsname", &format!("exec {}", quoted(&ours().join("tuning"))));
     let mut named = bridge();
     named["dns"] = json!({"nameservers": ["10.207.2.1"]});
-    let tool = configure(&lab, &json!([named]));
+    let path = format!("{}:{}", Lab::plugin_dir().display(), ours().display());
+    let tool = configure(&lab, &json!([named])).env("CNI_PATH", &path);
     has(&run(&tool), &["DNS", "container a", "10.207.2.1", "| failed |", "start the DNS server"]);
 
     let serve = |options: &str| {
@@ -297,10 +316,10 @@ fn a_failed_add_and_a_failed_del_are_found_and_the_rest_is_removed() {
     assert_eq!((found.len(), leases()), (1, Vec::new()));
     lab.host().sh("ip link del br0");
 
-    lab.fake_plugin("clingy", &format!("[ $CNI_COMMAND != DEL ] || {{ echo '{{\"code\": 11, \"msg\": \"not now\"}}'; exit 1; }}\nexec {}", ours().join("tuning").display()));
+    lab.fake_plugin("clingy", &format!("[ $CNI_COMMAND != DEL ] || {{ echo '{{\"code\": 11, \"msg\": \"not now\"}}'; exit 1; }}\nexec {}", quoted(&ours().join("tuning"))));
     configure(&lab, &json!([bridge(), {"type": "clingy"}]));
     has(&run(&tool), &["remove", "container a", "| failed |", "not now", "cnitool gc net"]);
-    lab.fake_plugin("clingy", &format!("exec {}", ours().join("tuning").display()));
+    lab.fake_plugin("clingy", &format!("exec {}", quoted(&ours().join("tuning"))));
     tool.says("gc net");
     assert_eq!(leases(), Vec::<String>::new());
 }

@@ -1,5 +1,6 @@
 //! dhcp's daemon as a service: its socket, its flags, who may ask, and what it bears.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
@@ -109,7 +110,7 @@ fn a_del_ends_an_add_that_is_under_way() {
     call.del().ok();
     let output = adding.wait_with_output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(!output.status.success() && said.contains("another call"), "{said}");
+    assert!(!output.status.success() && said.contains("another request"), "{said}");
     assert!(net.list().is_empty() && leases_on_disk() == 0);
 }
 
@@ -125,7 +126,7 @@ fn others_than_root_are_refused_also_where_they_can_reach_the_socket() {
         exec setpriv --reuid=1000 --clear-groups /run/lab/plugins/copy/dhcp";
     let call = net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}}));
     call.clone().under(&["sh".into(), "-c".into(), script.into()]).status().refused(50, "hung up");
-    net.until("it is told", || net.daemon_log().contains("of user 1000 was refused"));
+    net.until("the refusal is logged", || net.daemon_log().contains("of user 1000: only root is allowed"));
     call.status().ok();
 }
 
@@ -303,12 +304,11 @@ fn systemd_takes_the_units() {
         return skip("systemd-analyze is missing");
     }
     let lab = Lab::new();
-    let units = repository().join("packaging/systemd").display().to_string();
-    let said = lab.host().sh(&format!(
-        "unshare -m sh -ec 'mount -t tmpfs none /opt; mkdir -p /opt/cni/bin; cp {} /opt/cni/bin/dhcp
-             exec systemd-analyze --man=no verify {units}/cni-dhcp.service {units}/cni-dhcp.socket' 2>&1",
-        executable().display(),
-    ));
+    let script = r#"mount -t tmpfs none /opt; mkdir -p /opt/cni/bin; cp "$1" /opt/cni/bin/dhcp; cd "$2"
+        exec systemd-analyze --man=no verify ./cni-dhcp.service ./cni-dhcp.socket 2>&1"#;
+    let (plugin, units) = (executable(), repository().join("packaging/systemd"));
+    let arguments = ["unshare", "-m", "sh", "-ec", script, "sh"].map(OsStr::new);
+    let said = lab.host().exec(&[&arguments[..], &[plugin.as_os_str(), units.as_os_str()]].concat());
     let about_ours: Vec<_> = said.lines().filter(|line| line.contains("cni-dhcp")).collect();
     assert!(about_ours.is_empty(), "{said}");
 }

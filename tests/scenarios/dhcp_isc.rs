@@ -3,7 +3,7 @@
 use std::fs;
 
 use lab::beyond_reference;
-use lab::dhcp::{DhcpNetwork, in_background, isc, leases_on_disk};
+use lab::dhcp::{DhcpNetwork, in_background, isc, leases_on_disk, started_by};
 use serde_json::json;
 
 use crate::common::ips;
@@ -101,8 +101,8 @@ fn a_server_behind_a_relay_leases_renews_and_takes_back() {
     let configuration = format!("subnet 10.8.0.0 netmask 255.255.255.0 {{}} {}", subnet(9, SOON));
     assert!(net.serve_isc("-4", &far, "eth0", &configuration));
     let log = net.lab.dir().join("relay.log");
-    let line = format!("{} -4 -d --no-pid -id eth0 -iu up0 10.8.0.1", relay.display());
-    let _relaying = in_background(&net.server, &line, &log);
+    let relay = started_by(relay, "-4 -d --no-pid -id eth0 -iu up0 10.8.0.1");
+    let _relaying = in_background(&net.server, relay, &log);
     let text = || fs::read_to_string(&log).unwrap_or_default();
     net.until("the relay listens", || text().contains("Sending on   Socket"));
     net.start_daemon("");

@@ -91,7 +91,7 @@ fn nothing_keeps_the_namespace_of_a_container_that_vanishes() {
     pod.vanish();
     net.until("the namespace dies", || links() == 0);
     // The daemon cannot tell it from a mount namespace that does not have the path.
-    net.until("the daemon looks for it", || net.daemon_log().contains("no namespace is at"));
+    net.until("the daemon looks for it", || net.daemon_log().contains("no network namespace is at"));
     assert_eq!(leases_on_disk(), 1);
     call.without("CNI_NETNS").del().ok();
     assert_eq!(leases_on_disk(), 0);
@@ -174,7 +174,7 @@ fn an_option_that_the_server_does_not_send_fails_only_an_add_that_requires_it() 
     if under_test().reference {
         return;
     }
-    let warnings = || net.daemon_log().matches("sends no tftp-server-name, ntp-servers").count();
+    let warnings = || net.daemon_log().matches("does not send tftp-server-name, ntp-servers").count();
     assert_eq!(warnings(), 1, "{}", net.daemon_log());
     pod.sh(&format!("ip addr add {} dev eth0", ips(&result)[0]));
     net.until("a renewal", || net.daemon_log().contains("renewed"));

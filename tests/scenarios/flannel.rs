@@ -267,11 +267,11 @@ fn without_a_whole_file_of_flannelds_no_container_is_attached_and_status_says_it
     call.status().ok();
     let before = lab.snapshot();
     flanneld_says("FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_MTU\n");
-    call.status().refused(50, "is flanneld running?");
-    let error = call.add().refused(11, "is flanneld running?");
+    call.status().refused(50, "that flanneld is running");
+    let error = call.add().refused(11, "that flanneld is running");
     assert!(error.msg.contains(SUBNET_FILE) && error.msg.contains("FLANNEL_MTU"), "{error:?}");
     fs::remove_file(SUBNET_FILE).unwrap();
-    call.status().refused(50, "is flanneld running?");
+    call.status().refused(50, "that flanneld is running");
     call.add().refused(11, SUBNET_FILE);
     call.del().ok();
     flanneld_says(&subnet_env(true));

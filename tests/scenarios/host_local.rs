@@ -325,11 +325,46 @@ fn an_empty_lease_file_does_not_block_its_address() {
     // https://github.com/containernetworking/plugins/issues/498
     beyond_reference!("torn-lease");
     let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
     fs::create_dir_all(STORE).unwrap();
     fs::write(lease("10.0.0.2"), "").unwrap();
     // Other addresses are free: the file is reclaimed, not a stale lease of a full range.
-    let conf = host_local(&[&["10.0.0.0/24"]]);
     assert_eq!(addresses(&lab, &["a"], &conf), ["10.0.0.2/24"]);
+
+    // A crash may empty a file whose lease the index knows. Nothing in the directory has changed then.
+    fs::write(lease("10.0.0.2"), "").unwrap();
+    let asks = ipam(&lab, "b", &conf).config(json!({"runtimeConfig": {"ips": ["10.0.0.2"]}}));
+    assert_eq!(ips(&asks.add().ok_result()), ["10.0.0.2/24"]);
+    assert_eq!(fs::read_to_string(lease("10.0.0.2")).unwrap(), "b\r\neth0");
+
+    // Nor does anybody else have to ask for the address: any DEL that reads the leases removes the file.
+    fs::write(lease("10.0.0.9"), "").unwrap();
+    ipam(&lab, "of-nobody", &conf).del().ok();
+    assert_eq!(leases(), ["10.0.0.2"]);
+}
+
+/// A plugin that is killed while it writes leaves whole files only.
+#[test]
+fn a_kill_at_any_write_leaves_no_empty_lease_file() {
+    beyond_reference!("torn-lease");
+    let lab = Lab::new();
+    let conf = host_local(&[&["10.0.0.0/24"]]);
+    let mut killed = 0;
+    for nth in 1.. {
+        let strace =
+            format!("strace -qq -o /run/lab/trace -e trace=write -e inject=write:signal=SIGKILL:when={nth}");
+        let call = ipam(&lab, &format!("c{nth}"), &conf);
+        let added = call.under(&strace.split(' ').map(str::to_owned).collect::<Vec<_>>()).add();
+        for address in leases() {
+            let content = fs::read_to_string(lease(&address)).unwrap();
+            assert!(content.ends_with("\r\neth0"), "{address} after a kill at write {nth}: {content:?}");
+        }
+        if added.succeeded() {
+            break;
+        }
+        killed += 1;
+    }
+    assert!(killed > 2, "a lease, the index and the answer are written");
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn sweep_kills(arguments: &[&str], prepare: impl Fn(&Scene)) {
             halves += u32::from(scene.is_half_changed());
             // A run that changes nothing itself: only what it takes back can make this right.
             let said = ok(&scene.run(&["--uninstall", "--only", "none"]));
-            assert!(said.contains("put back what was there before it"), "{what}: {said}");
+            assert!(said.contains("restored the files from before it"), "{what}: {said}");
             assert_eq!(content(&scene.dir), old, "{what}");
             kill();
         }
@@ -225,7 +225,7 @@ fn what_was_there_comes_back_also_after_an_upgrade_and_a_symbolic_link_as_one() 
     let scene = Scene::new(&lab);
     symlink("calico", scene.dir.join("portmap")).unwrap();
     let said = ok(&scene.install(&[]));
-    assert!(said.contains("bridge; what was there is kept in .ferrule/kept"), "{said}");
+    assert!(said.contains("bridge; the replaced files are in .ferrule/kept"), "{said}");
     scene.assert_new("first");
     executable(&scene.from.join("bridge"), &NEW.replace("1.1.0", "1.2.0"));
     let said = ok(&scene.install(&[]));
@@ -264,7 +264,7 @@ fn what_was_there_before_is_kept_as_long_as_something_else_is_in_its_place() {
     executable(&scene.dir.join("bridge"), "newer");
     let said = ok(&scene.run(&["--uninstall"]));
     let kept = scene.dir.join(".ferrule/kept/bridge");
-    assert!(said.contains(&format!("stays in {}", kept.display())), "{said}");
+    assert!(said.contains(&format!("stay in {}", kept.display())), "{said}");
     assert_eq!(fs::read_to_string(&kept).unwrap(), "others' bridge");
     fs::remove_file(scene.dir.join("bridge")).unwrap();
     ok(&scene.run(&["--uninstall"]));
@@ -499,7 +499,7 @@ fn plugins_to_skip_and_files_to_leave_are_named_by_options_or_by_the_environment
         scene.others();
         let arguments = if update.is_empty() { &["--update", "false"][..] } else { &[] };
         let said = ok(&scene.install_under(update, arguments));
-        assert!(said.contains("bridge: it was there"), "{said}");
+        assert!(said.contains("bridge: it existed before"), "{said}");
         assert_eq!(content(&scene.dir), as_map(&[others, ("calico", "calico"), ("portmap", NEW)]));
     }
     ok(&scene.install(&["--update", "false", "--skip", "portmap"]));

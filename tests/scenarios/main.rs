@@ -47,6 +47,7 @@ mod mistyped;
 mod multicall;
 mod old_kernels;
 mod physical_device;
+mod podman_driver;
 mod portmap;
 mod ptp;
 mod reliability;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use lab::{Lab, beyond_reference, repository, skip, unpacked};
+use lab::{Lab, beyond_reference, quoted, repository, skip, unpacked};
 use serde_json::json;
 
 use crate::common::host_local;
@@ -56,9 +56,9 @@ fn metrics_tell_addresses_attachments_and_what_is_stale() {
     let rules = repository().join("packaging/prometheus/alerts.yml");
     let checks = format!(
         "{0} check metrics < {1} && {0} check rules {2}",
-        promtool.display(),
+        quoted(&promtool),
         file.display(),
-        rules.display()
+        quoted(&rules)
     );
     let checked = Command::new("sh").args(["-c", &checks]).output().unwrap();
     assert!(checked.status.success(), "{checked:?}");
@@ -70,12 +70,10 @@ fn systemd_accepts_the_units_of_gc() {
         return skip("systemd-analyze is missing");
     }
     let lab = Lab::new();
-    let repository = repository();
-    let said = lab.host().sh(&format!(
-        "unshare -m sh -ec 'mount -t tmpfs none /usr/local/bin; cp {0}/bin/cnitool /usr/local/bin/
-             exec systemd-analyze --man=no verify {0}/packaging/systemd/cni-gc.service {0}/packaging/systemd/cni-gc.timer' 2>&1",
-        repository.display(),
-    ));
+    let script = r#"mount -t tmpfs none /usr/local/bin; cd "$1"; cp bin/cnitool /usr/local/bin/; cd packaging/systemd
+        exec systemd-analyze --man=no verify ./cni-gc.service ./cni-gc.timer 2>&1"#;
+    let repository = repository().to_str().unwrap();
+    let said = lab.host().exec(&["unshare", "-m", "sh", "-ec", script, "sh", repository]);
     let about_ours: Vec<_> = said.lines().filter(|line| line.contains("cni-gc")).collect();
     assert!(about_ours.is_empty(), "{said}");
 }

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use lab::{Call, Lab, Outcome, ours, repository, together};
+use lab::{Call, Lab, Outcome, ours, quoted, repository, together};
 use serde_json::{Value, json};
 
 use crate::common::{dual_stack, host_local, leases};
@@ -152,11 +152,14 @@ fn it_is_installed_once_under_every_plugins_name_over_what_is_there_and_runs() {
 
     let call = lab.plugin("bridge").in_dir(&bin).config(dual_stack()).on(&pod);
     call.add().ok_result();
+    let driver = || by_hand(&lab.dir().join("root/usr/local/libexec/netavark/cni"), "cni", &["info"]);
+    assert!(driver().1.contains("\"api_version\":\"1.0.0\""), "{:?}", driver());
     let again = install("");
     assert!(again["bridge"] == again["ferrule"] && again["bridge"] != first["bridge"], "{again:?}");
     let split = install("1");
     assert!(!split.contains_key("ferrule"), "{split:?}");
     assert!(split["bridge"] != split["host-local"], "{split:?}");
+    assert!(driver().1.contains("api_version"), "{:?}", driver());
     call.del().ok();
     for file in ["root/opt/cni/bin/bridge", "root/usr/local/bin/cnitool"] {
         let mode = fs::metadata(lab.dir().join(file)).unwrap().permissions().mode();
@@ -255,7 +258,7 @@ fn a_process_is_started_for_host_local_only_if_it_is_another_file_or_asked_for()
     assert_eq!(started(&lab, &delegating(&lab, false, "one", ipam())), ["bridge"]);
     assert_eq!(started(&lab, &delegating(&lab, true, "two", ipam())), ["bridge", "host-local"]);
     // A copy, as an update would leave it beside a bridge that still runs.
-    lab.host().sh(&format!("cp {} {}", together().join("host-local").display(), Lab::plugin_dir().display()));
+    lab.host().sh(&format!("cp {} {}", quoted(&together().join("host-local")), Lab::plugin_dir().display()));
     let copied =
         delegating(&lab, false, "three", ipam()).env("CNI_PATH", Lab::plugin_dir().to_str().unwrap());
     assert_eq!(started(&lab, &copied), ["bridge", "host-local"]);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use lab::{Chain, Lab, Outcome, beyond_reference, tcp_is_cut_off, tcp_says, unpacked};
+use lab::{Chain, Lab, Outcome, beyond_reference, quoted, tcp_is_cut_off, tcp_says, unpacked};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -22,10 +22,11 @@ impl Tools {
     }
 
     fn of_tree(release: &'static str, tree: &Path) -> Self {
-        let tree = tree.display();
+        let tree = quoted(tree);
         let setup = format!(
-            "export LD_LIBRARY_PATH=$(echo {tree}/usr/lib/*-linux-gnu)
-             export XTABLES_LIBDIR=$LD_LIBRARY_PATH/xtables
+            "LD_LIBRARY_PATH=$(echo {tree}/usr/lib/*-linux-gnu)
+             XTABLES_LIBDIR=$LD_LIBRARY_PATH/xtables
+             export LD_LIBRARY_PATH XTABLES_LIBDIR
              for family in ip ip6; do for verb in save restore; do
                  alias ${{family}}tables-$verb=\"{tree}/usr/sbin/xtables-nft-multi ${{family}}tables-$verb\"
              done; done
@@ -214,8 +215,8 @@ fn a_rule_that_an_administrator_adds_to_cni_forward_keeps_the_chain() {
 /// nft(8) of the machine, and the newest of Debian if it has been unpacked.
 fn nfts() -> Vec<String> {
     let newest = unpacked("nftables-unstable").map(|tree| {
-        let tree = tree.display();
-        format!("$(find {tree}/usr/lib* -name 'ld-linux-*' | head -n 1) --library-path $(echo {tree}/usr/lib/*-linux-gnu) {tree}/usr/sbin/nft")
+        let tree = quoted(&tree);
+        format!("\"$(find {tree}/usr/lib* -name 'ld-linux-*' | head -n 1)\" --library-path \"$(echo {tree}/usr/lib/*-linux-gnu)\" {tree}/usr/sbin/nft")
     });
     [Some("nft".to_owned()), newest].into_iter().flatten().collect()
 }

@@ -38,6 +38,29 @@ fn an_address_and_a_route_that_only_the_table_local_has_are_seen() {
 }
 
 #[test]
+fn what_plugins_set_of_link_local_addresses_is_seen_and_what_the_kernel_adds_is_not() {
+    let lab = Lab::new();
+    lab.host().sh("ip link add v0 type veth peer name v1");
+    let before = lab.snapshot();
+    lab.host().sh("ip link set v1 up; ip link set v0 up");
+    lab.host().wait_for_link_local("v0");
+    lab.host().wait_for_link_local("v1");
+    let seen = lab.snapshot().since(&before);
+    assert!(seen.contains("v0") && !seen.contains("fe80") && !seen.contains("ff00"), "{seen}");
+    for (command, line) in [
+        ("ip route add 2001:db8:1::/64 via fe80::1 dev v0", "+ unicast 2001:db8:1::/64 via fe80::1 dev v0"),
+        ("ip route add default via fe80::1 dev v0", "+ unicast default via fe80::1 dev v0"),
+        ("ip addr add fe80::1/64 dev v0 nodad", "+ 3: v0 inet6 fe80::1/64 scope link"),
+        ("ip route add fe80::/64 dev v0 table 100", "+ unicast fe80::/64 dev v0 table 100"),
+        ("ip neigh add fe80::2 lladdr 02:00:00:00:00:01 dev v0 nud permanent", "+ fe80::2 dev v0 lladdr"),
+        ("ip -6 rule add from fe80::5 table 100", "from fe80::5 lookup 100"),
+    ] {
+        let seen = changes(&lab, command);
+        assert!(seen.starts_with("host: rtnetlink\n") && seen.contains(line), "{command}: {seen}");
+    }
+}
+
+#[test]
 fn a_rule_that_is_there_a_second_time_is_seen() {
     let lab = Lab::new();
     lab.host().sh("nft 'table inet t { chain c { tcp dport 80 accept; }; }'

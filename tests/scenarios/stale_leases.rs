@@ -35,7 +35,7 @@ fn added(lab: &Lab, netns: &str, id: &str) -> Outcome {
 /// Namespaces of other tests may appear and go while this one looks at the machine: then nothing counts as stale.
 fn retried(add: impl Fn() -> Outcome) -> Outcome {
     let is_unsure = |outcome: &Outcome| {
-        ["not all network namespaces", "the search for stale leases"]
+        ["cannot examine all network namespaces", "the search for stale leases"]
             .iter()
             .any(|why| outcome.stderr.contains(why))
     };

@@ -5,7 +5,7 @@ use std::fs;
 use lab::{Call, Chain, Lab, Outcome, Release, beyond_reference, tcp_is_cut_off, tcp_says, write_program};
 use serde_json::{Value, json};
 
-use crate::common::dual_stack;
+use crate::common::{dual_stack, host_local};
 
 /// bridge with masquerade, and portmap, as the reference installs them: by iptables.
 fn full_chain(lab: &Lab, keys: Value, host_port: u16) -> Chain {
@@ -246,4 +246,66 @@ fn check_accepts_an_ingress_policy_of_the_reference_and_notices_when_it_is_gone(
         lab.host().sh(loss);
         ours.check(&stays, "eth0", &kept)[1].refused(999, "isolat");
     }
+}
+
+/// A network with a policy, on a bridge of its own.
+fn with_policy(lab: &Lab, name: &str, number: u8) {
+    let (v4, v6) = (format!("10.1.{number}.0/24"), format!("fd00:1:{number}::/64"));
+    let bridge = json!({
+        "type": "bridge", "bridge": format!("br{number}"), "isDefaultGateway": true,
+        "ipam": host_local(&[&[v4.as_str()], &[v6.as_str()]]),
+    });
+    let firewall = json!({"type": "firewall", "backend": "iptables", "ingressPolicy": "same-bridge"});
+    let network = json!({"cniVersion": "1.0.0", "name": name, "plugins": [bridge, firewall]});
+    lab.configure(&format!("{number}.conflist"), &network);
+}
+
+/// Its rules of `ingressPolicy` name bridges and no attachment.
+#[test]
+fn gc_and_repair_leave_an_ingress_policy_of_the_reference_and_repair_installs_ours_where_it_is_lost() {
+    beyond_reference!("check-upgrade");
+    if !Release::V1_9_1.is_here() {
+        return;
+    }
+    let lab = Lab::new();
+    let [a, b, gone] = ["a", "b", "gone"].map(|id| lab.container(id));
+    with_policy(&lab, "one", 3);
+    with_policy(&lab, "two", 4);
+    let reference = Release::V1_9_1.place().display().to_string();
+    let (theirs, ours) = (lab.cnitool().env("CNI_PATH", &reference), lab.cnitool());
+    for (network, pod) in [("one", "a"), ("two", "b"), ("one", "gone")] {
+        theirs.says(&format!("add {network} {pod} --container-id {pod}"));
+    }
+    let _servers = ["10.1.4.2:80", "[fd00:1:4::2]:80"].map(|address| b.serve_tcp("b", address));
+    let are_apart =
+        || ["10.1.4.2:80", "[fd00:1:4::2]:80"].into_iter().all(|address| tcp_is_cut_off(&a, address));
+    assert!(are_apart());
+    let rules = |words: &str| {
+        lab.host().sh(&format!("for t in iptables ip6tables; do $t-save | grep -- '^-A.*{words}' || :; done"))
+    };
+    let before = rules("");
+    let repaired = ours.json("repair --all");
+    assert_eq!((&repaired["repaired"], &repaired["whole"]), (&json!([]), &json!(3)));
+    assert_eq!(rules(""), before);
+
+    let stages = rules("CNI-ISOLATION");
+    gone.vanish();
+    ours.says("gc one");
+    assert_eq!(rules("CNI-ISOLATION"), stages);
+    for network in ["one", "two"] {
+        ours.says(&format!("check {network} --all"));
+    }
+    assert!(are_apart());
+
+    lab.host().sh("for t in iptables ip6tables; do $t -F CNI-ISOLATION-STAGE-1; done");
+    assert!(tcp_says(&a, "10.1.4.2:80").is_some(), "what is lost is seen");
+    let lost = ours.run("check one --all");
+    assert!(!lost.succeeded(), "{lost:#?}");
+    assert_eq!(ours.json("repair --all")["repaired"], json!(["one/a/eth0", "two/b/eth0"]));
+    assert!(are_apart());
+    for (network, pod) in [("one", "a"), ("two", "b")] {
+        ours.says(&format!("check {network} --all"));
+        ours.says(&format!("del {network} {pod} --container-id {pod}"));
+    }
+    assert!(!lab.host().sh("nft list ruleset").contains("table inet ferrule"));
 }

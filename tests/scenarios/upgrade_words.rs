@@ -101,5 +101,5 @@ fn an_add_that_no_dhcp_server_answers_fails_with_the_words_of_the_reference() {
     let ours = run(&under_test().dir).error();
     assert_eq!(theirs["msg"], ours.msg);
     assert_eq!(ours.code, 11);
-    assert!(ours.details.contains("is there a server"), "{ours:?}");
+    assert!(ours.details.contains("a server with a free address"), "{ours:?}");
 }

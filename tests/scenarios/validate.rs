@@ -73,7 +73,7 @@ fn what_works_less_well_than_meant_is_a_warning() {
     let portmap = json!({"type": "portmap"});
     for (plugins, words) in [
         (json!([bridge(json!({})), portmap]), "does not declare the capability portMappings"),
-        (json!([{"type": "macvlan", "master": "eth9"}]), "this host has no such link"),
+        (json!([{"type": "macvlan", "master": "eth9"}]), "this interface does not exist"),
         (json!([{"type": "macvlan"}]), "no default route"),
         (
             json!([bridge(
@@ -133,7 +133,7 @@ fn names_that_are_given_twice_and_ranges_that_overlap_are_found_across_all_netwo
     fs::write("/opt/cni/config/mesh.conflist", network("mesh", "br3", "10.2.3.0/24").to_string()).unwrap();
     lab.configure("30-a.conflist", &network("a", "br0", "10.3.0.0/16"));
     let all = tool.run("validate");
-    for words in ["the name a is also that of the network in", "overlaps 10.2.3.0/24 of network mesh"] {
+    for words in ["has the same name, a", "overlaps 10.2.3.0/24 of network mesh"] {
         assert!(all.stdout.contains(words), "{words}: {all:#?}");
     }
     assert_eq!(all.exit, Some(0), "warnings only");

@@ -1,8 +1,8 @@
 //! Namespaces that Podman has abandoned: it was killed in the middle of an ADD, and makes another one when it starts the container
 //! again.
 //!
-//! Podman keeps such a namespace open from before the ADD until the container's first process is in it. So once no process has it, nobody
-//! comes any more, unless a cache knows an attachment of it: then the ADD was done, and Podman calls DEL.
+//! Podman has the namespace open while the ADD runs, and once the ADD is done, libcni's cache knows the attachment. So if no process has
+//! the namespace and no cache has the attachment, the ADD was broken off.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};

@@ -1,12 +1,14 @@
-//! What the caches of this host's runtimes know of a network's attachments.
+//! Attachments of a network in the caches of this host's runtimes.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use cni::{Attachments, ContainerId};
+use cni::{Attachments, ContainerId, json};
 use liveness::{Boot, Namespaces};
 use runtime::{Cache, Entry, Network, Result};
+use serde_json::Value;
+use system::file;
 
 use super::Wishes;
 use crate::settings::Settings;
@@ -23,6 +25,8 @@ pub struct Known {
     pub unwanted_alive: Attachments,
     /// Files of caches that cannot be read.
     unreadable: Vec<String>,
+    /// Those of them that a loss of power has torn.
+    pub torn: Vec<PathBuf>,
 }
 
 impl Known {
@@ -38,12 +42,14 @@ impl Known {
         let (now, boot) = (SystemTime::now(), Boot::look());
         for (cache, is_own) in [(own.clone(), true)].into_iter().chain(others.map(|cache| (cache, false))) {
             let (entries, unreadable) = cache.of_network(&network.name)?;
-            this.unreadable.extend(unreadable.iter().filter_map(|path| {
+            for path in unreadable {
                 // The container of a file from before the host was started is dead, whatever the file said.
-                let is_before = modified(path).is_some_and(|modified| boot.is_after(modified));
-                let name = path.file_name()?.to_str()?.strip_prefix(&*network.name)?.strip_prefix('-')?;
-                (!is_before).then(|| name.to_owned())
-            }));
+                if is_before_start(&path, boot) {
+                    this.torn.extend(Some(path).filter(|path| is_torn(path)));
+                } else {
+                    this.unreadable.extend(attachment_of(&path, network));
+                }
+            }
             for mut entry in entries {
                 let is_before = entry.added.is_some_and(|added| boot.is_after(added));
                 let is_young = !is_before
@@ -114,8 +120,31 @@ fn is_of(entry: &Entry, container: &str, ifname: &str) -> bool {
     &*at.container == container && (ifname.is_empty() || &*at.ifname == ifname)
 }
 
-fn modified(path: &Path) -> Option<SystemTime> {
-    fs::symlink_metadata(path).ok()?.modified().ok()
+/// What a file's name tells: container and interface.
+fn attachment_of(path: &Path, network: &Network) -> Option<String> {
+    let name = path.file_name()?.to_str()?.strip_prefix(&*network.name)?.strip_prefix('-')?;
+    Some(name.to_owned())
+}
+
+fn is_before_start(path: &Path, boot: Boot) -> bool {
+    let modified = fs::symlink_metadata(path).and_then(|file| file.modified());
+    modified.is_ok_and(|modified| boot.is_after(modified))
+}
+
+/// Whether a file is empty, or JSON that ends too early. Files of other formats are not ours to remove.
+fn is_torn(path: &Path) -> bool {
+    file::read_own(path, json::MAX_BYTES).is_ok_and(|text| serde_json::from_slice::<Value>(&text).is_err())
+}
+
+/// Removes a torn file, unless an ADD has written it again meanwhile.
+///
+/// # Errors
+/// Code 5 if the file cannot be removed.
+pub fn remove_torn(path: &Path) -> cni::Result<()> {
+    if !is_before_start(path, Boot::look()) {
+        return Ok(());
+    }
+    fs::remove_file(path).map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e))
 }
 
 /// Whether another process has the number by which an attachment from before the start of the host names its namespace

@@ -10,18 +10,24 @@ use serde_json::{Value, json};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::asked;
-use crate::cli::{AddOptions, Asked, ManyTargets, Target};
+use crate::attach_args;
+use crate::cli::{AddOptions, AttachArgs, ManyTargets, Target};
 use crate::named::Created;
 use crate::settings::{Settings, attach};
 use crate::table::Table;
 use crate::ui::{Style, Ui};
 
 /// ADD, in a namespace that goes again if it was made for this and the ADD fails.
-pub fn add(target: &Target, wanted: &Asked, options: AddOptions, settings: &Settings, ui: &Ui) -> Result<()> {
+pub fn add(
+    target: &Target,
+    wanted: &AttachArgs,
+    options: AddOptions,
+    settings: &Settings,
+    ui: &Ui,
+) -> Result<()> {
     let network = settings.network(&target.network)?;
     let created = if options.create { Some(Created::named(&target.netns)?) } else { None };
-    let attach = asked::apply(wanted, &network, attach(&target.netns, &target.names)?)?;
+    let attach = attach_args::apply(wanted, &network, attach(&target.netns, &target.names)?)?;
     if let Some(path) = attach.netns.as_deref().filter(|path| !path.exists()) {
         let text = format!("network namespace {} does not exist", path.display());
         let error = cni::Error::new(cni::Code::UnknownContainer, text);
@@ -38,7 +44,7 @@ pub fn add(target: &Target, wanted: &Asked, options: AddOptions, settings: &Sett
     done
 }
 
-/// ADD, and DEL if that fails, is interrupted, or the result cannot be told.
+/// Runs ADD. Runs DEL if ADD fails, is interrupted, or its result cannot be printed.
 fn add_and_tell(network: &Network, attach: &Attach, keep: bool, settings: &Settings, ui: &Ui) -> Result<()> {
     let add = if keep {
         settings.runtime.add(network, attach)
@@ -46,13 +52,13 @@ fn add_and_tell(network: &Network, attach: &Attach, keep: bool, settings: &Setti
         settings.runtime.clone().interrupted_by(signalled()?).add_or_roll_back(network, attach)
     };
     let result = add?;
-    let told = if ui.json_unless_seen() {
+    let printed = if ui.json_unless_seen() {
         ui.print(&format!("{}\n", result.to_json(network.version)?))
     } else {
         ui.print(&summary(attach, network, &result, ui))
     };
     // The caller, who waits for the result, takes this for a failure, and would not remove anything.
-    told.map_err(|error| {
+    printed.map_err(|error| {
         let left = if keep { None } else { settings.runtime.del(network, attach).err() };
         left.map_or(error.clone(), |left| error.and(left.context("roll back")))
     })
@@ -91,7 +97,7 @@ pub fn del(target: &ManyTargets, settings: &Settings, ui: &Ui) -> Result<()> {
     each(Command::Del, target, &network, settings, ui, |attach| settings.runtime.del(&network, attach))
 }
 
-/// All are tried; the failures are told at the end.
+/// Tries all, and reports the failures at the end.
 fn each(
     command: Command,
     target: &ManyTargets,

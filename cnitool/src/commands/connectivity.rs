@@ -47,7 +47,7 @@ fn text(network: &str, rows: &[Row], failed: usize, ui: &Ui) -> String {
         ]);
     }
     let verdict = match failed {
-        0 => format!("{} network {network} keeps its promises\n", ui.styled(Style::Good, "✓")),
+        0 => format!("{} network {network}: all checks passed\n", ui.styled(Style::Good, "✓")),
         _ => format!(
             "{} network {network}: {failed} of {} checks failed\n",
             ui.styled(Style::Bad, "✗"),

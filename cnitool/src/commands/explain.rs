@@ -2,9 +2,9 @@
 
 use runtime::Result;
 use serde_json::{Value, json};
+use validate::schema::{self, Key, LIST, PLUGIN, Plugin};
 
 use crate::codes::{self, Explained};
-use crate::schema::{self, Key, LIST, PLUGIN, Plugin};
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -40,7 +40,7 @@ fn subject(name: &str) -> Result<Subject> {
         return Ok(Subject::Network);
     }
     schema::plugin(name).map(Subject::Plugin).ok_or_else(|| {
-        let error = cni::Error::config(format!("{name:?} is no plugin of the suite, and no error code"));
+        let error = cni::Error::config(format!("{name:?} is neither a plugin of Ferrule nor an error code"));
         let near = schema::nearest(name, schema::plugins().map(|plugin| plugin.name));
         error.detail(near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default()).into()
     })
@@ -61,7 +61,7 @@ impl Subject {
             PLUGIN.iter().filter(|key| !keys.iter().any(|own| own.name == key.name)).collect::<Vec<_>>(),
         );
         let mut found: Option<&'static Key> = None;
-        // The keys of an IPAM plugin stand in `ipam`.
+        // The keys of an IPAM plugin are in `ipam`.
         let path = path.strip_prefix("ipam.").unwrap_or(path);
         for step in path.split('.') {
             let step = step.split('[').next().unwrap_or_default();

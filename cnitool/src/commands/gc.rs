@@ -14,8 +14,8 @@ use crate::again::again;
 use crate::cleanup::{Plan, Wishes};
 use crate::cli::GcOptions;
 use crate::known;
-use crate::maker;
-use crate::places;
+use crate::network_dirs;
+use crate::runtimes;
 use crate::settings::Settings;
 use crate::signals::Signals;
 use crate::table::Table;
@@ -112,7 +112,7 @@ struct Gc {
 
 fn has_no_gc(network: &Network, ui: &Ui) -> bool {
     if network.disable_gc {
-        ui.warn(&format!("the configuration of network {} has disableGC: nothing is done", network.name));
+        ui.warn(&format!("the configuration of network {} has disableGC: gc removes nothing", network.name));
     }
     network.disable_gc
 }
@@ -141,8 +141,9 @@ fn collect(
         ui.progress("");
     }
     let mut plan = plan.into_inner().unwrap_or_default();
-    let is_complete = collected.outcome.is_ok();
-    if let Err(e) = collected.outcome {
+    let outcome = collected.outcome.and(plan.remove_torn().map_err(Error::from));
+    let is_complete = outcome.is_ok();
+    if let Err(e) = outcome {
         failed.push(e.context(format_args!("network {}", network.name)));
         // The cache keeps an attachment whose DEL has failed.
         let (left, _) = settings.runtime.results().of_network(&network.name)?;
@@ -155,13 +156,13 @@ fn collect(
 /// The networks of all directories, cnitool's own first, and those that only attachments tell of any more.
 /// With the directories of their runtimes' plugins.
 fn all_networks(settings: &Settings, ui: &Ui) -> Result<BTreeMap<NetworkName, (Network, Vec<PathBuf>)>> {
-    let (places, problems) = places::all();
+    let (network_dirs, problems) = network_dirs::all();
     problems.iter().for_each(|problem| ui.warn(problem));
     let mut networks = BTreeMap::new();
-    let own = places::Place::unknown(&settings.conf);
-    for place in [&own].into_iter().chain(&places) {
-        for network in place.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
-            networks.entry(network.name.clone()).or_insert_with(|| (network, place.plugins.clone()));
+    let own = network_dirs::NetworkDir::unknown(&settings.conf);
+    for dir in [&own].into_iter().chain(&network_dirs) {
+        for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
+            networks.entry(network.name.clone()).or_insert_with(|| (network, dir.plugins.clone()));
         }
     }
     for network in known::of_all_caches(settings, ui)?.iter().filter_map(|entry| entry.network().ok()) {
@@ -186,7 +187,9 @@ fn report(all: &[Gc], several: bool, ui: &Ui) -> Result<()> {
             ui.warn(&format!("network {}: {}: {}", gc.network, text(thing), why.text()));
         }
         if !gc.plan.kept.is_empty() {
-            ui.warn("name the cache of their runtime by --cache-dir, or remove them by --force CONTAINER");
+            ui.warn(
+                "give the cache of their runtime with --cache-dir, or remove them with --force CONTAINER",
+            );
         }
     }
     if ui.json() {
@@ -237,21 +240,22 @@ impl Gc {
         let kinds: Vec<&str> = self.plan.foreign.iter().map(|kind| kind.as_str()).collect();
         if !kinds.is_empty() {
             ui.warn(&format!(
-                "network {}: {} cannot list what they have: of them only attachments in a cache are deleted (--force PLUGIN asks them for GC)",
+                "network {}: {} cannot list their resources: gc only deletes their attachments in a cache \
+                 (--force PLUGIN sends GC to them)",
                 self.network,
                 kinds.join(", ")
             ));
         }
     }
 
-    /// Whose a thing is, as a cache tells of its attachment.
+    /// The runtime that owns a resource, from the cache entry of its attachment.
     fn runtime_of(&self, thing: &Thing) -> Option<&'static str> {
         let mut known = self.plan.delete.iter().chain(&self.plan.stale_elsewhere);
         let is_of = |entry: &&Entry| {
             let Attachment { container, ifname } = &entry.attach.attachment;
             **container == *thing.container && (thing.ifname.is_empty() || **ifname == *thing.ifname)
         };
-        maker::of_attachment(known.find(is_of)?)
+        runtimes::of_attachment(known.find(is_of)?)
     }
 
     fn attachments(&self) -> impl Iterator<Item = Value> {
@@ -259,7 +263,7 @@ impl Gc {
             let Attachment { container, ifname } = &entry.attach.attachment;
             json!({
                 "kind": "attachment", "containerID": container.as_str(), "ifname": ifname.as_str(),
-                "runtime": maker::of_attachment(entry), "alive": self.is_alive(entry),
+                "runtime": runtimes::of_attachment(entry), "alive": self.is_alive(entry),
             })
         })
     }
@@ -276,7 +280,7 @@ impl Gc {
     }
 
     fn kept(&self) -> Vec<Value> {
-        let kept = |(thing, why): &(Thing, crate::cleanup::Kept)| {
+        let kept = |(thing, why): &(Thing, crate::cleanup::KeepReason)| {
             let mut json = self.json(thing);
             json["why"] = why.text().into();
             json
@@ -300,12 +304,12 @@ impl Gc {
         let plain = |text: &str| (text.to_owned(), Style::Plain);
         let attachments = self.plan.delete.iter().map(|entry| {
             let Attachment { container, ifname } = &entry.attach.attachment;
-            let runtime = maker::name(maker::of_attachment(entry));
+            let runtime = runtimes::name(runtimes::of_attachment(entry));
             let state = if self.is_alive(entry) { ("alive".to_owned(), Style::Warning) } else { plain("") };
             [plain("attachment"), plain(""), plain(container), plain(ifname), plain(runtime), state]
         });
         let row = |thing: &Thing, state: (String, Style)| {
-            let runtime = maker::name(self.runtime_of(thing));
+            let runtime = runtimes::name(self.runtime_of(thing));
             let Thing { kind, name, container, ifname, .. } = thing;
             [plain(kind), plain(name), plain(container), plain(ifname), plain(runtime), state]
         };

@@ -58,7 +58,7 @@ fn by_extension(file: &Path) -> Result<Picture> {
         Some("dot" | "gv") => Ok(Picture::Dot),
         Some("txt") => Ok(Picture::Text),
         _ => {
-            let text = format!("{}: no picture can be drawn in the form of this extension", file.display());
+            let text = format!("{}: unknown extension for a graph", file.display());
             let error = cni::Error::new(cni::Code::InvalidEnvironment, text);
             Err(error.detail("use .svg, .dot, .gv or .txt").into())
         }

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::cli::Listed;
 use crate::known;
-use crate::maker;
-use crate::places::{self, Place};
+use crate::network_dirs::{self, NetworkDir};
+use crate::runtimes;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -43,24 +43,24 @@ struct Listing {
     file: ConfFile,
     /// What it is to a runtime that reads the directory.
     role: &'static str,
-    /// Whose it is, if that can be told.
+    /// The runtime that owns it, if known.
     runtime: Option<&'static str>,
 }
 
 /// The files of cnitool's own directory, or of all.
 fn networks(all: bool, settings: &Settings, ui: &Ui) -> Result<Vec<Listing>> {
-    let (mut places, problems) = places::all();
+    let (mut network_dirs, problems) = network_dirs::all();
     if all {
         problems.iter().for_each(|problem| ui.warn(problem));
     }
-    let own = places.iter().position(|place| place.is(&settings.conf)).map(|own| places.remove(own));
-    let own = own.unwrap_or_else(|| Place::unknown(&settings.conf));
-    let others = if all { places } else { Vec::new() };
+    let own = network_dirs.iter().position(|dir| dir.is(&settings.conf)).map(|own| network_dirs.remove(own));
+    let own = own.unwrap_or_else(|| NetworkDir::unknown(&settings.conf));
+    let others = if all { network_dirs } else { Vec::new() };
     let mut listings = Vec::new();
-    for place in [own].into_iter().chain(others) {
-        let files = place.conf.load()?;
+    for dir in [own].into_iter().chain(others) {
+        let files = dir.conf.load()?;
         let roles: Vec<_> = (0..files.len()).map(|i| role(i, &files)).collect();
-        let whose = |file: &ConfFile| place.runtime_of(file.network.as_ref().ok()?);
+        let whose = |file: &ConfFile| dir.runtime_of(file.network.as_ref().ok()?);
         listings.extend(files.into_iter().zip(roles).map(|(file, role)| {
             let runtime = whose(&file);
             Listing { file, role, runtime }
@@ -94,7 +94,7 @@ fn networks_table(listings: &[Listing]) -> Table {
         table.row(match &file.network {
             Ok(network) => [
                 (network.name.to_string(), Style::Name),
-                (maker::name(*runtime).to_owned(), Style::Plain),
+                (runtimes::name(*runtime).to_owned(), Style::Plain),
                 (network.version.to_string(), Style::Plain),
                 (kinds(network).join(", "), Style::Plain),
                 ((*role).to_owned(), Style::Good),
@@ -135,7 +135,7 @@ fn attachments_table(entries: &[Entry]) -> Table {
         table.row([
             (entry.network.to_string(), Style::Name),
             (entry.attach.attachment.ifname.to_string(), Style::Plain),
-            (maker::name(maker::of_attachment(entry)).to_owned(), Style::Plain),
+            (runtimes::name(runtimes::of_attachment(entry)).to_owned(), Style::Plain),
             (entry.attach.attachment.container.to_string(), Style::Plain),
             (addresses(entry).join("\n"), Style::Plain),
             (format!("{netns}{gone}"), style),
@@ -152,7 +152,7 @@ fn attachment_json(entry: &Entry) -> Value {
         "ifname": entry.attach.attachment.ifname.as_str(),
         "netns": entry.attach.netns,
         "alive": entry.is_alive(),
-        "runtime": maker::of_attachment(entry),
+        "runtime": runtimes::of_attachment(entry),
         "addresses": addresses(entry),
     })
 }

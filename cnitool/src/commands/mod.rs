@@ -32,7 +32,9 @@ use crate::ui::Ui;
 /// Runs a command. A failure that is its answer (a network that is not ready) is an exit code, not an error.
 pub fn run(command: Command, settings: &Settings, ui: &Ui) -> Result<ExitCode> {
     match command {
-        Command::Add { target, asked, options } => attachment::add(&target, &asked, options, settings, ui)?,
+        Command::Add { target, attach_args, options } => {
+            attachment::add(&target, &attach_args, options, settings, ui)?
+        }
         Command::Check { target } => attachment::check(&target, settings, ui)?,
         Command::Del { target } => attachment::del(&target, settings, ui)?,
         Command::Gc { network, options, .. } => gc::run(network.as_deref(), &options, settings, ui)?,

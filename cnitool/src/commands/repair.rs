@@ -45,7 +45,7 @@ const LOOK: Duration = Duration::from_secs(10);
 /// Repairs now and after each loss, until a signal comes.
 pub fn watch(ui: &Ui) -> Result<()> {
     let watch = Watch::start()?;
-    let mut told = false;
+    let mut warned = false;
     loop {
         let started = Instant::now();
         repair_once(ui)?;
@@ -54,10 +54,10 @@ pub fn watch(ui: &Ui) -> Result<()> {
             return Ok(());
         }
         let silent = Losses::may_be_silent();
-        if silent && !told {
-            ui.warn("iptables' legacy variant sends no events: rules are looked at every 10 seconds");
+        if silent && !warned {
+            ui.warn("iptables-legacy sends no events: cnitool checks the rules every 10 seconds");
         }
-        told |= silent;
+        warned |= silent;
         loop {
             match watch.wait(true, silent.then_some(LOOK))? {
                 Woken::Signal => return Ok(()),
@@ -107,7 +107,7 @@ fn tell(entries: &[Entry], repaired: &Repaired, ui: &Ui) -> Result<()> {
     let foreign: BTreeSet<&str> = repaired.foreign.iter().map(|kind| kind.as_str()).collect();
     if !foreign.is_empty() {
         let names = foreign.iter().copied().collect::<Vec<_>>().join(", ");
-        ui.warn(&format!("not Ferrule's, so what may be missing of their rules stays so: {names}"));
+        ui.warn(&format!("not Ferrule's, so cnitool cannot restore their rules: {names}"));
     }
     let json = || {
         let names = |entries: &[&Entry]| entries.iter().map(|entry| name(entry)).collect::<Vec<_>>();

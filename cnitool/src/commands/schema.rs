@@ -6,8 +6,8 @@ use std::path::Path;
 use runtime::Result;
 use serde_json::Value;
 
-use crate::schema::{json, nearest};
 use crate::ui::Ui;
+use validate::schema::{json, nearest};
 
 /// Prints one schema, or writes all into a directory.
 pub fn run(of: &str, to: Option<&Path>, ui: &Ui) -> Result<()> {
@@ -19,7 +19,7 @@ pub fn run(of: &str, to: Option<&Path>, ui: &Ui) -> Result<()> {
         None => {
             let near = nearest(of, json::all().map(|(name, _)| name));
             let help = near.map(|near| format!("did you mean {near:?}?")).unwrap_or_default();
-            Err(cni::Error::config(format!("{of:?} is no plugin of the suite")).detail(help).into())
+            Err(cni::Error::config(format!("{of:?} is not a plugin of Ferrule")).detail(help).into())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `show`: what ADD promised, beside what the kernel has now.
+//! `show`: the result of ADD, compared with the current state of the kernel.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use crate::known;
 use crate::limits::{self, Limit};
 use crate::live::{Live, kind, state};
-use crate::maker;
 use crate::ports::Port;
+use crate::runtimes;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -26,7 +26,7 @@ pub fn run(words: &[String], all: bool, settings: &Settings, ui: &Ui) -> Result<
         let what = if words.is_empty() {
             "no attachment".to_owned()
         } else {
-            format!("no attachment fits {}", words.join(" "))
+            format!("no attachment matches {}", words.join(" "))
         };
         return Err(Error::from(cni::Error::config(what).detail("`cnitool list attachments` lists them")));
     }
@@ -53,7 +53,7 @@ fn fits(entry: &Entry, word: &str) -> bool {
             .is_some_and(|path| path == Path::new(word) || path.file_name().is_some_and(|name| name == word))
 }
 
-/// An attachment, and what is there of it.
+/// An attachment, and which parts of it exist.
 struct View<'a> {
     entry: &'a Entry,
     result: AddResult,
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
             (Some(path), None) => (path.display().to_string(), ui.styled(Style::Bad, "gone")),
         };
         text += &format!("  namespace {path} {there}\n");
-        if let Some(runtime) = maker::beyond_id(maker::of_attachment(self.entry)) {
+        if let Some(runtime) = runtimes::beyond_id(runtimes::of_attachment(self.entry)) {
             text += &format!("  runtime {runtime}\n");
         }
         for table in [self.interfaces(), self.addresses(), self.routes()] {
@@ -213,7 +213,7 @@ impl<'a> View<'a> {
             "ifname": at.ifname.as_str(),
             "netns": self.entry.attach.netns,
             "alive": self.container.is_some(),
-            "runtime": maker::of_attachment(self.entry),
+            "runtime": runtimes::of_attachment(self.entry),
             "result": self.entry.result,
             "interfaces": self.result.interfaces.iter().map(interface).collect::<Vec<_>>(),
             "addresses": self.result.ips.iter().map(|ip| json!({

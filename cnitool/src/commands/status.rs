@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use cni::{Command, PluginType, Version, json as keys};
 use runtime::{Error, Network, PluginConf, Result};
 use serde_json::{Value, json};
+use validate::ranges;
 
 use crate::exit;
 use crate::leases;
-use crate::ranges;
 use crate::settings::Settings;
 use crate::table::Table;
 use crate::ui::{Style, Ui};
@@ -19,17 +19,17 @@ pub fn run(name: Option<&str>, settings: &Settings, ui: &Ui) -> Result<ExitCode>
         Some(name) => vec![settings.network(name)?],
         None => settings.conf.load()?.into_iter().filter_map(|file| file.network.ok()).collect(),
     };
-    let asked: Vec<Answer> = networks.into_iter().map(|network| Answer::of(network, settings)).collect();
+    let answers: Vec<Answer> = networks.into_iter().map(|network| Answer::of(network, settings)).collect();
     if ui.json() {
-        ui.print_json(&asked.iter().map(Answer::json).collect())?;
+        ui.print_json(&answers.iter().map(Answer::json).collect())?;
     } else if name.is_none() || ui.is_seen() {
-        ui.print(&table(&asked).render(ui, ""))?;
+        ui.print(&table(&answers).render(ui, ""))?;
     } else {
-        for (plugin, why) in asked.iter().flat_map(|answer| &answer.unasked) {
+        for (plugin, why) in answers.iter().flat_map(|answer| &answer.unasked) {
             ui.warn(&format!("{plugin} was not asked: {why}"));
         }
     }
-    let failed = asked.into_iter().find_map(|answer| answer.status.err());
+    let failed = answers.into_iter().find_map(|answer| answer.status.err());
     Ok(failed.map_or(ExitCode::SUCCESS, |error| {
         // Of one network, why it is not ready is what was asked for.
         if name.is_some() && !ui.is_seen() {
@@ -51,10 +51,10 @@ impl Answer {
     /// STATUS is of 1.1.0. A plugin that speaks it is asked in 1.1.0, whatever version the network has: the configuration means the
     /// same in both.
     pub fn of(network: Network, settings: &Settings) -> Self {
-        let mut asked = network.clone();
-        asked.version = network.version.max(Command::Status.since());
+        let mut answers = network.clone();
+        answers.version = network.version.max(Command::Status.since());
         let (mut unasked, mut missing) = (Vec::new(), None);
-        asked.plugins.retain(|plugin| match lack(&network, plugin, settings) {
+        answers.plugins.retain(|plugin| match lack(&network, plugin, settings) {
             Ok(None) => true,
             Ok(Some(why)) => {
                 unasked.push((plugin.kind.clone(), why));
@@ -65,7 +65,7 @@ impl Answer {
                 false
             }
         });
-        let status = missing.map_or_else(|| settings.runtime.status(&asked), Err);
+        let status = missing.map_or_else(|| settings.runtime.status(&answers), Err);
         Self { network, status, unasked }
     }
 
@@ -106,7 +106,7 @@ fn lack(network: &Network, plugin: &PluginConf, settings: &Settings) -> Result<O
         if !spoken.iter().any(|version| version == since.as_str()) {
             let newest = spoken.iter().filter_map(|version| Version::parse(version).ok()).max();
             let newest = newest.map_or("no known version".to_owned(), |version| format!("at most {version}"));
-            return Ok(Some(format!("STATUS needs version {since}, and {kind} speaks {newest}")));
+            return Ok(Some(format!("STATUS needs version {since}, but {kind} supports {newest}")));
         }
     }
     Ok(None)
@@ -152,9 +152,9 @@ impl Fill {
     }
 }
 
-fn table(asked: &[Answer]) -> Table {
+fn table(answers: &[Answer]) -> Table {
     let mut table = Table::new(["NETWORK", "STATUS", "WHY"]);
-    for answer in asked {
+    for answer in answers {
         let status = match (&answer.status, answer.is_ready()) {
             (Err(error), _) => (format!("not ready ({})", error.code()), Style::Bad),
             (_, Some(_)) => ("ready".to_owned(), Style::Good),

@@ -30,7 +30,7 @@ pub fn run(to: Option<&Path>, list: bool, settings: &Settings, ui: &Ui) -> Resul
         || match list {
             true => format!("{} files; nothing was written\n", items.len()),
             false => format!(
-                "{} {}: {} files, {removed} values removed. Look through it before you send it\n",
+                "{} {}: {} files, {removed} values removed. Review the archive before you send it\n",
                 ui.styled(Style::Good, "✓"),
                 to.display(),
                 items.len()

@@ -1,4 +1,4 @@
-//! `validate`: everything that is wrong with a file, at once.
+//! `validate`: lists all mistakes in a configuration file in one run.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cni::json::{MAX_BYTES, MAX_VALUES, has_few_values};
-use runtime::text::{self, Problem};
+use runtime::text;
 use runtime::{ConfDir, Network, Result};
 use serde_json::{Value, json};
+use validate::{Finding, Level, Ranges, Report};
 
-use crate::checks::{Finding, Level, Ranges, Report};
-use crate::places;
+use crate::network_dirs;
 use crate::settings::Settings;
 use crate::ui::{Style, Ui};
 
@@ -54,9 +54,7 @@ fn expanded(files: &[PathBuf], settings: &Settings) -> Result<Vec<PathBuf>> {
 /// The networks in the directories of cnitool and of all runtimes.
 pub fn on_this_host(settings: &Settings) -> Vec<Ranges> {
     let mut dirs = vec![settings.conf.clone()];
-    dirs.extend(
-        places::all().0.into_iter().filter(|place| !place.is(&settings.conf)).map(|place| place.conf),
-    );
+    dirs.extend(network_dirs::all().0.into_iter().filter(|dir| !dir.is(&settings.conf)).map(|dir| dir.conf));
     let files = dirs.iter().filter_map(|dir| dir.load().ok()).flatten();
     files.filter_map(|file| Some(Ranges::of(file.network.as_ref().ok()?, &real(&file.file)))).collect()
 }
@@ -81,16 +79,10 @@ impl<'a> Judged<'a> {
         let (root, problems) = text::parse(&source);
         let network = Network::from_bytes(source.as_bytes());
         let mut report = Report::new(&settings.path, is_list(file), network.as_ref().ok());
-        for Problem { at, text } in problems {
-            report.error(at, text);
-        }
-        if let Some(root) = &root {
-            report.check(root);
-            report.network(root, &network);
-        }
+        report.document(root.as_ref(), problems, &network);
         if let (Some(root), Ok(network)) = (&root, &network) {
             let own = Ranges::of(network, &real(file));
-            let beside = |other: &Ranges| {
+            let overlaps = |other: &Ranges| {
                 other.file.parent() == own.file.parent() || files.iter().any(|file| real(file) == other.file)
             };
             let given = files
@@ -99,8 +91,8 @@ impl<'a> Judged<'a> {
             let given =
                 given.filter_map(|file| Some(Ranges::of(&Network::from_file(file).ok()?, &real(file))));
             let given: Vec<Ranges> = given.collect();
-            report.among(root, &own, others, beside);
-            report.among(root, &own, &given, beside);
+            report.among(root, &own, others, overlaps);
+            report.among(root, &own, &given, overlaps);
         }
         Ok(Self { file, source, findings: report.finish() })
     }
@@ -144,8 +136,9 @@ fn is_list(file: &Path) -> bool {
 fn shown(finding: &Finding, file: &Path, source: &str, ui: &Ui) -> String {
     let Finding { at, level, text, help } = finding;
     let style = if *level == Level::Error { Style::Bad } else { Style::Warning };
-    let place = format!("{}:{}:{}:", file.display(), at.line, at.column);
-    let mut shown = format!("{} {} {text}\n", ui.styled(Style::Bold, &place), ui.styled(style, level.name()));
+    let location = format!("{}:{}:{}:", file.display(), at.line, at.column);
+    let mut shown =
+        format!("{} {} {text}\n", ui.styled(Style::Bold, &location), ui.styled(style, level.name()));
     let line = source.lines().nth(at.line - 1).unwrap_or_default();
     let before: String =
         line.chars().take(at.column - 1).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();

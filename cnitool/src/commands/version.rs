@@ -25,10 +25,13 @@ pub fn run(names: &[String], settings: &Settings, ui: &Ui) -> Result<()> {
         );
     }
     let kinds = kinds(names, settings)?;
-    let asked: Vec<(PluginType, Result<Vec<String>>)> =
+    let answers: Vec<(PluginType, Result<Vec<String>>)> =
         kinds.into_iter().map(|kind| (kind.clone(), settings.runtime.versions(&kind))).collect();
-    ui.either(|| asked.iter().map(|(kind, versions)| json(kind, versions)).collect(), || table(&asked, ui))?;
-    asked.into_iter().find_map(|(_, versions)| versions.err()).map_or(Ok(()), Err)
+    ui.either(
+        || answers.iter().map(|(kind, versions)| json(kind, versions)).collect(),
+        || table(&answers, ui),
+    )?;
+    answers.into_iter().find_map(|(_, versions)| versions.err()).map_or(Ok(()), Err)
 }
 
 /// A name is that of a network, or else of a plugin.
@@ -56,9 +59,9 @@ fn json(kind: &PluginType, versions: &Result<Vec<String>>) -> Value {
     })
 }
 
-fn table(asked: &[(PluginType, Result<Vec<String>>)], ui: &Ui) -> String {
+fn table(answers: &[(PluginType, Result<Vec<String>>)], ui: &Ui) -> String {
     let mut table = Table::new(["PLUGIN", "VERSIONS"]);
-    for (kind, versions) in asked {
+    for (kind, versions) in answers {
         let spoken = match versions {
             Ok(versions) => (versions.join(", "), Style::Plain),
             Err(_) => ("does not answer".to_owned(), Style::Bad),

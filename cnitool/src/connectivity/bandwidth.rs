@@ -49,7 +49,9 @@ pub fn limits(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
 fn judged(sent: io::Result<(u64, Duration)>, rate: u64, burst: u64) -> Outcome {
     let (bytes, time) = match sent {
         Ok(sent) => sent,
-        Err(e) => return Outcome::failed(e.to_string(), "mend the connection between the containers first"),
+        Err(e) => {
+            return Outcome::failed(e.to_string(), "repair the connection between the containers first");
+        }
     };
     let allowed = burst / 8 + (rate as f64 / 8.0 * time.as_secs_f64()) as u64 + SLACK;
     let measured = (bytes as f64 * 8.0 / time.as_secs_f64()) as u128;

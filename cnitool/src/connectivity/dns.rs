@@ -28,7 +28,7 @@ pub fn servers(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
         let outcome = match ask(&a.netns, server, &name, kind) {
             Ok(answers) if has_names && answers == 0 => {
                 let remedy =
-                    "look at dnsname's files in /run/containers/cni/dnsname, and whether its dnsmasq runs";
+                    "check dnsname's files in /run/containers/cni/dnsname, and that its dnsmasq is running";
                 Outcome::failed(format!("the server does not know {name}"), remedy)
             }
             Ok(_) => Outcome::Passed(if has_names { name.clone() } else { String::new() }),

@@ -1,4 +1,4 @@
-//! `test-connectivity`: what a network promises, tried with packets of two temporary containers.
+//! `test-connectivity`: tests a network with packets between two temporary containers.
 
 mod bandwidth;
 mod dns;

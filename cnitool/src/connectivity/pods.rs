@@ -74,7 +74,8 @@ impl Pod {
             Err(e) => {
                 let details: Vec<&str> = e.failures().map(|failure| failure.error.details()).collect();
                 let remedy = Some(details.join("; ")).filter(|details| !details.is_empty());
-                let remedy = remedy.unwrap_or_else(|| format!("`cnitool explain {}` tells more", e.code()));
+                let remedy =
+                    remedy.unwrap_or_else(|| format!("run `cnitool explain {}` for details", e.code()));
                 Made::Failed(Row::new(
                     "attach",
                     format!("container {name}"),

@@ -74,7 +74,7 @@ fn connects(server: &Pod, from: &NetNs, to: SocketAddr) -> io::Result<()> {
             Ok(_) => break drop(client),
             Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(e),
             Err(_) if start.elapsed() > TIMEOUT => {
-                return Err(io::Error::other("the connection does not come to the container"));
+                return Err(io::Error::other("the connection does not reach the container"));
             }
             Err(_) => thread::sleep(PAUSE),
         }

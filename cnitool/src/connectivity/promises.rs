@@ -1,4 +1,4 @@
-//! Promises that an echo request shows: between containers, to the gateway, outside, and packets as large as the MTU.
+//! Checks by echo requests: between containers, to the gateway, to the outside, and with packets as large as the MTU.
 
 use std::net::IpAddr;
 
@@ -20,13 +20,14 @@ pub fn between(test: &Test<'_>, a: &Pod, b: &Pod, rows: &mut Vec<Row>) {
         let (promise, outcome) = match (&apart, reached) {
             (None, Ok(())) => ("container to container", Outcome::Passed(String::new())),
             (None, Err(e)) => {
-                let remedy = "look at rules of others: `cnitool doctor` lists firewalls that drop; with br_netfilter they see packets of one bridge, too";
+                let remedy = "run `cnitool doctor`: it lists firewalls that drop packets; with br_netfilter \
+                 they also filter packets within a bridge";
                 ("container to container", Outcome::failed(e.to_string(), remedy))
             }
-            (Some(_), Err(_)) => ("containers are kept apart", Outcome::Passed(String::new())),
+            (Some(_), Err(_)) => ("isolation of containers", Outcome::Passed(String::new())),
             (Some(key), Ok(())) => {
                 let remedy = format!("run `cnitool repair {}`; the network has {key}", test.network.name);
-                ("containers are kept apart", Outcome::failed("the echo request is answered", remedy))
+                ("isolation of containers", Outcome::failed("the echo request is answered", remedy))
             }
         };
         rows.push(Row::new(promise, b.label(), format!("{} {to}", a.label()), outcome));
@@ -96,7 +97,7 @@ pub fn outside(test: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
         let mut targets: Vec<IpAddr> = named.collect();
         targets.extend(host_gateway(is_v4).filter(|_| targets.is_empty()));
         if targets.is_empty() {
-            let why = "the host has no default route: name an address by --outside";
+            let why = "the host has no default route: set an address with --outside";
             rows.push(Row::skipped(PROMISE, &a.label(), family(is_v4), why));
         }
         for to in targets {
@@ -104,11 +105,12 @@ pub fn outside(test: &Test<'_>, a: &Pod, _: &Pod, rows: &mut Vec<Row>) {
                 Ok(()) => Outcome::Passed(String::new()),
                 // What does not answer the host says nothing of the network.
                 Err(_) if host_reaches(to).is_err() => Outcome::Skipped(
-                    "it does not answer the host either: name another address by --outside".to_owned(),
+                    "it does not answer the host either: set another address with --outside".to_owned(),
                 ),
                 Err(e) => Outcome::failed(
-                    format!("{e}, but the host gets answers"),
-                    "run `cnitool doctor`: it looks at forwarding and at firewalls that drop; without `ipMasq` the routers need a route to the container",
+                    format!("{e}, but it answers the host"),
+                    "run `cnitool doctor`: it checks forwarding and firewalls; without `ipMasq` the routers \
+                     need a route to the container",
                 ),
             };
             rows.push(Row::new(PROMISE, a.label(), to.to_string(), outcome));

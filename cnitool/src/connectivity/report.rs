@@ -1,4 +1,4 @@
-//! What came of each promise.
+//! Results of the connectivity checks.
 
 use serde_json::{Value, json};
 

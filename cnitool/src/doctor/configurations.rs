@@ -1,18 +1,18 @@
 //! Configurations: what `cnitool validate` reports.
 
 use runtime::Result;
+use validate::Level;
 
 use super::{Finding, Host};
-use crate::checks::Level;
 use crate::commands::validate::{Judged, on_this_host};
 
 /// Errors and warnings of all configurations on this host.
 pub fn valid(host: &Host<'_>) -> Result<Vec<Finding>> {
     let others = on_this_host(host.settings);
     let mut findings = Vec::new();
-    for place in &host.places {
-        let files: Vec<_> = place.conf.load()?.into_iter().map(|file| file.file).collect();
-        let settings = host.settings.with_plugins(&place.plugins);
+    for dir in &host.network_dirs {
+        let files: Vec<_> = dir.conf.load()?.into_iter().map(|file| file.file).collect();
+        let settings = host.settings.with_plugins(&dir.plugins);
         for file in &files {
             let judged = Judged::read(file, &files, &others, &settings)?;
             findings.extend(judged.findings.iter().map(|found| {
@@ -34,7 +34,8 @@ pub fn any(host: &Host<'_>) -> Result<Vec<Finding>> {
     if !host.networks.is_empty() {
         return Ok(Vec::new());
     }
-    let dirs: Vec<String> = host.places.iter().map(|place| place.conf.path().display().to_string()).collect();
+    let dirs: Vec<String> =
+        host.network_dirs.iter().map(|dir| dir.conf.path().display().to_string()).collect();
     Ok(vec![Finding::warning(
         format!("directory {}", dirs.join(", ")),
         "no network is configured, so runtimes report that the host's network is not ready",

@@ -15,7 +15,7 @@ pub fn nftables(host: &Host<'_>) -> Result<Vec<Finding>> {
         return Ok(Vec::new());
     }
     let chains = Firewall::open(None)?.dropping_chains()?;
-    Ok(chains.iter().flat_map(|chain| finding(host, chain, maker(chain))).collect())
+    Ok(chains.iter().flat_map(|chain| finding(host, chain, owner(chain))).collect())
 }
 
 /// The policy of the chain FORWARD in the legacy variant of iptables.
@@ -40,9 +40,9 @@ fn concerned<'a>(host: &'a Host<'_>) -> Vec<&'a str> {
     host.networks.iter().filter(is_concerned).map(|one| one.network.name.as_str()).collect()
 }
 
-fn finding(host: &Host<'_>, chain: &str, maker: &str) -> Option<Finding> {
+fn finding(host: &Host<'_>, chain: &str, owner: &str) -> Option<Finding> {
     let networks = concerned(host);
-    let remedy = match maker {
+    let remedy = match owner {
         "firewalld" => {
             "add the plugin `firewall` to the network, or put the bridge into firewalld's zone trusted"
         }
@@ -52,13 +52,13 @@ fn finding(host: &Host<'_>, chain: &str, maker: &str) -> Option<Finding> {
     };
     (!networks.is_empty()).then(|| {
         let cause =
-            format!("the chain {chain} ({maker}) drops forwarded packets that none of its rules accepts");
+            format!("the chain {chain} ({owner}) drops forwarded packets that none of its rules accepts");
         Finding::warning(format!("network {}", networks.join(", ")), cause, remedy)
     })
 }
 
 /// Whose a chain is, by the names that each program uses.
-fn maker(chain: &str) -> &'static str {
+fn owner(chain: &str) -> &'static str {
     let table = chain.split(' ').nth(1).unwrap_or_default();
     match table {
         "firewalld" => "firewalld",

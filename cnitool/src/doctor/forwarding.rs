@@ -19,9 +19,7 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         if !networks.is_empty() {
             findings.push(Finding::error(
                 format!("network {}", networks.join(", ")),
-                format!(
-                    "the host does not forward {family}, so containers reach nothing beyond it: {key} is 0"
-                ),
+                format!("the host does not forward {family}, so containers reach only the host: {key} is 0"),
                 format!("run `sysctl -w {key}=1`, and remove the contrary setting from /etc/sysctl.d"),
             ));
         }

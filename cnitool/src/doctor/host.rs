@@ -1,4 +1,4 @@
-//! What the checks look at: read once, before the first check.
+//! The state of the host that the checks examine. It is read once, before the first check.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::known;
 use crate::live::Live;
-use crate::places::{self, Place};
+use crate::network_dirs::{self, NetworkDir};
 use crate::settings::Settings;
 
 /// This host, as the caches, the configurations and the kernel describe it.
@@ -16,7 +16,7 @@ use crate::settings::Settings;
 pub struct Host<'a> {
     pub settings: &'a Settings,
     /// The directories of networks: cnitool's own first.
-    pub places: Vec<Place>,
+    pub network_dirs: Vec<NetworkDir>,
     pub networks: Vec<Configured>,
     /// The attachments of all caches.
     pub entries: Vec<Entry>,
@@ -36,14 +36,14 @@ impl<'a> Host<'a> {
     /// # Errors
     /// If a directory or a cache cannot be read.
     pub fn look(settings: &'a Settings) -> Result<Self> {
-        let (mut places, _) = places::all();
-        if !places.iter().any(|place| place.is(&settings.conf)) {
-            places.insert(0, Place::unknown(&settings.conf));
+        let (mut network_dirs, _) = network_dirs::all();
+        if !network_dirs.iter().any(|dir| dir.is(&settings.conf)) {
+            network_dirs.insert(0, NetworkDir::unknown(&settings.conf));
         }
         let mut networks = BTreeMap::new();
-        for place in &places {
-            for network in place.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
-                let settings = settings.with_plugins(&place.plugins);
+        for dir in &network_dirs {
+            for network in dir.conf.load()?.into_iter().filter_map(|file| file.network.ok()) {
+                let settings = settings.with_plugins(&dir.plugins);
                 let name = network.name.clone();
                 networks.entry(name).or_insert(Configured { network, settings });
             }
@@ -51,7 +51,7 @@ impl<'a> Host<'a> {
         let (entries, damaged) = known::survey(settings)?;
         let live = Live::host().unwrap_or_default();
         let networks = networks.into_values().collect();
-        Ok(Self { settings, places, networks, entries, damaged, live })
+        Ok(Self { settings, network_dirs, networks, entries, damaged, live })
     }
 
     /// The attachments whose namespaces exist.

@@ -88,7 +88,10 @@ pub fn ipv6(host: &Host<'_>) -> Result<Vec<Finding>> {
         None => true,
     };
     let has_v6 = |network: &runtime::Network| {
-        crate::ranges::sets(network).iter().flat_map(|set| set.ranges()).any(|range| range.subnet.is_ipv6())
+        validate::ranges::sets(network)
+            .iter()
+            .flat_map(|set| set.ranges())
+            .any(|range| range.subnet.is_ipv6())
     };
     let networks = host.networks.iter().map(|one| &one.network).filter(|network| is_off && has_v6(network));
     let finding = |network: &runtime::Network| {

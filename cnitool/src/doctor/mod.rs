@@ -64,7 +64,7 @@ pub fn count() -> usize {
 fn not_checked(name: &str, error: &runtime::Error) -> Finding {
     Finding::warning(
         format!("check {name}"),
-        format!("the check could not be made: {error}"),
+        format!("the check failed: {error}"),
         "run `cnitool doctor` as root, in the host's namespaces",
     )
 }

@@ -14,7 +14,7 @@ pub fn status(host: &Host<'_>) -> Result<Vec<Finding>> {
         let Err(error) = answer.status else { continue };
         let details: Vec<&str> = error.failures().map(|failure| failure.error.details()).collect();
         let details = Some(details.join("; ")).filter(|details| !details.is_empty());
-        let explain = format!("`cnitool explain {}` tells more", error.code());
+        let explain = format!("run `cnitool explain {}` for details", error.code());
         findings.push(Finding::error(
             format!("network {}", one.network.name),
             format!("no container can be attached: {error}"),

@@ -8,10 +8,10 @@ use std::time::Duration;
 use cni::{PluginType, exec, json};
 use runtime::Result;
 use system::child::{self, Limits};
+use validate::schema;
 
 use super::host::Configured;
 use super::{Finding, Host};
-use crate::schema;
 
 /// How long a plugin may take to print its version, and how much it may print.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -23,11 +23,11 @@ const MARK: &str = "+ferrule.";
 /// Plugins of networks that do not answer VERSION.
 pub fn answer(host: &Host<'_>) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    let mut asked = BTreeSet::new();
+    let mut checked = BTreeSet::new();
     for configured in &host.networks {
         for kind in kinds(configured) {
             let Ok(program) = exec::find(&kind, &configured.settings.path) else { continue };
-            if !asked.insert(program.clone()) {
+            if !checked.insert(program.clone()) {
                 continue;
             }
             if let Err(e) = configured.settings.runtime.versions(&kind) {
@@ -79,7 +79,7 @@ pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
         }
         findings.extend(old.into_iter().map(|(version, names)| {
             let cause = format!(
-                "{} is of version {version}, and cnitool is of {}",
+                "{} has version {version}, but cnitool has {}",
                 names.join(", "),
                 env!("CARGO_PKG_VERSION")
             );
@@ -96,7 +96,7 @@ pub fn version(host: &Host<'_>) -> Result<Vec<Finding>> {
 /// Runtimes that look for plugins where those of their networks are not installed.
 pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
     let (runtimes, problems) = host_runtimes::of_host(Path::new("/"));
-    let remedy = "correct the file; until then the runtime uses another directory than the file names";
+    let remedy = "correct the file: the runtime ignores the directory in it";
     let mut findings: Vec<Finding> =
         problems.into_iter().map(|problem| Finding::warning("runtimes", problem, remedy)).collect();
     for runtime in runtimes.into_iter().filter(|runtime| runtime.is_present && runtime.runs_plugins) {
@@ -115,7 +115,7 @@ pub fn path(host: &Host<'_>) -> Result<Vec<Finding>> {
             findings.push(Finding::error(
                 format!("runtime {}", runtime.name),
                 format!(
-                    "{} looks for plugins in {} ({from}), which lacks {} of network {}",
+                    "{} searches plugins in {} ({from}), which does not contain {} of network {}",
                     runtime.name,
                     dirs.join(", "),
                     missing.join(", "),

@@ -1,11 +1,11 @@
-//! Stale things: what a dry run of GC lists.
+//! Stale resources: what a dry run of GC lists.
 
 use std::collections::BTreeMap;
 
 use runtime::Result;
 
 use super::{Finding, Host};
-use crate::cleanup::{Kept, Plan, Wishes};
+use crate::cleanup::{KeepReason, Plan, Wishes};
 
 /// Stale leases, links and rules; and those whose container is not known.
 pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
@@ -20,17 +20,17 @@ pub fn check(host: &Host<'_>) -> Result<Vec<Finding>> {
         if !kinds.is_empty() {
             findings.push(Finding::warning(
                 format!("network {name}"),
-                format!("containers that no longer exist have left: {}", counted(&kinds)),
+                format!("stale resources of deleted containers: {}", counted(&kinds)),
                 format!("run `cnitool gc {name}`; enable cni-gc.timer to do so every hour"),
             ));
         }
         let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
-        let unknown = plan.kept.iter().filter(|(_, why)| *why != Kept::Alive);
+        let unknown = plan.kept.iter().filter(|(_, why)| *why != KeepReason::Alive);
         unknown.for_each(|(thing, _)| *kept.entry(&thing.kind).or_default() += 1);
         if !kept.is_empty() {
             findings.push(Finding::note(
                 format!("network {name}"),
-                format!("nobody can tell whether the container is alive: {}", counted(&kept)),
+                format!("unknown whether the container is alive: {}", counted(&kept)),
                 format!("`cnitool gc {name} --dry-run` lists them; `--force CONTAINER` removes them"),
             ));
         }

@@ -1,4 +1,4 @@
-//! For graphviz.
+//! The graph in the DOT language of Graphviz.
 
 use super::model::Graph;
 use crate::ports::Port;

@@ -1,4 +1,4 @@
-//! What is drawn, whatever it is drawn with.
+//! Model of the graph, independent of its format.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use super::trunk::{self, Trunk};
 use crate::live::{Live, kind, state};
-use crate::maker;
 use crate::ports::Port;
+use crate::runtimes;
 
 /// Everything in the picture.
 #[derive(Debug, Default, PartialEq)]
@@ -51,19 +51,19 @@ impl Graph {
     pub fn of(entries: &[Entry], host: &Live) -> Self {
         let mut graph = Self::default();
         let mut containers: BTreeMap<(String, String), Vec<Interface>> = BTreeMap::new();
-        let mut told = BTreeMap::new();
+        let mut known = BTreeMap::new();
         for entry in entries {
             let netns =
                 entry.attach.netns.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
             let key = (entry.attach.attachment.container.to_string(), netns);
             let inside = entry.attach.netns.as_deref().and_then(Live::at);
-            told.insert(key.clone(), (inside.is_some(), maker::of_attachment(entry)));
+            known.insert(key.clone(), (inside.is_some(), runtimes::of_attachment(entry)));
             let interface = graph.interface(entry, host, inside.as_ref());
             containers.entry(key).or_default().push(interface);
         }
         let container = |((id, netns), mut interfaces): ((String, String), Vec<Interface>)| {
             interfaces.sort_by(|a, b| a.name.cmp(&b.name));
-            let (alive, runtime) = told.get(&(id.clone(), netns.clone())).copied().unwrap_or_default();
+            let (alive, runtime) = known.get(&(id.clone(), netns.clone())).copied().unwrap_or_default();
             Container { id, netns, alive, runtime, interfaces }
         };
         graph.containers = containers.into_iter().map(container).collect();
@@ -107,7 +107,7 @@ impl Graph {
         }
     }
 
-    /// The position of a trunk, which may be there already.
+    /// The index of a trunk. Adds the trunk if it is new.
     fn add(&mut self, trunk: Trunk) -> usize {
         let found = self.trunks.iter().position(|other| other.name == trunk.name);
         found.unwrap_or_else(|| {
@@ -120,7 +120,7 @@ impl Graph {
 impl Container {
     /// Its id, and whose it is.
     pub fn title(&self) -> String {
-        let of = maker::beyond_id(self.runtime).map(|runtime| format!(" of {runtime}"));
+        let of = runtimes::beyond_id(self.runtime).map(|runtime| format!(" of {runtime}"));
         format!("{}{}", self.id, of.unwrap_or_default())
     }
 }

@@ -1,4 +1,4 @@
-//! For browsers: three columns, from the host's bridges over host ends to namespaces. Lengths are in pixels.
+//! The graph as SVG, in three columns: bridges of the host, host ends, namespaces. Lengths are in pixels.
 
 use super::model::{Container, Graph, Interface};
 use super::trunk::Trunk;
@@ -50,11 +50,11 @@ struct Plan {
     ends_width: usize,
     containers_x: usize,
     containers_width: usize,
-    containers: Vec<Place>,
+    containers: Vec<ContainerBox>,
     height: usize,
 }
 
-struct Place {
+struct ContainerBox {
     top: usize,
     height: usize,
     interfaces: Vec<usize>,
@@ -72,7 +72,7 @@ impl Plan {
         let containers_x = ends_x + ends_width + PAD + GAP;
         let containers_width = width(&inside).max(width(&titles)) + 2 * PAD;
         let (containers, bottom) = stack(graph);
-        let (trunks, trunks_bottom) = beside(graph, &containers);
+        let (trunks, trunks_bottom) = stack_trunks(graph, &containers);
         let height = bottom.max(trunks_bottom + PAD) + MARGIN;
         Self {
             trunks_x,
@@ -109,9 +109,9 @@ impl Plan {
 }
 
 /// Namespaces, one below the other; and where the last one ends.
-fn stack(graph: &Graph) -> (Vec<Place>, usize) {
+fn stack(graph: &Graph) -> (Vec<ContainerBox>, usize) {
     let mut top = MARGIN;
-    let mut places = Vec::new();
+    let mut boxes = Vec::new();
     for container in &graph.containers {
         let mut y = top + LINE + PAD;
         let mut interfaces = Vec::new();
@@ -119,17 +119,17 @@ fn stack(graph: &Graph) -> (Vec<Place>, usize) {
             interfaces.push(y);
             y += box_height(interface_lines(interface).len()) + PAD;
         }
-        places.push(Place { top, height: y - top, interfaces });
+        boxes.push(ContainerBox { top, height: y - top, interfaces });
         top = y + MARGIN;
     }
-    (places, top)
+    (boxes, top)
 }
 
 /// Each trunk beside the middle of what hangs on it, and none over another one. What hangs higher is higher, so that few lines cross.
-fn beside(graph: &Graph, containers: &[Place]) -> (Vec<usize>, usize) {
+fn stack_trunks(graph: &Graph, containers: &[ContainerBox]) -> (Vec<usize>, usize) {
     let middle = |index: usize| {
-        let places = graph.containers.iter().zip(containers);
-        let hangs = places.flat_map(|(container, place)| container.interfaces.iter().zip(&place.interfaces));
+        let boxes = graph.containers.iter().zip(containers);
+        let hangs = boxes.flat_map(|(container, place)| container.interfaces.iter().zip(&place.interfaces));
         let ys: Vec<usize> = hangs.filter(|(i, _)| i.trunk == index).map(|(_, y)| *y).collect();
         ys.iter().sum::<usize>() / ys.len().max(1) + box_height(1) / 2
     };

@@ -1,4 +1,4 @@
-//! For the terminal: a tree.
+//! The graph as a tree for the terminal.
 
 use super::model::{Container, Graph, Interface};
 use crate::ui::{Style, Ui};

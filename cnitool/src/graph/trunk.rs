@@ -1,4 +1,4 @@
-//! What a container's interface hangs on.
+//! Trunks: the bridge, master or host end that connects a container's interface.
 
 use cni::{AddResult, Interface as Reported};
 use iface::ownership;
@@ -16,7 +16,7 @@ pub struct Trunk {
 }
 
 /// The trunk of an attachment, and the name of its end on the host if it has one. `inside` is the container's namespace
-/// with the interface, as far as they are there.
+/// with the interface, if they exist.
 pub fn of(
     result: &AddResult,
     host: &Live,

@@ -87,8 +87,8 @@ fn sysctls(host: &Host<'_>) -> Value {
 /// Configurations that are JSON. Of other files there is the name and the error only: nobody can tell what is secret in them.
 fn configurations(host: &Host<'_>) -> Result<Vec<(String, Content)>> {
     let mut files = Vec::new();
-    for place in &host.places {
-        for file in place.conf.load()? {
+    for dir in &host.network_dirs {
+        for file in dir.conf.load()? {
             let name = format!("configurations{}", file.file.display());
             let text = fs::read(&file.file).unwrap_or_default();
             files.push(match serde_json::from_slice::<Value>(&text) {

@@ -149,16 +149,16 @@ fn nanoseconds(text: &str) -> Option<f64> {
 /// What `dhcp daemon -help` prints.
 pub const HELP: &str = "usage: dhcp daemon [FLAGS]
 
-Keeps the leases of containers: it asks DHCP servers for them, renews them, and gives them back.
+Manages the DHCP leases of containers: it requests, renews and releases them.
 
-  -socketpath PATH      its socket (/run/cni/dhcp.sock); leases are beside it, in a directory without the .sock
-  -hostprefix PATH      where the host's root directory is, before the paths of sockets and namespaces
-  -pidfile PATH         a file for its process number
-  -timeout TIME         how long an answer to one packet is waited for (10s)
-  -resendmax TIME       the longest time between two packets (62s)
-  -resendtimeout TIME   how long one ADD tries in all (208s)
+  -socketpath PATH      socket (/run/cni/dhcp.sock); the directory of leases has the same path without .sock
+  -hostprefix PATH      the host's root directory, a prefix for the paths of sockets and namespaces
+  -pidfile PATH         file for the process id
+  -timeout TIME         timeout for the answer to one packet (10s)
+  -resendmax TIME       longest interval between two packets (62s)
+  -resendtimeout TIME   total timeout of one ADD (208s)
   -broadcast            ask servers to answer by broadcast
-  -adopt                take over the addresses of libcni's cache that no lease is known for
+  -adopt                adopt the addresses in libcni's cache that have no lease
 ";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The plugin's end of the wire: a request to the daemon, and its answer.
+//! The plugin's side of the daemon protocol: sends a request and receives its answer.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
@@ -16,24 +16,24 @@ use serde_json::Value;
 
 use crate::wire::{self, Op, Request, read_reply};
 
-/// How long the daemon may take for what needs no answer of a server: for what does, see [`LONGEST_TRY`].
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Timeout for requests that need no answer from a server. For the others see [`LONGEST_TRY`].
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How long the daemon may take for an address. It ends its tries itself, by its flag -resendtimeout: this is against hanging only.
+/// Timeout for an address. Normally the daemon gives up earlier (-resendtimeout); this limit only prevents that the plugin hangs.
 const LONGEST_TRY: Duration = Duration::from_secs(3600);
 
-/// How often a daemon is asked again that was busy. It closes no connection before a second is over.
+/// How often a request to a busy daemon is repeated. The daemon keeps each connection open for at least a second.
 const TRIES: usize = 60;
 
 /// The most bytes of an answer. A thousand leases have one million.
 const LARGEST_ANSWER: u64 = 64 << 20;
 
-/// What came of a request.
+/// The daemon's answer.
 #[derive(Debug)]
-pub enum Asked {
-    /// What the daemon says.
+pub enum DaemonAnswer {
+    /// The daemon has answered.
     Answered(Result<Value>),
-    /// Nobody listens on the socket.
+    /// No daemon listens on the socket.
     NoDaemon(io::Error),
 }
 
@@ -41,28 +41,28 @@ pub enum Asked {
 ///
 /// # Errors
 /// Code 5: the socket cannot be used. Code 11: the daemon does not answer in time.
-pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Asked> {
+pub fn ask(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<DaemonAnswer> {
     for _ in 0..TRIES {
         if let Some(asked) = ask_once(socket, request, netns)? {
             return Ok(asked);
         }
     }
-    Ok(Asked::Answered(read_reply(&wire::busy())))
+    Ok(DaemonAnswer::Answered(read_reply(&wire::busy())))
 }
 
 /// None: the daemon has closed the connection before it had the request, in favour of others.
-fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Option<Asked>> {
+fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Option<DaemonAnswer>> {
     let failed = |e: &io::Error| match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::new(
             Code::TryAgainLater,
             format!("the DHCP daemon on {} does not answer", socket.display()),
         )
-        .detail("its log says what it does: journalctl -u cni-dhcp.service"),
+        .detail("read its log: journalctl -u cni-dhcp.service"),
         _ => Error::io(format!("ask the DHCP daemon on {}", socket.display()), e),
     };
-    let patience = if request.op == Op::Acquire { LONGEST_TRY } else { PATIENCE };
-    let stream = match open(socket, patience) {
-        Err(e) if is_nobody(&e) => return Ok(Some(Asked::NoDaemon(e))),
+    let timeout = if request.op == Op::Acquire { LONGEST_TRY } else { REQUEST_TIMEOUT };
+    let stream = match open(socket, timeout) {
+        Err(e) if is_nobody(&e) => return Ok(Some(DaemonAnswer::NoDaemon(e))),
         opened => opened.map_err(|e| failed(&e))?,
     };
     let line = request.line()?;
@@ -75,15 +75,15 @@ fn ask_once(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> 
     if answer == wire::busy() {
         return Ok(None);
     }
-    Ok(Some(Asked::Answered(read_reply(&answer))))
+    Ok(Some(DaemonAnswer::Answered(read_reply(&answer))))
 }
 
-/// A connection to the daemon, on which nothing lasts longer than a patience.
-pub(crate) fn open(path: &Path, patience: Duration) -> io::Result<UnixStream> {
+/// A connection to the daemon with timeouts for sending and receiving.
+pub(crate) fn open(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Also for the connection itself: it waits while the daemon's queue is full.
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(PATIENCE))?;
-    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(patience))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(REQUEST_TIMEOUT))?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(timeout))?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(UnixStream::from(socket))
 }
@@ -124,7 +124,10 @@ fn receive(stream: &UnixStream) -> io::Result<Vec<u8>> {
 pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
     Error::io(format!("ask the DHCP daemon on {}", socket.display()), cause)
         .with_code(Code::TryAgainLater)
-        .detail("start it: systemctl start cni-dhcp.socket, or `dhcp daemon`; if it has another socket, daemonSocketPath names it")
+        .detail(
+            "start it: systemctl start cni-dhcp.socket, or `dhcp daemon`; if its socket has another \
+         path, set daemonSocketPath",
+        )
 }
 
 /// The daemon's answer to a request. That there is no daemon is code 11.
@@ -133,8 +136,8 @@ pub fn no_daemon(socket: &Path, cause: &io::Error) -> Error {
 /// Those of [`ask`], and the daemon's own.
 pub fn answer(socket: &Path, request: &Request, netns: Option<BorrowedFd<'_>>) -> Result<Value> {
     match ask(socket, request, netns)? {
-        Asked::Answered(answer) => answer,
-        Asked::NoDaemon(e) => Err(no_daemon(socket, &e)),
+        DaemonAnswer::Answered(answer) => answer,
+        DaemonAnswer::NoDaemon(e) => Err(no_daemon(socket, &e)),
     }
 }
 
@@ -158,7 +161,7 @@ mod tests {
             }
         });
         let asked = ask(&socket, &Request::new(Op::List, ""), None).unwrap();
-        assert!(matches!(asked, Asked::Answered(Ok(Value::Null))), "{asked:?}");
+        assert!(matches!(asked, DaemonAnswer::Answered(Ok(Value::Null))), "{asked:?}");
         daemon.join().unwrap();
     }
 }

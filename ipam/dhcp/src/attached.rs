@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use crate::host::Host;
 use crate::key::{Family, Key};
 use crate::lessee::{AT_ONCE, Action, LAST, Lessee, Message, Sent, State};
+use crate::location::{self, NotFound, OpenInterface, has};
 use crate::log::log;
-use crate::place::{self, Found, NotFound, has};
-use crate::record::{About, Place, Record};
+use crate::record::{About, Location, Record};
 use crate::terms::Terms;
 use crate::{v4, v6};
 
@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const READY: Duration = Duration::from_secs(10);
 
 /// Why a lease of an earlier daemon is released: the ADD that asked for it ended before it had its answer, or failed.
-const UNUSED: &str = "no plugin has put the address on the link";
+const UNUSED: &str = "no plugin has assigned the address to the interface";
 
 /// An attachment that has a lease in one family, or gets one.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct Attached {
     /// The container, until the first lease exists: later it is looked for each time, so that nothing keeps a dead one.
     here: Option<Namespace>,
     /// Who waits for the first lease.
-    pub waits: Waits,
+    pub waiter: Waiter,
     /// The number of the ADD that asked for it. None: it is from a record, or of a plugin that gives no number.
     add: Option<u64>,
     /// What an earlier ADD for the same interface has. It stays as it is, in memory and on disk, unless this ADD succeeds.
@@ -52,25 +52,25 @@ pub struct Attached {
     unused_at: Option<Time>,
 }
 
-/// Who waits for the first lease of an attachment.
+/// The plugin that waits for the first lease of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waits {
-    /// Nobody: it has had one.
+pub enum Waiter {
+    /// None: the attachment has had a lease.
     Nobody,
-    /// A connection.
+    /// The plugin on this connection.
     Connection(u64),
-    /// A plugin that has hung up. A server may have given an address by now, which is to be released.
-    Abandoned,
+    /// The plugin has closed its connection. If a server has allocated an address, it must be released.
+    Cancelled,
 }
 
-/// What came of actions.
+/// Result of the client's actions.
 #[derive(Debug)]
 pub enum Outcome {
-    /// Nothing that others need to know.
-    Carries,
+    /// The attachment continues; there is nothing to report.
+    Unchanged,
     /// The first lease.
     First(AddResult),
-    /// There is none, or nobody uses it: whatever a server gave is to be released.
+    /// There is no lease, or nobody uses it: an address that a server has allocated must be released.
     Failed(Error),
     /// The container or its interface has been deleted.
     Gone(String),
@@ -87,11 +87,11 @@ impl Attached {
         (connection, add): (u64, Option<u64>),
     ) -> Self {
         let lessee = acquire(terms, &about, host);
-        let waits = Waits::Connection(connection);
-        Self { here: Some(here), waits, add, ..Self::new(key, about, lessee) }
+        let waiter = Waiter::Connection(connection);
+        Self { here: Some(here), waiter, add, ..Self::new(key, about, lessee) }
     }
 
-    /// Carries on with a lease, or without one that was lost.
+    /// Continues with a lease, or asks again if it was lost.
     pub fn resume(key: Key, record: Record, host: &Host) -> Self {
         let Record { about, terms, .. } = record;
         let lessee = resume(terms, &about, host);
@@ -103,7 +103,7 @@ impl Attached {
             key,
             about,
             lessee,
-            waits: Waits::Nobody,
+            waiter: Waiter::Nobody,
             here: None,
             add: None,
             earlier: None,
@@ -118,7 +118,7 @@ impl Attached {
     ///
     /// # Errors
     /// The place cannot be used, or nobody uses the lease.
-    pub fn carry_on(&mut self, host: &Host, found: &Found) -> Result<(), NotFound> {
+    pub fn carry_on(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
         let (Some(address), Some(since)) = (self.lessee.address(), self.lessee.since()) else {
             return Ok(self.write(host)?);
         };
@@ -148,7 +148,7 @@ impl Attached {
 
     /// The lease that the container uses: that of the earlier ADD, until this one has its own.
     pub fn in_use(&self) -> &Self {
-        self.earlier.as_deref().filter(|_| self.waits != Waits::Nobody).unwrap_or(self)
+        self.earlier.as_deref().filter(|_| self.waiter != Waiter::Nobody).unwrap_or(self)
     }
 
     /// Whether an ADD asked for this lease. One without a number asked for none.
@@ -163,8 +163,10 @@ impl Attached {
     }
 
     /// Whether an ADD at a place is a second one for the interface that has this lease.
-    pub fn is_live_at(&self, place: &Place) -> bool {
-        self.waits == Waits::Nobody && self.address().is_some() && self.about.place.is_same_link(place)
+    pub fn is_live_at(&self, location: &Location) -> bool {
+        self.waiter == Waiter::Nobody
+            && self.address().is_some()
+            && self.about.location.is_same_link(location)
     }
 
     /// The lease's address.
@@ -188,7 +190,7 @@ impl Attached {
             "network": self.about.network,
             "containerId": self.about.container_id,
             "ifName": self.about.if_name,
-            "netns": self.about.place.netns,
+            "netns": self.about.location.netns,
             "state": self.state().name,
         });
         if let Some(address) = self.address() {
@@ -198,10 +200,10 @@ impl Attached {
         entry
     }
 
-    /// Nobody waits any more. Whether a server's answer still has to be waited for: what it grants is released.
-    pub fn abandon(&mut self) -> bool {
-        (self.waits, self.unsent) = (Waits::Abandoned, None);
-        self.lessee.abandon(Time::now());
+    /// The plugin no longer waits. Returns true while a server may still answer: then the address in the answer is released.
+    pub fn cancel(&mut self) -> bool {
+        (self.waiter, self.unsent) = (Waiter::Cancelled, None);
+        self.lessee.cancel(Time::now());
         self.state().may_be_granted
     }
 
@@ -224,7 +226,7 @@ impl Attached {
         };
         if let Err(not_found) = looked.and(used) {
             match self.fails(not_found) {
-                Outcome::Carries => {}
+                Outcome::Unchanged => {}
                 other => return other,
             }
         }
@@ -237,7 +239,7 @@ impl Attached {
         for _ in 0..AT_ONCE {
             match self.lessee.receive(Time::now()) {
                 Ok(Some(actions)) => match self.act(host, actions) {
-                    Outcome::Carries => {}
+                    Outcome::Unchanged => {}
                     other => return other,
                 },
                 Ok(None) => break,
@@ -245,31 +247,31 @@ impl Attached {
                 Err(_) => self.lessee.close(host),
             }
         }
-        Outcome::Carries
+        Outcome::Unchanged
     }
 
     fn act(&mut self, host: &Host, actions: Vec<Action>) -> Outcome {
         let fails = actions.iter().any(|action| matches!(action, Action::Failed(_)));
         let may_come = self.state().may_be_granted || self.address().is_some() || fails;
-        if self.waits == Waits::Abandoned && !may_come {
-            return Outcome::Failed(Error::new(Code::TryAgainLater, "nobody waits for it any more"));
+        if self.waiter == Waiter::Cancelled && !may_come {
+            return Outcome::Failed(Error::new(Code::TryAgainLater, "the plugin no longer waits for it"));
         }
-        let mut outcome = Outcome::Carries;
+        let mut outcome = Outcome::Unchanged;
         // A client that fails releases the address that it may have: that of the earlier ADD.
-        let is_silent = match self.waits {
-            Waits::Abandoned => !self.state().is_releasing,
+        let is_silent = match self.waiter {
+            Waiter::Cancelled => !self.state().is_releasing,
             _ => fails && self.earlier.is_some(),
         };
         for action in actions {
             let done = match action {
-                Action::Send(_) if is_silent => Ok(Outcome::Carries),
-                Action::Send(message) => self.send(host, message).map(|()| Outcome::Carries),
+                Action::Send(_) if is_silent => Ok(Outcome::Unchanged),
+                Action::Send(message) => self.send(host, message).map(|()| Outcome::Unchanged),
                 Action::Bound(line) => self.bound(host, &line),
-                Action::Lost(why) => self.lost(host, &why).map(|()| Outcome::Carries),
+                Action::Lost(why) => self.lost(host, &why).map(|()| Outcome::Unchanged),
                 Action::Failed(error) => Ok(Outcome::Failed(error)),
             };
             match done.unwrap_or_else(|not_found| self.fails(not_found)) {
-                Outcome::Carries => {}
+                Outcome::Unchanged => {}
                 other => outcome = other,
             }
             if matches!(outcome, Outcome::Gone(_)) {
@@ -287,24 +289,24 @@ impl Attached {
             // As a message that is lost, as long as there is a lease.
             NotFound::Missing(what) if self.address().is_some() => self.logged(&what),
             NotFound::Missing(what) => Outcome::Gone(what),
-            NotFound::Failed(e) if self.waits != Waits::Nobody => Outcome::Failed(e),
+            NotFound::Failed(e) if self.waiter != Waiter::Nobody => Outcome::Failed(e),
             NotFound::Failed(e) => self.logged(&e.to_string()),
         }
     }
 
     fn logged(&self, what: &str) -> Outcome {
         log(&self.key, what);
-        Outcome::Carries
+        Outcome::Unchanged
     }
 
-    fn found(&self, host: &Host) -> Result<Found, NotFound> {
-        let About { place, if_name, .. } = &self.about;
+    fn found(&self, host: &Host) -> Result<OpenInterface, NotFound> {
+        let About { location, if_name, .. } = &self.about;
         let Some(namespace) = self.here.clone() else {
-            return place::find(place, if_name, &host.args.host_prefix);
+            return location::find(location, if_name, &host.args.host_prefix);
         };
         match namespace.nl.link(if_name)? {
-            Some(link) => Ok(Found { namespace, link }),
-            None => Err(NotFound::Gone(format!("link {if_name} in {namespace} is gone"))),
+            Some(link) => Ok(OpenInterface { namespace, link }),
+            None => Err(NotFound::Gone(format!("link {if_name} in {namespace} has been deleted"))),
         }
     }
 
@@ -333,7 +335,12 @@ impl Attached {
         Ok(())
     }
 
-    fn wait_for_link(&mut self, found: &Found, message: Message, since: Time) -> Result<(), NotFound> {
+    fn wait_for_link(
+        &mut self,
+        found: &OpenInterface,
+        message: Message,
+        since: Time,
+    ) -> Result<(), NotFound> {
         let now = Time::now();
         if now.since(since) < READY {
             self.unsent = Some((message, since));
@@ -341,10 +348,15 @@ impl Attached {
             return Ok(());
         }
         let text = format!(
-            "link {} in {} has no address of its own (fe80::/10) that can be used",
+            "link {} in {} has no usable link-local address (fe80::/10)",
             found.link.name, found.namespace
         );
-        Err(Error::new(Code::TryAgainLater, text).detail("DHCPv6 is spoken from it: is the link connected, is IPv6 enabled on it, and does another host have its address?").into())
+        Err(Error::new(Code::TryAgainLater, text)
+            .detail(
+                "DHCPv6 needs it: check that the link is up, that \
+         IPv6 is enabled on it, and that no other host has its address",
+            )
+            .into())
     }
 
     /// Looks at the link for what waits.
@@ -381,7 +393,7 @@ impl Attached {
     }
 
     /// Whether the address has come to the link, and has its lifetimes. One that another host has is declined.
-    fn is_settled(&mut self, host: &Host, found: &Found) -> Result<bool, NotFound> {
+    fn is_settled(&mut self, host: &Host, found: &OpenInterface) -> Result<bool, NotFound> {
         let Some(address) = self.address() else { return Ok(true) };
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
         let ours = addresses.into_iter().find(|one| one.net.ip() == address.ip());
@@ -400,7 +412,7 @@ impl Attached {
 
     /// Has the kernel delete the address when the lease ends, also if no daemon runs then. The kernel counts whole seconds: it deletes the address within
     /// the lease's last second.
-    fn set_lifetimes(&self, found: &Found, mut address: Address) -> Result<()> {
+    fn set_lifetimes(&self, found: &OpenInterface, mut address: Address) -> Result<()> {
         let now = Time::now();
         let left = |end: Option<Time>| {
             end.map(|end| u32::try_from(end.after(now).as_secs()).unwrap_or(u32::MAX - 1))
@@ -440,7 +452,7 @@ impl Attached {
     /// Writes the record.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the record cannot be written.
     pub fn write(&self, host: &Host) -> Result<()> {
         host.store.write(&self.key, &Record::new(self.about.clone(), self.lessee.terms()))
     }
@@ -448,7 +460,7 @@ impl Attached {
     /// The address of the first lease is put on the link by the plugin that asked; a later one by the daemon.
     fn bound(&mut self, host: &Host, line: &str) -> Result<Outcome, NotFound> {
         log(&self.key, line);
-        if self.waits != Waits::Nobody {
+        if self.waiter != Waiter::Nobody {
             let found = self.found(host)?;
             self.about.on_link = self.address();
             let missing = self.lessee.take_first(&self.about, &found)?;
@@ -472,11 +484,11 @@ impl Attached {
                 false => self.look_at_address(Time::now()),
             }
         }
-        Ok(written.map(|()| Outcome::Carries)?)
+        Ok(written.map(|()| Outcome::Unchanged)?)
     }
 
     /// Puts the lease in the place of what was on the link before.
-    fn put_on_link(&mut self, host: &Host, found: &Found) -> Result<(), NotFound> {
+    fn put_on_link(&mut self, host: &Host, found: &OpenInterface) -> Result<(), NotFound> {
         let put = self.lessee.put_on_link(self.about.on_link, found);
         self.look_at_address(Time::now());
         self.unused_at = None;
@@ -538,7 +550,7 @@ impl Attached {
                 }
                 Err(e) => log(
                     &self.key,
-                    &format!("not released, and its server keeps the address until the lease ends: {e}"),
+                    &format!("cannot release it, so its server keeps the address until the lease ends: {e}"),
                 ),
             }
         }

@@ -10,7 +10,7 @@ use dhcp_client::Link;
 pub struct Closer(Option<Sender<Link>>);
 
 impl Closer {
-    /// Starts it. Where there can be no thread, sockets are closed at once.
+    /// Starts the thread. If that fails, the caller's thread closes the sockets.
     pub fn start() -> Self {
         let (sender, links) = mpsc::channel();
         let thread = thread::Builder::new().name("closer".to_owned()).stack_size(64 << 10);

@@ -1,4 +1,4 @@
-//! COLLECT: the leases of the attachments that are named, and of no others. Any daemon can do it: it lists and releases.
+//! COLLECT: releases the leases of the given attachments. It needs only the operations list and release of the daemon.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use cni::{Attachment, ContainerId, Failures, Gc, IfName, NetworkName, Result, Thing};
 use serde_json::Value;
 
-use crate::ask::{Asked, ask};
+use crate::ask::{DaemonAnswer, ask};
 use crate::offline;
 use crate::wire::{Op, Request};
 
@@ -22,8 +22,8 @@ pub fn lease(container: &str, ifname: &str, netns: &Path, address: Option<IpAddr
 /// What could not be listed or released.
 pub fn by_attachment(socket: &Path, call: &Gc) -> Result<()> {
     let listed = match ask(socket, &Request::new(Op::List, &call.net.name), None)? {
-        Asked::Answered(answer) => answer?,
-        Asked::NoDaemon(_) => return offline::collect(socket, call),
+        DaemonAnswer::Answered(answer) => answer?,
+        DaemonAnswer::NoDaemon(_) => return offline::collect(socket, call),
     };
     let entries = listed.as_array().into_iter().flatten().filter(|one| one["network"] == *call.net.name);
     let mut failures = Failures::new();
@@ -44,8 +44,8 @@ pub fn by_attachment(socket: &Path, call: &Gc) -> Result<()> {
 /// What could not be released.
 pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<()> {
     match ask(socket, &Request::about(Op::Release, network, at), None)? {
-        Asked::Answered(answer) => answer.map(drop),
-        Asked::NoDaemon(_) => offline::release(socket, network, at),
+        DaemonAnswer::Answered(answer) => answer.map(drop),
+        DaemonAnswer::NoDaemon(_) => offline::release(socket, network, at),
     }
 }
 

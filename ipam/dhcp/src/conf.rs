@@ -19,7 +19,7 @@ pub struct Conf {
     pub family: Families,
     /// `priority`: the metric of all routes. None: the kernel's.
     pub priority: Option<u32>,
-    /// `provide`: what servers are told.
+    /// `provide`: options to send to servers.
     pub provide: Vec<Provide>,
     /// `request`: options that servers are asked for.
     pub request: Vec<Number>,
@@ -149,9 +149,9 @@ impl RawIpam {
             ("request", !self.request.is_empty()),
         ];
         match there.iter().find(|(_, is_there)| *is_there) {
-            Some((key, _)) => Err(Error::config(format!(
-                "ipam.{key} is about DHCP for IPv4, which is not spoken with ipam.family \"ipv6\""
-            ))),
+            Some((key, _)) => {
+                Err(Error::config(format!("ipam.{key} is only for IPv4, but ipam.family is \"ipv6\"")))
+            }
             None => Ok(()),
         }
     }
@@ -174,7 +174,7 @@ pub fn socket_as_written(written: &AsWritten) -> PathBuf {
     socket(path).unwrap_or_else(|_| SOCKET.into())
 }
 
-/// The longest value of an option that a server can be told, in bytes.
+/// Longest value of an option to send, in bytes.
 const LONGEST: usize = 255;
 
 impl RawProvide {
@@ -189,7 +189,10 @@ impl RawProvide {
 fn bytes(option: Number, text: &str) -> Result<Vec<u8>, String> {
     let bytes = options::encode(option, text)?;
     if bytes.len() > LONGEST {
-        return Err(format!("{} bytes are too long for an option, which has at most {LONGEST}", bytes.len()));
+        return Err(format!(
+            "{} bytes are too long for an option: at most {LONGEST} are allowed",
+            bytes.len()
+        ));
     }
     Ok(bytes)
 }

@@ -1,4 +1,4 @@
-//! `dhcp daemon`: the process that has the leases of all containers.
+//! `dhcp daemon`: the process that manages the leases of all containers.
 
 mod adoption;
 mod connection;
@@ -25,8 +25,8 @@ use crate::args::{self, Args};
 use crate::host::Host;
 use crate::log::say;
 
-/// How long plugins are waited for that give leases back while no daemon runs. One takes milliseconds.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout for the lock while plugins release leases without a daemon. Each release takes milliseconds.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The whole `main` of the daemon.
 #[expect(clippy::print_stdout, reason = "someone at a terminal asks for help")]
@@ -39,7 +39,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
     let args = match Args::parse(arguments) {
         Ok(args) => args,
         Err(e) => {
-            say(&format!("dhcp daemon: {e}; dhcp daemon -help tells how it is used"));
+            say(&format!("dhcp daemon: {e}; run `dhcp daemon -help`"));
             return ExitCode::from(2);
         }
     };
@@ -61,9 +61,11 @@ fn run(mut args: Args) -> Result<()> {
     path.flatten().into_iter().for_each(|path| args.socket = path);
     let host = Host::new(args);
     host.store.create()?;
-    let locked = host.store.wait_for_lock(LOCK_PATIENCE, || false)?.ok_or_else(|| {
+    let locked = host.store.wait_for_lock(LOCK_TIMEOUT, || false)?.ok_or_else(|| {
         Error::io(format!("lock {}", host.store.path().display()), &std::io::ErrorKind::WouldBlock.into())
-            .detail("another DHCP daemon has these leases; one at a time can serve a socket")
+            .detail(
+                "another DHCP daemon uses these leases; stop it first: only one daemon can serve a socket",
+            )
     })?;
     let listener = listener::open(passed, &host.socket())?;
     let pid_file = host.args.pid_file.clone();

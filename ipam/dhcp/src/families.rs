@@ -36,16 +36,16 @@ fn one(socket: &Path, request: &Request, netns: BorrowedFd<'_>) -> Result<AddRes
 /// Each family has a thread, which outlives this if the other one's request fails.
 fn both(socket: &Path, requests: [Request; 2], netns: &NetNs) -> Result<AddResult> {
     let (says, answers) = mpsc::channel();
-    for (place, request) in requests.into_iter().enumerate() {
+    for (location, request) in requests.into_iter().enumerate() {
         let (says, socket) = (says.clone(), socket.to_owned());
         let netns = netns.as_fd().try_clone_to_owned().context(|| "keep the container's namespace open")?;
         // Nobody listens any more if the other one has failed.
-        thread::spawn(move || says.send((place, one(&socket, &request, netns.as_fd()))).ok());
+        thread::spawn(move || says.send((location, one(&socket, &request, netns.as_fd()))).ok());
     }
     drop(says);
     let mut results = [None, None];
-    for (place, result) in answers {
-        results[place] = Some(result?);
+    for (location, result) in answers {
+        results[location] = Some(result?);
     }
     match results {
         [Some(v4), Some(v6)] => Ok(joined(v4, v6)),

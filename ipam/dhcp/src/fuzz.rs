@@ -35,7 +35,7 @@ pub fn wire(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("dhcp", configuration);
     seeds::replay("dhcp_wire", wire);
 }

@@ -1,4 +1,4 @@
-//! What all steps of a lease's life need: the flags, the times, the store.
+//! Context of all leases: the daemon's flags, its timing and its store.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ impl Host {
     pub fn new(args: Args) -> Self {
         let Args { timeout, resend_max, resend_timeout, .. } = args;
         let timing = Timing { timeout, resend_max, resend_timeout };
-        let store = Store::beside(&below(&args.host_prefix, &args.socket));
+        let store = Store::for_socket(&below(&args.host_prefix, &args.socket));
         Self { args, timing, store, closer: Closer::start() }
     }
 

@@ -1,4 +1,4 @@
-//! What a lease is found by: an attachment and a family.
+//! Key of a lease: attachment and address family.
 
 use std::fmt;
 

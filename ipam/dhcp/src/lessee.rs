@@ -1,4 +1,4 @@
-//! What differs between the families: a protocol client with its socket, and how its lease is put on the link.
+//! The part of a lease that depends on the address family: a protocol client with its socket, and the address on the link.
 
 use std::fmt::{Debug, Display};
 use std::os::fd::BorrowedFd;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::closer::Closer;
 use crate::host::Host;
-use crate::place::{Found, NotFound};
+use crate::location::{NotFound, OpenInterface};
 use crate::record::About;
 use crate::terms::Terms;
 
@@ -78,8 +78,8 @@ pub trait Lessee: Debug {
     /// When [`Lessee::tick`] has to be called next.
     fn deadline(&self) -> Option<Time>;
     fn tick(&mut self, now: Time) -> Vec<Action>;
-    /// Nobody waits for a lease any more: what a server may have given is waited for a little longer.
-    fn abandon(&mut self, _now: Time) {}
+    /// The plugin no longer waits for a lease. The client waits a little longer for an answer, to release its address.
+    fn cancel(&mut self, _now: Time) {}
     /// Whether a server has given an address, or may have.
     fn holds(&self) -> bool;
 
@@ -103,7 +103,7 @@ pub trait Lessee: Debug {
         &mut self,
         host: &Host,
         about: &mut About,
-        found: &Found,
+        found: &OpenInterface,
         message: &Message,
     ) -> Result<bool, NotFound>;
     /// # Errors
@@ -116,12 +116,12 @@ pub trait Lessee: Debug {
     ///
     /// # Errors
     /// What the kernel refuses.
-    fn take_first(&mut self, about: &About, found: &Found) -> Result<Option<String>>;
+    fn take_first(&mut self, about: &About, found: &OpenInterface) -> Result<Option<String>>;
     /// Puts the lease in the place of what was on the link before.
     ///
     /// # Errors
     /// What the kernel refuses.
-    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &Found) -> Result<()>;
+    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()>;
     /// Another host has the address, as the kernel found (IPv6 only).
     fn decline(&mut self, _now: Time) {}
 
@@ -129,7 +129,7 @@ pub trait Lessee: Debug {
     ///
     /// # Errors
     /// What the kernel refuses.
-    fn release(&mut self, about: &About, found: &Found) -> Result<(String, Sent)>;
+    fn release(&mut self, about: &About, found: &OpenInterface) -> Result<(String, Sent)>;
 }
 
 /// A message on its way that releases an address.

@@ -14,9 +14,9 @@ mod host;
 mod key;
 mod lessee;
 mod list;
+mod location;
 mod log;
 mod offline;
-mod place;
 mod record;
 mod store;
 mod terms;
@@ -32,7 +32,7 @@ use dhcp_client::Random;
 use iface::Namespace;
 use netns::NetNs;
 
-use ask::{Asked, ask, no_daemon};
+use ask::{DaemonAnswer, ask, no_daemon};
 use conf::{Conf, socket_as_written};
 use wire::{Op, Request};
 
@@ -62,8 +62,8 @@ impl Plugin for Dhcp {
         let (socket, release) =
             (conf.socket.clone(), Request { add, ..Request::about(Op::Release, network, at) });
         undo.push(move || match ask(&socket, &release, None)? {
-            Asked::Answered(answer) => answer.map(drop),
-            Asked::NoDaemon(_) => Ok(()),
+            DaemonAnswer::Answered(answer) => answer.map(drop),
+            DaemonAnswer::NoDaemon(_) => Ok(()),
         });
         families::acquire(conf, &request, &netns)
     }
@@ -96,19 +96,19 @@ impl Plugin for Dhcp {
         let valid =
             call.scope.valid().iter().map(|at| (at.container.to_string(), at.ifname.to_string())).collect();
         match ask(&socket, &Request { valid, ..Request::new(Op::Gc, &call.net.name) }, None)? {
-            Asked::Answered(answer) => answer.map(drop),
-            Asked::NoDaemon(_) => offline::collect(&socket, call),
+            DaemonAnswer::Answered(answer) => answer.map(drop),
+            DaemonAnswer::NoDaemon(_) => offline::collect(&socket, call),
         }
     }
 
     fn status(call: &Status<Conf>) -> Result<()> {
         let socket = &call.conf.socket;
         match ask(socket, &Request::new(Op::Status, &call.net.name), None).code(Code::NotAvailable)? {
-            Asked::Answered(Err(e)) if e.code() != Code::LimitedConnectivity as u32 => {
+            DaemonAnswer::Answered(Err(e)) if e.code() != Code::LimitedConnectivity as u32 => {
                 Err(e.with_code(Code::NotAvailable))
             }
-            Asked::Answered(answer) => answer.map(drop),
-            Asked::NoDaemon(e) => Err(no_daemon(socket, &e).with_code(Code::NotAvailable)),
+            DaemonAnswer::Answered(answer) => answer.map(drop),
+            DaemonAnswer::NoDaemon(e) => Err(no_daemon(socket, &e).with_code(Code::NotAvailable)),
         }
     }
 

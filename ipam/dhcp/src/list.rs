@@ -33,7 +33,7 @@ pub fn main(arguments: &[OsString]) -> ExitCode {
                 socket = rest.next().map(PathBuf::from).unwrap_or_default()
             }
             _ => {
-                eprint!("dhcp list: {argument:?} is not understood\n{HELP}");
+                eprint!("dhcp list: unknown argument {argument:?}\n{HELP}");
                 return ExitCode::from(2);
             }
         }

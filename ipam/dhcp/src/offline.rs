@@ -17,7 +17,7 @@ use crate::lessee::{Departing, Sent, timeout};
 use crate::record::{About, Record};
 
 /// How long other plugins are waited for that release leases. One takes milliseconds.
-const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// So many messages leave at a time: each has a socket.
 const AT_ONCE: usize = 100;
@@ -52,7 +52,7 @@ pub fn release(socket: &Path, network: &NetworkName, at: &Attachment) -> Result<
 /// Releases the leases on disk of a network that are of no valid attachment.
 ///
 /// # Errors
-/// As [`release`].
+/// Code 5 if a lease file cannot be removed. Code 11 if a daemon has just started.
 pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
     let host = host(socket);
     if !host.store.path().is_dir() {
@@ -78,20 +78,21 @@ pub fn collect(socket: &Path, call: &Gc) -> Result<()> {
 
 fn thing(about: &About) -> Thing {
     let address = about.on_link.map(|address| address.ip());
-    collect::lease(&about.container_id, &about.if_name, &about.place.netns, address)
+    collect::lease(&about.container_id, &about.if_name, &about.location.netns, address)
 }
 
 fn host(socket: &Path) -> Host {
     Host::new(Args { socket: socket.to_owned(), ..Args::default() })
 }
 
-/// Nobody else gives the same back, and no daemon starts meanwhile. Other plugins that give something back are waited for.
+/// Locks the leases against a daemon and other plugins. Waits while another plugin releases leases.
 fn lock(host: &Host, socket: &Path) -> Result<File> {
-    let is_served = || ask::open(socket, LOCK_PATIENCE).is_ok();
-    host.store.wait_for_lock(LOCK_PATIENCE, is_served)?.ok_or_else(|| {
+    let is_served = || ask::open(socket, LOCK_TIMEOUT).is_ok();
+    host.store.wait_for_lock(LOCK_TIMEOUT, is_served)?.ok_or_else(|| {
         Error::new(
             Code::TryAgainLater,
-            "the leases are locked: the DHCP daemon starts or ends, or other plugins give leases back",
+            "the leases are locked: the DHCP daemon is starting or stopping, or another plugin is releasing \
+             leases",
         )
         .detail("try again in a moment")
     })

@@ -1,4 +1,4 @@
-//! What is known of a lease, as it is kept on disk.
+//! The lease record on disk.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,8 @@ pub struct About {
     /// The interface's name.
     pub if_name: String,
     /// Where the container is.
-    pub place: Place,
+    #[serde(rename = "place")]
+    pub location: Location,
     /// The lease is being released. A daemon that finds it so after a kill releases it once more, and never uses it.
     #[serde(default)]
     pub releasing: bool,
@@ -48,10 +49,10 @@ pub struct About {
     pub on_link: Option<IpNetwork>,
 }
 
-/// Where an interface is. Namespace and index identify it.
+/// Location of an interface. Namespace and index identify it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Place {
+pub struct Location {
     /// The path of the container's namespace, on the host.
     pub netns: PathBuf,
     /// The numbers of the namespace's device and inode.
@@ -62,7 +63,7 @@ pub struct Place {
     pub mac: [u8; 6],
 }
 
-impl Place {
+impl Location {
     /// Whether both are of the same interface.
     pub fn is_same_link(&self, other: &Self) -> bool {
         (self.netns_id, self.index) == (other.netns_id, other.index)
@@ -71,12 +72,12 @@ impl Place {
 
 impl About {
     /// An attachment that has no lease yet.
-    pub fn new(network: &str, container: &str, ifname: &str, place: Place) -> Self {
+    pub fn new(network: &str, container: &str, ifname: &str, location: Location) -> Self {
         Self {
             network: network.to_owned(),
             container_id: container.to_owned(),
             if_name: ifname.to_owned(),
-            place,
+            location,
             releasing: false,
             seen: false,
             on_link: None,
@@ -159,7 +160,7 @@ mod tests {
             let (key, about) = (record.key().unwrap(), &record.about);
             assert_eq!((key.to_string(), key.file()), ("pod/net/eth0".to_owned(), file.to_owned()));
             assert_eq!(about.on_link.unwrap().to_string(), address);
-            assert!(about.place.index == 2 && !about.releasing && !about.seen);
+            assert!(about.location.index == 2 && !about.releasing && !about.seen);
             // What is written in their place is the same.
             let written = serde_json::to_vec(record).unwrap();
             assert_eq!(Record::read(&written).unwrap().key(), Some(key));

@@ -1,4 +1,4 @@
-//! Leases on disk: a file for each, in a directory beside the daemon's socket.
+//! Lease files of the daemon: one for each lease, in a directory next to the daemon's socket.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -27,7 +27,7 @@ pub struct Store {
 
 impl Store {
     /// That of the daemon on a socket: the socket's path without `.sock`. The file system is not looked at.
-    pub fn beside(socket: &Path) -> Self {
+    pub fn for_socket(socket: &Path) -> Self {
         let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let dir = name.strip_suffix(".sock").map_or_else(|| format!("{name}.leases"), str::to_owned);
         Self { path: socket.with_file_name(dir) }
@@ -38,19 +38,19 @@ impl Store {
         &self.path
     }
 
-    /// Makes the directory.
+    /// Creates the directory.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the directory cannot be created.
     pub fn create(&self) -> Result<()> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
         made.map_err(|e| Error::io(format!("lock {}", self.path.join(LOCK).display()), &e))
     }
 
-    /// Locks the directory, which is there. None: somebody has it.
+    /// Locks the directory, which must exist. None: another process holds the lock.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the lock file cannot be opened or locked.
     pub fn lock(&self) -> Result<Option<File>> {
         let path = self.path.join(LOCK);
         let locked =
@@ -63,10 +63,10 @@ impl Store {
         locked.map_err(|e| Error::io(format!("lock {}", path.display()), &e))
     }
 
-    /// As [`Store::lock`], again and again while somebody has it. None: all was in vain, or it is given up.
+    /// Retries [`Store::lock`] while another process holds the lock. None after `time`, or if `gives_up` returns true.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the lock file cannot be opened or locked.
     pub fn wait_for_lock(&self, time: Duration, gives_up: impl Fn() -> bool) -> Result<Option<File>> {
         let mut tried = Ok(None);
         Retry::new(time).wait_for(|| {
@@ -79,7 +79,7 @@ impl Store {
     /// Writes a record, over an earlier one.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the record cannot be written.
     pub fn write(&self, key: &Key, record: &Record) -> Result<()> {
         let (bytes, name) = (serde_json::to_vec(record)?, key.file());
         let written = File::open(&self.path)
@@ -87,10 +87,10 @@ impl Store {
         written.map_err(|e| Error::io(format!("write lease {}", self.path.join(&name).display()), &e))
     }
 
-    /// Removes a record. That there is none is fine.
+    /// Removes a record. A missing record is not an error.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the record cannot be removed.
     pub fn remove(&self, key: &Key) -> Result<()> {
         self.remove_file(&key.file())
     }
@@ -122,7 +122,7 @@ impl Store {
         let record = Record::read(&bytes);
         let record = record.filter(|record| record.key().is_some_and(|key| key.file() == name));
         record.map(Some).ok_or_else(|| {
-            Error::new(cni::Code::Decoding, format!("{} is no lease of this release", path.display()))
+            Error::new(cni::Code::Decoding, format!("{} is not a lease file of this version", path.display()))
         })
     }
 

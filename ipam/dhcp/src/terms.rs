@@ -1,4 +1,4 @@
-//! What is known of a client and its lease, in each family.
+//! Configuration and lease of a client, for each address family.
 
 use std::fs;
 use std::path::Path;

@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::closer::Closer;
 use crate::host::Host;
 use crate::lessee::{self, Departing, LAST, Message, Sent, described, left};
-use crate::place::{Found, NotFound, has};
+use crate::location::{NotFound, OpenInterface, has};
 use crate::record::About;
 use crate::terms::{Asks, Terms, V4};
 
@@ -34,7 +34,7 @@ impl Lessee {
         Self { terms, client, link: None }
     }
 
-    /// Carries on with a lease, or without one that was lost.
+    /// Continues with a lease, or asks again if it was lost.
     pub fn resume(terms: V4, about: &About, timing: Timing, now: Time, random: Random) -> Self {
         let identity = identity(&terms, about);
         let client = match (terms.lease.clone(), about.on_link) {
@@ -66,7 +66,7 @@ impl Lessee {
     }
 
     /// The lease is on the link from now on, with its MTU.
-    fn take_mtu(&mut self, found: &Found) -> Result<()> {
+    fn take_mtu(&mut self, found: &OpenInterface) -> Result<()> {
         self.terms.lease = self.client.lease().cloned();
         self.terms.lease.as_ref().map_or(Ok(()), |lease| self.set_mtu(found, lease))
     }
@@ -77,13 +77,14 @@ impl Lessee {
         let missing = identity(&self.terms, about).missing(&lease.options);
         let names = missing.into_iter().map(options::name).collect::<Vec<_>>().join(", ");
         let text = format!(
-            "server {} sends no {names}, which ipam.request asks for. Configure the server, or set \"required\" to have ADD fail",
+            "server {} does not send {names}, which ipam.request contains. Configure the server, or set \
+             \"required\" to make ADD fail",
             lease.server
         );
         (!names.is_empty()).then_some(text)
     }
 
-    fn set_mtu(&self, found: &Found, lease: &Lease) -> Result<()> {
+    fn set_mtu(&self, found: &OpenInterface, lease: &Lease) -> Result<()> {
         let mtu = result::mtu(lease).filter(|mtu| self.terms.sets_mtu && *mtu != found.link.mtu);
         let change = LinkChange { mtu, ..LinkChange::default() };
         mtu.map_or(Ok(()), |_| Ok(found.namespace.nl.change_link(&found.link, &change)?))
@@ -92,7 +93,7 @@ impl Lessee {
 
 fn identity(terms: &V4, about: &About) -> Identity {
     let Asks { client_id, broadcast, provide, request, required } = terms.asks.clone();
-    Identity { mac: about.place.mac, client_id, broadcast, provide, request, required }
+    Identity { mac: about.location.mac, client_id, broadcast, provide, request, required }
 }
 
 fn address_of(lease: &Lease) -> Option<IpNetwork> {
@@ -185,13 +186,13 @@ impl lessee::Lessee for Lessee {
         &mut self,
         host: &Host,
         about: &mut About,
-        found: &Found,
+        found: &OpenInterface,
         message: &Message,
     ) -> Result<bool, NotFound> {
         self.close(host);
         let Some(to) = message.to else { return Ok(true) };
         if let Some(mac) = found.link.mac {
-            about.place.mac = mac.bytes();
+            about.location.mac = mac.bytes();
             self.client.set_mac(mac.bytes());
         }
         // Before there is a lease, a message to one server releases what that has given, and is broadcast.
@@ -208,7 +209,7 @@ impl lessee::Lessee for Lessee {
     }
 
     fn send(&mut self, about: &About, mut message: Message) -> Result<()> {
-        set_mac(&mut message.bytes, about.place.mac);
+        set_mac(&mut message.bytes, about.location.mac);
         let sent = self.link.as_ref().zip(message.to).map(|(link, to)| link.send(to, &message.bytes));
         sent.unwrap_or(Ok(()))
     }
@@ -221,12 +222,12 @@ impl lessee::Lessee for Lessee {
         on_link != self.address() || (old.is_some() && of(old) != of(new))
     }
 
-    fn take_first(&mut self, about: &About, found: &Found) -> Result<Option<String>> {
+    fn take_first(&mut self, about: &About, found: &OpenInterface) -> Result<Option<String>> {
         self.take_mtu(found)?;
         Ok(self.missing(about))
     }
 
-    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &Found) -> Result<()> {
+    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()> {
         let new = self.result();
         let before = self.terms.lease.take();
         let mut old = before.map(|lease| result::of_lease(&lease, self.terms.priority)).unwrap_or_default();
@@ -235,7 +236,7 @@ impl lessee::Lessee for Lessee {
         renew::replace(&found.namespace, &found.link, &old, &new)
     }
 
-    fn release(&mut self, _about: &About, found: &Found) -> Result<(String, Sent)> {
+    fn release(&mut self, _about: &About, found: &OpenInterface) -> Result<(String, Sent)> {
         let Some(Action::Send { to: to @ To::Server { server, from }, mut message }) =
             self.client.clone().release()
         else {

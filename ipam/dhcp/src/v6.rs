@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::closer::Closer;
 use crate::host::Host;
 use crate::lessee::{self, AT_ONCE, Message, described, left};
-use crate::place::{Found, NotFound};
+use crate::location::{NotFound, OpenInterface};
 use crate::record::About;
 use crate::terms::{Terms, V6};
 
@@ -36,7 +36,7 @@ impl Lessee {
         Self { terms, client, link: None }
     }
 
-    /// Carries on with a lease, or without one that was lost.
+    /// Continues with a lease, or asks again if it was lost.
     pub fn resume(terms: V6, about: &About, now: Time, random: Random) -> Self {
         let identity = terms.identity.clone();
         let hint =
@@ -122,7 +122,7 @@ impl lessee::Lessee for Lessee {
         self.take(actions)
     }
 
-    fn abandon(&mut self, now: Time) {
+    fn cancel(&mut self, now: Time) {
         self.client.hurry(now);
     }
 
@@ -159,7 +159,7 @@ impl lessee::Lessee for Lessee {
         &mut self,
         _host: &Host,
         _about: &mut About,
-        found: &Found,
+        found: &OpenInterface,
         _message: &Message,
     ) -> Result<bool, NotFound> {
         let addresses = found.namespace.nl.addresses(Some(&found.link))?;
@@ -176,11 +176,11 @@ impl lessee::Lessee for Lessee {
         on_link != self.address()
     }
 
-    fn take_first(&mut self, _about: &About, _found: &Found) -> Result<Option<String>> {
+    fn take_first(&mut self, _about: &About, _found: &OpenInterface) -> Result<Option<String>> {
         Ok(None)
     }
 
-    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &Found) -> Result<()> {
+    fn put_on_link(&mut self, on_link: Option<IpNetwork>, found: &OpenInterface) -> Result<()> {
         let (nl, Some(address)) = (&found.namespace.nl, self.address()) else { return Ok(()) };
         if let Some(old) = on_link.filter(|old| *old != address) {
             nl.delete_address(&found.link, old)?;
@@ -198,7 +198,7 @@ impl lessee::Lessee for Lessee {
 
     /// The address goes off the link before its server may give it to another (RFC 8415, section 18.2.7). One that another host has is
     /// declined: its server must not give it to anybody.
-    fn release(&mut self, about: &About, found: &Found) -> Result<(String, lessee::Sent)> {
+    fn release(&mut self, about: &About, found: &OpenInterface) -> Result<(String, lessee::Sent)> {
         let (now, Some(address)) = (Time::now(), self.client.held()) else {
             return Ok(("has no address".to_owned(), None));
         };
@@ -209,10 +209,10 @@ impl lessee::Lessee for Lessee {
             found.namespace.nl.delete_address(&found.link, ours.net)?;
         }
         let Some(from) = link_local(&addresses) else {
-            let text = format!("link {} has no address of its own any more", found.link.name);
+            let text = format!("link {} has lost its link-local address", found.link.name);
             return Err(Error::new(Code::Internal, text));
         };
-        let holds = if is_taken { self.client.decline(false, now) } else { self.client.leave(now) };
+        let holds = if is_taken { self.client.decline(false, now) } else { self.client.release(now) };
         let link = Link::open(found.namespace.netns(), &found.link.name, from)?;
         for action in self.client.tick(now) {
             if let Action::Send(message) = action {

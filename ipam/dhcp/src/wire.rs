@@ -1,4 +1,4 @@
-//! What plugin and daemon say to each other: a line of JSON each way (docs/dhcp.md, "The wire").
+//! The protocol between plugin and daemon: one line of JSON in each direction (docs/dhcp.md, "The wire").
 
 use std::path::PathBuf;
 
@@ -134,7 +134,7 @@ pub fn reply(outcome: &Result<Value>) -> Vec<u8> {
 /// What the daemon says when it closes a connection that has sent no whole request, while others wait to be accepted.
 pub fn busy() -> Vec<u8> {
     let error = Error::new(Code::TryAgainLater, "the DHCP daemon has too many connections")
-        .detail("it closed this one, since no whole request came in time");
+        .detail("it closed this one: it did not receive a complete request in time");
     reply(&Err(error))
 }
 
@@ -160,15 +160,19 @@ struct Failed {
 /// The daemon's own, or code 11 if the answer is not from a daemon of this version.
 pub fn read_reply(line: &[u8]) -> Result<Value> {
     if is_http(line) {
-        return Err(Error::new(Code::TryAgainLater, "the DHCP daemon on the socket is another project's, which speaks HTTP")
-            .detail("restart cni-dhcp.service, so that the daemon is of the same release as the plugin; if it does not run as a service, end it and start `dhcp daemon` of this directory"));
+        return Err(Error::new(
+            Code::TryAgainLater,
+            "the DHCP daemon on the socket is not Ferrule's: it \
+         speaks HTTP",
+        )
+        .detail(
+            "restart cni-dhcp.service, so that daemon and plugin have the same version; if the \
+             daemon is not a service, stop it and start `dhcp daemon` of this directory",
+        ));
     }
     let no_answer = |what: String| {
-        Error::new(
-            Code::TryAgainLater,
-            format!("the DHCP daemon gave no answer that can be understood: {what}"),
-        )
-        .detail("its log says more: journalctl -u cni-dhcp.service")
+        Error::new(Code::TryAgainLater, format!("cannot decode the answer of the DHCP daemon: {what}"))
+            .detail("read its log: journalctl -u cni-dhcp.service")
     };
     if line.is_empty() {
         return Err(no_answer("it hung up".to_owned()));
@@ -187,17 +191,23 @@ fn refuse_other_version(value: &Value, whose: &str, newest: u32) -> Result<()> {
         Some(v) if (VERSION.into()..=newest.into()).contains(&v) => Ok(()),
         Some(v) => Err(Error::new(
             Code::TryAgainLater,
-            format!("{whose} speaks version {v} of the wire between plugin and daemon, and not {newest}"),
+            format!("{whose} uses version {v} of the protocol between plugin and daemon, expected {newest}"),
         )
-        .detail("restart cni-dhcp.service, so that the daemon is of the same release as the plugin")),
-        None => Err(Error::new(Code::Decoding, format!("{whose} does not say its version of the wire"))),
+        .detail("restart cni-dhcp.service, so that daemon and plugin have the same version")),
+        None => Err(Error::new(
+            Code::Decoding,
+            format!(
+                "{whose} does not contain the version of the \
+         protocol between plugin and daemon"
+            ),
+        )),
     }
 }
 
 /// What the reference's plugin begins with: `CONNECT /_goRPC_ HTTP/1.0`.
 const GO_PLUGIN: &[u8] = b"CONNECT ";
 
-/// What the reference's plugin is told. It prints all but the protocol.
+/// The answer for the reference's plugin, which prints all of it except the protocol.
 pub const TO_GO_PLUGIN: &[u8] = b"HTTP/1.0 426 Ferrule daemon\r\n\r\n";
 
 /// Whether what has come so far is a plugin of the reference's, which waits for an answer.

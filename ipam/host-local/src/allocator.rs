@@ -9,7 +9,7 @@ use crate::range::RangeSet;
 
 /// What must be known of the leases to choose an address.
 pub trait Leases {
-    /// The address that was last given out of a range set, if that is known.
+    /// The address that was last allocated from a range set, if known.
     fn last_reserved(&self, set: usize) -> Option<IpAddr>;
 
     /// Whether an address is leased.
@@ -48,7 +48,7 @@ pub fn requests(sets: &[RangeSet], sources: &[&[IpAddr]]) -> Result<Vec<Option<I
     if outside.is_empty() { Ok(wanted) } else { Err(all_outside(&outside, sets)) }
 }
 
-/// The range set that an address is asked of. None if it lies in no range.
+/// The range set that contains a requested address.
 fn set_of(sets: &[RangeSet], ip: IpAddr) -> Result<Option<usize>> {
     let found = sets.iter().enumerate().find_map(|(i, set)| Some((i, set.range_of(ip)?)));
     let Some((index, range)) = found else { return Ok(None) };
@@ -98,7 +98,7 @@ pub fn duplicate(set: usize, ip: IpAddr, container: &str) -> Error {
         .context(failed_for(set))
 }
 
-/// Chooses an address of each range set: the requested one, else the next free one after the last given out.
+/// Chooses an address from each range set: the requested one, else the next free one after the last allocated one.
 ///
 /// # Errors
 /// Code 999 if a requested address is taken, or a range set is exhausted.
@@ -134,7 +134,7 @@ fn next_free(set: &RangeSet, last: Option<IpAddr>, leases: &impl Leases) -> Resu
 /// The error of a range set without a free address.
 pub fn exhausted(set: &RangeSet) -> Error {
     Error::new(Code::Internal, format!("no IP addresses available in range set: {set}")).detail(format!(
-        "all {} addresses are leased; widen the range, or release the leases of containers that are gone",
+        "all {} addresses are leased; widen the range, or run `cnitool gc NETWORK` to release stale leases",
         set.capacity()
     ))
 }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     proptest! {
-        /// Given out and taken back at random: no address is given twice, and none is refused while one is free.
+        /// Random allocations and releases: no address is allocated twice, and no request fails while an address is free.
         #[test]
         fn a_pool_gives_each_address_once_and_is_exhausted_only_when_all_are_taken(
             steps in prop::collection::vec(0usize..20, 1..80),

@@ -58,10 +58,10 @@ pub struct Conf {
 }
 
 impl Conf {
-    /// An attachment gets an address of each range set: are these too many?
+    /// Checks that the version can express an address from each range set.
     ///
     /// # Errors
-    /// As [`Version::check_fits`].
+    /// Code 7 if the version allows one address of each family, and the range sets have more.
     pub fn check_fits(&self, version: Version) -> Result<()> {
         version.check_fits(self.sets.iter().map(RangeSet::is_ipv4))
     }

@@ -123,7 +123,7 @@ fn sets() -> Vec<RangeSet> {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("host_local", configuration);
     let scratch = tempfile::tempdir().unwrap();
     seeds::replay("leases", |input| store(scratch.path(), input));

@@ -166,8 +166,10 @@ fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
         Some((set, lease))
     });
     let Some((set, Lease { ip, owner })) = held else { return Ok(()) };
-    Err(allocator::duplicate(set, *ip, &owner.container)
-        .detail(format!("{owner} has it in network {}; a DEL of the attachment releases it", call.net.name)))
+    Err(allocator::duplicate(set, *ip, &owner.container).detail(format!(
+        "{owner} has leased it in network {}; DEL of the attachment releases it",
+        call.net.name
+    )))
 }
 
 fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {

@@ -39,7 +39,7 @@ impl Span {
         (self.first <= n).then(|| Self { first: self.first, last: self.last.min(n) })
     }
 
-    /// What is left of it when holes are cut out, ascending.
+    /// The parts of the range that remain without the holes, ascending.
     fn without(self, mut holes: Vec<Span>) -> Vec<Self> {
         holes.sort_unstable_by_key(|hole| hole.first);
         let (mut pieces, mut rest) = (Vec::new(), Some(self));
@@ -137,7 +137,7 @@ impl Range {
         self.subnet.contains(self.gateway) || (link_local && self.gateway.is_ipv4() == self.subnet.is_ipv4())
     }
 
-    /// Whether the address lies in the range; it may be one that is never handed out.
+    /// Whether the address is in the range. It may be one that is never allocated.
     pub fn contains(&self, ip: IpAddr) -> bool {
         ip.is_ipv4() == self.subnet.is_ipv4() && self.whole.contains(number(ip))
     }
@@ -197,7 +197,7 @@ impl RangeSet {
         }
         let set = Self(ranges);
         if set.capacity() == 0 {
-            return Err(format!("range set {set} has no address to hand out, all are reserved or excluded"));
+            return Err(format!("range set {set} has no usable address: all are reserved or excluded"));
         }
         Ok(set)
     }
@@ -217,7 +217,7 @@ impl RangeSet {
         self.0
     }
 
-    /// The range that the address lies in.
+    /// The range that contains the address.
     pub fn range_of(&self, ip: IpAddr) -> Option<&Range> {
         self.0.iter().find(|r| r.contains(ip))
     }
@@ -403,7 +403,7 @@ mod tests {
         assert!(of(&[spec("10.0.0.0/24"), spec("fd00::/64")]).contains("different families"));
         assert!(of(&[spec("10.0.0.0/24"), spec("10.1.0.0/24"), spec("10.0.0.0/16")]).contains("overlap"));
         let empty = Spec { exclude: vec!["10.0.0.0/24".parse().unwrap()], ..spec("10.0.0.0/24") };
-        assert!(of(&[empty]).contains("no address to hand out"));
+        assert!(of(&[empty]).contains("no usable address"));
     }
 
     #[test]

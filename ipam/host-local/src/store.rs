@@ -1,13 +1,13 @@
-//! The leases of a network, on disk as the reference keeps them: in the directory DATADIR/NETWORK one file per
-//! address, `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) while somebody reads or changes them, see [`lock`].
+//! The leases of a network on disk, in the reference's format: one file for each address in the directory DATADIR/NETWORK,
+//! `last_reserved_ip.N` for range set N, and `lock`, held with flock(2) during each read or change, see [`lock`].
 //!
-//! - *A lease is whole or not there.* It is written under a temporary name, `.new.*`, and renamed. What a kill leaves is
-//!   removed by the next one that reads every lease. Nothing waits for the disk (fsync): after a loss of power the containers are
-//!   gone too, and what is left of their files is either whole, to be released by DEL or GC, or torn.
-//! - *No lease is written over*, whoever holds the lock: it is created only where no file is.
-//! - *A torn file is no lease.* The reference writes in place, so a kill leaves empty files of its making: they neither
-//!   count nor keep their address, and are removed under the lock.
-//! - *Time does not grow with the leases*, see [`index`].
+//! - *Leases are written atomically*: under a temporary name, `.new.*`, and then renamed. The next run that reads all leases removes
+//!   unfinished files of killed processes. Nothing calls fsync: after a power failure the containers no longer exist either. Their
+//!   lease files are complete, and DEL or GC releases them, or they are torn.
+//! - *No lease is overwritten*, also without the lock: a lease file is only created, never replaced.
+//! - *A torn file is not a lease.* The reference writes in place, so a kill leaves empty files. They do not block their address, and
+//!   are removed under the lock.
+//! - *The time for an operation does not grow with the number of leases*, see [`index`].
 
 use std::io::{self, ErrorKind};
 use std::net::IpAddr;
@@ -65,7 +65,7 @@ pub struct Aged {
 /// What went wrong with single files.
 #[derive(Debug, Default)]
 pub struct Trouble {
-    /// Those that could not be read: they may be leases, of whomever.
+    /// Files that could not be read. They may be leases of any container.
     pub unread: Failures,
     /// Those that could not be removed, or are no files.
     pub others: Failures,
@@ -94,7 +94,7 @@ impl Store {
                 return Ok(store);
             }
             let made = Directory::create(&Directory::path_of(data_dir, network));
-            // Others may make and remove it in this moment; what is in the way for good is there each time.
+            // Other processes may create and remove it concurrently. A permanent obstacle is found at each attempt.
             if doubts.next().is_none() {
                 made?;
             }
@@ -104,7 +104,7 @@ impl Store {
     /// Locks a network's leases. None if there is no directory of them.
     ///
     /// # Errors
-    /// As [`Store::create`].
+    /// Code 5 if the directory cannot be opened, locked or read.
     pub fn open(data_dir: &Path, network: &NetworkName) -> Result<Option<Self>> {
         let path = Directory::path_of(data_dir, network);
         let Some((dir, lock)) = Lock::take(&path)? else { return Ok(None) };
@@ -113,7 +113,7 @@ impl Store {
     }
 
     /// The leases of an attachment, by address. If there are none: those of its container that name no interface.
-    /// Beside them, what went wrong with files that may be such leases, too.
+    /// Also returns the errors of files that may be such leases.
     ///
     /// The index is believed if it knows of none. It does not know of a lease that was overwritten in place.
     ///
@@ -165,7 +165,7 @@ impl Store {
         Ok((Owner::most_exact(found), trouble.unread))
     }
 
-    /// Reads every lease, releases those that are not to be kept, removes what crashes left, and makes the index anew.
+    /// Reads all leases, releases those that are not kept, removes unfinished files of crashes, and rebuilds the index.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read. The value: what went wrong with single files.

@@ -6,7 +6,7 @@ use cni::addr::parse_ip;
 use cni::{CniArgs, Code, Error, IpConfig, Result};
 use ipnetwork::IpNetwork;
 
-use crate::conf::{Asked, Conf, Entry};
+use crate::conf::{Conf, Entry, RequestedIp};
 
 /// The addresses of an attachment, with their gateways. `runtimeConfig.ips`, else `args.cni.ips`, stand in the place of all others;
 /// `IP` in `CNI_ARGS` comes behind the configuration's.
@@ -15,14 +15,14 @@ use crate::conf::{Asked, Conf, Entry};
 /// Code 4 for a malformed `CNI_ARGS`. Code 7 if there is no address, if one is there twice or has no prefix length, or if
 /// `GATEWAY` is for none of them.
 pub fn of_attachment(conf: &Conf, args: &CniArgs) -> Result<Vec<IpConfig>> {
-    let asked = [&conf.runtime_ips, &conf.args_ips].into_iter().find(|ips| !ips.is_empty());
-    let mut ips: Vec<IpConfig> = match asked {
-        Some(asked) => {
+    let requested = [&conf.runtime_ips, &conf.args_ips].into_iter().find(|ips| !ips.is_empty());
+    let mut ips: Vec<IpConfig> = match requested {
+        Some(requested) => {
             let words = "an entry in the 'ips' field is NOT in CIDR notation";
-            asked.iter().map(|ip| conf.complete(*ip, words)).collect::<Result<_>>()?
+            requested.iter().map(|ip| conf.complete(*ip, words)).collect::<Result<_>>()?
         }
         None => {
-            let added = list(args, "IP", Asked::parse)?;
+            let added = list(args, "IP", RequestedIp::parse)?;
             let added = added
                 .into_iter()
                 .map(|ip| conf.complete(ip, "the 'ip' field is expected to be in CIDR notation"));
@@ -30,8 +30,8 @@ pub fn of_attachment(conf: &Conf, args: &CniArgs) -> Result<Vec<IpConfig>> {
         }
     };
     if ips.is_empty() {
-        return Err(Error::config("no address is named").detail(
-            "name one in ipam.addresses, IP of CNI_ARGS, args.cni.ips or runtimeConfig.ips (capability ips)",
+        return Err(Error::config("no address is configured or requested").detail(
+            "set one in ipam.addresses, IP of CNI_ARGS, args.cni.ips or runtimeConfig.ips (capability ips)",
         ));
     }
     for gateway in list(args, "GATEWAY", parse_ip)? {
@@ -52,13 +52,14 @@ impl Conf {
 
     /// An address that a call asks for: what it does not say is as in the entry whose subnet holds it
     /// (containernetworking/plugins#406, #411). `words`: how the reference begins its error if there is no prefix length.
-    fn complete(&self, asked: Asked, words: &str) -> Result<IpConfig> {
-        let Asked { ip, prefix } = asked;
+    fn complete(&self, requested: RequestedIp, words: &str) -> Result<IpConfig> {
+        let RequestedIp { ip, prefix } = requested;
         let holds = |entry: &&Entry| entry.address.is_some_and(|subnet| subnet.contains(ip));
         let subnet = || self.entries.iter().find(holds)?.address;
         let Some(prefix) = prefix.or_else(|| subnet().map(|subnet| subnet.prefix())) else {
             return Err(Error::config(format!("{words}, got: '{ip}'")).detail(format!(
-                "the address has no prefix length: ask for {ip}/24, say, or let the subnet of one of ipam.addresses hold it"
+                "the address has no prefix length: request {ip}/24, for example, or add an entry to \
+                 ipam.addresses whose subnet contains it"
             )));
         };
         let address = IpNetwork::new(ip, prefix)?;
@@ -97,7 +98,7 @@ fn set_gateway(ips: &mut [IpConfig], gateway: IpAddr) -> Result<()> {
         return Ok(());
     }
     let addresses: Vec<_> = ips.iter().map(|ip| ip.address.to_string()).collect();
-    Err(Error::config(format!("CNI_ARGS: GATEWAY: {gateway} is in the subnet of no address"))
+    Err(Error::config(format!("CNI_ARGS: GATEWAY: {gateway} is not in the subnet of any address"))
         .detail(format!("the addresses: {}", addresses.join(", "))))
 }
 
@@ -105,10 +106,10 @@ fn refuse_unusable(ips: &[IpConfig]) -> Result<()> {
     for (n, IpConfig { address, .. }) in ips.iter().enumerate() {
         let ip = address.ip();
         if ip.is_unspecified() || ip.is_multicast() {
-            return Err(Error::config(format!("address {address} cannot be an interface's")));
+            return Err(Error::config(format!("address {address} cannot be assigned to an interface")));
         }
         if ips[..n].iter().any(|earlier| earlier.address.ip() == ip) {
-            return Err(Error::config(format!("address {ip} is named twice"))
+            return Err(Error::config(format!("address {ip} is given twice"))
                 .detail("IP of CNI_ARGS is added to ipam.addresses"));
         }
     }
@@ -169,7 +170,7 @@ mod tests {
             let entries = json!([two()[0], two()[1], {"address": "10.2.0.9/16"}, lone]);
             given(json!({"ipam": {"addresses": entries}, "runtimeConfig": {"ips": [ip]}}), "")
         };
-        for (asked, wanted) in [
+        for (requested, wanted) in [
             ("10.0.0.7", "10.0.0.7/24 via 10.0.0.1"),
             ("10.0.0.7/16", "10.0.0.7/16 via 10.0.0.1"),
             ("10.0.0.129/25", "10.0.0.129/25"),
@@ -178,10 +179,10 @@ mod tests {
             ("10.2.0.7", "10.2.0.7/16"),
             ("10.3.0.7/24", "10.3.0.7/24"),
         ] {
-            assert_eq!(ask(asked).unwrap(), [wanted]);
+            assert_eq!(ask(requested).unwrap(), [wanted]);
         }
-        for (asked, culprit) in [("10.1.0.7", "got: '10.1.0.7'"), ("fd01::7", "got: 'fd01::7'")] {
-            let error = ask(asked).unwrap_err();
+        for (requested, culprit) in [("10.1.0.7", "got: '10.1.0.7'"), ("fd01::7", "got: 'fd01::7'")] {
+            let error = ask(requested).unwrap_err();
             assert!(error.code() == 7 && error.msg().contains(culprit), "{error}");
         }
     }

@@ -15,9 +15,9 @@ pub struct Conf {
     pub routes: Vec<Route>,
     pub dns: Dns,
     /// `args.cni.ips`.
-    pub args_ips: Vec<Asked>,
+    pub args_ips: Vec<RequestedIp>,
     /// `runtimeConfig.ips`.
-    pub runtime_ips: Vec<Asked>,
+    pub runtime_ips: Vec<RequestedIp>,
 }
 
 /// An address to give, with the gateway of its subnet; or such a gateway alone, for addresses that a call asks for.
@@ -37,12 +37,12 @@ struct RawEntry {
 
 /// An address that a call asks for. Without a prefix length, it gets that of the entry whose subnet holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RequestedIp {
     pub ip: IpAddr,
     pub prefix: Option<u8>,
 }
 
-impl Asked {
+impl RequestedIp {
     /// Reads `10.0.0.5/24` or `10.0.0.5`.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text.contains('/') {
@@ -52,7 +52,7 @@ impl Asked {
     }
 }
 
-impl<'de> Deserialize<'de> for Asked {
+impl<'de> Deserialize<'de> for RequestedIp {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Self::parse(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
@@ -83,7 +83,7 @@ struct Args {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Ips {
-    ips: Vec<Asked>,
+    ips: Vec<RequestedIp>,
 }
 
 impl TryFrom<AsWritten> for Conf {

@@ -24,11 +24,13 @@ pub fn configuration(input: &[u8]) {
     assert!(!ips.is_empty() && distinct.len() == ips.len());
     assert!(ips.iter().all(|ip| ip.gateway.is_none_or(|gateway| gateway.is_ipv4() == ip.address.is_ipv4())));
     if !conf.runtime_ips.is_empty() {
-        assert!(ips.iter().map(|ip| ip.address.ip()).eq(conf.runtime_ips.iter().map(|asked| asked.ip)));
+        assert!(
+            ips.iter().map(|ip| ip.address.ip()).eq(conf.runtime_ips.iter().map(|requested| requested.ip))
+        );
     }
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("static_ipam", configuration);
 }

@@ -47,7 +47,7 @@ fn is_reported(ip: &IpConfig, prev: &AddResult) -> Result<()> {
         Some(wanted) if reported.gateway != Some(wanted) => {
             let has =
                 reported.gateway.map_or("no gateway".to_owned(), |gateway| format!("gateway {gateway}"));
-            let what = format!("address {address} has {has} in prevResult, and should have {wanted}");
+            let what = format!("address {address} has {has} in prevResult, expected {wanted}");
             Err(Error::new(Code::Internal, what))
         }
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! The token bucket filter that a link sends through.
+//! Token bucket filter of a link.
 
 use std::cell::OnceCell;
 use std::rc::Rc;
@@ -10,31 +10,32 @@ use netlink::{Link, Netlink};
 use crate::kernel::{self, Part};
 use crate::limit::Limit;
 
-/// The number of our filters, by which DEL knows them: `tc` shows `c41:`. The reference's have 1.
+/// Handle of Ferrule's filters: `tc` shows `c41:`. The reference's is 1.
 pub const HANDLE: u32 = 0xc41_0000;
 
-/// A link and what it is to keep to when it sends.
+/// A link and its limit.
 #[derive(Debug)]
 pub struct Bucket<'a> {
-    /// Where the link is.
+    /// Namespace of the link.
     pub namespace: &'a Namespace,
     /// The link.
     pub link: &'a Link,
-    /// The MTU of the packets that it sends.
+    /// MTU of its packets.
     pub mtu: u32,
-    /// What the configuration says.
+    /// The configured limit.
     pub limit: Limit,
-    /// How long a packet may wait, in milliseconds.
+    /// Maximum time that a packet waits, in milliseconds.
     pub latency_ms: u32,
 }
 
 impl Bucket<'_> {
-    /// Has the link send through the filter, whatever it sent through before.
+    /// Sets the filter as the root of the link, and replaces any other.
     pub fn set(&self, undo: &mut Undo) -> Result<()> {
         let limit = self.limit.of(self.mtu);
         if limit.burst != self.limit.burst {
             warn(&format!(
-                "a burst of {} bits has no room for a packet that link {} sends, of up to {} bytes; {} bits are used instead",
+                "a burst of {} bits is too small for a packet of link {}, which has up to {} bytes; {} bits \
+                 are used instead",
                 u64::from(self.limit.burst) * 8,
                 self.link.name,
                 self.mtu,
@@ -55,7 +56,7 @@ impl Bucket<'_> {
                 if let Some(found) = nl.root_qdisc(self.link)? {
                     if found.handle != HANDLE {
                         warn(&format!(
-                            "link {} sent through a queueing discipline of kind {} that somebody has set; it is replaced",
+                            "link {} had another queueing discipline, of kind {}; it is replaced",
                             self.link.name, found.kind
                         ));
                     }
@@ -68,22 +69,22 @@ impl Bucket<'_> {
         set.map_err(|e| kernel::explained(Part::Tbf, e))
     }
 
-    /// The filter is there, with the right numbers.
+    /// Checks the filter and its parameters.
     pub fn verify(&self) -> Result<()> {
         let found = self.namespace.nl.root_qdisc(self.link)?;
         let Some(found) = found.as_ref().and_then(netlink::tc::Qdisc::tbf) else {
             let kind = found.map_or_else(|| "none".to_owned(), |found| found.kind);
             let text = format!(
-                "link {} in {} does not send through a token bucket filter (tbf): its queueing discipline is {kind}",
+                "link {} in {} has no token bucket filter (tbf): its queueing discipline is {kind}",
                 self.link.name, self.namespace
             );
-            return Err(Error::new(Code::Internal, text).detail("`cnitool repair` brings it back"));
+            return Err(Error::new(Code::Internal, text).detail("run `cnitool repair` to restore it"));
         };
         self.limit.verify(self.link, self.mtu, self.latency_ms, &found)
     }
 }
 
-/// Removes the filter from a link, if it is ours: the link sends as before.
+/// Removes Ferrule's filter from a link.
 pub fn remove(nl: &Netlink, link: &Link) -> Result<()> {
     Ok(nl.delete_tbf(link, HANDLE)?)
 }

@@ -1,17 +1,17 @@
-//! The configuration: as written and as checked ([`Conf`]). DEL and GC need nothing of it. No I/O.
+//! The checked configuration ([`Conf`]). DEL and GC read no keys. No I/O.
 
 use cni::{AsWritten, Code, Error, Result};
 use serde::Deserialize;
 
 use crate::limit::Limit;
 
-/// How long a packet may wait, in milliseconds, if it is not said. The reference's only value.
+/// Default of `latencyMs`, the reference's fixed value.
 const LATENCY_MS: i64 = 25;
 
-/// The longest time that makes sense: whoever waits longer has sent the packet again.
+/// Maximum of `latencyMs`: a sender has repeated the packet by then.
 const MOST_LATENCY_MS: i64 = 10_000;
 
-/// The rates and bursts, at the top or in `runtimeConfig.bandwidth`: bits, and bits in a second.
+/// Rates and bursts, at the top or in `runtimeConfig.bandwidth`: bits per second, and bits.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Limits {
@@ -23,7 +23,7 @@ struct Limits {
     unshaped_subnets: Vec<String>,
 }
 
-/// What else may be written at the top.
+/// Other keys at the top.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Settings {
@@ -38,21 +38,21 @@ struct RuntimeConfig {
     bandwidth: Limits,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// Of what the container gets.
+    /// Limit of traffic to the container.
     pub ingress: Option<Limit>,
-    /// Of what the container sends.
+    /// Limit of traffic from the container.
     pub egress: Option<Limit>,
-    /// How long a packet may wait once the burst is used up, in milliseconds.
+    /// Maximum time in milliseconds that a packet waits after the burst is used up.
     pub latency_ms: u32,
-    /// What the container sends is held up where it is sent, not where it comes in on the host.
+    /// Whether egress is limited inside the container, not on the host.
     pub in_container: bool,
 }
 
 impl Conf {
-    /// Whether there is nothing to do.
+    /// Whether there is no limit.
     pub fn is_unlimited(&self) -> bool {
         self.ingress.is_none() && self.egress.is_none()
     }
@@ -85,14 +85,14 @@ impl TryFrom<AsWritten> for Conf {
 }
 
 impl Limits {
-    /// Whether the network says anything: then nothing of what the runtime says counts.
+    /// Whether the network has any of the keys. The runtime's are then ignored.
     fn are_given(&self) -> bool {
         [self.ingress_rate, self.ingress_burst, self.egress_rate, self.egress_burst]
             .iter()
             .any(Option::is_some)
     }
 
-    /// Releases 1.5.0 and 1.5.1 of the reference had these keys.
+    /// Refuses keys of the reference's releases 1.5.0 and 1.5.1.
     fn refuse_subnets(&self, place: &str) -> Result<()> {
         let lists = [("shapedSubnets", &self.shaped_subnets), ("unshapedSubnets", &self.unshaped_subnets)];
         match lists.iter().find(|(_, list)| !list.is_empty()) {
@@ -106,12 +106,12 @@ impl Limits {
     }
 }
 
-/// A limit of one direction, from what the keys `WAYRate` and `WAYBurst` say.
+/// Parses the keys `WAYRate` and `WAYBurst` of one direction.
 fn limit(place: &str, way: &str, rate: Option<i64>, burst: Option<i64>) -> Result<Option<Limit>> {
     let (rate, burst) = (rate.unwrap_or(0), burst.unwrap_or(0));
     let said = |key: &str, value: i64, why: &str| format!("{place}{way}{key} {value} {why}");
     let refused = |key: &str, value: i64, why: &str| Err(Error::config(said(key, value, why)));
-    // In the reference's words.
+    // The reference's words.
     let as_reference = |words: &str, detail| Err(Error::config(words).detail(detail));
     let Ok(rate_bits) = u64::try_from(rate) else { return refused("Rate", rate, "is negative") };
     let Ok(burst_bits) = u64::try_from(burst) else { return refused("Burst", burst, "is negative") };

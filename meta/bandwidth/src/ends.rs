@@ -1,4 +1,4 @@
-//! The two ends of what a container sends and receives, and which of them keeps which limit.
+//! The two ends of a container's traffic, and which limit applies where.
 
 use std::path::Path;
 
@@ -22,13 +22,28 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// Finds them.
+    /// Finds both ends for an ADD.
     ///
     /// # Errors
-    /// Code 7 if a limit has no end that could keep it.
+    /// Code 4 if the container's interface does not exist, 7 if a limit has no end where it could apply.
+    pub fn of_chain(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
+        let sandbox = Namespace::open(netns)?;
+        let container = sandbox.chained_interface(&at.ifname)?;
+        Self::of(conf, sandbox, container)
+    }
+
+    /// Finds both ends again.
+    ///
+    /// # Errors
+    /// Code 7 if a limit has no end where it could apply.
     pub fn find(conf: &Conf, netns: &Path, at: &Attachment) -> Result<Self> {
-        let (host, sandbox) = (Namespace::host()?, Namespace::open(netns)?);
+        let sandbox = Namespace::open(netns)?;
         let container = sandbox.link(&at.ifname)?;
+        Self::of(conf, sandbox, container)
+    }
+
+    fn of(conf: &Conf, sandbox: Namespace, container: Link) -> Result<Self> {
+        let host = Namespace::host()?;
         let host_end = host_end::find(&host, &sandbox, &container)?;
         if host_end.is_none() {
             refuse_without_host_end(conf, &container)?;
@@ -36,7 +51,7 @@ impl Ends {
         Ok(Self { host, sandbox, container, host_end })
     }
 
-    /// What a link keeps to by itself: the host's end of what the container gets, and the container's, if so asked, of what it sends.
+    /// Limits of the links themselves: ingress on the host's end and, if configured, egress in the container.
     pub fn buckets(&self, conf: &Conf) -> Vec<Bucket<'_>> {
         let ingress = self.host_end.as_ref().zip(conf.ingress).map(|end| (&self.host, end));
         let egress = conf.egress.filter(|_| conf.in_container);
@@ -47,22 +62,22 @@ impl Ends {
             .collect()
     }
 
-    /// The limit of what the container sends, and the link of the host that it comes in by, if it is to go through an ifb.
+    /// The egress limit on the host, and the link that receives the container's traffic. `None` without an ifb.
     pub fn through_ifb(&self, conf: &Conf) -> Option<(Limit, &Link)> {
         conf.egress.filter(|_| !conf.in_container).zip(self.host_end.as_ref())
     }
 
-    /// What an ifb keeps to, which sends what comes in by a link.
+    /// The limit of an ifb that sends traffic received by `from`.
     pub fn bucket_of<'a>(&'a self, ifb: &'a Link, from: &Link, limit: Limit, conf: &Conf) -> Bucket<'a> {
         Bucket { namespace: &self.host, link: ifb, mtu: from.mtu, limit, latency_ms: conf.latency_ms }
     }
 }
 
 fn refuse_without_host_end(conf: &Conf, container: &Link) -> Result<()> {
-    let kind = container.kind_name().unwrap_or("a physical one");
+    let kind = container.kind_name().unwrap_or("physical");
     let lost = |what: &str, key: &str, todo: &str| {
         Err(Error::config(format!(
-            "{key}: what {} {what} cannot be limited on the host: its kind is {kind}, which has no end there",
+            "{key}: cannot limit on the host what {} {what}: links of kind {kind} have no host end",
             container.name
         ))
         .detail(todo))
@@ -71,13 +86,14 @@ fn refuse_without_host_end(conf: &Conf, container: &Link) -> Result<()> {
         return lost("receives", "ingressRate", "remove ingressRate and ingressBurst for this network");
     }
     if conf.egress.is_some() && !conf.in_container {
-        let todo = "set \"shapeInContainer\": true to limit it where it is sent; with CAP_NET_ADMIN the container can undo that";
+        let todo = "set \"shapeInContainer\": true to set the limit in the container; a container with \
+         CAP_NET_ADMIN can remove it";
         return lost("sends", "egressRate", todo);
     }
     Ok(())
 }
 
-/// DEL: both ends send as before, and nothing leads to ifbs that are about to go.
+/// DEL: removes the limits of both ends, and filters that lead to `ifbs`.
 pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
     let sandbox = Namespace::open_if_present(call.netns.as_ref())?;
     let container = match &sandbox {
@@ -97,14 +113,14 @@ pub fn unshape(host: &Namespace, call: &Del, ifbs: &[Link]) -> Result<()> {
     failures.into_result()
 }
 
-/// The host's ends of the network's veths whose attachments are not valid any more, as far as their aliases say so.
+/// Host ends of the network's veths whose attachments are not valid, according to their aliases.
 pub fn stale(links: &[Link], call: &Gc) -> Vec<Link> {
     let loses = |(container, ifname): (&str, &str)| call.scope.loses(container, ifname);
     let owner = |link: &Link| ownership::owner(link, &call.net.name).is_some_and(loses);
     links.iter().filter(|link| link.is("veth") && owner(link)).cloned().collect()
 }
 
-/// GC: stale ends send as before. A killed ADD or DEL may have left a filter, or a place of filters, that no ifb is behind.
+/// GC: removes the limits of stale ends. A killed ADD or DEL may have left a filter, or clsact, without an ifb.
 pub fn unshape_stale(host: &Namespace, call: &Gc, ends: &[Link], ifbs: &[Link]) -> Result<()> {
     let mut failures = Failures::new();
     for end in ends {

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -7,7 +7,7 @@ use netlink::Link;
 
 use crate::conf::Conf;
 
-/// The configuration: what it limits has a filter that lets the largest packet through, and CHECK takes that filter.
+/// The filter of an accepted limit has room for the largest packet, and CHECK accepts it.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
@@ -30,6 +30,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("bandwidth", configuration);
 }

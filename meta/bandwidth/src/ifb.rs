@@ -1,4 +1,7 @@
-//! The link of kind ifb that what a container sends goes through on the host.
+//! The ifb for the container's egress traffic on the host.
+
+use std::cell::Cell;
+use std::rc::Rc;
 
 use cni::{Attachment, Code, Error, Gc, NetworkName, Result, Undo};
 use iface::{Namespace, ownership, veth};
@@ -7,40 +10,42 @@ use sha2::{Digest, Sha512};
 
 use crate::kernel::{self, Part};
 
-/// What a name begins with.
+/// Prefix of the name.
 const LETTERS: &str = "bwp";
 
-/// IPv6 keeps off a link with less than 1280 bytes (RFC 8200, section 5; `addrconf_notify()`): one that has no packets of its own needs no
-/// address, no sysctls and no multicast groups, which take the kernel longer than the link. What is redirected to an ifb may be of any size.
+/// Below 1280 bytes, the kernel sets up no IPv6 (RFC 8200, section 5; `addrconf_notify()`). An ifb has no packets of its own, so it needs
+/// no address, sysctls and multicast groups, which take the kernel longer than the link itself. Packets of any size pass.
 const MTU: u32 = 1279;
 
-/// The longest name of a link, in bytes.
+/// Maximum length of a link's name in bytes.
 const NAME: usize = 15;
 
-/// What an alias ends with if the place of the filters is ours too, and goes with them.
+/// End of the alias if ADD created clsact, which is then deleted with the ifb.
 const MADE_CLSACT: &str = " clsact";
 
-/// The longest alias, in bytes.
+/// Maximum length of an alias in bytes.
 const ALIAS: usize = 255;
 
-/// Whose link it is.
+/// Whether something may still lead to an ifb. Then the ifb has to stay: its alias tells the next DEL what it may remove.
+pub type InUse = Rc<Cell<bool>>;
+
+/// Owner of the ifb.
 #[derive(Clone, Copy, Debug)]
 pub struct Ifb<'a> {
-    /// The network.
+    /// Network.
     pub network: &'a NetworkName,
-    /// The attachment.
+    /// Attachment.
     pub at: &'a Attachment,
 }
 
 impl Ifb<'_> {
-    /// The names that it may have: the reference's, which all interfaces of a container on a network have in common, and one of
-    /// its own for where that one is taken.
+    /// Possible names: the reference's, which all interfaces of a container on a network share, and a separate one if that is in use.
     fn names(&self) -> [String; 2] {
         let (network, container) = (self.network.as_str(), self.at.container.as_str());
         [name(&[network, container]), name(&[network, container, &self.at.ifname])]
     }
 
-    /// The alias that says whose it is. None: it would be too long.
+    /// Alias that names the owner. `None` if it would be too long.
     fn alias(&self, with_clsact: bool) -> Option<String> {
         let mut alias = ownership::alias(self.network, self.at)?;
         if with_clsact && alias.len() + MADE_CLSACT.len() <= ALIAS {
@@ -49,13 +54,13 @@ impl Ifb<'_> {
         Some(alias)
     }
 
-    /// Whether an alias says that a link is the attachment's; none if it does not say whose it is.
+    /// Whether a link's alias names this attachment. `None` if it names no attachment.
     fn is_named_by(&self, link: &Link) -> Option<bool> {
         let own = (self.at.container.as_str(), &*self.at.ifname);
         ownership::is_owned(link).then(|| ownership::owner(link, self.network) == Some(own))
     }
 
-    /// Those that DEL removes: the attachment's own, what a killed ADD has left, and the reference's.
+    /// The ifbs that DEL deletes: the attachment's own, those of a killed ADD, and the reference's.
     pub fn all(&self, host: &Namespace) -> Result<Vec<Link>> {
         let mut found = Vec::new();
         for name in self.names() {
@@ -65,38 +70,42 @@ impl Ifb<'_> {
         Ok(found)
     }
 
-    /// The one that the attachment has.
+    /// The attachment's ifb.
     ///
     /// # Errors
-    /// If it is missing.
+    /// If it does not exist.
     pub fn find(&self, host: &Namespace) -> Result<Link> {
         let all = self.all(host)?;
         let own = all.iter().find(|link| self.is_named_by(link) == Some(true)).or(all.first());
         own.cloned().ok_or_else(|| {
-            let text =
-                format!("link {}, which limits what {} sends, is missing", self.names()[0], self.at.ifname);
-            Error::new(Code::Internal, text).detail("`cnitool repair` brings it back")
+            let text = format!(
+                "link {}, which limits the traffic from {}, is missing",
+                self.names()[0],
+                self.at.ifname
+            );
+            Error::new(Code::Internal, text).detail("run `cnitool repair` to restore it")
         })
     }
 
-    /// Makes it, down, or finds the one of an earlier ADD.
-    pub fn make(&self, host: &Namespace, undo: &mut Undo) -> Result<Link> {
+    /// Creates the ifb, down, or finds that of an earlier ADD. While the second value is set, the roll-back keeps the ifb.
+    pub fn make(&self, host: &Namespace, undo: &mut Undo) -> Result<(Link, InUse)> {
+        let in_use = InUse::default();
         let names = self.names();
-        // Without an alias, only the name of its own says whose it is.
+        // Without an alias, only the separate name identifies the owner.
         let usable = if self.alias(false).is_some() { &names[..] } else { &names[1..] };
         for name in usable {
             let new = NewLink {
                 mtu: Some(MTU),
-                // The same if it has to be made again: CHECK compares it with the result of ADD.
+                // Derived from the name, so that it does not change if repair creates the ifb again: CHECK compares it with ADD's result.
                 mac: Some(mac(name)),
                 group: Some(ownership::group(self.network)),
                 ..NewLink::new(name, LinkKind::Ifb)
             };
             match host.nl.create_link(&new) {
                 Ok(link) => {
-                    let (nl, made) = (host.nl.clone(), link.clone());
-                    undo.push(move || nl.delete_link(&made));
-                    return Ok(link);
+                    let (nl, made, led_to) = (host.nl.clone(), link.clone(), in_use.clone());
+                    undo.push(move || if led_to.get() { Ok(()) } else { nl.delete_link(&made) });
+                    return Ok((link, in_use));
                 }
                 Err(e) if e.is_exists() => {}
                 Err(e) if e.is_unanswered() => {
@@ -105,11 +114,11 @@ impl Ifb<'_> {
                 Err(e) => return Err(kernel::explained(Part::Ifb, e)),
             }
             if let Some(link) = host.nl.link(name)?.filter(|link| self.is_of_earlier_add(link, &names[1])) {
-                return Ok(link);
+                return Ok((link, in_use));
             }
         }
-        Err(Error::new(Code::Internal, format!("link {} exists in the host's namespace already", names[1]))
-            .detail("it has nothing to do with this attachment; remove it: ip link delete"))
+        Err(Error::new(Code::Internal, format!("link {} already exists in the host's namespace", names[1]))
+            .detail("it does not belong to this attachment; remove it: ip link delete"))
     }
 
     fn is_of_earlier_add(&self, link: &Link, own_name: &str) -> bool {
@@ -118,7 +127,7 @@ impl Ifb<'_> {
         link.is("ifb") && self.is_named_by(link).unwrap_or(unfinished)
     }
 
-    /// Sets it up, with its alias.
+    /// Sets the ifb's alias, and sets it up.
     pub fn finish(&self, host: &Namespace, link: &Link, with_clsact: bool) -> Result<()> {
         let alias = self.alias(with_clsact);
         let group = alias.as_ref().map(|_| 0);
@@ -127,18 +136,16 @@ impl Ifb<'_> {
     }
 }
 
-/// Whether the place of the filters that lead to a link was made for it.
+/// Whether ADD created the clsact of the filters that lead to a link.
 pub fn made_clsact(link: &Link) -> bool {
     ownership::is_owned(link) && link.alias.ends_with(MADE_CLSACT)
 }
 
-/// Those of a network whose attachments are not valid any more.
-///
-/// The reference's tell neither network nor interface, so they are not among them.
+/// Ifbs of a network whose attachments are not valid. The reference's name neither network nor interface, so they are not included.
 pub fn stale(links: &[Link], call: &Gc) -> Vec<Link> {
     let network = &call.net.name;
     let is_taken = |link: &Link| {
-        // A killed ADD has left one without an alias, or the alias would be too long.
+        // A killed ADD set no alias, or it would be too long.
         let has_name = |at: &Attachment| Ifb { network, at }.names().contains(&link.name);
         ownership::is_taken(link, network, &call.scope, has_name)
     };
@@ -172,7 +179,7 @@ mod tests {
         }
     }
 
-    /// `printf netc1 | sha512sum`, and what the reference's release 1.1.1 made.
+    /// `printf netc1 | sha512sum`, and the name used by the reference's release 1.1.1.
     #[test]
     fn the_name_is_the_references() {
         let (network, at) = (NetworkName::parse("net").unwrap(), attachment("c1", "eth0"));
@@ -194,7 +201,7 @@ mod tests {
         assert_eq!(ifb.is_named_by(&with("cni other c1 eth0")), Some(false));
         assert_eq!(ifb.is_named_by(&with("")), None);
         assert!(!made_clsact(&with("my clsact")));
-        // As long as an alias can be, there is no room for more.
+        // The longest possible alias.
         let long = attachment(&"c".repeat(255 - "cni net  eth0".len()), "eth0");
         let ifb = Ifb { network: &network, at: &long };
         assert_eq!(

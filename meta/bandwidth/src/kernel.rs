@@ -1,4 +1,4 @@
-//! What the kernel needs for this plugin, and what to do if it is missing.
+//! Required parts of the kernel, and the remedy if one is missing.
 
 use cni::{Code, Error, Result, ResultExt};
 use iface::Namespace;
@@ -15,20 +15,20 @@ use crate::limit::Limit;
 pub enum Part {
     /// Token bucket filters.
     Tbf,
-    /// Links that what comes in can be sent through.
+    /// Ifbs.
     Ifb,
-    /// A place for filters on what comes in.
+    /// clsact.
     Clsact,
-    /// Filters, or their redirection.
+    /// Filters and redirection.
     Redirect,
 }
 
-/// Says which module is missing, if that is what an error says.
+/// Adds the missing module to an error, if that is its cause.
 pub fn explained(part: Part, error: netlink::Error) -> Error {
     let (what, module) = match part {
         Part::Tbf => ("queueing discipline tbf", "sch_tbf"),
         Part::Ifb => ("links of kind ifb", "ifb"),
-        Part::Clsact => ("clsact, the place of filters on what comes in", "sch_ingress"),
+        Part::Clsact => ("queueing discipline clsact, for filters on incoming packets", "sch_ingress"),
         Part::Redirect if error.kernel_text().is_some_and(|text| text.contains("classifier")) => {
             ("filters of kind u32", "cls_u32")
         }
@@ -36,16 +36,16 @@ pub fn explained(part: Part, error: netlink::Error) -> Error {
     };
     let missing = matches!(error.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP));
     let error = Error::from(error);
-    if missing { error.detail(format!("this kernel has no {what}: modprobe {module}")) } else { error }
+    if missing { error.detail(format!("this kernel has no {what}: run modprobe {module}")) } else { error }
 }
 
-/// Tries all parts, in a network namespace that ends with the attempt.
+/// Tries all parts in a temporary network namespace.
 ///
 /// # Errors
-/// Code 50, naming what is missing.
+/// Code 50, naming the missing part.
 pub fn has_all_parts() -> Result<()> {
     let tried = NetNs::scratch(|| Namespace::host().and_then(|scratch| try_all(&scratch.nl)));
-    tried.context(|| "try what the kernel has").and_then(|tried| tried).code(Code::NotAvailable)
+    tried.context(|| "check the features of the kernel").and_then(|tried| tried).code(Code::NotAvailable)
 }
 
 fn try_all(nl: &Netlink) -> Result<()> {

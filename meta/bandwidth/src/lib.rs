@@ -1,7 +1,7 @@
-//! Limits how fast a container sends and receives, on an interface that an earlier plugin of the chain made.
+//! bandwidth: limits the send and receive rates of an interface of an earlier plugin.
 //!
-//! What the container gets is sent by the host's end of its veth, which sends through a token bucket filter. What it sends comes in by
-//! that end, where the kernel has no queues: it is redirected to an ifb, which sends through such a filter, too.
+//! The host's end of the container's veth sends traffic to the container through a token bucket filter. Traffic from the container arrives
+//! at that end, where the kernel has no queue. It is redirected to an ifb, which sends it through another token bucket filter.
 
 mod bucket;
 mod conf;
@@ -37,7 +37,7 @@ impl Plugin for Bandwidth {
         if call.conf.is_unlimited() {
             return Ok(result);
         }
-        let ends = Ends::find(&call.conf, &call.netns, &call.attachment)?;
+        let ends = Ends::of_chain(&call.conf, &call.netns, &call.attachment)?;
         let whose = Ifb { network: &call.net.name, at: &call.attachment };
         let ifb = shape(&ends, &call.conf, whose, undo, |bucket, undo| bucket.set(undo))?;
         result.interfaces.extend(ifb.map(|ifb| ends.host.report(&ifb)));
@@ -49,7 +49,7 @@ impl Plugin for Bandwidth {
         let whose = Ifb { network: &call.net.name, at: &call.attachment };
         let mut failures = Failures::new();
         let ifbs = failures.note(whose.all(&host)).unwrap_or_default();
-        // An ifb that something may still lead to stays: its alias says what the next DEL may remove.
+        // Otherwise a filter may still lead to an ifb, whose alias tells the next DEL what to delete.
         if failures.note(ends::unshape(&host, call, &ifbs)).is_some() {
             for ifb in &ifbs {
                 failures.note(host.nl.delete_link(ifb));
@@ -115,7 +115,7 @@ fn repair(call: &Check<Conf>) -> Result<bool> {
     })
 }
 
-/// Has both ends keep to the limits, and what the container sends go through an ifb, which is returned if there is one.
+/// Sets the limits on both ends. Returns the ifb, if there is one.
 fn shape(
     ends: &Ends,
     conf: &Conf,
@@ -127,8 +127,8 @@ fn shape(
         set(&bucket, undo)?;
     }
     let Some((limit, link)) = ends.through_ifb(conf) else { return Ok(None) };
-    let ifb = whose.make(&ends.host, undo)?;
+    let (ifb, in_use) = whose.make(&ends.host, undo)?;
     set(&ends.bucket_of(&ifb, link, limit, conf), undo)?;
-    redirect::install(&ends.host, link, whose, &ifb, undo)?;
+    redirect::install(&ends.host, link, whose, (&ifb, &in_use), undo)?;
     Ok(Some(ifb))
 }

@@ -1,34 +1,34 @@
-//! A limit, and the token bucket filter that keeps it (tc-tbf(8)).
+//! A rate limit and its token bucket filter (tc-tbf(8)).
 
 use cni::Result;
 use iface::verify;
 use netlink::Link;
 use netlink::tc::Tbf;
 
-/// The header of an Ethernet frame, which the kernel counts, in bytes.
+/// Length of an Ethernet header in bytes, which the kernel counts.
 const ETHERNET: u32 = 14;
 
-/// How fast, and how much at once.
+/// Rate and burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Bytes in a second, 1 at least.
+    /// Bytes per second, at least 1.
     pub rate: u64,
-    /// Bytes.
+    /// In bytes.
     pub burst: u32,
 }
 
 impl Limit {
-    /// The limit for packets of an MTU: a burst that has no room for the largest packet lets none of these through, ever.
+    /// The limit for an MTU: a burst without room for the largest packet would never let one pass, so it is raised.
     pub fn of(&self, mtu: u32) -> Self {
         Self { burst: self.burst.max(mtu.saturating_add(ETHERNET)), ..*self }
     }
 
-    /// The filter. What comes while the bucket is empty waits, but not longer than a time in milliseconds.
+    /// The filter. Packets that arrive while the bucket is empty wait at most `latency_ms`.
     pub fn tbf(&self, latency_ms: u32) -> Tbf {
         let waiting = u128::from(self.rate) * u128::from(latency_ms) / 1000;
         let limit = u32::try_from(waiting + u128::from(self.burst)).unwrap_or(u32::MAX);
-        // As the reference tells the burst, in whole microseconds: its CHECK compares the numbers. But its number does not hold more
-        // than 275 seconds, and for fast links it is a smaller burst than was asked for.
+        // The time to fill the bucket in whole microseconds, as the reference passes it, because its CHECK compares the numbers. The number
+        // holds at most 275 seconds, and on fast links rounding makes the burst smaller; the bytes are then passed instead.
         let microseconds = u128::from(self.burst) * 1_000_000 / u128::from(self.rate.max(1));
         let ticks = u32::try_from(microseconds * 1000 / 64).ok();
         let held = ticks.map(|ticks| Tbf::burst_of(self.rate, ticks));
@@ -38,10 +38,10 @@ impl Limit {
         }
     }
 
-    /// Whether a filter that was read keeps the limit on a link.
+    /// Checks a filter's parameters.
     ///
     /// # Errors
-    /// What is different.
+    /// If they differ.
     pub fn verify(&self, link: &Link, mtu: u32, latency_ms: u32, found: &Tbf) -> Result<()> {
         verify::same(link, "rate (bytes per second)", self.rate, found.rate)?;
         // The reference does not raise a burst.
@@ -55,7 +55,8 @@ impl Limit {
         Err(verify::differs(link, "burst (bytes)", &limit.burst.to_string(), &burst.to_string()))
     }
 
-    /// Whether the kernel tells the burst so. It tells the lower 32 bits, it rounds, and the reference rounds to microseconds.
+    /// Whether the kernel's number is that of the burst. The kernel reports the lower 32 bits and rounds, and the reference rounds to
+    /// microseconds.
     fn has_ticks(&self, found: u32) -> bool {
         let wanted = Tbf::ticks_of(self.rate, self.burst);
         let tolerated = 16 + (wanted >> 24);
@@ -90,7 +91,7 @@ mod tests {
 
     #[test]
     fn a_burst_that_ticks_cannot_tell_is_told_in_bytes() {
-        // kubelet's burst at 1 Mbit/s takes 2147 s; and a packet at 1 Gbit/s takes 12.1 microseconds.
+        // kubelet's burst at 1 Mbit/s takes 2147 s; a packet at 1 Gbit/s takes 12.1 microseconds.
         for (rate, burst) in [(125_000, (1 << 28) - 1), (125_000_000, 1514), (u64::MAX / 8, 1514)] {
             let tbf = Limit { rate, burst }.tbf(25);
             assert_eq!((tbf.ticks, tbf.burst), (0, Some(burst)));

@@ -1,4 +1,4 @@
-//! The filter on the host's end of a container's interface that has what the container sends go through an ifb.
+//! Filter on the host's end that redirects the container's traffic to the ifb.
 
 use cni::{Code, Error, Failures, Result, Undo};
 use iface::Namespace;
@@ -6,26 +6,36 @@ use netlink::Link;
 use netlink::tc::{Filter, Redirect};
 
 use crate::bucket;
-use crate::ifb::{self, Ifb};
+use crate::ifb::{self, Ifb, InUse};
 use crate::kernel::{self, Part};
 
-/// Where in the order of filters to begin to look for a free place: what `tc` takes first. Those of others come before: what they
-/// drop or let through is decided by then.
+/// First precedence to try, the default of `tc`. Other programs' filters usually come before, so their verdicts apply.
 const PRECEDENCE: u16 = 49152;
 
-/// The class that tells our filters, by which those are known whose ifb is gone: `tc` shows `c41:1`.
+/// Class that marks Ferrule's filters, also if their ifb was deleted: `tc` shows `c41:1`.
 const CLASS: u32 = bucket::HANDLE | 1;
 
-/// Sets an ifb up, and has what comes in by a link go through it.
-pub fn install(host: &Namespace, link: &Link, whose: Ifb<'_>, ifb: &Link, undo: &mut Undo) -> Result<()> {
+/// Sets an ifb up, and redirects traffic received by a link to it.
+pub fn install(
+    host: &Namespace,
+    link: &Link,
+    whose: Ifb<'_>,
+    (ifb, in_use): (&Link, &InUse),
+    undo: &mut Undo,
+) -> Result<()> {
     undo.push({
-        let (host, link, index) = (host.clone(), link.clone(), ifb.index);
-        // As it is named by then.
-        move || remove(&host, &link, host.nl.link_by_index(index)?.as_slice())
+        let (host, link, index, in_use) = (host.clone(), link.clone(), ifb.index, in_use.clone());
+        move || {
+            in_use.set(true);
+            // By index, because the name may change.
+            remove(&host, &link, host.nl.link_by_index(index)?.as_slice())?;
+            in_use.set(false);
+            Ok::<_, Error>(())
+        }
     });
-    // The alias comes first: whatever happens after this, DEL knows whether it may remove the place of filters.
+    // Before the filter: the alias tells DEL whether it may delete clsact.
     whose.finish(host, ifb, true)?;
-    // A place that was not there until now has no filters.
+    // A new clsact has no filters.
     let is_new = match host.nl.add_clsact(link) {
         Ok(()) => true,
         Err(e) if e.is_exists() => {
@@ -39,36 +49,36 @@ pub fn install(host: &Namespace, link: &Link, whose: Ifb<'_>, ifb: &Link, undo: 
     let list = |out| if is_new { Ok(Vec::new()) } else { host.nl.filters(link, out) };
     let filters = list(false)?;
     if !filters.iter().any(|filter| filter.redirects.contains(&ifb.index)) {
-        // Of filters of what goes out the kernel may list those of the same precedence among ours, and DEL could not tell them apart.
+        // The kernel may list filters for sent packets with the same precedence, and DEL could not distinguish them.
         let out = list(true)?;
         let taken = |number: &u16| filters.iter().chain(&out).any(|filter| filter.precedence == *number);
         let precedence = (PRECEDENCE..u16::MAX).find(|precedence| !taken(precedence)).unwrap_or(u16::MAX);
         let redirect = Redirect { precedence, class: CLASS, to: ifb.index };
         host.nl.add_redirect(link, &redirect).map_err(|e| kernel::explained(Part::Redirect, e))?;
     }
-    // What came in was lost by these.
+    // Filters to a deleted ifb, which drop all packets.
     filters
         .iter()
         .filter(|filter| leads_nowhere(filter))
         .try_for_each(|filter| delete(host, &filters, filter))
 }
 
-/// What comes in by a link goes through an ifb.
+/// Checks that traffic received by a link is redirected to an ifb.
 pub fn verify(host: &Namespace, link: &Link, ifb: &Link) -> Result<()> {
     let filters = host.nl.filters(link, false)?;
     if filters.iter().any(|filter| filter.redirects.contains(&ifb.index)) {
         return Ok(());
     }
     let lost = if filters.iter().any(leads_nowhere) {
-        "is redirected to a link that is gone, and so is lost"
+        "are redirected to a deleted link, and lost"
     } else {
-        "is not redirected"
+        "are not redirected"
     };
-    let text = format!("what comes in by link {} {lost}: it must go through {}", link.name, ifb.name);
-    Err(Error::new(Code::Internal, text).detail("`cnitool repair` brings the filter back"))
+    let text = format!("packets that arrive at link {} {lost}: they must pass {}", link.name, ifb.name);
+    Err(Error::new(Code::Internal, text).detail("run `cnitool repair` to restore the filter"))
 }
 
-/// Removes the filters of a link that lead to ifbs, and the place of filters if it was made for them and nobody else has put one there.
+/// Deletes the filters of a link that lead to ifbs, and clsact if ADD created it and no other program uses it.
 pub fn remove(host: &Namespace, link: &Link, ifbs: &[Link]) -> Result<()> {
     let leads_to_one = |filter: &Filter| ifbs.iter().any(|ifb| filter.redirects.contains(&ifb.index));
     let filters = host.nl.filters(link, false)?;
@@ -82,7 +92,7 @@ pub fn remove(host: &Namespace, link: &Link, ifbs: &[Link]) -> Result<()> {
     Ok(())
 }
 
-/// The same for whatever links lead to ifbs: who has no namespace of the container does not know which.
+/// Like [`remove`], for all links: without the container's namespace, the link is unknown.
 pub fn remove_everywhere(host: &Namespace, ifbs: &[Link]) -> Result<()> {
     let mut failures = Failures::new();
     for qdisc in host.nl.qdiscs(None)?.iter().filter(|qdisc| ["clsact", "ingress"].contains(&&*qdisc.kind)) {
@@ -96,7 +106,7 @@ pub fn remove_everywhere(host: &Namespace, ifbs: &[Link]) -> Result<()> {
     failures.into_result()
 }
 
-/// Deletes a filter, of those that a link has; and its precedence, if no other is in there.
+/// Deletes a filter, and its precedence if it has no other filter.
 fn delete(host: &Namespace, all: &[Filter], filter: &Filter) -> Result<()> {
     let shares = |other: &Filter| other.precedence == filter.precedence && other.handle != filter.handle;
     let is_alone = !all.iter().any(|other| other.decides() && shares(other));
@@ -104,7 +114,7 @@ fn delete(host: &Namespace, all: &[Filter], filter: &Filter) -> Result<()> {
     Ok(host.nl.delete_filter(&Filter { handle, ..filter.clone() })?)
 }
 
-/// Whether a filter of ours redirects to a link that is gone.
+/// Whether a filter of Ferrule redirects to a deleted link.
 fn leads_nowhere(filter: &Filter) -> bool {
     filter.class == Some(CLASS) && filter.redirects.contains(&0)
 }

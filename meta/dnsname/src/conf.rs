@@ -72,7 +72,9 @@ impl TryFrom<AsWritten> for Conf {
         }
         let aliases = match runtime_config.aliases {
             None => Aliases::Plain(Vec::new()),
-            Some(RawAliases::Plain(names)) => Aliases::Plain(names.iter().map(alias).collect::<Result<_>>()?),
+            Some(RawAliases::Plain(names)) => {
+                Aliases::Plain(names.iter().map(|name| alias(name)).collect::<Result<_>>()?)
+            }
             Some(RawAliases::ByNetwork(networks)) => Aliases::ByNetwork(
                 networks.into_iter().map(|(name, list)| (name, list.unwrap_or_default())).collect(),
             ),
@@ -95,7 +97,7 @@ impl Conf {
             Aliases::Plain(names) => names.clone(),
             Aliases::ByNetwork(networks) => {
                 let of_network = networks.get(network.as_str()).into_iter().flatten();
-                of_network.map(alias).collect::<Result<_>>()?
+                of_network.map(|name| alias(name)).collect::<Result<_>>()?
             }
         };
         let mut names: Vec<HostName> = Vec::new();
@@ -124,7 +126,7 @@ impl Conf {
     }
 }
 
-fn alias(name: &String) -> Result<HostName> {
+fn alias(name: &str) -> Result<HostName> {
     HostName::parse(name).map_err(|why| refused("runtimeConfig.aliases: a name", &why))
 }
 

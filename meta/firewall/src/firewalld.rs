@@ -17,7 +17,7 @@ use service::Service;
 
 /// The lock of those that change zones: an address may be given to a new container while the old one's DEL is at work.
 const LOCK: &str = "firewalld";
-const PATIENCE: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Whether firewalld is on this host's system bus, as far as this process may ask. The question does not start it.
 ///
@@ -55,7 +55,7 @@ impl Zone {
     /// Code 7: the zone is unknown, or an address is in another one; else what firewalld says.
     pub fn add_over_bus(&self, network: &NetworkName, at: &Attachment, undo: &mut Undo) -> Result<()> {
         let mut service = running()?;
-        let _lock = Lock::acquire(LOCK, PATIENCE)?;
+        let _lock = Lock::acquire(LOCK, LOCK_TIMEOUT)?;
         let file = record::file(network, at);
         let earlier = record::load(&file)?.filter(|earlier| *earlier != Record::new(network, self));
         if let Some(earlier) = earlier {
@@ -125,7 +125,7 @@ pub fn remove_over_bus(network: &NetworkName, at: &Attachment, reference: Option
             Ok(service) => service,
         },
     };
-    let _lock = Lock::acquire(LOCK, PATIENCE)?;
+    let _lock = Lock::acquire(LOCK, LOCK_TIMEOUT)?;
     let own = found.as_ref().map(Record::zone);
     own.as_ref().or(reference).map_or(Ok(()), |zone| withdraw(service.as_mut(), zone, &file))
 }
@@ -138,7 +138,7 @@ pub fn collect_over_bus(call: &Gc) -> Result<()> {
     if record::are_none() {
         return Ok(());
     }
-    let _lock = Lock::acquire(LOCK, PATIENCE)?;
+    let _lock = Lock::acquire(LOCK, LOCK_TIMEOUT)?;
     let mut service = None;
     record::stale(call, |file, zone| {
         if service.is_none() {

@@ -104,7 +104,7 @@ fn listed(host: &Namespace, result: &AddResult) -> Result<Option<Link>> {
 /// The other end of the container's veth. Results of older versions do not tell it.
 fn behind(host: &Namespace, netns: &Path, ifname: &IfName) -> Result<Option<Link>> {
     let sandbox = Namespace::open(netns)?;
-    let link = sandbox.link(ifname)?;
+    let link = sandbox.chained_interface(ifname)?;
     host_end::find(host, &sandbox, &link)
 }
 

@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use std::path::PathBuf;
 
@@ -9,25 +9,25 @@ use serde_json::{Map, Value};
 use crate::Flannel;
 use cni::Plugin;
 
-/// Where flanneld writes.
+/// Default path of flanneld's file.
 const SUBNET_FILE: &str = "/run/flannel/subnet.env";
-/// Where the reference keeps what its DEL needs.
+/// Default directory of the state for DEL, as in the reference.
 const DATA_DIR: &str = "/var/lib/cni/flannel";
 
 /// The configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// `subnetFile`, which flanneld writes.
+    /// `subnetFile`, written by flanneld.
     pub subnet_file: PathBuf,
-    /// `dataDir`, the directory of what DEL needs.
+    /// `dataDir`, the directory of the state for DEL.
     pub data_dir: PathBuf,
-    /// `delegate`: what the other plugin's configuration is to say.
+    /// `delegate`: keys of the other plugin's configuration.
     pub delegate: Map<String, Value>,
-    /// `ipam`: what its IPAM plugin's is to say.
+    /// `ipam`: keys of its IPAM plugin.
     pub ipam: Map<String, Value>,
-    /// `runtimeConfig`, which is handed on as it is.
+    /// `runtimeConfig`, passed on unchanged.
     pub runtime_config: Option<Value>,
-    /// `prevResult`, the same.
+    /// `prevResult`, passed on unchanged.
     pub prev_result: Option<Value>,
 }
 
@@ -58,7 +58,7 @@ impl TryFrom<AsWritten> for Conf {
 }
 
 impl Conf {
-    /// What DEL and GC go by: whatever is of the wrong type counts as missing.
+    /// The configuration for DEL and GC: keys of the wrong type count as missing.
     pub fn leniently(written: &AsWritten) -> Self {
         let or_default = |path: Result<PathBuf>, default: &str| {
             path.unwrap_or_else(|error| {
@@ -81,8 +81,8 @@ impl Conf {
     fn check_delegate(&self) -> Result<()> {
         let is_set = |key: &str| self.delegate.keys().any(|set| set.eq_ignore_ascii_case(key));
         if let Some(key) = ["name", "ipam"].into_iter().find(|key| is_set(key)) {
-            return Err(Error::config(format!("delegate.{key} is given, which flannel sets itself"))
-                .detail("keys for the IPAM plugin belong under ipam, beside delegate"));
+            return Err(Error::config(format!("delegate.{key} must not be set: flannel sets it"))
+                .detail("put keys of the IPAM plugin under ipam, next to delegate"));
         }
         let Some((_, kind)) = self.delegate.iter().find(|(key, _)| key.eq_ignore_ascii_case("type")) else {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The configuration that the other plugin gets. No I/O, but for [`rebuilt`].
+//! Configuration of the other plugin. No I/O, except [`rebuilt`].
 
 use cni::{Code, Error, Gc, NetConf, Result};
 use serde_json::{Map, Value, json};
@@ -6,10 +6,10 @@ use serde_json::{Map, Value, json};
 use crate::conf::Conf;
 use crate::subnet::Subnet;
 
-/// What attaches the container unless `delegate.type` says otherwise.
+/// Default of `delegate.type`.
 const BRIDGE: &str = "bridge";
 
-/// What is made of the configuration, and of what flanneld says. Without that it is enough for DEL and GC.
+/// Builds it from the configuration and flanneld's settings. Without the latter, it is sufficient for DEL and GC.
 ///
 /// # Errors
 /// Code 6 if `ipam.routes` is not a list.
@@ -20,7 +20,7 @@ pub fn of(conf: &Conf, net: &NetConf, subnet: Option<&Subnet>) -> Result<Value> 
     let kind = get(&document, "type").and_then(Value::as_str).unwrap_or(BRIDGE).to_owned();
     put(&mut document, "type", kind.as_str().into());
     if let Some(subnet) = subnet {
-        // One of the two has to: flanneld does it with its option --ip-masq.
+        // Either flanneld (option --ip-masq) or the plugin masquerades.
         put_unless_set(&mut document, "ipMasq", (!subnet.ip_masq).into());
         put_unless_set(&mut document, "mtu", subnet.mtu.into());
     }
@@ -34,7 +34,7 @@ pub fn of(conf: &Conf, net: &NetConf, subnet: Option<&Subnet>) -> Result<Value> 
     Ok(Value::Object(document))
 }
 
-/// The configuration of the IPAM plugin.
+/// Configuration of the IPAM plugin.
 fn ipam(base: &Map<String, Value>, subnet: Option<&Subnet>) -> Result<Value> {
     let mut ipam = base.clone();
     put_unless_set(&mut ipam, "type", "host-local".into());
@@ -47,22 +47,22 @@ fn ipam(base: &Map<String, Value>, subnet: Option<&Subnet>) -> Result<Value> {
         Some(Value::Array(routes)) => routes.clone(),
         Some(_) => return Err(Error::new(Code::Decoding, "ipam.routes: expected a list")),
     };
-    // The default route may be the bridge's: the whole of flannel's network is always reached through the bridge.
+    // The bridge may have another default route; flannel's network is always reached through the bridge.
     routes.extend(subnet.networks.iter().map(|network| json!({"dst": network.to_string()})));
     put(&mut ipam, "routes", routes.into());
     Ok(Value::Object(ipam))
 }
 
-/// For DEL and GC, where what ADD has saved is lost: as ADD would make it now. flanneld may have gone meanwhile.
+/// Builds it again for DEL and GC if the saved one is lost. flanneld's file is optional.
 ///
 /// # Errors
-/// None that the configuration does not make; see [`of`].
+/// Code 6 if `ipam.routes` is not a list.
 pub fn rebuilt(conf: &Conf, net: &NetConf) -> Result<Value> {
     let subnet = Subnet::read(&conf.subnet_file).ok();
     of(conf, net, subnet.as_ref()).or_else(|_| of(conf, net, None))
 }
 
-/// With the result of the call, if there is one, which is in the version of the call.
+/// Adds the call's `prevResult`, which has the call's version.
 pub fn with_prev(mut document: Value, net: &NetConf, prev: Option<&Value>) -> Value {
     if let (Some(prev), Value::Object(document)) = (prev, &mut document) {
         put(document, "cniVersion", net.version.as_str().into());
@@ -71,7 +71,7 @@ pub fn with_prev(mut document: Value, net: &NetConf, prev: Option<&Value>) -> Va
     document
 }
 
-/// With the attachments that GC keeps, and without what is a single attachment's.
+/// Adds the attachments that GC keeps, and removes keys of a single attachment.
 pub fn for_gc(mut document: Value, call: &Gc) -> Value {
     let valid: Vec<Value> = call
         .scope
@@ -82,7 +82,7 @@ pub fn for_gc(mut document: Value, call: &Gc) -> Value {
     if let Value::Object(document) = &mut document {
         document.retain(|key, _| !["runtimeConfig", "prevResult"].contains(&key.as_str()));
         put(document, "cniVersion", call.net.version.as_str().into());
-        // The key of the specification, and the one that libcni had first.
+        // The specification's key, and libcni's earlier one.
         for key in ["cni.dev/valid-attachments", "cni.dev/attachments"] {
             put(document, key, valid.clone().into());
         }
@@ -90,23 +90,23 @@ pub fn for_gc(mut document: Value, call: &Gc) -> Value {
     document
 }
 
-/// The plugin that a document is for.
+/// The plugin's type.
 pub fn kind(document: &Value) -> &str {
     let kind = document.as_object().and_then(|document| get(document, "type"));
     kind.and_then(Value::as_str).unwrap_or(BRIDGE)
 }
 
-/// Whether a document is for a network.
+/// Whether it belongs to a network.
 pub fn is_of(document: &Value, net: &str) -> bool {
     document.as_object().and_then(|document| get(document, "name")).and_then(Value::as_str) == Some(net)
 }
 
-/// A member. Plugins compare keys without regard to case.
+/// Returns a member. Plugins compare keys case-insensitively.
 fn get<'a>(object: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     object.get(key).or_else(|| object.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v))
 }
 
-/// Sets a member, whatever the case of the one that is there.
+/// Sets a member, and replaces one with another case.
 fn put(object: &mut Map<String, Value>, key: &str, value: Value) {
     object.retain(|k, _| !k.eq_ignore_ascii_case(key));
     object.insert(key.to_owned(), value);

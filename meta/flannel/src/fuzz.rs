@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -8,8 +8,8 @@ use crate::conf::Conf;
 use crate::document::{self, is_of, kind};
 use crate::subnet::Subnet;
 
-/// The configuration, and after an empty line flanneld's file: the document for the other plugin is the network's, names a plugin that
-/// is not this one, and has a range for each subnet. What ADD takes, DEL takes for the same.
+/// The input is the configuration and, after an empty line, flanneld's file. The other plugin's configuration has the network's name, names
+/// another plugin than flannel, and has a range for each subnet. DEL reads the same as ADD.
 pub fn configuration(input: &[u8]) {
     let end = input.windows(2).position(|two| two == b"\n\n").unwrap_or(input.len());
     let subnet = Subnet::parse(&String::from_utf8_lossy(input.get(end + 2..).unwrap_or_default()));
@@ -37,6 +37,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("flannel", configuration);
 }

@@ -1,4 +1,4 @@
-//! flannel: has another plugin attach the container, with what flanneld tells of the host's part of the network.
+//! flannel: calls another plugin with flanneld's settings for this host.
 
 mod conf;
 mod document;
@@ -37,8 +37,8 @@ impl Plugin for Flannel {
         let subnet = Subnet::read(&conf.subnet_file)?;
         let document = document::of(conf, net, Some(&subnet))?;
         let delegate = to(net, &document::with_prev(document.clone(), net, conf.prev_result.as_ref()));
-        // What is saved is for a DEL that can be served.
-        delegate.is_there()?;
+        // Save only if a DEL can be served.
+        delegate.require()?;
 
         let saved = Saved::new(&conf.data_dir, &net.name, &call.attachment);
         let earlier = saved.read()?;
@@ -46,13 +46,13 @@ impl Plugin for Flannel {
         let (has_begun, kept) = (Rc::clone(&begun), saved.clone());
         undo.push(move || {
             if let Some(earlier) = earlier {
-                // A DEL would take what an earlier ADD has made: the runtime's own takes both.
+                // A DEL would delete the earlier ADD's attachment. The runtime's DEL deletes both.
                 return kept.write(&earlier);
             }
             if has_begun.get() {
                 begins.call(Command::Del)?;
             }
-            // The next DEL needs it where this one failed.
+            // Kept if this DEL failed, for the next one.
             kept.remove()
         });
         saved.write(&document)?;
@@ -68,8 +68,8 @@ impl Plugin for Flannel {
         let is_lost = found.is_none();
         let document = found.map_or_else(|| document::rebuilt(&conf, net), Ok)?;
         let delegate = to(net, &document::with_prev(document, net, conf.prev_result.as_ref()));
-        if is_lost && let Err(missing) = delegate.is_there() {
-            // Then no ADD can have been: it saves nothing without the plugin.
+        if is_lost && let Err(missing) = delegate.require() {
+            // ADD saves nothing without the plugin, so nothing was attached.
             cni::warn(&format!("nothing is deleted: {missing}"));
             return failures.into_result();
         }
@@ -94,7 +94,7 @@ impl Plugin for Flannel {
         let is_collected = collected.is_ok();
         let mut failures = Failures::new();
         failures.note(collected);
-        // One that was attached by another configuration has left its things where that one says.
+        // Attachments with another configuration are collected by that one.
         failures.note(saved::collect(&conf.data_dir, call, |document| {
             let then = document::for_gc(document, call);
             if then == now { Ok(is_collected) } else { to(net, &then).collect(&call.scope).map(|()| true) }
@@ -109,7 +109,8 @@ impl Plugin for Flannel {
     }
 }
 
-/// The DEL that follows a failed ADD would delete an earlier ADD's interface. One of the chain the other plugin may go on with.
+/// Fails if the interface exists, because the DEL after a failed ADD would delete an earlier ADD's interface. An interface of the chain is
+/// accepted.
 fn refuse_taken_name(call: &Add<Conf>) -> Result<()> {
     let ifname = &call.attachment.ifname;
     if call.net.prev_result.as_ref().is_some_and(|prev| prev.container_interface(ifname).is_some()) {
@@ -118,7 +119,7 @@ fn refuse_taken_name(call: &Add<Conf>) -> Result<()> {
     veth::refuse_taken_name(&Namespace::open(&call.netns)?, &call.attachment)
 }
 
-/// The plugin that has attached the container, with what it was told then.
+/// The plugin that attached the container, with its saved configuration.
 fn attached(call: &Check<Conf>) -> Result<Delegate> {
     let Check { conf, net, .. } = call;
     let document = match Saved::new(&conf.data_dir, &net.name, &call.attachment).read()? {
@@ -128,7 +129,7 @@ fn attached(call: &Check<Conf>) -> Result<Delegate> {
     Ok(to(net, &document::with_prev(document, net, conf.prev_result.as_ref())))
 }
 
-/// The plugin that a document is for.
+/// The plugin of a configuration.
 fn to(net: &NetConf, document: &Value) -> Delegate {
     net.delegate(document::kind(document).to_owned(), document)
 }

@@ -1,5 +1,5 @@
-//! What DEL needs to know of an ADD: the configuration that the other plugin got. It is in a file of the reference's
-//! name and form, so that either's DEL can delete what the other has attached.
+//! State for DEL: the other plugin's configuration. Name and content of the file are the reference's, so each suite deletes the other's
+//! attachments.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -12,10 +12,10 @@ use system::file::{self, AtomicFile, label_of};
 
 use crate::document::is_of;
 
-/// No container and no network has it in its name.
+/// Not allowed in names of containers and networks.
 const SEPARATOR: char = '@';
 
-/// What is saved of an attachment, in `CONTAINERID`; where another network of the container has that already, in
+/// The saved configuration of an attachment, in `CONTAINERID`, or, if another network of the container uses that file, in
 /// `CONTAINERID@NETWORK@IFNAME`.
 #[derive(Clone, Debug)]
 pub struct Saved {
@@ -26,29 +26,29 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// That of an attachment, in the directory of all.
+    /// The file of an attachment.
     pub fn new(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
         let own = format!("{}{SEPARATOR}{network}{SEPARATOR}{}", at.container, at.ifname);
         Self { dir: dir.to_owned(), network: network.clone(), plain: at.container.to_string(), own }
     }
 
-    /// The document that was saved, if it is one. None: it is lost, or there was none.
+    /// Reads the file. `None` if it does not exist or is not JSON.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if it cannot be read.
     pub fn read(&self) -> Result<Option<Value>> {
         let own = self.document(&self.own)?;
-        let found = if own == Found::Nothing { self.document(&self.plain)? } else { own };
+        let found = if own == SavedFile::Nothing { self.document(&self.plain)? } else { own };
         Ok(match found {
-            Found::Document(document) if self.is_ours(&document) => Some(document),
+            SavedFile::Document(document) if self.is_ours(&document) => Some(document),
             _ => None,
         })
     }
 
-    /// Writes it, over an earlier one of the attachment.
+    /// Writes the file, over an earlier one of the attachment.
     ///
     /// # Errors
-    /// Code 5: what failed on which file. It may be there nevertheless.
+    /// Code 5 if it cannot be written. It may exist nevertheless.
     pub fn write(&self, document: &Value) -> Result<()> {
         let bytes = document.to_string();
         let failed = |name: &str, e: &io::Error| Error::io(format!("write {}", self.path(name).display()), e);
@@ -63,30 +63,32 @@ impl Saved {
             |name| AtomicFile { dir: &dir, name, label: &self.label(name) }.replace_on_disk(bytes.as_bytes());
         let label = self.label(&self.plain);
         let plain = AtomicFile { dir: &dir, name: &self.plain, label: &label };
-        if self.document(&self.own)? == Found::Nothing {
-            // Whoever comes first has the plain name, also of two at once.
+        if self.document(&self.own)? == SavedFile::Nothing {
+            // Of two concurrent networks, the first gets the plain name.
             if plain.create_on_disk(bytes.as_bytes()).map_err(|e| failed(&self.plain, &e))? {
                 return Ok(());
             }
             match self.document(&self.plain)? {
-                Found::Document(other) if !self.is_ours(&other) => {}
+                SavedFile::Document(other) if !self.is_ours(&other) => {}
                 _ => return file(&self.plain).map_err(|e| failed(&self.plain, &e)),
             }
         }
         file(&self.own).map_err(|e| failed(&self.own, &e))
     }
 
-    /// Removes it, and what a kill may have left beside it. A missing file is no error.
+    /// Deletes the file and temporary files of killed processes. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if it cannot be deleted.
     pub fn remove(&self) -> Result<()> {
         let mut failures = Failures::new();
         failures.note(remove(&self.path(&self.own)));
         match failures.note(self.document(&self.plain)) {
-            Some(Found::Document(other)) if !self.is_ours(&other) => {}
-            Some(Found::Document(_) | Found::Garbage) => drop(failures.note(remove(&self.path(&self.plain)))),
-            Some(Found::Nothing) | None => {}
+            Some(SavedFile::Document(other)) if !self.is_ours(&other) => {}
+            Some(SavedFile::Document(_) | SavedFile::Garbage) => {
+                failures.note(remove(&self.path(&self.plain)));
+            }
+            Some(SavedFile::Nothing) | None => {}
         }
         for name in [&self.plain, &self.own] {
             let removed = file::missing_is_fine(file::remove_temporary(&self.dir, &self.label(name)));
@@ -96,7 +98,7 @@ impl Saved {
         failures.into_result()
     }
 
-    fn document(&self, name: &str) -> Result<Found> {
+    fn document(&self, name: &str) -> Result<SavedFile> {
         read(&self.path(name))
     }
 
@@ -108,27 +110,27 @@ impl Saved {
         self.dir.join(name)
     }
 
-    /// The label of what is being written. It tells the network, so that GC knows whose it is after a kill.
+    /// Label of the temporary file. It contains the network, for GC.
     fn label(&self, name: &str) -> String {
         format!("{}~{name}", self.network)
     }
 }
 
-/// What is in a file's place.
+/// Content of a file.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum SavedFile {
     Nothing,
     Document(Value),
-    /// What a crash of the machine has left of the reference's, which does not write it as a whole.
+    /// Not JSON: the reference writes in place, and the host crashed.
     Garbage,
 }
 
-fn read(path: &Path) -> Result<Found> {
+fn read(path: &Path) -> Result<SavedFile> {
     let read = file::missing_is_fine(file::read_own(path, json::MAX_BYTES).map(Some));
     let read = read.map_err(|e| Error::io(format!("read {}", path.display()), &e))?;
-    let Some(bytes) = read else { return Ok(Found::Nothing) };
+    let Some(bytes) = read else { return Ok(SavedFile::Nothing) };
     let document = json::parse(&bytes, "it").ok().filter(|document| document["type"].is_string());
-    Ok(document.map_or(Found::Garbage, Found::Document))
+    Ok(document.map_or(SavedFile::Garbage, SavedFile::Document))
 }
 
 fn remove(path: &Path) -> Result<()> {
@@ -136,11 +138,11 @@ fn remove(path: &Path) -> Result<()> {
     removed.map_err(|e| Error::io(format!("remove {}", path.display()), &e))
 }
 
-/// GC: hands over what was saved of each attachment of the network that is not among the valid ones. The file goes if that is said of
-/// it, and so does what kills have left.
+/// GC: passes the saved configurations of the network's invalid attachments to `is_collected`, and deletes those for which it returns true.
+/// Also deletes temporary files of killed processes.
 ///
 /// # Errors
-/// What the caller says; code 5: what could not be read or removed.
+/// Errors of `is_collected`; code 5 if a file cannot be read or deleted.
 pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Result<bool>) -> Result<()> {
     let failed = |e: &io::Error| Error::io(format!("list dataDir {}", dir.display()), e);
     let Some(entries) = file::missing_is_fine(fs::read_dir(dir).map(Some)).map_err(|e| failed(&e))? else {
@@ -155,12 +157,12 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
                 failures.note(remove(&entry.path()));
             }
         } else if !name.starts_with('.') {
-            let Some(Found::Document(document)) = failures.note(read(&entry.path())) else { continue };
+            let Some(SavedFile::Document(document)) = failures.note(read(&entry.path())) else { continue };
             if !is_of(&document, &call.net.name) {
                 continue;
             }
             let is_taken = takes(&name, &entry.path(), call);
-            // A dry run lists what the other plugin has, too.
+            // A dry run also lists what the other plugin would delete.
             let is_due = is_taken || call.scope.is_dry();
             if is_due && failures.note(is_collected(document)) == Some(true) && is_taken {
                 failures.note(remove(&entry.path()));
@@ -170,7 +172,7 @@ pub fn collect(dir: &Path, call: &Gc, mut is_collected: impl FnMut(Value) -> Res
     failures.into_result()
 }
 
-/// Whether GC removes the file with a name.
+/// Whether GC deletes the file.
 fn takes(name: &str, path: &Path, call: &Gc) -> bool {
     let mut parts = name.splitn(3, SEPARATOR);
     let container = parts.next().unwrap_or_default();

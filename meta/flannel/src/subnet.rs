@@ -1,4 +1,4 @@
-//! What flanneld tells of the host's part of the network, in a file: usually /run/flannel/subnet.env.
+//! flanneld's settings for this host, usually in /run/flannel/subnet.env.
 
 use std::path::Path;
 
@@ -7,19 +7,19 @@ use cni::{Code, Error, Result, ResultExt};
 use ipnetwork::IpNetwork;
 use system::file;
 
-/// Bytes. flanneld writes some two hundred.
+/// Maximum size in bytes. flanneld writes about two hundred.
 const LARGEST: u64 = 64 << 10;
 
-/// What it says.
+/// The settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subnet {
-    /// The networks of all hosts, IPv4 first. FLANNEL_NETWORK and FLANNEL_IPV6_NETWORK, which may be lists.
+    /// Networks of all hosts, IPv4 first: the lists FLANNEL_NETWORK and FLANNEL_IPV6_NETWORK.
     pub networks: Vec<IpNetwork>,
-    /// The host's part, one of each family at most, IPv4 first. FLANNEL_SUBNET and FLANNEL_IPV6_SUBNET.
+    /// Subnets of this host, at most one of each family, IPv4 first: FLANNEL_SUBNET and FLANNEL_IPV6_SUBNET.
     pub subnets: Vec<IpNetwork>,
-    /// What a packet may have on the way to another host, in bytes. FLANNEL_MTU.
+    /// MTU in bytes for packets to other hosts: FLANNEL_MTU.
     pub mtu: u32,
-    /// Whether flanneld hides containers behind the host's address. FLANNEL_IPMASQ.
+    /// Whether flanneld masquerades containers: FLANNEL_IPMASQ.
     pub ip_masq: bool,
 }
 
@@ -27,7 +27,7 @@ impl Subnet {
     /// Reads the file.
     ///
     /// # Errors
-    /// Code 11 if it is missing or not whole, 6 for a value that is none, 5 if it cannot be read.
+    /// Code 11 if it is missing or incomplete, 6 for an invalid value, 5 if it cannot be read.
     pub fn read(path: &Path) -> Result<Self> {
         let text = file::read(path, LARGEST).map_err(|e| {
             let error = Error::io(format!("open subnetFile {}", path.display()), &e);
@@ -39,10 +39,10 @@ impl Subnet {
         Self::parse(&String::from_utf8_lossy(&text)).context(|| format!("subnetFile {}", path.display()))
     }
 
-    /// Reads what is in it: a line for a variable, as a shell would. What is unknown is passed over.
+    /// Parses one shell assignment per line. Unknown lines are ignored.
     ///
     /// # Errors
-    /// Code 11, naming what is missing; 6, naming the variable whose value is none.
+    /// Code 11 for missing variables, 6 for an invalid value; the message names the variable.
     pub fn parse(text: &str) -> Result<Self> {
         let value = |name: &str| {
             let mut lines = text.lines().rev().filter_map(|line| line.split_once('='));
@@ -78,11 +78,11 @@ impl Subnet {
     }
 }
 
-/// A network: the host's bits, which flanneld sets in its subnet, are left out.
+/// Parses a network without its host bits, which flanneld sets in its subnet.
 fn network(text: &str, is_v4: bool) -> Result<IpNetwork, String> {
     let network = parse_cidr(text)?;
     if network.is_ipv4() != is_v4 {
-        return Err(format!("{text:?} is not of the family IPv{}", if is_v4 { 4 } else { 6 }));
+        return Err(format!("{text:?} is not an IPv{} address", if is_v4 { 4 } else { 6 }));
     }
     IpNetwork::new(network.network(), network.prefix()).map_err(|e| e.to_string())
 }
@@ -93,13 +93,13 @@ fn malformed(name: &str, what: &str) -> Error {
 
 fn missing(all: &[(bool, &str)]) -> Error {
     let missing: Vec<&str> = all.iter().filter(|(is_there, _)| !is_there).map(|(_, name)| *name).collect();
-    awaited(Error::config(format!("it lacks {}", missing.join(", "))))
+    awaited(Error::config(format!("{} is missing", missing.join(", "))))
 }
 
 fn awaited(error: Error) -> Error {
     error
         .with_code(Code::TryAgainLater)
-        .detail("flanneld writes this file when it has its lease: is flanneld running?")
+        .detail("flanneld writes this file after it has obtained its lease: check that flanneld is running")
 }
 
 #[cfg(test)]
@@ -112,10 +112,10 @@ mod tests {
     #[test]
     fn what_is_missing_is_named_all_at_once() {
         let error = Subnet::parse("FLANNEL_SUBNET=10.42.1.1/24\nFLANNEL_MTU=\n").unwrap_err();
-        assert!(error.code() == 11 && error.details().contains("is flanneld running?"), "{error:?}");
+        assert!(error.code() == 11 && error.details().contains("that flanneld is running"), "{error:?}");
         assert_eq!(
             error.msg(),
-            "it lacks FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ"
+            "FLANNEL_NETWORK or FLANNEL_IPV6_NETWORK, FLANNEL_MTU, FLANNEL_IPMASQ is missing"
         );
     }
 

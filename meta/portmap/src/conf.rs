@@ -150,7 +150,8 @@ fn backend(raw: &RawConf, mark: &Mark, conditions: &Conditions) -> Result<Option
     let asked = raw.backend.as_deref().map(str::parse).transpose().map_err(Error::config)?;
     let asked = asked.map(|backend| ("backend", backend));
     let by_mark = matches!(mark, Mark::Chain(_)).then_some(("externalSetMarkChain", Backend::Iptables));
-    let by_conditions = conditions.backend().map(|backend| ("conditions", backend));
+    let conditions_key = if raw.conditions_v4.is_empty() { "conditionsV6" } else { "conditionsV4" };
+    let by_conditions = conditions.backend().map(|backend| (conditions_key, backend));
     let wishes: Vec<_> = [asked, by_mark, by_conditions].into_iter().flatten().collect();
     match wishes.iter().find(|wish| wish.1 != wishes[0].1) {
         Some((key, other)) => {
@@ -291,6 +292,11 @@ mod tests {
             json!({"markMasqBit": 13, "externalSetMarkChain": "MARK-MASQ"}),
         ] {
             assert_eq!(conf(keys.clone()).unwrap_err().code(), 7, "{keys}");
+        }
+        let words = json!(["-s", "192.0.2.1"]);
+        for key in ["conditionsV4", "conditionsV6"] {
+            let refused = conf(json!({"backend": "nftables", key: words})).unwrap_err();
+            assert_eq!(refused.msg(), format!("backend asks for nftables, but {key} needs iptables"));
         }
     }
 

@@ -45,6 +45,6 @@ fn is_word(text: &str) -> bool {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("portmap", configuration);
 }

@@ -92,7 +92,7 @@ impl Admission {
         let owned = owner.clone();
         undo.push(move || withdraw(&owned));
         if let Err(e) = Users::of_host().join(&link.name, &owner.label(), &before) {
-            cni::warn(&format!("{key} stays set after the last host port that needs it is gone: {e}"));
+            cni::warn(&format!("{key} stays set after the last host port that needs it: {e}"));
         }
         if !is_set && before != "1" {
             host.set_sysctl(&key, "1")?;
@@ -107,7 +107,7 @@ impl Admission {
 /// # Errors
 /// What could not be given back.
 pub fn withdraw(owner: &Owner) -> Result<()> {
-    give_back(|users| users.leave(&owner.label()))
+    restore_unused(|users| users.remove(&owner.label()))
 }
 
 /// As [`withdraw`], for the attachments that GC of a network takes.
@@ -119,7 +119,7 @@ pub fn withdraw_stale(network: &NetworkName, scope: &Scope) -> Result<()> {
     if scope.is_dry() {
         return list(takes);
     }
-    give_back(|users| users.retain(&takes))
+    restore_unused(|users| users.retain(&takes))
 }
 
 /// Only asks which would leave: no value is written.
@@ -133,7 +133,7 @@ fn list(takes: impl Fn(&str) -> bool) -> Result<()> {
 }
 
 /// How long to wait for others, each of which takes some microseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Whether the address of a mapping can be one of loopback.
 fn includes(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
@@ -142,7 +142,7 @@ fn includes(host_ip: Option<IpAddr>, local: IpAddr) -> bool {
 
 /// Held while users are looked at and the setting follows. None: this host has no place for a lock.
 fn lock() -> Result<Option<Lock>> {
-    Ok(Lock::acquire("localnet", PATIENCE)?)
+    Ok(Lock::acquire("localnet", LOCK_TIMEOUT)?)
 }
 
 fn setting(link: &str) -> String {
@@ -152,7 +152,7 @@ fn setting(link: &str) -> String {
 type Unused = Vec<(String, String)>;
 
 /// Writes the value from before where nobody needs another one any more.
-fn give_back(leave: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
+fn restore_unused(remove: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
     let users = Users::of_host();
     let failed = |e| Error::io("find out which attachments need route_localnet", &e);
     if !users.are_known().map_err(failed)? {
@@ -160,7 +160,7 @@ fn give_back(leave: impl FnOnce(&Users) -> io::Result<Unused>) -> Result<()> {
     }
     let _lock = lock()?;
     let mut failures = Failures::new();
-    for (link, before) in leave(&users).map_err(failed)? {
+    for (link, before) in remove(&users).map_err(failed)? {
         if failures.note(restore(&setting(&link), &before)).is_some() {
             failures.note(users.forget(&link).map_err(failed));
         }

@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use std::net::IpAddr;
 
@@ -14,14 +14,14 @@ struct RawConf {
     add_source_hints: bool,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// `table`: only rules are made, which lead to this table. None: a table is chosen for each address, and filled.
+    /// `table`: only add rules that lead to this table. `None`: choose and fill a table for each address.
     pub table: Option<u32>,
-    /// `gateways`: where the default routes of the tables lead, at most one a family.
+    /// `gateways`: gateways of the tables' default routes, at most one per family.
     pub gateways: Vec<IpAddr>,
-    /// `addSourceHints`: routes to the interface's own subnets stay in the main table, with the address as their source.
+    /// `addSourceHints`: keep routes to the interface's own subnets in the main table, with its address as preferred source.
     pub source_hints: bool,
 }
 
@@ -36,14 +36,14 @@ impl TryFrom<AsWritten> for Conf {
     fn try_from(raw: AsWritten) -> Result<Self> {
         let RawConf { table, gateways, add_source_hints } = raw.decode()?;
         if table == Some(0) {
-            return Err(Error::config("table 0 is none: tables have numbers from 1"));
+            return Err(Error::config("table 0 does not exist: tables have numbers from 1"));
         }
         let gateways = gateways.iter().map(|text| gateway(text)).collect::<Result<Vec<_>>>()?;
         for (position, one) in gateways.iter().enumerate() {
             if let Some(other) = gateways[..position].iter().find(|other| other.is_ipv4() == one.is_ipv4()) {
                 let family = if one.is_ipv4() { "IPv4" } else { "IPv6" };
                 let msg = format!("gateways list contains multiple {family} addresses: {other} and {one}");
-                return Err(Error::config(msg).detail("each family can have only one gateway"));
+                return Err(Error::config(msg).detail("set at most one gateway for each address family"));
             }
         }
         Ok(Self { table, gateways, source_hints: add_source_hints })
@@ -54,7 +54,7 @@ fn gateway(text: &str) -> Result<IpAddr> {
     let parsed: Option<IpAddr> = text.parse().ok();
     parsed
         .filter(|ip| !ip.is_unspecified() && !ip.is_multicast())
-        .ok_or_else(|| Error::config(format!("gateways: {text:?} is not the IP address of a gateway")))
+        .ok_or_else(|| Error::config(format!("gateways: {text:?} is not a valid gateway address")))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -6,7 +6,7 @@ use cni::{AsWritten, json};
 
 use crate::conf::{Conf, lenient_table};
 
-/// The configuration: what is accepted names a table that can be one and at most one gateway a family, and DEL reads the same table.
+/// An accepted configuration has a valid table and at most one gateway per family, and DEL reads the same table.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let raw = AsWritten::from(document);
@@ -18,6 +18,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("sbr", configuration);
 }

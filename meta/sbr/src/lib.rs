@@ -1,4 +1,4 @@
-//! Source-based routing: what comes from an address of the interface leaves by the interface.
+//! sbr: source-based routing. Packets from an address of the interface leave through that interface.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -30,14 +30,14 @@ impl Plugin for Sbr {
         let (conf, ifname) = (&call.conf, &call.attachment.ifname);
         let sandbox = Namespace::open(&call.netns)?;
         undo.hold(sandbox.lock()?);
-        let link = sandbox.link(ifname)?;
+        let link = sandbox.chained_interface(ifname)?;
         let mut result = call.net.prev_result.clone().unwrap_or_default();
         let sources = source::choose(&sandbox, &result, ifname, conf.table, &conf.gateways)?;
         if conf.table.is_some() {
             source::add_rules(&sandbox, &sources, undo)?;
             return Ok(result);
         }
-        // At no moment is an address without a way.
+        // The tables come first, so that every address always has a route.
         let filled = moves::fill(&sandbox, &link, &sources, undo)?;
         source::add_rules(&sandbox, &sources, undo)?;
         moves::clear_main(&sandbox, &link, &sources, conf.source_hints, undo)?;
@@ -54,7 +54,9 @@ impl Plugin for Sbr {
         let mut failures = Failures::new();
         if let (Some(link), None) = (&link, table) {
             let of_rules = rules.iter().map(|rule| rule.table).filter(|table| source::can_be_chosen(*table));
-            for table in of_rules.chain(moves::abandoned(&sandbox, link)?).collect::<BTreeSet<u32>>() {
+            for table in
+                of_rules.chain(moves::tables_without_rule(&sandbox, link)?).collect::<BTreeSet<u32>>()
+            {
                 moves::restore(&sandbox, link, table, &mut failures);
             }
         }
@@ -70,7 +72,7 @@ impl Plugin for Sbr {
         let link = sandbox.link(ifname)?;
         let sources = source::choose(&sandbox, &call.prev_result, ifname, conf.table, &conf.gateways)?;
         if let Some(lost) = sources.iter().find(|source| !source.has_rule) {
-            return Err(missing(&format!("the rule for what comes from {}", lost.net.ip())));
+            return Err(missing(&format!("the rule for packets from {}", lost.net.ip())));
         }
         if conf.table.is_none() {
             sources.iter().try_for_each(|source| has_default(&sandbox, &link, source))?;
@@ -84,7 +86,7 @@ impl Plugin for Sbr {
     }
 }
 
-/// The addresses that the interface has, or had: without the interface, the result of ADD knows them.
+/// Addresses of the interface, or, if it no longer exists, its addresses in ADD's result.
 fn addresses(call: &Del, sandbox: &Namespace, link: Option<&Link>) -> Result<Vec<IpAddr>> {
     let ifname = &call.attachment.ifname;
     let told = call.net.prev_result.iter().flat_map(|result| tables::addresses_of(result, ifname));
@@ -107,5 +109,5 @@ fn has_default(sandbox: &Namespace, link: &Link, source: &Source) -> Result<()> 
 
 fn missing(what: &str) -> Error {
     Error::new(Code::Internal, format!("{what} is missing"))
-        .detail("something removed it after ADD; DEL and ADD of the attachment bring it back")
+        .detail("it was removed after ADD; run DEL and ADD to attach the container again")
 }

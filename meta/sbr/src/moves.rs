@@ -1,4 +1,4 @@
-//! Which routes go to which table, and back.
+//! Moving routes to the tables of the addresses and back.
 
 use std::collections::BTreeSet;
 
@@ -9,20 +9,20 @@ use netlink::{Link, Route, uapi};
 
 use crate::source::{Source, can_be_chosen};
 
-/// Who has made a default route that the main table did not have, as the kernel notes it: DEL does not move it there.
+/// Protocol of added default routes. DEL does not move them to the main table.
 const ADDED: u8 = uapi::RTPROT_STATIC;
 
-/// Fills the tables with the link's routes of the main table and a default route each. What is there already, of an earlier ADD,
-/// stays. All that is in the tables now.
+/// Fills the tables with the link's routes of the main table and one default route each. Existing routes of an earlier ADD are kept.
+/// Returns all routes of the tables.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses.
 pub fn fill(sandbox: &Namespace, link: &Link, sources: &[Source], undo: &mut Undo) -> Result<Vec<Route>> {
     let main = own_routes(sandbox, link)?;
     let mut filled: Vec<Route> = Vec::new();
     for source in sources {
         let mut there = tables::of_link(sandbox, link, Some(source.table))?;
-        for route in wanted(source, sources, link, &main) {
+        for route in routes_for(source, sources, link, &main) {
             if there.iter().any(|one| is_alike(one, &route)) {
                 continue;
             }
@@ -34,14 +34,14 @@ pub fn fill(sandbox: &Namespace, link: &Link, sources: &[Source], undo: &mut Und
     Ok(filled)
 }
 
-/// The link's routes of the main table that are to leave it: not that to link-local addresses, which are the same on every link.
+/// The link's routes to move out of the main table. Routes to link-local addresses stay: they are the same on every link.
 fn own_routes(sandbox: &Namespace, link: &Link) -> Result<Vec<Route>> {
     let mut routes = tables::of_link(sandbox, link, Some(uapi::RT_TABLE_MAIN))?;
     routes.retain(|route| !is_link_local(route.dst));
     Ok(routes)
 }
 
-/// fe80::/10 (RFC 4291, section 2.5.6), of which links have fe80::/64.
+/// Whether a destination is in fe80::/10 (RFC 4291, section 2.5.6). Links have fe80::/64.
 fn is_link_local(dst: IpNetwork) -> bool {
     matches!(dst, IpNetwork::V6(v6) if is_within_fe80(v6))
 }
@@ -50,8 +50,8 @@ fn is_within_fe80(net: Ipv6Network) -> bool {
     net.prefix() >= 10 && net.ip().is_unicast_link_local()
 }
 
-/// What a source's table is to have, in the order of adding.
-fn wanted(source: &Source, all: &[Source], link: &Link, main: &[Route]) -> Vec<Route> {
+/// The routes for a source's table, in the order of adding.
+fn routes_for(source: &Source, all: &[Source], link: &Link, main: &[Route]) -> Vec<Route> {
     let of_family = main.iter().filter(|route| route.dst.is_ipv4() == source.net.is_ipv4());
     let own = of_family.filter(|route| is_of(source, all, route));
     let moved = own.filter_map(|route| route.only_by(link.index));
@@ -60,7 +60,7 @@ fn wanted(source: &Source, all: &[Source], link: &Link, main: &[Route]) -> Vec<R
     if let Some(gateway) = source.gateway
         && defaults.iter().all(|route| route.gateway != Some(gateway))
     {
-        // IPv4 prefers the newest of a metric, IPv6 would use both.
+        // Of one metric, IPv4 prefers the newest route, and IPv6 would use both.
         let lowest = defaults.iter().filter_map(|route| route.priority).min();
         let priority = lowest.filter(|_| source.net.is_ipv6()).map(|metric| metric.saturating_sub(1));
         routes.push(Route {
@@ -80,7 +80,7 @@ fn anywhere(net: IpNetwork) -> IpNetwork {
     IpNetwork::new(any, 0).unwrap_or(net)
 }
 
-/// Whether a route is for what comes from an address. One that no address of the interface can claim is for all of them.
+/// Whether a route is for packets from an address. A route that belongs to no address of the interface is for all of them.
 fn is_of(source: &Source, all: &[Source], route: &Route) -> bool {
     let claims = |one: &Source| one.net.is_ipv4() == route.dst.is_ipv4() && claims(one.net, route);
     claims(source) || !all.iter().any(claims)
@@ -97,16 +97,17 @@ fn claims(net: IpNetwork, route: &Route) -> bool {
     }
 }
 
-/// Whether a route that is there is a wanted one, which may leave the metric to the kernel.
+/// Whether an existing route equals a wanted one, whose metric may be the kernel's default.
 fn is_alike(one: &Route, wanted: &Route) -> bool {
     let of = |route: &Route| (route.dst.network(), route.dst.prefix(), route.gateway, route.link, route.tos);
     of(one) == of(wanted) && wanted.priority.is_none_or(|metric| one.priority == Some(metric))
 }
 
-/// Takes the link's routes out of the main table. With `hints`, those to the subnets of its addresses stay, and prefer the address.
+/// Removes the link's routes from the main table. With `hints`, routes to the subnets of its addresses stay, with the address as preferred
+/// source.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses.
 pub fn clear_main(
     sandbox: &Namespace,
     link: &Link,
@@ -114,7 +115,7 @@ pub fn clear_main(
     hints: bool,
     undo: &mut Undo,
 ) -> Result<()> {
-    // The other way round than they are put back.
+    // In the reverse order of restoring.
     for route in own_routes(sandbox, link)?.iter().rev() {
         let of_subnet = sources.iter().find(|source| is_subnet_of(source, route));
         let hint = of_subnet.filter(|_| hints).map(|source| source.net.ip());
@@ -122,7 +123,7 @@ pub fn clear_main(
             continue;
         }
         let (ns, device, moved) = (sandbox.clone(), link.clone(), route.clone());
-        undo.push(move || tables::give_back(&ns, &device, &moved));
+        undo.push(move || tables::restore(&ns, &device, &moved));
         tables::take(sandbox, link, route)?;
         if hint.is_some() {
             tables::add(sandbox, &Route { source: hint, ..route.clone() }, undo)?;
@@ -136,29 +137,29 @@ fn is_subnet_of(source: &Source, route: &Route) -> bool {
         && (route.dst.network(), route.dst.prefix()) == (source.net.network(), source.net.prefix())
 }
 
-/// The tables of the link that nothing leads to: ADD was killed before it made the rule, or somebody has removed that.
+/// Tables of the link without a rule: ADD was killed before it added the rule, or the rule was deleted.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
-pub fn abandoned(sandbox: &Namespace, link: &Link) -> Result<BTreeSet<u32>> {
+/// If the kernel refuses to list routes.
+pub fn tables_without_rule(sandbox: &Namespace, link: &Link) -> Result<BTreeSet<u32>> {
     let own = tables::of_link(sandbox, link, None)?.into_iter().filter_map(|route| route.table);
-    let mut abandoned: BTreeSet<u32> = own.filter(|table| can_be_chosen(*table)).collect();
-    if !abandoned.is_empty() {
+    let mut tables_without_rule: BTreeSet<u32> = own.filter(|table| can_be_chosen(*table)).collect();
+    if !tables_without_rule.is_empty() {
         for table in tables::in_effect(sandbox, &sandbox.nl.rules()?)? {
-            abandoned.remove(&table);
+            tables_without_rule.remove(&table);
         }
     }
-    Ok(abandoned)
+    Ok(tables_without_rule)
 }
 
-/// Moves the link's routes of a table back to the main one, as far as that is possible. While it is not known whether one of them is back,
-/// the table keeps them all, for the next DEL.
+/// Moves the link's routes of a table back to the main table, as far as possible. If the result for one route is unknown, the table keeps
+/// all of them for the next DEL.
 pub fn restore(sandbox: &Namespace, link: &Link, table: u32, failures: &mut Failures) {
     let Some(routes) = failures.note(tables::of_link(sandbox, link, Some(table))) else { return };
     let Some(main) = failures.note(own_routes(sandbox, link)) else { return };
     for route in routes.iter().filter(|route| !is_added(route)) {
         let moved = move_back(sandbox, link, &main, route);
-        // What the kernel has refused it would refuse each DEL to come.
+        // A later DEL would get the same refusal.
         let is_unknown = moved.as_ref().is_err_and(netlink::Error::is_unanswered);
         failures.note(moved);
         if is_unknown {
@@ -172,7 +173,7 @@ pub fn restore(sandbox: &Namespace, link: &Link, table: u32, failures: &mut Fail
 
 fn move_back(sandbox: &Namespace, link: &Link, main: &[Route], route: &Route) -> netlink::Result<()> {
     let back = Route { table: Some(uapi::RT_TABLE_MAIN), ..route.clone() };
-    // With its hint.
+    // The route with the preferred source.
     for hinted in main.iter().filter(|one| is_alike(one, &back) && one.source != back.source) {
         tables::take(sandbox, link, hinted)?;
     }
@@ -201,10 +202,10 @@ mod tests {
         Link { index: 7, ..Link::default() }
     }
 
-    /// What goes to the table of the first of the addresses.
+    /// Routes moved to the table of the first address.
     fn moved(addresses: &[&str], main: &[Route]) -> Vec<String> {
         let all: Vec<Source> = addresses.iter().map(|net| source(net, 100)).collect();
-        wanted(&all[0], &all, &link(), main).iter().map(|route| route.dst.to_string()).collect()
+        routes_for(&all[0], &all, &link(), main).iter().map(|route| route.dst.to_string()).collect()
     }
 
     #[test]
@@ -245,7 +246,7 @@ mod tests {
         let near = Source { gateway: "fd00::5".parse().ok(), ..source("fd00::2/64", 100) };
         let of = |gateway| {
             let main = [Route { priority: Some(1024), ..route("::/0", gateway, "") }];
-            let routes = wanted(&near, &[near], &link(), &main);
+            let routes = routes_for(&near, &[near], &link(), &main);
             routes.iter().map(|route| (route.gateway, route.priority)).collect::<Vec<_>>()
         };
         assert_eq!(of("fd00::1"), [("fd00::1".parse().ok(), Some(1024)), (near.gateway, Some(1023))]);

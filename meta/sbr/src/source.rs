@@ -1,4 +1,4 @@
-//! The addresses of the interface, each with its rule and its table.
+//! Addresses of the interface with their rules and tables.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,19 +8,19 @@ use iface::{Namespace, tables};
 use ipnetwork::IpNetwork;
 use netlink::Rule;
 
-/// The first table that is chosen, as in the reference.
+/// First table to choose, as in the reference.
 const FIRST: u32 = 100;
 
-/// An address, and the table for what comes from it.
+/// An address and its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
     /// The address with its prefix length.
     pub net: IpNetwork,
-    /// Where the table's default route leads.
+    /// Gateway of the table's default route.
     pub gateway: Option<IpAddr>,
     /// The table.
     pub table: u32,
-    /// Whether the rule is there already, of an earlier ADD.
+    /// Whether the rule exists, from an earlier ADD.
     pub has_rule: bool,
 }
 
@@ -31,31 +31,30 @@ impl Source {
     }
 }
 
-/// An address, and it alone.
+/// An address as a /32 or /128.
 fn alone(ip: IpAddr) -> IpNetwork {
     ip.into()
 }
 
-/// Whether a rule says no more than where to look for what comes from an address.
+/// Whether a rule only selects a table for packets from an address.
 fn is_for(rule: &Rule, ip: IpAddr) -> bool {
     !rule.has_more && rule.source == Some(alone(ip))
 }
 
-/// Whether a rule may be one that an ADD has made: with `table` it leads there, without to a table that could be chosen.
+/// Whether an ADD may have added a rule: with `table`, it leads there; otherwise to a table that ADD may choose.
 fn is_ours(rule: &Rule, table: Option<u32>) -> bool {
     table.map_or_else(|| can_be_chosen(rule.table), |table| rule.table == table)
 }
 
-/// Whether a table may be one that an ADD has chosen.
+/// Whether ADD may choose a table.
 pub fn can_be_chosen(table: u32) -> bool {
     table >= FIRST && !tables::is_of_the_kernel(table)
 }
 
-/// The addresses that the result gives an interface. Each has the table of its rule, if there is one from an earlier ADD, else
-/// `table`, else the first one that nobody uses.
+/// Addresses of an interface in a result. Each gets the table of its rule from an earlier ADD, else `table`, else the first unused one.
 ///
 /// # Errors
-/// Code 7 if the interface has no address; what the kernel refuses.
+/// Code 7 if the interface has no address; other errors if the kernel refuses.
 pub fn choose(
     sandbox: &Namespace,
     result: &AddResult,
@@ -84,7 +83,7 @@ pub fn choose(
     }
     if sources.is_empty() {
         return Err(Error::config(format!("prevResult has no address of interface {ifname}")).detail(
-            "sbr routes by the addresses that an earlier plugin of the chain has given the interface",
+            "sbr needs the addresses that an earlier plugin in the chain assigned to the interface",
         ));
     }
     Ok(sources)
@@ -96,7 +95,7 @@ fn first_free(used: &mut BTreeSet<u32>) -> Result<u32> {
     Ok(free)
 }
 
-/// By `gateways`, else the address's own, else that of a default route of the result.
+/// A gateway of `gateways`, else the address's own, else that of a default route of the result.
 fn gateway_of(
     result: &AddResult,
     net: IpNetwork,
@@ -111,14 +110,14 @@ fn gateway_of(
     configured.or(own.filter(of_family)).or(near).or_else(|| defaults.find(of_family))
 }
 
-/// Adds the rules that are missing.
+/// Adds missing rules.
 ///
 /// # Errors
-/// What the kernel refuses.
+/// If the kernel refuses.
 pub fn add_rules(sandbox: &Namespace, sources: &[Source], undo: &mut Undo) -> Result<()> {
     let mut rules: Vec<Rule> = Vec::new();
     for rule in sources.iter().filter(|source| !source.has_rule).map(Source::rule) {
-        // An address may be listed twice, and the kernel would take its rule twice.
+        // An address may be listed twice, and the kernel accepts equal rules.
         if !rules.contains(&rule) {
             rules.push(rule);
         }
@@ -131,10 +130,10 @@ pub fn add_rules(sandbox: &Namespace, sources: &[Source], undo: &mut Undo) -> Re
     Ok(())
 }
 
-/// The rules that an ADD has made for one of the addresses, whatever its `table` was.
+/// Rules that an ADD added for the addresses, with any `table`.
 ///
 /// # Errors
-/// If the kernel refuses to tell.
+/// If the kernel refuses to list rules.
 pub fn made_rules(sandbox: &Namespace, addresses: &[IpAddr], table: Option<u32>) -> Result<Vec<Rule>> {
     let mut rules = sandbox.nl.rules()?;
     let may_lead = |to: u32| !tables::is_of_the_kernel(to) || table == Some(to);

@@ -1,4 +1,4 @@
-//! The host's list of sysctls that containers' configurations may set.
+//! The host's allowlist of sysctls.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
@@ -9,16 +9,16 @@ use system::file;
 
 use crate::sysctl::Sysctl;
 
-/// Where the host's administrator keeps it. Without the file, all of net/ may be set.
+/// Path of the list. Without the file, all of net/ is allowed.
 const FILE: &str = "/etc/cni/tuning/allowlist.conf";
 
-/// Bytes. A pattern takes some hundred times its length in memory.
+/// Maximum size in bytes. A pattern takes about a hundred times its length in memory.
 const LARGEST: u64 = 64 << 10;
 
-/// Each sysctl matches one of the list's patterns, as the configuration writes its key.
+/// Checks that each sysctl, as written in the configuration, matches a pattern of the list.
 ///
 /// # Errors
-/// Code 7 for a sysctl that is not allowed, or a pattern that is none; 5 if the file cannot be read.
+/// Code 7 for a sysctl that is not allowed, or an invalid pattern; 5 if the file cannot be read.
 pub fn permit(sysctls: &[Sysctl]) -> Result<()> {
     if sysctls.is_empty() {
         return Ok(());
@@ -33,7 +33,7 @@ pub fn permit(sysctls: &[Sysctl]) -> Result<()> {
 fn read(path: &Path) -> io::Result<Option<String>> {
     match file::read(path, LARGEST) {
         Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(io::Error::other),
-        // A link that leads nowhere is a list that is missing: not for lack of an administrator who wants one.
+        // With a dangling link, the administrator wants a list, so this is an error.
         Err(e) if e.kind() == ErrorKind::NotFound && path.is_symlink() => Err(e),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
         Err(e) => Err(e),
@@ -45,13 +45,13 @@ pub fn permit_by(text: &str, sysctls: &[Sysctl]) -> Result<()> {
     for sysctl in sysctls {
         if !matches_any(&patterns, sysctl.key.as_written())? {
             return Err(Error::config(format!("sysctl {sysctl} is not allowed on this host"))
-                .detail(format!("patterns of allowed keys are in {FILE}")));
+                .detail(format!("add a pattern for it to {FILE} to allow it")));
         }
     }
     Ok(())
 }
 
-/// A pattern matches anywhere in the key, unless it is anchored.
+/// A pattern matches anywhere in the key unless it is anchored.
 fn matches_any(patterns: &[&str], key: &str) -> Result<bool> {
     for pattern in patterns {
         let regex = Regex::new(pattern).map_err(|e| {

@@ -11,18 +11,18 @@ use netlink::{Link, LinkChange, Mac};
 pub enum Attribute {
     /// The hardware address.
     Mac(Mac),
-    /// Bytes.
+    /// MTU in bytes.
     Mtu(u32),
-    /// Takes frames that are for others.
+    /// Promiscuous mode.
     Promisc(bool),
-    /// Takes all multicast.
+    /// Reception of all multicast frames.
     Allmulti(bool),
-    /// Packets.
+    /// Length of the transmit queue in packets.
     TxQueueLength(u32),
 }
 
 impl Attribute {
-    /// The value that a link has of the same attribute.
+    /// The current value of the same attribute of a link.
     pub fn of(self, link: &Link) -> Option<Self> {
         match self {
             Self::Mac(_) => link.mac.map(Self::Mac),
@@ -33,12 +33,12 @@ impl Attribute {
         }
     }
 
-    /// Gives a link the value.
+    /// Sets the value.
     ///
     /// # Errors
-    /// Code 7 if it is none that the link can have, 2 if the link does not have the attribute, naming key and value.
+    /// Code 7 if the link cannot have the value, 2 if it does not have the attribute; the message names key and value.
     pub fn set(self, sandbox: &Namespace, link: &Link, undo: &mut Undo) -> Result<()> {
-        // Before the change: it may have been made also where the kernel's answer was lost.
+        // Registered before the change, which may succeed although the kernel's answer is lost.
         if let Some(before) = self.of(link) {
             let (sandbox, link) = (sandbox.clone(), link.clone());
             undo.push(move || before.restore(&sandbox, &link).context(|| format!("restore {before}")));
@@ -53,10 +53,10 @@ impl Attribute {
         })
     }
 
-    /// Gives a link the value back that it had.
+    /// Restores the value.
     ///
     /// # Errors
-    /// The kernel's refusal, or that its answer is not known.
+    /// If the kernel refuses, or its answer is lost.
     pub fn restore(self, sandbox: &Namespace, link: &Link) -> netlink::Result<()> {
         sandbox.nl.change_link(link, &self.change())
     }
@@ -73,10 +73,10 @@ impl Attribute {
         change
     }
 
-    /// A link has the value.
+    /// Compares the value.
     ///
     /// # Errors
-    /// Code 999, with the value that it has.
+    /// Code 999, with the current value.
     pub fn verify(self, link: &Link) -> Result<()> {
         match self.of(link) {
             Some(found) if found == self => Ok(()),
@@ -87,7 +87,7 @@ impl Attribute {
         }
     }
 
-    /// The configuration's key for it.
+    /// The configuration's key.
     fn key(self) -> &'static str {
         match self {
             Self::Mac(_) => "mac",

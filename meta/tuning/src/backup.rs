@@ -1,6 +1,6 @@
-//! What an interface was like before, kept on disk between ADD and DEL.
+//! Old values of an interface, stored on disk between ADD and DEL.
 //!
-//! The file is the reference's, with members that the reference ignores: each restores what the other saved.
+//! The file is the reference's, with members that the reference ignores, so each suite restores the other's values.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attribute::Attribute;
 
-/// The interface's attributes from before ADD: those that ADD changed.
+/// The old values of the attributes that ADD changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Saved {
@@ -24,7 +24,7 @@ pub struct Saved {
     allmulti: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tx_q_len: Option<u32>,
-    /// Ours alone, as the next: whose file it is, for GC. Empty: the reference wrote it.
+    /// Not in the reference, like the next member: the network, for GC. Empty in a file of the reference.
     #[serde(skip_serializing_if = "String::is_empty")]
     network: String,
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -52,7 +52,7 @@ impl Saved {
         this
     }
 
-    /// What is to be restored.
+    /// The attributes to restore.
     pub fn attributes(&self) -> Vec<Attribute> {
         let mtu = Some(self.mtu).filter(|bytes| *bytes != 0).map(Attribute::Mtu);
         let mac = self.mac.parse().ok().map(Attribute::Mac);
@@ -62,8 +62,7 @@ impl Saved {
         [mtu, mac, promisc, allmulti, queue].into_iter().flatten().collect()
     }
 
-    /// Lets an earlier ADD of the same attachment have its say: another tuning of the same chain, or one whose DEL
-    /// never came, saw the values from before that.
+    /// Merges the values of an earlier ADD of the attachment, which are older: another tuning of the same chain, or an ADD without a DEL.
     fn after(self, earlier: Self) -> Self {
         if (&earlier.network, &earlier.netns) != (&self.network, &self.netns) {
             return self;
@@ -79,10 +78,10 @@ impl Saved {
     }
 }
 
-/// Keeps what the interface was like.
+/// Writes the old values.
 ///
 /// # Errors
-/// Code 5: what failed on which file.
+/// Code 5 if the file cannot be written.
 pub fn save(backup: &Backup, saved: Saved, undo: &mut Undo) -> Result<()> {
     let before = backup.read()?;
     let saved = match before.as_deref().and_then(parse) {
@@ -96,10 +95,10 @@ pub fn save(backup: &Backup, saved: Saved, undo: &mut Undo) -> Result<()> {
     Ok(())
 }
 
-/// What was kept, if anything was. A file that a kill cut short holds nothing: no attribute had been changed yet.
+/// Reads the old values. A truncated file has none: no attribute had been changed when the kill happened.
 ///
 /// # Errors
-/// Code 5: what failed on which file.
+/// Code 5 if the file cannot be read.
 pub fn load(backup: &Backup) -> Result<Option<Saved>> {
     Ok(backup.read()?.as_deref().and_then(parse))
 }
@@ -108,11 +107,10 @@ fn parse(bytes: &[u8]) -> Option<Saved> {
     serde_json::from_slice(bytes).ok()
 }
 
-/// Removes the network's files whose attachments are not valid any more. A file that does not tell its network is left
-/// for DEL.
+/// Deletes the network's files whose attachments are not valid. Files without a network are left for DEL.
 ///
 /// # Errors
-/// Code 5: what could not be removed, or the directory not be read.
+/// Code 5 if a file cannot be deleted, or the directory not be read.
 pub fn remove_stale(dir: &Path, call: &Gc) -> Result<()> {
     let describe = |bytes: &[u8]| {
         let saved = parse(bytes).filter(|saved| saved.network == call.net.name.as_str())?;

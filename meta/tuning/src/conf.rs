@@ -11,18 +11,18 @@ use serde::Deserialize;
 use crate::attribute::Attribute;
 use crate::sysctl::{Key, Sysctl};
 
-/// Where the reference keeps what it has to restore.
+/// Default of `dataDir`, as in the reference.
 const DATA_DIR: &str = "/run/cni/tuning";
 
-/// `dataDir`, the directory of what has to be restored.
+/// `dataDir`, the directory of the old values.
 ///
 /// # Errors
-/// Code 6 if it is no text, 7 if it cannot be a path.
+/// Code 6 if it is not a string, 7 if it is not an absolute path.
 pub fn data_dir(raw: &AsWritten) -> Result<PathBuf> {
     json::directory(raw.member("dataDir"), "dataDir", DATA_DIR)
 }
 
-/// The same for DEL and GC, which look where ADD puts things by default if it is not said.
+/// `dataDir` for DEL and GC: the default if it is missing or invalid.
 pub fn data_dir_or_default(raw: &AsWritten) -> PathBuf {
     data_dir(raw).unwrap_or_else(|error| {
         cni::warn(&format!("{}; the default directory {DATA_DIR} is used instead", error.msg()));
@@ -30,7 +30,7 @@ pub fn data_dir_or_default(raw: &AsWritten) -> PathBuf {
     })
 }
 
-/// What may be written at the top, and under `args.cni`.
+/// Keys at the top, and in `args.cni`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Settings {
@@ -42,7 +42,7 @@ struct Settings {
     tx_q_len: Option<u32>,
 }
 
-/// What a call brings.
+/// Keys from the runtime.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct OfCall {
@@ -62,25 +62,24 @@ struct RuntimeConfig {
     mac: String,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// The directory of what has to be restored.
+    /// Directory of the old values.
     pub data_dir: PathBuf,
     /// In the order of setting.
     pub sysctls: Vec<Sysctl>,
-    /// All but the hardware address.
+    /// All attributes except the hardware address.
     attributes: Vec<Attribute>,
     network_mac: Option<Mac>,
     call_mac: Option<Mac>,
 }
 
 impl Conf {
-    /// What the interface is to have. Of hardware addresses the first given of `runtimeConfig`, `args.cni`,
-    /// `CNI_ARGS` and the network's own `mac`.
+    /// The attributes to set. The hardware address is the first of `runtimeConfig`, `args.cni`, `CNI_ARGS` and the network's `mac`.
     ///
     /// # Errors
-    /// Code 7 for what cannot be an interface's hardware address.
+    /// Code 7 for an invalid hardware address.
     pub fn attributes(&self, args: &CniArgs) -> Result<Vec<Attribute>> {
         let mac = match (self.call_mac, args.mac()) {
             (Some(mac), _) => Some(mac),
@@ -116,7 +115,7 @@ fn mac(key: &str, text: &str) -> Result<Option<Mac>> {
     Some(text).filter(|text| !text.is_empty()).map(|text| unicast_mac(key, text)).transpose()
 }
 
-/// As in the reference, an MTU of 0 and `promisc: false` mean that nothing is changed.
+/// As in the reference, an MTU of 0 and `promisc: false` mean unchanged.
 fn attributes(network: &Settings, call: &Settings) -> Vec<Attribute> {
     let promisc = call.promisc.or(network.promisc).filter(|on| *on).map(Attribute::Promisc);
     let mtu = call.mtu.or(network.mtu).filter(|bytes| *bytes != 0).map(Attribute::Mtu);
@@ -125,7 +124,7 @@ fn attributes(network: &Settings, call: &Settings) -> Vec<Attribute> {
     [promisc, mtu, allmulti, queue].into_iter().flatten().collect()
 }
 
-/// Those of the network and, instead or in addition, those of the call.
+/// Sysctls of the network, with those of the call added or replacing them.
 fn sysctls(network: BTreeMap<String, String>, call: BTreeMap<String, String>) -> Result<Vec<Sysctl>> {
     let mut all = read_sysctls("sysctl", network)?;
     all.append(&mut read_sysctls("args.cni.sysctl", call)?);
@@ -134,7 +133,7 @@ fn sysctls(network: BTreeMap<String, String>, call: BTreeMap<String, String>) ->
     Ok(all)
 }
 
-/// By what they are, however they are written.
+/// Parses sysctls, by their name in any spelling.
 fn read_sysctls(place: &str, written: BTreeMap<String, String>) -> Result<BTreeMap<Vec<String>, Sysctl>> {
     let mut all: BTreeMap<Vec<String>, Sysctl> = BTreeMap::new();
     for (key, value) in written {
@@ -142,13 +141,11 @@ fn read_sysctls(place: &str, written: BTreeMap<String, String>) -> Result<BTreeM
         let sysctl = Sysctl { key, value };
         if sysctl.value.chars().any(|c| c.is_control() && c != '\t') {
             let text =
-                format!("{place}: {sysctl} has a line break or another control character in its value");
+                format!("{place}: the value of {sysctl} contains a line break or another control character");
             return Err(Error::config(text));
         }
         if let Some(other) = all.insert(sysctl.key.segments().to_vec(), sysctl.clone()) {
-            return Err(Error::config(format!(
-                "{place}: {other} and {sysctl} are the same sysctl, given twice"
-            )));
+            return Err(Error::config(format!("{place}: {other} and {sysctl} are the same sysctl")));
         }
     }
     Ok(all)

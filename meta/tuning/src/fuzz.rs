@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz targets feed to this plugin, and what must hold whatever it is.
+//! Fuzz targets of this plugin and their conditions.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -15,8 +15,8 @@ use crate::attribute::Attribute;
 use crate::backup::{self, Saved};
 use crate::conf::{self, Conf};
 
-/// The configuration, and after an empty line the host's list of allowed sysctls: no sysctl is outside of net/, and none
-/// ends a line.
+/// The input is the configuration and, after an empty line, the allowlist. No accepted sysctl is outside of net/, and no value has a line
+/// end.
 pub fn configuration(input: &[u8]) {
     let end = input.windows(2).position(|two| two == b"\n\n").unwrap_or(input.len());
     let Ok(document) = json::parse(&input[..end], "it") else { return };
@@ -41,9 +41,8 @@ pub fn configuration(input: &[u8]) {
     assert!(!permitted || conf.sysctls.is_empty() || !list.trim().is_empty());
 }
 
-/// The files of the directory of backups: what is saved over one and taken back leaves it as it was; what is saved is
-/// restored; DEL leaves none of the attachment's; GC takes those only that tell the network.
-/// `scratch` is a directory to do it in.
+/// Files of the directory of old values: undoing a save restores the file, saved values are restored, DEL leaves no file of the attachment,
+/// and GC deletes only files with a network. `scratch` is a temporary directory.
 pub fn backups(scratch: &Path, input: &[u8]) {
     let network = NetworkName::parse("net").unwrap();
     let at =
@@ -109,7 +108,7 @@ fn tells(file: &Path) -> bool {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("tuning", configuration);
     let scratch = tempfile::tempdir().unwrap();
     seeds::replay("backups", |input| backups(scratch.path(), input));

@@ -1,4 +1,4 @@
-//! Sysctls of a container's namespace, and attributes of an interface that an earlier plugin of the chain made.
+//! tuning: sets sysctls of a container's namespace, and attributes of an interface of an earlier plugin.
 
 mod allowlist;
 mod attribute;
@@ -43,7 +43,7 @@ impl Plugin for Tuning {
             sysctl.set(&sandbox, &call.attachment.ifname, undo)?;
         }
         if !wanted.is_empty() {
-            let link = sandbox.link(&call.attachment.ifname)?;
+            let link = sandbox.chained_interface(&call.attachment.ifname)?;
             let before = wanted.iter().filter_map(|attribute| attribute.of(&link));
             let saved = Saved::new(before, &call.net.name, &call.netns);
             let backup = Backup::new(&conf.data_dir, &call.net.name, &call.attachment);
@@ -68,7 +68,7 @@ impl Plugin for Tuning {
                 failures.note(restored.context(|| format!("restore {attribute}")));
             }
         }
-        // Also after what the kernel refused: it would refuse again, and hold up all further plugins of the chain.
+        // Also after a refusal of the kernel: a later DEL would get the same refusal, and block the other plugins of the chain.
         if !again {
             failures.note(backup.remove());
         }
@@ -94,8 +94,8 @@ impl Plugin for Tuning {
     }
 }
 
-/// Tells the new attributes in the result, if it lists the interface. Many a plugin lists the host's end only, and some
-/// do not say that the interface is in the container.
+/// Writes the new attributes into the result, if it lists the interface. Many plugins list only the host's end, and some do not name the
+/// container's namespace.
 fn report(wanted: &[Attribute], result: &mut AddResult, ifname: &IfName) {
     let in_container = result.container_interface(ifname).is_some();
     let is_it = |one: &&mut Interface| one.name == **ifname && (one.sandbox.is_some() || !in_container);

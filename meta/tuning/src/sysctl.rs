@@ -1,4 +1,4 @@
-//! Sysctls below net/: the part of /proc/sys that belongs to a network namespace.
+//! Sysctls below net/, the part of /proc/sys that belongs to a network namespace.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,22 +6,22 @@ use std::fmt;
 use cni::{Code, Error, IfName, Result, ResultExt, Undo};
 use iface::Namespace;
 
-/// Stands in a key for the attachment's interface.
+/// Placeholder for the attachment's interface.
 const IFNAME: &str = "IFNAME";
 
-/// A sysctl's name: below net/, and nowhere else.
+/// A sysctl's name, always below net/.
 #[derive(Clone, Debug)]
 pub struct Key {
     written: String,
-    /// Below net/. An interface's name may be several of them.
+    /// Parts below net/. An interface's name may be several parts.
     segments: Vec<String>,
 }
 
 impl Key {
-    /// Takes a key apart: `net.ipv4.ip_forward`, or `net/ipv4/ip_forward`, or both separators mixed.
+    /// Parses a key: `net.ipv4.ip_forward`, `net/ipv4/ip_forward`, or mixed separators.
     ///
     /// # Errors
-    /// What is wrong with it, as the end of a sentence that begins with the key.
+    /// The problem, as the end of a sentence that begins with the key.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut segments = text.split(['.', '/']);
         if text.chars().any(|c| c.is_control() || c.is_whitespace()) {
@@ -37,23 +37,23 @@ impl Key {
         Ok(Self { written: text.to_owned(), segments })
     }
 
-    /// As the configuration has it.
+    /// As in the configuration.
     pub fn as_written(&self) -> &str {
         &self.written
     }
 
-    /// What sysctl it is, however it is written.
+    /// The parts, which identify the sysctl in any spelling.
     pub fn segments(&self) -> &[String] {
         &self.segments
     }
 
-    /// Its place in the order of setting: what holds for all comes first, for the kernel then changes the single ones.
+    /// Sort key for the order of setting: general sysctls come first, because the kernel changes single interfaces along with them.
     pub fn rank(&self) -> (usize, bool) {
         let for_all = matches!(self.interface(), Some([name]) if name == "all");
         (self.segments.len(), !for_all)
     }
 
-    /// Its path below /proc/sys/net.
+    /// Path below /proc/sys/net.
     pub fn path(&self, ifname: &IfName) -> String {
         let resolved = |parts: &[String], separator| {
             let parts = parts.iter().map(|part| if part == IFNAME { ifname.as_str() } else { part });
@@ -67,8 +67,8 @@ impl Key {
         }
     }
 
-    /// The parts that are an interface's name: all between ipv4/conf (ipv6/neigh, mpls/conf, ...) and the last part.
-    /// The kernel has one directory there, so dots and slashes in between are the name's own.
+    /// The parts of an interface's name: all between ipv4/conf (ipv6/neigh, mpls/conf, ...) and the last part. The kernel has one directory
+    /// there, so dots and slashes belong to the name.
     fn interface(&self) -> Option<&[String]> {
         match self.segments.as_slice() {
             [_, kind, interface @ .., _] if (kind == "conf" || kind == "neigh") && !interface.is_empty() => {
@@ -79,7 +79,7 @@ impl Key {
     }
 }
 
-/// A sysctl and the value that it is to have.
+/// A sysctl and its value.
 #[derive(Clone, Debug)]
 pub struct Sysctl {
     pub key: Key,
@@ -90,10 +90,10 @@ impl Sysctl {
     /// Writes the value.
     ///
     /// # Errors
-    /// Code 2 if the kernel has no such sysctl, 7 if it does not take the value, else 5, naming key and value.
+    /// Code 2 if the sysctl does not exist, 7 if the kernel refuses the value, 5 if it cannot be written; the message names key and value.
     pub fn set(&self, sandbox: &Namespace, ifname: &IfName, undo: &mut Undo) -> Result<()> {
         let path = self.key.path(ifname);
-        // Without a value there is nothing to take back.
+        // A sysctl without a value cannot be restored.
         let set = sandbox.sysctl_with_value(&path).and_then(|before| {
             sandbox.set_sysctl(&path, &self.value)?;
             Ok(before)
@@ -106,10 +106,10 @@ impl Sysctl {
         Ok(())
     }
 
-    /// The sysctl has the value, white space aside.
+    /// Compares the value, ignoring white space.
     ///
     /// # Errors
-    /// Code 999, with the value that it has; 2 if there is none.
+    /// Code 999, with the current value; 2 if the sysctl does not exist.
     pub fn verify(&self, sandbox: &Namespace, ifname: &IfName) -> Result<()> {
         let found = sandbox.sysctl_with_value(&self.key.path(ifname));
         let Some(found) = found.context(|| format!("sysctl {}", self.key.written))? else { return Ok(()) };
@@ -121,7 +121,7 @@ impl Sysctl {
     }
 }
 
-/// Refuses two that are one and the same for an interface: `IFNAME` and its name.
+/// Refuses two keys for the same sysctl of an interface: `IFNAME` and its name.
 ///
 /// # Errors
 /// Code 7, naming both.
@@ -176,7 +176,7 @@ mod tests {
         for key in [
             "net/ipv4/conf/eth0.100/arp_filter",
             "net.ipv4.conf.eth0.100.arp_filter",
-            // As sysctl(8) wants it.
+            // As sysctl(8) writes it.
             "net.ipv4.conf.eth0/100.arp_filter",
         ] {
             assert_eq!(path(key, "eth1"), "ipv4/conf/eth0.100/arp_filter");

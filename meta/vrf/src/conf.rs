@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, IfName, Result};
 use iface::tables;
@@ -12,16 +12,16 @@ struct RawConf {
     table: u32,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// `vrfname`: the VRF's name in the container.
+    /// `vrfname`: name of the VRF in the container.
     pub name: IfName,
-    /// `table`: the VRF's routing table. None: that of the VRF, if it is there, or a free one.
+    /// `table`: routing table of the VRF. `None`: the existing VRF's, or an unused one.
     pub table: Option<u32>,
 }
 
-/// `vrfname` for DEL. None: there cannot have been an ADD.
+/// `vrfname` for DEL. `None`: an ADD cannot have succeeded.
 pub fn lenient_name(raw: &AsWritten) -> Option<IfName> {
     raw.key::<String>(&["vrfname"]).and_then(|name| IfName::parse(&name).ok())
 }
@@ -37,10 +37,11 @@ impl TryFrom<AsWritten> for Conf {
         }
         let name = IfName::parse(&vrfname).map_err(|why| Error::config(format!("vrfname {why}")))?;
         if table != 0 && tables::is_of_the_kernel(table) {
-            return Err(Error::config(format!(
-                "table {table} is one of the kernel's own, which all interfaces share"
-            ))
-            .detail("a VRF needs a table for itself; without the key a free one is chosen"));
+            return Err(Error::config(format!("table {table} is reserved by the kernel for all interfaces"))
+                .detail(
+                    "choose a table that nothing else uses, or remove the key: then the plugin finds a free \
+             table",
+                ));
         }
         Ok(Self { name, table: Some(table).filter(|table| *table != 0) })
     }

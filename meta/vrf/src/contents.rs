@@ -1,44 +1,43 @@
-//! What a link has, and loses when it joins or leaves a VRF: the kernel takes it down and up again.
+//! Addresses and routes of a link, which it loses when it joins or leaves a VRF: the kernel sets it down and up.
 
 use cni::{AddResult, Failures, Result};
 use iface::{Namespace, tables};
 use netlink::{Address, Link, LinkChange, Route, uapi};
 use nix::errno::Errno;
 
-/// The addresses and routes of a link.
+/// Addresses and routes of a link.
 #[derive(Clone, Debug)]
 pub struct Contents {
     addresses: Vec<Address>,
-    /// In the order in which they are put back.
+    /// In the order of restoring.
     routes: Vec<Route>,
 }
 
 impl Contents {
-    /// What a link has now.
+    /// Reads the current addresses and routes.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses to list them.
     pub fn of(sandbox: &Namespace, link: &Link) -> Result<Self> {
         let addresses = sandbox.nl.addresses(Some(link))?;
-        // The kernel lists IPv6 addresses in the opposite order of their making.
+        // The kernel lists IPv6 addresses newest first.
         let (v4, v6): (Vec<_>, Vec<_>) = addresses.into_iter().partition(|address| address.net.is_ipv4());
         let addresses = v4.into_iter().chain(v6.into_iter().rev()).collect();
         let routes = tables::of_link(sandbox, link, None)?;
         Ok(Self { addresses, routes })
     }
 
-    /// The routes as they are when those of one table are in another.
+    /// The routes, with those of table `from` in table `to`.
     pub fn moved(&self, link: &Link, from: u32, to: u32) -> Vec<Route> {
         let own = self.routes.iter().filter(|route| route.table == Some(from));
         let own = own.filter_map(|route| route.only_by(link.index));
         own.map(|route| Route { table: Some(to), ..route }).collect()
     }
 
-    /// Has the link join a master, or leave it for none, and puts back what it loses by that. The routes of the table `from` are in
-    /// `to` afterwards.
+    /// Changes the link's master, and restores its addresses and routes. Routes of table `from` are in `to` afterwards.
     ///
     /// # Errors
-    /// All that could not be put back.
+    /// All addresses and routes that could not be restored.
     pub fn change_master(
         &self,
         sandbox: &Namespace,
@@ -52,10 +51,10 @@ impl Contents {
         for route in &self.routes {
             let by_link = route.only_by(link.index);
             let put = match by_link {
-                // The kernel makes those to the subnets of the addresses by itself.
+                // The kernel adds routes to the addresses' subnets itself.
                 _ if route.protocol == Some(uapi::RTPROT_KERNEL) => Ok(()),
                 Some(own) if route.table == Some(from) => put(sandbox, &Route { table: Some(to), ..own }),
-                _ => tables::give_back(sandbox, link, route),
+                _ => tables::restore(sandbox, link, route),
             };
             failures.note(put);
         }
@@ -63,8 +62,7 @@ impl Contents {
         failures.into_result()
     }
 
-    /// The addresses that the link has lost, ready for use at once. One that is being tested for duplicates again has passed the
-    /// test before.
+    /// Restores missing addresses, usable immediately. An address that is being tested again for duplicates has passed the test before.
     fn put_addresses_back(&self, sandbox: &Namespace, link: &Link) -> Result<()> {
         let (now, mut failures) = (sandbox.nl.addresses(Some(link))?, Failures::new());
         for address in self.addresses.iter().filter(|address| !address.duplicate) {
@@ -76,7 +74,7 @@ impl Contents {
                 None => {}
             }
             match sandbox.nl.restore_address(link, address) {
-                // The kernel was faster: a link-local one.
+                // A link-local address that the kernel restored.
                 Err(e) if e.is_exists() => {}
                 other => drop(failures.note(other)),
             }
@@ -85,10 +83,10 @@ impl Contents {
     }
 }
 
-/// Puts back what an ADD or a DEL that was interrupted has lost, as far as the result tells of it.
+/// Restores what an interrupted ADD or DEL has lost, as far as the result lists it.
 ///
 /// # Errors
-/// All that could not be put back.
+/// All addresses and routes that could not be restored.
 pub fn complete(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult) -> Result<()> {
     let (now, mut failures) = (sandbox.nl.addresses(Some(link))?, Failures::new());
     let lost = result.ips_of(&link.name).filter(|ip| now.iter().all(|one| one.net != ip.address));
@@ -101,7 +99,8 @@ pub fn complete(sandbox: &Namespace, link: &Link, table: u32, result: &AddResult
     failures.into_result()
 }
 
-/// The kernel does not see a gateway before the link's carrier is there again, which for a network card takes seconds.
+/// Adds a route, on the link if necessary: the kernel does not accept a gateway before the carrier is back, which takes seconds for a
+/// network card.
 fn put(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
     match sandbox.nl.add_route(route) {
         Err(e) if e.is_exists() => Ok(()),
@@ -112,7 +111,7 @@ fn put(sandbox: &Namespace, route: &Route) -> netlink::Result<()> {
     }
 }
 
-/// Takes what is left of a link's routes out of a table. Of a route over several links the kernel keeps the part of this one.
+/// Deletes a link's remaining routes in a table. The kernel keeps a link's part of multipath routes.
 fn clear(sandbox: &Namespace, link: &Link, table: u32) -> Result<()> {
     let mut failures = Failures::new();
     for route in tables::of_link(sandbox, link, Some(table))?.iter().rev() {

@@ -1,4 +1,4 @@
-//! The VRF: a link of the container whose ports have a routing table of their own (Documentation/networking/vrf.rst).
+//! The VRF: a link of the container, whose ports have their own routing table (Documentation/networking/vrf.rst).
 
 use cni::{Code, Error, IfName, Result, Undo};
 use iface::{Namespace, tables};
@@ -7,13 +7,13 @@ use nix::errno::Errno;
 
 use crate::conf::Conf;
 
-/// The first table that is chosen, as in the reference.
+/// First table to choose, as in the reference.
 const FIRST: u32 = 1;
 
-/// How often the way from "none is there" to "it is there" is gone.
+/// Attempts to find or create the VRF.
 const TRIES: u32 = 3;
 
-/// A VRF, and its table.
+/// A VRF and its table.
 #[derive(Clone, Debug)]
 pub struct Vrf {
     /// The link.
@@ -23,24 +23,24 @@ pub struct Vrf {
 }
 
 impl Vrf {
-    /// The VRF that a link is.
+    /// The VRF of a link.
     ///
     /// # Errors
-    /// Code 7 if it is something else.
+    /// Code 7 if the link is not a VRF.
     fn of(link: Link) -> Result<Self> {
         match link.kind {
             Some(LinkKind::Vrf { table }) => Ok(Self { link, table }),
             _ => Err(Error::config(format!(
-                "vrfname {}: the container has a link of that name that is not a VRF",
+                "vrfname {}: the container has an interface of this name that is not a VRF",
                 link.name
             ))),
         }
     }
 
-    /// Deletes the VRF if nothing is in it, as the reference does, whoever has made it.
+    /// Deletes the VRF if it has no ports, even if another program created it, as the reference does.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn delete_if_empty(&self, sandbox: &Namespace) -> Result<()> {
         if sandbox.nl.ports(self.link.index)?.is_empty() {
             sandbox.nl.delete_link(&self.link)?;
@@ -49,18 +49,18 @@ impl Vrf {
     }
 }
 
-/// The VRF of a name, if there is one.
+/// Finds a VRF by its name.
 ///
 /// # Errors
-/// Code 7 if a link of that name is something else; what the kernel refuses.
+/// Code 7 if the link is not a VRF; other errors if the kernel refuses.
 pub fn find(sandbox: &Namespace, name: &str) -> Result<Option<Vrf>> {
     sandbox.nl.link(name)?.map(Vrf::of).transpose()
 }
 
-/// The VRF of the configuration, which is made if it is not there.
+/// Finds or creates the configured VRF.
 ///
 /// # Errors
-/// Code 7 if it has another table; 11 if the kernel has no VRFs; what the kernel refuses.
+/// Code 7 if it has another table; 11 if the kernel has no VRFs; other errors if the kernel refuses.
 pub fn provide(sandbox: &Namespace, conf: &Conf, undo: &mut Undo) -> Result<Vrf> {
     for _ in 0..TRIES {
         if let Some(vrf) = find(sandbox, &conf.name)? {
@@ -70,19 +70,22 @@ pub fn provide(sandbox: &Namespace, conf: &Conf, undo: &mut Undo) -> Result<Vrf>
         }
         let table = conf.table.map_or_else(|| free_table(sandbox), Ok)?;
         match make(sandbox, &conf.name, table, undo) {
-            // Somebody who takes no lock was faster.
+            // A program without the lock created it first.
             Err(e) if e.is_exists() => {}
             Err(e) => return Err(explained(e)),
             Ok(vrf) => return Ok(vrf),
         }
     }
-    Err(Error::new(Code::TryAgainLater, format!("vrf {} comes and goes in {sandbox}", conf.name)))
+    Err(Error::new(
+        Code::TryAgainLater,
+        format!("vrf {} in {sandbox} is repeatedly deleted by another process", conf.name),
+    ))
 }
 
-/// A VRF has the table that the configuration asks for.
+/// Checks the table of a VRF.
 ///
 /// # Errors
-/// Code 7 if it has another one.
+/// Code 7 if the configured table is another one.
 pub fn has_table(vrf: &Vrf, table: Option<u32>) -> Result<()> {
     match table.filter(|table| *table != vrf.table) {
         None => Ok(()),
@@ -90,8 +93,8 @@ pub fn has_table(vrf: &Vrf, table: Option<u32>) -> Result<()> {
             "VRF {} already exist with different routing table {}",
             vrf.link.name, vrf.table
         ))
-        .detail(format!("the configuration asks for table {wanted}"))
-        .detail("all networks that share a VRF need the same table, or none in their configuration")),
+        .detail(format!("the configuration requests table {wanted}"))
+        .detail("set the same table in all networks that share the VRF, or remove the key in all of them")),
     }
 }
 
@@ -108,8 +111,7 @@ fn free_table(sandbox: &Namespace) -> Result<u32> {
     tables::first_free(&tables::used(sandbox, &sandbox.nl.rules()?)?, FIRST)
 }
 
-/// STATUS: whether the kernel has VRFs. It is asked for one with an impossible table, and refuses that only after it has
-/// found, or loaded, what makes VRFs.
+/// STATUS: whether the kernel has VRFs. Requests one with an invalid table, which the kernel refuses only after it has loaded the module.
 ///
 /// # Errors
 /// Code 11 if it has none.

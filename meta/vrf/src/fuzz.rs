@@ -1,10 +1,10 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 use cni::{AsWritten, json};
 
 use crate::conf::{Conf, lenient_name};
 
-/// The configuration: what is accepted names a link and a table that can be ones, and DEL reads the same name.
+/// An accepted configuration has a valid name and table, and DEL reads the same name.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let raw = AsWritten::from(document);
@@ -15,6 +15,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("vrf", configuration);
 }

@@ -1,4 +1,4 @@
-//! The interface joins a VRF of the container: a routing table of its own, with subnets that may be others' too.
+//! vrf: adds the interface to a VRF of the container, with its own routing table, whose subnets may overlap with others.
 
 mod conf;
 mod contents;
@@ -14,7 +14,7 @@ use conf::{Conf, lenient_name};
 use contents::Contents;
 use device::Vrf;
 
-/// For a link that leaves its master.
+/// The master of a link without one.
 const NO_MASTER: u32 = 0;
 
 /// The plugin.
@@ -30,12 +30,12 @@ impl Plugin for VrfPlugin {
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let sandbox = Namespace::open(&call.netns)?;
         undo.hold(sandbox.lock()?);
-        let link = sandbox.link(&call.attachment.ifname)?;
+        let link = sandbox.chained_interface(&call.attachment.ifname)?;
         refuse_other_master(&sandbox, &link, &call.conf)?;
         let vrf = device::provide(&sandbox, &call.conf, undo)?;
         let contents = Contents::of(&sandbox, &link)?;
         let joined = if link.master == Some(vrf.link.index) {
-            // An earlier ADD has done it.
+            // An earlier ADD has moved them.
             contents.moved(&link, vrf.table, vrf.table)
         } else {
             join(&sandbox, &link, &vrf, &contents, undo)?;
@@ -50,14 +50,14 @@ impl Plugin for VrfPlugin {
         let Some(name) = lenient_name(&call.conf) else { return Ok(()) };
         let Some(sandbox) = Namespace::open_if_present(call.netns.as_ref())? else { return Ok(()) };
         let _lock = sandbox.lock()?;
-        // What is not a VRF is not this plugin's.
+        // Another kind of link is not the plugin's.
         let Some(vrf) = device::find(&sandbox, &name).or_else(not_a_vrf)? else { return Ok(()) };
         let mut failures = Failures::new();
         if let Some(link) = sandbox.nl.link(&call.attachment.ifname)? {
             let joined = link.master == Some(vrf.link.index);
             if joined {
-                // What this cannot put back the next DEL can, which finds the VRF then.
-                leave(&sandbox, &link, &vrf)?;
+                // If something cannot be restored, the VRF stays, and the next DEL continues.
+                detach(&sandbox, &link, &vrf)?;
             }
             if let Some(result) = call.net.prev_result.as_ref().filter(|_| joined || link.master.is_none()) {
                 failures.note(contents::complete(&sandbox, &link, vrf.table, result));
@@ -89,17 +89,17 @@ impl Plugin for VrfPlugin {
 
 fn join(sandbox: &Namespace, link: &Link, vrf: &Vrf, contents: &Contents, undo: &mut Undo) -> Result<()> {
     let (ns, joined, before, table) = (sandbox.clone(), link.clone(), contents.clone(), vrf.table);
-    undo.push(move || leave_for(&ns, &joined, &before, table));
+    undo.push(move || undo_join(&ns, &joined, &before, table));
     contents.change_master(sandbox, link, vrf.link.index, (RT_TABLE_MAIN, vrf.table))
 }
 
-/// Takes back a [`join`], wherever it ended.
-fn leave_for(sandbox: &Namespace, link: &Link, before: &Contents, table: u32) -> Result<()> {
-    // Everything is where it was then, so nothing is moved.
+/// Undoes a [`join`] that stopped at any point.
+fn undo_join(sandbox: &Namespace, link: &Link, before: &Contents, table: u32) -> Result<()> {
+    // Addresses and routes are where they were before, so none are moved.
     before.change_master(sandbox, link, NO_MASTER, (table, table))
 }
 
-fn leave(sandbox: &Namespace, link: &Link, vrf: &Vrf) -> Result<()> {
+fn detach(sandbox: &Namespace, link: &Link, vrf: &Vrf) -> Result<()> {
     let contents = Contents::of(sandbox, link)?;
     contents.change_master(sandbox, link, NO_MASTER, (vrf.table, RT_TABLE_MAIN))
 }
@@ -113,7 +113,7 @@ fn refuse_other_master(sandbox: &Namespace, link: &Link, conf: &Conf) -> Result<
         None => Ok(()),
         Some(master) => {
             Err(Error::config(format!("interface {} has already a master set: {}", link.name, master.name))
-                .detail(format!("it cannot join vrf {}", conf.name)))
+                .detail(format!("remove it from its master before it joins vrf {}", conf.name)))
         }
     }
 }

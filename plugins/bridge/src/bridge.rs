@@ -1,4 +1,4 @@
-//! The bridge itself: shared by all attachments of its networks, made by the first attachment.
+//! The bridge, which all attachments of its networks share and the first one creates.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -8,7 +8,7 @@ use netlink::{Link, LinkChange, LinkKind, Mac, NewLink};
 
 use crate::conf::Conf;
 
-/// Finds the bridge, or makes it, and sees that it does what the configuration needs.
+/// Finds or creates the bridge, and sets what the configuration needs.
 pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     let bridge = match host.nl.link(&conf.bridge)? {
         Some(link) => link,
@@ -26,8 +26,8 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
         host.nl.enable_vlan_filtering(&bridge).map_err(without_vlans)?;
     }
     let promisc = conf.promisc && !bridge.promisc;
-    let mac =
-        floats(host, &bridge)?.then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
+    let mac = follows_ports(host, &bridge)?
+        .then(|| bridge.mac.filter(|mac| !mac.is_zero()).unwrap_or_else(random_mac));
     if promisc || mac.is_some() || !bridge.up {
         let change =
             LinkChange { up: Some(true), promisc: promisc.then_some(true), mac, ..LinkChange::default() };
@@ -36,22 +36,23 @@ pub fn ensure(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     Ok(Link { mac: mac.or(bridge.mac), ..bridge })
 }
 
-/// A bridge whose address nobody set takes the lowest of its ports', and none at all when the last one goes: those who
-/// know the gateway by the old one lose it. The address that it has now is set for good then.
-fn floats(host: &Namespace, bridge: &Link) -> Result<bool> {
+/// Whether the bridge's hardware address follows its ports: if nobody set it, the bridge uses the lowest of its ports', and none when the
+/// last port is deleted. Neighbours that know the gateway by the old address then lose it. The caller therefore sets the current address
+/// permanently.
+fn follows_ports(host: &Namespace, bridge: &Link) -> Result<bool> {
     /// NET_ADDR_SET of linux/netdevice.h.
     const SET: &str = "3";
     if let Some(how) = addr_assign_type(bridge) {
         return Ok(how != SET);
     }
-    // One that takes its address from a port has that port's. To set the address of every other one as well, to what it is, would
-    // make the kernel forget all neighbours there.
+    // Such a bridge has the address of one of its ports. Setting the address of any other bridge, even to the same value, would flush its
+    // neighbour entries.
     let ports = host.nl.ports(bridge.index)?;
     Ok(ports.is_empty() || ports.iter().any(|port| port.mac == bridge.mac))
 }
 
-/// Where a link has its address from. None: `/sys` does not tell. It is the namespace's that it was mounted in, and the link of that
-/// name may be another one there.
+/// Origin of a link's hardware address. `None` if `/sys` does not show it: `/sys` belongs to the namespace in which it was mounted, where
+/// the name may be another link's.
 fn addr_assign_type(link: &Link) -> Option<String> {
     let read = |key| std::fs::read_to_string(format!("/sys/class/net/{}/{key}", link.name)).ok();
     let address = read("address")?;
@@ -64,14 +65,14 @@ fn create(host: &Namespace, conf: &Conf, mtu: Option<u32>) -> Result<Link> {
     let new = NewLink::new(&conf.bridge, LinkKind::Bridge { vlan_filtering });
     let bridge = match host.nl.create_link(&NewLink { mac: Some(random_mac()), mtu, up: true, ..new }) {
         Ok(link) => link,
-        // Another plugin was faster.
+        // Another plugin created it first.
         Err(e) if e.is_exists() => host.link(&conf.bridge)?,
         Err(e) if vlan_filtering && e.is_unsupported() => return Err(without_vlans(e)),
         Err(e) => return Err(e.into()),
     };
-    // The host routes for the bridge; it does not learn routes from what containers advertise there. And it does not test
-    // its link-local address, which only it can have: until that is done, some 2 s, it asks for no neighbour when it
-    // forwards, and the first containers would not be reached from afar.
+    // The host routes for the bridge and must not learn routes from containers. Duplicate address detection of the link-local address is
+    // off, because the bridge's MAC is its own. It takes about 2 s, during which the bridge cannot look for neighbours when it forwards,
+    // and other machines could not reach the first containers.
     let [ra, dad] = ["accept_ra", "accept_dad"].map(|key| format!("ipv6/conf/{}/{key}", bridge.name));
     host.try_sysctls(&[(&ra, "0"), (&dad, "0")])?;
     Ok(bridge)
@@ -88,18 +89,18 @@ fn without_vlans(cause: netlink::Error) -> Error {
         .detail("this kernel was built without CONFIG_BRIDGE_VLAN_FILTERING")
 }
 
-/// Random: the bridges of two hosts may meet on one Ethernet.
+/// Random, because the bridges of two hosts may share an Ethernet.
 fn random_mac() -> Mac {
     let [a, b, c, d, e, ..] = RandomState::new().build_hasher().finish().to_ne_bytes();
     Mac::local([a, b, c, d, e])
 }
 
-/// The bridge is there, with the address that ADD reported and the modes that the configuration asks for.
+/// Checks that the bridge exists, with the address in ADD's result and the configured modes.
 pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
     let expected = prev.host_interfaces().find(|i| i.name == *conf.bridge);
     let expected =
         expected.ok_or_else(|| Error::config(format!("prevResult does not list bridge {}", conf.bridge)))?;
-    // The MTU of a bridge follows its ports'.
+    // A bridge's MTU follows its ports'.
     let bridge = iface::verify::interface(host, &cni::Interface { mtu: None, ..expected.clone() })?;
     iface::verify::of_kind(&bridge, "bridge")?;
     if conf.promisc && !bridge.promisc {
@@ -108,8 +109,8 @@ pub fn verify(host: &Namespace, conf: &Conf, prev: &AddResult) -> Result<Link> {
     Ok(bridge)
 }
 
-/// Frames that are bridged pass the host's firewall only with br_netfilter. Without it, a container that reaches
-/// another one of its bridge through a service's address gets the answer from the wrong address.
+/// Warns if bridged frames do not pass the host's firewall (br_netfilter). A container that reaches another one on its bridge through a
+/// service address then gets the answer from the wrong address.
 pub fn warn_without_netfilter(host: &Namespace, conf: &Conf) {
     let needed = conf.hairpin && conf.is_gateway;
     if needed && host.sysctl("bridge/bridge-nf-call-iptables").ok().as_deref() != Some("1") {

@@ -1,4 +1,4 @@
-//! The configuration: what DEL and GC take out of it as written, and as checked ([`Conf`]). No I/O.
+//! Configuration: the keys that DEL and GC read leniently, and [`Conf`]. No I/O.
 
 use std::ops::RangeInclusive;
 
@@ -8,13 +8,13 @@ use iface::conf::VethMtu;
 use netfilter::MasqueradeConf;
 use serde::Deserialize;
 
-/// The bridge's name if the configuration gives none.
+/// Default name of the bridge.
 const DEFAULT_BRIDGE: &str = "cni0";
 
-/// The VLAN that a trunk port's untagged frames belong to if `vlan` is left out.
+/// VLAN of a trunk port's untagged frames if `vlan` is not set.
 const DEFAULT_NATIVE_VLAN: u16 = 1;
 
-/// VLAN ids that a frame can carry: 0 and 4095 are reserved (IEEE 802.1Q-2018, table 9-2).
+/// Valid VLAN ids: 0 and 4095 are reserved (IEEE 802.1Q-2018, table 9-2).
 const VLAN_IDS: RangeInclusive<i64> = 1..=4094;
 
 /// The configuration as ADD reads it.
@@ -53,64 +53,64 @@ struct RawIpam {
     r#type: String,
 }
 
-/// The bridge's name, for DEL and GC: none if it cannot be the name of an interface.
+/// Name of the bridge, for DEL and GC. `None` if it is invalid.
 pub fn bridge(raw: &AsWritten) -> Option<IfName> {
     IfName::parse(raw.key(&["bridge"]).unwrap_or(DEFAULT_BRIDGE)).ok()
 }
 
-/// Whether the host's own uplink may have become a port, for DEL.
+/// Whether the host's own uplink may be a port, for DEL.
 pub fn allows_uplink(raw: &AsWritten) -> bool {
     raw.key(&["allowUplinkPort"]).unwrap_or_default()
 }
 
-/// The VLAN of the container's port, for DEL and GC: none if there cannot be such a VLAN.
+/// VLAN of the container's port, for DEL and GC. `None` if it is invalid.
 pub fn vlan(raw: &AsWritten) -> Option<u16> {
     vlan_id("vlan", raw.key(&["vlan"])?).ok()
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// The bridge's name.
+    /// Name of the bridge.
     pub bridge: IfName,
-    /// The bridge gets each subnet's gateway address.
+    /// Whether the bridge gets each subnet's gateway address.
     pub is_gateway: bool,
-    /// The container gets a default route through it.
+    /// Whether the container gets a default route through it.
     pub is_default_gateway: bool,
-    /// Another address of the bridge that is in the way gives way.
+    /// Whether to replace a conflicting address of the bridge.
     pub force_address: bool,
-    /// For the bridge (when it is made) and the veth.
+    /// MTU of the veth, and of a new bridge.
     pub mtu: VethMtu,
-    /// Frames may leave through the port they came from.
+    /// Whether frames may leave through the port on which they arrived.
     pub hairpin: bool,
-    /// The bridge takes all frames.
+    /// Whether the bridge receives all frames.
     pub promisc: bool,
-    /// What the port does with VLANs. None: the bridge need not know of VLANs.
+    /// VLANs of the port. `None`: the bridge need not filter VLANs.
     pub vlans: Option<Vlans>,
-    /// What the container's interface is to be.
+    /// Settings of the container's interface.
     pub interface: InterfaceConf,
-    /// The container's end is left down.
+    /// Whether the container's end stays down.
     pub container_down: bool,
-    /// Isolated ports cannot reach each other.
+    /// Whether the port cannot reach other isolated ports.
     pub isolated: bool,
-    /// The host's own uplink may become a port, if `prevResult` lists it.
+    /// Whether the host's own uplink may become a port if `prevResult` lists it.
     pub allow_uplink: bool,
-    /// What leaves the container's subnet leaves with the host's address.
+    /// Masquerade of packets that leave the container's subnet.
     pub masquerade: MasqueradeConf,
-    /// Frames with another source address than the container's are dropped.
+    /// Whether to drop frames with another source address than the container's.
     pub spoof_check: bool,
 }
 
 /// VLANs of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vlans {
-    /// What untagged frames belong to.
+    /// VLAN of untagged frames.
     pub native: u16,
-    /// `native` was asked for with `vlan`: the gateway address belongs into it.
+    /// Whether `native` comes from `vlan`; the gateway address is then in that VLAN.
     pub access: bool,
-    /// Frames of these pass with their tag.
+    /// VLANs whose frames keep their tag.
     pub tagged: Vec<RangeInclusive<u16>>,
-    /// The VLAN that the bridge puts every new port into stays.
+    /// Whether the port stays in the bridge's default VLAN.
     pub keep_default: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -7,7 +7,7 @@ use iface::conf::VethMtu;
 
 use crate::conf::{self, Conf};
 
-/// The configuration: what is accepted is within the kernel's bounds, and DEL sees the same bridge and VLAN as ADD.
+/// An accepted configuration is within the kernel's bounds, and DEL reads the same bridge and VLAN as ADD.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let raw = AsWritten::from(document);
@@ -30,6 +30,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("bridge", configuration);
 }

@@ -10,8 +10,7 @@ use netlink::{Link, uapi};
 use crate::conf::Conf;
 use crate::vlan;
 
-/// Fills in what the IPAM plugin left open: gateways, and default routes through them, unless an earlier plugin of the chain has made
-/// one.
+/// Adds missing gateways, and default routes through them unless an earlier plugin of the chain added one.
 pub fn complete(leases: &mut AddResult, prev: Option<&AddResult>, conf: &Conf) -> Result<()> {
     if !conf.is_gateway {
         return Ok(());
@@ -31,8 +30,7 @@ pub fn complete(leases: &mut AddResult, prev: Option<&AddResult>, conf: &Conf) -
     Ok(())
 }
 
-/// Gives the gateways' addresses to the host, on the bridge or, for a VLAN, on the bridge's port for it, which is returned, and lets
-/// the host forward.
+/// Sets the gateway addresses, on the bridge or on its interface for a VLAN, turns on forwarding, and returns the link.
 pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) -> Result<Option<Link>> {
     if !conf.is_gateway || leases.ips.is_empty() {
         return Ok(None);
@@ -41,7 +39,7 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
     let wanted: Vec<IpNetwork> = leases.ips.iter().filter_map(own).collect();
     let vlan_gateway = match conf.vlans.as_ref().filter(|vlans| vlans.access) {
         Some(vlans) => {
-            // Held until the addresses are there: the last user's DEL looks at the same things.
+            // Held until the addresses are set, because the DEL of the last user checks them.
             let _lock = vlan::lock()?;
             let gateway = vlan::ensure_gateway(host, bridge, vlans.native)?;
             ensure_addresses(host, &gateway, &wanted, conf)?;
@@ -56,8 +54,8 @@ pub fn assign(host: &Namespace, bridge: &Link, leases: &AddResult, conf: &Conf) 
     Ok(vlan_gateway)
 }
 
-/// The link that the host sees the containers through: of a VLAN its gateway, if it has one.
-pub fn seen_through(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link> {
+/// The host's link to the containers: the bridge, or the gateway interface of a VLAN.
+pub fn gateway_link(host: &Namespace, bridge: &Link, conf: &Conf) -> Result<Link> {
     let vlan = conf.vlans.as_ref().filter(|vlans| vlans.access);
     let gateway = vlan.map(|vlans| vlan::gateway(host, bridge, vlans.native)).transpose()?;
     Ok(gateway.flatten().unwrap_or_else(|| bridge.clone()))
@@ -80,7 +78,7 @@ fn default_destination(v4: bool) -> Result<IpNetwork> {
 }
 
 fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &Conf) -> Result<()> {
-    // Addresses of a narrower scope are not in the way of a gateway's.
+    // Addresses with a narrower scope do not conflict with a gateway's.
     let present: Vec<IpNetwork> = host
         .nl
         .addresses(Some(link))?
@@ -89,7 +87,7 @@ fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &
         .map(|a| a.net)
         .collect();
     for &net in wanted.iter().filter(|net| !present.contains(net)) {
-        for &other in present.iter().filter(|other| !wanted.contains(other) && in_the_way(**other, net)) {
+        for &other in present.iter().filter(|other| !wanted.contains(other) && conflicts(**other, net)) {
             if !conf.force_address {
                 return Err(Error::config(format!(
                     "bridge {} has address {other} already, not {net}",
@@ -100,7 +98,7 @@ fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &
             host.nl.delete_address(link, other)?;
         }
         match host.nl.add_address(link, net, false) {
-            // Another plugin was faster.
+            // Another plugin added it first.
             Err(e) if e.is_exists() => {}
             other => other?,
         }
@@ -108,8 +106,8 @@ fn ensure_addresses(host: &Namespace, link: &Link, wanted: &[IpNetwork], conf: &
     Ok(())
 }
 
-/// A bridge has one IPv4 gateway address, and several IPv6 ones as long as their subnets do not overlap.
-fn in_the_way(other: IpNetwork, net: IpNetwork) -> bool {
+/// Whether an address conflicts: a bridge has one IPv4 gateway address, and several IPv6 ones if their subnets do not overlap.
+fn conflicts(other: IpNetwork, net: IpNetwork) -> bool {
     other.is_ipv4() == net.is_ipv4()
         && (net.is_ipv4() || other.contains(net.ip()) || net.contains(other.ip()))
 }
@@ -133,9 +131,9 @@ mod tests {
 
     #[test]
     fn a_second_ipv4_address_is_in_the_way_and_a_second_ipv6_subnet_is_not() {
-        assert!(in_the_way(net("10.0.0.1/24"), net("10.1.0.1/24")));
-        assert!(in_the_way(net("fd00::1/64"), net("fd00::2/48")));
-        assert!(!in_the_way(net("fd00::1/64"), net("fd01::1/64")));
-        assert!(!in_the_way(net("10.0.0.1/24"), net("fd01::1/64")));
+        assert!(conflicts(net("10.0.0.1/24"), net("10.1.0.1/24")));
+        assert!(conflicts(net("fd00::1/64"), net("fd00::2/48")));
+        assert!(!conflicts(net("fd00::1/64"), net("fd01::1/64")));
+        assert!(!conflicts(net("10.0.0.1/24"), net("fd01::1/64")));
     }
 }

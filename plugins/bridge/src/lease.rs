@@ -1,4 +1,4 @@
-//! What is leased, with the bridge as the gateway where the configuration says so.
+//! Leasing addresses, with the bridge as the gateway if configured.
 
 use cni::{Add, AddResult, Error, Result, Undo};
 use iface::Namespace;
@@ -8,7 +8,7 @@ use crate::conf::Conf;
 use crate::gateway;
 use crate::port::Port;
 
-/// Gives the container's interface what is leased for it, which is returned.
+/// Leases addresses, configures the container's interface, and returns the leases.
 pub fn configure(
     call: &Add<Conf>,
     host: &Namespace,

@@ -1,4 +1,4 @@
-//! A veth pair between container and host, the host's end a port of a bridge.
+//! bridge: a veth pair between container and host, with the host's end as a port of a bridge.
 
 mod bridge;
 mod conf;
@@ -39,7 +39,7 @@ impl Plugin for Bridge {
             veth::refuse_taken_name(&sandbox, &call.attachment)?;
         }
 
-        // All that can be judged before is: the bridge stays, whatever comes of the rest.
+        // Check everything before this step, because the bridge stays even if ADD fails.
         let bridge = bridge::ensure(&host, conf, mtu)?;
         let port = match adopted {
             Some(link) => port::adopt(&host, &bridge, link, call, &sandbox, undo)?,
@@ -63,7 +63,7 @@ impl Plugin for Bridge {
             port.wait_until_up(&host, &sandbox)?;
         }
         if let Some(container) = port.container.as_ref().filter(|_| call.net.ipam.is_some()) {
-            announce::forget(&host, &gateway::seen_through(&host, &bridge, conf)?, &result)?;
+            announce::delete_neighbours(&host, &gateway::gateway_link(&host, &bridge, conf)?, &result)?;
             announce::addresses(&sandbox, container)?;
         }
         bridge::warn_without_netfilter(&host, conf);
@@ -73,7 +73,7 @@ impl Plugin for Bridge {
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         remove::with_leases(&call.net, Command::Del, |failures| {
-            // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
+            // Delete rules before the link, and close the sockets after it: the kernel's grace periods for both then overlap.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &rules::KINDS));
             if let Some(host) = failures.note(Namespace::host()) {

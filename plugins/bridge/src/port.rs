@@ -1,4 +1,4 @@
-//! The bridge's port: the host's end of a new veth pair, or what an earlier plugin of the chain made.
+//! The bridge's port: the host's end of a new veth pair, or a link of an earlier plugin of the chain.
 
 use std::path::PathBuf;
 
@@ -8,18 +8,18 @@ use netlink::{BridgeVlan, Link, LinkChange, PortChange, RouteFilter};
 
 use crate::conf::{self, Conf, Vlans};
 
-/// A port, and the container's interface behind it.
+/// A port and the container's interface behind it.
 pub struct Port {
-    /// In the host, a port of the bridge.
+    /// The port, on the host.
     pub host: Link,
-    /// In the container. An adopted port may lead elsewhere, to a virtual machine.
+    /// The interface in the container. Behind an adopted port there may be none, for example a virtual machine.
     pub container: Option<Link>,
-    /// Made by an earlier plugin of the chain.
+    /// Whether an earlier plugin of the chain created it.
     pub adopted: bool,
 }
 
 impl Port {
-    /// The interfaces that the result does not list yet.
+    /// Interfaces that the result does not list yet.
     pub fn report(&self, host: &Namespace, sandbox: &Namespace, call: &Add<Conf>) -> Result<Vec<Interface>> {
         let ifname = &call.attachment.ifname;
         let listed =
@@ -30,20 +30,20 @@ impl Port {
         Ok(end.into_iter().chain(container).collect())
     }
 
-    /// Waits until both ends can carry packets, and the bridge forwards them: the kernel tells each end's namespace apart.
+    /// Waits until both ends carry packets and the bridge forwards them, by the kernel's events.
     pub fn wait_until_up(&self, host: &Namespace, sandbox: &Namespace) -> Result<()> {
         match &self.container {
-            // What leads to a virtual machine carries nothing before that is started.
+            // A link to a virtual machine carries nothing before the machine starts.
             Some(container) if !self.adopted => veth::wait_until_up((host, &self.host), (sandbox, container)),
             _ => Ok(()),
         }
     }
 }
 
-/// The host-side interface that an earlier plugin of the chain made, if there is one (CONVENTIONS.md, "Chained Plugins").
+/// Finds the interface on the host that an earlier plugin of the chain created (CONVENTIONS.md, "Chained Plugins").
 ///
 /// # Errors
-/// Code 7 if no link has that name, or if it cannot be a plugin's: as a port of the bridge, the host's uplink would cut the host off.
+/// Code 7 if the link does not exist, or is the host's uplink, which would cut off the host as a port.
 pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
     let Some(prev) = &call.net.prev_result else { return Ok(None) };
     let Some(interface) = in_host(host, prev, &call.conf.bridge, Some(&call.netns)).pop() else {
@@ -67,8 +67,8 @@ pub fn of_chain(host: &Namespace, call: &Add<Conf>) -> Result<Option<Link>> {
     }
 }
 
-/// The interfaces of a result that are in the host, but for the bridge. If there are none, and the container is the host itself
-/// (CNI_NETNS_OVERRIDE), the container's.
+/// Interfaces of a result on the host, except the bridge. Without any, and if the container is the host itself (CNI_NETNS_OVERRIDE), the
+/// container's interfaces.
 fn in_host<'a>(
     host: &Namespace,
     result: &'a AddResult,
@@ -82,7 +82,7 @@ fn in_host<'a>(
     outside
 }
 
-/// Why a link is the host's own way out, if it is: who makes interfaces for containers makes them of a kind.
+/// Why a link is the host's uplink. Plugins create links of a kind; physical links have none.
 fn uplink(host: &Namespace, link: &Link) -> Result<Option<&'static str>> {
     if link.kind.is_none() {
         return Ok(Some("is a physical device"));
@@ -91,7 +91,7 @@ fn uplink(host: &Namespace, link: &Link) -> Result<Option<&'static str>> {
     Ok(routes.iter().any(|route| route.dst.prefix() == 0).then_some("has a default route"))
 }
 
-/// Makes a port of a link that is there already.
+/// Makes an existing link a port.
 pub fn adopt(
     host: &Namespace,
     bridge: &Link,
@@ -120,7 +120,7 @@ fn leave() -> LinkChange<'static> {
     LinkChange { master: Some(0), ..LinkChange::default() }
 }
 
-/// Makes a veth pair.
+/// Creates a veth pair.
 pub fn create(
     host: &Namespace,
     sandbox: &Namespace,
@@ -132,9 +132,9 @@ pub fn create(
     Ok(Port { host: pair.host, container: Some(pair.container), adopted: false })
 }
 
-/// Sets the port's modes and VLANs. The container's end is still down: no frame passes in between.
+/// Sets the port's modes and VLANs. The container's end is still down, so no frame passes before.
 pub fn configure(host: &Namespace, port: &Link, conf: &Conf) -> Result<()> {
-    // Off is what a new port is.
+    // Both are off for a new port.
     if conf.hairpin || conf.isolated {
         host.nl
             .change_port(port, PortChange { hairpin: Some(conf.hairpin), isolated: Some(conf.isolated) })?;
@@ -145,7 +145,7 @@ pub fn configure(host: &Namespace, port: &Link, conf: &Conf) -> Result<()> {
     }
 }
 
-/// Puts a port into these VLANs, and out of the others.
+/// Adds a port to these VLANs and removes it from all others.
 pub fn set_vlans(host: &Namespace, port: &Link, vlans: &Vlans) -> Result<()> {
     let wanted = memberships(vlans);
     if !vlans.keep_default {
@@ -161,12 +161,11 @@ pub fn set_vlans(host: &Namespace, port: &Link, vlans: &Vlans) -> Result<()> {
 
 fn memberships(vlans: &Vlans) -> Vec<BridgeVlan> {
     let tagged = vlans.tagged.iter().map(|ids| BridgeVlan::tagged(ids.clone()));
-    // Last, so that a trunk which covers the native VLAN does not tag it.
+    // Last, so that a trunk that contains the native VLAN does not tag its frames.
     tagged.chain([BridgeVlan::native(vlans.native)]).collect()
 }
 
-/// The port is on the bridge, its modes and VLANs are as configured, and behind it is the container's interface,
-/// which is returned.
+/// Checks the port's bridge, modes and VLANs, and returns the container's interface behind it.
 pub fn verify(
     host: &Namespace,
     bridge: &Link,
@@ -203,7 +202,7 @@ pub fn verify(
     Ok(container)
 }
 
-/// Of the host-side interfaces that the result lists, the one that leads to the container.
+/// The interface on the host, among those in the result, that leads to the container.
 fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&Link>) -> Result<Link> {
     let mut ports = Vec::new();
     for interface in in_host(host, &call.prev_result, &bridge.name, Some(&call.netns)) {
@@ -219,7 +218,7 @@ fn find(host: &Namespace, bridge: &Link, call: &Check<Conf>, container: Option<&
     })
 }
 
-/// Takes ports that earlier plugins of the chain made off the bridge again. They are listed by the result of ADD.
+/// Removes ports that ADD adopted from the bridge. ADD's result lists them.
 pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
     let (Some(prev), Some(name)) = (&call.net.prev_result, conf::bridge(&call.conf)) else { return Ok(()) };
     let Some(bridge) = host.nl.link(&name)? else { return Ok(()) };
@@ -228,7 +227,7 @@ pub fn release_adopted(host: &Namespace, call: &Del) -> Result<()> {
         let link = failures.note(host.nl.link(&interface.name)).flatten();
         let port = link.filter(|link| !link.is("veth") && link.master == Some(bridge.index));
         let Some(port) = port else { continue };
-        // ADD did not make it a port: somebody else did.
+        // ADD did not adopt it.
         let foreign = || Ok::<_, Error>(uplink(host, &port)?.is_some() && !conf::allows_uplink(&call.conf));
         if failures.note(foreign()) == Some(false) {
             failures.note(host.nl.change_link(&port, &leave()));

@@ -1,4 +1,4 @@
-//! The firewall's part: masquerade and spoof check.
+//! Firewall rules: masquerade and spoof check.
 
 use cni::{Check, Error, IfName, Result, Status, Undo};
 use iface::{attach, verify};
@@ -8,23 +8,23 @@ use netlink::Mac;
 use crate::conf::Conf;
 use crate::port::Port;
 
-/// What ADD may have installed.
+/// Kinds of rules that ADD may install.
 pub const KINDS: [Kind; 2] = [Masquerade::KIND, SpoofCheck::KIND];
 
-/// Lets the container send only with its own hardware address, if the configuration says so.
+/// Installs the spoof check, if configured: the container may send only from its own hardware address.
 pub fn check_sources(conf: &Conf, owner: &Owner, port: &Port, undo: &mut Undo) -> Result<()> {
     let mac = port.container.as_ref().and_then(|container| container.mac);
     match mac.and_then(|mac| spoof_check(conf, &port.host.name, mac)) {
-        // An earlier plugin's interfaces are taken as they are.
+        // Interfaces of earlier plugins have no spoof check.
         Some(rules) if !port.adopted => Firewall::open(None)?.install(owner, &rules, undo),
         _ => Ok(()),
     }
 }
 
-/// An earlier plugin's interface may lead to a virtual machine, whose hardware address only that plugin knows.
+/// Refuses a spoof check for an interface of an earlier plugin. It may lead to a virtual machine, whose hardware address is unknown.
 ///
 /// # Errors
-/// Code 7 if the configuration asks for the check.
+/// Code 7 if the configuration has the check.
 pub fn refuse_spoof_check(conf: &Conf) -> Result<()> {
     if !conf.spoof_check {
         return Ok(());
@@ -38,7 +38,7 @@ fn spoof_check(conf: &Conf, port: &str, mac: Mac) -> Option<SpoofCheck> {
     conf.spoof_check.then_some(SpoofCheck { port, mac })
 }
 
-/// The rules are as ADD installed them.
+/// Checks that the rules are as ADD installed them.
 pub fn verify(call: &Check<Conf>) -> Result<()> {
     let owner = Owner::new(&call.net.name, &call.attachment);
     let addresses = attach::addresses(&call.net, &call.attachment, &call.prev_result);
@@ -49,7 +49,7 @@ pub fn verify(call: &Check<Conf>) -> Result<()> {
     }
 }
 
-/// The rules that ADD has installed.
+/// Rules that ADD installed.
 pub fn expected(call: &Check<Conf>) -> Vec<Expected> {
     let owner = Owner::new(&call.net.name, &call.attachment);
     let addresses = attach::addresses(&call.net, &call.attachment, &call.prev_result);
@@ -59,7 +59,7 @@ pub fn expected(call: &Check<Conf>) -> Vec<Expected> {
     masquerade.into_iter().chain(spoof_check).collect()
 }
 
-/// The spoof check that ADD has installed.
+/// Spoof check that ADD installed.
 fn installed_spoof_check(call: &Check<Conf>) -> Option<SpoofCheck> {
     let host_name = iface::veth::host_name(&call.net.name, &call.attachment);
     let made = |name: &str| name == host_name || is_of_the_reference(name);
@@ -68,14 +68,13 @@ fn installed_spoof_check(call: &Check<Conf>) -> Option<SpoofCheck> {
     spoof_check(&call.conf, &host.name, container.mac.as_deref()?.parse().ok()?)
 }
 
-/// Whether the reference may have made the host's end of a veth: it calls it so. What an earlier plugin made and this one took as
-/// it was has no spoof check.
+/// Whether the reference may have created the host's end, judged by its name. An adopted interface has no spoof check.
 fn is_of_the_reference(name: &str) -> bool {
     let digits = name.strip_prefix("veth").unwrap_or_default();
     digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The firewall that the configuration needs is there.
+/// Checks that the required firewall backend exists.
 pub fn available(call: &Status<Conf>) -> Result<()> {
     if call.conf.spoof_check {
         Firewall::available(Some(Backend::Nftables), SpoofCheck::KIND)?;

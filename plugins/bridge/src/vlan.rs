@@ -1,7 +1,7 @@
-//! The host's own interface in a VLAN of the bridge: it has the gateway's address there.
+//! The host's gateway interface in a VLAN of the bridge.
 //!
-//! It is a veth pair, as the reference makes it: `BRIDGE.VLAN` with the address, and a port of the bridge that belongs
-//! to the VLAN. It is made by the first attachment that needs it, and goes with the VLAN's last one.
+//! It is a veth pair, as in the reference: `BRIDGE.VLAN` with the gateway address, and a port of the bridge in the VLAN. The first
+//! attachment that needs it creates it, and the DEL of the VLAN's last container deletes it.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ use system::lock::Lock;
 use crate::conf::{self, Vlans};
 use crate::port;
 
-/// How long to wait for those that look at gateways and change them, which takes each of them milliseconds.
+/// Timeout for the lock. Work under it takes milliseconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Keeps other plugins from making and deleting gateways. None: this host has no place for a lock.
+/// Prevents other plugins from creating and deleting gateway interfaces. `None` if the host has no place for a lock.
 ///
 /// # Errors
-/// Code 11 if they do not end in time.
+/// Code 11 if another plugin holds the lock until the timeout.
 pub fn lock() -> Result<Option<Lock>> {
     Ok(Lock::acquire("vlan-gateways", LOCK_TIMEOUT)?)
 }
 
-/// The interface, if it is there.
+/// Finds the interface.
 pub fn gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Option<Link>> {
     match gateway_name(&bridge.name, id) {
         Ok(name) => Ok(host.nl.link(&name)?),
@@ -32,7 +32,7 @@ pub fn gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Option<Link>>
     }
 }
 
-/// Finds the interface or makes it. The caller holds the [`lock`].
+/// Finds or creates the interface. The caller holds the [`lock`].
 pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> {
     let name = gateway_name(&bridge.name, id)?;
     let gateway = match host.nl.link(&name)? {
@@ -50,7 +50,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
             host.link(&name)?
         }
     };
-    // Also for a gateway that exists already: the plugin that made it may have been killed before this step.
+    // Also for an existing interface, whose creator may have been killed before this step.
     let port = host.nl.link_named_by(gateway.peer)?;
     let port = port.filter(|port| port.master == Some(bridge.index)).ok_or_else(|| {
         Error::config(format!(
@@ -68,7 +68,7 @@ pub fn ensure_gateway(host: &Namespace, bridge: &Link, id: u16) -> Result<Link> 
     Ok(gateway)
 }
 
-/// Deletes the interface if no other port of the bridge belongs to the VLAN any more.
+/// Deletes the interface if no other port of the bridge is in the VLAN.
 pub fn remove_unused_gateway(host: &Namespace, conf: &AsWritten) -> Result<()> {
     let (Some(name), Some(id)) = (conf::bridge(conf), conf::vlan(conf)) else { return Ok(()) };
     let Ok(gateway_name) = gateway_name(&name, id) else { return Ok(()) };

@@ -1,15 +1,15 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
 use iface::InterfaceConf;
 use iface::conf;
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// `mtu`, in bytes. None: the kernel's default, 1500.
+    /// `mtu`, in bytes. `None`: the kernel's default, 1500.
     pub mtu: Option<u32>,
-    /// What every interface has.
+    /// Settings common to all interfaces.
     pub interface: InterfaceConf,
 }
 

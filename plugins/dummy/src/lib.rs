@@ -1,4 +1,4 @@
-//! An interface that leads nowhere: it holds addresses that only the container itself is to reach.
+//! dummy: an interface that drops all packets, to hold addresses that the container itself uses.
 
 mod conf;
 #[cfg(any(test, fuzzing))]

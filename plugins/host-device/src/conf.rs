@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use std::fmt;
 use std::path::{Component, Path, PathBuf};
@@ -10,32 +10,33 @@ use serde::Deserialize;
 
 use crate::network::Network;
 
-/// Where `kernelpath` must be.
+/// Required prefix of `kernelpath`.
 const DEVICES: &str = "/sys/devices";
 
-/// The devices of the PCI bus, each a directory.
+/// Directory with the devices of the PCI bus.
 pub const PCI: &str = "/sys/bus/pci/devices";
 
-/// Those of the auxiliary bus: parts of a PCI device.
+/// Directory with the devices of the auxiliary bus: parts of a PCI device.
 const AUXILIARY: &str = "/sys/bus/auxiliary/devices";
 
-/// By what the device is found.
+/// Selects the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// The key, and its value as written: for messages.
+    /// The key and its value as written, for messages.
     written: String,
-    /// What the value means.
+    /// The parsed value.
     pub by: By,
 }
 
-/// What a device is told from others by. Names and paths cannot leave their directories.
+/// Property that identifies the device. Names and paths are checked not to leave their directories.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// `device`: the interface's name.
+    /// `device`: name of the interface.
     Name(IfName),
-    /// `hwaddr`: its hardware address.
+    /// `hwaddr`: hardware address.
     Address(HardwareAddress),
-    /// `kernelpath`, `pciBusID` or `runtimeConfig.deviceID`: the device's directory in sysfs, the first of these that is there.
+    /// `kernelpath`, `pciBusID` or `runtimeConfig.deviceID`: candidates for the device's directory in sysfs. The first existing one is
+    /// used.
     Directory(Vec<PathBuf>),
 }
 
@@ -72,7 +73,8 @@ struct RawRuntime {
 }
 
 impl RawConf {
-    /// All that are given, the first one counts: device plugins hand out devices by `deviceID`, and Multus writes `pciBusID` beside it.
+    /// All configured selectors, in order of precedence. `deviceID` comes first: device plugins select devices by it, and Multus also sets
+    /// `pciBusID`.
     fn selectors(&self) -> impl Iterator<Item = Result<Selector>> {
         type Read = fn(&str, &str) -> Result<By>;
         let keys: [(&str, &str, Read); 5] = [
@@ -89,21 +91,21 @@ impl RawConf {
     }
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// None: STATUS has no `runtimeConfig`.
+    /// `None` for STATUS, which has no `runtimeConfig`.
     selector: Option<Selector>,
     use_network: bool,
-    /// What every interface has. The MAC is the device's.
+    /// Settings common to all interfaces. The MAC is the device's.
     pub interface: InterfaceConf,
 }
 
 impl Conf {
-    /// By what the device is found.
+    /// The selector of the device.
     ///
     /// # Errors
-    /// Code 7 if the configuration does not say it.
+    /// Code 7 if none is configured.
     pub fn selector(&self) -> Result<&Selector> {
         self.selector.as_ref().ok_or_else(|| {
             Error::config(r#"specify either "device", "hwaddr", "kernelpath" or "pciBusID""#)
@@ -111,18 +113,18 @@ impl Conf {
         })
     }
 
-    /// `useInterfaceNetwork`: what goes with a device. Nothing without the key.
+    /// Addresses and routes to move with the device (`useInterfaceNetwork`). Empty without the key.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses to list addresses or routes.
     pub fn network(&self, host: &Namespace, device: &Link) -> Result<Network> {
         if self.use_network { Network::of(host, device) } else { Ok(Network::default()) }
     }
 
-    /// For a device that a program has.
+    /// Refuses `useInterfaceNetwork` for a device with a userspace driver.
     ///
     /// # Errors
-    /// Code 7 if its addresses and routes are asked for.
+    /// Code 7 if the key is set.
     pub fn refuse_network(&self) -> Result<()> {
         if !self.use_network {
             return Ok(());
@@ -145,7 +147,7 @@ impl TryFrom<AsWritten> for Conf {
     }
 }
 
-/// By what DEL and GC may find the device, as far as the configuration can be read.
+/// The selector for DEL and GC, as far as the configuration is readable.
 pub fn lenient_selector(document: &AsWritten) -> Option<Selector> {
     let text = |keys: &[&str]| document.key(keys).unwrap_or_default();
     let raw = RawConf {
@@ -171,7 +173,7 @@ fn address(key: &str, text: &str) -> Result<By> {
     Ok(By::Address(address))
 }
 
-/// A device's address on its bus, which is the name of a directory.
+/// Parses an address on a bus, which is the name of a directory.
 fn bus(key: &str, text: &str, buses: &[&str]) -> Result<By> {
     let wrong = text.contains(['/', '\0']) || matches!(text, "." | "..");
     if wrong {

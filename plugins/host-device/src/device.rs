@@ -1,4 +1,4 @@
-//! Finding the device in the host.
+//! Finding the device on the host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,14 +10,15 @@ use netlink::{HardwareAddress, Link};
 use crate::conf::{By, PCI, Selector};
 use crate::record::{self, Record};
 
-/// Drivers that give a device to a program, not to the kernel's network.
-const FOR_PROGRAMS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
+/// Userspace drivers, whose devices have no network interface.
+const USERSPACE_DRIVERS: [&str; 3] = ["vfio-pci", "uio_pci_generic", "igb_uio"];
 
 impl Selector {
-    /// Finds the device for an ADD. One that is back from a container that died gets its name and its state again first.
+    /// Finds the device for an ADD. If the kernel moved it back when a container's namespace was destroyed, its name and state are restored
+    /// first.
     ///
     /// # Errors
-    /// Code 7 if there is none, or several that it could be.
+    /// Code 7 if it does not exist, or if several interfaces match.
     pub fn find(&self, host: &Namespace, ifname: &IfName) -> Result<Link> {
         let pending = |link: &Link| record::of_device(link).or_else(|| self.returned(link, Some(ifname)));
         let found = match (self.link(host)?, &self.by) {
@@ -28,20 +29,20 @@ impl Selector {
         };
         let link = found.ok_or_else(|| {
             Error::config(format!("{self}: no such interface is in the host's namespace"))
-                .detail("it may be in another container; the DEL of that one, or its end, brings it back")
+                .detail("it may be in another container: run DEL of that container to move it back")
         })?;
         let Some(record) = pending(&link) else { return Ok(link) };
         record.restore(host, &link)?;
         let link = host.nl.link_by_index(link.index)?.unwrap_or(link);
-        // As it is to be: the next record is made of this.
+        // The state to which the device will be restored, for the next record.
         Ok(Link { up: link.up || record.up, ..link })
     }
 
-    /// Brings home a device without a record, as one that the reference moved. In the container it is CNI_IFNAME. If its record
-    /// could not be read, its name stays as its alias in the host: a later DEL that can read the record restores the state.
+    /// Moves back a device without a record, for example after the reference's ADD. In the container it is CNI_IFNAME. If its record could
+    /// not be read, its name on the host stays as its alias, for a later DEL that can read the record.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn move_back(
         &self,
         host: &Namespace,
@@ -66,19 +67,19 @@ impl Selector {
         Ok(())
     }
 
-    /// Of an interface of the host: whether it is the device, and the kernel has put it there, as the container's namespace died. It is
-    /// down then, and called `CNI_IFNAME` or `devN`. People's own aliases do not count. None for `ifname`: GC does not know it.
+    /// A record for an interface of the host if it is the device, moved by the kernel when the container's namespace was destroyed. It is
+    /// then down and named `CNI_IFNAME` or `devN`. Aliases of administrators do not match. `ifname` is `None` for GC.
     fn returned(&self, link: &Link, ifname: Option<&IfName>) -> Option<Record> {
         let was_away = IfName::parse(&link.alias).is_ok() && link.alias != link.name;
         let number = link.name.strip_prefix("dev");
         let numbered = number.is_some_and(|n| !n.is_empty() && n.bytes().all(|digit| digit.is_ascii_digit()));
         let makeshift = numbered || ifname.map_or(!link.up, |ifname| **ifname == *link.name);
         let is_named = matches!(&self.by, By::Name(_));
-        let is_it = was_away && makeshift && (is_named || !link.up) && self.is_back(link);
+        let is_it = was_away && makeshift && (is_named || !link.up) && self.is_on_host(link);
         is_it.then(|| Record::from_link(link))
     }
 
-    /// Whether an interface that was moved, in whatever namespace and under whatever name, is the device.
+    /// Whether an interface that was moved, in any namespace and under any name, is the device.
     fn is_of(&self, link: &Link) -> bool {
         match &self.by {
             By::Name(name) => link.alias == **name,
@@ -90,15 +91,15 @@ impl Selector {
         }
     }
 
-    /// As [`Selector::is_of`], of `CNI_IFNAME` in the container. Before Linux 5.14 the kernel does not tell a device's bus: there it is
-    /// any physical one with an interface's name as its alias.
+    /// Like [`Selector::is_of`], for `CNI_IFNAME` in the container. Before Linux 5.14 the kernel does not report a device's bus address;
+    /// then any physical interface whose alias is an interface name matches.
     fn is_in_container(&self, link: &Link) -> bool {
         let by_bus = matches!(self.by, By::Directory(_)) && link.bus_address.is_empty();
         self.is_of(link) || by_bus && link.kind.is_none() && IfName::parse(&link.alias).is_ok()
     }
 
-    /// As [`Selector::is_of`], of an interface of the host. Where the kernel does not tell its bus, sysfs does.
-    fn is_back(&self, link: &Link) -> bool {
+    /// Like [`Selector::is_of`], for an interface on the host. If the kernel does not report its bus address, sysfs does.
+    fn is_on_host(&self, link: &Link) -> bool {
         let shown = |bus: PathBuf| bus.join("net").join(&link.name).exists();
         self.is_of(link) || link.bus_address.is_empty() && self.buses().into_iter().any(shown)
     }
@@ -114,11 +115,11 @@ impl Selector {
         }
     }
 
-    /// The address of the PCI device, if a program has it: ADD moves nothing then.
+    /// PCI address of a device with a userspace driver. ADD then moves nothing.
     ///
     /// # Errors
-    /// Code 7 if there is no such device, or it has no driver.
-    pub fn device_of_a_program(&self) -> Result<Option<String>> {
+    /// Code 7 if the device does not exist or has no driver.
+    pub fn userspace_device(&self) -> Result<Option<String>> {
         let Some(pci) = self.pci() else { return Ok(None) };
         let device = Path::new(PCI).join(&pci);
         if !device.exists() {
@@ -128,23 +129,23 @@ impl Selector {
             Error::config(format!("{self}: the device has no driver"))
                 .detail("without one it has no interface; load the driver's module, or bind the device to it")
         })?;
-        let has_it = |driver: &std::ffi::OsStr| FOR_PROGRAMS.iter().any(|name| driver == *name);
+        let has_it = |driver: &std::ffi::OsStr| USERSPACE_DRIVERS.iter().any(|name| driver == *name);
         Ok(driver.file_name().is_some_and(has_it).then_some(pci))
     }
 
-    /// Its address on the PCI bus, if it is found by that.
+    /// PCI address, if the device is selected by it.
     pub fn pci(&self) -> Option<String> {
         let directory = self.directory().filter(|directory| directory.parent() == Some(Path::new(PCI)))?;
         Some(directory.file_name()?.to_str()?.to_owned())
     }
 
-    /// The device's directory in sysfs: the last one if there is none.
+    /// The device's directory in sysfs, or the last candidate if none exists.
     fn directory(&self) -> Option<&PathBuf> {
         let By::Directory(all) = &self.by else { return None };
         all.iter().find(|directory| directory.exists()).or(all.last())
     }
 
-    /// The device itself, and the virtio devices on it: those have the interface of a virtual machine's card.
+    /// The device, and the virtio devices on it, which have the interface of a virtual machine's card.
     fn buses(&self) -> Vec<PathBuf> {
         let Some(device) = self.directory() else { return vec![] };
         let below = entries(device).into_iter().filter(|name| name.starts_with("virtio"));
@@ -164,7 +165,7 @@ fn with_address(host: &Namespace, address: &HardwareAddress) -> Result<Option<Li
     Ok(all.pop())
 }
 
-/// The names in a directory of sysfs, in order. None if it is not there.
+/// Names in a directory of sysfs, sorted. Empty if it does not exist.
 fn entries(directory: &Path) -> Vec<String> {
     let listed = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = listed.filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -184,7 +185,7 @@ mod tests {
     use crate::conf::lenient_selector;
 
     #[test]
-    fn without_its_bus_a_device_in_the_container_is_told_by_its_alias() {
+    fn without_a_bus_address_a_device_in_the_container_is_found_by_its_alias() {
         let document = cni::json::parse(json!({"pciBusID": "0000:3b:02.5"}).to_string().as_bytes(), "it");
         let selector = lenient_selector(&AsWritten::from(document.unwrap())).unwrap();
         let moved = Link { alias: "ens3".to_owned(), ..Link::default() };

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -8,7 +8,7 @@ use cni::{AsWritten, json};
 
 use crate::conf::{By, Conf, Selector, lenient_selector};
 
-/// The configuration: no name leaves its directory, and DEL looks for the device that ADD moved.
+/// No name of an accepted configuration leaves its directory, and DEL looks for the device that ADD moved.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let document = AsWritten::from(document);
@@ -30,6 +30,6 @@ fn assert_that_it_stays_below(selector: &Selector) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("host_device", configuration);
 }

@@ -1,4 +1,4 @@
-//! A device of the host moves into the container, and comes back: under its name, and in its state.
+//! host-device: moves a device of the host into the container and back, with its name and state.
 
 mod conf;
 mod device;
@@ -30,9 +30,9 @@ impl Plugin for HostDevice {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         veth::refuse_taken_name(&sandbox, &call.attachment)?;
         let selector = call.conf.selector()?;
-        if let Some(pci) = selector.device_of_a_program()? {
+        if let Some(pci) = selector.userspace_device()? {
             call.conf.refuse_network()?;
-            return for_a_program(call, pci, undo);
+            return reserve_addresses(call, pci, undo);
         }
         let device = selector.find(&host, &call.attachment.ifname)?;
         let network = call.conf.network(&host, &device)?;
@@ -52,7 +52,7 @@ impl Plugin for HostDevice {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        if call.conf.selector()?.device_of_a_program()?.is_none() {
+        if call.conf.selector()?.userspace_device()?.is_none() {
             let sandbox = Namespace::open(&call.netns)?;
             let link = verify::interface(&sandbox, verify::listed(&call.prev_result, &call.attachment)?)?;
             verify::up(&link)?;
@@ -80,8 +80,8 @@ impl Plugin for HostDevice {
     }
 }
 
-/// The device itself is the program's: only addresses are reserved for it.
-fn for_a_program(call: &Add<Conf>, pci: String, undo: &mut Undo) -> Result<AddResult> {
+/// ADD for a device with a userspace driver: only addresses are leased.
+fn reserve_addresses(call: &Add<Conf>, pci: String, undo: &mut Undo) -> Result<AddResult> {
     let leases = call.net.ipam.as_ref().map_or_else(|| Ok(AddResult::default()), |ipam| ipam.add(undo))?;
     let interface = Interface {
         name: call.attachment.ifname.to_string(),
@@ -92,7 +92,7 @@ fn for_a_program(call: &Add<Conf>, pci: String, undo: &mut Undo) -> Result<AddRe
     Ok(attach::report(call, [interface], leases))
 }
 
-/// Moves the device into the container. What it was like is on disk before.
+/// Moves the device into the container, after writing its record.
 fn take(
     call: &Add<Conf>,
     host: &Namespace,
@@ -112,7 +112,7 @@ fn take(
     Ok(link)
 }
 
-/// Brings the device home, from wherever it is.
+/// Moves the device back to the host from its current namespace.
 fn return_device(call: &Del, failures: &mut Failures) {
     let file = record::file(&call.net.name, &call.attachment);
     let loaded = failures.note(record::load(&file));
@@ -128,13 +128,13 @@ fn return_device(call: &Del, failures: &mut Failures) {
         (Some(record), _) => failures.note(record.move_back(&host, sandbox)) == Some(true),
         (None, Some(selector)) => {
             let ifname = Some(&call.attachment.ifname);
-            // One that cannot be read, or is damaged, may be readable for a later DEL.
+            // A later DEL may be able to read the record.
             let may_have_record = loaded.is_none() || file.path().symlink_metadata().is_ok();
             failures.note(selector.move_back(&host, sandbox, ifname, may_have_record)).is_some()
         }
         (None, None) => true,
     };
-    // The next DEL may be able to read what could not be read, or entered.
+    // A later DEL may be able to read the record, or to enter the namespace.
     if is_returned && loaded.is_some() && opened.is_some() {
         failures.note(file.remove());
     }

@@ -1,14 +1,14 @@
-//! `useInterfaceNetwork`: the addresses and routes that the device has in the host go with it, and come home with it.
+//! `useInterfaceNetwork`: moves the device's addresses and routes with it, into the container and back.
 //!
-//! Addresses of IPv6 that a router or a DHCP server gives for a time stay behind: nobody would renew them in the container. So do
-//! routes that the kernel makes by itself: to the subnets of addresses, and those that routers advertise.
+//! Expiring IPv6 addresses (SLAAC, DHCPv6) are not moved, because no program in the container renews them. Neither are the kernel's own
+//! routes to subnets, and routes from router advertisements.
 
 use cni::{IpConfig, Result};
 use iface::Namespace;
 use netlink::{Address, Link, Route, RouteFilter, in_order_of_restoring, uapi};
 use serde::{Deserialize, Serialize};
 
-/// Addresses and routes of a device, each as the payload of the request that makes it.
+/// Addresses and routes of a device, each as the payload of the request that adds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Network {
@@ -17,10 +17,10 @@ pub struct Network {
 }
 
 impl Network {
-    /// What a device of the host has.
+    /// Reads a device's addresses and routes.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses to list them.
     pub fn of(host: &Namespace, device: &Link) -> Result<Self> {
         let lasts = |address: &Address| address.net.is_ipv4() || address.flags & uapi::IFA_F_PERMANENT != 0;
         let is_global = |address: &Address| address.scope == uapi::RT_SCOPE_UNIVERSE;
@@ -50,15 +50,15 @@ impl Network {
         routes.map(|route| Route { link: Some(link.index), hops: vec![], expires: None, ..route })
     }
 
-    /// The addresses, for a result: in the container they stay.
+    /// The addresses for a result. In the container they are permanent.
     pub fn ips(&self) -> impl Iterator<Item = IpConfig> {
         self.addresses().map(|address| IpConfig::new(address.net, None))
     }
 
-    /// Adds the routes in the container, where the interface has its addresses by now. What a result says of them.
+    /// Adds the routes in the container, after the addresses, and returns them for the result.
     ///
     /// # Errors
-    /// What the kernel refuses, named.
+    /// If the kernel refuses a route; the message names it.
     pub fn add_routes(&self, sandbox: &Namespace, link: &Link) -> Result<Vec<cni::Route>> {
         let added = self.routes(link).map(|route| {
             match sandbox.nl.add_route(&route) {
@@ -68,7 +68,7 @@ impl Network {
             Ok(cni::Route {
                 gw: route.gateway,
                 table: route.table.filter(|table| *table != uapi::RT_TABLE_MAIN),
-                // Without it a route without a gateway would be one to the subnet's.
+                // Otherwise the result's route would use the subnet's gateway.
                 scope: route.gateway.is_none().then_some(uapi::RT_SCOPE_LINK),
                 priority: route.priority,
                 mtu: route.mtu,
@@ -79,10 +79,10 @@ impl Network {
         added.collect()
     }
 
-    /// Gives a device that is home what it had; routes need it up, as they did before. A program that manages the host's network may have been faster.
+    /// Restores addresses and routes of a device on the host. Routes need the device up. A network manager may have restored some already.
     ///
     /// # Errors
-    /// The first thing that the kernel refuses, after all were tried.
+    /// The first refusal of the kernel, after all were tried.
     pub fn restore(&self, host: &Namespace, link: &Link) -> netlink::Result<()> {
         let addresses = self.addresses().map(|address| host.nl.restore_address(link, &address));
         let restored: Vec<_> = addresses.collect();

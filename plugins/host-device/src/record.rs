@@ -1,4 +1,4 @@
-//! What a device was like in the host, kept on disk between ADD and DEL.
+//! State of a device on the host, stored on disk between ADD and DEL.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,42 +11,42 @@ use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
 
-/// Where the files are, until the host is started anew: the devices are home then.
+/// Directory of the records. A reboot deletes it, and moves all devices back.
 const DIRECTORY: &str = "/run/cni/host-device";
 
-/// Kinds of physical devices: the others are of no kind, or virtual (`netns_refund` in the kernel).
+/// Kinds of physical devices. Others have no kind; all other kinds are virtual (`netns_refund` in the kernel).
 const PHYSICAL: [&str; 2] = ["can", "dsa"];
 
 /// A device before ADD.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
-    /// Its name in the host.
+    /// Name on the host.
     pub device: String,
-    /// The text for people that it had. Empty: none.
+    /// Alias on the host. Empty: none.
     pub alias: String,
     /// Whether it was up.
     pub up: bool,
-    /// The bridge or bond that it was a port of.
+    /// Name of its bridge or bond.
     pub master: Option<String>,
-    /// The addresses and routes that went with it.
+    /// Addresses and routes that were moved with it.
     pub had: Network,
     mac: Option<String>,
     kind: Option<String>,
     bus_address: String,
-    /// Whose attachment has it, for GC.
+    /// Network of the attachment, for GC.
     network: String,
-    /// Where it is then.
+    /// Network namespace of the attachment.
     pub netns: PathBuf,
 }
 
 impl Record {
-    /// Of a device that an attachment is to have.
+    /// The record of a device before ADD moves it.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel refuses to find its bridge or bond.
     pub fn new(host: &Namespace, device: &Link, network: &NetworkName, netns: &Path) -> Result<Self> {
-        // An alias that is the name itself is what Debian's v1.1.1 leaves.
+        // Debian's v1.1.1 leaves the name as alias.
         let alias = if device.alias == device.name { String::new() } else { device.alias.clone() };
         Ok(Self {
             device: device.name.clone(),
@@ -59,7 +59,7 @@ impl Record {
         })
     }
 
-    /// Of a device that was moved and of which nothing was kept: its alias is its name.
+    /// The record of a device that was moved without one: its alias is its name.
     pub fn from_link(link: &Link) -> Self {
         let device = if link.alias.is_empty() { &link.name } else { &link.alias };
         Self {
@@ -71,8 +71,8 @@ impl Record {
         }
     }
 
-    /// Whether an interface is the device, whatever its name and alias are by now. Tunnels have nothing to be told by.
-    pub fn fits(&self, link: &Link) -> bool {
+    /// Whether an interface is the device, under any name and alias. Tunnels have no identifying property.
+    pub fn matches_link(&self, link: &Link) -> bool {
         let is_known = self.mac.is_some() || !self.bus_address.is_empty();
         is_known
             && self.mac == mac(link)
@@ -80,26 +80,26 @@ impl Record {
             && self.bus_address == link.bus_address
     }
 
-    /// Whether the device dies with the container's namespace. A physical one is moved to the host by the kernel, a moment later.
+    /// Whether the kernel deletes the device with the container's namespace. It moves a physical device to the host, a moment later.
     pub fn is_virtual(&self) -> bool {
         self.kind.as_deref().is_some_and(|kind| !PHYSICAL.contains(&kind))
     }
 
-    /// Keeps it.
+    /// Writes the record.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if the file cannot be written.
     pub fn save(&self, file: &Backup) -> Result<()> {
         file.write(&serde_json::to_vec_pretty(self)?)
     }
 
-    /// Whether it is of a device that is in the host. The container may have given it another MAC.
+    /// Whether it is the record of a device on the host. The container may have changed the MAC.
     fn is_about(&self, name: &str, device: &Link) -> bool {
         let on_its_bus = !self.bus_address.is_empty() && self.bus_address == device.bus_address;
-        self.device == name && (on_its_bus || self.fits(device))
+        self.device == name && (on_its_bus || self.matches_link(device))
     }
 
-    /// Whether it is of an attachment to this network: of another one it may be that the same name was refused.
+    /// Whether it belongs to an attachment of this network. For another network's, ADD may have failed because the name existed.
     pub fn is_of(&self, network: &NetworkName) -> bool {
         self.network == network.as_str()
     }
@@ -113,24 +113,24 @@ fn mac(link: &Link) -> Option<String> {
     link.address().map(|address| address.to_string())
 }
 
-/// The file of an attachment.
+/// The record file of an attachment.
 pub fn file(network: &NetworkName, at: &Attachment) -> Backup {
     Backup::of_one(Path::new(DIRECTORY), network, at)
 }
 
-/// What was kept for an attachment, if anything was: the reference keeps nothing.
+/// Reads the record of an attachment. The reference writes none.
 ///
 /// # Errors
-/// Code 5: what failed on which file.
+/// Code 5 if the file cannot be read.
 pub fn load(file: &Backup) -> Result<Option<Record>> {
-    // Behind something else in the directory's place there may be a record, which the next DEL can read.
+    // If the directory was replaced by a file, a later DEL may find a record.
     if fs::symlink_metadata(DIRECTORY).is_ok_and(|found| !found.is_dir()) {
         return Err(Error::new(Code::Io, format!("read records: {DIRECTORY} is not a directory")));
     }
     Ok(file.read()?.as_deref().and_then(Record::read))
 }
 
-/// What is kept of a device that is back in the host: its alias is its name. Its attachment is dead, or a DEL of it did not end.
+/// The record of a device on the host whose alias is its name: its container has exited, or a DEL was interrupted.
 pub fn of_device(device: &Link) -> Option<Record> {
     if device.alias.is_empty() {
         return None;
@@ -138,10 +138,10 @@ pub fn of_device(device: &Link) -> Option<Record> {
     all().map(|(_, record)| record).find(|record| record.is_about(&device.alias, device))
 }
 
-/// Forgets what earlier attachments of a device kept, as it has a new one: theirs would take it out of that one's container.
+/// Deletes records of a device's earlier attachments. Their DEL would otherwise remove the device from the new container.
 ///
 /// # Errors
-/// Code 5: what could not be removed.
+/// Code 5 if a record cannot be deleted.
 pub fn remove_stale(device: &Link, but: &Backup) -> Result<()> {
     let mut earlier =
         all().filter(|(path, record)| *path != but.path() && record.is_about(&device.name, device));
@@ -151,7 +151,7 @@ pub fn remove_stale(device: &Link, but: &Backup) -> Result<()> {
     earlier.try_for_each(|(path, _)| remove(path))
 }
 
-/// What is kept of all attachments. A record is no hidden file: that would be one that is being written.
+/// All records. Hidden files are still being written.
 fn all() -> impl Iterator<Item = (PathBuf, Record)> {
     let entries = fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
     let files = entries.filter(|entry| entry.file_type().is_ok_and(|found| found.is_file()));
@@ -160,10 +160,10 @@ fn all() -> impl Iterator<Item = (PathBuf, Record)> {
     paths.filter_map(|path| Some((path.clone(), Record::read(&fs::read(path).ok()?)?)))
 }
 
-/// GC: hands over what is kept for attachments of the network that are not valid any more, and forgets it if nothing is left to do.
+/// GC: passes records of the network's invalid attachments to `move_back`, and deletes those for which it returns true.
 ///
 /// # Errors
-/// What the caller says; what could not be read or removed.
+/// Errors of `move_back`, and files that cannot be read or deleted.
 pub fn collect(call: &Gc, mut move_back: impl FnMut(&Record) -> Result<bool>) -> Result<()> {
     let of_network = |bytes: &[u8]| Record::read(bytes).filter(|record| record.is_of(&call.net.name));
     let describe = |bytes: &[u8]| Some(Thing::new("device", "").netns(&of_network(bytes)?.netns));
@@ -184,17 +184,20 @@ mod tests {
     #[test]
     fn a_device_without_mac_and_bus_is_no_other_one_of_its_kind() {
         let tunnel = Link::default();
-        assert!(!Record::from_link(&tunnel).fits(&tunnel));
+        assert!(!Record::from_link(&tunnel).matches_link(&tunnel));
         for known in [
             Link { mac: Some("02:00:00:00:00:07".parse::<Mac>().unwrap()), ..Link::default() },
             Link { bus_address: "0000:3b:02.5".to_owned(), ..Link::default() },
         ] {
-            assert!(Record::from_link(&known).fits(&known) && !Record::from_link(&known).fits(&tunnel));
+            assert!(
+                Record::from_link(&known).matches_link(&known)
+                    && !Record::from_link(&known).matches_link(&tunnel)
+            );
         }
     }
 
     #[test]
-    fn the_kernel_sends_home_what_has_hardware() {
+    fn physical_devices_return_to_the_host() {
         let of = |kind: Option<&str>| {
             Record::from_link(&Link {
                 kind: kind.map(|kind| LinkKind::Other(kind.to_owned())),

@@ -1,8 +1,8 @@
-//! A device's way into the container and home.
+//! Moving a device into the container and back.
 //!
-//! In the container its alias is its name in the host, exactly as the reference has it: each brings home what the other moved. When
-//! the container's namespace dies, the kernel moves a physical device to the host by itself, under the container's name for it, or as
-//! `devN` if that is taken; the alias stays.
+//! In the container, the device's alias is its name on the host, as in the reference, so each suite moves back devices of the other. When
+//! the container's namespace is destroyed, the kernel moves a physical device to the host, under its name in the container, or as `devN` if
+//! that exists. The alias stays.
 
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use netlink::{Link, LinkChange};
 use crate::record::Record;
 
 impl Record {
-    /// Moves the device into the container, down, in one request: udev in the host does not see it under another name. `kept` is the
-    /// record's file, which goes only after the device is home.
+    /// Moves the device into the container, down, in one request, so that udev on the host sees no other name. `kept` is the record's file,
+    /// which is deleted only after the device is back.
     ///
     /// # Errors
-    /// What the kernel refuses, explained.
+    /// If the kernel refuses; the message explains why.
     pub fn move_in(
         self,
         kept: Backup,
@@ -43,47 +43,47 @@ impl Record {
         sandbox.link(&at.ifname)
     }
 
-    /// Brings the device home, out of the container if it is there, and tells whether nothing is left to do, so that its record may go.
-    /// That there is nothing to bring home is fine.
+    /// Moves the device back, from the container if it is there. Returns whether nothing is left to do and the record may be deleted.
+    /// Succeeds if there is no device.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn move_back(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<bool> {
         self.move_from_container(host, sandbox)?;
-        if let Some(link) = self.returned(host)? {
+        if let Some(link) = self.find_on_host(host)? {
             return self.restore(host, &link);
         }
-        // A physical one may still be on its way from a namespace that has died: GC, or the next ADD, meets it.
+        // The kernel may still be moving a physical device from a destroyed namespace. GC or the next ADD finds it.
         let never_comes = sandbox.is_some() || self.is_virtual();
-        Ok(never_comes || host.nl.link(&self.device)?.is_some_and(|link| self.fits(&link)))
+        Ok(never_comes || host.nl.link(&self.device)?.is_some_and(|link| self.matches_link(&link)))
     }
 
-    /// Brings the device out of the container, if it is there. Its alias stays: whoever knows what it was like completes it.
+    /// Moves the device out of the container, if it is there. Its alias stays, for the caller to restore its state.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn move_from_container(&self, host: &Namespace, sandbox: Option<&Namespace>) -> Result<()> {
         let Some(sandbox) = sandbox else { return Ok(()) };
-        // It may have been renamed there, and lost its alias.
-        let marks = |link: &Link| (link.alias == self.device, self.fits(link));
+        // The container may have renamed it or removed its alias.
+        let marks = |link: &Link| (link.alias == self.device, self.matches_link(link));
         let links = sandbox.nl.links()?;
         let found = links.iter().filter(|link| marks(link) != (false, false)).max_by_key(|link| marks(link));
         found.map_or(Ok(()), |link| self.move_out(sandbox, link, host))
     }
 
-    /// Moves it out of the container. There it gets its name back, so that udev in the host sees no other one.
+    /// Moves the device out of the container. It gets its name back before, so that udev on the host sees no other name.
     fn move_out(&self, sandbox: &Namespace, link: &Link, host: &Namespace) -> Result<()> {
         let name = Some(self.device.as_str());
         let change = |change: LinkChange<'_>| sandbox.nl.change_link(link, &change);
         change(LinkChange { up: Some(false), alias: name, ..LinkChange::default() })?;
         let name = match change(LinkChange { name, ..LinkChange::default() }) {
-            // Something else has it in the container: it is renamed on arrival.
+            // The container has another interface of that name: rename during the move.
             Err(e) if e.is_exists() => name,
             other => other.map(|()| None)?,
         };
         let leave =
             |name| match change(LinkChange { netns: Some(host.as_fd()), name, ..LinkChange::default() }) {
-                // It had arrived, and was not renamed.
+                // The move succeeded, only the renaming failed.
                 Err(e) if e.is_missing() => Ok(true),
                 Err(e) if e.is_exists() => Ok(false),
                 other => other.map(|()| true),
@@ -101,8 +101,8 @@ impl Record {
         ))
     }
 
-    /// The device in the host, if it is back and something of its way is still to be done: its alias says so.
-    fn returned(&self, host: &Namespace) -> Result<Option<Link>> {
+    /// The device on the host, if it is not fully restored: its alias is still its name.
+    fn find_on_host(&self, host: &Namespace) -> Result<Option<Link>> {
         let named = host.nl.link(&self.device)?.filter(|link| link.alias == self.device);
         if named.is_some() {
             return Ok(named);
@@ -110,11 +110,10 @@ impl Record {
         Ok(host.nl.links()?.into_iter().find(|link| link.alias == self.device))
     }
 
-    /// Gives a device that is back its name, its state and its alias. A name that is taken by now keeps nobody from going: whether it
-    /// has its own.
+    /// Restores name, state and alias of a device on the host. Returns false if its name exists.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn restore(&self, host: &Namespace, link: &Link) -> Result<bool> {
         let name = &self.device;
         let change = |change: LinkChange<'_>| host.nl.change_link(link, &change);
@@ -131,7 +130,7 @@ impl Record {
                 other => other?,
             }
         }
-        // A bond takes no port that is up.
+        // A bond accepts only ports that are down.
         if let Some(master) = &self.master {
             let index = host.nl.link(master)?.map(|master| master.index);
             let joined = change(LinkChange { master: index, ..LinkChange::default() });
@@ -143,14 +142,15 @@ impl Record {
                 "stays down",
             )?;
         }
-        // One that is down has addresses, too.
+        // Also for a device that is down.
         self.warn_if_refused(self.had.restore(host, link), "not all of its addresses and routes are")?;
-        // The last: by its alias another DEL sees what is still to be done.
+        // Last: until then, a later DEL recognizes the device by its alias.
         change(LinkChange { alias: Some(&self.alias), ..LinkChange::default() })?;
         Ok(true)
     }
 
-    /// What the kernel has refused it would refuse each DEL to come: a VLAN's master is down, a card has no firmware.
+    /// Turns a refusal of the kernel into a warning. A later DEL would get the same refusal: a VLAN's master is down, a card has no
+    /// firmware.
     fn warn_if_refused(&self, outcome: netlink::Result<()>, but: &str) -> Result<()> {
         match outcome {
             Err(e) if !e.is_unanswered() => {
@@ -162,16 +162,16 @@ impl Record {
     }
 }
 
-/// The container's namespace at a path: none if it is gone, or if it is the host's own, as a process's number may come again.
+/// Opens the container's namespace. `None` if it does not exist, or if it is the host's own, because a process id was reused.
 ///
 /// # Errors
-/// If it is there but cannot be entered.
+/// If it exists but cannot be entered.
 pub fn open_container(host: &Namespace, netns: Option<&PathBuf>) -> Result<Option<Namespace>> {
     let netns = netns.filter(|path| !host.is_at(path));
     Namespace::open_if_present(netns)
 }
 
-/// Since Linux 6.6 no device moves to where another one has one of its alternative names.
+/// Removes alternative names that exist on the host: since Linux 6.6 they prevent the move.
 fn remove_taken_names(sandbox: &Namespace, link: &Link, host: &Namespace) -> Result<()> {
     for name in &link.alt_names {
         if host.nl.link(name)?.is_some() {
@@ -185,7 +185,7 @@ fn remove_taken_names(sandbox: &Namespace, link: &Link, host: &Namespace) -> Res
     Ok(())
 }
 
-/// A name of the host for a device whose own is taken.
+/// A free name on the host, for a device whose own name exists.
 fn free_name(host: &Namespace) -> Result<String> {
     let links = host.nl.links()?;
     let mut names = (0..).map(|number: u32| format!("dev{number}"));
@@ -194,7 +194,7 @@ fn free_name(host: &Namespace) -> Result<String> {
     free.ok_or_else(|| Error::new(Code::Internal, "the host has no free name devN"))
 }
 
-/// Somebody has taken it since ADD looked: CNI_IFNAME, or one of the device's other names.
+/// Explains EEXIST: CNI_IFNAME, or an alternative name of the device, was created since ADD checked.
 fn taken(sandbox: &Namespace, device: &Link, at: &Attachment, cause: netlink::Error) -> Error {
     let in_use = |name: &&String| sandbox.nl.link(name).is_ok_and(|link| link.is_some());
     match device.alt_names.iter().find(in_use) {

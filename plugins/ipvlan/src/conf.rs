@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
 use iface::parent::ParentConf;
@@ -6,10 +6,10 @@ use iface::{InterfaceConf, conf, verify};
 use netlink::{IpvlanFlag, IpvlanMode, Link, LinkKind};
 use serde::Deserialize;
 
-/// The modes that a configuration may ask for; without the key it is the first one.
+/// Supported modes. The first is the default.
 const MODES: [IpvlanMode; 3] = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s];
 
-/// The flags, likewise.
+/// Supported flags. The first is the default.
 const FLAGS: [IpvlanFlag; 3] = [IpvlanFlag::Bridge, IpvlanFlag::Private, IpvlanFlag::Vepa];
 
 /// The plugin's own keys as written.
@@ -20,31 +20,31 @@ struct RawConf {
     flag: String,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// The link that the interface is on.
+    /// The parent.
     pub parent: ParentConf,
-    /// `mode`: the layer that the interface works on.
+    /// `mode`: the interface's layer.
     pub mode: IpvlanMode,
-    /// `flag`: whom the interface can talk to among those on the same parent.
+    /// `flag`: reachability between ipvlans of the parent.
     pub flag: IpvlanFlag,
-    /// `mtu`, in bytes. None: the parent's.
+    /// `mtu`, in bytes. `None`: the parent's.
     pub mtu: Option<u32>,
-    /// What every interface has. The kernel gives an ipvlan no MAC but the parent's.
+    /// Settings common to all interfaces. An ipvlan always has its parent's MAC.
     pub interface: InterfaceConf,
 }
 
 impl Conf {
-    /// What to make.
+    /// The kind of link to create.
     pub fn kind(&self) -> LinkKind {
         LinkKind::Ipvlan { mode: self.mode, flag: self.flag }
     }
 
-    /// CHECK: a link is what ADD made.
+    /// CHECK: compares a link with the configuration.
     ///
     /// # Errors
-    /// What is different.
+    /// If something differs.
     pub fn verify(&self, link: &Link) -> Result<()> {
         let Some(LinkKind::Ipvlan { mode, flag }) = link.kind else {
             return verify::of_kind(link, self.kind().name());

@@ -1,10 +1,10 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 use cni::{AsWritten, json};
 
 use crate::conf::Conf;
 
-/// The configuration: what is accepted is within the kernel's bounds.
+/// An accepted configuration is within the kernel's bounds.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
@@ -13,6 +13,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("ipvlan", configuration);
 }

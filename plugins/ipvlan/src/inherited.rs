@@ -1,12 +1,12 @@
-//! In a chain without `ipam`, the addresses may come from an earlier plugin: it has made nothing in the container, or its interface
-//! there is the master.
+//! Addresses from an earlier plugin, in a chain without `ipam`: that plugin created no interface in the container, or its interface there
+//! is the master.
 
 use cni::{Add, AddResult, NetConf};
 
 use crate::conf::Conf;
 
-/// The addresses and routes of `prevResult` that are for this interface, and the ADD that has the rest of it. None: there are none, or
-/// an interface in the container has them already.
+/// Splits the addresses and routes for this interface from `prevResult`. `None` if there are none, or an interface in the container has
+/// them.
 pub fn leases(call: &Add<Conf>) -> Option<(AddResult, Add<Conf>)> {
     let prev = call.net.prev_result.clone().filter(|_| call.net.ipam.is_none())?;
     let parent = &call.conf.parent;

@@ -1,4 +1,4 @@
-//! An interface with the hardware address of a link of the host, and IP addresses of its own.
+//! ipvlan: an interface with the hardware address of a link of the host, and its own IP addresses.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -37,7 +37,7 @@ impl Plugin for Ipvlan {
             Some((leases, rest)) => (leases.clone(), rest),
             None => (eth.lease(undo)?, call),
         };
-        // The kernel announces the addresses when the link is set up: it cannot be asked to by setting the MAC.
+        // The kernel announces the addresses when the link is set up. Setting the MAC is not possible.
         eth.configure(&leases)?;
         Ok(attach::report(call, [attach::interface(&call.net, &sandbox, &link)?], leases))
     }
@@ -59,7 +59,7 @@ impl Plugin for Ipvlan {
     fn status(call: &Status<Conf>) -> Result<()> {
         let host = Namespace::host()?;
         host.permits_attachments()?;
-        call.conf.parent.look(&host).code(Code::NotAvailable)?;
+        call.conf.parent.find_on_host(&host).code(Code::NotAvailable)?;
         call.net.ask_ipam(Command::Status)
     }
 }

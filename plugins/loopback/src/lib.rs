@@ -1,10 +1,10 @@
-//! The loopback interface of a container: every namespace has it from the start, but down.
+//! loopback: sets up a container's loopback interface, which every namespace has from the start.
 
 use cni::{Add, AddResult, AsWritten, Check, Code, Del, Error, IpConfig, Plugin, Result, Role, Status, Undo};
 use iface::Namespace;
 use netlink::{Link, LinkChange};
 
-/// Its name in every namespace. CNI_IFNAME is not looked at: runtimes give `lo` or `eth0`.
+/// Its name in every namespace. CNI_IFNAME is ignored: runtimes pass `lo` or `eth0`.
 const LOOPBACK: &str = "lo";
 
 fn down() -> LinkChange<'static> {
@@ -18,7 +18,7 @@ pub struct Loopback;
 impl Plugin for Loopback {
     const NAME: &'static str = "loopback";
     const ROLE: Role = Role::Interface;
-    /// There is nothing to configure.
+    /// There are no keys.
     type Conf = AsWritten;
 
     fn add(call: &Add<AsWritten>, undo: &mut Undo) -> Result<AddResult> {
@@ -26,7 +26,7 @@ impl Plugin for Loopback {
         let lo = sandbox.link(LOOPBACK)?;
         if !lo.up {
             let (nl, link) = (sandbox.nl.clone(), lo.clone());
-            // Before the change: it may be made though its answer is lost.
+            // Registered before the change, whose answer may be lost.
             undo.push(move || nl.change_link(&link, &down()));
             sandbox.nl.set_up(&lo)?;
         }
@@ -61,7 +61,7 @@ impl Plugin for Loopback {
     }
 }
 
-/// The interface with the loopback addresses that the kernel gave it: ::1 is missing where IPv6 is off.
+/// The interface with the kernel's loopback addresses: without ::1 if IPv6 is disabled.
 fn report(sandbox: &Namespace, lo: &Link) -> Result<AddResult> {
     let addresses = sandbox.nl.addresses(Some(lo))?;
     let own = addresses.iter().filter(|address| address.net.ip().is_loopback());

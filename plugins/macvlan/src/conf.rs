@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
 use iface::parent::ParentConf;
@@ -6,7 +6,7 @@ use iface::{InterfaceConf, conf, verify};
 use netlink::{Link, LinkKind, MacvlanMode};
 use serde::Deserialize;
 
-/// The modes that a configuration may ask for; without the key it is the first one.
+/// Supported modes. The first is the default.
 const MODES: [MacvlanMode; 4] =
     [MacvlanMode::Bridge, MacvlanMode::Private, MacvlanMode::Vepa, MacvlanMode::Passthru];
 
@@ -18,31 +18,31 @@ struct RawConf {
     bcqueuelen: u32,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// The link that the interface is on.
+    /// The parent.
     pub parent: ParentConf,
-    /// Whom the interface can talk to among those on the same parent.
+    /// `mode`: reachability between macvlans of the parent.
     pub mode: MacvlanMode,
-    /// How many broadcast and multicast packets may wait. None: the kernel's default, 1000.
+    /// Length of the queue for broadcast and multicast packets. `None`: the kernel's default, 1000.
     pub broadcast_queue: Option<u32>,
-    /// `mtu`, in bytes. None: the parent's.
+    /// `mtu`, in bytes. `None`: the parent's.
     pub mtu: Option<u32>,
-    /// What every interface has.
+    /// Settings common to all interfaces.
     pub interface: InterfaceConf,
 }
 
 impl Conf {
-    /// What to make.
+    /// The kind of link to create.
     pub fn kind(&self) -> LinkKind {
         LinkKind::Macvlan { mode: self.mode, broadcast_queue: self.broadcast_queue }
     }
 
-    /// CHECK: a link is what ADD made.
+    /// CHECK: compares a link with the configuration.
     ///
     /// # Errors
-    /// What is different.
+    /// If something differs.
     pub fn verify(&self, link: &Link) -> Result<()> {
         let Some(LinkKind::Macvlan { mode, broadcast_queue }) = link.kind else {
             return verify::of_kind(link, self.kind().name());

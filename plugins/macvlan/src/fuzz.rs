@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -7,7 +7,7 @@ use netlink::MacvlanMode;
 
 use crate::conf::Conf;
 
-/// The configuration: what is accepted is within the kernel's bounds.
+/// An accepted configuration is within the kernel's bounds.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
@@ -19,6 +19,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("macvlan", configuration);
 }

@@ -1,4 +1,4 @@
-//! An interface with a hardware address of its own on a link of the host, as if it were plugged into the same switch.
+//! macvlan: an interface with its own hardware address on a link of the host, as if connected to the same switch.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -59,19 +59,19 @@ impl Plugin for Macvlan {
     fn status(call: &Status<Conf>) -> Result<()> {
         let host = Namespace::host()?;
         host.permits_attachments()?;
-        call.conf.parent.look(&host).code(Code::NotAvailable)?;
+        call.conf.parent.find_on_host(&host).code(Code::NotAvailable)?;
         call.net.ask_ipam(Command::Status)
     }
 }
 
-/// What works less well than the configuration wants.
+/// Warns about settings that have no effect or may not work.
 fn warn(master: &Link, wanted: Option<Mac>, link: &Link) {
     if let (Some(wanted), Some(mac)) = (wanted.filter(|wanted| link.mac != Some(*wanted)), link.mac) {
         cni::warn(&format!(
             "the interface's MAC is {mac}, not {wanted}: in mode passthru it is the master's"
         ));
     }
-    // The kernel gave the name: it is no path.
+    // The name comes from the kernel, so it is not a path.
     if Path::new("/sys/class/net").join(&master.name).join("phy80211").exists() {
         cni::warn(&format!(
             "master {} is a wireless interface: access points drop frames from a second MAC",

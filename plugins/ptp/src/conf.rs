@@ -1,18 +1,18 @@
-//! The configuration: keys that ptp shares with others. No I/O.
+//! The configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
 use iface::InterfaceConf;
 use iface::conf::VethMtu;
 use netfilter::MasqueradeConf;
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// What the container's interface is to be.
+    /// Settings of the container's interface.
     pub interface: InterfaceConf,
-    /// For both ends of the pair.
+    /// MTU of both ends.
     pub mtu: VethMtu,
-    /// What leaves the container's subnet leaves with the host's address.
+    /// Masquerade of packets that leave the container's subnet.
     pub masquerade: MasqueradeConf,
 }
 

@@ -1,11 +1,11 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 use cni::{AsWritten, CniArgs, json};
 use iface::conf::VethMtu;
 
 use crate::conf::Conf;
 
-/// The configuration: what is accepted is within the kernel's bounds.
+/// An accepted configuration is within the kernel's bounds.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
@@ -17,6 +17,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("ptp", configuration);
 }

@@ -1,4 +1,4 @@
-//! A veth pair between container and host. The host routes for the container, packet by packet: no bridge, no common Ethernet.
+//! ptp: a veth pair between container and host, over which the host routes, without a bridge or a shared Ethernet.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -15,7 +15,7 @@ use netfilter::{Kind, Masquerade, Owner, Removal};
 #[derive(Debug)]
 pub struct Ptp;
 
-/// What ADD may have installed.
+/// Kinds of rules that ADD may install.
 const KINDS: [Kind; 1] = [Masquerade::KIND];
 
 impl Plugin for Ptp {
@@ -53,7 +53,7 @@ impl Plugin for Ptp {
     fn del(call: &Del) -> Result<()> {
         let owner = Owner::new(&call.net.name, &call.attachment);
         remove::with_leases(&call.net, Command::Del, |failures| {
-            // Rules first, and closed last: so the kernel's grace periods for rules and links pass at the same time.
+            // Delete rules before the link, and close the sockets after it: the kernel's grace periods for both then overlap.
             let removal = Removal::start();
             failures.note(removal.remove(&owner, &KINDS));
             if let Some(host) = failures.note(Namespace::host()) {

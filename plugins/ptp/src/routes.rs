@@ -1,5 +1,5 @@
-//! The ways between container and host. No subnet is on the link: all that the container sends goes through the gateway, which is
-//! the host's end, and the host has a route to each of the container's addresses alone.
+//! Routes between container and host. No subnet is on the link: the container sends everything through the gateway, the host's end, and the
+//! host has a route to each address of the container.
 
 use std::net::IpAddr;
 
@@ -8,17 +8,17 @@ use iface::{Namespace, verify as shared};
 use ipnetwork::IpNetwork;
 use netlink::{Link, Route, RouteFilter, uapi};
 
-/// An address of the container, and the gateway that it is reached from.
+/// An address of the container and its gateway.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     address: IpNetwork,
     gateway: IpAddr,
 }
 
-/// The ways that the leased addresses need.
+/// Pairs the leased addresses with their gateways.
 ///
 /// # Errors
-/// Code 7 for an address that has no gateway.
+/// Code 7 for an address without a gateway.
 pub fn paths(leases: &AddResult) -> Result<Vec<Path>> {
     let path = |ip: &cni::IpConfig| {
         let (address, own) = (ip.address, ip.address.ip());
@@ -35,14 +35,14 @@ pub fn paths(leases: &AddResult) -> Result<Vec<Path>> {
     leases.ips.iter().map(path).collect()
 }
 
-/// Readies the host's end before it carries packets: the host learns no routes from the container, and does not test its link-local
-/// address, which only it can have. Until that is done, a second or two, it would ask for no neighbour.
+/// Configures the host's end before it carries packets: it accepts no router advertisements from the container, and does not test its
+/// link-local address, which is its own. That test takes one or two seconds, during which it could not look for neighbours.
 pub fn prepare(host: &Namespace, end: &Link) -> Result<()> {
     let [ra, dad] = ["accept_ra", "accept_dad"].map(|key| format!("ipv6/conf/{}/{key}", end.name));
     host.try_sysctls(&[(&ra, "0"), (&dad, "0")])
 }
 
-/// The container's routes to its gateways and, through them, to its subnets. What the leased routes lead through is on the link, too.
+/// Adds the container's routes: to its gateways, through them to its subnets, and the leased routes, whose gateways are on the link too.
 pub fn in_container(sandbox: &Namespace, link: &Link, paths: &[Path], leases: &AddResult) -> Result<()> {
     let mut known = Vec::new();
     let mut add = |route: Route| {
@@ -71,7 +71,7 @@ pub fn in_container(sandbox: &Namespace, link: &Link, paths: &[Path], leases: &A
     Ok(())
 }
 
-/// The host's end has the gateways' addresses, as those of other containers of the network have, and leads to the container's.
+/// Sets the gateways' addresses on the host's end, as on those of other containers of the network, and adds the routes to the container.
 pub fn in_host(host: &Namespace, end: &Link, paths: &[Path]) -> Result<()> {
     for (i, path) in paths.iter().enumerate() {
         if paths[..i].iter().all(|earlier| earlier.gateway != path.gateway) {
@@ -83,7 +83,7 @@ pub fn in_host(host: &Namespace, end: &Link, paths: &[Path]) -> Result<()> {
     Ok(())
 }
 
-/// The host's end is there and up, with its addresses and routes.
+/// Checks that the host's end is up, with its addresses and routes.
 pub fn verify(host: &Namespace, end: Option<&Link>, container: &Link, prev: &AddResult) -> Result<()> {
     let lost = |what: String| Err(Error::new(Code::Internal, what));
     let Some(end) = end else {
@@ -93,7 +93,7 @@ pub fn verify(host: &Namespace, end: Option<&Link>, container: &Link, prev: &Add
     let addresses = host.nl.addresses(Some(end))?;
     let routes = host.nl.routes(RouteFilter { link: Some(end.index), table: Some(uapi::RT_TABLE_MAIN) })?;
     for ip in prev.ips_of(&container.name) {
-        // First: the routes go with the link's last address.
+        // Before the routes, which the kernel deletes with the link's last address.
         if let Some(gateway) = ip.gateway.filter(|gateway| !addresses.iter().any(|a| a.net.ip() == *gateway))
         {
             return lost(format!("link {}: the gateway's address {gateway} is missing", end.name));
@@ -106,7 +106,7 @@ pub fn verify(host: &Namespace, end: Option<&Link>, container: &Link, prev: &Add
     Ok(())
 }
 
-/// An address with no subnet around it.
+/// An address as a /32 or /128.
 fn alone(ip: IpAddr) -> IpNetwork {
     IpNetwork::from(ip)
 }

@@ -1,11 +1,11 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, IfName, Result};
 use iface::{InterfaceConf, conf, ownership, verify};
 use netlink::{Link, LinkKind, TunKind};
 use serde::Deserialize;
 
-/// The most that a tap takes, in bytes: the kernel counts the Ethernet header in.
+/// Maximum MTU of a tap in bytes: the kernel includes the Ethernet header in its limit.
 const MTU_MAX: u32 = 65_521;
 
 /// The plugin's own keys as written.
@@ -19,34 +19,34 @@ struct RawConf {
     bridge: String,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Conf {
-    /// `multiQueue`: a program may open several queues.
+    /// `multiQueue`: whether a program may open several queues.
     pub multi_queue: bool,
-    /// `owner`: a user who may open the tap. None, and no group either: anybody in the container.
+    /// `owner`: user who may open the tap. Without a user and a group, anyone in the container may.
     pub owner: Option<u32>,
-    /// `group`: its members may open the tap.
+    /// `group`: group that may open the tap.
     pub group: Option<u32>,
-    /// `selinuxContext`. None: the plugin's own.
+    /// `selinuxContext`. `None`: the plugin's own.
     pub selinux_context: Option<String>,
-    /// `bridge`: the bridge in the container that the tap becomes a port of.
+    /// `bridge`: bridge in the container to which the tap is added.
     pub bridge: Option<IfName>,
-    /// `mtu`, in bytes. None: the kernel's default, 1500.
+    /// `mtu`, in bytes. `None`: the kernel's default, 1500.
     pub mtu: Option<u32>,
-    /// What every interface has.
+    /// Settings common to all interfaces.
     pub interface: InterfaceConf,
 }
 
 impl Conf {
-    /// CHECK: a link is what ADD made.
+    /// CHECK: compares a link with the configuration.
     ///
     /// # Errors
-    /// What is different.
+    /// If something differs.
     pub fn verify(&self, link: &Link) -> Result<()> {
         let Some(LinkKind::Tun(found)) = link.kind else { return verify::of_kind(link, crate::KIND) };
         let name = |id: Option<u32>| id.map_or("none".to_owned(), |id| id.to_string());
-        // By the reference, a tap for user or group 0 may have none.
+        // For user or group 0, a tap of the reference may have none.
         let is_root_of_reference = |wanted| wanted == Some(0) && !ownership::is_owned(link);
         let same_id = |key, wanted, found: Option<u32>| match found {
             None if is_root_of_reference(wanted) => Ok(()),
@@ -80,7 +80,7 @@ impl TryFrom<AsWritten> for Conf {
     }
 }
 
-/// The number of a user or group: the greatest one stands for nobody (chown(2)).
+/// Checks the id of a user or group. The largest number means none (chown(2)).
 fn id(key: &str, number: Option<u32>) -> Result<Option<u32>> {
     match number {
         Some(u32::MAX) => Err(Error::config(format!("{key} {} is nobody's number", u32::MAX))),

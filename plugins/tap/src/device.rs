@@ -1,4 +1,4 @@
-//! The tap itself. It is not persistent until the ADD is done, so that it goes with a plugin that fails or is killed before.
+//! The tap. It becomes persistent at the end of ADD, so the kernel deletes it if the plugin fails or is killed before.
 
 use cni::{Add, Error, Result, Undo};
 use iface::{Namespace, ownership, veth};
@@ -7,7 +7,7 @@ use netlink::{Link, LinkChange, Mac, TUN_DEVICE, Tun};
 use crate::conf::Conf;
 use crate::label;
 
-/// A tap that goes when this is dropped, unless it is [kept](Tap::keep).
+/// A tap that is deleted when this is dropped, unless it was made [persistent](Tap::keep).
 #[derive(Debug)]
 pub struct Tap {
     tun: Tun,
@@ -16,10 +16,10 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Lets the tap stay: an ADD's last step.
+    /// Makes the tap persistent: an ADD's last step.
     ///
     /// # Errors
-    /// What the kernel refuses.
+    /// If the kernel refuses.
     pub fn keep(&self, sandbox: &Namespace, undo: &mut Undo) -> Result<()> {
         let (nl, link) = (sandbox.nl.clone(), self.link.clone());
         undo.push(move || nl.delete_link(&link));
@@ -27,10 +27,10 @@ impl Tap {
     }
 }
 
-/// Makes the tap, down, with the attachment's alias ([`ownership`]).
+/// Creates the tap, down, with the attachment's alias ([`ownership`]).
 ///
 /// # Errors
-/// Code 4 if the container has an interface of that name; 5 if there is no [`TUN_DEVICE`]; else what the kernel refuses.
+/// Code 4 if the container has an interface of that name; 5 if [`TUN_DEVICE`] cannot be opened; other errors if the kernel refuses.
 pub fn create(sandbox: &Namespace, call: &Add<Conf>, mac: Option<Mac>, bridge: Option<&Link>) -> Result<Tap> {
     let (conf, at) = (&call.conf, &call.attachment);
     veth::refuse_taken_name(sandbox, at)?;
@@ -57,10 +57,10 @@ pub fn create(sandbox: &Namespace, call: &Add<Conf>, mac: Option<Mac>, bridge: O
     Ok(Tap { tun, link })
 }
 
-/// Opens the device that taps are made through, for the namespace that the calling thread is in.
+/// Opens the device that creates taps, for the calling thread's namespace.
 ///
 /// # Errors
-/// Code 5 if it is missing or may not be opened.
+/// Code 5 if it does not exist or cannot be opened.
 pub fn open() -> Result<Tun> {
     Tun::open().map_err(|e| {
         Error::io(format!("open {TUN_DEVICE}"), &e).detail(

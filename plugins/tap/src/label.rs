@@ -1,7 +1,7 @@
-//! The SELinux context of a tap: that of the process which makes it.
+//! SELinux context of a tap: the kernel gives it the context of the process that creates it.
 //!
-//! A process gets another context by starting a program (setexeccon(3)). So the plugin starts itself, with the device that it has
-//! opened as stdin: what is made through it belongs to both, and only the first one is to keep it.
+//! A process changes its context by starting a program (setexeccon(3)). The plugin therefore starts its own executable, with the open
+//! device as stdin. Both processes share the tap, and the first one keeps it.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -14,23 +14,23 @@ use std::process::{Command, ExitCode, Stdio};
 use cni::{Code, Error, Plugin, Result};
 use netlink::Tun;
 
-/// What the started process is told to do; the tap's name and its kind of queue follow.
+/// First argument of the started process. The tap's name and queue mode follow.
 const ARGUMENT: &str = "create-tap";
 const MULTI_QUEUE: &str = "multi-queue";
 const SINGLE_QUEUE: &str = "single-queue";
 
-/// The context that the next program of this thread runs in (proc_pid_attr(5)).
+/// Context of the thread's next program (proc_pid_attr(5)).
 const NEXT: &str = "/proc/thread-self/attr/exec";
 
-/// Whether this host has SELinux.
+/// Whether the host uses SELinux.
 pub fn is_enabled() -> bool {
     Path::new("/sys/fs/selinux/enforce").exists()
 }
 
-/// Makes a tap through a device, with a context.
+/// Creates a tap with a context.
 ///
 /// # Errors
-/// Code 7 if the policy knows no such context; else what is refused.
+/// Code 7 if the policy does not know the context; other errors if the policy or the kernel refuses.
 pub fn create(tun: &Tun, name: &str, multi_queue: bool, context: &str) -> Result<()> {
     let device = tun.as_fd().try_clone_to_owned()?;
     let queues = if multi_queue { MULTI_QUEUE } else { SINGLE_QUEUE };
@@ -40,7 +40,7 @@ pub fn create(tun: &Tun, name: &str, multi_queue: bool, context: &str) -> Result
 
     set_next(context)?;
     let ended = process.status();
-    // Other programs, such as the IPAM plugin, run in the plugin's own context.
+    // Other programs, such as the IPAM plugin, keep the plugin's own context.
     set_next("")?;
     let failed =
         |cause: &io::Error| Error::io(format!("create tap {name} with SELinux context {context:?}"), cause);
@@ -59,7 +59,7 @@ fn set_next(context: &str) -> Result<()> {
     })
 }
 
-/// The started process. Its exit code is the kernel's error number.
+/// Main function of the started process. Its exit code is the kernel's error number.
 pub fn serve(arguments: &[OsString]) -> Option<ExitCode> {
     let [argument, name, queues] = arguments else { return None };
     if argument != ARGUMENT {

@@ -1,4 +1,4 @@
-//! A tap in the container: a program, mostly a virtual machine, opens it, and gets and sends its Ethernet frames.
+//! tap: an interface in the container that exchanges Ethernet frames with a program, usually a virtual machine.
 
 mod conf;
 mod device;
@@ -37,7 +37,7 @@ impl Plugin for Tap {
         let link = &tap.link;
         let eth = Attach { net: &call.net, conf: &conf.interface, sandbox: &sandbox, link };
         let leases = eth.lease(undo)?;
-        // As long as it is open here it has a carrier, so its IPv6 addresses can be used at once.
+        // While the tap is open here, it has a carrier, so its IPv6 addresses are usable immediately.
         eth.configure(&leases)?;
         tap.keep(&sandbox, undo)?;
         Ok(attach::report(call, [attach::interface(&call.net, &sandbox, link)?], leases))
@@ -72,25 +72,24 @@ impl Plugin for Tap {
     }
 }
 
-/// Whether DEL may take a link for the plugin's. A VPN's tun is of the same kind, and a tap that is not persistent goes with its program.
+/// Whether DEL may delete a link. A VPN's tun has the same kind, and a tap that is not persistent belongs to its program.
 fn is_ours(link: &Link) -> bool {
     matches!(link.kind, Some(LinkKind::Tun(TunKind { tap: true, persistent: true, .. })))
 }
 
-/// The MTU that ADD gave the tap by the configuration. The reference ignores `mtu` where `owner` and `group` are given, so a tap
-/// of the reference can have another one.
+/// The configured MTU. The reference ignores `mtu` together with `owner` and `group`, so its taps can have another one.
 fn promised_mtu(sandbox: &Namespace, call: &Check<Conf>) -> Result<Option<u32>> {
     let link = sandbox.nl.link(&call.attachment.ifname)?;
     Ok(call.conf.mtu.filter(|_| link.is_some_and(|link| ownership::is_owned(&link))))
 }
 
-/// The bridge in the container that the configuration names.
+/// Finds the configured bridge in the container.
 fn bridge(conf: &Conf, sandbox: &Namespace) -> Result<Option<Link>> {
     let Some(name) = &conf.bridge else { return Ok(None) };
     match sandbox.nl.link(name)? {
         Some(link) if link.is("bridge") => Ok(Some(link)),
         Some(_) => Err(Error::config(format!("bridge {name}: this link in {sandbox} is not a bridge"))),
         None => Err(Error::config(format!("bridge {name}: this link does not exist in {sandbox}"))
-            .detail("the key names a bridge in the container, which has to be there before")),
+            .detail("the key names a bridge in the container, which must exist before ADD")),
     }
 }

@@ -1,4 +1,4 @@
-//! The configuration as checked. No I/O.
+//! The checked configuration. No I/O.
 
 use cni::{AsWritten, Error, Result};
 use iface::parent::ParentConf;
@@ -6,10 +6,10 @@ use iface::{InterfaceConf, conf, verify};
 use netlink::{Link, LinkKind, VlanProtocol};
 use serde::Deserialize;
 
-/// The highest id; 4095 is reserved (IEEE 802.1Q, table 9-2).
+/// Highest VLAN id; 4095 is reserved (IEEE 802.1Q, table 9-2).
 const HIGHEST: u32 = 4094;
 
-/// The tags that a configuration may ask for; without the key it is the first one.
+/// Supported tags. The first is the default.
 const PROTOCOLS: [VlanProtocol; 2] = [VlanProtocol::Customer, VlanProtocol::Provider];
 
 /// The plugin's own keys as written.
@@ -20,31 +20,31 @@ struct RawConf {
     protocol: String,
 }
 
-/// The configuration as checked.
+/// The checked configuration.
 #[derive(Clone, Debug)]
 pub struct Conf {
-    /// The link that carries the VLAN.
+    /// The parent.
     pub parent: ParentConf,
-    /// `vlanId`. 0 is a tag that has a priority only.
+    /// `vlanId`. 0 is a priority tag only.
     pub id: u16,
-    /// `protocol`: the kind of tag.
+    /// `protocol`: kind of tag.
     pub protocol: VlanProtocol,
-    /// `mtu`, in bytes. None: the parent's.
+    /// `mtu`, in bytes. `None`: the parent's.
     pub mtu: Option<u32>,
-    /// What every interface has.
+    /// Settings common to all interfaces.
     pub interface: InterfaceConf,
 }
 
 impl Conf {
-    /// What to make.
+    /// The kind of link to create.
     pub fn kind(&self) -> LinkKind {
         LinkKind::Vlan { id: self.id, protocol: self.protocol }
     }
 
-    /// CHECK: a link is what ADD made.
+    /// CHECK: compares a link with the configuration.
     ///
     /// # Errors
-    /// What is different.
+    /// If something differs.
     pub fn verify(&self, link: &Link) -> Result<()> {
         let Some(LinkKind::Vlan { id, protocol }) = link.kind else {
             return verify::of_kind(link, self.kind().name());

@@ -1,4 +1,4 @@
-//! Hostile input: what the fuzz target feeds to this plugin, and what must hold whatever it is.
+//! Fuzz target of this plugin and its conditions.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -6,7 +6,7 @@ use cni::{AsWritten, CniArgs, json};
 
 use crate::conf::Conf;
 
-/// The configuration: what is accepted is within the kernel's bounds.
+/// An accepted configuration is within the kernel's bounds.
 pub fn configuration(input: &[u8]) {
     let Ok(document) = json::parse(input, "it") else { return };
     let Ok(conf) = Conf::try_from(AsWritten::from(document)) else { return };
@@ -18,6 +18,6 @@ pub fn configuration(input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("vlan", configuration);
 }

@@ -1,4 +1,4 @@
-//! A VLAN of a link: the container gets the frames that have the VLAN's tag, without it, and what it sends gets the tag.
+//! vlan: a VLAN of a host's link. Frames with the VLAN's tag arrive in the container without it, and frames from the container get it.
 
 mod conf;
 #[cfg(any(test, fuzzing))]
@@ -26,7 +26,7 @@ impl Plugin for Vlan {
         let (host, sandbox) = (Namespace::host()?, Namespace::open(&call.netns)?);
         let mac = conf.interface.mac(&call.args)?;
         let parent = conf.parent.find(&host, &sandbox, call.net.prev_result.as_ref())?;
-        carries(&parent.link)?;
+        require_up(&parent.link)?;
         let renamed = name::with_vlan_name(call, &parent)?;
         let call = renamed.as_ref().unwrap_or(call);
         let spec = Spec { kind: conf.kind(), parent: Some(&parent), mac, mtu: parent.mtu(conf.mtu)? };
@@ -43,13 +43,14 @@ impl Plugin for Vlan {
 
     fn del(call: &Del) -> Result<()> {
         remove::with_leases(&call.net, Command::Del, |failures| {
-            let Some(beside) = name::deleted(call) else {
+            let Some(renamed) = name::deleted(call) else {
                 failures.note(remove::child(call, Self::NAME));
                 return;
             };
-            if failures.note(remove::child_like(&beside, |link| name::is_ours(link, &beside))) == Some(false)
+            if failures.note(remove::child_like(&renamed, |link| name::is_ours(link, &renamed)))
+                == Some(false)
             {
-                failures.note(remove::child_like(call, |link| name::is_asked_for(link, call, &beside)));
+                failures.note(remove::child_like(call, |link| name::may_be_requested(link, call, &renamed)));
             }
         })
     }
@@ -67,14 +68,14 @@ impl Plugin for Vlan {
     fn status(call: &Status<Conf>) -> Result<()> {
         let host = Namespace::host()?;
         host.permits_attachments()?;
-        let parent = call.conf.parent.look(&host).code(Code::NotAvailable)?;
-        parent.map_or(Ok(()), |parent| carries(&parent)).code(Code::NotAvailable)?;
+        let parent = call.conf.parent.find_on_host(&host).code(Code::NotAvailable)?;
+        parent.map_or(Ok(()), |parent| require_up(&parent)).code(Code::NotAvailable)?;
         call.net.ask_ipam(Command::Status)
     }
 }
 
-/// The kernel sets no VLAN up whose master is down.
-fn carries(master: &Link) -> Result<()> {
+/// Checks that the master is up: the kernel does not set up a VLAN on a master that is down.
+fn require_up(master: &Link) -> Result<()> {
     if master.up {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! What the interface is called: `CNI_IFNAME`, unless that is the master. Then it is `CNI_IFNAME.ID`, as in `eth0.100`.
+//! Name of the interface: `CNI_IFNAME`, or `CNI_IFNAME.ID` (`eth0.100`) if the master is `CNI_IFNAME`.
 
 use cni::{Add, AddResult, Attachment, Check, Code, Del, Error, IfName, Plugin, Result};
 use iface::ownership;
@@ -8,7 +8,7 @@ use netlink::{Link, LinkKind};
 use crate::Vlan;
 use crate::conf::Conf;
 
-/// An ADD that is to make an interface beside its master.
+/// The ADD of an interface `CNI_IFNAME.ID`. `None` if the name is `CNI_IFNAME`.
 ///
 /// # Errors
 /// Code 4 if the name would be too long.
@@ -20,40 +20,40 @@ pub fn with_vlan_name(call: &Add<Conf>, parent: &Parent) -> Result<Option<Add<Co
     Ok(Some(Add { attachment, ..call.clone() }))
 }
 
-/// The CHECK of an interface that ADD made beside its master.
+/// The CHECK of an interface `CNI_IFNAME.ID`.
 pub fn checked(call: &Check<Conf>) -> Option<Check<Conf>> {
     let Conf { parent, id, .. } = &call.conf;
     let attachment = renamed(&call.attachment, *id).ok()?;
     let made = |name: &IfName| call.prev_result.container_interface(name).is_some();
-    let is_beside = match &parent.name {
+    let has_vlan_name = match &parent.name {
         Some(master) => *master == call.attachment.ifname,
         None => made(&attachment.ifname),
     };
-    (parent.in_container && is_beside).then(|| Check { attachment, ..call.clone() })
+    (parent.in_container && has_vlan_name).then(|| Check { attachment, ..call.clone() })
 }
 
-/// The DEL of an interface that ADD may have made beside its master.
+/// The DEL of an interface `CNI_IFNAME.ID` that ADD may have created.
 pub fn deleted(call: &Del) -> Option<Del> {
     let in_container: bool = call.conf.key(&["linkInContainer"])?;
     let attachment = renamed(&call.attachment, call.conf.key(&["vlanId"])?).ok()?;
     in_container.then(|| Del { attachment, ..call.clone() })
 }
 
-/// Whether a link is the one that ADD made beside its master: the container may have a VLAN of that name by itself, so the alias says
-/// it, or, after a kill, the group.
+/// Whether ADD created a link `CNI_IFNAME.ID`, judged by its alias, or, after a kill, by its group: the container may have created a VLAN
+/// of that name.
 pub fn is_ours(link: &Link, call: &Del) -> bool {
     let alias = ownership::alias(&call.net.name, &call.attachment);
     let unfinished = link.alias.is_empty() && link.group == ownership::group(&call.net.name);
     link.is(Vlan::NAME) && (unfinished || alias.is_some_and(|alias| link.alias == alias))
 }
 
-/// Whether `CNI_IFNAME` may be the VLAN that a configuration asks for, on a master in the container. It may also be that master, and a
-/// VLAN itself: an earlier plugin's, perhaps with the same id.
-pub fn is_asked_for(link: &Link, call: &Del, beside: &Del) -> bool {
+/// Whether `CNI_IFNAME` may be the configured VLAN, on a master in the container. It may also be that master, itself a VLAN of an earlier
+/// plugin, perhaps with the same id.
+pub fn may_be_requested(link: &Link, call: &Del, renamed: &Del) -> bool {
     let master: Option<String> = call.conf.key(&["master"]);
-    let made_beside = |prev: &AddResult| prev.container_interface(&beside.attachment.ifname).is_some();
+    let is_listed = |prev: &AddResult| prev.container_interface(&renamed.attachment.ifname).is_some();
     let is_master = master.is_some_and(|master| master == call.attachment.ifname.as_str())
-        || call.net.prev_result.as_ref().is_some_and(made_beside);
+        || call.net.prev_result.as_ref().is_some_and(is_listed);
     let wanted = call.conf.key::<u16>(&["vlanId"]);
     let is_like_it =
         matches!(link.kind, Some(LinkKind::Vlan { id, .. }) if wanted.is_none_or(|wanted| wanted == id));

@@ -1,27 +1,26 @@
-//! Addresses as the protocol writes them, read strictly: `10.0.0.5/24` is an address in CIDR form,
-//! `10.0.0.5`, `/8` and `10.0.0.5/+8` are not.
+//! Addresses in the protocol's notation, parsed strictly: `10.0.0.5/24` is an address in CIDR notation; `10.0.0.5`, `/8` and `10.0.0.5/+8`
+//! are not.
 //!
-//! An IPv4-mapped IPv6 address is taken for the IPv4 address that it maps, as the reference does.
-//! The modules here are for `#[serde(with = "...")]`.
+//! An IPv4-mapped IPv6 address is treated as the IPv4 address, as in the reference. The modules here are for `#[serde(with = "...")]`.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Deserializer, Serializer, de::Error as _};
 
-/// Reads an address.
+/// Parses an address.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem, as text.
 pub fn parse_ip(text: &str) -> Result<IpAddr, String> {
     let ip: IpAddr = text.parse().map_err(|_| format!("{text:?} is not an IP address"))?;
     Ok(ip.to_canonical())
 }
 
-/// Reads an address with a prefix length. The host's bits are kept.
+/// Parses an address with a prefix length. Keeps the host bits.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The problem, as text.
 pub fn parse_cidr(text: &str) -> Result<IpNetwork, String> {
     let (ip, prefix) =
         text.split_once('/').ok_or_else(|| format!("{text:?} has no prefix length, such as {text}/24"))?;
@@ -40,7 +39,7 @@ pub fn parse_cidr(text: &str) -> Result<IpNetwork, String> {
     IpNetwork::new(ip, prefix).map_err(|_| format!("{text:?}: the prefix length is out of range"))
 }
 
-/// Whether others can send to an address without naming a link.
+/// Whether other hosts can reach an address without naming a link.
 pub fn can_be_reached(ip: IpAddr) -> bool {
     let link_local = matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
     !ip.is_loopback() && !ip.is_unspecified() && !link_local
@@ -51,26 +50,26 @@ pub fn family(ip: IpAddr) -> &'static str {
     if ip.is_ipv4() { "4" } else { "6" }
 }
 
-/// An address in CIDR form.
+/// An address in CIDR notation.
 pub mod cidr {
     use super::*;
 
-    /// Writes it.
+    /// Serializes it.
     pub fn serialize<S: Serializer>(net: &IpNetwork, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(net)
     }
 
-    /// Reads it.
+    /// Parses it.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpNetwork, D::Error> {
         parse_cidr(&String::deserialize(deserializer)?).map_err(D::Error::custom)
     }
 }
 
-/// An address that may be left out. An empty string is left out too.
+/// An optional address. An empty string is treated as unset.
 pub mod optional_ip {
     use super::*;
 
-    /// Writes it.
+    /// Serializes it.
     pub fn serialize<S: Serializer>(ip: &Option<IpAddr>, serializer: S) -> Result<S::Ok, S::Error> {
         match ip {
             Some(ip) => serializer.collect_str(ip),
@@ -78,7 +77,7 @@ pub mod optional_ip {
         }
     }
 
-    /// Reads it.
+    /// Parses it.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
         match String::deserialize(deserializer)? {
             text if text.is_empty() => Ok(None),

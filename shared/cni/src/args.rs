@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use crate::addr::{parse_cidr, parse_ip};
 use crate::{Code, Error, Result};
 
-/// The keys that plugins of the suite read (CONVENTIONS.md, "CNI_ARGS").
+/// Keys that the plugins read (CONVENTIONS.md, "CNI_ARGS").
 const KNOWN: [&str; 4] = ["IgnoreUnknown", "IP", "MAC", "GATEWAY"];
 
 /// The arguments of one attachment.
@@ -14,10 +14,10 @@ const KNOWN: [&str; 4] = ["IgnoreUnknown", "IP", "MAC", "GATEWAY"];
 pub struct CniArgs(Vec<(String, String)>);
 
 impl CniArgs {
-    /// Splits the variable.
+    /// Parses the variable.
     ///
     /// # Errors
-    /// What is wrong with it, as the end of a sentence that begins with `CNI_ARGS`.
+    /// The problem, as the end of a sentence that begins with `CNI_ARGS`.
     pub fn parse(text: &str) -> Result<Self, String> {
         let pairs = text.split(';').filter(|pair| !pair.is_empty()).map(|pair| match pair.split_once('=') {
             Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
@@ -26,33 +26,32 @@ impl CniArgs {
         pairs.collect::<Result<_, _>>().map(Self)
     }
 
-    /// A key's value. If it is given twice, the last one.
+    /// The value of a key. If it is set twice, the last one.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
     }
 
-    /// All of them, in their order.
+    /// All pairs, in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// `IP`: the address asked for, with or without a prefix length. Empty: none.
+    /// `IP`: the requested address, with or without a prefix length. An empty value is treated as unset.
     ///
     /// # Errors
-    /// Code 4, for what is not an address.
+    /// Code 4 if it is not an address.
     pub fn ip(&self) -> Result<Option<IpAddr>> {
         let read =
             |text: &str| parse_ip(text).or_else(|e| parse_cidr(text).map(|net| net.ip()).map_err(|_| e));
         self.get("IP").filter(|text| !text.is_empty()).map(read).transpose().map_err(|e| malformed("IP", e))
     }
 
-    /// `MAC`: the hardware address asked for, as text. Empty: none.
+    /// `MAC`: the requested hardware address, as text. An empty value is treated as unset.
     pub fn mac(&self) -> Option<&str> {
         self.get("MAC").filter(|text| !text.is_empty())
     }
 
-    /// Refuses a key that no plugin reads, unless `IgnoreUnknown` is `1` or `true`: a misspelt request must not be
-    /// taken for none.
+    /// Refuses unknown keys unless `IgnoreUnknown` is `1` or `true`, because a misspelt request must not be ignored.
     ///
     /// # Errors
     /// Code 4, naming the keys.
@@ -69,7 +68,7 @@ impl CniArgs {
             Code::InvalidEnvironment,
             format!("CNI_ARGS has unknown keys: {}", unknown.join(", ")),
         )
-        .detail(format!("known keys: {}; IgnoreUnknown=1 lets others pass", KNOWN.join(", "))))
+        .detail(format!("known keys: {}; add IgnoreUnknown=1 to ignore the others", KNOWN.join(", "))))
     }
 
     fn ignore_unknown(&self) -> Result<bool> {
@@ -87,7 +86,7 @@ impl FromIterator<(String, String)> for CniArgs {
     }
 }
 
-/// As the variable's value.
+/// The variable's value.
 impl fmt::Display for CniArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (key, value)) in self.iter().enumerate() {

@@ -1,23 +1,23 @@
-//! The attachments that a GC keeps.
+//! Sets of attachments, for GC.
 
 use crate::Attachment;
 
-/// Attachments, found without a look at each of them. In order, each of them once.
+/// A sorted set of attachments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attachments(Vec<Attachment>);
 
 impl Attachments {
-    /// Whether an interface of a container is among them.
+    /// Whether it contains an interface of a container.
     pub fn contains(&self, container: &str, ifname: &str) -> bool {
         self.0.binary_search_by(|at| (&*at.container, &*at.ifname).cmp(&(container, ifname))).is_ok()
     }
 
-    /// Whether any interface of a container is among them.
+    /// Whether it contains any interface of a container.
     pub fn has_container(&self, container: &str) -> bool {
         self.0.binary_search_by(|at| (*at.container).cmp(container)).is_ok()
     }
 
-    /// All of them.
+    /// All attachments.
     pub fn iter(&self) -> std::slice::Iter<'_, Attachment> {
         self.0.iter()
     }

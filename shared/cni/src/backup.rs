@@ -1,4 +1,4 @@
-//! What a plugin keeps on disk of an attachment between ADD and DEL: one file, which is there as a whole or not at all.
+//! State of an attachment on disk between ADD and DEL: one file, written atomically.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
@@ -10,7 +10,7 @@ use system::file::{self, AtomicFile, label_of};
 
 use crate::{Attachment, Error, Failures, Gc, NetworkName, Result, Scope, Thing};
 
-/// Bytes of a file, most of them the path of a namespace, and some more.
+/// Maximum size in bytes. Most of it is the path of a namespace.
 const LARGEST: u64 = 64 << 10;
 
 /// The file of an attachment.
@@ -18,17 +18,17 @@ const LARGEST: u64 = 64 << 10;
 pub struct Backup {
     dir: PathBuf,
     name: String,
-    /// The label of what is being written. It tells the network, so that GC knows whose it is after a kill.
+    /// Label of the temporary file. It contains the network, for GC.
     label: String,
 }
 
 impl Backup {
-    /// That of an attachment, in a plugin's directory.
+    /// The file of an attachment in a plugin's directory, with the reference's name.
     pub fn new(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
         Self::named(dir, network, file_name(at, SHARED))
     }
 
-    /// As [`Backup::new`], in a directory that no other suite writes to: no two attachments have one name there.
+    /// Like [`Backup::new`], in a directory that only Ferrule uses: the names of two attachments never coincide.
     pub fn of_one(dir: &Path, network: &NetworkName, at: &Attachment) -> Self {
         Self::named(dir, network, file_name(at, OWN))
     }
@@ -38,25 +38,25 @@ impl Backup {
         Self { dir: dir.to_owned(), name, label }
     }
 
-    /// Its path.
+    /// Path of the file.
     pub fn path(&self) -> PathBuf {
         self.dir.join(&self.name)
     }
 
-    /// What was written, if anything was.
+    /// Reads the file. `None` if it does not exist.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if it cannot be read.
     pub fn read(&self) -> Result<Option<Vec<u8>>> {
         let path = self.path();
         let read = file::missing_is_fine(file::read_own(&path, LARGEST).map(Some));
         read.map_err(|e| Error::io(format!("read backup {}", path.display()), &e))
     }
 
-    /// Writes it, over an earlier one.
+    /// Writes the file, over an existing one.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if it cannot be written.
     pub fn write(&self, bytes: &[u8]) -> Result<()> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(&self.dir);
         let written = made.and_then(|()| {
@@ -66,10 +66,10 @@ impl Backup {
         written.map_err(|e| Error::io(format!("write backup {}", self.path().display()), &e))
     }
 
-    /// Removes the file, and what a kill may have left beside it. A missing file is not an error.
+    /// Deletes the file and temporary files of killed processes. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// Code 5: what failed on which file.
+    /// Code 5 if it cannot be deleted.
     pub fn remove(&self) -> Result<()> {
         let mut failures = Failures::new();
         failures.note(remove(&self.path()));
@@ -79,13 +79,13 @@ impl Backup {
     }
 }
 
-/// Between the container's id and the interface's name, as the reference's tuning has it. Both names may have one, too.
+/// Separator between container id and interface, as in the reference's tuning. Both names may contain it.
 const SHARED: char = '_';
 
-/// The same, which no container's id has.
+/// Separator that container ids cannot contain.
 const OWN: char = '~';
 
-/// Both names were checked, and neither has a slash in it.
+/// Both names were checked and contain no slash.
 fn file_name(at: &Attachment, separator: char) -> String {
     format!("{}{separator}{}.json", at.container, at.ifname)
 }
@@ -95,16 +95,16 @@ fn remove(path: &Path) -> Result<()> {
     removed.map_err(|e| Error::io(format!("remove backup {}", path.display()), &e))
 }
 
-/// No name of a network has a `~` in it.
+/// Names of networks cannot contain `~`.
 fn label_prefix(network: &NetworkName) -> String {
     format!("{network}~")
 }
 
-/// GC: hands over each file that the scope takes, with its content. `describe` says what a file is from its content; none
-/// for a file of another network. Unfinished files of killed plugins are removed.
+/// GC: passes each file in the scope, with its content, to the caller. `describe` returns what a file is, and `None` for a file of another
+/// network. Temporary files of killed plugins are deleted.
 ///
 /// # Errors
-/// What the caller says; code 5: what could not be read or removed.
+/// Errors of the caller; code 5 if a file cannot be read or deleted.
 pub fn collect(
     dir: &Path,
     call: &Gc,
@@ -138,8 +138,7 @@ pub fn collect(
     failures.into_result()
 }
 
-/// With the path for a name, and the attachment, if the file's name tells it: containers and interfaces may have the separator
-/// in their names.
+/// Adds the path as name, and the attachment if the file name identifies it: containers and interfaces may contain the separator.
 fn named(thing: Thing, file: &str, path: &Path) -> Thing {
     let thing = Thing { name: path.display().to_string(), ..thing };
     let parts = file.strip_suffix(".json").unwrap_or(file);

@@ -1,4 +1,4 @@
-//! What a runtime asks: the environment and stdin, read and checked before a plugin sees them.
+//! The runtime's call: environment and stdin, parsed and checked before a plugin sees them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,144 +16,142 @@ use crate::{
     NetworkName, Result, ResultExt, Role, Scope, Version, json,
 };
 
-/// One interface of one container: what ADD makes and DEL removes. Within a network it is unique
-/// (SPEC.md, section 1).
+/// An attachment: one interface of one container, unique within a network (SPEC.md, section 1).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Attachment {
-    /// The container's id.
+    /// Container id.
     pub container: ContainerId,
-    /// The interface's name inside of the container.
+    /// Name of the interface in the container.
     pub ifname: IfName,
 }
 
-/// What every configuration says, whatever its type.
+/// Keys that all configurations have.
 #[derive(Clone, Debug)]
 pub struct NetConf {
-    /// The network's name.
+    /// Name of the network.
     pub name: NetworkName,
-    /// The version that the configuration is written in, and the result will be.
+    /// Version of the configuration, and of the result.
     pub version: Version,
-    /// Settings for the container's resolver, given with the network. An empty list counts as given.
+    /// Resolver settings of the network. An empty list is a setting.
     pub dns: Option<Dns>,
-    /// The result of the plugin before this one in the chain.
+    /// Result of the previous plugin in the chain.
     pub prev_result: Option<AddResult>,
-    /// The IPAM plugin to delegate to, of a plugin that makes interfaces ([`Role::Interface`]).
+    /// IPAM plugin of a plugin that creates interfaces ([`Role::Interface`]).
     pub ipam: Option<Ipam>,
-    /// The directories of `CNI_PATH`, where other plugins are found.
+    /// Directories of `CNI_PATH`.
     pub path: Vec<PathBuf>,
 }
 
 impl NetConf {
-    /// Has the IPAM plugin serve a command, if the configuration names one: `net.ask_ipam(Command::Check)`.
+    /// Calls the IPAM plugin, if the configuration names one: `net.ask_ipam(Command::Check)`.
     ///
     /// # Errors
-    /// As [`Ipam::call`].
+    /// The IPAM plugin's error, with its code; 7 if the plugin does not exist.
     pub fn ask_ipam(&self, command: Command) -> Result<()> {
         self.ipam.as_ref().map_or(Ok(()), |ipam| ipam.call(command))
     }
 
-    /// Another plugin, and the configuration that it is to work by, in this one's version.
+    /// Another plugin with its configuration, in this plugin's version.
     pub fn delegate(&self, kind: String, document: &Value) -> Delegate {
         Delegate::new(kind, self.path.clone(), document.to_string().into_bytes().into(), self.version)
     }
 }
 
-/// ADD: make the attachment.
+/// ADD: create the attachment.
 #[derive(Clone, Debug)]
 pub struct Add<C> {
     /// The attachment.
     pub attachment: Attachment,
-    /// The container's namespace. It is not the plugin's own; for a plugin that makes interfaces it exists.
+    /// Namespace of the container, never the plugin's own. For a plugin that creates interfaces, it exists.
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
-    /// What every configuration says.
+    /// Keys that all configurations have.
     pub net: NetConf,
-    /// What this plugin's configuration says, checked.
+    /// The plugin's own configuration, checked.
     pub conf: C,
 }
 
-/// DEL: remove all that an ADD may have made. The configuration is as written: ADD might refuse it.
+/// DEL: delete everything that an ADD may have created. The configuration is as written, because ADD might refuse it.
 #[derive(Clone, Debug)]
 pub struct Del {
     /// The attachment.
     pub attachment: Attachment,
-    /// The container's namespace, if there still is one.
+    /// Namespace of the container, if it still exists.
     pub netns: Option<PathBuf>,
-    /// What every configuration says.
+    /// Keys that all configurations have.
     pub net: NetConf,
-    /// What this plugin's configuration says, as written.
+    /// The plugin's own configuration, as written.
     pub conf: AsWritten,
 }
 
-/// CHECK: is the attachment as the ADD left it?
+/// CHECK: compare the attachment with the result of ADD.
 #[derive(Clone, Debug)]
 pub struct Check<C> {
     /// The attachment.
     pub attachment: Attachment,
-    /// The container's namespace. It is not the plugin's own; for a plugin that makes interfaces it exists.
+    /// Namespace of the container, never the plugin's own. For a plugin that creates interfaces, it exists.
     pub netns: PathBuf,
     /// `CNI_ARGS`.
     pub args: CniArgs,
-    /// What the chain's last plugin returned from ADD.
+    /// The chain's result of ADD.
     pub prev_result: AddResult,
-    /// What every configuration says.
+    /// Keys that all configurations have.
     pub net: NetConf,
-    /// What this plugin's configuration says, checked.
+    /// The plugin's own configuration, checked.
     pub conf: C,
 }
 
-/// GC: remove things of this network's attachments.
+/// GC: delete resources of the network's attachments.
 #[derive(Debug)]
 pub struct Gc {
-    /// Which things are to be removed. A GC without a list of attachments does nothing, and never reaches a plugin.
+    /// The resources to delete. A GC without a list of attachments does nothing, and never reaches a plugin.
     pub scope: Scope,
-    /// What every configuration says.
+    /// Keys that all configurations have.
     pub net: NetConf,
-    /// What this plugin's configuration says, as written.
+    /// The plugin's own configuration, as written.
     pub conf: AsWritten,
 }
 
-/// STATUS: could an ADD be served now?
+/// STATUS: report whether an ADD can succeed.
 #[derive(Debug)]
 pub struct Status<C> {
-    /// What every configuration says.
+    /// Keys that all configurations have.
     pub net: NetConf,
-    /// What this plugin's configuration says, checked.
+    /// The plugin's own configuration, checked.
     pub conf: C,
 }
 
-/// REPAIR: install what is missing of the attachment's rules.
+/// REPAIR: install missing rules of an attachment.
 #[derive(Debug)]
 pub struct Repair<C> {
-    /// What a CHECK would get.
+    /// The corresponding CHECK.
     pub check: Check<C>,
-    /// What only one attachment can have at a time, such as a host port: names without a meaning of their own.
+    /// Opaque names of resources that only one attachment can have at a time, such as host ports.
     pub claims: Vec<String>,
-    /// An earlier run installed the rules of an older attachment that claims the same. This attachment's rules are installed
-    /// again, even if none is missing: they have to be the newest.
+    /// Whether to install existing rules again: an earlier run installed the rules of an older attachment with the same claims, and this
+    /// attachment's must be the newest.
     pub reinstall: bool,
 }
 
-/// `CNI_COMMAND`: what is asked of a plugin.
+/// `CNI_COMMAND`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Make an attachment.
+    /// Create an attachment.
     Add,
-    /// Remove it.
+    /// Delete it.
     Del,
-    /// Is it as the ADD left it?
+    /// Compare it with the result of ADD.
     Check,
-    /// Remove all that belongs to no valid attachment.
+    /// Delete everything that belongs to no valid attachment.
     Gc,
-    /// Could an ADD be served now?
+    /// Report whether an ADD can succeed.
     Status,
-    /// Which versions of the specification are spoken?
+    /// Report the supported versions of the specification.
     Version,
-    /// Install what is missing of its rules. Ferrule's own, and never in `CNI_COMMAND`: see
-    /// [`repair::ARGUMENT`](crate::repair::ARGUMENT).
+    /// Install missing rules. Ferrule's own, never in `CNI_COMMAND`: see [`repair::ARGUMENT`](crate::repair::ARGUMENT).
     Repair,
-    /// Remove what belongs to the attachments that are named. Ferrule's own, too: see [`collect`](crate::collect).
+    /// Delete everything of the named attachments. Also Ferrule's own: see [`collect`](crate::collect).
     Collect,
 }
 
@@ -163,7 +161,7 @@ impl Command {
         of_the_variable.into_iter().find(|command| command.as_str() == text)
     }
 
-    /// As it is written in the variable.
+    /// The value of the variable.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Add => "ADD",
@@ -205,7 +203,7 @@ impl fmt::Display for Command {
 #[derive(Debug)]
 pub(crate) struct Environment {
     pub(crate) command: Command,
-    /// With ADD, DEL and CHECK only.
+    /// Only for ADD, DEL and CHECK.
     pub(crate) attachment: Option<Attachment>,
     netns: Option<PathBuf>,
     own_netns_allowed: bool,
@@ -213,10 +211,10 @@ pub(crate) struct Environment {
     pub(crate) path: Vec<PathBuf>,
 }
 
-/// Gives a variable's value.
+/// Returns the value of a variable.
 pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// Reads variables, noting all that are wrong.
+/// Reads variables and collects all problems.
 struct Reader<'a> {
     get: Variable<'a>,
     wrong: Vec<String>,
@@ -238,11 +236,10 @@ impl Reader<'_> {
 }
 
 impl Environment {
-    /// Reads and checks the variables. `CNI_ARGS` may be anything for a plugin that does not
-    /// read it, and for DEL.
+    /// Reads and checks the variables. `CNI_ARGS` is not checked for DEL, and for a plugin that does not read it.
     ///
     /// # Errors
-    /// Code 4, naming all that are missing or malformed.
+    /// Code 4, naming all missing or malformed variables.
     pub(crate) fn read(get: Variable<'_>, reads_args: bool) -> Result<Self> {
         let mut reader = Reader { get, wrong: Vec::new() };
         let command = reader.required("CNI_COMMAND", |text| {
@@ -253,10 +250,10 @@ impl Environment {
         Self::of(command, reader.get, reads_args)
     }
 
-    /// As [`Environment::read`], of a command that is not in a variable.
+    /// Like [`Environment::read`], for a command that is not in a variable.
     ///
     /// # Errors
-    /// As [`Environment::read`].
+    /// Code 4, naming all missing or malformed variables.
     pub(crate) fn of(command: Command, get: Variable<'_>, reads_args: bool) -> Result<Self> {
         let mut reader = Reader { get, wrong: Vec::new() };
         let mut this = Self {
@@ -300,10 +297,10 @@ impl Environment {
         }
     }
 
-    /// The container's namespace for ADD and CHECK. If it is not needed, it need not be there, nor be looked at.
+    /// Namespace of the container for ADD and CHECK. Only checked if `needed`.
     ///
     /// # Errors
-    /// Code 3 if there is none, 4 if it is something else, 8 if it is the plugin's own.
+    /// Code 3 if it does not exist, 4 if it is not a namespace, 8 if it is the plugin's own.
     pub(crate) fn netns(&self, needed: bool) -> Result<PathBuf> {
         let path = self.netns.clone().ok_or_else(|| invalid(&["CNI_NETNS is missing".into()]))?;
         match self.look_at(&path) {
@@ -315,23 +312,23 @@ impl Environment {
                 Code::UnknownContainer,
                 format!("CNI_NETNS {} does not exist", path.display()),
             )
-            .detail("the container is gone, or its namespace has not been created yet")),
+            .detail("the container has exited, or its namespace has not been created yet")),
             Ok(Seen::SomethingElse) => {
                 Err(invalid(&[format!("CNI_NETNS {} is not a network namespace", path.display())]))
             }
         }
     }
 
-    /// The container's namespace for DEL: none if it is gone.
+    /// Namespace of the container for DEL. `None` if it does not exist.
     ///
     /// # Errors
-    /// Code 8 if it is the plugin's own: its interfaces are not to be deleted.
+    /// Code 8 if it is the plugin's own, whose interfaces must not be deleted.
     pub(crate) fn netns_if_present(&self) -> Result<Option<PathBuf>> {
         let Some(path) = self.netns.clone() else { return Ok(None) };
         match self.look_at(&path) {
             Ok(Seen::Own) => Err(own(&path)),
             Ok(Seen::Nothing | Seen::SomethingElse) => Ok(None),
-            // What cannot be looked at cannot be entered either: the plugin will report it and go on.
+            // A path that cannot be read cannot be entered either: the plugin reports that and continues.
             Ok(Seen::Namespace) | Err(_) => Ok(Some(path)),
         }
     }
@@ -342,7 +339,7 @@ impl Environment {
             Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                 return Ok(Seen::Nothing);
             }
-            Err(e) => return Err(Error::io(format!("look at CNI_NETNS {}", path.display()), &e)),
+            Err(e) => return Err(Error::io(format!("examine CNI_NETNS {}", path.display()), &e)),
         };
         let own = own_netns()?;
         Ok(match (inode.dev() == own.0, inode.ino() == own.1) {
@@ -353,16 +350,16 @@ impl Environment {
     }
 }
 
-/// Device and inode of the process's own namespace. A plugin that is called within another one's process needs them again.
+/// Device and inode of the process's own namespace. A plugin called within another one's process needs them again.
 fn own_netns() -> Result<(u64, u64)> {
     static OWN: OnceLock<(u64, u64)> = OnceLock::new();
     if let Some(own) = OWN.get() {
         return Ok(*own);
     }
-    // The thread's, which is the process's: a plugin opens the same path, and the kernel makes its directories only once.
+    // The thread's path, which is the process's namespace: plugins open the same path, and the kernel creates its directories only once.
     let own = Path::new("/proc/thread-self/ns/net").metadata();
-    let own =
-        own.map_err(|e| Error::io("look at the plugin's own namespace, /proc/thread-self/ns/net", &e))?;
+    let own = own
+        .map_err(|e| Error::io("examine the plugin's own network namespace, /proc/thread-self/ns/net", &e))?;
     Ok(*OWN.get_or_init(|| (own.dev(), own.ino())))
 }
 
@@ -389,7 +386,7 @@ fn own(path: &Path) -> Error {
     .detail("set CNI_NETNS_OVERRIDE=1 if this is intended")
 }
 
-/// The members that every configuration may have.
+/// Members that all configurations may have.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct RawNet {
@@ -398,7 +395,7 @@ struct RawNet {
     dns: Dns,
 }
 
-/// What no command can do without.
+/// Members that all commands need.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct RawName {
@@ -422,7 +419,7 @@ struct RawAttachment {
     ifname: String,
 }
 
-/// Whether `dns` of a configuration has a list. Like the reference, we let an empty one replace the IPAM plugin's settings.
+/// Whether `dns` of a configuration has a list. As in the reference, an empty list replaces the IPAM plugin's settings.
 fn has_list_in_dns(document: &Value) -> bool {
     let Some(dns) = json::member(document, "dns") else { return false };
     ["nameservers", "search", "options"].iter().any(|key| json::member(dns, key).is_some_and(Value::is_array))
@@ -439,7 +436,7 @@ impl Document {
     /// Parses a configuration.
     ///
     /// # Errors
-    /// Code 6 for what is no JSON object, 1 for an unknown version.
+    /// Code 6 if it is not a JSON object, 1 for an unknown version.
     pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self> {
         let json = json::parse(&bytes, "the configuration on stdin")?;
         if !json.is_object() {
@@ -453,8 +450,8 @@ impl Document {
         Ok(Self { json: Rc::new(json), bytes: bytes.into(), version })
     }
 
-    /// What every configuration says. `prev` is a `prevResult` that was read already. DEL and GC need the name only: where
-    /// the rest is of the wrong type they do without.
+    /// Keys that all configurations have. `prev` is a parsed `prevResult`. DEL and GC need the name only, and ignore other keys of the
+    /// wrong type.
     ///
     /// # Errors
     /// Code 6 or 7, naming the key.
@@ -475,7 +472,7 @@ impl Document {
         Ok(NetConf { name, version, dns, prev_result: prev, ipam, path })
     }
 
-    /// Checks the members that every configuration has, for ADD.
+    /// Checks the keys that all configurations have, for ADD.
     ///
     /// # Errors
     /// Code 6 or 7, naming the key.
@@ -493,11 +490,10 @@ impl Document {
         prev.map(|prev| AddResult::from_json(prev, self.version)).transpose().context(|| "prevResult")
     }
 
-    /// A result as it is printed. One that nothing was changed of is handed on as it came in, also what only its maker
-    /// understands; the version is the configuration's.
+    /// Serializes a result. An unchanged `prevResult` is returned with its unknown members; the version is the configuration's.
     ///
     /// # Errors
-    /// As [`AddResult::to_json`].
+    /// Like [`AddResult::to_json`].
     pub(crate) fn written(&self, result: &AddResult, prev: Option<&AddResult>) -> Result<String> {
         let unchanged = json::member(&self.json, "prevResult").filter(|_| prev == Some(result));
         let Some(Value::Object(members)) = unchanged else { return result.to_json(self.version) };
@@ -507,7 +503,7 @@ impl Document {
         Ok(serde_json::to_string(&members)?)
     }
 
-    /// Refuses objects, by the paths of their keys, in which a member is given twice.
+    /// Refuses objects, given by the paths of their keys, that have a member twice.
     ///
     /// # Errors
     /// Code 7, naming the member.
@@ -520,17 +516,16 @@ impl Document {
         }
     }
 
-    /// What this plugin's configuration says.
+    /// The plugin's own configuration.
     pub(crate) fn as_written(&self) -> AsWritten {
         Rc::clone(&self.json).into()
     }
 
-    /// The attachments that GC is to keep. libcni sends the same list under two keys. A runtime written in Go that has no
-    /// attachment may hand libcni a nil slice, which becomes `null` under both keys: an empty list. `null` under one key alone is
-    /// nothing that libcni sends, so it is no list, and nothing is removed.
+    /// Valid attachments for GC. libcni sends the list under two keys. A nil slice of a runtime in Go becomes `null` under both keys, which
+    /// is an empty list. libcni never sends `null` under one key alone: then nothing is deleted.
     ///
     /// # Errors
-    /// Code 6 or 7: with a list that is not understood nothing may be removed.
+    /// Code 6 or 7 for a malformed list: then nothing may be deleted.
     pub(crate) fn valid_attachments(&self) -> Result<Option<Attachments>> {
         let keys = ["cni.dev/valid-attachments", "cni.dev/attachments"];
         let Some((key, list)) = keys.into_iter().find_map(|k| Some((k, json::member(&self.json, k)?))) else {

@@ -1,9 +1,8 @@
-//! COLLECT: GC of exactly the attachments that are named, and a dry run of it.
+//! COLLECT: GC of named attachments, and its dry run.
 //!
-//! GC of the specification names the attachments that stay, so one that is made while it runs loses what it has. A plugin
-//! of ours is asked by its command line instead, `bridge collect`, without `CNI_COMMAND`: plugins of others only print
-//! who they are. The request on stdin names the attachments that are stale. It works with any `cniVersion`. The
-//! plugin does not call its IPAM plugin: whoever asks calls both.
+//! The specification's GC names the attachments to keep, so an attachment that is created while it runs loses its resources. Ferrule's
+//! plugins have the command line `bridge collect`, without `CNI_COMMAND`; other plugins only print their version. The request on stdin
+//! names the stale attachments. It works with any `cniVersion`. The plugin does not call its IPAM plugin: the caller calls both.
 
 use std::env;
 
@@ -17,40 +16,40 @@ use crate::{
     Version, json as decoder,
 };
 
-/// The argument that asks for it.
+/// The command line argument.
 pub const ARGUMENT: &str = "collect";
 
-/// What a plugin is asked.
+/// Request to a plugin.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
-    /// Only list what would be removed.
+    /// Whether to list resources without deleting them.
     pub dry_run: bool,
-    /// The attachments that lose their things. None, with a dry run only: all attachments.
+    /// The stale attachments. `None` means all attachments, in a dry run only.
     pub stale: Option<Vec<Stale>>,
-    /// Names of things that do not tell their attachment, and go, too.
+    /// Names of resources to delete that have no attachment.
     #[serde(default)]
     pub names: Vec<String>,
-    /// The plugin's configuration.
+    /// Configuration of the plugin.
     pub config: Value,
 }
 
-/// An attachment, as a request names it.
+/// An attachment in a request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stale {
-    /// The container's id.
+    /// Container id.
     #[serde(rename = "containerID")]
     pub container: String,
-    /// The container's interface.
+    /// Interface in the container.
     pub ifname: String,
 }
 
-/// What a plugin answers.
+/// Answer of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
-    /// What was removed, or would be.
+    /// Deleted resources, or those that would be.
     pub things: Vec<Thing>,
-    /// What failed. The rest was removed.
+    /// Failures. Everything else was deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<Failed>,
 }
@@ -58,20 +57,20 @@ pub struct Answer {
 /// An error object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failed {
-    /// The specification's code.
+    /// Code of the specification.
     pub code: u32,
-    /// What failed, on which object.
+    /// The operation and object that failed.
     pub msg: String,
-    /// Why, and what to do.
+    /// Cause and remedy.
     #[serde(default)]
     pub details: String,
 }
 
 impl Request {
-    /// About a scope, for a plugin's configuration.
+    /// The request for a scope and a plugin's configuration.
     ///
     /// # Errors
-    /// Code 6 if the configuration is none.
+    /// Code 6 if the configuration is not JSON.
     pub fn new(scope: &Scope, config: &[u8]) -> Result<Self> {
         let name =
             |at: &Attachment| Stale { container: at.container.to_string(), ifname: at.ifname.to_string() };
@@ -85,9 +84,9 @@ impl Request {
 
     fn scope(&self) -> Result<Scope> {
         let scope = match &self.stale {
-            // A list that got lost must not make everything stale.
+            // A missing list must not make all attachments stale.
             None if !self.dry_run => {
-                return Err(Error::config("stale is missing: which attachments are to go"));
+                return Err(Error::config("stale is missing: the list of attachments to remove"));
             }
             None => Scope::all_but(Attachments::default()),
             Some(stale) => Scope::only(stale.iter().map(Stale::attachment).collect::<Result<_>>()?),
@@ -109,15 +108,15 @@ impl Stale {
 }
 
 impl Answer {
-    /// What a plugin printed. None: it is another maker's, and did nothing.
+    /// Parses a plugin's output. `None` for another vendor's plugin, which did nothing.
     pub fn read(out: &[u8]) -> Option<Self> {
         decoder::parse(out, "its answer").and_then(|value| decoder::decode(&value)).ok()
     }
 
-    /// The things, or what failed.
+    /// The resources, or the failure.
     ///
     /// # Errors
-    /// The plugin's own error.
+    /// The plugin's error.
     pub fn outcome(self) -> (Vec<Thing>, Result<()>) {
         let failed = self.failed.map(|e| Error::foreign(e.code, e.msg, e.details));
         (self.things, failed.map_or(Ok(()), Err))
@@ -127,7 +126,7 @@ impl Answer {
 /// Answers a request.
 ///
 /// # Errors
-/// Code 6 or 7 for what is no request. What could not be removed is in the answer.
+/// Code 6 or 7 for an invalid request. Failures to delete are in the answer.
 pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
     let request: Request = decoder::decode(&decoder::parse(request, "the request on stdin")?)?;
     let scope = request.scope()?;
@@ -143,10 +142,10 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
     Ok(answer.to_string())
 }
 
-/// The error if a plugin printed no answer.
+/// The error for a plugin without an answer.
 pub(crate) fn foreign(kind: &str) -> Error {
     Error::new(
         Code::UnsupportedField,
-        format!("plugin {kind} is not Ferrule's: it does not know `{ARGUMENT}`"),
+        format!("plugin {kind} is not Ferrule's: it does not support `{ARGUMENT}`"),
     )
 }

@@ -1,7 +1,6 @@
-//! Results as each version of the specification writes them. There are three forms: 0.1.0 and 0.2.0 know one address
-//! a family, with its routes; 0.3.0 to 0.4.0 know lists, and a `version` with each address; 1.0.0 and later
-//! leave that out. Before 1.1.0 an interface has no `mtu`, a route only `dst` and `gw`; `socketPath` and `pciID`, of 1.1.0
-//! as well, are kept in 1.0.0, as libcni does.
+//! Conversion of results between versions of the specification. There are three forms. 0.1.0 and 0.2.0 have one address per family, with
+//! its routes. 0.3.0 to 0.4.0 have lists, and a `version` with each address; 1.0.0 and later have no `version`. Before 1.1.0 an interface
+//! has no `mtu`, and a route only `dst` and `gw`. `socketPath` and `pciID`, also of 1.1.0, are kept in 1.0.0, as in libcni.
 
 use std::net::IpAddr;
 
@@ -13,7 +12,7 @@ use crate::addr::{self, family};
 use crate::{AddResult, Code, Dns, Error, Interface, IpConfig, Route, Version, json};
 
 impl AddResult {
-    /// The result as a version writes it, in JSON. What the version cannot say is left out.
+    /// Serializes the result for a version. Fields that the version does not have are left out.
     ///
     /// # Errors
     /// None that a result can cause.
@@ -26,11 +25,10 @@ impl AddResult {
         Ok(written?)
     }
 
-    /// Reads a result that a plugin printed or a runtime handed back. `version` is the configuration's; the result
-    /// may name another one of the same form.
+    /// Parses a result from a plugin or a runtime. `version` is the configuration's; the result may have another one of the same form.
     ///
     /// # Errors
-    /// Code 6 for what is no result; 7 for a version of another form.
+    /// Code 6 if it is not a result; 7 for a version of another form.
     pub fn from_json(value: &Value, version: Version) -> crate::Result<Self> {
         let said = match json::member(value, "cniVersion").map(|v| v.as_str()) {
             None => version,
@@ -39,7 +37,7 @@ impl AddResult {
         };
         if !said.same_format(version) {
             return Err(Error::config(format!(
-                "is of CNI version {said}, but the configuration is {version}"
+                "has CNI version {said}, but the configuration has {version}"
             ))
             .detail("the runtime must pass the result in the version of the configuration"));
         }
@@ -50,10 +48,10 @@ impl AddResult {
         }
     }
 
-    /// The result with all that a version cannot say left out.
+    /// The result without fields that a version does not have.
     fn reduced_to(&self, version: Version) -> Self {
         let mut this = self.clone();
-        // libcni's 1.0.0 has these two already, and their makers look for them in DEL.
+        // libcni's 1.0.0 already has both, and plugins read them in DEL.
         if version < Version::V1_0_0 {
             for interface in &mut this.interfaces {
                 (interface.socket_path, interface.pci_id) = (None, None);
@@ -93,7 +91,7 @@ struct Ip {
     address: IpNetwork,
     #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
     gateway: Option<IpAddr>,
-    /// Signed, as -1 has been seen in the field for "none".
+    /// Signed: some plugins write -1 for "none".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     interface: Option<i64>,
 }
@@ -114,7 +112,7 @@ impl Lists {
 
 impl From<Lists> for AddResult {
     fn from(lists: Lists) -> Self {
-        // One that is not listed is none, lest it become another's when interfaces are added.
+        // An index without an interface is dropped. Otherwise it could become another interface's when interfaces are added.
         let listed = |i: i64| usize::try_from(i).ok().filter(|i| *i < lists.interfaces.len());
         let ip = |ip: Ip| IpConfig {
             interface: ip.interface.and_then(listed),

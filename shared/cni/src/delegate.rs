@@ -1,4 +1,4 @@
-//! Delegation: another plugin does a part of the work (SPEC.md, section 4).
+//! Delegation to another plugin (SPEC.md, section 4).
 
 use std::env;
 use std::fmt;
@@ -14,12 +14,12 @@ use crate::{
     collect, json, multicall, repair,
 };
 
-/// No time: the runtime has a deadline of its own, and stops the plugin that waits here.
+/// Without a timeout: the runtime has its own, and stops this plugin.
 pub(crate) const LIMITS: Limits = Limits { bytes: json::MAX_BYTES, time: None, group: false };
 
-/// Another plugin, and the configuration that it gets on stdin. It gets this plugin's own environment.
+/// Another plugin with its configuration. It gets this plugin's environment.
 ///
-/// It is started, unless it is a part of this very executable ([`multicall`]).
+/// It is a separate process, unless it is part of this executable ([`multicall`]).
 #[derive(Clone)]
 pub struct Delegate {
     kind: String,
@@ -29,7 +29,7 @@ pub struct Delegate {
     version: Version,
 }
 
-/// What errors call it.
+/// How errors name it.
 #[derive(Clone, Copy, Debug)]
 struct Label {
     name: &'static str,
@@ -37,32 +37,32 @@ struct Label {
 }
 
 impl Delegate {
-    /// A plugin of a type, found in the directories of `CNI_PATH`, with the bytes of a configuration in a version.
+    /// A plugin of a type in the directories of `CNI_PATH`, with a configuration in a version.
     pub fn new(kind: String, path: Vec<PathBuf>, stdin: Rc<[u8]>, version: Version) -> Self {
         Self { kind, label: Label { name: "plugin", key: "delegate" }, path, stdin, version }
     }
 
-    /// Has it make an attachment. That is taken back by `undo`, and at once if the plugin fails half-way.
+    /// Runs its ADD. `undo` runs its DEL, also if its ADD fails.
     ///
     /// # Errors
-    /// The plugin's own error, with its code; 7 if there is no such plugin; 6 for what is no result.
+    /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for an invalid result.
     pub fn add(&self, undo: &mut Undo) -> Result<AddResult> {
         self.add_if(undo, |_| Ok(()))
     }
 
-    /// Has it make an attachment that the caller takes back: by its DEL, also where it fails half-way.
+    /// Runs its ADD. The caller runs its DEL, also if its ADD fails.
     ///
     /// # Errors
-    /// As [`Delegate::add`].
+    /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for an invalid result.
     pub fn add_for_caller(&self) -> Result<AddResult> {
         self.run(Command::Add).and_then(|out| self.parse(&out))
     }
 
-    /// Whether there is such a plugin.
+    /// Checks that the plugin exists.
     ///
     /// # Errors
     /// Code 7, naming the directories.
-    pub fn is_there(&self) -> Result<()> {
+    pub fn require(&self) -> Result<()> {
         self.find().map(drop)
     }
 
@@ -79,36 +79,36 @@ impl Delegate {
             }
             Err(error) => Err(match self.find().and_then(|_| this.call(Command::Del)) {
                 Err(rollback) if rollback.code() != error.code() => {
-                    error.detail(format!("its DEL after the failed ADD failed too: {rollback}"))
+                    error.detail(format!("the rollback (DEL) failed too: {rollback}"))
                 }
                 _ => error,
             }),
         }
     }
 
-    /// Has it serve a command that has no result.
+    /// Runs a command without a result.
     ///
     /// # Errors
-    /// As [`Delegate::add`].
+    /// The plugin's error, with its code; 7 if the plugin does not exist.
     pub fn call(&self, command: Command) -> Result<()> {
         self.run(command).map(drop)
     }
 
-    /// Has it install what is missing of an attachment's rules: whether anything was. A plugin that does not know the
-    /// command has nothing to repair.
+    /// Runs its REPAIR for an attachment. Returns whether a rule was missing. A plugin that does not know the command has nothing to
+    /// repair.
     ///
     /// # Errors
-    /// The plugin's own error.
+    /// The plugin's error.
     pub fn repair<C>(&self, call: &Repair<C>) -> Result<bool> {
         let request = repair::request(call, &self.stdin)?;
         repair::outcome(&self.run_own(repair::ARGUMENT, Command::Repair, &request)?)
     }
 
-    /// GC, in the way that this plugin itself was asked for it ([`collect`]). In Ferrule's own way the delegate's IPAM
-    /// plugin is asked, too.
+    /// Runs its GC, in the form in which this plugin was called ([`collect`]). In Ferrule's own form, also calls the delegate's IPAM
+    /// plugin.
     ///
     /// # Errors
-    /// The plugins' own errors.
+    /// The plugins' errors.
     pub fn collect(&self, scope: &Scope) -> Result<()> {
         if scope.stale().is_none() && !scope.is_dry() {
             return self.call(Command::Gc);
@@ -131,7 +131,7 @@ impl Delegate {
         outcome.map_err(|e| self.named(e))
     }
 
-    /// Has it serve a request that is not the specification's.
+    /// Runs a request that is not in the specification.
     fn run_own(&self, argument: &str, command: Command, request: &[u8]) -> Result<Vec<u8>> {
         let file = self.find()?;
         if let Some(plugin) = multicall::here(&file) {
@@ -158,7 +158,7 @@ impl Delegate {
         if status.success() {
             return Ok(out);
         }
-        // The plugin's own words stay as they are: callers compare some of them.
+        // The plugin's words are not changed: callers compare some of them.
         Err(error_object(&out).unwrap_or_else(|| self.named(failure(command, status, &out))))
     }
 
@@ -173,7 +173,7 @@ impl Delegate {
     }
 }
 
-/// The configuration may be large, and have secrets.
+/// Without the configuration, which may be large or contain secrets.
 impl fmt::Debug for Delegate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Delegate({} {})", self.label.name, self.kind)
@@ -182,14 +182,14 @@ impl fmt::Debug for Delegate {
 
 fn start(file: &Path, command: Command, stdin: &[u8]) -> Result<Outcome, Stopped> {
     let mut process = Process::new(file);
-    // The copy of an environment is worth sparing.
+    // Avoids copying the environment.
     if env::var_os("CNI_COMMAND").is_none_or(|own| own != command.as_str()) {
         process.env("CNI_COMMAND", command.as_str());
     }
     child::run(&mut process, stdin, LIMITS)
 }
 
-/// The IPAM plugin that the configuration names. It gets this plugin's own stdin, byte for byte.
+/// The configuration's IPAM plugin. It gets this plugin's stdin, byte for byte.
 #[derive(Clone, Debug)]
 pub struct Ipam(Delegate);
 
@@ -199,7 +199,7 @@ impl Ipam {
         Self(Delegate { label, ..Delegate::new(kind, path, stdin, version) })
     }
 
-    /// Whether the plugin asks a server over the interface itself: that must be up before its ADD, and there until its DEL.
+    /// Whether the plugin uses the interface, which must then be up before its ADD and exist until its DEL.
     pub fn needs_link(&self) -> bool {
         self.0.kind == "dhcp"
     }
@@ -209,10 +209,10 @@ impl Ipam {
         self.0.find()
     }
 
-    /// Gets addresses. They are given back by `undo`, and at once if the plugin fails half-way.
+    /// Runs its ADD. `undo` runs its DEL, also if its ADD fails.
     ///
     /// # Errors
-    /// As [`Delegate::add`]; 6 for a result without an address.
+    /// The plugin's error, with its code; 7 if the plugin does not exist; 6 for a result without an address.
     pub fn add(&self, undo: &mut Undo) -> Result<AddResult> {
         self.0.add_if(undo, |leases| match leases.ips.as_slice() {
             [] => Err(Error::new(Code::Decoding, "its result contains no address")),
@@ -220,10 +220,10 @@ impl Ipam {
         })
     }
 
-    /// Has it serve a command that has no result.
+    /// Runs a command without a result.
     ///
     /// # Errors
-    /// As [`Delegate::add`].
+    /// The plugin's error, with its code; 7 if the plugin does not exist.
     pub fn call(&self, command: Command) -> Result<()> {
         self.0.call(command)
     }

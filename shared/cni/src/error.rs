@@ -1,4 +1,4 @@
-//! What a plugin says when it cannot do what was asked.
+//! Errors of a plugin.
 
 use std::error::Error as StdError;
 use std::fmt::{self, Display};
@@ -9,41 +9,41 @@ use system::lock::LockError;
 
 use crate::Version;
 
-/// The outcome of a step of a plugin.
+/// Result of a step of a plugin.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// The specification's error codes (SPEC.md, section 5, "Error"), and 999 for what has none.
+/// Error codes of the specification (SPEC.md, section 5, "Error"), and 999 for all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Code {
-    /// The configuration's `cniVersion` is not spoken, or is too old for the command.
+    /// The configuration's `cniVersion` is not supported, or too old for the command.
     IncompatibleVersion = 1,
     /// A key of the configuration, or its value, is not supported.
     UnsupportedField = 2,
-    /// The container does not exist. The runtime need not clean up after it.
+    /// The container does not exist. The runtime need not clean up.
     UnknownContainer = 3,
     /// A `CNI_*` variable is missing or malformed.
     InvalidEnvironment = 4,
     /// Reading or writing failed.
     Io = 5,
-    /// Something is not the JSON that it should be.
+    /// Invalid JSON, or a value of the wrong type.
     Decoding = 6,
-    /// The configuration is understood but makes no sense.
+    /// The configuration is invalid.
     InvalidConfig = 7,
     /// `CNI_NETNS` is the plugin's own network namespace.
     InvalidNetns = 8,
-    /// A transient condition: the runtime should try again.
+    /// A transient condition: try again.
     TryAgainLater = 11,
-    /// STATUS: an ADD could not be served now.
+    /// STATUS: no ADD can succeed.
     NotAvailable = 50,
-    /// STATUS: an ADD could not be served, and running containers may suffer too.
+    /// STATUS: no ADD can succeed, and running containers may have no connectivity.
     LimitedConnectivity = 51,
-    /// Everything that the specification has no code for; mostly a refusal of the kernel.
+    /// All other errors, mostly refusals of the kernel.
     Internal = 999,
 }
 
-/// An error as the specification wants it: a code for programs, a message that says what failed on which object,
-/// and details: the cause in the kernel's or file system's own words, and what to do about it.
+/// An error object of the specification: a code, a message with operation and object, and details with the kernel's or file system's words
+/// and the remedy.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     code: u32,
@@ -57,12 +57,12 @@ impl Error {
         Self::foreign(code as u32, msg, "")
     }
 
-    /// An error as another plugin worded it. Codes of 100 and more are that plugin's own.
+    /// Another plugin's error, unchanged. Codes from 100 on belong to that plugin.
     pub fn foreign(code: u32, msg: impl Into<String>, details: impl Into<String>) -> Self {
         Self { code, msg: msg.into(), details: details.into() }
     }
 
-    /// Code 7: the configuration makes no sense.
+    /// Code 7: the configuration is invalid.
     pub fn config(msg: impl Into<String>) -> Self {
         Self::new(Code::InvalidConfig, msg)
     }
@@ -72,7 +72,7 @@ impl Error {
         Self::new(Code::Io, format!("{operation}: {}", words(cause)))
     }
 
-    /// Adds a sentence to the details: a cause, or what to do.
+    /// Appends a sentence to the details: a cause, or a remedy.
     #[must_use]
     pub fn detail(mut self, text: impl AsRef<str>) -> Self {
         let text = text.as_ref();
@@ -85,13 +85,13 @@ impl Error {
         self
     }
 
-    /// Adds what the rollback after it failed for.
+    /// Adds failures of the rollback.
     #[must_use]
     pub fn and_rollback(self, failure: Self) -> Self {
         self.detail(format!("the rollback failed too: {failure}"))
     }
 
-    /// Puts what was being done before the message.
+    /// Puts the operation before the message.
     #[must_use]
     pub fn context(mut self, operation: impl Display) -> Self {
         self.msg = format!("{operation}: {}", self.msg);
@@ -110,17 +110,17 @@ impl Error {
         self.code
     }
 
-    /// What failed, on which object.
+    /// Operation and object.
     pub fn msg(&self) -> &str {
         &self.msg
     }
 
-    /// The cause, and what to do. May be empty.
+    /// Cause and remedy, may be empty.
     pub fn details(&self) -> &str {
         &self.details
     }
 
-    /// The error object of the specification, as a line of JSON.
+    /// The error object as a line of JSON.
     pub fn to_json(&self, version: Version) -> String {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
@@ -137,7 +137,7 @@ impl Error {
     }
 }
 
-/// The most characters of a text that are told. It may quote what the configuration has, which may be megabytes.
+/// Maximum length of a text in characters. A text may quote a configuration of several megabytes.
 const LONGEST: usize = 8192;
 
 fn shortened(text: &str) -> String {
@@ -147,9 +147,8 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Any other error becomes code 999 (5 for an [`io::Error`], 11 for a lock that others hold or a cause that is
-/// [`io::ErrorKind::WouldBlock`]), its causes the details: `?` loses nothing.
-/// That is why [`Error`] itself does not implement [`std::error::Error`].
+/// Converts any other error, with its causes as details: 5 for an [`io::Error`], 11 for a lock that others hold or a cause that is
+/// [`io::ErrorKind::WouldBlock`], otherwise 999. [`Error`] itself therefore does not implement [`std::error::Error`].
 impl<E: StdError + 'static> From<E> for Error {
     fn from(error: E) -> Self {
         let whole: &(dyn StdError + 'static) = &error;
@@ -200,7 +199,7 @@ impl fmt::Debug for Error {
     }
 }
 
-/// The system's words for an error, without the number that Rust appends to them.
+/// The system's words for an error, without the number that Rust appends.
 fn words(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error ") {
@@ -209,13 +208,13 @@ fn words(error: &io::Error) -> String {
     }
 }
 
-/// Says at the place of a `?` what was being done, or which code fits.
+/// Adds operation, code or remedy to an error before `?`.
 pub trait ResultExt<T> {
-    /// Puts what was being done before the message.
+    /// Puts the operation before the message.
     fn context<D: Display>(self, operation: impl FnOnce() -> D) -> Result<T>;
     /// Replaces the code.
     fn code(self, code: Code) -> Result<T>;
-    /// Adds what to do about it to the details.
+    /// Adds a remedy to the details.
     fn hint(self, advice: &str) -> Result<T>;
 }
 
@@ -233,23 +232,22 @@ impl<T, E: Into<Error>> ResultExt<T> for std::result::Result<T, E> {
     }
 }
 
-/// The failures of a DEL or GC, which go on after each: they release all that they can, and report the rest.
+/// Collects failures of a DEL or GC, which continue after each failure.
 #[derive(Debug, Default)]
 pub struct Failures(Vec<Error>);
 
 impl Failures {
-    /// Starts with none.
+    /// Starts without failures.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes note of a step's failure, if it failed; gives its value, if it did not.
+    /// Records the failure of a step, or returns its value.
     pub fn note<T, E: Into<Error>>(&mut self, outcome: std::result::Result<T, E>) -> Option<T> {
         outcome.map_err(|e| self.0.push(e.into())).ok()
     }
 
-    /// Nothing if no step failed; the one failure; or all of them in one error with the first one's code. What several
-    /// steps failed for in the same words is told once.
+    /// Returns the only failure, or all of them in one error with the first one's code. Equal texts are included once.
     pub fn into_result(mut self) -> Result<()> {
         self.0.dedup_by_key(|error| error.to_string());
         match self.0.len() {

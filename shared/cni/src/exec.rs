@@ -1,5 +1,4 @@
-//! Another plugin as an executable: how it is found and understood. Delegation needs it, and so does
-//! the runtime's side.
+//! Finding plugins, and understanding their output. For delegation, and for runtimes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -13,7 +12,7 @@ use system::child::{IoStop, Limits, Stopped};
 
 use crate::{Code, Command, Error, PluginType, Result, json};
 
-/// The first executable of that name in the directories of `CNI_PATH`.
+/// Finds the first executable of that name in the directories of `CNI_PATH`.
 ///
 /// # Errors
 /// Code 7, naming the directories.
@@ -31,7 +30,7 @@ pub fn find(kind: &PluginType, path: &[PathBuf]) -> Result<PathBuf> {
         .detail(unusable.unwrap_or_else(install)))
 }
 
-/// Whether a file can be executed; if not, why. None: there is no such file.
+/// Why a file cannot be executed. `None` if it does not exist.
 fn why_unusable(file: &Path) -> std::result::Result<(), Option<String>> {
     match fs::metadata(file) {
         Ok(found) if !found.is_file() => Err(Some("not a file".to_owned())),
@@ -44,7 +43,7 @@ fn why_unusable(file: &Path) -> std::result::Result<(), Option<String>> {
     }
 }
 
-/// Why a plugin failed: the error object that it printed, or what is known without one.
+/// The error of a failed plugin: its error object, or a description without one.
 pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
     error_object(out).unwrap_or_else(|| {
         let end = match (status.code(), status.signal()) {
@@ -57,7 +56,7 @@ pub fn failure(command: Command, status: ExitStatus, out: &[u8]) -> Error {
     })
 }
 
-/// Why a plugin did not come to its end within the limits.
+/// The error of a plugin that reached a limit.
 pub fn unfinished(stopped: &Stopped, command: Command, limits: Limits) -> Error {
     let error = match &stopped.why {
         IoStop::Late => {
@@ -72,7 +71,7 @@ pub fn unfinished(stopped: &Stopped, command: Command, limits: Limits) -> Error 
     error.detail(stopped.remains.as_deref().unwrap_or_default())
 }
 
-/// The error object that a plugin printed, if it is one (SPEC.md, section 5, "Error").
+/// Parses an error object (SPEC.md, section 5, "Error").
 pub fn error_object(out: &[u8]) -> Option<Error> {
     #[derive(Deserialize)]
     struct Wire {
@@ -86,7 +85,7 @@ pub fn error_object(out: &[u8]) -> Option<Error> {
     Some(Error::foreign(code, msg, details))
 }
 
-/// What a plugin printed, short enough for an error's details.
+/// Shortens a plugin's output for an error's details.
 pub fn excerpt(out: &[u8]) -> String {
     const LENGTH: usize = 200;
     match out.trim_ascii() {

@@ -1,4 +1,4 @@
-//! The executable of a plugin: all that a plugin's `main.rs` has.
+//! The `main` function of a plugin's executable.
 
 /// The `main` of an executable that is one plugin, on an arena for its memory. The plugin's library must not choose the allocator:
 /// tests and fuzz targets link it too.

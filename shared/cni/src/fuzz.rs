@@ -1,5 +1,4 @@
-//! Hostile input: what the fuzz targets feed to this crate, and what must hold whatever it is. Their seeds, in
-//! fuzz/corpus, are replayed by an ordinary test.
+//! Fuzz targets of this crate and their conditions. The seeds are in fuzz/corpus; a unit test replays them.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -22,11 +21,10 @@ use crate::{
 const COMMANDS: [Command; 6] =
     [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status, Command::Version];
 
-/// A whole call: lines of variables, `NAME=VALUE`, an empty line, and what is on stdin. It is served as it is, and
-/// once with each command, by a plugin without effects.
+/// A whole call: lines `NAME=VALUE`, an empty line, and stdin. A plugin without effects serves it as it is, and once with each command.
 ///
 /// # Panics
-/// If the answer is not one that the specification has, or an ADD whose result nobody reads is not undone.
+/// If the answer does not follow the specification, or an ADD whose result is not read is not undone.
 pub fn call(input: &[u8]) {
     let end = input.windows(2).position(|two| two == b"\n\n").unwrap_or(input.len());
     let stdin = input.get(end + 2..).unwrap_or_default();
@@ -94,11 +92,11 @@ fn judge(command: Option<Command>, exit: ExitCode, stdout: &str) {
 }
 
 thread_local! {
-    /// How many attachments [`Idle`] has made and not taken back.
+    /// Number of attachments that [`Idle`] has added and not undone.
     static ADDED: Cell<i32> = const { Cell::new(0) };
 }
 
-/// A plugin that looks at all it is told, and does nothing.
+/// A plugin that reads everything and does nothing.
 struct Idle<const CHAINED: bool>;
 
 impl<const CHAINED: bool> Plugin for Idle<CHAINED> {
@@ -165,18 +163,17 @@ fn attachment(at: &Attachment) {
     assert!(at.ifname.len() < 16 && !at.ifname.contains(char::is_whitespace));
 }
 
-/// A name that is made part of a path leads nowhere else.
+/// A checked name is one component of a path.
 fn one_component(name: &str) {
     let path = Path::new("/place").join(name);
     assert_eq!((path.parent(), path.file_name()), (Some(Path::new("/place")), Some(OsStr::new(name))));
     assert!(name.len() <= 255 && !name.contains('\0'));
 }
 
-/// A result, read as each version's: what a version can say comes back the same, and of what is written in one version
-/// and read for another only that is lost which the older one lacks.
+/// A result, parsed as each version. Fields of a version survive, and a conversion drops only fields that the older version lacks.
 ///
 /// # Panics
-/// If it is not so.
+/// If this does not hold.
 pub fn results(input: &[u8]) {
     let Ok(value) = json::parse(input, "a result") else { return };
     for result in Version::ALL.into_iter().filter_map(|version| AddResult::from_json(&value, version).ok()) {
@@ -195,10 +192,10 @@ fn through(result: &AddResult, version: Version) -> AddResult {
     AddResult::from_json(&json::parse(json.as_bytes(), "it").unwrap(), version).unwrap()
 }
 
-/// `CNI_ARGS`, and the text as each kind of name and address.
+/// `CNI_ARGS`, and the input as each kind of name and address.
 ///
 /// # Panics
-/// If what was read is not what is written, or a name leads elsewhere.
+/// If writing and parsing are not inverse, or a name is not one component of a path.
 pub fn arguments(input: &[u8]) {
     let Ok(text) = str::from_utf8(input) else { return };
     if let Ok(args) = CniArgs::parse(text) {
@@ -220,7 +217,7 @@ pub fn arguments(input: &[u8]) {
     }
 }
 
-/// What is read reads the same once it is written.
+/// Writing and parsing are inverse.
 fn same<T: fmt::Display + fmt::Debug + PartialEq>(read: fn(&str) -> Result<T, String>, text: &str) {
     if let Ok(value) = read(text) {
         assert_eq!(read(&value.to_string()), Ok(value));
@@ -228,7 +225,7 @@ fn same<T: fmt::Display + fmt::Debug + PartialEq>(read: fn(&str) -> Result<T, St
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("call", call);
     seeds::replay("results", results);
     seeds::replay("arguments", arguments);

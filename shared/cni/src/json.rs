@@ -1,10 +1,10 @@
-//! JSON into structs, the way configurations in the field expect it.
+//! JSON decoding with the rules of the reference.
 //!
-//! The reference's decoder (Go) matches keys without regard to case and takes `null` for "left out"; files and
-//! runtimes rely on both (`"CNIVersion"`, `"hostIp"`, `"HostPort"`). [`decode`] does the same for any
-//! `Deserialize` type, and its errors name the place: `ipam.ranges[0][1].subnet: ...`.
+//! The reference's decoder (Go) matches keys case-insensitively, and treats `null` as unset. Files and runtimes rely on both
+//! (`"CNIVersion"`, `"hostIp"`, `"HostPort"`). [`decode`] does the same for any `Deserialize` type, and its errors contain the path:
+//! `ipam.ranges[0][1].subnet: ...`.
 //!
-//! Structs must not use `#[serde(flatten)]`: it hides the names of the fields.
+//! Structs must not use `#[serde(flatten)]`, which hides the names of the fields.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -20,18 +20,18 @@ use serde_json::{Map, Value};
 
 use crate::{Code, Error, Result, warn};
 
-/// The largest document that is read, in bytes. The reference has no limit; a configuration has some kilobytes, and a GC
-/// with ten thousand attachments two megabytes. An error that quotes a part of it copies that part a few times.
+/// Maximum size of a document in bytes. The reference has no limit. A configuration has some kilobytes, and a GC with ten thousand
+/// attachments two megabytes. Errors copy quoted parts a few times.
 pub const MAX_BYTES: u64 = 4 << 20;
 
-/// The most values that a document may have. One that is written in 3 bytes takes some hundred of memory; the list of
-/// valid attachments of GC has six for each of them.
+/// Maximum number of values in a document. A value of 3 bytes uses some hundred bytes of memory. GC's list of attachments has six values
+/// for each.
 pub const MAX_VALUES: usize = 1 << 16;
 
-/// Reads a document.
+/// Parses a document.
 ///
 /// # Errors
-/// Code 6 with the line and column of what is not JSON, or for what has more than [`MAX_VALUES`].
+/// Code 6 with line and column if it is not JSON, or has more than [`MAX_VALUES`].
 pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
     if bytes.trim_ascii().is_empty() {
         return Err(Error::new(Code::Decoding, format!("{what} is empty, expected a JSON object")));
@@ -41,10 +41,10 @@ pub fn parse(bytes: &[u8], what: &str) -> Result<Value> {
         .map_err(|e| Error::new(Code::Decoding, format!("{what} is not valid JSON: {e}")))
 }
 
-/// Refuses a document with more than [`MAX_VALUES`], before it is read.
+/// Refuses a document with more than [`MAX_VALUES`] before it is parsed.
 ///
 /// # Errors
-/// Code 6.
+/// Code 6 if it has more than [`MAX_VALUES`] values.
 pub fn refuse_many_values(bytes: &[u8], what: &str) -> Result<()> {
     if has_few_values(bytes) {
         return Ok(());
@@ -52,17 +52,15 @@ pub fn refuse_many_values(bytes: &[u8], what: &str) -> Result<()> {
     Err(Error::new(Code::Decoding, format!("{what} has more than {MAX_VALUES} values")))
 }
 
-/// Whether a document has no more than [`MAX_VALUES`]. Each of them but the first follows a comma or a bracket; those in
-/// strings count, too.
+/// Whether a document has at most [`MAX_VALUES`]. Each value except the first follows a comma or a bracket; those in strings count too.
 pub fn has_few_values(bytes: &[u8]) -> bool {
     bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count() < MAX_VALUES
 }
 
-/// A directory that a configuration names, under a key that is told in errors. Without the member, or with an empty one,
-/// it is the default.
+/// A directory in a configuration. Without the member, or with an empty one, the default. `key` is for errors.
 ///
 /// # Errors
-/// Code 6 if it is no text, 7 if it cannot be a path.
+/// Code 6 if it is not a string, 7 if it is not an absolute path.
 pub fn directory(member: Option<&Value>, key: &str, default: &str) -> Result<PathBuf> {
     #[cfg(feature = "keys")]
     crate::keys::note("", &[key]);
@@ -80,27 +78,25 @@ pub fn directory(member: Option<&Value>, key: &str, default: &str) -> Result<Pat
 /// Decodes a part of a document.
 ///
 /// # Errors
-/// Code 6 with the path of what is of the wrong type or form.
+/// Code 6 with the path of a value with the wrong type or form.
 pub fn decode<'de, T: de::Deserialize<'de>>(value: &'de Value) -> Result<T> {
     T::deserialize(Node { value, at: &Path::Root }).map_err(|e| Error::new(Code::Decoding, e.to_string()))
 }
 
-/// A part of a document by its keys, from the outermost on. A key of the wrong type is logged and ignored,
-/// for those who must do what they can: DEL and GC.
+/// Decodes a part of a document by its keys, from the outermost on. For DEL and GC: a key of the wrong type is logged and ignored.
 pub fn lenient<'de, T: de::Deserialize<'de>>(document: &'de Value, keys: &[&str]) -> Option<T> {
     let part = keys.iter().try_fold(document, |object, key| member(object, key))?;
     let wrong = |error: Error| warn(&format!("{}: {}; this key is ignored", keys.join("."), error.msg()));
     decode(part).map_err(wrong).ok()
 }
 
-/// A member that the object at a path of keys has twice, word for word. [`parse`] takes the last of them, as the reference
-/// does.
+/// A member that occurs twice, with the same spelling, in the object at a path. [`parse`] uses the last one, like the reference.
 pub fn repeated_member(bytes: &[u8], path: &[&str]) -> Option<String> {
     let mut document = serde_json::Deserializer::from_slice(bytes);
     Repeated(path).deserialize(&mut document).ok().flatten()
 }
 
-/// Looks for a repeated member in the object at a path below.
+/// Searches for a repeated member in the object at a path.
 struct Repeated<'a>(&'a [&'a str]);
 
 impl<'de> DeserializeSeed<'de> for Repeated<'_> {
@@ -136,7 +132,7 @@ impl<'de> Visitor<'de> for Repeated<'_> {
     }
 }
 
-/// A member of an object, its key compared as [`decode`] does.
+/// A member of an object; keys are compared as in [`decode`].
 pub fn member<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     let map = object.as_object()?;
     map.get(key)
@@ -161,7 +157,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// What is wrong, and where.
+/// The problem and its path.
 #[derive(Debug)]
 struct Mistake {
     at: Option<String>,
@@ -204,7 +200,7 @@ impl de::Error for Mistake {
     }
 }
 
-/// What serde_json found wrong, in the words of [`decode`] and without its place.
+/// serde_json's error in the words of [`decode`], without its place.
 pub fn in_words(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
@@ -221,7 +217,7 @@ pub fn in_words(error: &serde_json::Error) -> String {
     format!("expected {}, found {found}", in_json(expected))
 }
 
-/// What serde calls a type of Rust, in words of JSON.
+/// The JSON name of serde's name for a Rust type.
 fn in_json(expected: &str) -> &str {
     match expected {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0",
@@ -248,7 +244,7 @@ fn written(found: &Unexpected<'_>) -> String {
     }
 }
 
-/// A value and its place in the document.
+/// A value and its path in the document.
 struct Node<'de, 'p> {
     value: &'de Value,
     at: &'p Path<'p>,
@@ -310,7 +306,7 @@ impl<'de> Deserializer<'de> for Node<'de, '_> {
         crate::keys::note(&at.to_string(), fields);
         match self.value {
             Value::Object(object) => self.map(object, fields, visitor).map_err(|e| e.located(at)),
-            // A struct is never written as an array, though serde would take it.
+            // serde would accept an array for a struct.
             Value::Array(_) => {
                 Err(de::Error::invalid_type(Unexpected::Seq, &visitor)).map_err(|e: Mistake| e.located(at))
             }
@@ -368,7 +364,7 @@ impl<'de> SeqAccess<'de> for Items<'de, '_> {
     }
 }
 
-/// The members of an object. For a struct (`fields` not empty), keys become the names of its fields.
+/// The members of an object. For a struct (`fields` not empty), keys are mapped to the names of its fields.
 struct Members<'de, 'p> {
     left: serde_json::map::Iter<'de>,
     object: &'de Map<String, Value>,
@@ -378,7 +374,7 @@ struct Members<'de, 'p> {
 }
 
 impl<'de> Members<'de, '_> {
-    /// The field that a key means; none for a key that another one says better.
+    /// The field of a key. `None` if another key matches it better.
     fn field(&self, key: &'de str) -> Option<&'de str> {
         if self.fields.is_empty() || self.fields.contains(&key) {
             return Some(key);

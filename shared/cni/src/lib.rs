@@ -1,10 +1,8 @@
-//! The CNI protocol as a plugin sees it, for every published version of the specification
-//! (0.1.0 to 1.1.0, <https://www.cni.dev/docs/spec/>).
+//! The plugin's side of the CNI protocol, for every published version of the specification (0.1.0 to 1.1.0,
+//! <https://www.cni.dev/docs/spec/>).
 //!
-//! A plugin implements [`Plugin`] and hands itself to [`main`]; everything between the process's start and the
-//! plugin's own steps is done here: the environment and stdin are parsed and checked ([`call`]), versions are
-//! negotiated ([`Version`]), the result is converted and printed, and a failed ADD is rolled back ([`Undo`]).
-//! Nothing in this crate touches the network.
+//! A plugin implements [`Plugin`] and calls [`main`]. This crate parses and checks environment and stdin ([`call`]), negotiates versions
+//! ([`Version`]), converts and prints the result, and rolls back a failed ADD ([`Undo`]). It does not use the network.
 
 #![warn(missing_docs)]
 

@@ -1,7 +1,7 @@
-//! Many plugins in one executable, which is the plugin by whose name it is called.
+//! Multi-call executable: many plugins in one file, selected by the name under which it is called.
 //!
-//! A plugin that it delegates to, if that is a part of the same executable, is called within the same process: to start it
-//! would take longer than its work. It gets what the process would have got, and its answer takes the same way.
+//! If a delegated plugin is part of the same executable, it runs in the same process, because starting a process would take longer than its
+//! work. It gets the same input as a process, and its output is handled in the same way.
 
 use std::cell::RefCell;
 use std::env;
@@ -21,10 +21,10 @@ use crate::delegate::LIMITS;
 use crate::plugin::{self, Plugin, Print, ReadStdin};
 use crate::{Command, Error, Result, Version};
 
-/// Answers a request on stdin to a command of our own, such as `repair`.
+/// Answers a request to a command of Ferrule, such as `repair`.
 type AnswerOwn = fn(&[u8]) -> Result<String>;
 
-/// A plugin of an executable that has many.
+/// A plugin of a multi-call executable.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     name: &'static str,
@@ -33,13 +33,13 @@ pub struct Entry {
     own: fn(&str) -> Option<AnswerOwn>,
 }
 
-/// The plugins of this executable. Empty: it is one plugin.
+/// The plugins of this executable. Empty for a single plugin.
 static PLUGINS: OnceLock<&[Entry]> = OnceLock::new();
 
-/// With this variable set each plugin is a process of its own. Tests try both ways.
+/// If this variable is set, each plugin is a separate process. Tests use both ways.
 const SEPARATE: &str = "FERRULE_SEPARATE_DELEGATES";
 
-/// The exit status of a process that panics, as waitpid(2) tells it.
+/// Exit status of a process that panics, as in waitpid(2).
 const PANICKED: i32 = 101 << 8;
 const FAILED: i32 = 1 << 8;
 
@@ -49,12 +49,12 @@ impl Entry {
         Self { name: P::NAME, main: plugin::main::<P>, answer: plugin::answer::<P>, own: plugin::own::<P> }
     }
 
-    /// The plugin's name.
+    /// Name of the plugin.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Has the plugin serve a command within this process, with its environment.
+    /// Runs a command within this process, with its environment.
     ///
     /// # Errors
     /// If it printed more than a process may.
@@ -62,10 +62,10 @@ impl Entry {
         self.run_with(&|name| env::var_os(name), command, stdin)
     }
 
-    /// Has the plugin serve a request that is not the specification's within this process.
+    /// Runs a request that is not in the specification, within this process.
     ///
     /// # Errors
-    /// What is wrong with the request.
+    /// If the request is invalid.
     pub(crate) fn run_own(&self, argument: &str, request: &[u8]) -> Result<String> {
         let _served = plugin::serving(self.name);
         (self.own)(argument).map_or_else(|| Ok(String::new()), |answer| answer(request))
@@ -98,8 +98,8 @@ impl Entry {
     }
 }
 
-/// Serves one call as the plugin by whose name the executable was called: the whole `main` of a plugin. None: the name is no
-/// plugin's, and no runtime asks for one.
+/// Serves one call as the plugin with the executable's name: the `main` of a plugin. `None` if no plugin has that name and no runtime
+/// calls.
 pub fn main(plugins: &'static [Entry]) -> Option<ExitCode> {
     PLUGINS.get_or_init(|| plugins);
     let path = env::args_os().next().unwrap_or_default();
@@ -111,7 +111,7 @@ pub fn main(plugins: &'static [Entry]) -> Option<ExitCode> {
     }
 }
 
-/// The plugin that a file of this name is: the plugin's own name, or one that ends in it, such as `buildkit-cni-bridge`.
+/// The plugin with a file's name, or with its last part, such as `buildkit-cni-bridge`.
 fn find<'a>(plugins: &'a [Entry], file: &OsStr) -> Option<&'a Entry> {
     let file = file.to_str()?;
     let is_meant =
@@ -121,19 +121,17 @@ fn find<'a>(plugins: &'a [Entry], file: &OsStr) -> Option<&'a Entry> {
 
 fn nobody(plugins: &[Entry], file: &OsStr) -> Error {
     let names: Vec<&str> = plugins.iter().map(Entry::name).collect();
-    Error::config(format!(
-        "type: this executable was called as {file:?}, which is the name of none of its plugins"
-    ))
-    .detail(format!("it acts as the plugin by whose name it is called; its plugins are {}", names.join(", ")))
+    Error::config(format!("type: this executable was called as {file:?}, which is not the name of a plugin"))
+        .detail(format!("call it by the name of a plugin: {}", names.join(", ")))
 }
 
-/// The plugin that a file is, if the file is this very executable.
+/// The plugin of a file, if the file is this executable.
 pub(crate) fn here(file: &Path) -> Option<&'static Entry> {
     let plugins = PLUGINS.get()?;
     if env::var_os(SEPARATE).is_some_and(|separate| !separate.is_empty()) {
         return None;
     }
-    // One that delegates to itself does so without end: as processes it can be stopped.
+    // A plugin that delegates to itself never ends; a process can be stopped.
     within(plugins, file).filter(|plugin| !plugin::is_served(plugin.name))
 }
 

@@ -1,12 +1,12 @@
-//! Names that came from outside and were checked. Only these are ever made part of a path, a rule or a request.
+//! Checked names from untrusted input. Only these become part of a path, a rule or a request.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// The longest interface name, in bytes (IFNAMSIZ less its NUL).
+/// Maximum length of an interface name in bytes (IFNAMSIZ without the NUL).
 const IFNAME_MAX: usize = 15;
 
-/// The longest name that is made part of a file name, in bytes (NAME_MAX).
+/// Maximum length of a name in a file name, in bytes (NAME_MAX).
 const NAME_MAX: usize = 255;
 
 macro_rules! checked_name {
@@ -19,7 +19,7 @@ macro_rules! checked_name {
             /// Checks the name.
             ///
             /// # Errors
-            /// What is wrong with it, as the end of a sentence that begins with where it came from.
+            /// The problem, as the end of a sentence that begins with the name's source.
             pub fn parse(text: &str) -> Result<Self, String> {
                 $check(text)?;
                 Ok(Self(text.to_owned()))
@@ -47,24 +47,23 @@ macro_rules! checked_name {
 }
 
 checked_name!(
-    /// The name of a network: letters, digits, `_`, `.`, `-`, the first one a letter or digit
-    /// (SPEC.md, section 1, "Configuration format").
+    /// Name of a network: letters, digits, `_`, `.`, `-`, starting with a letter or digit (SPEC.md, section 1, "Configuration format").
     NetworkName,
     identifier
 );
 checked_name!(
-    /// A container's id, in the same alphabet (SPEC.md, section 2, "Parameters").
+    /// Container id, with the same characters (SPEC.md, section 2, "Parameters").
     ContainerId,
     identifier
 );
 checked_name!(
-    /// An interface's name, as the kernel takes it (`dev_valid_name()` in net/core/dev.c): 1 to 15 bytes,
-    /// no `/`, no `:`, no white space, neither `.` nor `..`.
+    /// Name of an interface, with the kernel's rules (`dev_valid_name()` in net/core/dev.c): 1 to 15 bytes, no `/`, no `:`, no white space,
+    /// not `.` or `..`.
     IfName,
     interface
 );
 checked_name!(
-    /// A plugin's type: the name of an executable, searched in CNI_PATH. Never a path.
+    /// Type of a plugin: name of an executable in CNI_PATH, never a path.
     PluginType,
     file_name
 );
@@ -86,7 +85,7 @@ fn identifier(text: &str) -> Result<(), String> {
     }
 }
 
-/// The errors have the words of the reference and of libcni in them, which callers know.
+/// The errors contain words of the reference and of libcni that callers match.
 fn interface(text: &str) -> Result<(), String> {
     match text {
         "" => Err("is empty".into()),

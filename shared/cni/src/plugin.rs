@@ -1,4 +1,4 @@
-//! The dispatcher: from the process's start to a plugin's own steps, and from their outcome to stdout.
+//! The dispatcher: from the start of the process to the plugin's own steps, and from their result to stdout.
 
 use std::any::Any;
 use std::env;
@@ -16,19 +16,18 @@ use crate::{
     ResultExt, Scope, Status, Undo, Version, collect, json, repair,
 };
 
-/// What a plugin is for. It says what a call needs, and where GC and STATUS go on.
+/// Role of a plugin. It determines what a call needs, and whether GC and STATUS call an IPAM plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It makes an interface in the container. ADD and CHECK need a namespace that is there; addresses come from an IPAM
-    /// plugin, to which GC and STATUS are forwarded.
+    /// Creates an interface in the container. ADD and CHECK need an existing namespace. Addresses come from an IPAM plugin, which GC and
+    /// STATUS call too.
     Interface,
-    /// It gives addresses. Its caller may have no namespace at all; the IPAM plugin of its configuration is itself.
+    /// Allocates addresses. It needs no namespace, and is the IPAM plugin of its configuration itself.
     Ipam,
-    /// It works on what an earlier plugin of the chain made: ADD needs that one's result. It may need no namespace, and
-    /// if it does, opens it before all else.
+    /// Uses the result of an earlier plugin in the chain, which ADD needs. If it needs a namespace, it opens it first.
     Chained,
-    /// It has another plugin make the interface, with a document of its own making. What that one needs it says itself: a
-    /// namespace, and an IPAM plugin, which is that one's.
+    /// Delegates to another plugin, with a configuration that it builds. The other plugin checks its own needs, and has its own IPAM
+    /// plugin.
     Delegating,
 }
 
@@ -44,80 +43,77 @@ impl Role {
 
 /// A CNI plugin.
 pub trait Plugin {
-    /// The executable's name.
+    /// Name of the executable.
     const NAME: &'static str;
-    /// What it is for.
+    /// Role of the plugin.
     const ROLE: Role;
-    /// Whether the plugin reads `CNI_ARGS`, and so refuses what is malformed and keys that nobody knows.
+    /// Whether the plugin reads `CNI_ARGS`, and so refuses malformed values and unknown keys.
     const READS_ARGS: bool = false;
-    /// The message if a chained plugin is the first one, in the reference's words.
+    /// Message if a chained plugin is the first one, in the reference's words.
     const UNCHAINED: &'static str = "must be called as chained plugin";
-    /// Objects of the configuration, by their keys from the outermost on, whose members must not be given twice. In
-    /// others the last one counts.
+    /// Objects of the configuration, by their keys from the outermost on, that must not have a member twice. In others the last one wins.
     const UNREPEATED: &'static [&'static [&'static str]] = &[];
-    /// The configuration as checked, for ADD, CHECK and STATUS; DEL and GC see it as written only. No I/O: what depends
-    /// on the host is a step of `add`.
+    /// The checked configuration, for ADD, CHECK and STATUS. DEL and GC only get it as written. No I/O: checks of the host are steps of
+    /// `add`.
     type Conf: TryFrom<AsWritten, Error: Into<Error>>;
 
-    /// Makes the attachment. Each step that creates something tells `undo` how to take it back.
+    /// Creates the attachment. Each step that creates something registers its undo step in `undo`.
     ///
     /// # Errors
-    /// What failed, on which object. All that was made is taken back by the dispatcher.
+    /// The operation and object that failed. The dispatcher undoes everything.
     fn add(call: &Add<Self::Conf>, undo: &mut Undo) -> Result<AddResult>;
 
-    /// Removes all that an ADD may have made, as far as it can. It may be called again, and without an ADD before.
+    /// Deletes everything that an ADD may have created, as far as possible. May be called repeatedly, and without an ADD.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// Everything that could not be deleted.
     fn del(call: &Del) -> Result<()>;
 
-    /// Is the attachment as ADD left it?
+    /// Compares the attachment with the result of ADD.
     ///
     /// # Errors
-    /// What is different.
+    /// The difference.
     fn check(call: &Check<Self::Conf>) -> Result<()>;
 
-    /// Removes all of this network that belongs to none of the valid attachments. By default that is the
-    /// IPAM plugin's part only.
+    /// Deletes everything of the network that belongs to no valid attachment. By default, only calls the IPAM plugin.
     ///
     /// # Errors
-    /// What could not be removed.
+    /// Everything that could not be deleted.
     fn gc(call: &Gc) -> Result<()> {
         call.net.ask_ipam(Command::Gc)
     }
 
-    /// Could an ADD be served now? By default, if the IPAM plugin says so. The runtime asks every few seconds.
+    /// Reports whether an ADD can succeed. By default, only calls the IPAM plugin. Runtimes call it every few seconds.
     ///
     /// # Errors
-    /// Code 50 if not, 51 if running containers suffer too.
+    /// Code 50 if not, 51 if running containers are affected too.
     fn status(call: &Status<Self::Conf>) -> Result<()> {
         call.net.ask_ipam(Command::Status)
     }
 
-    /// Whether the plugin installs rules that others may flush, and so has a [`Plugin::repair`].
+    /// Whether the plugin installs rules that other programs may flush, and implements [`Plugin::repair`].
     const REPAIRS: bool = false;
 
-    /// Installs what is missing of the attachments' rules, the oldest attachment first, and touches nothing else. Returns for each
-    /// whether anything was missing. The specification has no such command: `cnitool repair` sends it.
+    /// Installs missing rules of the attachments, the oldest attachment first, and changes nothing else. Returns for each whether a rule
+    /// was missing. `cnitool repair` sends this command; it is not in the specification.
     ///
     /// # Errors
-    /// Code 3 for an attachment that no longer exists: then nothing is installed. Else what was refused.
+    /// Code 3 for an attachment that no longer exists, for which nothing is installed. Otherwise the refusal.
     fn repair(calls: &[Repair<Self::Conf>]) -> Vec<Result<bool>> {
         calls.iter().map(|_| Ok(false)).collect()
     }
 
-    /// Serves a process that no runtime started: one that the plugin itself did, for what takes a process of its own, or a daemon of
-    /// the plugin's. One that lives long calls [`heap::use_system_allocator`] before all else. None: these are not the arguments of such a
-    /// process. A process without arguments does not get here.
+    /// Main function of a process that the plugin itself started, or of its daemon. A long-running process first calls
+    /// [`heap::use_system_allocator`]. `None` if the arguments are not those of such a process. Never called without arguments.
     fn serve_itself(_: &[OsString]) -> Option<ExitCode> {
         None
     }
 }
 
-/// Serves one call: the whole `main` of a plugin. Nothing else prints to stdout or decides the exit code.
+/// Serves one call: the `main` of a plugin. Nothing else prints to stdout or determines the exit code.
 pub fn main<P: Plugin>() -> ExitCode {
     let arguments: Vec<OsString> = env::args_os().skip(1).collect();
-    // No runtime gives any. Whoever does may have the variables of a call in its environment all the same.
+    // Runtimes pass no arguments. A caller with arguments may still have the variables of a call in its environment.
     if !arguments.is_empty() {
         let _served = serving(P::NAME);
         if let Some(code) = P::serve_itself(&arguments) {
@@ -141,10 +137,10 @@ pub fn main<P: Plugin>() -> ExitCode {
     answer::<P>(&|name| env::var_os(name), &read_stdin, &print)
 }
 
-/// What answers a request that is not the specification's.
+/// Answers a request that is not in the specification.
 type Own = fn(&[u8]) -> Result<String>;
 
-/// The commands that are Ferrule's own, by the argument that asks for them.
+/// Ferrule's own commands, by their argument.
 pub(crate) fn own<P: Plugin>(argument: &str) -> Option<Own> {
     match argument {
         collect::ARGUMENT => Some(collect::answer::<P>),
@@ -153,19 +149,19 @@ pub(crate) fn own<P: Plugin>(argument: &str) -> Option<Own> {
     }
 }
 
-/// Whether a runtime calls, and not someone at a terminal.
+/// Whether a runtime calls, not a person at a terminal.
 pub(crate) fn is_called() -> bool {
     env::var_os("CNI_COMMAND").is_some_and(|command| !command.is_empty())
 }
 
-/// Reads all of stdin, or what stands for it.
+/// Reads all of stdin, or its substitute.
 pub(crate) type ReadStdin<'a> = &'a dyn Fn() -> Result<Vec<u8>>;
 
-/// Prints a line of JSON on stdout, or what stands for it.
+/// Prints a line of JSON on stdout, or its substitute.
 pub(crate) type Print<'a> = &'a dyn Fn(&str) -> Result<()>;
 
-/// Serves one call: `variable` gives the value of a `CNI_*` variable, `read` what is on stdin. It is compiled once for a plugin:
-/// its own `main` and whoever delegates to it within one executable share it.
+/// Serves one call: `variable` returns the value of a `CNI_*` variable, `read` the stdin. Compiled once for each plugin, for its own `main`
+/// and for delegation within one executable.
 pub(crate) fn answer<P: Plugin>(variable: Variable<'_>, read: ReadStdin<'_>, print: Print<'_>) -> ExitCode {
     let mut version = Version::LATEST;
     let Err(error) = serve::<P>(&mut version, variable, read, print) else { return ExitCode::SUCCESS };
@@ -173,19 +169,19 @@ pub(crate) fn answer<P: Plugin>(variable: Variable<'_>, read: ReadStdin<'_>, pri
 }
 
 pub(crate) fn failed(error: &Error, version: Version, print: Print<'_>) -> ExitCode {
-    // If even this cannot be printed, the exit code says it.
+    // If this fails too, the exit code reports the failure.
     print(&error.to_json(version)).ok();
     ExitCode::FAILURE
 }
 
-/// The plugins that this process serves, for the log: the last one was delegated to by the one before it.
+/// The plugins that this process serves, for the log. Each was delegated to by the one before it.
 static SERVED: Mutex<Vec<&str>> = Mutex::new(Vec::new());
 
 fn served() -> MutexGuard<'static, Vec<&'static str>> {
     SERVED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until the value is dropped, this plugin is served.
+/// Marks a plugin as served until the value is dropped.
 pub(crate) fn serving(plugin: &'static str) -> impl Drop {
     struct Serving;
     impl Drop for Serving {
@@ -197,12 +193,12 @@ pub(crate) fn serving(plugin: &'static str) -> impl Drop {
     Serving
 }
 
-/// Whether the plugin is served already: what it delegates would come back to it.
+/// Whether the plugin is served already: delegation would recurse.
 pub(crate) fn is_served(plugin: &str) -> bool {
     served().contains(&plugin)
 }
 
-/// Writes a line to the log, which for a plugin is stderr: something works less well than the configuration wants.
+/// Logs a warning on stderr.
 #[expect(clippy::print_stderr, reason = "the log of a plugin")]
 pub fn warn(text: &str) {
     let plugin = served().last().copied().unwrap_or("cni");
@@ -214,9 +210,8 @@ fn about<P: Plugin>() {
     eprint!("{}", own_words(P::NAME));
 }
 
-/// What a plugin says without `CNI_COMMAND`. Nomad, nerdctl and others find its release in the first line, which
-/// therefore has the reference's form and number; ours follows as build metadata, which never counts in comparisons
-/// (Semantic Versioning 2.0.0, section 10).
+/// Output without `CNI_COMMAND`. Nomad, nerdctl and others parse the release in the first line, which therefore has the reference's form
+/// and number. Ferrule's version is build metadata, which is ignored in comparisons (Semantic Versioning 2.0.0, section 10).
 fn own_words(plugin: &str) -> String {
     let own = env!("CARGO_PKG_VERSION");
     format!(
@@ -225,14 +220,14 @@ fn own_words(plugin: &str) -> String {
     )
 }
 
-/// Reads the call and hands it to the plugin. `version` becomes the configuration's as soon as it is known.
+/// Parses the call and passes it to the plugin. Sets `version` to the configuration's as soon as it is known.
 fn serve<P: Plugin>(
     version: &mut Version,
     variable: Variable<'_>,
     read: ReadStdin<'_>,
     print: Print<'_>,
 ) -> Result<()> {
-    // Answered without looking at stdin: by hand, there is nobody to close it.
+    // Answered without reading stdin, which nobody closes on a terminal.
     if variable("CNI_COMMAND").is_some_and(|c| c == Command::Version.as_str()) {
         return print(&versions());
     }
@@ -243,7 +238,7 @@ fn serve<P: Plugin>(
     let env = Environment::read(variable, P::READS_ARGS)?;
     let document = document?;
     if document.version < env.command.since() {
-        // Word for word the reference's: callers compare it.
+        // The reference's words, which callers compare.
         let text = format!("config version does not allow {}", env.command);
         return Err(Error::new(Code::IncompatibleVersion, text));
     }
@@ -288,7 +283,7 @@ fn add<P: Plugin>(env: &Environment, document: &Document, print: Print<'_>) -> R
 }
 
 fn del<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
-    // A prevResult helps, but a DEL does not depend on it.
+    // A prevResult is helpful but optional for DEL.
     let net = document.net(P::ROLE, env, document.prev().unwrap_or_default())?;
     let call = Del {
         attachment: attachment(env)?,
@@ -305,7 +300,7 @@ fn check<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     guarded(|| P::check(&call))
 }
 
-/// What a CHECK gets. `why` it needs the result of ADD.
+/// Builds a CHECK. `why` explains the need for ADD's result.
 pub(crate) fn check_call<P: Plugin>(
     env: &Environment,
     document: &Document,
@@ -321,7 +316,7 @@ pub(crate) fn check_call<P: Plugin>(
 
 fn gc<P: Plugin>(env: &Environment, document: &Document) -> Result<()> {
     let net = document.net(P::ROLE, env, None)?;
-    // Absent is not empty: without the list nothing may be taken for stale.
+    // A missing list is not an empty one: nothing may be treated as stale.
     let Some(valid) = document.valid_attachments()? else { return Ok(()) };
     let call = Gc { scope: Scope::all_but(valid), net, conf: document.as_written() };
     guarded(|| P::gc(&call))
@@ -346,7 +341,7 @@ fn attachment(env: &Environment) -> Result<crate::Attachment> {
 
 fn missing_prev<P: Plugin>(why: &str) -> Error {
     let needs = format!("prevResult is missing: {} needs the result of the plugin before it", P::NAME);
-    // In the reference's words.
+    // The reference's words.
     let words = if P::ROLE == Role::Chained { P::UNCHAINED } else { "Required prevResult missing" };
     Error::config(words).detail(needs).detail(why)
 }
@@ -373,7 +368,7 @@ pub(crate) fn print(json: &str) -> Result<()> {
     written.map_err(|e| Error::io("write to stdout", &e))
 }
 
-/// A panic is a bug, but one that still rolls back and prints an error object.
+/// Converts a panic into an error, so that it is rolled back and printed.
 pub(crate) fn guarded<T>(command: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|payload| {
         Err(Error::new(Code::Internal, format!("internal error: {}", panic_text(payload.as_ref())))

@@ -1,8 +1,7 @@
-//! REPAIR: rules that somebody removed are installed again, of many attachments in one run.
+//! REPAIR: installs missing rules of many attachments in one run.
 //!
-//! The specification has no such command. A plugin of ours is asked for it by its command line, `bridge repair`, without
-//! `CNI_COMMAND`: plugins of others say no more then than who they are. On stdin are the attachments, each with the
-//! request that a CHECK would have; on stdout, in their order, what came of each.
+//! The command is not in the specification. Ferrule's plugins have the command line `bridge repair`, without `CNI_COMMAND`; other plugins
+//! only print their version. Stdin has the attachments, each with the request of a CHECK. Stdout has the results, in the same order.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -17,12 +16,12 @@ use crate::call::{Document, Environment};
 use crate::plugin::{check_call, guarded};
 use crate::{Check, Code, Command, Error, Plugin, Repair, Result, Version, json as decoder};
 
-/// The argument that asks for it.
+/// The command line argument.
 pub const ARGUMENT: &str = "repair";
 
 #[derive(Deserialize)]
 struct Request<'a> {
-    /// What attachments claim whose rules were installed again in an earlier run.
+    /// Claims of attachments whose rules an earlier run installed again.
     #[serde(default)]
     claimed: BTreeSet<String>,
     /// The oldest first.
@@ -38,10 +37,10 @@ struct Item<'a> {
     netns: String,
     #[serde(default)]
     args: String,
-    /// What only one attachment can have at a time, such as a host port: names that mean nothing here.
+    /// Opaque names of resources that only one attachment can have at a time, such as host ports.
     #[serde(default)]
     claims: Vec<String>,
-    /// Read later, as any configuration: all of them together may have more values than a single document may.
+    /// Parsed later, like any configuration: together, they may have more values than one document.
     #[serde(borrow)]
     config: &'a RawValue,
 }
@@ -49,9 +48,9 @@ struct Item<'a> {
 /// Answers a request.
 ///
 /// # Errors
-/// Code 6 for what is no request. What fails of a single attachment is in the answer.
+/// Code 6 for an invalid request. Failures of single attachments are in the answer.
 pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
-    // Most plugins have no rules, and need not carry what reads the rest.
+    // Most plugins have no rules, and need no code for the rest.
     if !P::REPAIRS {
         return serde_json::from_slice(request).map(|IgnoredAny| answered(&[])).map_err(not_a_request);
     }
@@ -66,7 +65,7 @@ pub(crate) fn answer<P: Plugin>(request: &[u8]) -> Result<String> {
         Ok(outcomes) => place.and_then(|()| outcomes.next().unwrap_or(Ok(false))),
         Err(panic) => Err(panic.clone()),
     });
-    Ok(answered(&repairs.map(told).collect::<Vec<_>>()))
+    Ok(answered(&repairs.map(report).collect::<Vec<_>>()))
 }
 
 #[allow(clippy::needless_pass_by_value, reason = "for map_err")]
@@ -78,17 +77,17 @@ fn answered(repairs: &[Value]) -> String {
     json!({"cniVersion": Version::LATEST.as_str(), "repairs": repairs}).to_string()
 }
 
-fn told(outcome: Result<bool>) -> Value {
+fn report(outcome: Result<bool>) -> Value {
     match outcome {
         Ok(repaired) => json!({"repaired": repaired}),
         Err(e) => json!({"code": e.code(), "msg": e.msg(), "details": e.details()}),
     }
 }
 
-/// The request for one attachment, which a plugin hands on to another one.
+/// The request for one attachment, to pass to another plugin.
 ///
 /// # Errors
-/// Code 6 if the configuration is none.
+/// Code 6 if the configuration is not JSON.
 pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
     let Check { attachment, netns, args, .. } = &call.check;
     let claimed: &[String] = if call.reinstall { &call.claims } else { &[] };
@@ -103,17 +102,17 @@ pub(crate) fn request<C>(call: &Repair<C>, config: &[u8]) -> Result<Vec<u8>> {
     Ok(serde_json::to_vec(&json!({"claimed": claimed, "attachments": [item]}))?)
 }
 
-/// What came of such a request. A plugin of others says nothing: then nothing was repaired.
+/// Parses the result of such a request. Other vendors' plugins print nothing: nothing was repaired.
 ///
 /// # Errors
-/// The plugin's own error.
+/// The plugin's error.
 pub(crate) fn outcome(out: &[u8]) -> Result<bool> {
     let answer = decoder::parse(out, "its answer").unwrap_or_default();
-    let Some(told) = answer["repairs"].get(0) else { return Ok(false) };
-    match told["code"].as_u64() {
-        None => Ok(told["repaired"] == true),
+    let Some(outcome) = answer["repairs"].get(0) else { return Ok(false) };
+    match outcome["code"].as_u64() {
+        None => Ok(outcome["repaired"] == true),
         Some(code) => {
-            let text = |key: &str| told[key].as_str().unwrap_or_default();
+            let text = |key: &str| outcome[key].as_str().unwrap_or_default();
             Err(Error::foreign(u32::try_from(code).unwrap_or(u32::MAX), text("msg"), text("details")))
         }
     }
@@ -129,8 +128,9 @@ fn call_of<P: Plugin>(item: Item<'_>, claimed: &BTreeSet<String>) -> Result<Repa
     };
     let env = Environment::of(Command::Repair, &variable, P::READS_ARGS)?;
     let document = Document::parse(item.config.get().into())?;
-    // A rule must not lead to the next container with this address: so even plugins that work without a namespace need it here.
-    let check = check_call::<P>(&env, &document, "it tells what was attached", true)?;
+    // A rule must not lead to the next container with this address, so the namespace is required even for plugins that work without one.
+    let check =
+        check_call::<P>(&env, &document, "it lists the interfaces and addresses of the attachment", true)?;
     let reinstall = item.claims.iter().any(|claim| claimed.contains(claim));
     Ok(Repair { check, claims: item.claims, reinstall })
 }
@@ -165,10 +165,14 @@ mod tests {
             json!({"containerID": "c", "ifname": "eth0", "netns": "/no/such/namespace", "config": config});
         let request = json!({"claimed": [], "attachments": vec![item; 1_000]}).to_string();
         assert!(!decoder::has_few_values(request.as_bytes()));
-        // CNI_PATH is missing here, which is told of each attachment.
+        // CNI_PATH is missing, which is reported for each attachment.
         let answer: Value = serde_json::from_str(&answer::<Repairing>(request.as_bytes()).unwrap()).unwrap();
-        let told = answer["repairs"].as_array().unwrap();
-        assert!(told.iter().all(|told| told["code"] == Code::InvalidEnvironment as u32), "{}", told[0]);
-        assert_eq!(told.len(), 1_000);
+        let outcome = answer["repairs"].as_array().unwrap();
+        assert!(
+            outcome.iter().all(|outcome| outcome["code"] == Code::InvalidEnvironment as u32),
+            "{}",
+            outcome[0]
+        );
+        assert_eq!(outcome.len(), 1_000);
     }
 }

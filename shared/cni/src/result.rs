@@ -1,4 +1,4 @@
-//! What an ADD has made (SPEC.md, section 5, "Success"), in the newest version's terms.
+//! Result of an ADD (SPEC.md, section 5, "Success"), in the newest version.
 
 use std::net::IpAddr;
 
@@ -7,23 +7,22 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::addr;
 
-/// The one internal result type. It is converted when it is read ([`AddResult::from_json`]) and when it is
-/// printed ([`AddResult::to_json`]), nowhere else.
+/// The internal result type. It is converted only when parsed ([`AddResult::from_json`]) and printed ([`AddResult::to_json`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddResult {
-    /// The interfaces made, in the host and in the container.
+    /// Interfaces on the host and in the container.
     pub interfaces: Vec<Interface>,
-    /// The addresses given.
+    /// Addresses.
     pub ips: Vec<IpConfig>,
-    /// The routes made in the container.
+    /// Routes in the container.
     pub routes: Vec<Route>,
-    /// For the container's resolver.
+    /// Resolver settings.
     pub dns: Dns,
 }
 
 impl AddResult {
-    /// Takes over what an IPAM plugin gave, for an interface, which is added if it is not listed: addresses and routes,
-    /// before those of earlier plugins of the chain, and DNS settings. Many a caller looks at the first address only.
+    /// Adds the IPAM plugin's result for an interface, which is added if it is not listed. Addresses and routes come before those of
+    /// earlier plugins, because many callers use the first address only.
     pub fn put_first(&mut self, leases: AddResult, interface: &Interface) {
         let listed = self.interfaces.iter().position(|one| one.is(interface));
         let interface = listed.unwrap_or_else(|| {
@@ -36,7 +35,7 @@ impl AddResult {
         self.dns = leases.dns;
     }
 
-    /// The addresses with their prefix lengths.
+    /// The addresses with prefix lengths.
     pub fn addresses(&self) -> impl Iterator<Item = IpNetwork> {
         self.ips.iter().map(|ip| ip.address)
     }
@@ -46,19 +45,19 @@ impl AddResult {
         self.interfaces.iter().find(|interface| interface.is_in_container(name))
     }
 
-    /// The interface that has an address of this result. None: its plugin does not say it.
+    /// The interface of an address. `None` if the plugin does not name it.
     pub fn interface_of(&self, ip: &IpConfig) -> Option<&Interface> {
         self.interfaces.get(ip.interface?)
     }
 
-    /// The addresses of the container's interface of that name. Many a plugin names none, or one that it does not list:
-    /// such an address is the container's.
+    /// Addresses of the container's interface of that name. An address without an interface, or with one that is not listed, is the
+    /// container's.
     pub fn ips_of(&self, name: &str) -> impl Iterator<Item = &IpConfig> {
         let is_own = |interface: &Interface| interface.is_in_container(name);
         self.ips.iter().filter(move |ip| self.interface_of(ip).is_none_or(is_own))
     }
 
-    /// The interfaces that are in the host's namespace.
+    /// Interfaces on the host.
     pub fn host_interfaces(&self) -> impl DoubleEndedIterator<Item = &Interface> {
         self.interfaces.iter().filter(|interface| interface.sandbox.is_none())
     }
@@ -68,27 +67,27 @@ impl AddResult {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Interface {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its hardware address.
+    /// Hardware address.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub mac: Option<String>,
-    /// Its MTU in bytes. Since 1.1.0.
+    /// MTU in bytes. Since 1.1.0.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_zero")]
     pub mtu: Option<u32>,
-    /// The path of the namespace it is in. None: the host's, or its plugin does not say it.
+    /// Path of its namespace. `None`: the host's, or unknown.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub sandbox: Option<String>,
-    /// The path of a socket, for interfaces that are one. Since 1.1.0.
+    /// Path of a socket. Since 1.1.0.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub socket_path: Option<String>,
-    /// The PCI device, for interfaces that are one. Since 1.1.0.
+    /// PCI address. Since 1.1.0.
     #[serde(rename = "pciID", skip_serializing_if = "Option::is_none", deserialize_with = "unless_empty")]
     pub pci_id: Option<String>,
 }
 
 impl Interface {
-    /// Whether both are the same one: no namespace has two of a name.
+    /// Whether both are the same interface: names are unique in a namespace.
     fn is(&self, other: &Self) -> bool {
         (&self.name, &self.sandbox) == (&other.name, &other.sandbox)
     }
@@ -99,7 +98,7 @@ impl Interface {
     }
 }
 
-/// Plugins in Go write what they leave out as an empty string, or zero.
+/// Plugins in Go write unset values as an empty string or zero.
 fn unless_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<String>::deserialize(deserializer)?.filter(|text| !text.is_empty()))
 }
@@ -116,17 +115,16 @@ fn without_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Strin
 /// An address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IpConfig {
-    /// The address with its prefix length.
+    /// Address with prefix length.
     pub address: IpNetwork,
-    /// The subnet's gateway.
+    /// Gateway of the subnet.
     pub gateway: Option<IpAddr>,
-    /// The position in [`AddResult::interfaces`] of the interface that has the address; one that is listed. See
-    /// [`AddResult::interface_of`].
+    /// Index of its interface in [`AddResult::interfaces`], always valid. See [`AddResult::interface_of`].
     pub(crate) interface: Option<usize>,
 }
 
 impl IpConfig {
-    /// An address that no interface has yet.
+    /// An address without an interface.
     pub fn new(address: IpNetwork, gateway: Option<IpAddr>) -> Self {
         Self { address, gateway, interface: None }
     }
@@ -135,44 +133,44 @@ impl IpConfig {
 /// A route in the container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Route {
-    /// The destination.
+    /// Destination.
     #[serde(with = "addr::cidr")]
     pub dst: IpNetwork,
-    /// The next hop. None: the gateway of the destination's family, else the link itself.
+    /// Next hop. `None`: the gateway of the destination's family, else the link itself.
     #[serde(default, with = "addr::optional_ip", skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    /// The path's MTU in bytes. Since 1.1.0.
+    /// Path MTU in bytes. Since 1.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "unless_zero")]
     pub mtu: Option<u32>,
-    /// The MSS to advertise, in bytes. Since 1.1.0.
+    /// MSS to advertise in bytes. Since 1.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "unless_zero")]
     pub advmss: Option<u32>,
-    /// The metric; the lowest wins. Since 1.1.0.
+    /// Metric; the lowest wins. Since 1.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u32>,
-    /// The routing table. None: main. Since 1.1.0.
+    /// Routing table. `None`: main. Since 1.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub table: Option<u32>,
-    /// The scope, as in rtnetlink(7): 0 global, 253 link, 254 host. Since 1.1.0.
+    /// Scope, as in rtnetlink(7): 0 global, 253 link, 254 host. Since 1.1.0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<u8>,
 }
 
 impl Route {
-    /// A route to a destination, and nothing else said.
+    /// A route to a destination without other attributes.
     pub fn to(dst: IpNetwork) -> Self {
         Self { dst, gw: None, mtu: None, advmss: None, priority: None, table: None, scope: None }
     }
 }
 
-/// Settings for a resolver.
+/// Resolver settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dns {
     /// Name servers, by preference.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "without_empty")]
     pub nameservers: Vec<String>,
-    /// The local domain.
+    /// Local domain.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub domain: String,
     /// Domains to search for short names.
@@ -184,7 +182,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Whether nothing is said.
+    /// Whether no setting is present.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

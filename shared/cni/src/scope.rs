@@ -1,4 +1,4 @@
-//! Which things of a network a GC removes.
+//! Scope of a GC: which resources of a network it deletes.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,49 +9,49 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Attachment, Attachments};
 
-/// A thing of one attachment that GC may remove: a link, a lease, rules, a file.
+/// A resource of one attachment that GC may delete: a link, a lease, rules, a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Thing {
     /// `link`, `lease`, `host ports`, ...
     pub kind: String,
-    /// Its name: of a link, a leased address, a file's path. Rules have none.
+    /// Name of a link, a leased address, or path of a file. Rules have none.
     #[serde(default)]
     pub name: String,
-    /// The container's id. Empty if the thing does not tell.
+    /// Container id. Empty if unknown.
     #[serde(rename = "containerID", default)]
     pub container: String,
-    /// The container's interface. Empty if the thing does not tell.
+    /// Interface in the container. Empty if unknown.
     #[serde(default)]
     pub ifname: String,
-    /// The container's network namespace, if the thing tells it.
+    /// Network namespace of the container, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub netns: Option<PathBuf>,
-    /// An address that the container has while it lives, if the thing tells it.
+    /// An address of the container, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<IpAddr>,
 }
 
 impl Thing {
-    /// One of a kind, with its name.
+    /// A resource of a kind, with its name.
     pub fn new(kind: impl Into<String>, name: impl Into<String>) -> Self {
         let (container, ifname) = (String::new(), String::new());
         Self { kind: kind.into(), name: name.into(), container, ifname, netns: None, address: None }
     }
 
-    /// Its container, and the container's interface.
+    /// Sets container and interface.
     #[must_use]
     pub fn of(self, container: &str, ifname: &str) -> Self {
         Self { container: container.to_owned(), ifname: ifname.to_owned(), ..self }
     }
 
-    /// The container's network namespace.
+    /// Sets the container's network namespace.
     #[must_use]
     pub fn netns(self, path: &Path) -> Self {
         Self { netns: Some(path.to_owned()), ..self }
     }
 
-    /// An address that the container has while it lives.
+    /// Sets an address of the container.
     #[must_use]
     pub fn address(self, address: IpAddr) -> Self {
         Self { address: Some(address), ..self }
@@ -66,78 +66,78 @@ impl Thing {
     }
 }
 
-/// Which things of a network a GC removes.
+/// Scope of a GC.
 ///
-/// A plugin asks [`Scope::takes`] about each thing that it finds. The answer to a dry run is always no: what was asked
-/// about is its list, so a dry run and a GC see the same.
+/// A plugin calls [`Scope::takes`] for each resource that it finds. In a dry run the result is always false, and the resources are
+/// recorded, so a dry run and a GC find the same.
 #[derive(Debug, Default)]
 pub struct Scope {
     valid: Attachments,
-    /// None: all that is not valid. Else only things of these attachments are removed.
+    /// `None`: all attachments that are not valid. Otherwise only these.
     stale: Option<Attachments>,
-    /// Of things that are removed whoever owns them.
+    /// Resources to delete regardless of their owner.
     names: BTreeSet<String>,
     dry_run: bool,
     taken: RefCell<BTreeSet<Thing>>,
 }
 
 impl Scope {
-    /// The specification's GC: all that is of no valid attachment.
+    /// The specification's GC: everything of attachments that are not valid.
     pub fn all_but(valid: Attachments) -> Self {
         Self { valid, ..Self::default() }
     }
 
-    /// Only things of these attachments. An attachment that is made meanwhile is not among them, and keeps its things.
+    /// Only resources of these attachments. An attachment created meanwhile keeps its resources.
     pub fn only(stale: Attachments) -> Self {
         Self { stale: Some(stale), ..Self::default() }
     }
 
-    /// And things with these names, whoever owns them.
+    /// Also resources with these names, regardless of their owner.
     #[must_use]
     pub fn and_named(self, names: impl IntoIterator<Item = String>) -> Self {
         Self { names: names.into_iter().collect(), ..self }
     }
 
-    /// A dry run: nothing is removed.
+    /// A dry run, which deletes nothing.
     #[must_use]
     pub fn dry(self) -> Self {
         Self { dry_run: true, ..self }
     }
 
-    /// Whether nothing may be removed, neither things of attachments nor what nobody owns.
+    /// Whether it is a dry run, in which nothing may be deleted, not even resources without an owner.
     pub fn is_dry(&self) -> bool {
         self.dry_run
     }
 
-    /// The attachments that keep all they have.
+    /// The attachments to keep.
     pub fn valid(&self) -> &Attachments {
         &self.valid
     }
 
-    /// The only attachments that lose anything, if there is such a list.
+    /// The only attachments to delete, if there is such a list.
     pub fn stale(&self) -> Option<&Attachments> {
         self.stale.as_ref()
     }
 
-    /// The names of things that are removed whoever owns them.
+    /// Names of resources to delete regardless of their owner.
     pub fn names(&self) -> impl Iterator<Item = &String> {
         self.names.iter()
     }
 
-    /// Whether a thing is to be removed now.
+    /// Whether to delete a resource now.
     pub fn takes(&self, thing: Thing) -> bool {
         let is_stale =
             !thing.is_of(&self.valid) && self.stale.as_ref().is_none_or(|stale| thing.is_of(stale));
         self.note(is_stale, thing)
     }
 
-    /// Lists a thing in a dry run: as [`Scope::takes`], for a caller that would remove nothing anyway.
+    /// Records a resource in a dry run, for a caller that deletes nothing anyway.
     pub fn list(&self, thing: Thing) {
         debug_assert!(self.dry_run, "what is listed is not removed");
         self.takes(thing);
     }
 
-    /// Whether a thing is to be removed now that tells its attachment by a hash only.
+    /// Like [`Scope::takes`], for a resource that identifies its attachment by a hash only.
     pub fn takes_hashed(&self, thing: Thing, is_owner: impl Fn(&Attachment) -> bool) -> bool {
         let owner = |all: &Attachments| all.iter().find(|at| is_owner(at)).cloned();
         if owner(&self.valid).is_some() {
@@ -151,18 +151,18 @@ impl Scope {
         self.note(true, thing.of(&at.container, &at.ifname))
     }
 
-    /// Whether an attachment is to lose now what goes with a thing that another plugin lists.
+    /// Whether to delete state of an attachment together with a resource that another plugin lists.
     pub fn loses(&self, container: &str, ifname: &str) -> bool {
         let is_stale = self.stale.as_ref().is_none_or(|stale| stale.contains(container, ifname));
         is_stale && !self.dry_run && !self.valid.contains(container, ifname)
     }
 
-    /// Takes over what another plugin removed, or would remove.
+    /// Adds resources that another plugin deleted, or would delete.
     pub fn add(&self, things: impl IntoIterator<Item = Thing>) {
         self.taken.borrow_mut().extend(things);
     }
 
-    /// What was removed, or would be.
+    /// Deleted resources, or those that would be.
     pub fn taken(&self) -> Vec<Thing> {
         self.taken.borrow().iter().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! The rollback of a failed ADD.
+//! Rollback of a failed ADD.
 
 use std::fmt;
 
@@ -6,28 +6,28 @@ use crate::{Error, Result};
 
 type Step = Box<dyn FnOnce() -> Result<()>>;
 
-/// What an ADD has made so far, as the steps that take it back.
+/// Undo steps of an ADD.
 ///
-/// Every step that creates something takes `&mut Undo`, so rollback cannot be forgotten. The dispatcher owns it: it
-/// unwinds when the plugin fails or panics, and also when the result cannot be delivered, for then the runtime
-/// does not know of the attachment. What outlives an attachment on purpose (a bridge) takes no part.
+/// Every step that creates something takes `&mut Undo`, so rollback cannot be forgotten. The dispatcher owns it. It runs the steps if the
+/// plugin fails or panics, and if the result cannot be delivered, because the runtime then does not know the attachment. Objects that
+/// outlive an attachment on purpose (a bridge) are not registered.
 #[derive(Default)]
 pub struct Undo {
     steps: Vec<Step>,
 }
 
 impl Undo {
-    /// Starts with nothing to take back.
+    /// Starts without steps.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Remembers how to take back what was just made.
+    /// Registers an undo step.
     pub fn push<E: Into<Error>>(&mut self, step: impl FnOnce() -> Result<(), E> + 'static) {
         self.steps.push(Box::new(|| step().map_err(Into::into)));
     }
 
-    /// Keeps a lock until all that is made from here on is taken back, or stays.
+    /// Keeps a lock until everything registered from now on is undone or committed.
     pub fn hold<L: 'static>(&mut self, lock: L) {
         self.push(move || {
             drop(lock);
@@ -35,17 +35,17 @@ impl Undo {
         });
     }
 
-    /// Takes back everything after an error, which tells what could not be.
+    /// Runs all steps after an error, and adds their failures to it.
     pub fn unwind_after(mut self, error: Error) -> Error {
         self.unwind().into_iter().fold(error, Error::and_rollback)
     }
 
-    /// All went well: nothing is taken back.
+    /// Drops all steps after success.
     pub fn commit(mut self) {
         self.steps.clear();
     }
 
-    /// Takes back everything, the last made first, and reports what could not be.
+    /// Runs all steps, the last one first, and returns their failures.
     pub fn unwind(&mut self) -> Vec<Error> {
         let mut failures = Vec::new();
         while let Some(step) = self.steps.pop() {

@@ -1,9 +1,9 @@
-//! A configuration without a call: would ADD accept it?
+//! Validation of a configuration without a call: would ADD accept it?
 
 use crate::call::Document;
 use crate::{Plugin, Result, plugin};
 
-/// Checks the request that a plugin would get on stdin of an ADD, as ADD does before it looks at the host.
+/// Checks the stdin of an ADD, as ADD does before it uses the host.
 ///
 /// # Errors
 /// Code 1 for an unknown `cniVersion`. Code 2, 6 or 7 for a key that ADD refuses.

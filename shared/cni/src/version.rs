@@ -1,4 +1,4 @@
-//! The versions of the specification, and what each can do.
+//! Versions of the specification and their differences.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{Code, Error, Result};
 
-/// A published version of the CNI specification. Later ones compare greater.
+/// A published version of the CNI specification, ordered by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Version {
@@ -19,20 +19,20 @@ pub enum Version {
     V1_1_0,
 }
 
-/// The release of containernetworking/plugins whose place our plugins take: the same commands, keys and files. Programs
-/// read it from what a plugin says of itself, and decide by it what they ask for.
+/// The release of containernetworking/plugins that Ferrule replaces, with the same commands, keys and files. Programs read it from a
+/// plugin's output and decide by it which features to use.
 pub const REFERENCE_RELEASE: &str = "1.9.1";
 
 impl Version {
-    /// All that are spoken, oldest first.
+    /// All supported versions, oldest first.
     pub const ALL: [Self; 7] =
         [Self::V0_1_0, Self::V0_2_0, Self::V0_3_0, Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
     /// The newest one.
     pub const LATEST: Self = Self::V1_1_0;
-    /// What a configuration without `cniVersion` speaks.
+    /// Version of a configuration without `cniVersion`.
     pub const UNSAID: Self = Self::V0_2_0;
 
-    /// As it is written in `cniVersion`.
+    /// The value of `cniVersion`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V0_1_0 => "0.1.0",
@@ -45,10 +45,10 @@ impl Version {
         }
     }
 
-    /// Reads `cniVersion`. Empty means [`Version::UNSAID`].
+    /// Parses `cniVersion`. An empty string means [`Version::UNSAID`].
     ///
     /// # Errors
-    /// Code 1, naming the supported ones.
+    /// Code 1, naming the supported versions.
     pub fn parse(text: &str) -> Result<Self> {
         if text.is_empty() {
             return Ok(Self::UNSAID);
@@ -59,12 +59,12 @@ impl Version {
         })
     }
 
-    /// All that are spoken, in one line.
+    /// All supported versions, in one line.
     pub fn list() -> String {
         Self::ALL.map(Self::as_str).join(", ")
     }
 
-    /// Results from before 0.3.0 have room for one address of each family. Of each address: is it one of IPv4?
+    /// Checks that the addresses fit: results before 0.3.0 have one address of each family. Each item is whether an address is IPv4.
     ///
     /// # Errors
     /// Code 7 if there are more.
@@ -74,12 +74,11 @@ impl Version {
         if self >= Self::V0_3_0 || counts.iter().all(|count| *count <= 1) {
             return Ok(());
         }
-        // Word for word the reference's: callers compare it.
+        // The reference's words, which callers compare.
         Err(Error::config(format!("CNI version {self} does not support more than 1 address per family")))
     }
 
-    /// Whether a result of the other version is written in the same form: 0.1.0 and 0.2.0 are,
-    /// 0.3.0 to 0.4.0, and 1.0.0 and later.
+    /// Whether a result of the other version has the same form: 0.1.0 and 0.2.0, 0.3.0 to 0.4.0, and 1.0.0 and later.
     pub fn same_format(self, other: Self) -> bool {
         let format = |v| (v >= Self::V0_3_0, v >= Self::V1_0_0);
         format(self) == format(other)

@@ -1,4 +1,4 @@
-//! A configuration that nobody has looked into yet.
+//! A configuration as text, not decoded yet.
 
 use std::rc::Rc;
 

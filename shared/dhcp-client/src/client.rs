@@ -1,4 +1,4 @@
-//! The state machine of RFC 2131, section 4.4, without I/O.
+//! DHCPv4 client state machine (RFC 2131, section 4.4), without I/O.
 
 mod action;
 mod answer;
@@ -286,7 +286,8 @@ impl Client {
         let error = match self.refused.take() {
             Some(refused) => Error::new(Code::Internal, refused),
             None => Error::new(Code::TryAgainLater, NO_MORE_TRIES).detail(format!(
-                "no DHCP server has given an address: {} DISCOVERs were sent, for {} s; is there a server on the link, with a free address?",
+                "no DHCP server has offered an address: {} DISCOVERs were sent in {} s; check that a server \
+                 with a free address is on the link",
                 self.discovers.count,
                 self.timing.resend_timeout.as_secs()
             )),
@@ -350,7 +351,7 @@ impl Client {
         Transaction { xid: self.xid, secs }
     }
 
-    /// Takes a packet: the payload of a datagram to port 68. What is not for this client, or not due now, is passed over.
+    /// Handles a packet: the payload of a datagram to port 68. Packets for other clients, and unexpected ones, are ignored.
     pub fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Action> {
         let mut actions = Vec::new();
         if !self.awaits_packets(now) {
@@ -373,7 +374,7 @@ impl Client {
             (Some(Kind::Nak), phase) => self.take_nak(&message, phase, now, &mut actions),
             _ => {}
         }
-        // What follows from a packet is due at once. Nothing else is: a deadline may be past.
+        // Send the answer to the packet immediately. Nothing else is due, although a deadline may have passed.
         if !actions.iter().any(|action| matches!(action, Action::Bound(_) | Action::Failed(_))) {
             self.send_what_is_due(now, &mut actions);
         }
@@ -397,7 +398,8 @@ impl Client {
 
     fn take_offer(&mut self, message: &Message, now: Time) {
         let Some(offer) = answer::offer(message) else {
-            self.refused = Some(format!("a DHCP server offered {}, which cannot be taken", message.yiaddr));
+            self.refused =
+                Some(format!("a DHCP server offered {}, which is not a valid host address", message.yiaddr));
             return;
         };
         if !self.accepts_options(message, "offered") {
@@ -409,7 +411,7 @@ impl Client {
         self.phase = Phase::Requesting { offer, exchange: self.exchange(now) };
     }
 
-    /// Whether all options are there that must be. They need not for a container that runs: an address is better than none.
+    /// Whether the message has all required options. A running container keeps its address without them.
     fn accepts_options(&mut self, message: &Message, done: &str) -> bool {
         let missing = answer::missing(&self.identity.required, &message.options);
         if missing.is_empty() || self.gives_up.is_none() {
@@ -469,7 +471,7 @@ impl Client {
         }
     }
 
-    /// Gives back what the client has, or may have without knowing: a server that was asked may have agreed. None: there is nothing.
+    /// Releases the client's address. Also if a server may have allocated one whose ACK was lost. None: there is no address.
     pub fn release(mut self) -> Option<Action> {
         let Offer { address, server } = match (&self.lease, self.phase) {
             (_, Phase::Failed) => return None,

@@ -240,11 +240,11 @@ mod tests {
 
     #[test]
     fn the_filter_passes_answers_of_the_transaction_alone() {
-        let mut asked = vec![0; 240];
-        asked[4..8].copy_from_slice(&[1, 2, 3, 4]);
-        asked[28..34].copy_from_slice(&[0x02, 0x42, 0xac, 0x11, 0, 2]);
-        let program = answers_to(&asked);
-        let mut reply = asked.clone();
+        let mut request = vec![0; 240];
+        request[4..8].copy_from_slice(&[1, 2, 3, 4]);
+        request[28..34].copy_from_slice(&[0x02, 0x42, 0xac, 0x11, 0, 2]);
+        let program = answers_to(&request);
+        let mut reply = request.clone();
         reply[0] = 2;
         let good = answer(&reply);
         assert_ne!(run(&program, &good), 0);

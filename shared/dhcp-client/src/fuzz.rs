@@ -41,27 +41,27 @@ pub fn client(input: &[u8]) {
     };
     let mut now = Time::since_boot(Duration::from_secs(1));
     let mut client = Client::acquire(identity, Timing::default(), now, Random::seeded(1));
-    let mut asked = sent(&client.tick(now));
+    let mut request = sent(&client.tick(now));
     for step in input.split(|byte| *byte == b'\n').take(MOST) {
         let [high, low, fit, packet @ ..] = step else { continue };
         now += Duration::from_secs(u16::from_be_bytes([*high, *low]).into());
         let actions = client.tick(now);
         holds(&client, now, &actions);
-        asked = sent(&actions).or(asked);
+        request = sent(&actions).or(request);
         let mut packet = packet.to_vec();
-        fit_to(&mut packet, *fit, asked.as_ref());
+        fit_to(&mut packet, *fit, request.as_ref());
         let actions = client.receive(now, &packet);
         holds(&client, now, &actions);
-        asked = sent(&actions).or(asked);
+        request = sent(&actions).or(request);
     }
 }
 
 /// Puts right what an answer repeats, as the bits of `fit` say: without it nothing would get far.
-fn fit_to(packet: &mut [u8], fit: u8, asked: Option<&Message>) {
-    let Some((asked, header)) = asked.zip(packet.get_mut(..240)) else { return };
+fn fit_to(packet: &mut [u8], fit: u8, request: Option<&Message>) {
+    let Some((request, header)) = request.zip(packet.get_mut(..240)) else { return };
     let fields: [(std::ops::Range<usize>, Vec<u8>); 4] = [
         (0..4, vec![2, 1, 6, 0]),
-        (4..8, asked.xid.to_be_bytes().to_vec()),
+        (4..8, request.xid.to_be_bytes().to_vec()),
         (28..34, MAC.to_vec()),
         (236..240, vec![99, 130, 83, 99]),
     ];
@@ -99,7 +99,7 @@ fn holds(client: &Client, now: Time, actions: &[Action]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("dhcp_packet", packet);
     seeds::replay("dhcp_client", client);
 }

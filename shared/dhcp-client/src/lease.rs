@@ -1,4 +1,4 @@
-//! A lease, as it is kept on disk.
+//! A lease, in its form on disk.
 
 use std::net::Ipv4Addr;
 

@@ -1,11 +1,10 @@
-//! The client's side of DHCP for IPv4 (RFC 2131): what the daemon of the dhcp plugin speaks for each container.
+//! DHCPv4 client (RFC 2131). The daemon of the dhcp plugin runs one for each container.
 //!
-//! [`Client`] is the state machine. It does no I/O and knows no clock: who drives it tells it the time and what has arrived, and does what it
-//! answers. [`Link`] is the I/O: a socket in the container's namespace, for one exchange. [`Lease`] is what a server gave, as it is
-//! kept on disk; [`result::of_lease`] is the same in CNI's terms.
+//! [`Client`] is the state machine, without I/O and without a clock. Its caller passes the time and received packets, and performs the
+//! returned actions. [`Link`] does the I/O: a socket in the container's namespace, for one exchange. [`Lease`] is a lease in its form
+//! on disk. [`result::of_lease`] converts it to a CNI result.
 //!
-//! What comes from the network is not trusted: it is read with bounds checked, what is malformed in it is passed over, and what no server
-//! may say is not believed.
+//! Packets from the network are not trusted. They are parsed with bounds checks. Malformed parts and invalid values are ignored.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! A lease in CNI's terms.
+//! Converts a lease to a CNI result.
 
 use std::net::{IpAddr, Ipv4Addr};
 

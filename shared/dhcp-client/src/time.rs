@@ -1,4 +1,4 @@
-//! The clock that leases are measured by.
+//! The clock of leases.
 
 use std::fmt;
 use std::ops::{Add, AddAssign};

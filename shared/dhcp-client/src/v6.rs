@@ -1,8 +1,8 @@
-//! The client's side of DHCP for IPv6 (RFC 8415): one address that is not temporary (IA_NA) for a container's interface.
+//! DHCPv6 client (RFC 8415), for one non-temporary address (IA_NA) of a container's interface.
 //!
-//! It is made as the client for IPv4 is: [`Client`] is the state machine, without I/O and without a clock; [`Link`] a socket in
-//! the container's namespace for one exchange; [`Lease`] what a server gave, as it is kept on disk; [`of_lease`] the same in CNI's terms.
-//! Routes and the subnet's prefix come from routers' advertisements, which the kernel reads: DHCPv6 has neither.
+//! It has the structure of the DHCPv4 client: [`Client`] is the state machine, without I/O and without a clock. [`Link`] is a socket in
+//! the container's namespace, for one exchange. [`Lease`] is a lease in its form on disk. [`of_lease`] converts it to a CNI result.
+//! DHCPv6 has neither routes nor the prefix of the subnet: the kernel reads both from router advertisements.
 
 mod answer;
 mod client;

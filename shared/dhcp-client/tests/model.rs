@@ -61,46 +61,46 @@ impl Servers {
         &mut self,
         server: Ipv4Addr,
         client: usize,
-        asked: &Message,
+        request: &Message,
         now: Time,
         random: &mut Random,
     ) -> Option<Message> {
         let length = 120 + random.number() % 7200;
-        let requested = asked.options.address(options::REQUESTED_ADDRESS);
+        let requested = request.options.address(options::REQUESTED_ADDRESS);
         let owner = |this: &Self, address: Ipv4Addr| this.bindings.get(&address).map(|(owner, _)| *owner);
-        let wants = if asked.ciaddr.is_unspecified() { requested } else { Some(asked.ciaddr) };
-        match asked.kind()? {
+        let wants = if request.ciaddr.is_unspecified() { requested } else { Some(request.ciaddr) };
+        match request.kind()? {
             Kind::Discover => {
                 let address = self.address_for(client, now);
                 self.bind(address, client, now + OFFERED);
-                Some(reply(server, asked, Kind::Offer, address, length))
+                Some(reply(server, request, Kind::Offer, address, length))
             }
             Kind::Request
-                if asked.options.address(options::SERVER_ID).is_some_and(|named| named != server) =>
+                if request.options.address(options::SERVER_ID).is_some_and(|named| named != server) =>
             {
                 None
             }
             Kind::Request if wants.is_some_and(|wants| self.moved.get(&client) == Some(&wants)) => {
                 if chance(random, 50) {
-                    return Some(reply(server, asked, Kind::Nak, NOBODY, 0));
+                    return Some(reply(server, request, Kind::Nak, NOBODY, 0));
                 }
                 let address = self.address_for(client, now);
                 self.bind(address, client, now + seconds(length));
-                Some(reply(server, asked, Kind::Ack, address, length))
+                Some(reply(server, request, Kind::Ack, address, length))
             }
             Kind::Request => {
                 let wants = wants?;
                 match owner(self, wants) {
                     Some(owner) if owner == client => {
                         self.bind(wants, client, now + seconds(length));
-                        Some(reply(server, asked, Kind::Ack, wants, length))
+                        Some(reply(server, request, Kind::Ack, wants, length))
                     }
-                    Some(_) => Some(reply(server, asked, Kind::Nak, NOBODY, 0)),
+                    Some(_) => Some(reply(server, request, Kind::Nak, NOBODY, 0)),
                     None => None,
                 }
             }
             Kind::Release => {
-                self.bindings.retain(|address, (owner, _)| *address != asked.ciaddr || *owner != client);
+                self.bindings.retain(|address, (owner, _)| *address != request.ciaddr || *owner != client);
                 None
             }
             other => panic!("no client sends {other:?}"),
@@ -108,13 +108,13 @@ impl Servers {
     }
 }
 
-fn reply(server: Ipv4Addr, asked: &Message, kind: Kind, yiaddr: Ipv4Addr, length: u64) -> Message {
+fn reply(server: Ipv4Addr, request: &Message, kind: Kind, yiaddr: Ipv4Addr, length: u64) -> Message {
     let mut all = Options::default();
     all.set(options::MESSAGE_TYPE, [kind as u8]);
     all.set(options::SERVER_ID, server.octets());
     all.set(options::SUBNET_MASK, [255, 255, 0, 0]);
     all.set(options::LEASE_TIME, u32::try_from(length).unwrap().to_be_bytes());
-    Message { is_reply: true, yiaddr, ciaddr: NOBODY, options: all, ..asked.clone() }
+    Message { is_reply: true, yiaddr, ciaddr: NOBODY, options: all, ..request.clone() }
 }
 
 /// What can happen to a client.
@@ -347,14 +347,15 @@ impl World {
 
     /// The network, with what it does to packets both ways.
     fn send(&mut self, number: usize, to: To, message: &[u8], surely: bool) {
-        let asked = Message::decode(message).unwrap();
+        let request = Message::decode(message).unwrap();
         for (index, server) in SERVERS.into_iter().enumerate() {
             let is_for_it = !matches!(to, To::Server { server: named, .. } if named != server);
             let is_lost = !surely && (self.silent[index] || chance(&mut self.random, self.loss));
             if !is_for_it || is_lost {
                 continue;
             }
-            let Some(answer) = self.servers.answer(server, number, &asked, self.now, &mut self.random) else {
+            let Some(answer) = self.servers.answer(server, number, &request, self.now, &mut self.random)
+            else {
                 continue;
             };
             let copies = 1 + u64::from(chance(&mut self.random, 5));

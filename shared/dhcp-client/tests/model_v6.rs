@@ -130,17 +130,17 @@ impl World {
         }
     }
 
-    fn answer(&mut self, server: &[u8], client: usize, asked: &Message) -> Option<Message> {
-        let named = asked.options.get(SERVER_ID);
+    fn answer(&mut self, server: &[u8], client: usize, request: &Message) -> Option<Message> {
+        let named = request.options.get(SERVER_ID);
         if named.is_some_and(|named| named != server) {
             return None;
         }
         let is_its = |(_, (owner, _)): &(&Ipv6Addr, &(usize, Time))| *owner == client;
         let its = self.bindings.iter().find(is_its).map(|(address, _)| *address);
-        let asked_for = wanted(asked);
+        let asked_for = wanted(request);
         let mut options =
             Options::default().with(SERVER_ID, server).with(CLIENT_ID, identity(client).duid.bytes());
-        let kind = match asked.kind {
+        let kind = match request.kind {
             Kind::Solicit if self.chance(50) => {
                 options = options.with(RAPID_COMMIT, []).with(IA_NA, self.give(client, its));
                 Kind::Reply
@@ -168,7 +168,7 @@ impl World {
             }
             other => panic!("no client sends {other:?}"),
         };
-        Some(Message { kind, xid: asked.xid, options })
+        Some(Message { kind, xid: request.xid, options })
     }
 
     /// The IA_NA of what a client gets: what it has, else what is free.
@@ -211,7 +211,7 @@ impl World {
                 self.again(client, Event::Restart, 5);
             }
             Event::Replace => {
-                let leaves = self.clients[client].leave(now);
+                let leaves = self.clients[client].release(now);
                 self.drop_address(client);
                 if leaves {
                     let actions = self.clients[client].tick(now);
@@ -235,8 +235,8 @@ impl World {
 }
 
 /// The address that a message is about.
-fn wanted(asked: &Message) -> Option<Ipv6Addr> {
-    let options = Options::decode(asked.options.get(IA_NA)?.get(12..)?)?;
+fn wanted(request: &Message) -> Option<Ipv6Addr> {
+    let options = Options::decode(request.options.get(IA_NA)?.get(12..)?)?;
     let octets: [u8; 16] = options.get(IA_ADDR)?.get(..16)?.try_into().ok()?;
     Some(octets.into())
 }

@@ -15,7 +15,7 @@ use netns::NetNs;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 /// A bound against hanging, in milliseconds.
-const PATIENCE: i32 = 600_000;
+const TIMEOUT: i32 = 600_000;
 /// How long an answer is waited for before what was sent is sent again: it may have been lost while the link came up.
 const AGAIN: u16 = 5_000;
 
@@ -58,7 +58,7 @@ impl Server {
     }
 
     fn wait_for(&self, what: &str) {
-        for _ in 0..PATIENCE / 10 {
+        for _ in 0..TIMEOUT / 10 {
             if self.text().contains(what) {
                 return;
             }
@@ -91,7 +91,7 @@ fn identity(pod: &Container) -> Identity {
 fn exchange(pod: &Container, client: &mut Client, now: Time, mut actions: Vec<Action>) -> Vec<Action> {
     let namespace = NetNs::open(pod.path()).unwrap();
     let mut link: Option<Link> = None;
-    for _ in 0..PATIENCE / i32::from(AGAIN) {
+    for _ in 0..TIMEOUT / i32::from(AGAIN) {
         for action in &actions {
             let Action::Send { to, message } = action else { return actions };
             let open = link.take().filter(|link| link.fits(*to));
@@ -234,8 +234,8 @@ fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
     let link = Link::open(&NetNs::open(pod.path()).unwrap(), "eth0", *to).unwrap();
     link.send(*to, message).unwrap();
 
-    let asked = Message::decode(message).unwrap();
-    let mut offer = Message { is_reply: true, ..asked };
+    let request = Message::decode(message).unwrap();
+    let mut offer = Message { is_reply: true, ..request };
     offer.options.set(53, [Kind::Offer as u8]);
     let other = Message { xid: offer.xid ^ 1, ..offer.clone() };
     let socket = UdpSocket::bind("10.0.0.1:67").unwrap();
@@ -245,7 +245,7 @@ fn what_is_not_an_answer_of_the_transaction_wakes_nobody() {
         socket.send_to(&payload, ("10.0.0.7", port)).unwrap();
     }
     let mut fds = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
-    assert_eq!(poll(&mut fds, PollTimeout::try_from(PATIENCE).unwrap()).unwrap(), 1);
+    assert_eq!(poll(&mut fds, PollTimeout::try_from(TIMEOUT).unwrap()).unwrap(), 1);
     // The last one was sent last, and is the only one.
     assert_eq!(link.receive().unwrap(), Some(offer.encode()));
     assert_eq!(link.receive().unwrap(), None);
@@ -269,8 +269,8 @@ fn a_packet_with_a_wrong_checksum_counts_as_one_that_arrived() {
     let [Action::Send { to, message }] = &actions[..] else { panic!("{actions:?}") };
     let link = Link::open(&NetNs::open(pod.path()).unwrap(), "eth0", *to).unwrap();
     link.send(*to, message).unwrap();
-    let asked = Message::decode(message).unwrap();
-    let packet = with_wrong_checksum(&Message { is_reply: true, ..asked }.encode());
+    let request = Message::decode(message).unwrap();
+    let packet = with_wrong_checksum(&Message { is_reply: true, ..request }.encode());
     let index = nix::net::if_::if_nametoindex("srv").unwrap();
     let nothing = netlink::packet::Instruction { code: 6, if_true: 0, if_false: 0, operand: 0 };
     let sender = netlink::PacketSocket::open(index, &[nothing]).unwrap();
@@ -279,7 +279,7 @@ fn a_packet_with_a_wrong_checksum_counts_as_one_that_arrived() {
     }
     for _ in 0..3 {
         let mut fds = [PollFd::new(link.as_fd(), PollFlags::POLLIN)];
-        assert_eq!(poll(&mut fds, PollTimeout::try_from(PATIENCE).unwrap()).unwrap(), 1);
+        assert_eq!(poll(&mut fds, PollTimeout::try_from(TIMEOUT).unwrap()).unwrap(), 1);
         assert_eq!(link.receive().unwrap(), Some(Vec::new()));
     }
     assert_eq!(link.receive().unwrap(), None);

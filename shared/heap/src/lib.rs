@@ -7,10 +7,14 @@
 
 #![warn(missing_docs)]
 
+mod pool;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use pool::Pool;
 
 /// In bytes. A plugin uses less than a tenth; a GC with thousands of attachments uses more.
 const SIZE: usize = 2 << 20;
@@ -35,6 +39,8 @@ pub struct Arena {
     /// Bytes ever used. The bytes after them are still zero.
     touched: AtomicUsize,
     memory: UnsafeCell<[u8; SIZE]>,
+    /// Used when the arena is full.
+    pool: Pool,
 }
 
 // SAFETY: `used` is atomic, and each part of `memory` has one owner at a time.
@@ -45,7 +51,12 @@ impl Arena {
     /// An empty arena, for `#[global_allocator] static`.
     #[allow(clippy::new_without_default, reason = "an arena is a static, not a value")]
     pub const fn new() -> Self {
-        Self { used: AtomicUsize::new(0), touched: AtomicUsize::new(0), memory: UnsafeCell::new([0; SIZE]) }
+        Self {
+            used: AtomicUsize::new(0),
+            touched: AtomicUsize::new(0),
+            memory: UnsafeCell::new([0; SIZE]),
+            pool: Pool::new(),
+        }
     }
 
     fn start(&self) -> *mut u8 {
@@ -75,6 +86,11 @@ impl Arena {
         }
     }
 
+    /// Allocates a block that does not fit into the arena. `None`: the system has to.
+    fn take_beyond(&self, layout: Layout) -> Option<*mut u8> {
+        if USE_SYSTEM.load(Ordering::Relaxed) { None } else { self.pool.alloc(layout) }
+    }
+
     /// Changes the size of a block if it is the last one.
     fn resize_last(&self, offset: usize, size: usize, new_size: usize) -> bool {
         let (end, Some(new_end)) = (offset + size, offset.checked_add(new_size)) else { return false };
@@ -97,7 +113,7 @@ unsafe impl GlobalAlloc for Arena {
             // SAFETY: the offset is within `memory`.
             Some((offset, _)) => unsafe { self.start().add(offset) },
             // SAFETY: the caller guarantees the layout.
-            None => unsafe { System.alloc(layout) },
+            None => self.take_beyond(layout).unwrap_or_else(|| unsafe { System.alloc(layout) }),
         }
     }
 
@@ -110,8 +126,15 @@ unsafe impl GlobalAlloc for Arena {
                 block.write_bytes(0, touched.saturating_sub(offset).min(layout.size()));
                 block
             },
-            // SAFETY: the caller guarantees the layout.
-            None => unsafe { System.alloc_zeroed(layout) },
+            None => match self.take_beyond(layout) {
+                // SAFETY: the block has the layout's size.
+                Some(block) => unsafe {
+                    block.write_bytes(0, layout.size());
+                    block
+                },
+                // SAFETY: the caller guarantees the layout.
+                None => unsafe { System.alloc_zeroed(layout) },
+            },
         }
     }
 
@@ -120,17 +143,22 @@ unsafe impl GlobalAlloc for Arena {
             Some(offset) => {
                 self.resize_last(offset, layout.size(), 0);
             }
-            // SAFETY: the block is not in the arena, so the system allocated it for the same layout.
+            None if self.pool.dealloc(block, layout) => {}
+            // SAFETY: the block is in neither, so the system allocated it for the same layout.
             None => unsafe { System.dealloc(block, layout) },
         }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let Some(offset) = self.offset(block) else {
-            // SAFETY: as in `dealloc`; the caller guarantees the new size.
-            return unsafe { System.realloc(block, layout, new_size) };
+        let is_large_enough = match self.offset(block) {
+            Some(offset) => self.resize_last(offset, layout.size(), new_size) || new_size <= layout.size(),
+            None => match self.pool.fits(block, layout, new_size) {
+                Some(fits) => fits,
+                // SAFETY: as in `dealloc`; the caller guarantees the new size.
+                None => return unsafe { System.realloc(block, layout, new_size) },
+            },
         };
-        if self.resize_last(offset, layout.size(), new_size) || new_size <= layout.size() {
+        if is_large_enough {
             return block;
         }
         // SAFETY: the caller guarantees that the new size is a valid layout.
@@ -138,6 +166,7 @@ unsafe impl GlobalAlloc for Arena {
         if !new.is_null() {
             // SAFETY: both blocks are at least as large as the old one, and a new block overlaps no block in use.
             unsafe { ptr::copy_nonoverlapping(block, new, layout.size()) };
+            self.pool.dealloc(block, layout);
         }
         new
     }
@@ -183,7 +212,7 @@ mod tests {
 
     #[test]
     #[allow(unsafe_code)]
-    fn memory_that_is_asked_for_as_zeros_is_zero_also_where_it_was_used_before() {
+    fn zeroed_memory_is_zero_even_if_it_was_used_before() {
         static ARENA: Arena = Arena::new();
         let layout = |size| Layout::from_size_align(size, 1).unwrap();
         // SAFETY: blocks are used within their layouts and not after they are freed.
@@ -202,6 +231,43 @@ mod tests {
     }
 
     #[test]
+    fn a_full_arena_reuses_freed_blocks_and_threads_never_get_the_same_block() {
+        static ARENA: Arena = Arena::new();
+        ARENA.used.store(SIZE, Ordering::Relaxed);
+        let layout = |size| Layout::from_size_align(size, 8).unwrap();
+        // SAFETY: blocks are used within their layouts and not after they are freed.
+        #[allow(unsafe_code)]
+        let work = |byte: u8| unsafe {
+            let mut blocks = Vec::new();
+            for round in 0..300_usize {
+                let size = 1 + round * 377 % 70_000;
+                let block = ARENA.alloc_zeroed(layout(size));
+                assert!((0..size).all(|at| block.add(at).read() == 0), "{size}");
+                block.write_bytes(byte, size);
+                let block = ARENA.realloc(block, layout(size), size * 2);
+                block.add(size).write_bytes(byte, size);
+                blocks.push((block, size * 2));
+                if blocks.len() > 50 {
+                    let (block, size) = blocks.swap_remove(round % 50);
+                    assert!((0..size).all(|at| block.add(at).read() == byte), "{size}");
+                    ARENA.dealloc(block, layout(size));
+                }
+            }
+            blocks.into_iter().for_each(|(block, size)| ARENA.dealloc(block, layout(size)));
+        };
+        thread::scope(|scope| (1..5).for_each(|byte| drop(scope.spawn(move || work(byte)))));
+        let small = layout(100);
+        // SAFETY: as above.
+        #[allow(unsafe_code)]
+        unsafe {
+            let block = ARENA.alloc(small);
+            assert_eq!(ARENA.pool.fits(block, small, 128), Some(true));
+            ARENA.dealloc(block, small);
+            assert_eq!(ARENA.alloc(small), block);
+        }
+    }
+
+    #[test]
     fn threads_never_get_the_same_memory() {
         let fill = |byte: u8| move || (0..200).map(|size| vec![byte; size]).collect::<Vec<_>>();
         let threads: Vec<_> = (0..8_u8).map(|byte| (byte, thread::spawn(fill(byte)))).collect();
@@ -212,11 +278,11 @@ mod tests {
 
     /// In its own process, because the setting is global.
     #[test]
-    fn a_process_that_stays_uses_again_what_it_gave_back() {
+    fn a_long_running_process_reuses_freed_memory() {
         const ALONE: &str = "HEAP_TEST_STAYS";
         if std::env::var_os(ALONE).is_none() {
             let mut process = std::process::Command::new(std::env::current_exe().unwrap());
-            process.args(["--exact", "tests::a_process_that_stays_uses_again_what_it_gave_back"]);
+            process.args(["--exact", "tests::a_long_running_process_reuses_freed_memory"]);
             assert!(process.env(ALONE, "1").output().unwrap().status.success());
             return;
         }

@@ -1,6 +1,6 @@
-//! The container runtimes of a host, and their CNI directories, as their own configuration says.
+//! Container runtimes of a host and their CNI directories, read from their own configurations.
 //!
-//! A runtime without a configuration file uses its compiled-in defaults. The table of runtimes is in `table.rs`.
+//! A runtime without a configuration file uses its compiled-in defaults. `table.rs` lists the known runtimes.
 
 mod parse;
 mod podman;
@@ -20,24 +20,24 @@ use crate::parse::{Said, imports, said};
 pub use crate::table::names;
 use crate::table::{Entry, Form, TABLE};
 
-/// A runtime, or a product with one in it.
+/// A container runtime, or a product that contains one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runtime {
     pub name: &'static str,
-    /// Whether the host has it: its executable, or the configuration that it generates.
+    /// Whether it is installed: its executable, or a configuration that it generates, exists.
     pub is_present: bool,
     /// Whether it runs CNI plugins. Podman with netavark does not.
     pub runs_plugins: bool,
-    /// The directory of network configurations.
+    /// Directory of network configurations.
     pub networks: PathBuf,
-    /// The directories of plugins, in the order in which they are searched.
+    /// Directories of plugins, in search order.
     pub plugins: Vec<PathBuf>,
-    /// The file that names the directories of plugins. None: the runtime's default.
+    /// File that sets the directories of plugins. `None`: the runtime's default.
     pub source: Option<PathBuf>,
 }
 
-/// All runtimes that are known, present or not, and what is wrong with their configurations. Files are looked for below
-/// `root`; the directories are as the host names them.
+/// All known runtimes, installed or not, and problems in their configurations. Files are read below `root`; the directories are the host's
+/// paths.
 pub fn of_host(root: &Path) -> (Vec<Runtime>, Vec<String>) {
     let (mut problems, mut runtimes) = (Vec::new(), Vec::new());
     for entry in TABLE {
@@ -51,7 +51,7 @@ pub fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// None if the entry is for a setting that nobody uses.
+/// `None` if the entry is for an unused setting.
 fn read_entry(entry: &Entry, root: &Path, problems: &mut Vec<String>) -> Option<Runtime> {
     let data = DataDir::find(entry, root);
     let mut runtime = Runtime {
@@ -74,7 +74,7 @@ fn read_entry(entry: &Entry, root: &Path, problems: &mut Vec<String>) -> Option<
     Some(runtime)
 }
 
-/// Applies all files of an entry's configuration, and returns them.
+/// Reads all configuration files of an entry, and returns them.
 fn read_files(
     entry: &Entry,
     root: &Path,
@@ -95,7 +95,7 @@ fn read_files(
             Ok(Some(config)) => {
                 runtime.apply(entry, &path, said(&config, &entry.keys));
                 if let Some(patterns) = imports(&config) {
-                    // In place of the default ones.
+                    // Replaces the default ones.
                     if !has_imports {
                         waiting.clear();
                     }
@@ -124,12 +124,12 @@ impl Runtime {
         }
         self.plugins.extend(said.plugins);
         self.source = Some(path.to_owned());
-        // A package may leave its configuration behind: a file that names plugins is a sign only where it is generated.
+        // A removed package may leave its configuration: a file shows that the runtime is installed only if the runtime generates it.
         self.is_present |= entry.signs.is_empty();
     }
 }
 
-/// The data directory of k3s and RKE2, which may be moved.
+/// Data directory of k3s and RKE2, which is configurable.
 struct DataDir {
     default: &'static str,
     moved: Option<String>,
@@ -153,7 +153,7 @@ impl DataDir {
     }
 }
 
-/// The files of the host that a pattern means: `*` in the last component stands for any text. In lexical order.
+/// Files of the host that match a pattern, sorted: `*` in the last component matches any text.
 fn files(root: &Path, pattern: &Path) -> Vec<PathBuf> {
     let name = pattern.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let (Some(dir), Some((start, end))) = (pattern.parent(), name.split_once('*')) else {
@@ -169,16 +169,16 @@ fn files(root: &Path, pattern: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// A path that may begin with `~`, which stands for the user's directory of configurations.
+/// Expands `~`, which stands for the user's configuration directory.
 fn in_home(path: &str) -> PathBuf {
     let Some(rest) = path.strip_prefix("~/") else { return path.into() };
     let set = |key| env::var_os(key).filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-    // Nobody's home: no such file.
+    // Without a home directory, no file exists.
     config.unwrap_or_else(|| "/nonexistent".into()).join(rest)
 }
 
-/// None if there is no such file.
+/// `None` if the file does not exist.
 fn read(form: Form, path: &Path) -> Result<Option<Value>, String> {
     let text = match file::read(path, MAX_BYTES) {
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),

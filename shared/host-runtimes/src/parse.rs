@@ -1,4 +1,4 @@
-//! What a configuration says of CNI, whatever its language.
+//! Reading CNI settings from configurations in several languages.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use crate::table::Form;
 
-/// The directories that a file names.
+/// The directories set by a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Said {
     pub networks: Vec<PathBuf>,
@@ -15,7 +15,7 @@ pub struct Said {
     pub appends: bool,
 }
 
-/// A configuration as JSON.
+/// Converts a configuration to JSON.
 pub fn decode(form: Form, path: &Path, text: &[u8]) -> Result<Value, String> {
     match form {
         Form::Toml | Form::Podman => {
@@ -29,7 +29,7 @@ pub fn decode(form: Form, path: &Path, text: &[u8]) -> Result<Value, String> {
     }
 }
 
-/// The directories at the keys of networks and of plugins.
+/// The directories at the keys of networks and plugins.
 pub fn said(config: &Value, keys: &[&[&str]; 2]) -> Said {
     let [networks, plugins] = keys.map(|keys| keys.iter().flat_map(|key| strings(config, key)).collect());
     let appends = config.pointer("/network/cni_plugin_dirs").and_then(Value::as_array);
@@ -37,20 +37,20 @@ pub fn said(config: &Value, keys: &[&[&str]; 2]) -> Said {
     Said { networks, plugins, appends }
 }
 
-/// Further files of containerd's configuration. None: it does not name any.
+/// Imported files of containerd's configuration. `None` without imports.
 pub fn imports(config: &Value) -> Option<Vec<PathBuf>> {
     let patterns = config.get("imports")?.as_array()?;
     Some(patterns.iter().filter_map(Value::as_str).map(PathBuf::from).collect())
 }
 
-/// Whether containerd's CRI plugin, which runs the CNI plugins, is disabled. Docker's packages do so.
+/// Whether containerd's CRI plugin, which runs CNI plugins, is disabled. Docker's packages do that.
 pub fn disables_cri(config: &Value) -> bool {
     let disabled = config.get("disabled_plugins").and_then(Value::as_array);
     let names = ["cri", "io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime"];
     disabled.into_iter().flatten().any(|name| name.as_str().is_some_and(|name| names.contains(&name)))
 }
 
-/// The strings at a path of keys: one, or a list. One string may name several directories, separated by colons.
+/// The strings at a path of keys: one, or a list. One string may contain several directories, separated by colons.
 fn strings(config: &Value, path: &str) -> Vec<PathBuf> {
     let (key, rest) = path.split_once('.').map_or((path, None), |(key, rest)| (key, Some(rest)));
     let table = config.as_object().into_iter().flatten();
@@ -66,7 +66,7 @@ fn strings(config: &Value, path: &str) -> Vec<PathBuf> {
     found.filter(|dir| !dir.as_os_str().is_empty()).collect()
 }
 
-/// Lines `key = "value"` of HCL, of whatever block: the keys that we look for are in one block only.
+/// Parses lines `key = "value"` of HCL in all blocks: the relevant keys occur in one block only.
 fn assignments(text: &str) -> Value {
     let lines = text.lines().map(str::trim).filter(|line| !line.starts_with(['#', '/']));
     let pairs = lines.filter_map(|line| {
@@ -77,7 +77,7 @@ fn assignments(text: &str) -> Value {
     Value::Object(pairs.collect())
 }
 
-/// Each `--key=value` or `--key value` of a command line. Several values are separated by commas.
+/// Parses `--key=value` and `--key value` in a command line. Several values are separated by commas.
 fn flags(text: &str) -> Value {
     let lines = text.lines().filter(|line| !line.trim_start().starts_with(['#', ';']));
     let mut words = lines.flat_map(|line| line.split(|c: char| c.is_whitespace() || "\"'".contains(c)));

@@ -1,4 +1,4 @@
-//! Whether Podman and Buildah run CNI plugins, or have netavark.
+//! Whether Podman and Buildah run CNI plugins or netavark.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use system::file;
 
 use crate::below;
 
-/// Where Podman notes the backend that it has chosen at its first start.
+/// File in which Podman stores the backend that it selected at its first start.
 const CHOSEN: &str = "/var/lib/containers/storage/defaultNetworkBackend";
 
 const NETAVARK: &[&str] = &[
@@ -17,7 +17,7 @@ const NETAVARK: &[&str] = &[
     "/usr/lib/podman/netavark",
 ];
 
-/// As Podman decides: the configuration, then its earlier choice, then whether netavark is installed.
+/// Podman's decision: its configuration, then its stored selection, then whether netavark is installed.
 pub fn runs_plugins(configs: &[Value], root: &Path) -> bool {
     let configured =
         configs.iter().rev().find_map(|config| config.pointer("/network/network_backend")?.as_str());

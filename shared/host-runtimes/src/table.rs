@@ -1,6 +1,6 @@
-//! The runtimes that are known: where each has its configuration, and its defaults.
+//! Known runtimes: their configuration files and defaults.
 
-/// Names as people write them.
+/// Names for messages.
 pub mod names {
     pub const BUILDKIT: &str = "BuildKit";
     pub const CONTAINERD: &str = "containerd";
@@ -11,11 +11,11 @@ pub mod names {
     pub const PODMAN: &str = "Podman";
 }
 
-/// The language of a configuration.
+/// Language of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Toml,
-    /// TOML, of a runtime that may do without plugins.
+    /// TOML, of a runtime that may run without plugins.
     Podman,
     /// HCL, or JSON in files named `*.json`.
     Hcl,
@@ -27,18 +27,18 @@ pub enum Form {
 pub struct Entry {
     pub name: &'static str,
     pub form: Form,
-    /// Any of these files shows that the host has the runtime.
+    /// Any of these files shows that the runtime is installed.
     pub signs: &'static [&'static str],
-    /// Files of its configuration. The last one that names a directory wins. `*`: files whose names fit, in lexical order.
-    /// `~`: the user's directory of configurations.
+    /// Configuration files. The last one that sets a directory wins. `*` matches any text, in sorted order. `~` is the user's configuration
+    /// directory.
     pub files: &'static [&'static str],
-    /// The keys of the directories of networks and of plugins. `*`: any table.
+    /// Keys of the directories of networks and of plugins. `*`: any table.
     pub keys: [&'static [&'static str]; 2],
-    /// The default directory of networks.
+    /// Default directory of networks.
     pub networks: &'static str,
-    /// The default directories of plugins.
+    /// Default directories of plugins.
     pub plugins: &'static [&'static str],
-    /// The YAML file that can move the data directory by `data-dir`, and where that directory is by default.
+    /// YAML file with `data-dir`, which moves the data directory, and the default data directory.
     pub data: Option<(&'static str, &'static str)>,
 }
 
@@ -51,7 +51,7 @@ const OF_CONTAINERD: [&[&str]; 2] =
 const OF_PODMAN: [&[&str]; 2] = [&["network.network_config_dir"], &["network.cni_plugin_dirs"]];
 const OF_NERDCTL: [&[&str]; 2] = [&["cni_netconfpath"], &["cni_path"]];
 
-/// What most entries have.
+/// Values of most entries.
 const TOML: Entry = Entry {
     name: "",
     form: Form::Toml,
@@ -67,7 +67,7 @@ pub const TABLE: &[Entry] = &[
     Entry {
         name: names::CONTAINERD,
         signs: &["/usr/bin/containerd", "/usr/local/bin/containerd", "/etc/containerd/config.toml"],
-        // The latter if the former does not name others by `imports`.
+        // The latter only if the former has no `imports`.
         files: &["/etc/containerd/config.toml", "/etc/containerd/conf.d/*.toml"],
         keys: OF_CONTAINERD,
         ..TOML
@@ -102,7 +102,7 @@ pub const TABLE: &[Entry] = &[
     },
     Entry {
         name: "k3s",
-        // Its units are visible also to a container that sees /etc only.
+        // Its units are visible even to a container that sees only /etc.
         signs: &[
             "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
             "/etc/systemd/system/k3s.service",

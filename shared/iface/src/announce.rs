@@ -24,7 +24,7 @@ pub fn addresses(sandbox: &Namespace, link: &Link) -> Result<()> {
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn forget(host: &Namespace, link: &Link, result: &AddResult) -> Result<()> {
+pub fn delete_neighbours(host: &Namespace, link: &Link, result: &AddResult) -> Result<()> {
     for address in result.addresses() {
         host.nl.delete_neighbour(link, address.ip())?;
     }

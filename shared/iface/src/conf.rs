@@ -208,13 +208,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_one_attachment_counts_more_than_what_the_file_says() {
+    fn a_request_for_one_attachment_wins_over_the_configuration() {
         let requested = CniArgs::parse("MAC=02:00:00:00:00:02").unwrap();
         let nothing = CniArgs::default();
         for (members, args, last_byte) in [
-            (&[RUNTIME, ARGS_CNI, FILE][..], &asked, Some(4)),
-            (&[ARGS_CNI, FILE], &asked, Some(3)),
-            (&[FILE], &asked, Some(2)),
+            (&[RUNTIME, ARGS_CNI, FILE][..], &requested, Some(4)),
+            (&[ARGS_CNI, FILE], &requested, Some(3)),
+            (&[FILE], &requested, Some(2)),
             (&[FILE], &nothing, Some(1)),
             (&[r#""mac": """#], &nothing, None),
             (&[], &nothing, None),

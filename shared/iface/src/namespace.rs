@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use cni::{Code, Error, Result, ResultExt};
+use cni::{Code, Error, IfName, Result, ResultExt};
 use netlink::{Link, Netlink, Target};
 use netns::NetNs;
 use nix::libc;
@@ -112,6 +112,21 @@ impl Namespace {
         self.nl
             .link(name)?
             .ok_or_else(|| Error::new(Code::Internal, format!("link {name} does not exist in {self}")))
+    }
+
+    /// The container's interface, which an earlier plugin of the chain created.
+    ///
+    /// # Errors
+    /// Code 4 if it does not exist.
+    pub fn chained_interface(&self, ifname: &IfName) -> Result<Link> {
+        let missing = || {
+            Error::new(
+                Code::InvalidEnvironment,
+                format!("CNI_IFNAME {ifname}: this interface does not exist in {self}"),
+            )
+            .detail("a plugin that creates the interface must come earlier in the network's plugins")
+        };
+        self.nl.link(ifname)?.ok_or_else(missing)
     }
 
     /// The link as listed in a result.

@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_says_whose_a_link_is_and_only_to_its_network() {
+    fn an_alias_names_the_attachment_to_its_own_network_only() {
         let [net, longer] = ["net", "network"].map(network);
         let ours = link("veth0", &alias(&net, &at("c", "eth0")).unwrap(), 0);
         assert_eq!(owner(&ours, &net), Some(("c", "eth0")));

@@ -59,7 +59,7 @@ impl ParentConf {
     ///
     /// # Errors
     /// Code 7 if the named link does not exist.
-    pub fn look(&self, host: &Namespace) -> Result<Option<Link>> {
+    pub fn find_on_host(&self, host: &Namespace) -> Result<Option<Link>> {
         match &self.name {
             _ if self.in_container => Ok(None),
             Some(name) => named(host, name, "master").map(Some),

@@ -118,7 +118,7 @@ pub fn take(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<
 ///
 /// # Errors
 /// If the kernel refuses.
-pub fn give_back(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<()> {
+pub fn restore(sandbox: &Namespace, link: &Link, route: &Route) -> netlink::Result<()> {
     match (route.only_by(link.index), route.without(link.index)) {
         (Some(own), Some(_)) if route.dst.is_ipv6() => put(sandbox, &own),
         (Some(_), Some(others)) => {

@@ -212,5 +212,5 @@ pub fn differs(link: &Link, property: &str, wanted: &str, found: &str) -> Error 
 
 fn missing(what: &str, link: &Link) -> Error {
     Error::new(Code::Internal, format!("link {}: {what} is missing", link.name))
-        .detail("something removed it after ADD; DEL and ADD of the attachment bring it back")
+        .detail("it was removed after ADD; run DEL and ADD to attach the container again")
 }

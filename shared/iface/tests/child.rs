@@ -21,7 +21,7 @@ fn passthru() -> LinkKind {
 }
 
 #[test]
-fn a_child_is_born_in_the_container_with_all_that_was_asked_for() {
+fn a_child_is_created_in_the_container_with_all_attributes() {
     lab(|lab| {
         let up = lab.master("up");
         let mut undo = Undo::new();
@@ -53,7 +53,7 @@ fn a_link_of_the_same_name_in_the_host_is_not_in_the_way() {
 }
 
 #[test]
-fn a_taken_name_is_a_mistake_of_the_environment_and_what_bears_it_stays() {
+fn an_existing_name_is_code_4_and_its_link_is_kept() {
     lab(|lab| {
         lab.master("up");
         lab.sandbox.nl.create_link(&netlink::NewLink::new("eth0", LinkKind::Veth)).unwrap();

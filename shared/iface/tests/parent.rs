@@ -75,12 +75,12 @@ fn the_default_route_does_not_name_the_link_of_a_plugin_that_wants_it_named() {
         let conf = ParentConf { or_default_route: false, ..conf("{}").unwrap() };
         let error = conf.find(&lab.host, &lab.sandbox, None).unwrap_err();
         assert_eq!((error.code(), error.msg()), (7, "master is missing"));
-        assert_eq!(conf.look(&lab.host).unwrap(), None, "a chain may name it");
+        assert_eq!(conf.find_on_host(&lab.host).unwrap(), None, "a chain may name it");
     });
 }
 
 #[test]
-fn in_a_chain_it_is_what_an_earlier_plugin_made() {
+fn in_a_chain_it_is_the_interface_of_an_earlier_plugin() {
     lab(|lab| {
         default_route(lab, "up");
         sh("ip link add name made0 type veth peer name made1");
@@ -117,7 +117,7 @@ fn a_child_is_no_larger_than_its_parent() {
 #[test]
 fn status_looks_for_the_parent_only_where_it_can() {
     lab(|lab| {
-        let look = |text: &str| conf(text).unwrap().look(&lab.host);
+        let look = |text: &str| conf(text).unwrap().find_on_host(&lab.host);
         assert_eq!(look("{}").unwrap(), None, "an earlier plugin of the chain may make it");
         assert!(look(r#"{"master": "up"}"#).is_err());
         look(r#"{"master": "up", "linkInContainer": true}"#).unwrap();
@@ -128,7 +128,7 @@ fn status_looks_for_the_parent_only_where_it_can() {
 }
 
 #[test]
-fn a_check_tells_that_the_parent_is_another_one_or_gone() {
+fn check_reports_a_changed_or_deleted_parent() {
     lab(|lab| {
         lab.macvlan(&add("net", "eth0"));
         let verify = |text: &str| conf(text).unwrap().verify(&lab.host, &lab.sandbox, &at("c", "eth0"));

@@ -12,7 +12,7 @@ use iface::{host_end, remove};
 use netlink::{LinkKind, NewLink, Peer};
 
 #[test]
-fn a_veth_goes_by_its_name_in_the_host_also_without_the_container() {
+fn a_veth_is_deleted_by_its_name_on_the_host_even_without_the_container() {
     lab(|lab| {
         let (net, at) = (network("net"), at("c", "eth0"));
         lab.veth(&net, &at);
@@ -23,7 +23,7 @@ fn a_veth_goes_by_its_name_in_the_host_also_without_the_container() {
 }
 
 #[test]
-fn a_veth_that_another_plugin_made_goes_by_its_end_in_the_container() {
+fn a_veth_of_another_plugin_is_deleted_by_its_end_in_the_container() {
     lab(|lab| {
         let made = lab.veth(&network("net"), &at("c", "eth0"));
         // Like a pair of the reference.
@@ -34,7 +34,7 @@ fn a_veth_that_another_plugin_made_goes_by_its_end_in_the_container() {
 }
 
 #[test]
-fn a_veth_of_another_network_stays_where_its_name_was_taken() {
+fn a_veth_of_another_network_with_the_same_name_is_kept() {
     lab(|lab| {
         lab.veth(&network("first"), &at("c", "eth0"));
         remove::veth(&lab.host, &network("second"), &at("c", "eth0"), Some(&lab.path())).unwrap();
@@ -53,7 +53,7 @@ fn del(network: &str, netns: Option<&PathBuf>) -> Del {
 }
 
 #[test]
-fn only_a_link_of_the_plugins_own_kind_goes() {
+fn only_a_link_of_the_plugins_own_kind_is_deleted() {
     lab(|lab| {
         lab.veth(&network("net"), &at("c", "eth0"));
         let path = lab.path();
@@ -68,7 +68,7 @@ fn only_a_link_of_the_plugins_own_kind_goes() {
 }
 
 #[test]
-fn a_link_that_another_network_made_stays_where_its_name_was_taken() {
+fn a_link_of_another_network_with_the_same_name_is_kept() {
     lab(|lab| {
         lab.macvlan(&add("first", "eth0"));
         remove::child(&del("second", Some(&lab.path())), "macvlan").unwrap();
@@ -79,7 +79,7 @@ fn a_link_that_another_network_made_stays_where_its_name_was_taken() {
 }
 
 #[test]
-fn a_bridge_in_the_place_of_a_veth_stays() {
+fn a_bridge_named_like_a_veth_is_kept() {
     lab(|lab| {
         let (net, at) = (network("net"), at("c", "eth0"));
         sh(&format!("ip link add {} type bridge", iface::veth::host_name(&net, &at)));
@@ -89,7 +89,7 @@ fn a_bridge_in_the_place_of_a_veth_stays() {
 }
 
 #[test]
-fn a_gc_takes_the_pairs_of_its_network_that_nobody_has_any_more() {
+fn gc_deletes_the_pairs_of_its_network_without_an_attachment() {
     lab(|lab| {
         let (net, other) = (layer_2("net"), network("other"));
         let (kept, gone) = (at("c", "eth0"), at("c", "eth1"));
@@ -108,7 +108,7 @@ fn a_gc_takes_the_pairs_of_its_network_that_nobody_has_any_more() {
 }
 
 #[test]
-fn the_hosts_end_of_a_veth_is_found_among_links_of_the_same_number() {
+fn the_hosts_end_of_a_veth_is_found_among_links_with_the_same_index() {
     lab(|lab| {
         let one = lab.veth(&network("net"), &at("one", "eth0"));
         let third = another_sandbox();

@@ -26,7 +26,7 @@ fn attached(lab: &Lab) -> Check<()> {
 }
 
 #[test]
-fn what_add_left_is_as_it_was() {
+fn an_unchanged_attachment_passes() {
     lab(|lab| {
         let call = attached(lab);
         assert_eq!(verify::container(&lab.sandbox, &call, "veth").unwrap().name, "eth0");
@@ -35,7 +35,7 @@ fn what_add_left_is_as_it_was() {
 }
 
 #[test]
-fn what_has_changed_is_named() {
+fn differences_are_named() {
     type Harm = fn(&Lab);
     let changes: [(&str, Harm); 5] = [
         ("state", |lab| change(lab, LinkChange { up: Some(false), ..LinkChange::default() })),

@@ -1,25 +1,25 @@
-//! The start of the host: no container survives it.
+//! Boot time of the host: no container survives a reboot.
 
 use std::time::{Duration, SystemTime};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// How much the clock may differ from itself at another time.
+/// Tolerance for changes of the clock.
 const MARGIN: Duration = Duration::from_secs(60);
 
-/// When the host was started, by the clock as it is set now. A clock that was set forward since the start makes files look as if they
-/// were from before: that alone does not prove that a container is dead.
+/// Boot time, by the current clock. If the clock was set forward since boot, files look older than the boot: this alone does not prove that
+/// a container has exited.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot(Option<SystemTime>);
 
 impl Boot {
-    /// By `CLOCK_BOOTTIME`, which also counts while the host sleeps.
+    /// Uses `CLOCK_BOOTTIME`, which also counts during suspend.
     pub fn look() -> Self {
         let up = clock_gettime(ClockId::Boottime).tv_sec.cast_unsigned();
         Self(SystemTime::now().checked_sub(Duration::from_secs(up)))
     }
 
-    /// Whether a time is more than a minute before the start.
+    /// Whether a time is more than a minute before boot.
     pub fn is_after(self, time: SystemTime) -> bool {
         self.0.is_some_and(|booted| time + MARGIN < booted)
     }

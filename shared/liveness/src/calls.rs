@@ -1,4 +1,4 @@
-//! Calls of plugins that have not ended: their containers are just being made or removed.
+//! Running plugin calls, whose containers are being created or deleted.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,7 +6,7 @@ use std::io::ErrorKind;
 
 use crate::{ancestors, processes};
 
-/// The containers that plugins are called for at this moment.
+/// Containers with a running plugin call.
 #[derive(Debug, Default)]
 pub struct Calls {
     containers: BTreeSet<Vec<u8>>,
@@ -14,7 +14,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Reads `CNI_CONTAINERID` in the environment of every process.
+    /// Reads `CNI_CONTAINERID` from the environment of every process.
     pub fn look() -> Self {
         let (mut this, ancestors) = (Self::default(), ancestors());
         for process in processes() {
@@ -28,7 +28,7 @@ impl Calls {
         this
     }
 
-    /// Whether a plugin is, or may be, called for a container.
+    /// Whether a plugin is, or may be, running for a container.
     pub fn may_be_for(&self, container: &str) -> bool {
         self.blind || self.containers.contains(container.as_bytes())
     }

@@ -1,4 +1,4 @@
-//! Which containers are alive, by the kernel's network namespaces and processes.
+//! Which containers are running, judged by the kernel's network namespaces and processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -21,43 +21,43 @@ pub use boot::Boot;
 pub use calls::Calls;
 pub use unused::Unused;
 
-/// The device and inode of a namespace.
+/// Device and inode of a namespace.
 type Id = (u64, u64);
 
-/// The network namespaces of this machine but the host's, looked at once.
+/// A snapshot of the network namespaces of this machine, except the host's.
 #[derive(Debug, Default)]
 pub struct Namespaces {
     ids: BTreeSet<Id>,
-    /// The addresses in each.
+    /// Addresses in each namespace.
     inside: BTreeMap<Id, BTreeSet<IpAddr>>,
-    /// Those behind links of the host, by the numbers by which these lead to namespaces that exist.
+    /// Addresses behind links of the host, by the links' numbers of existing namespaces.
     behind: BTreeMap<i32, BTreeSet<IpAddr>>,
-    /// Where they are mounted, in any mount namespace.
+    /// Paths where they are mounted, in any mount namespace.
     paths: BTreeSet<PathBuf>,
-    /// The same by namespace, each with a file that this process can open.
+    /// Mounts by namespace, each with a file that this process can open.
     mounts: BTreeMap<Id, (PathBuf, BTreeSet<PathBuf>)>,
-    /// Those that a process is in or has open.
+    /// Namespaces that a process is in or has open.
     used: BTreeSet<Id>,
     unused: Vec<Unused>,
-    /// Where those were mounted that count as nobody's.
+    /// Paths of namespaces that are treated as unused.
     abandoned: BTreeSet<PathBuf>,
-    /// The names of those in cnitool's own mount namespace.
+    /// Names in cnitool's own mount namespace.
     names: BTreeSet<OsString>,
-    /// The control groups of all processes: runtimes put the container's id into their names.
+    /// Control groups of all processes: runtimes include the container's id in their names.
     cgroups: BTreeSet<String>,
     links: Vec<Link>,
-    /// There is a namespace whose addresses could not be read.
+    /// Whether addresses of a namespace could not be read.
     unsure: bool,
     /// The host's own addresses.
     own: BTreeSet<IpAddr>,
-    /// Namespaces that exist, by their numbers, though they may have ended meanwhile.
+    /// Numbers of existing namespaces, which may have ended meanwhile.
     seen: BTreeSet<u64>,
-    /// A process or its files could not be looked at.
+    /// Whether a process or its files could not be examined.
     blind: bool,
 }
 
 impl Namespaces {
-    /// Looks where the host's links lead to, and into all namespaces that are mounted, that a process is in or has open.
+    /// Examines the namespaces that the host's links lead to, that are mounted, or that a process is in or has open.
     ///
     /// # Errors
     /// If the kernel does not list the host's links.
@@ -80,7 +80,7 @@ impl Namespaces {
                 this.visit_mounts(&process.join("root"), &process.join("mountinfo"), own);
             }
             this.cgroups.extend(fs::read_to_string(process.join("cgroup")));
-            // A security module may hide init and the runtime from this process. They are no containers.
+            // A security module may hide init and the runtime. They are not containers.
             if ancestors.contains(&process) {
                 this.blind = was_blind;
             }
@@ -91,28 +91,28 @@ impl Namespaces {
         Ok(this)
     }
 
-    /// Whether every namespace that exists was looked into. If not, an address that was not found may be in use.
+    /// Whether every existing namespace was examined. Otherwise an address that was not found may be in use.
     pub fn is_complete(&self) -> bool {
         !self.unsure && !self.blind && self.seen.len() == self.ids.len()
     }
 
-    /// Whether a process or its files could not be looked at: a container that was not found may be there.
+    /// Whether a process or its files could not be examined: a container may have been missed.
     pub fn is_blind(&self) -> bool {
         self.blind
     }
 
-    /// Whether the host itself has an address.
+    /// Whether the host has an address.
     pub fn host_has(&self, address: IpAddr) -> bool {
         self.own.contains(&address)
     }
 
-    /// Whether a namespace has an address, or may have it.
+    /// Whether a namespace has, or may have, an address.
     pub fn may_have(&self, address: IpAddr) -> bool {
         let mut all = self.inside.values().chain(self.behind.values());
         self.unsure || all.any(|addresses| addresses.contains(&address))
     }
 
-    /// Whether a link of the host leads to a namespace that exists. None: there is no such link, or it leads nowhere.
+    /// Whether a link of the host leads to an existing namespace. `None` if the link does not exist or leads to none.
     pub fn leads_on(&self, link: &str) -> Option<bool> {
         let peer = self.links.iter().find(|one| one.name == link)?.peer_netns_id?;
         Some(self.behind.contains_key(&peer))
@@ -123,10 +123,10 @@ impl Namespaces {
         self.paths.contains(path) || is_namespace(path) && !self.abandoned.contains(path)
     }
 
-    /// Whether a namespace or the control group of a process is called after a container.
+    /// Whether a namespace or control group is named after a container.
     pub fn has_container(&self, id: &str) -> bool {
         let is_word = |c: char| c.is_ascii_alphanumeric();
-        // Runtimes put a prefix before the id (`cri-containerd-`, `crio-`, `libpod-`), and `.scope` after it.
+        // Runtimes add a prefix (`cri-containerd-`, `crio-`, `libpod-`) and `.scope`.
         let has_it = |text: &String| {
             text.match_indices(id).any(|(at, _)| {
                 let (before, after) = (&text[..at], &text[at + id.len()..]);
@@ -136,7 +136,7 @@ impl Namespaces {
         self.names.contains(OsStr::new(id)) || self.cgroups.iter().any(has_it)
     }
 
-    /// Whether all namespaces are at these paths: then there is no container besides.
+    /// Whether all namespaces are at these paths, so that no other container exists.
     pub fn are_all_at<'a>(&self, paths: impl Iterator<Item = &'a Path>) -> bool {
         let known: BTreeSet<Id> = paths.filter_map(|path| id(path).ok()).collect();
         !self.unsure && self.ids.is_subset(&known)
@@ -157,7 +157,7 @@ impl Namespaces {
         }
     }
 
-    /// The namespaces that are mounted in a mount namespace (proc_pid_mountinfo(5)).
+    /// Records the namespaces mounted in a mount namespace (proc_pid_mountinfo(5)).
     fn visit_mounts(&mut self, root: &Path, mountinfo: &Path, own: Option<Id>) {
         let mounts = self.note(fs::read_to_string(mountinfo)).unwrap_or_default();
         let mount = |line: &str| {
@@ -167,7 +167,7 @@ impl Namespaces {
             source.starts_with("nsfs ").then_some((inode, path))
         };
         for (inode, path) in mounts.lines().filter_map(mount) {
-            // Another mount may hide it: then the number is all that shows it.
+            // Another mount may hide it; then only its number is known.
             self.seen.extend(number(&inode));
             let file = root.join(path.strip_prefix("/").unwrap_or(&path));
             if let Some(found) = self.visit(&file, own) {
@@ -177,7 +177,7 @@ impl Namespaces {
         }
     }
 
-    /// A thread may be in another namespace than its process.
+    /// Records the namespaces of threads, which may differ from the process's.
     fn visit_threads(&mut self, process: &Path, own: Option<Id>) {
         let threads = self.note(fs::read_dir(process.join("task"))).into_iter().flatten().flatten();
         for thread in threads.filter(|thread| Some(&*thread.file_name()) != process.file_name()) {
@@ -185,7 +185,7 @@ impl Namespaces {
         }
     }
 
-    /// The namespaces that a process has open.
+    /// Records the namespaces that a process has open.
     fn visit_files(&mut self, process: &Path, own: Option<Id>) {
         let files = self.note(fs::read_dir(process.join("fd"))).into_iter().flatten().flatten();
         for file in files.map(|file| file.path()) {
@@ -219,10 +219,10 @@ impl Namespaces {
         Some(found)
     }
 
-    /// What is not there any more is no namespace. Any other error hides one, perhaps.
+    /// Ignores objects that no longer exist. Any other error may hide a namespace.
     fn note<T>(&mut self, outcome: io::Result<T>) -> Option<T> {
         const ESRCH: i32 = 3;
-        // The mounts of a process that is exiting.
+        // Mounts of an exiting process.
         const EINVAL: i32 = 22;
         self.blind |= outcome.as_ref().is_err_and(|e| {
             e.kind() != ErrorKind::NotFound && ![Some(ESRCH), Some(EINVAL)].contains(&e.raw_os_error())
@@ -239,29 +239,28 @@ fn id(path: &Path) -> io::Result<Id> {
     path.metadata().map(|inode| (inode.dev(), inode.ino()))
 }
 
-/// Whether a path is a namespace, of any kind.
+/// Whether a path is a namespace of any kind.
 fn is_namespace(path: &Path) -> bool {
     id(path).is_ok_and(|found| id(Path::new("/proc/thread-self/ns/net")).is_ok_and(|own| own.0 == found.0))
 }
 
-/// The number of a network namespace, as links and mounts show it (namespaces(7)).
+/// Number of a network namespace in the notation of links and mounts (namespaces(7)).
 fn number(text: &str) -> Option<u64> {
     text.strip_prefix("net:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// Whether /proc shows this process and its parent: in a PID namespace of its own, a plugin does not see the processes of
-/// containers.
+/// Whether /proc shows this process and its parent. In its own PID namespace, a plugin does not see the containers' processes.
 fn sees_parent() -> bool {
     let own = process::id();
     let is_own = fs::read_link("/proc/self").is_ok_and(|link| link == Path::new(&own.to_string()));
     is_own && own != 1 && std::os::unix::process::parent_id() != 0
 }
 
-/// The directories of this process's ancestors, up to the first process.
+/// Directories of this process's ancestors, up to the first process.
 fn ancestors() -> BTreeSet<PathBuf> {
     let parent = |process: &PathBuf| {
         let stat = fs::read_to_string(process.join("stat")).ok()?;
-        // proc_pid_stat(5): the state and the parent follow the name, which is in parentheses.
+        // proc_pid_stat(5): state and parent follow the name in parentheses.
         let parent: u32 = stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()?;
         Some(Path::new("/proc").join(parent.to_string()))
     };
@@ -270,14 +269,14 @@ fn ancestors() -> BTreeSet<PathBuf> {
     std::iter::successors(parent(&own), parent).take(1000).chain([PathBuf::from("/proc/1")]).collect()
 }
 
-/// The directories of the processes that are seen in /proc.
+/// Directories of the processes in /proc.
 fn processes() -> impl Iterator<Item = PathBuf> {
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_number = |name: &OsStr| name.as_encoded_bytes().iter().all(u8::is_ascii_digit);
     all.filter(move |one| is_number(&one.file_name())).map(|one| one.path())
 }
 
-/// None for what is no network namespace.
+/// `None` if it is not a network namespace.
 fn addresses_at(path: &Path) -> Option<Vec<Address>> {
     let netns = NetNs::open_if_present(path).ok()??;
     netns.enter(Netlink::open).ok()?.ok()?.addresses(None).ok()

@@ -1,4 +1,4 @@
-//! Namespaces that nothing but a mount keeps: no process is in them, or has them open.
+//! Namespaces that only a mount keeps alive.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
@@ -10,20 +10,20 @@ use netns::NetNs;
 
 use crate::{Id, Namespaces};
 
-/// A network namespace that is mounted, and that no process is in or has open.
+/// A mounted network namespace that no process is in or has open.
 #[derive(Clone, Debug)]
 pub struct Unused {
     id: Id,
     /// The number by which links of the host lead to it.
     peer: Option<i32>,
-    /// Where it is mounted, in any mount namespace.
+    /// Paths where it is mounted, in any mount namespace.
     pub paths: BTreeSet<PathBuf>,
-    /// When it was made. No program can set this time.
+    /// Creation time, which no program can set.
     pub since: SystemTime,
 }
 
 impl Namespaces {
-    /// The unused ones. None, unless everything could be looked at.
+    /// Finds unused namespaces. Finds none if something could not be examined.
     pub(crate) fn find_unused(&mut self, host: &Netlink) {
         if !self.is_complete() {
             return;
@@ -38,7 +38,7 @@ impl Namespaces {
         self.unused = unused.collect();
     }
 
-    /// Goes on as if these unused namespaces did not exist: whatever is in them is of nobody.
+    /// Treats these unused namespaces as nonexistent.
     pub fn forget_unused(&mut self, is_abandoned: impl Fn(&Unused) -> bool) {
         let (abandoned, unused) = std::mem::take(&mut self.unused).into_iter().partition(is_abandoned);
         self.unused = unused;

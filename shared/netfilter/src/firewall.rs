@@ -7,8 +7,8 @@ use netlink::{Family, Protocol, Socket};
 
 use crate::backend::Backend;
 use crate::iptables::Iptables;
-use crate::kind::{IptablesRules, Kind, NftablesRules, Pair, Rules};
-use crate::nft::{BlockingChain, Nft};
+use crate::kind::{IptablesRules, Kind, NftablesRules, OwnedRules, Rules};
+use crate::nft::{BlockingChain, Nft, Prepared};
 use crate::owner::Owner;
 use crate::removal::Removal;
 use crate::ruleset::UdpPort;
@@ -18,8 +18,8 @@ use crate::{conntrack, iptables};
 #[derive(Debug)]
 pub struct Firewall {
     engine: Engine,
-    /// Whether the backend was asked for by name.
-    asked: bool,
+    /// Whether the configuration names the backend.
+    is_explicit: bool,
 }
 
 #[derive(Debug)]
@@ -29,35 +29,42 @@ enum Engine {
 }
 
 impl Firewall {
-    /// Opens the firewall through the backend that is asked for; else nftables if the kernel has it, else
-    /// iptables.
+    /// Opens the firewall through the configured backend. Without one: nftables if the kernel has it, else iptables.
     ///
     /// # Errors
-    /// Code 2 if the backend that is asked for is not there, 999 if there is none at all.
+    /// Code 2 if the configured backend is not available, 999 if none is.
     pub fn open(choice: Option<Backend>) -> Result<Self> {
         let iptables = || Iptables::open().map(Engine::Iptables);
         let engine = match choice {
             Some(Backend::Nftables) => nftables()?,
             Some(Backend::Iptables) => iptables().code(Code::UnsupportedField)?,
             None => match nftables() {
-                // Only then: rules by the other backend would be a surprise where nftables is just not permitted.
+                // Only then: where nftables is only not permitted, nobody expects rules of the other backend.
                 Err(without) if without.code() == Code::UnsupportedField as u32 => {
                     iptables().map_err(|e| without.with_code(Code::Internal).detail(e.msg()))?
                 }
                 opened => opened?,
             },
         };
-        Ok(Self { engine, asked: choice.is_some() })
+        Ok(Self { engine, is_explicit: choice.is_some() })
     }
 
-    /// Whether rules of a kind could be installed now (STATUS). It costs some microseconds; a grace period until the first rules
-    /// were installed by nftables.
+    /// Whether rules of a kind could be installed now, and those that attachments share are unchanged (STATUS). It takes some
+    /// microseconds; a grace period until the first rules are installed by nftables.
     ///
     /// # Errors
     /// Code 50 if not.
     pub fn available(choice: Option<Backend>, kind: Kind) -> Result<()> {
         let firewall = Self::open(choice).code(Code::NotAvailable)?;
-        let Engine::Nftables(nft) = &firewall.engine else { return Ok(()) };
+        let nft = match &firewall.engine {
+            Engine::Nftables(nft) => nft,
+            Engine::Iptables(iptables) => {
+                let nft = Nft::open().ok();
+                let has_chain =
+                    |table, chain: &str| nft.as_ref().is_some_and(|nft| nft.has_chain(table, chain));
+                return iptables.verify_shared(kind, has_chain).code(Code::NotAvailable);
+            }
+        };
         let lack = nft.lack_since_boot(kind).map_err(|r| r.during("ask", "nf_tables"));
         match lack.code(Code::NotAvailable)? {
             Some(lack) if choice.is_some() => Err(Error::new(Code::NotAvailable, lack)),
@@ -104,16 +111,16 @@ impl Firewall {
         self.flush(&in_nftables)
     }
 
-    /// What an installation by nftables needs besides: iptables where the kernel lacks something, and the legacy tables opened.
+    /// Completes an installation by nftables: falls back to iptables where the kernel lacks something, and opens the legacy tables.
     fn finish(
         &self,
-        (owner, rules): Pair<'_>,
+        (owner, rules): OwnedRules<'_>,
         in_nftables: &NftablesRules,
         installed: Result<()>,
     ) -> Result<()> {
         match installed {
             Err(e) if e.code() == Code::UnsupportedField as u32 => match rules.iptables() {
-                Some(in_iptables) if !self.asked => fall_back(owner, rules.kind(), in_iptables, &e)?,
+                Some(in_iptables) if !self.is_explicit => fall_back(owner, rules.kind(), in_iptables, &e)?,
                 _ => return Err(e),
             },
             installed => installed?,
@@ -125,13 +132,15 @@ impl Firewall {
     }
 
     /// For each attachment, whether its rules are as they were installed: by us, or by the reference. The ruleset is listed once.
-    pub(crate) fn are_installed(&self, all: &[Pair<'_>]) -> Vec<bool> {
+    pub(crate) fn are_installed(&self, all: &[OwnedRules<'_>]) -> Vec<bool> {
         let mut installed = vec![false; all.len()];
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) =
             (0..all.len()).partition(|of| self.is_by_iptables(all[*of]));
         note(&mut installed, &by_iptables, all, iptables_rules);
-        note(&mut installed, &by_nft, all, |some| self.engine.nft(|nft| nft.are_installed(some)));
-        if !self.asked && self.backend() == Backend::Nftables {
+        note(&mut installed, &by_nft, all, |some| {
+            self.engine.nft(|nft| nft.are_installed(&Prepared::all(some)))
+        });
+        if !self.is_explicit && self.backend() == Backend::Nftables {
             let missing = |of: &usize| !installed[*of] && all[*of].1.iptables().is_some();
             let missing: Vec<usize> = (0..all.len()).filter(missing).collect();
             note(&mut installed, &missing, all, iptables_rules);
@@ -144,33 +153,32 @@ impl Firewall {
     }
 
     /// Installs the rules of attachments, of the oldest first, in place of those that they may have. An answer for each.
-    pub(crate) fn install_all(&self, all: &[Pair<'_>]) -> Vec<Result<()>> {
+    pub(crate) fn install_all(&self, all: &[OwnedRules<'_>]) -> Vec<Result<()>> {
         let mut outcomes: Vec<Result<()>> = all.iter().map(|(_, rules)| self.admit(*rules)).collect();
         let admitted = (0..all.len()).filter(|of| outcomes[*of].is_ok());
         let (by_iptables, by_nft): (Vec<_>, Vec<_>) = admitted.partition(|of| self.is_by_iptables(all[*of]));
         let pick = |places: &[usize]| places.iter().map(|of| all[*of]).collect::<Vec<_>>();
         let installed = iptables::repair::install(&pick(&by_iptables));
-        by_iptables.into_iter().zip(installed).for_each(|(of, outcome)| outcomes[of] = outcome);
-        if !by_nft.is_empty() {
-            let some = pick(&by_nft);
-            let installed = self.engine.nft(|nft| Ok(nft.install_all(&some)));
-            let installed = installed.unwrap_or_else(|e| some.iter().map(|_| Err(e.clone())).collect());
-            for ((of, pair), outcome) in by_nft.into_iter().zip(some).zip(installed) {
-                outcomes[of] = self.finish(pair, &pair.1.nftables(), outcome);
-            }
+        for (of, outcome) in by_iptables.into_iter().zip(installed) {
+            outcomes[of] = outcome.and_then(|()| self.flush(&all[of].1.nftables()));
         }
-        for (outcome, (_, rules)) in outcomes.iter_mut().zip(all).filter(|(outcome, _)| outcome.is_ok()) {
-            *outcome = self.flush(&rules.nftables());
+        if !by_nft.is_empty() {
+            let prepared = Prepared::all(&pick(&by_nft));
+            let installed = self.engine.nft(|nft| Ok(nft.install_all(&prepared)));
+            let installed = installed.unwrap_or_else(|e| prepared.iter().map(|_| Err(e.clone())).collect());
+            for ((of, Prepared { rules, .. }), outcome) in by_nft.into_iter().zip(&prepared).zip(installed) {
+                outcomes[of] = self.finish(all[of], rules, outcome).and_then(|()| self.flush(rules));
+            }
         }
         outcomes
     }
 
-    fn is_by_iptables(&self, (_, rules): Pair<'_>) -> bool {
+    fn is_by_iptables(&self, (_, rules): OwnedRules<'_>) -> bool {
         self.backend() == Backend::Iptables && rules.iptables().is_some()
     }
 
-    /// Whether an attachment's rules are as they were installed: by us, or by the reference. That a host port leads elsewhere for
-    /// now, because a newer attachment asked for it as well, is a line in the log.
+    /// Whether an attachment's rules are as they were installed: by us, or by the reference. A host port
+    /// that a newer attachment has taken is a warning.
     ///
     /// # Errors
     /// Code 999, with what is missing.
@@ -183,7 +191,7 @@ impl Firewall {
         Ok(())
     }
 
-    /// The same. The host ports that a newer attachment has taken are returned, as `HOLDER has it now: RULE`.
+    /// As [`Firewall::check`]. Returns the host ports that a newer attachment has taken, as `HOLDER has it now: RULE`.
     ///
     /// # Errors
     /// Code 999, with what is missing.
@@ -200,22 +208,21 @@ impl Firewall {
         let by_iptables =
             |rules| Iptables::open().and_then(|iptables| iptables.check(owner, kind, rules)).is_ok();
         let is_elsewhere = || {
-            let may_fall_back = !self.asked && self.backend() == Backend::Nftables;
+            let may_fall_back = !self.is_explicit && self.backend() == Backend::Nftables;
             Reference::default().has((owner, rules)).unwrap_or(false)
                 || may_fall_back && in_iptables.is_some_and(by_iptables)
         };
         if own.is_err() && is_elsewhere() {
             return Ok(Vec::new());
         }
-        own.map(|waiting| if kind.facts.redirects { waiting } else { Vec::new() })
+        own.map(|waiting| if kind.properties.redirects { waiting } else { Vec::new() })
     }
 
-    /// The chains of others that drop what is forwarded to and from a container all the same: only whoever made them can open
-    /// them. None, where the kernel has no nf_tables. iptables marks no packets: no rule by mark opens
-    /// a chain for it.
+    /// The chains of other programs that still drop packets forwarded to and from a container: only their owners can open them. Empty if
+    /// the kernel has no nf_tables. With iptables packets have no mark, so no rule by mark opens a chain.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel does not list them.
     pub fn blocking_chains(&self, bit: u8, families: &[Family]) -> Result<Vec<BlockingChain>> {
         let bit = Some(bit).filter(|_| self.backend() == Backend::Nftables);
         let found = self.engine.nft(|nft| {
@@ -233,7 +240,7 @@ impl Firewall {
     /// chain` takes them: `ip filter FORWARD`. Empty where the kernel has no nf_tables.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel does not list them.
     pub fn dropping_chains(&self) -> Result<Vec<String>> {
         let list =
             |nft: &Nft| nft.dropping_chains().map_err(|r| r.during("list", "the chains of nf_tables").into());
@@ -243,11 +250,10 @@ impl Firewall {
         }
     }
 
-    /// What is installed of an attachment through nf_tables, for people: a line such as `map tcp 8080 to 10.1.0.5:80`
-    /// each.
+    /// The nf_tables rules of an attachment, for people: lines such as `map tcp 8080 to 10.1.0.5:80`.
     ///
     /// # Errors
-    /// If the kernel refuses to tell.
+    /// If the kernel does not list them.
     pub fn describe(&self, owner: &Owner) -> Result<Vec<String>> {
         let all = self.engine.nft(|nft| Kind::ALL.iter().map(|kind| nft.describe(owner, *kind)).collect());
         all.map(|lines: Vec<Vec<String>>| lines.concat())
@@ -290,12 +296,12 @@ impl Engine {
     }
 }
 
-/// Notes what `look` says of the attachments at some places. An error leaves them as they are.
+/// Stores the answers of `look` about the attachments at some places. After an error they stay as they are.
 fn note<'a>(
     installed: &mut [bool],
     places: &[usize],
-    all: &[Pair<'a>],
-    look: impl FnOnce(&[Pair<'a>]) -> Result<Vec<bool>>,
+    all: &[OwnedRules<'a>],
+    look: impl FnOnce(&[OwnedRules<'a>]) -> Result<Vec<bool>>,
 ) {
     if places.is_empty() {
         return;
@@ -306,7 +312,7 @@ fn note<'a>(
     }
 }
 
-fn iptables_rules(all: &[Pair<'_>]) -> Result<Vec<bool>> {
+fn iptables_rules(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
     iptables::repair::are_installed(all)
 }
 
@@ -337,7 +343,7 @@ impl Reference {
     }
 
     /// Whether the rules of an attachment exist.
-    fn has(&self, (owner, rules): Pair<'_>) -> Result<bool> {
+    fn has(&self, (owner, rules): OwnedRules<'_>) -> Result<bool> {
         if let (Some(nft), Some(reference)) = (&*self.nft, rules.reference()) {
             let found = nft.has_reference(owner, reference);
             if found.map_err(|r| r.during("look for", "rules of the reference"))? {
@@ -359,7 +365,7 @@ fn nftables() -> Result<Engine> {
     open_nft("load the kernel module nf_tables, or set the backend to iptables").map(Engine::Nftables)
 }
 
-/// With what is to be done where the kernel has no nf_tables.
+/// Opens nf_tables. Where the kernel has none, the error says what to do.
 fn open_nft(remedy: &str) -> Result<Nft> {
     let nft = Nft::open().map_err(|r| r.during("open", "nf_tables"));
     nft.map_err(|e| match e {

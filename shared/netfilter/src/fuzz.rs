@@ -63,6 +63,6 @@ fn mapping(text: &str) -> Option<HostPort> {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("rules", rules);
 }

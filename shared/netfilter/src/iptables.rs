@@ -16,12 +16,13 @@ pub(crate) mod saved;
 mod tool;
 pub(crate) mod tools;
 
-use cni::{Result, ResultExt};
+use cni::{Code, Error, Result, ResultExt};
 use netlink::Family;
 
 use crate::kind::{IptablesRules, Kind};
 use crate::owner::Owner;
 use crate::plan::chains;
+use crate::ruleset::Table;
 use crate::script::Script;
 use tools::{Tools, lock};
 
@@ -55,6 +56,32 @@ impl Iptables {
         Ok(())
     }
 
+    /// Whether the rules that attachments share have their content, as far as they exist (STATUS). No tool is started where there are none.
+    ///
+    /// # Errors
+    /// Code 999 with the first rule that was changed.
+    pub(crate) fn verify_shared(&self, kind: Kind, has_chain: impl Fn(Table, &str) -> bool) -> Result<()> {
+        let Some((properties, shared)) =
+            kind.iptables().and_then(|properties| Some((properties, properties.shared.as_ref()?)))
+        else {
+            return Ok(());
+        };
+        for family in Family::ALL {
+            let is_here = has_chain(Table::of_iptables(family, properties.table), shared.entry)
+                || legacy::has_chain(family, (properties.table, shared.entry));
+            if !is_here {
+                continue;
+            }
+            let mut script = Script::new(properties.table, String::new());
+            (shared.rules)(&mut script, family);
+            if let Some(rule) = repair::first_changed(&Tools::find(family, "")?, &script)? {
+                let error = Error::new(Code::Internal, format!("{rule} was changed"));
+                return Err(error.detail("`cnitool repair --all` restores it"));
+            }
+        }
+        Ok(())
+    }
+
     /// Whether an attachment's rules are as they were installed. What waits is returned: packets meet the rules of a newer
     /// attachment first.
     pub(crate) fn check(&self, owner: &Owner, kind: Kind, rules: &dyn IptablesRules) -> Result<Vec<String>> {
@@ -64,7 +91,7 @@ impl Iptables {
                 .restore(&script.check())
                 .map_err(|e| e.detail("`cnitool repair --all` installs them again"))
                 .context(|| format!("the iptables rules of {owner} are not as ADD left them"))?;
-            if let Some(find) = kind.iptables().and_then(|facts| facts.waiting) {
+            if let Some(find) = kind.iptables().and_then(|properties| properties.waiting) {
                 waiting.extend(find(&tools.save(&[script.table])?, &script.chain));
             }
         }

@@ -37,7 +37,7 @@ pub trait Rules: Debug {
 }
 
 /// An attachment, and its rules of a kind.
-pub(crate) type Pair<'a> = (&'a Owner, &'a dyn Rules);
+pub(crate) type OwnedRules<'a> = (&'a Owner, &'a dyn Rules);
 
 /// The rules of one attachment for nftables, in addition to what all attachments share.
 #[derive(Clone, Debug, Default)]
@@ -92,25 +92,25 @@ pub trait ReferenceRules {
 /// What the rules of an attachment are for. Each kind is installed and removed as a whole.
 #[derive(Clone, Copy)]
 pub struct Kind {
-    pub(crate) facts: &'static Facts,
+    pub(crate) properties: &'static KindProperties,
 }
 
 /// What there is to know of a kind without an attachment's rules.
 #[derive(Debug)]
-pub(crate) struct Facts {
+pub(crate) struct KindProperties {
     /// The name in the ruleset, of 12 letters at most: comments have room for no more.
     pub(crate) name: &'static str,
     /// Whether they lead ports of this host to containers: UDP flows go on when the rules are gone, and several may claim a port.
     pub(crate) redirects: bool,
-    pub(crate) nftables: InNftables,
+    pub(crate) nftables: NftablesProperties,
     /// None: they are always nftables'.
-    pub(crate) iptables: Option<InIptables>,
-    pub(crate) reference: InReference,
+    pub(crate) iptables: Option<IptablesProperties>,
+    pub(crate) reference: ReferenceProperties,
 }
 
 /// A kind in nftables.
 #[derive(Debug)]
-pub(crate) struct InNftables {
+pub(crate) struct NftablesProperties {
     pub(crate) table: Table,
     /// A chain that is there if rules of the kind were ever installed.
     pub(crate) chain: &'static str,
@@ -128,7 +128,7 @@ pub(crate) struct InNftables {
 
 /// A kind in iptables, in both families.
 #[derive(Debug)]
-pub(crate) struct InIptables {
+pub(crate) struct IptablesProperties {
     /// The table with the attachments' chains.
     pub(crate) table: &'static str,
     /// What the name of an attachment's chain begins with, 13 characters at most.
@@ -145,6 +145,8 @@ pub(crate) struct InIptables {
 /// What all attachments share in iptables.
 #[derive(Debug)]
 pub(crate) struct Shared {
+    /// Writes those of the shared rules that do not depend on a configuration.
+    pub(crate) rules: fn(&mut Script, Family),
     /// What the comments of the shared rules begin with.
     pub(crate) comments: &'static [&'static str],
     /// The chain whose rules jump to the chains of attachments.
@@ -159,7 +161,7 @@ pub(crate) struct Shared {
 
 /// A kind as the reference has it: what is removed of an attachment.
 #[derive(Debug)]
-pub(crate) struct InReference {
+pub(crate) struct ReferenceProperties {
     /// The table of iptables with its chains.
     pub(crate) table: &'static str,
     /// What the names of an attachment's chains begin with in iptables.
@@ -174,7 +176,7 @@ pub(crate) struct InReference {
     pub(crate) chains: fn(&Selector<'_>) -> Vec<(Table, String)>,
 }
 
-impl InReference {
+impl ReferenceProperties {
     /// The reference has nothing of the kind, or nothing that says whose it is.
     pub(crate) const NONE: Self = Self {
         table: "",
@@ -202,22 +204,22 @@ impl Shared {
 }
 
 impl Kind {
-    pub(crate) const fn new(facts: &'static Facts) -> Self {
-        Self { facts }
+    pub(crate) const fn new(properties: &'static KindProperties) -> Self {
+        Self { properties }
     }
 
     pub(crate) fn table(self) -> Table {
-        self.facts.nftables.table
+        self.properties.nftables.table
     }
 
-    pub(crate) fn iptables(self) -> Option<&'static InIptables> {
-        self.facts.iptables.as_ref()
+    pub(crate) fn iptables(self) -> Option<&'static IptablesProperties> {
+        self.properties.iptables.as_ref()
     }
 }
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Self) -> bool {
-        self.facts.name == other.facts.name
+        self.properties.name == other.properties.name
     }
 }
 
@@ -225,12 +227,12 @@ impl Eq for Kind {}
 
 impl Debug for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.facts.name)
+        f.write_str(self.properties.name)
     }
 }
 
 impl Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.facts.name)
+        f.write_str(self.properties.name)
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds of rules. Each one says how it is in nftables and in iptables, and as the reference has it: by `Facts` about the
+//! The kinds of rules. Each one says how it is in nftables and in iptables, and as the reference has it: by `KindProperties` about the
 //! [`Kind`], which are enough to find and remove rules of whatever attachment, and by [`crate::Rules`] for the rules of one.
 //!
 //! A new kind is a file here, and a line in [`Kind::ALL`]. The engines need not know of it.

@@ -21,10 +21,10 @@ mod installed;
 mod ours;
 mod probe;
 mod query;
+mod record_key;
 mod remove;
 mod repair;
 mod retry;
-mod slot;
 mod tables;
 mod view;
 
@@ -45,8 +45,9 @@ use crate::ruleset::{Element, RECORDS_MAX, Set, Table};
 pub use blocking::BlockingChain;
 use connection::Connection;
 use install::Change;
+use record_key::RecordKey;
+pub(crate) use repair::Prepared;
 use retry::{failure, retry};
-use slot::Slot;
 use tables::Tables;
 
 /// A socket to nf_tables.
@@ -155,7 +156,7 @@ impl Nft {
     pub(crate) fn has_any(&self, kind: Kind) -> Result<bool, RequestError> {
         let mut found = false;
         query::visit(self.lister(), kind.table(), &Set::attachments().name, |_, comment| {
-            found |= slot::label(kind, comment).is_some();
+            found |= record_key::label(kind, comment).is_some();
             found
         })?;
         Ok(found)
@@ -164,11 +165,11 @@ impl Nft {
     /// What the kernel lacks for rules of a kind, in words. None: they were installed before, or can be. If
     /// they never were, it takes a grace period to know.
     pub(crate) fn lack(&self, kind: Kind) -> Result<Option<String>, RequestError> {
-        let facts = &kind.facts.nftables;
-        if query::has_chain(&self.socket, facts.table, facts.chain)? {
+        let properties = &kind.properties.nftables;
+        if query::has_chain(&self.socket, properties.table, properties.chain)? {
             return Ok(None);
         }
-        let module = probe::lacking(&self.socket, facts.needs)?;
+        let module = probe::lacking(&self.socket, properties.needs)?;
         Ok(module.map(|module| format!("the kernel has no {module}, which nftables needs for {kind}")))
     }
 
@@ -198,22 +199,29 @@ impl Nft {
     }
 
     fn looks_for(&self, owner: &Owner, kind: Kind) -> Result<bool, RequestError> {
-        let title = Element::record(&Slot::of(owner, kind).digest, 0);
+        let title = Element::record(&RecordKey::of(owner, kind).digest, 0);
         if query::comment_of(&self.socket, kind.table(), &title)?.is_some() {
             return Ok(true);
         }
-        let Some((facts, chain)) = kind.iptables().zip(chains::chain(owner, kind)) else { return Ok(false) };
+        let Some((properties, chain)) = kind.iptables().zip(chains::chain(owner, kind)) else {
+            return Ok(false);
+        };
         for family in Family::ALL {
-            if Tables(&self.socket).has_chain(Table::of_iptables(family, facts.table), &chain)? {
+            if Tables(&self.socket).has_chain(Table::of_iptables(family, properties.table), &chain)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
+    /// Whether a table has a chain. What the kernel does not tell may be so.
+    pub(crate) fn has_chain(&self, table: Table, chain: &str) -> bool {
+        query::has_chain(&self.socket, table, chain).unwrap_or(true)
+    }
+
     /// Whether there may be rules of the reference for a kind, of any attachment.
     pub(crate) fn has_any_of_reference(&self, kind: Kind) -> Result<bool, RequestError> {
-        let (tables, reference) = (Tables(&self.socket), &kind.facts.reference);
+        let (tables, reference) = (Tables(&self.socket), &kind.properties.reference);
         for (table, chain) in reference.rules {
             if !tables.rules(*table, chain)?.is_empty() {
                 return Ok(true);

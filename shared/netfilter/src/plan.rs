@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use netlink::{Family, RequestError};
 
 use crate::conntrack::Targets;
-use crate::kind::{InIptables, Kind, Shared};
+use crate::kind::{IptablesProperties, Kind, Shared};
 use crate::listing::{Edit, Listed, Listing, Place};
 use crate::opening::{self, Way};
 use crate::reference::chains::accepts;
@@ -68,12 +68,12 @@ impl Query<'_> {
         known: impl IntoIterator<Item = String>,
     ) -> Result<Plan, RequestError> {
         let mut plan = match self.kind.iptables() {
-            Some(facts) => Search { listing, family, query: self, facts }.plan(known)?,
+            Some(properties) => Search { listing, family, query: self, properties }.plan(known)?,
             None => Plan::default(),
         };
         // They are the attachment's, or those of an earlier one that had the addresses: whoever has them now by our plugins has
         // rules of its own.
-        if let (Some(hook), Selector::Of(_)) = (self.kind.facts.reference.accepts, self.selector) {
+        if let (Some(hook), Selector::Of(_)) = (self.kind.properties.reference.accepts, self.selector) {
             plan.jumps.extend(accepts(listing, family, hook, self.addresses)?);
         }
         Ok(plan)
@@ -85,7 +85,7 @@ struct Search<'a> {
     listing: &'a dyn Listing,
     family: Family,
     query: Query<'a>,
-    facts: &'a InIptables,
+    properties: &'a IptablesProperties,
 }
 
 impl Search<'_> {
@@ -94,8 +94,8 @@ impl Search<'_> {
     }
 
     fn plan(&self, known: impl IntoIterator<Item = String>) -> Result<Plan, RequestError> {
-        let Self { listing, query: Query { selector, kind, .. }, facts, .. } = self;
-        let (mut plan, mut found, table) = (Plan::default(), BTreeSet::new(), self.table(facts.table));
+        let Self { listing, query: Query { selector, kind, .. }, properties, .. } = self;
+        let (mut plan, mut found, table) = (Plan::default(), BTreeSet::new(), self.table(properties.table));
         for chain in chains::of(selector, *kind).into_iter().chain(known) {
             if listing.has_chain(table, &chain)? {
                 found.insert(chain);
@@ -105,27 +105,27 @@ impl Search<'_> {
             return Ok(plan);
         }
         let (mut left, mut is_entry_used) = (BTreeSet::new(), false);
-        for parent in facts.parents {
+        for parent in properties.parents {
             for rule in listing.rules(table, parent)? {
                 let is_theirs = found.contains(&rule.target) || selector.has_jump(&rule.comment);
                 if is_theirs && !rule.target.is_empty() {
                     plan.jumps.push(rule.place);
                     found.insert(rule.target);
                 } else {
-                    is_entry_used |= facts.shared.as_ref().is_some_and(|shared| shared.entry == *parent);
+                    is_entry_used |= properties.shared.as_ref().is_some_and(|shared| shared.entry == *parent);
                     left.insert(rule.target);
                 }
             }
         }
-        if facts.shared.is_some() && selector.is_for_many() && !selector.is_dry() {
+        if properties.shared.is_some() && selector.is_for_many() && !selector.is_dry() {
             // To where nothing leads: whoever was killed before has removed the rest.
             let own = listing.chains(table)?.into_iter().filter(|chain| is_own(*kind, chain));
             found.extend(own.filter(|chain| !left.contains(chain)));
         }
-        if kind.facts.redirects {
+        if kind.properties.redirects {
             plan.targets = self.targets(&found)?;
         }
-        if let Some(shared) = &facts.shared
+        if let Some(shared) = &properties.shared
             && !is_entry_used
             && found.iter().any(|chain| is_own(*kind, chain))
         {
@@ -141,7 +141,7 @@ impl Search<'_> {
     fn targets(&self, found: &BTreeSet<String>) -> Result<Targets, RequestError> {
         let mut targets = Targets::default();
         for chain in found {
-            let rules = self.listing.rules(self.table(self.facts.table), chain)?;
+            let rules = self.listing.rules(self.table(self.properties.table), chain)?;
             let udp = rules.iter().filter(|rule| rule.is_for_udp);
             targets.addresses.extend(udp.filter_map(|rule| rule.comment.parse::<IpAddr>().ok()));
             targets.are_unnamed |= is_any_chain(chain);
@@ -151,7 +151,7 @@ impl Search<'_> {
 
     /// What attachments shared, after the last one, unless rules of others are in it.
     fn shared(&self, shared: &Shared, found: &mut BTreeSet<String>) -> Result<Edit, RequestError> {
-        let (table, mut edit) = (self.table(self.facts.table), Edit::default());
+        let (table, mut edit) = (self.table(self.properties.table), Edit::default());
         for chain in shared.chains {
             let rules = self.listing.rules(table, chain)?;
             let is_ours = |rule: &Listed| shared.has_rule(&rule.comment) || found.contains(&rule.target);

@@ -79,8 +79,9 @@ impl Removal {
     pub fn collect(&self, network: &NetworkName, kinds: &[Kind], scope: &Scope) -> Result<()> {
         let mut failures = Failures::new();
         for kind in kinds {
-            failures
-                .note(self.remove_kind(&Selector::Stale(Stale::new(network, scope, kind.facts.name)), *kind));
+            failures.note(
+                self.remove_kind(&Selector::Stale(Stale::new(network, scope, kind.properties.name)), *kind),
+            );
         }
         failures.into_result()
     }
@@ -109,7 +110,7 @@ impl Removal {
             failures.note(nft.remove(selector, kind, &flush));
             failures.note(nft.remove_foreign(query, &flush));
         }
-        if let Some(way) = kind.facts.nftables.opens.filter(|_| !selector.is_dry()) {
+        if let Some(way) = kind.properties.nftables.opens.filter(|_| !selector.is_dry()) {
             failures.note(iptables::forward::close(way, || self.has_any(kind)));
         }
         // There may be rules behind it.

@@ -6,7 +6,7 @@ use cni::{Check, Repair, Result, Undo};
 
 use crate::backend::Backend;
 use crate::firewall::Firewall;
-use crate::kind::{Pair, Rules};
+use crate::kind::{OwnedRules, Rules};
 use crate::owner::Owner;
 use crate::removal::Removal;
 
@@ -22,7 +22,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    fn pair(&self) -> Pair<'_> {
+    fn pair(&self) -> OwnedRules<'_> {
         (&self.owner, &*self.rules)
     }
 }

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_drivers_call_unsupported_has_a_name() {
+    fn the_drivers_number_for_unsupported_has_a_name() {
         let cause = io::Error::from_raw_os_error(ENOTSUPP);
         let error = RequestError::new(cause, None).during("create", "ipvlan eth0");
         assert!(error.is_unsupported());

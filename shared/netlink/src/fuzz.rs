@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_message_cut_off_anywhere_is_borne() {
+    fn truncated_messages_cause_no_panic() {
         seeds::replay("netlink_decode", |bytes| {
             assert!(Frames::new(bytes).next().is_some());
             (0..=bytes.len()).for_each(|end| decode(&bytes[..end]));
@@ -59,12 +59,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_bytes_are_borne(bytes in vec(any::<u8>(), 0..512)) {
+        fn arbitrary_bytes_cause_no_panic(bytes in vec(any::<u8>(), 0..512)) {
             decode(&bytes);
         }
 
         #[test]
-        fn arbitrary_attributes_are_borne(family in 0..12_u8, header in vec(any::<u8>(), 7..16), list in attributes()) {
+        fn arbitrary_attributes_cause_no_panic(family in 0..12_u8, header in vec(any::<u8>(), 7..16), list in attributes()) {
             for length in [8, 12, 16, 20] {
                 let mut bytes = vec![family];
                 bytes.extend(&header);

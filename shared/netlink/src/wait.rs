@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_happens_in_a_flood_of_events_is_seen() {
+    fn a_change_during_a_flood_of_events_is_seen() {
         in_new_namespace(|nl, veth| {
             let (others, looks) = (Netlink::open().unwrap(), Cell::new(0));
             // The default may have room for all events.
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_in_vain_names_the_link_and_the_state_it_is_in() {
+    fn a_timed_out_wait_names_the_link_and_its_state() {
         in_new_namespace(|nl, veth| {
             let error = nl.wait_for_state(veth, OperState::Up, Duration::from_millis(1)).unwrap_err();
             // The state depends on the kernel's timing, but is not Up.
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_goes_away_ends_the_wait() {
+    fn a_deleted_link_ends_the_wait() {
         in_new_namespace(|nl, veth| {
             Netlink::open().unwrap().delete_link(veth).unwrap();
             let error = nl.wait_for_state(veth, OperState::Up, Duration::from_secs(600)).unwrap_err();

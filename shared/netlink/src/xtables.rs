@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_leads_nowhere_ends_the_reading() {
+    fn an_entry_with_an_invalid_offset_ends_the_reading() {
         assert_eq!(chains_in(&[0; 4096], Family::V4), None);
         assert_eq!(chains_in(&[0xff; 4096], Family::V6), None);
     }

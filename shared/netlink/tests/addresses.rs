@@ -67,7 +67,7 @@ fn an_address_with_a_peer_is_deleted_and_no_other_one_is() {
 }
 
 #[test]
-fn an_address_is_tested_for_duplicates_only_when_asked_for() {
+fn an_address_is_tested_for_duplicates_only_on_request() {
     lab(|lab| {
         let (a, b) = pair(&lab.host, "a", "b");
         let of = |net: &str| {
@@ -75,7 +75,7 @@ fn an_address_is_tested_for_duplicates_only_when_asked_for() {
             lab.host.addresses(Some(&a)).unwrap().into_iter().find(|a| a.net == net).unwrap()
         };
         // The kernel starts the test when the link is up. Until then, the address stays tentative.
-        sh("ip link set a down");
+        sh("ip link set dev a down");
         lab.host.add_address(&a, "fd00::1/64".parse().unwrap(), false).unwrap();
         assert!(!of("fd00::1/64").tentative);
         lab.host.add_address(&a, "fd00::2/64".parse().unwrap(), true).unwrap();
@@ -102,7 +102,7 @@ fn an_address_that_a_neighbour_has_is_reported() {
 }
 
 #[test]
-fn a_neighbour_is_forgotten() {
+fn a_neighbour_entry_is_deleted() {
     lab(|lab| {
         let (a, b) = pair(&lab.host, "a", "b");
         lab.host.set_up(&b).unwrap();

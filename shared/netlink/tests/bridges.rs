@@ -66,7 +66,7 @@ fn a_ports_settings_change_one_by_one() {
 }
 
 #[test]
-fn what_is_no_port_has_no_settings_to_change() {
+fn a_link_that_is_not_a_port_has_no_port_settings() {
     lab(|lab| {
         let (veth, _) = pair(&lab.host, "a", "b");
         let change = PortChange { hairpin: Some(true), isolated: None };
@@ -76,7 +76,7 @@ fn what_is_no_port_has_no_settings_to_change() {
 }
 
 #[test]
-fn a_port_enters_and_leaves_vlans() {
+fn a_port_is_added_to_and_removed_from_vlans() {
     lab(|lab| {
         let Some((_, port)) = vlan_aware(lab) else { return };
         let default = BridgeVlan::native(1);

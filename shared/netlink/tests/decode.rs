@@ -115,7 +115,7 @@ fn routes_by_way_of_others() {
 
 /// Without strict checks, kernels list them among the routes.
 #[test]
-fn what_the_kernel_has_learnt_of_a_path_is_no_route() {
+fn cached_path_information_is_not_a_route() {
     let mut payload = captured!("route_v6").payload.to_vec();
     payload[8..12].copy_from_slice(&RTM_F_CLONED.to_ne_bytes());
     assert_eq!(Route::parse(&payload), None);

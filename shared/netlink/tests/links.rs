@@ -37,7 +37,7 @@ fn a_link_is_found_by_its_alternative_name_too() {
 }
 
 #[test]
-fn every_change_takes_effect_and_the_rest_stays() {
+fn each_change_affects_only_its_attribute() {
     lab(|lab| {
         let (_, peer) = pair(&lab.host, "a", "b");
         let change = LinkChange {
@@ -65,7 +65,7 @@ fn every_change_takes_effect_and_the_rest_stays() {
 }
 
 #[test]
-fn a_link_takes_another_name() {
+fn a_link_is_renamed() {
     lab(|lab| {
         let (_, peer) = pair(&lab.host, "a", "b");
         lab.host.change_link(&peer, &LinkChange { name: Some("c"), ..LinkChange::default() }).unwrap();
@@ -76,7 +76,7 @@ fn a_link_takes_another_name() {
 }
 
 #[test]
-fn a_veth_whose_peer_goes_down_says_so() {
+fn a_veth_reports_that_its_peer_is_down() {
     lab(|lab| {
         let (veth, peer) = pair(&lab.host, "a", "b");
         let timeout = std::time::Duration::from_secs(600);
@@ -88,7 +88,7 @@ fn a_veth_whose_peer_goes_down_says_so() {
 }
 
 #[test]
-fn the_peer_of_a_veth_is_told_with_its_namespace() {
+fn the_peer_of_a_veth_is_read_with_its_namespace() {
     lab(|lab| {
         let (veth, peer) = pair(&lab.host, "a", "b");
         assert_eq!((peer.peer, peer.peer_netns_id), (Some(veth.index), None));
@@ -133,7 +133,7 @@ fn target(lab: &Lab) -> Target<'_> {
 }
 
 #[test]
-fn a_link_born_in_another_namespace_is_not_mistaken_for_one_of_that_name_here() {
+fn a_link_created_in_another_namespace_is_not_confused_with_a_local_one() {
     lab(|lab| {
         let (parent, _) = pair(&lab.host, "eth0", "peer");
         let new = |name| NewLink {

@@ -26,7 +26,7 @@ fn only(mut routes: Vec<Route>) -> Route {
 }
 
 #[test]
-fn a_route_has_all_that_was_asked_for() {
+fn a_route_has_all_requested_attributes() {
     lab(|lab| {
         let link = uplink(lab);
         let route = Route {
@@ -52,7 +52,7 @@ fn a_route_has_all_that_was_asked_for() {
 }
 
 #[test]
-fn an_ipv6_route_has_all_that_was_asked_for() {
+fn an_ipv6_route_has_all_requested_attributes() {
     lab(|lab| {
         let link = uplink(lab);
         let route = Route {
@@ -151,7 +151,7 @@ fn a_gateway_off_the_link_is_refused() {
 }
 
 #[test]
-fn the_link_towards_an_address_is_the_one_that_its_route_leaves_by() {
+fn the_link_towards_an_address_is_that_of_its_route() {
     lab(|lab| {
         let link = uplink(lab);
         for near in ["10.0.0.9", "fd00::9"] {
@@ -164,7 +164,7 @@ fn the_link_towards_an_address_is_the_one_that_its_route_leaves_by() {
 }
 
 #[test]
-fn what_is_for_this_host_is_taken_in_at_another_link_as_well() {
+fn packets_for_a_host_address_are_accepted_on_another_link() {
     lab(|lab| {
         let link = uplink(lab);
         for _ in 0..2 {
@@ -258,7 +258,7 @@ fn a_route_that_ends_by_itself_still_does_when_it_is_put_back() {
 }
 
 #[test]
-fn of_several_next_hops_those_by_a_link_can_be_told_apart() {
+fn next_hops_of_a_multipath_route_are_split_by_link() {
     lab(|lab| {
         let (link, (other, peer)) = (uplink(lab), pair(&lab.host, "other", "another"));
         lab.host.set_up(&peer).unwrap();

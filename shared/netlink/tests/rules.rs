@@ -32,7 +32,7 @@ fn a_rule_of_each_family_is_made_listed_and_deleted() {
 }
 
 #[test]
-fn what_a_rule_asks_besides_is_noticed() {
+fn other_conditions_of_a_rule_are_noticed() {
     lab(|lab| {
         sh("ip rule add from 10.0.0.2 lookup 100 priority 7");
         sh("ip rule add from 10.0.0.3 to 10.9.0.0/16 lookup 101");

@@ -35,7 +35,7 @@ fn a_bucket_is_set_once_replaced_and_put_back() {
 
 /// The time to fill it would be 33 554 431 875 ticks.
 #[test]
-fn a_bucket_that_takes_longer_than_32_bits_of_ticks_is_as_large_as_asked() {
+fn a_bucket_with_a_fill_time_over_32_bits_keeps_its_size() {
     lab(|lab| {
         let (link, _) = pair(&lab.host, "veth0", "veth1");
         let burst = (1 << 28) - 1;
@@ -48,7 +48,7 @@ fn a_bucket_that_takes_longer_than_32_bits_of_ticks_is_as_large_as_asked() {
 }
 
 #[test]
-fn what_comes_in_is_redirected_and_others_filters_stay() {
+fn received_packets_are_redirected_and_other_filters_are_kept() {
     lab(|lab| {
         let (link, _) = pair(&lab.host, "veth0", "veth1");
         assert_eq!(lab.host.filters(&link, false).unwrap(), []);

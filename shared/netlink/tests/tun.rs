@@ -30,7 +30,7 @@ fn link(nl: &Netlink) -> Link {
 }
 
 #[test]
-fn a_tap_is_down_and_goes_when_its_maker_closes_it() {
+fn a_tap_is_down_and_deleted_when_its_creator_closes_it() {
     lab(|lab| {
         let Some(tun) = tap(false) else { return };
         let made = link(&lab.host);
@@ -41,7 +41,7 @@ fn a_tap_is_down_and_goes_when_its_maker_closes_it() {
 }
 
 #[test]
-fn a_persistent_tap_stays_with_its_owner_its_group_and_its_queues() {
+fn a_persistent_tap_keeps_owner_group_and_queues() {
     lab(|lab| {
         let Some(tun) = tap(true) else { return };
         tun.set_owner(0).unwrap();
@@ -99,7 +99,7 @@ fn a_name_that_any_link_has_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_an_owner_is_refused_by_its_number() {
+fn the_number_that_means_no_owner_is_refused() {
     lab(|_| {
         let Some(tun) = tap(false) else { return };
         let error = tun.set_owner(u32::MAX).unwrap_err();

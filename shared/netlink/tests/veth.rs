@@ -28,7 +28,7 @@ fn in_two_namespaces(test: impl FnOnce(Netlink, NetNs, Netlink) + Send + 'static
 }
 
 #[test]
-fn a_veth_is_born_with_its_peer_in_the_other_namespace_and_becomes_a_bridge_port() {
+fn a_veth_is_created_with_its_peer_in_the_other_namespace_as_a_bridge_port() {
     in_two_namespaces(|host, container, inside| {
         let mac = Mac::local([1, 2, 3, 4, 5]);
         let bridge =

@@ -141,7 +141,8 @@ impl NetNs {
     pub fn scratch<T>(closure: impl FnOnce() -> T) -> Result<T, Error> {
         let here = Self::current()?;
         setns(&here.file, CloneFlags::CLONE_NEWNET).map_err(|e| here.failed(ENTER, e.into()))?;
-        unshare(CloneFlags::CLONE_NEWNET).map_err(|e| here.failed("make another one beside", e.into()))?;
+        unshare(CloneFlags::CLONE_NEWNET)
+            .map_err(|e| here.failed("create another one next to it", e.into()))?;
         let guard = ReturnGuard(&here);
         let value = closure();
         drop(guard);
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_namespace_is_missing_and_named() {
+    fn other_files_count_as_missing_and_are_named() {
         for path in ["", "/no/such/path", "/proc/self/status/x", "/proc/self/status", "/"] {
             assert!(NetNs::open_if_present(Path::new(path)).unwrap().is_none(), "{path}");
         }

@@ -1,4 +1,4 @@
-//! The parameters of one attachment (SPEC.md, section 3, "Attachment Parameters").
+//! Parameters of an attachment (SPEC.md, section 3, "Attachment Parameters").
 
 use std::path::{Path, PathBuf};
 
@@ -7,25 +7,25 @@ use serde_json::{Map, Value};
 
 use crate::{Error, Result};
 
-/// One interface of one container, and what its plugins are to know about it.
+/// An attachment and its plugins' parameters.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Attach {
     /// Container and interface.
     pub attachment: Attachment,
-    /// The path of the container's network namespace. None: it is gone, which only DEL can live with.
+    /// Path of the container's network namespace. `None`: it does not exist, which only DEL accepts.
     pub netns: Option<PathBuf>,
-    /// `CNI_ARGS`: every plugin gets all of them.
+    /// `CNI_ARGS`, for every plugin.
     pub args: CniArgs,
-    /// Capability arguments: a plugin gets those that it declares in `capabilities`.
+    /// Capability arguments: a plugin gets those in its `capabilities`.
     pub capability_args: Map<String, Value>,
 }
 
 impl Attach {
-    /// Names the container and the interface.
+    /// An attachment of a container and interface.
     ///
     /// # Errors
-    /// Code 4 for what cannot be such a name.
+    /// Code 4 for an invalid name.
     pub fn new(container: &str, ifname: &str) -> Result<Self> {
         let invalid = |what: String| Error::own(Code::InvalidEnvironment, what);
         let container =
@@ -34,21 +34,21 @@ impl Attach {
         Ok(Self::from(Attachment { container, ifname }))
     }
 
-    /// The container's namespace.
+    /// Sets the container's namespace.
     #[must_use]
     pub fn netns(mut self, path: impl AsRef<Path>) -> Self {
         self.netns = Some(path.as_ref().to_owned()).filter(|path| !path.as_os_str().is_empty());
         self
     }
 
-    /// All of `CNI_ARGS`.
+    /// Sets all of `CNI_ARGS`.
     #[must_use]
     pub fn args(mut self, args: CniArgs) -> Self {
         self.args = args;
         self
     }
 
-    /// One more pair of `CNI_ARGS`.
+    /// Adds a pair to `CNI_ARGS`.
     #[must_use]
     pub fn arg(mut self, key: &str, value: &str) -> Self {
         let pairs = self.args.iter().chain([(key, value)]).map(|(k, v)| (k.to_owned(), v.to_owned()));
@@ -56,14 +56,14 @@ impl Attach {
         self
     }
 
-    /// One more capability argument, such as `portMappings`.
+    /// Adds a capability argument, such as `portMappings`.
     #[must_use]
     pub fn capability(mut self, name: &str, value: Value) -> Self {
         self.capability_args.insert(name.to_owned(), value);
         self
     }
 
-    /// What is left out here is taken from how it was at ADD.
+    /// Takes missing parameters from those of ADD.
     #[must_use]
     pub(crate) fn completed_from(mut self, added: Option<&Self>) -> Self {
         let Some(added) = added else { return self };

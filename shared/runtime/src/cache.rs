@@ -1,4 +1,4 @@
-//! Results of ADD, kept until DEL, in libcni's format (`cniCacheV1`) and place: either side finds the other's.
+//! Cache of ADD's results until DEL, in libcni's format (`cniCacheV1`) and directory, so that each finds the other's.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use crate::{Attach, Network, Result, result};
 
 const KIND: &str = "cniCacheV1";
 
-/// The directory of results: `DIR/results/NETWORK-CONTAINER-IFNAME`, one file for each attachment.
+/// Directory of the cache: `DIR/results/NETWORK-CONTAINER-IFNAME`, one file for each attachment.
 #[derive(Clone, Debug)]
 pub struct Cache {
     dir: PathBuf,
@@ -28,19 +28,19 @@ impl Default for Cache {
     }
 }
 
-/// What is known of an attachment.
+/// A cached attachment.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Its network.
+    /// Network.
     pub network: NetworkName,
-    /// Its parameters, as they were at ADD.
+    /// Parameters of ADD.
     pub attach: Attach,
-    /// The network's configuration list as it was at ADD. Empty in a file of libcni's earliest format.
+    /// The network's configuration list at ADD. Empty in libcni's earliest format.
     pub config: Vec<u8>,
-    /// The result of ADD, as the plugin's version wrote it.
+    /// Result of ADD, as the plugin printed it.
     pub result: Value,
-    /// When ADD was done.
+    /// Time of ADD.
     pub added: Option<SystemTime>,
 }
 
@@ -48,7 +48,7 @@ impl Entry {
     /// The result of ADD.
     ///
     /// # Errors
-    /// Code 1 or 6 for what is no result.
+    /// Code 1 or 6 if it is not a result.
     pub fn result(&self) -> Result<AddResult> {
         Ok(result::read(&self.result, Version::UNSAID)?)
     }
@@ -58,10 +58,10 @@ impl Entry {
         result::in_version(&self.result, Version::UNSAID, version)
     }
 
-    /// The network as it was configured at ADD, but for plugins from a directory.
+    /// The network's configuration at ADD, except plugins from a directory.
     ///
     /// # Errors
-    /// As [`Network::from_bytes`].
+    /// Like [`Network::from_bytes`].
     pub fn network(&self) -> Result<Network> {
         Network::from_bytes(&self.config)
     }
@@ -99,10 +99,10 @@ struct Storing<'a> {
 }
 
 impl Cache {
-    /// libcni's own directory.
+    /// libcni's default directory.
     pub const DEFAULT: &'static str = "/var/lib/cni";
 
-    /// Names the directory. It is made when the first result is kept.
+    /// The cache in a directory, which the first ADD creates.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
@@ -112,15 +112,15 @@ impl Cache {
         &self.dir
     }
 
-    /// The file of an attachment.
+    /// File of an attachment.
     pub fn file(&self, network: &NetworkName, at: &Attachment) -> PathBuf {
         self.results().join(file_name(network, at))
     }
 
-    /// Keeps the result of an ADD, as its plugin wrote it. The file is there as a whole or not at all, for any reader.
+    /// Writes the result of an ADD, as the plugin printed it. The file is written atomically.
     ///
     /// # Errors
-    /// Code 5 if it cannot be written, 1 or 6 for what is no result.
+    /// Code 5 if it cannot be written, 1 or 6 if it is not a result.
     pub fn keep(&self, network: &Network, attach: &Attach, result: &Value) -> Result<()> {
         let stored = Storing {
             kind: KIND,
@@ -136,17 +136,17 @@ impl Cache {
         let text = serde_json::to_vec(&stored).map_err(cni::Error::from)?;
         let name = file_name(&network.name, &attach.attachment);
         let kept = self.open_results().and_then(|dir| {
-            // A DEL finds what a kill has left by the label.
+            // The label lets a DEL find stale temporary files.
             AtomicFile { dir: &dir, name: &name, label: &name }.replace(&text)
         });
         let path = self.results().join(&name);
-        Ok(kept.map_err(|e| cni::Error::io(format!("keep the result in {}", path.display()), &e))?)
+        Ok(kept.map_err(|e| cni::Error::io(format!("write the result to {}", path.display()), &e))?)
     }
 
-    /// What is known of an attachment. None if there is no file.
+    /// Reads an attachment. `None` if the file does not exist.
     ///
     /// # Errors
-    /// Code 5 if the file cannot be read, 6 if it is torn or not libcni's.
+    /// Code 5 if the file cannot be read, 6 if it is truncated or not libcni's.
     pub fn load(&self, network: &NetworkName, at: &Attachment) -> Result<Option<Entry>> {
         let path = self.file(network, at);
         let text = match file::read_own(&path, json::MAX_BYTES) {
@@ -158,7 +158,7 @@ impl Cache {
         if value.get("kind").is_some() {
             return Ok(Some(entry(&value, added).context(|| path.display())?));
         }
-        // libcni's earliest format was the result alone.
+        // libcni's earliest format contains only the result.
         Ok(Some(Entry {
             network: network.clone(),
             attach: at.clone().into(),
@@ -168,10 +168,10 @@ impl Cache {
         }))
     }
 
-    /// Forgets an attachment. There may be none.
+    /// Deletes an attachment. Succeeds if it does not exist.
     ///
     /// # Errors
-    /// Code 5 if its file cannot be removed.
+    /// Code 5 if its file cannot be deleted.
     pub fn forget(&self, network: &NetworkName, at: &Attachment) -> Result<()> {
         let path = self.file(network, at);
         let removed = match fs::remove_file(&path) {
@@ -182,8 +182,7 @@ impl Cache {
         Ok(all.map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e))?)
     }
 
-    /// All attachments, sorted by network, container and interface. Files that are torn or of another format are
-    /// skipped, as libcni does.
+    /// All attachments, sorted by network, container and interface. Skips truncated files and files of other formats, like libcni.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -191,31 +190,30 @@ impl Cache {
         self.survey().map(|(entries, _)| entries)
     }
 
-    /// The caches of this host's runtimes: libcni's own directory, which containerd, CRI-O, Podman, nerdctl and Nomad
-    /// keep theirs in, and the directories in it that have results: `multus`, `cache` (the kubelet's before 1.24), one
-    /// for each virtual machine of Firecracker.
+    /// Caches of this host's runtimes: libcni's directory, used by containerd, CRI-O, Podman, nerdctl and Nomad, and its subdirectories
+    /// with results: `multus`, `cache` (the kubelet's before 1.24), one for each virtual machine of Firecracker.
     pub fn of_host() -> Vec<Self> {
         Self::all_in(Self::DEFAULT)
     }
 
-    /// As [`Cache::of_host`], for a host whose directory of libcni is found at another path.
+    /// Like [`Cache::of_host`], for another path of libcni's directory.
     pub fn all_in(default: impl Into<PathBuf>) -> Vec<Self> {
         let default = Self::new(default);
         let inner =
             fs::read_dir(&default.dir).into_iter().flatten().flatten().map(|dir| Self::new(dir.path()));
         let mut inner: Vec<Self> = inner.filter(|cache| cache.results().is_dir()).collect();
         inner.sort_by(|a, b| a.dir.cmp(&b.dir));
-        // What is below `results` are files of attachments.
+        // `results` contains files of attachments.
         inner.retain(|cache| cache.dir.file_name().is_some_and(|name| name != "results"));
         inner.insert(0, default);
         inner
     }
 
-    /// The attachments of a network, and the files that may be of one but do not tell. Of those in the earliest format
-    /// only the ones that are alive: their names may be read in two ways.
+    /// Attachments of a network, and files that may belong to one but cannot be assigned. Of those in the earliest format, only running
+    /// ones: their names are ambiguous.
     ///
     /// # Errors
-    /// As [`Cache::list`].
+    /// Code 5 if the directory cannot be read.
     pub fn of_network(&self, network: &NetworkName) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
         let (mut entries, unreadable) = self.survey()?;
         entries.retain(|entry| entry.network == *network);
@@ -229,10 +227,10 @@ impl Cache {
         Ok((entries, unsure))
     }
 
-    /// As [`Cache::list`], and beside it the files that do not tell their attachment.
+    /// Like [`Cache::list`], and the files that cannot be assigned to an attachment.
     ///
     /// # Errors
-    /// As [`Cache::list`].
+    /// Code 5 if the directory cannot be read.
     pub fn survey(&self) -> Result<(Vec<Entry>, Vec<PathBuf>)> {
         let (mut entries, mut unreadable) = (Vec::new(), Vec::new());
         for path in self.files()? {
@@ -253,7 +251,7 @@ impl Cache {
                 files.map_err(|e| cni::Error::io(format!("read the directory {}", dir.display()), &e))?
             }
         };
-        // A result that is just being written has no name yet.
+        // Skips results that are being written.
         let named = files.flatten().filter(|file| !file.file_name().as_encoded_bytes().starts_with(b"."));
         Ok(named.map(|file| file.path()).collect())
     }
@@ -272,19 +270,19 @@ impl Cache {
     }
 }
 
-/// As libcni names it.
+/// libcni's name of the file.
 fn file_name(network: &NetworkName, at: &Attachment) -> String {
     format!("{network}-{}-{}", at.container, at.ifname)
 }
 
-/// libcni's earliest format (before 0.8): the result alone, in a file whose name tells the attachment.
+/// libcni's earliest format (before 0.8): the result alone, in a file named after the attachment.
 fn result_alone(path: &Path, network: &NetworkName) -> Option<Entry> {
     let result: Value = serde_json::from_slice(&file::read_own(path, json::MAX_BYTES).ok()?).ok()?;
     if !result.is_object() || result.get("kind").is_some() {
         return None;
     }
     let name = path.file_name()?.to_str()?.strip_prefix(network.as_str())?.strip_prefix('-')?;
-    // Either part may have hyphens: the result knows the interface since 0.3.0.
+    // Both parts may contain hyphens; since 0.3.0 the result contains the interface.
     let interfaces = json::member(&result, "interfaces").and_then(Value::as_array);
     let names = interfaces.into_iter().flatten().filter_map(|one| json::member(one, "name")?.as_str());
     let mut split = names.filter_map(|ifname| Some((name.strip_suffix(ifname)?.strip_suffix('-')?, ifname)));
@@ -294,7 +292,7 @@ fn result_alone(path: &Path, network: &NetworkName) -> Option<Entry> {
     Some(Entry { network: network.clone(), attach, config: Vec::new(), result, added: added(path) })
 }
 
-/// Whether a file may be of the network, by its name.
+/// Whether a file may belong to the network, by its name.
 fn may_be_of(file: &Path, network: &NetworkName) -> bool {
     let start = format!("{network}-");
     file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(start.as_bytes()))
@@ -330,7 +328,7 @@ fn entry(value: &Value, added: Option<SystemTime>) -> cni::Result<Entry> {
     Ok(Entry { network, attach, config, result, added })
 }
 
-/// The namespace of an interface, from the result: libcni keeps it apart since 1.2.0 only.
+/// The namespace of an interface in the result: libcni stores it separately only since 1.2.0.
 fn sandbox(result: &Value, ifname: &str) -> Option<PathBuf> {
     let text = |interface, key| json::member(interface, key).and_then(Value::as_str);
     let interfaces = json::member(result, "interfaces")?.as_array()?;

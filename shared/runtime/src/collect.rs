@@ -1,4 +1,4 @@
-//! GC of exactly the attachments that are stale, by plugins of ours: see [`cni::collect`].
+//! GC of named stale attachments by Ferrule's plugins: see [`cni::collect`].
 
 use std::collections::BTreeSet;
 
@@ -10,45 +10,44 @@ use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Entry, Error, Network, PluginConf, Result, Runtime};
 
-/// What the plugins of a network have on this host.
+/// Resources of a network's plugins on this host.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Survey {
-    /// All that plugins of ours would remove by a GC without valid attachments.
+    /// Everything that Ferrule's plugins would delete in a GC without valid attachments.
     pub things: Vec<Thing>,
-    /// Plugins of others: what they have is not known.
+    /// Other vendors' plugins, whose resources are unknown.
     pub foreign: BTreeSet<PluginType>,
-    /// What could not be looked at.
+    /// Failures of the survey.
     pub outcome: Result<()>,
 }
 
-/// What is removed of a network.
+/// Resources of a network to delete.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
-    /// Attachments in the runtime's own cache that get their DEL.
+    /// Attachments in the runtime's own cache that get a DEL.
     pub delete: Vec<Entry>,
-    /// Attachments whose things are removed.
+    /// Attachments whose resources are deleted.
     pub stale: Attachments,
-    /// Names of things that do not tell their attachment, and are removed, too.
+    /// Names of resources without an attachment that are deleted too.
     pub names: BTreeSet<String>,
-    /// Plugins of others that are asked for the specification's GC, if the network's version has it.
+    /// Other vendors' plugins that get the specification's GC, if the network's version has it.
     pub foreign: BTreeSet<PluginType>,
-    /// The attachments that these are to keep.
+    /// The attachments that these keep.
     pub valid: Attachments,
 }
 
 impl Runtime {
-    /// Lists what plugins of ours have of a network. Nothing is changed. It works with any version of the protocol.
+    /// Lists the resources of Ferrule's plugins on a network, for any version. Changes nothing.
     pub fn survey(&self, network: &Network) -> Survey {
         self.ask_all(network, |_| Scope::default().dry())
     }
 
-    /// Removes what was decided: DEL for the attachments in the cache, then plugins of ours remove what is left of the stale
-    /// ones. Whoever is not named in the decision keeps everything, also an attachment that is made meanwhile.
+    /// Deletes the given resources: DEL for cached attachments, then the remaining resources of stale ones by Ferrule's plugins. All other
+    /// attachments keep everything, including those created meanwhile.
     ///
-    /// `look_again` is asked right before each plugin: it returns those attachments that are still stale. `report` is told
-    /// before each DEL: how many there were, of how many, and whose it is. Waits for every ADD and DEL of this library to end, and
-    /// holds new ones up.
+    /// `look_again` is called before each plugin, and returns the attachments that are still stale. `report` is called before each DEL with
+    /// the number done, the total, and the attachment. Waits for running ADDs and DELs of this library, and blocks new ones.
     pub fn collect(
         &self,
         network: &Network,
@@ -100,7 +99,7 @@ impl Runtime {
         survey
     }
 
-    /// None from a plugin of others.
+    /// Returns `None` for another vendor's plugin.
     fn ask(
         &self,
         network: &Network,
@@ -118,7 +117,7 @@ impl Runtime {
     }
 }
 
-/// The IPAM plugin of a configuration. It is asked apart from the plugin that uses it.
+/// The IPAM plugin of a configuration, which is called separately from its user.
 fn ipam(plugin: &PluginConf) -> Option<PluginType> {
     let (_, ipam) = plugin.keys.iter().find(|(key, _)| key.eq_ignore_ascii_case("ipam"))?;
     let ipam = json::parse(ipam.get().as_bytes(), "ipam").ok()?;

@@ -1,4 +1,4 @@
-//! A network's configuration (SPEC.md, section 1).
+//! Configuration of a network (SPEC.md, section 1).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -13,34 +13,33 @@ use crate::files::files;
 use crate::request::Extras;
 use crate::{Result, text};
 
-/// An object whose values are kept as they are written.
+/// An object with undecoded values.
 pub(crate) type Raw = BTreeMap<String, Box<RawValue>>;
 
-/// The largest file that is read, in bytes.
+/// Maximum size of a file in bytes.
 const MAX_BYTES: u64 = cni::json::MAX_BYTES;
 
-/// A network: a name, and the plugins that attach a container to it.
+/// A network: a name and the plugins that attach containers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Network {
     /// Its name.
     pub name: NetworkName,
-    /// The version of the protocol that its plugins are spoken to in: the highest one of `cniVersion` and
-    /// `cniVersions` that is known here.
+    /// Version for the plugins: the highest supported one of `cniVersion` and `cniVersions`.
     pub version: Version,
-    /// All of the configuration's versions that are known here, lowest first.
+    /// All supported versions of the configuration, lowest first.
     pub versions: Vec<Version>,
-    /// CHECK succeeds without asking the plugins. Default: false.
+    /// Whether CHECK succeeds without calling plugins. Default: false.
     pub disable_check: bool,
-    /// GC does nothing. Default: false.
+    /// Whether GC does nothing. Default: false.
     pub disable_gc: bool,
-    /// Plugins from the directory that has the network's name are left out. Default: false.
+    /// Whether to ignore plugins in the directory with the network's name. Default: false.
     pub load_only_inlined_plugins: bool,
-    /// The plugins, in the order of ADD. Never empty when loaded from a file.
+    /// Plugins in the order of ADD. Never empty if loaded from a file.
     pub plugins: Vec<PluginConf>,
-    /// The file that it was read from, if it was.
+    /// Its file, if it was loaded from one.
     pub file: Option<PathBuf>,
-    /// The configuration list as it is kept in the cache. A single plugin's configuration has become a list of one.
+    /// The configuration list as cached. A single plugin's configuration is converted to a list.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -66,11 +65,10 @@ impl Network {
         Ok(Self::parse(bytes)?)
     }
 
-    /// Reads a file, and the `*.conf` files of the directory beside it that has the network's name (unless
-    /// `loadOnlyInlinedPlugins`).
+    /// Loads a file, and the `*.conf` files in the directory next to it with the network's name (unless `loadOnlyInlinedPlugins`).
     ///
     /// # Errors
-    /// Code 5 if a file cannot be read; else as [`Network::from_bytes`], and 7 if no plugin is configured.
+    /// Code 5 if a file cannot be read; the codes of [`Network::from_bytes`]; 7 if no plugin is configured.
     pub fn from_file(file: impl AsRef<Path>) -> Result<Self> {
         let file = file.as_ref();
         let mut this =
@@ -85,12 +83,12 @@ impl Network {
         Ok(this)
     }
 
-    /// The capabilities that any of the plugins declares.
+    /// Capabilities that any of the plugins declares.
     pub fn capabilities(&self) -> BTreeSet<&str> {
         self.plugins.iter().flat_map(|plugin| &plugin.capabilities).map(String::as_str).collect()
     }
 
-    /// The configuration of one of its plugins as the plugin gets it on stdin, without what a call adds.
+    /// Configuration of a plugin as passed on stdin, without the call's own keys.
     ///
     /// # Errors
     /// Code 6 if it cannot be written as JSON.
@@ -98,7 +96,7 @@ impl Network {
         Extras::default().request(self, plugin)
     }
 
-    /// The configuration list, without the plugins of a directory, as libcni would keep it.
+    /// The configuration list as libcni would cache it, without plugins of a directory.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -148,13 +146,13 @@ impl Network {
     }
 }
 
-/// One plugin's part of a network's configuration. What the plugin alone understands is kept as it is written.
+/// A plugin of a network. Its own keys are kept undecoded.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PluginConf {
-    /// The name of its executable.
+    /// Name of its executable.
     pub kind: PluginType,
-    /// The capability arguments that it takes (SPEC.md, section 3, "Deriving `runtimeConfig`").
+    /// Capability arguments that it accepts (SPEC.md, section 3, "Deriving `runtimeConfig`").
     pub capabilities: BTreeSet<String>,
     pub(crate) keys: Raw,
 }
@@ -173,12 +171,12 @@ impl PluginConf {
     }
 }
 
-/// A file's content, if it is a file and not too large.
+/// Reads a regular file of limited size.
 fn read(file: &Path) -> cni::Result<Vec<u8>> {
     system::file::read(file, MAX_BYTES).map_err(|e| cni::Error::io("read it", &e))
 }
 
-/// Reads an object; what keeps it from being one is told with its place.
+/// Decodes an object. Errors contain the place.
 fn document<T: DeserializeOwned>(bytes: &[u8]) -> cni::Result<T> {
     cni::json::refuse_many_values(bytes, "it")?;
     serde_json::from_slice(bytes).map_err(|e| not_json(bytes, &e))
@@ -199,7 +197,7 @@ fn not_json(bytes: &[u8], error: &serde_json::Error) -> cni::Error {
     }
 }
 
-/// A member, its key compared without regard to case. The exact one wins; null is none.
+/// A member with a case-insensitive key. An exact match wins; null is unset.
 fn peek<'a>(object: &'a Raw, key: &str) -> Option<&'a RawValue> {
     let same = || object.iter().find(|(k, _)| k.eq_ignore_ascii_case(key)).map(|(_, v)| v);
     object.get(key).or_else(same).map(|raw| &**raw).filter(|raw| raw.get() != "null")
@@ -232,7 +230,7 @@ fn plugins(inlined: &RawValue) -> cni::Result<Vec<PluginConf>> {
     objects.into_iter().enumerate().map(parse).collect()
 }
 
-/// Versions that are known here, and the highest of them. One that is newer is somebody else's to speak.
+/// The supported versions, and the highest of them. Newer versions are ignored.
 fn versions(list: &Raw) -> cni::Result<(Vec<Version>, Version)> {
     let one: Option<String> = peek(list, "cniVersion").map(|raw| decode("cniVersion", raw)).transpose()?;
     let many: Option<Vec<String>> =

@@ -1,4 +1,4 @@
-//! The directory of network configurations.
+//! Directory of network configurations.
 
 use std::path::{Path, PathBuf};
 
@@ -7,26 +7,26 @@ use cni::Code;
 use crate::files::files;
 use crate::{Error, Network, Result};
 
-/// A directory with a file for each network: `*.conflist`, or `*.conf` and `*.json` of older times.
+/// A directory with one file for each network: `*.conflist`, or the older `*.conf` and `*.json`.
 #[derive(Clone, Debug)]
 pub struct ConfDir {
     path: PathBuf,
 }
 
-/// A file of the directory, and what came of reading it.
+/// A file and the network in it.
 #[derive(Clone, Debug)]
 pub struct ConfFile {
     /// The file.
     pub file: PathBuf,
-    /// The network, or why it is none.
+    /// The network, or the error.
     pub network: Result<Network>,
 }
 
 impl ConfDir {
-    /// Where networks are looked for unless something else is said.
+    /// Default directory.
     pub const DEFAULT: &'static str = "/etc/cni/net.d";
 
-    /// Names the directory. It is read anew by every call of the other functions.
+    /// The directory at a path. Every call reads it again.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
@@ -36,7 +36,7 @@ impl ConfDir {
         &self.path
     }
 
-    /// All files in lexical order. A directory that does not exist has none.
+    /// Loads all files, sorted. A missing directory has none.
     ///
     /// # Errors
     /// Code 5 if the directory cannot be read.
@@ -46,10 +46,10 @@ impl ConfDir {
         Ok(files.into_iter().map(load).collect())
     }
 
-    /// The default network: that of the first valid file in lexical order.
+    /// The default network: that of the first valid file.
     ///
     /// # Errors
-    /// Code 7 if there is none, with what is wrong with the files that there are.
+    /// Code 7 if there is none; the details list problems of the files.
     pub fn default_network(&self) -> Result<Network> {
         let mut files = self.load()?;
         match files.iter().position(|file| file.network.is_ok()) {
@@ -58,11 +58,10 @@ impl ConfDir {
         }
     }
 
-    /// The network of that name. If several files have it, a `.conflist` goes before the others, then the lexically
-    /// first one. Files that are not valid do not hide the others.
+    /// Finds a network by its name. If several files have it, a `.conflist` wins, then the first one. Invalid files do not hide valid ones.
     ///
     /// # Errors
-    /// Code 7 if there is none, with the names that there are and what is wrong with the other files.
+    /// Code 7 if there is none; the details list the existing names, and problems of other files.
     pub fn find(&self, name: &str) -> Result<Network> {
         let mut files = self.load()?;
         let has_it =

@@ -1,18 +1,18 @@
-//! What went wrong, and whose fault it was.
+//! Errors of operations, with the plugin that caused them.
 
 use std::fmt;
 
 use cni::{Code, Command, PluginType};
 
-/// The outcome of a runtime's operation.
+/// Result of an operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// A step that failed.
+/// A failed step.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// The plugin that failed, and what was asked of it. None: the runtime's own step.
+    /// The plugin that failed, and its command. `None`: the runtime's own step.
     pub plugin: Option<(PluginType, Command)>,
-    /// How: the plugin's own words, or ours.
+    /// The plugin's error, or the runtime's.
     pub error: cni::Error,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Everything that failed in an operation. DEL and GC go on after a failure, so there may be several.
+/// All failures of an operation. DEL and GC continue after a failure.
 #[derive(Clone)]
 pub struct Error {
     first: Box<Failure>,
@@ -38,22 +38,22 @@ impl Error {
         Failure { plugin: Some((kind.clone(), command)), error }.into()
     }
 
-    /// Code 7 or another: a step of the runtime's own.
+    /// A failure of the runtime's own step.
     pub(crate) fn own(code: Code, msg: impl Into<String>) -> Self {
         cni::Error::new(code, msg).into()
     }
 
-    /// All failures, in the order of their steps. There is at least one.
+    /// All failures in their order, at least one.
     pub fn failures(&self) -> impl Iterator<Item = &Failure> {
         std::iter::once(&*self.first).chain(&self.more)
     }
 
-    /// The first failure's code (SPEC.md, section 5, "Error").
+    /// Code of the first failure (SPEC.md, section 5, "Error").
     pub fn code(&self) -> u32 {
         self.first.error.code()
     }
 
-    /// Puts what was being done before every message.
+    /// Puts the operation before every message.
     #[must_use]
     pub fn context(mut self, operation: impl fmt::Display) -> Self {
         for failure in std::iter::once(&mut *self.first).chain(&mut self.more) {
@@ -62,7 +62,7 @@ impl Error {
         self
     }
 
-    /// Both errors in one.
+    /// Joins two errors.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.more.push(*other.first);
@@ -103,12 +103,12 @@ impl fmt::Debug for Error {
 
 impl std::error::Error for Error {}
 
-/// Collects the failures of an operation that goes on after each.
+/// Collects failures of an operation that continues after each.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Option<Error>);
 
 impl Failures {
-    /// Takes note of a failure; gives the value of what did not fail.
+    /// Records a failure, or returns the value.
     pub(crate) fn note<T>(&mut self, outcome: Result<T>) -> Option<T> {
         match outcome {
             Ok(value) => Some(value),

@@ -1,4 +1,4 @@
-//! Running plugins, as an interface: tests and tracers put their own in place of real processes.
+//! Interface for running plugins. Tests and tracers use their own implementation instead of processes.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -14,24 +14,24 @@ pub struct Invocation<'a> {
     pub kind: &'a PluginType,
     /// Its executable.
     pub program: &'a Path,
-    /// What is asked of it.
+    /// Command.
     pub command: Command,
-    /// Arguments of its command line. The specification has none.
+    /// Command line arguments. The specification has none.
     pub args: &'a [&'static str],
-    /// Variables, on top of the calling process's own.
+    /// Environment variables, in addition to the process's own.
     pub env: &'a [(&'static str, OsString)],
-    /// The request: the plugin's configuration with what the runtime adds.
+    /// Request: the plugin's configuration with the runtime's keys.
     pub stdin: &'a [u8],
-    /// When to give up. None: the implementation's own limit.
+    /// Timeout. `None`: the implementation's own.
     pub deadline: Option<Duration>,
 }
 
-/// What a plugin that succeeded had to say.
+/// Output of a plugin that succeeded.
 #[derive(Clone, Debug, Default)]
 pub struct Output {
-    /// A result, for ADD and VERSION. At most [`cni::json::MAX_BYTES`].
+    /// Result, for ADD and VERSION. At most [`cni::json::MAX_BYTES`].
     pub stdout: Vec<u8>,
-    /// Its log, where that is captured.
+    /// Log, if it is captured.
     pub stderr: Vec<u8>,
 }
 
@@ -58,17 +58,17 @@ pub struct Output {
 /// # Ok::<(), runtime::Error>(())
 /// ```
 pub trait Exec: fmt::Debug + Send + Sync {
-    /// The plugin's executable.
+    /// Finds the plugin's executable.
     ///
     /// # Errors
-    /// Code 7 if there is none in these directories.
+    /// Code 7 if it is in none of these directories.
     fn find(&self, kind: &PluginType, path: &[PathBuf]) -> cni::Result<PathBuf> {
         cni::exec::find(kind, path)
     }
 
-    /// Runs a plugin to its end.
+    /// Runs a plugin until it exits.
     ///
     /// # Errors
-    /// The plugin's own error if it failed; else what kept it from being run, or from finishing.
+    /// The plugin's error if it failed; otherwise why it could not be run or was killed.
     fn run(&self, invocation: &Invocation<'_>) -> cni::Result<Output>;
 }

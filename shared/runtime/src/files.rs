@@ -1,10 +1,10 @@
-//! The files of a directory of configurations.
+//! Files of a configuration directory.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The files with one of these extensions, in lexical order.
+/// Files with one of these extensions, sorted.
 pub(crate) fn files(dir: &Path, extensions: &[&str]) -> cni::Result<Vec<PathBuf>> {
     let unreadable = |e| cni::Error::io(format!("read the directory {}", dir.display()), &e);
     let entries = match fs::read_dir(dir) {

@@ -1,5 +1,4 @@
-//! Hostile input: what the fuzz targets feed to this crate, and what must hold whatever it is. Their seeds, in
-//! fuzz/corpus, are replayed by an ordinary test.
+//! Fuzz targets of this crate and their conditions. The seeds are in fuzz/corpus; a unit test replays them.
 
 #![allow(clippy::unwrap_used, reason = "a fuzz target ends with a panic")]
 
@@ -13,11 +12,11 @@ use crate::conf::Raw;
 use crate::request::Extras;
 use crate::{Attach, Cache, ConfDir, Network, text};
 
-/// A network's configuration: what is kept of it is the same network, each plugin's request has its name and version
-/// and is no larger than what it is made of, and what is JSON for the strict parser is so for the one with places.
+/// A network's configuration: writing and parsing are inverse, each plugin's request has the network's name and version and is no larger
+/// than its input, and both parsers accept the same.
 ///
 /// # Panics
-/// If it is not so.
+/// If this does not hold.
 pub fn configuration(input: &[u8]) {
     if let Ok(network) = Network::from_bytes(input) {
         judge(&network);
@@ -32,7 +31,7 @@ pub fn configuration(input: &[u8]) {
     let lines = source.lines().count().max(1);
     assert!(problems.iter().all(|problem| problem.at.line <= lines + 1 && !problem.text.is_empty()));
     match strict {
-        // A key may be given twice.
+        // A key may occur twice.
         Ok(_) => {
             assert!(root.is_some() && problems.iter().all(|p| p.text.starts_with("the key ")), "{problems:?}")
         }
@@ -50,7 +49,7 @@ fn judge(network: &Network) {
             Extras { attach: Some(&attach), prev: Some(&prev), valid: Some(&Attachments::default()) };
         let request = extras.request(network, plugin).unwrap();
         assert!(request.len() < network.bytes().len() + 1024);
-        // Values are passed on as they are written: a number may be one that nobody can read.
+        // Values are passed on undecoded: a number may be out of range.
         let request: Raw = serde_json::from_slice(&request).unwrap();
         let said = |key| serde_json::from_str::<Value>(request[key].get()).unwrap();
         assert_eq!(said("name"), network.name.as_str());
@@ -60,11 +59,11 @@ fn judge(network: &Network) {
     }
 }
 
-/// The files of a directory of configurations: each is a network or has an error that names it, and a network is found
-/// by its name. `scratch` is a directory to do it in.
+/// A configuration directory: each file is a network or has an error that names it, and a network is found by its name. `scratch` is a
+/// temporary directory.
 ///
 /// # Panics
-/// If it is not so.
+/// If this does not hold.
 pub fn directory(scratch: &Path, input: &[u8]) {
     let dir = ConfDir::new(scratch.join("net.d"));
     seeds::unpack(dir.path(), input);
@@ -87,10 +86,10 @@ pub fn directory(scratch: &Path, input: &[u8]) {
     assert_eq!(dir.default_network().ok().map(|network| network.file), first.map(|network| network.file));
 }
 
-/// A file of the cache: what it tells is kept again the same. `scratch` is a directory to do it in.
+/// A cache file: writing and parsing are inverse. `scratch` is a temporary directory.
 ///
 /// # Panics
-/// If it is not so.
+/// If this does not hold.
 pub fn cache(scratch: &Path, input: &[u8]) {
     let cache = Cache::new(scratch);
     let (name, at) = (NetworkName::parse("n").unwrap(), Attach::new("c", "eth0").unwrap().attachment);
@@ -117,7 +116,7 @@ pub fn cache(scratch: &Path, input: &[u8]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("conflist", configuration);
     let scratch = tempfile::tempdir().unwrap();
     seeds::replay("conf_dir", |input| directory(scratch.path(), input));

@@ -1,4 +1,4 @@
-//! GC: what belongs to no valid attachment is removed (SPEC.md, section 3, "Garbage-collecting a network").
+//! GC: deletes everything that belongs to no valid attachment (SPEC.md, section 3, "Garbage-collecting a network").
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,41 +11,40 @@ use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Cache, Entry, Network, Result, Runtime};
 
-/// Which attachments of the network are to stay.
+/// The valid attachments.
 #[derive(Clone, Copy, Debug)]
 pub enum Valid<'a> {
-    /// Those that the runtime's own cache or one of these has, if their namespaces are still there.
+    /// Attachments in the runtime's own cache or in these, if their namespaces exist.
     Alive(&'a [Cache]),
-    /// These and no others.
+    /// Exactly these.
     Only(&'a [Attachment]),
 }
 
-/// What a GC would do.
+/// Plan of a GC.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct GcPlan {
-    /// The attachments that stay.
+    /// Attachments to keep.
     pub valid: Attachments,
-    /// The attachments in the runtime's own cache that get their DEL.
+    /// Attachments in the runtime's own cache that get a DEL.
     pub stale: Vec<Entry>,
-    /// Those of other caches whose namespaces are gone: what plugins made for them goes with their GC.
+    /// Attachments in other caches whose namespaces no longer exist; the plugins' GC deletes their resources.
     pub stale_elsewhere: Vec<Entry>,
-    /// A file of a cache that cannot be read, and may be of an attachment that is alive: no plugin is asked for GC.
+    /// An unreadable cache file that may belong to a running container: no plugin gets a GC.
     pub unsure: Option<PathBuf>,
 }
 
 impl Runtime {
-    /// GC: DEL for every attachment in the cache that is not valid any more, then GC of every plugin (from version
-    /// 1.1.0 on; not with [`Valid::Alive`] and a file in a cache that cannot be read). It goes on after failures. Waits
-    /// for every ADD and DEL to end, and holds new ones up.
+    /// GC: DEL for each cached attachment that is not valid, then GC of every plugin (since version 1.1.0; not with [`Valid::Alive`] and an
+    /// unreadable cache file). Continues after failures. Waits for running ADDs and DELs, and blocks new ones.
     ///
     /// # Errors
-    /// All that failed.
+    /// All failures.
     pub fn gc(&self, network: &Network, valid: Valid<'_>) -> Result<()> {
         self.gc_telling(network, valid, |_, _, _| {})
     }
 
-    /// What [`Runtime::gc`] would do.
+    /// The plan of [`Runtime::gc`].
     ///
     /// # Errors
     /// Code 5 if a cache cannot be read.
@@ -70,16 +69,16 @@ impl Runtime {
             plan.stale_elsewhere.extend(stale);
             plan.unsure = plan.unsure.or(unsure.into_iter().next());
         }
-        // What another cache has alive under the same names is not ours to remove.
+        // Running attachments with the same names in another cache are kept.
         plan.valid = valid.into_iter().collect();
         plan.stale.retain(|entry| !is_among(&plan.valid, entry));
         Ok(plan)
     }
 
-    /// GC that tells before each DEL: how many there were already, of how many, and whose it is.
+    /// Like [`Runtime::gc`]; calls `report` before each DEL with the number done, the total, and the attachment.
     ///
     /// # Errors
-    /// As [`Runtime::gc`].
+    /// All failures.
     pub fn gc_telling(
         &self,
         network: &Network,
@@ -100,7 +99,7 @@ impl Runtime {
                 outcome.map_err(|e| e.context(format_args!("stale {ifname} of container {container}"))),
             );
         }
-        // Whose attachment cannot be told may be alive: to the plugins it would be one that is gone.
+        // An unknown attachment may be running: the plugins would treat it as stale.
         if let Some(path) = unsure {
             let text = format!("{} cannot be read, and its container may be alive", path.display());
             let error = cni::Error::new(Code::Io, text);
@@ -121,13 +120,13 @@ fn is_among(valid: &Attachments, entry: &Entry) -> bool {
 }
 
 impl Entry {
-    /// Whether the attachment's namespace is still there. One that has none is given the benefit of the doubt.
+    /// Whether the attachment's namespace exists. Without a namespace, it is assumed to run.
     pub fn is_alive(&self) -> bool {
         self.attach.netns.as_deref().is_none_or(is_namespace)
     }
 }
 
-/// Whether a namespace is at a path. After a namespace is gone the path may be left as a plain file.
+/// Whether a namespace is at a path. Unmounting can leave an empty file.
 pub fn is_namespace(path: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).ok().map(|metadata| metadata.dev());
     device(path).is_some_and(|dev| Some(dev) == device(Path::new("/proc/self/ns/net")))

@@ -1,4 +1,4 @@
-//! GC excludes ADD and DEL, of this process and of others (SPEC.md, section 3, "Lifecycle & Ordering").
+//! Lock that excludes GC from ADD and DEL, in all processes (SPEC.md, section 3, "Lifecycle & Ordering").
 
 use std::fs::{DirBuilder, File};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -25,7 +25,7 @@ impl Lock {
 
     fn take(dir: &Path, lock: impl FnOnce(&File) -> std::io::Result<()>) -> Result<Self> {
         let path = dir.join("results.lock");
-        // Who may open it can keep all others waiting.
+        // Only root may open it, because any opener could block the others.
         let open = || system::file::open_own(File::options().create(true).append(true).mode(0o600), &path);
         let make = || DirBuilder::new().recursive(true).mode(0o755).create(dir);
         let file = open().or_else(|_| make().and_then(|()| open()));

@@ -1,4 +1,4 @@
-//! Pods: a namespace that is attached to several networks at once, as the network managers of CRI-O and Podman do it.
+//! Pods: a namespace that is attached to several networks, as in the network managers of CRI-O and Podman.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use serde_json::{Map, Value};
 use crate::error::Failures;
 use crate::{Attach, Error, Network, Result, Runtime, Valid};
 
-/// What a pod wants of one network.
+/// Request for one network.
 #[derive(Clone, Debug)]
 pub struct NetworkRequest {
-    /// The network.
+    /// Network.
     pub network: Network,
-    /// The interface's name. None: the first of eth0, eth1, ... that no other request has.
+    /// Name of the interface. `None`: the first unused one of eth0, eth1, ...
     pub ifname: Option<IfName>,
     /// `CNI_ARGS`.
     pub args: CniArgs,
@@ -24,21 +24,21 @@ pub struct NetworkRequest {
 }
 
 impl From<Network> for NetworkRequest {
-    /// Nothing but the attachment itself.
+    /// A request without parameters.
     fn from(network: Network) -> Self {
         Self { network, ifname: None, args: CniArgs::default(), capability_args: Map::new() }
     }
 }
 
-/// A namespace, and the networks that it is to be attached to.
+/// A namespace and its networks.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Pod {
-    /// The id of its (sandbox) container.
+    /// Id of its (sandbox) container.
     pub id: ContainerId,
-    /// Its network namespace. None: it is gone, which only [`Pods::tear_down`] can live with.
+    /// Network namespace. `None`: it does not exist, which only [`Pods::tear_down`] accepts.
     pub netns: Option<PathBuf>,
-    /// Its networks, in the order of set-up.
+    /// Networks in the order of set-up.
     pub requests: Vec<NetworkRequest>,
 }
 
@@ -46,7 +46,7 @@ impl Pod {
     /// A pod without networks.
     ///
     /// # Errors
-    /// Code 4 for what cannot be an id.
+    /// Code 4 for an invalid id.
     pub fn new(id: &str, netns: impl AsRef<Path>) -> Result<Self> {
         let id = ContainerId::parse(id)
             .map_err(|e| Error::own(Code::InvalidEnvironment, format!("the container's id {e}")))?;
@@ -54,21 +54,21 @@ impl Pod {
         Ok(Self { id, netns, requests: Vec::new() })
     }
 
-    /// One more network.
+    /// Adds a network.
     #[must_use]
     pub fn join(mut self, request: impl Into<NetworkRequest>) -> Self {
         self.requests.push(request.into());
         self
     }
 
-    /// Each network with its attachment: names are given to those that have none.
+    /// The networks with their attachments. Chooses missing interface names.
     fn attachments(&self) -> Result<Vec<(&Network, Attach)>> {
         let mut taken: Vec<IfName> =
             self.requests.iter().filter_map(|request| request.ifname.clone()).collect();
         if let Some(twice) =
             taken.iter().enumerate().find_map(|(i, name)| taken[..i].contains(name).then_some(name))
         {
-            let what = format!("pod {}: two networks want the interface name {twice}", self.id);
+            let what = format!("pod {}: two networks have the interface name {twice}", self.id);
             return Err(Error::own(Code::InvalidConfig, what));
         }
         self.requests
@@ -96,15 +96,15 @@ fn first_free(taken: &mut Vec<IfName>) -> Result<IfName> {
     Ok(name)
 }
 
-/// One interface of a pod that was set up.
+/// An attached interface of a pod.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Attached {
-    /// The network.
+    /// Network.
     pub network: NetworkName,
-    /// The interface's name.
+    /// Name of the interface.
     pub ifname: IfName,
-    /// The result of ADD.
+    /// Result of ADD.
     pub result: AddResult,
 }
 
@@ -131,15 +131,15 @@ pub struct Pods {
 }
 
 impl Pods {
-    /// Runs plugins with this runtime. Clones share their locks; other processes do not.
+    /// Uses this runtime. Clones share their locks; other processes do not.
     pub fn new(runtime: Runtime) -> Self {
         Self { runtime, locks: Arc::default() }
     }
 
-    /// Attaches a pod to all of its networks. If one fails, all are taken down again.
+    /// Attaches a pod to all of its networks. If one fails, detaches all.
     ///
     /// # Errors
-    /// As [`Runtime::add`]; what failed of the taking down comes after it.
+    /// Like [`Runtime::add`], followed by failures to detach.
     pub fn set_up(&self, pod: &Pod) -> Result<Vec<Attached>> {
         let attachments = pod.attachments()?;
         self.alone(&pod.id, || {
@@ -164,11 +164,10 @@ impl Pods {
         })
     }
 
-    /// Detaches a pod from all of its networks, in reverse order, and from those that only the cache knows of. It goes
-    /// on after failures.
+    /// Detaches a pod from all of its networks in reverse order, and from networks that only the cache has. Continues after failures.
     ///
     /// # Errors
-    /// All that failed.
+    /// All failures.
     pub fn tear_down(&self, pod: &Pod) -> Result<()> {
         let attachments = pod.attachments()?;
         self.alone(&pod.id, || {
@@ -179,10 +178,10 @@ impl Pods {
         })
     }
 
-    /// CHECK of all of a pod's attachments.
+    /// CHECK of all attachments of a pod.
     ///
     /// # Errors
-    /// All that failed.
+    /// All failures.
     pub fn check(&self, pod: &Pod) -> Result<()> {
         let attachments = pod.attachments()?;
         self.alone(&pod.id, || {
@@ -195,10 +194,10 @@ impl Pods {
         })
     }
 
-    /// GC of all these networks: what belongs to other pods than these is removed.
+    /// GC of all these networks: deletes everything that belongs to other pods.
     ///
     /// # Errors
-    /// All that failed.
+    /// All failures.
     pub fn gc<'a>(
         &self,
         networks: impl IntoIterator<Item = &'a Network>,
@@ -225,7 +224,7 @@ impl Pods {
         failures.into_result()
     }
 
-    /// The pod may have been set up with other networks than it is said to have now.
+    /// Detaches from networks with which the pod was set up but that it no longer lists.
     fn take_down_unlisted(&self, pod: &Pod, listed: &[(&Network, Attach)]) -> Result<()> {
         let is_listed = |name: &NetworkName, at: &Attachment| {
             listed.iter().any(|(network, attach)| network.name == *name && attach.attachment == *at)
@@ -243,7 +242,7 @@ impl Pods {
         failures.into_result()
     }
 
-    /// Nothing else happens to the pod meanwhile.
+    /// Excludes other operations on the pod.
     fn alone<T>(&self, id: &ContainerId, operation: impl FnOnce() -> T) -> T {
         let all = || self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = Arc::clone(all().entry(id.clone()).or_default());
@@ -251,7 +250,7 @@ impl Pods {
         let outcome = operation();
         drop(held);
         let mut all = all();
-        // One is the table's own, one is ours: nobody waits.
+        // One reference is the table's, one is ours: no other operation waits.
         if Arc::strong_count(&lock) <= 2 {
             all.remove(id);
         }

@@ -1,4 +1,4 @@
-//! VERSION: what plugins speak.
+//! VERSION: supported versions of plugins.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,10 @@ use crate::error::Failures;
 use crate::{Error, Network, Result, Runtime};
 
 impl Runtime {
-    /// VERSION of every plugin: is it there, and does it speak the network's version? Returns the capabilities that
-    /// the network declares.
+    /// VERSION of every plugin: checks that it exists and supports the network's version. Returns the network's capabilities.
     ///
     /// # Errors
-    /// All that is wrong: code 7 for a plugin that is not there, 1 for one that speaks other versions only.
+    /// All problems: code 7 for a missing plugin, 1 for one without the version.
     pub fn validate<'a>(&self, network: &'a Network) -> Result<BTreeSet<&'a str>> {
         let mut failures = Failures::default();
         for plugin in &network.plugins {
@@ -22,13 +21,13 @@ impl Runtime {
         failures.into_result().map(|()| network.capabilities())
     }
 
-    /// The versions that a plugin speaks, as it lists them.
+    /// Versions that a plugin lists.
     ///
     /// # Errors
-    /// Code 7 if there is no such plugin; 6 for an answer that is none.
+    /// Code 7 if the plugin does not exist; 6 for an invalid answer.
     pub fn versions(&self, kind: &PluginType) -> Result<Vec<String>> {
         let said = || -> cni::Result<Vec<String>> {
-            // Plugins made before VERSION was there check for the others first.
+            // Plugins older than VERSION check the other variables first.
             let env = [
                 ("CNI_CONTAINERID", "dummy"),
                 ("CNI_NETNS", "dummy"),
@@ -45,10 +44,10 @@ impl Runtime {
         said().map_err(|e| Error::of_plugin(kind, Command::Version, e))
     }
 
-    /// The highest of the network's versions that all of its plugins speak.
+    /// The highest of the network's versions that all of its plugins support.
     ///
     /// # Errors
-    /// Code 1 if there is none; else as [`Runtime::versions`].
+    /// Code 1 if there is none; 7 if a plugin does not exist; 6 for an invalid answer.
     pub fn negotiate(&self, network: &Network) -> Result<Version> {
         let mut common = network.versions.clone();
         if common.is_empty() {
@@ -59,7 +58,10 @@ impl Runtime {
             common.retain(|version| spoken.iter().any(|s| s == version.as_str()));
         }
         let none = || {
-            Error::own(Code::IncompatibleVersion, "no version of the network's is spoken by all its plugins")
+            Error::own(
+                Code::IncompatibleVersion,
+                "no CNI version of the network is supported by all its plugins",
+            )
         };
         common.last().copied().ok_or_else(none)
     }
@@ -70,8 +72,8 @@ impl Runtime {
             return Ok(());
         }
         let error =
-            cni::Error::new(Code::IncompatibleVersion, format!("it does not speak version {version}"))
-                .detail(format!("it speaks {}", spoken.join(", ")));
+            cni::Error::new(Code::IncompatibleVersion, format!("it does not support version {version}"))
+                .detail(format!("it supports {}", spoken.join(", ")));
         Err(Error::of_plugin(kind, Command::Version, error))
     }
 }

@@ -1,4 +1,4 @@
-//! Plugins as processes: with a deadline, and with bounds to what they may print.
+//! Runs plugins as processes, with a timeout and limited output.
 
 use std::process::{Command as Process, Stdio};
 use std::time::Duration;
@@ -9,25 +9,25 @@ use system::child::{self, Limits};
 
 use crate::{Exec, Invocation, Output};
 
-/// What a plugin's log goes to.
+/// Destination of a plugin's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stderr {
-    /// This process's own stderr.
+    /// This process's stderr.
     #[default]
     Inherit,
-    /// [`Output::stderr`], or the details of the error; the first 64 KiB of it.
+    /// [`Output::stderr`], or the details of the error: the first 64 KiB.
     Capture,
 }
 
-/// Runs plugins as child processes. One that hangs is killed.
+/// Runs plugins as child processes, and kills them after a timeout.
 #[derive(Clone, Debug)]
 pub struct Processes {
-    /// How long a plugin may take. Default: 2 minutes, as a kubelet waits for its runtime.
+    /// Timeout of a plugin. Default: 2 minutes, like the kubelet's for its runtime.
     pub deadline: Duration,
-    /// What the plugin's log goes to.
+    /// Destination of the plugin's log.
     pub stderr: Stderr,
-    /// Each plugin is in a process group of its own, and is killed with its children when it is late. Default: true. Without
-    /// that, Ctrl-C on this process's terminal ends the plugin too.
+    /// Whether each plugin has its own process group, which is killed with the plugin's children after the timeout. Default: true.
+    /// Otherwise Ctrl-C on this process's terminal also ends the plugin.
     pub group: bool,
 }
 

@@ -1,5 +1,5 @@
-//! REPAIR: rules that somebody has flushed come back. It is no command of the specification: plugins of ours know it,
-//! and those of others are left out (see [`cni::repair`]).
+//! REPAIR: restores flushed rules. The command is not in the specification: Ferrule's plugins support it, and others are skipped (see
+//! [`cni::repair`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -15,24 +15,22 @@ use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Entry, Error, Result, Runtime};
 
-/// How many attachments a plugin is asked about at once, and in how many bytes: it takes documents of 4 MiB.
+/// Maximum number of attachments in one request; plugins accept documents of 4 MiB.
 const BATCH: usize = 2_000;
 const BATCH_BYTES: usize = 3 << 20;
 
-/// What came of a repair.
+/// Result of a repair.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Repaired {
-    /// For each attachment, in the order of the entries: whether any rule was missing; or why it was left out (see
-    /// [`Repaired::is_skipped`]), or what failed.
+    /// For each entry: whether a rule was missing, why it was skipped (see [`Repaired::is_skipped`]), or the failure.
     pub attachments: Vec<Result<bool>>,
-    /// Plugins that do not know the command: what is missing of theirs stays so.
+    /// Plugins that do not support the command: their missing rules stay missing.
     pub foreign: BTreeSet<PluginType>,
 }
 
 impl Repaired {
-    /// Whether an error says that there is nothing to repair: the attachment is gone, or the cache has never known it
-    /// rightly.
+    /// Whether an error means that there is nothing to repair: the attachment no longer exists, or the cache has no valid entry.
     pub fn is_skipped(error: &Error) -> bool {
         let codes = [Code::UnknownContainer, Code::InvalidEnvironment, Code::InvalidNetns];
         error.failures().all(|failure| codes.iter().any(|code| failure.error.code() == *code as u32))
@@ -41,14 +39,14 @@ impl Repaired {
 
 /// A plugin's part of an attachment.
 struct Part {
-    /// The position of the attachment.
+    /// Index of the attachment.
     of: usize,
-    /// The [`Item`] as JSON. A host has thousands: each is written once.
+    /// The [`Item`] as JSON, which is serialized once: a host has thousands.
     item: String,
     claims: Vec<String>,
 }
 
-/// An attachment as a plugin reads it.
+/// An attachment in a request.
 #[derive(Serialize)]
 struct Item<'a> {
     #[serde(rename = "containerID")]
@@ -60,15 +58,15 @@ struct Item<'a> {
     config: &'a RawValue,
 }
 
-/// What a plugin answers.
+/// A plugin's answer.
 #[derive(Deserialize)]
 struct Answer {
-    repairs: Vec<Told>,
+    repairs: Vec<Reply>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct Told {
+struct Reply {
     repaired: bool,
     code: u32,
     msg: String,
@@ -76,15 +74,14 @@ struct Told {
 }
 
 impl Runtime {
-    /// Asks the plugins of each attachment to install what is missing of its rules, from its cached configuration and
-    /// result. Nothing else of it is touched. Where two claim the same host port, the later one in `entries` has it
-    /// afterwards: give the oldest first. GC is held up meanwhile.
+    /// Asks the plugins of each attachment to install missing rules, from the cached configuration and result. Changes nothing else. If two
+    /// attachments claim the same host port, the later one in `entries` gets it: pass the oldest first. Blocks GC.
     pub fn repair(&self, entries: &[Entry]) -> Repaired {
-        // A cache that cannot be written must not keep rules from coming back.
+        // A read-only cache must not prevent a repair.
         let _lock = Lock::shared(self.cache.dir()).ok();
         let mut repaired = Repaired::default();
         let mut parts: BTreeMap<PluginType, Vec<Part>> = BTreeMap::new();
-        // Most attachments of a host have the same configuration: it is read once.
+        // Most attachments share a configuration, which is parsed once.
         let mut networks: BTreeMap<&[u8], Result<Network>> = BTreeMap::new();
         for (of, entry) in entries.iter().enumerate() {
             let claims = claims(entry);
@@ -103,9 +100,9 @@ impl Runtime {
         });
         for (kind, parts, answers) in answers {
             match answers {
-                // A plugin that has nothing to repair answers with an empty list.
-                Some(told) => {
-                    parts.iter().zip(told).for_each(|(part, told)| repaired.note(part.of, kind, told))
+                // A plugin without anything to repair answers with an empty list.
+                Some(reply) => {
+                    parts.iter().zip(reply).for_each(|(part, reply)| repaired.note(part.of, kind, reply))
                 }
                 None => drop(repaired.foreign.insert(kind.clone())),
             }
@@ -113,8 +110,8 @@ impl Runtime {
         repaired
     }
 
-    /// What a plugin answers of each attachment. None from one that does not know the command.
-    fn repair_by(&self, kind: &PluginType, mut parts: &[Part]) -> Option<Vec<Told>> {
+    /// A plugin's answer for each attachment. `None` if it does not support the command.
+    fn repair_by(&self, kind: &PluginType, mut parts: &[Part]) -> Option<Vec<Reply>> {
         let (mut claimed, mut answers) = (BTreeSet::new(), Vec::new());
         while !parts.is_empty() {
             let (batch, rest) = parts.split_at(batch(parts));
@@ -124,12 +121,12 @@ impl Runtime {
             let request = format!(r#"{{"claimed":{claimed_json},"attachments":[{}]}}"#, items.join(","));
             let answer = match self.run_repair(kind, request.as_bytes()) {
                 Ok(answer) => answer?.repairs,
-                Err(e) => batch.iter().map(|_| Told::from(&e)).collect(),
+                Err(e) => batch.iter().map(|_| Reply::from(&e)).collect(),
             };
             if answer.is_empty() {
                 break;
             }
-            for (part, _) in batch.iter().zip(&answer).filter(|(_, told)| told.repaired) {
+            for (part, _) in batch.iter().zip(&answer).filter(|(_, reply)| reply.repaired) {
                 claimed.extend(part.claims.iter().cloned());
             }
             answers.extend(answer);
@@ -137,7 +134,7 @@ impl Runtime {
         Some(answers)
     }
 
-    /// None from a plugin that does not know the command.
+    /// `None` if the plugin does not support the command.
     fn run_repair(&self, kind: &PluginType, request: &[u8]) -> cni::Result<Option<Answer>> {
         let out = self.run(Command::Repair, kind, Vec::new(), request)?;
         let answer = json::parse(&out, "its answer").and_then(|value| json::decode(&value));
@@ -146,13 +143,13 @@ impl Runtime {
 }
 
 impl Repaired {
-    fn note(&mut self, of: usize, kind: &PluginType, told: Told) {
+    fn note(&mut self, of: usize, kind: &PluginType, reply: Reply) {
         let Some(so_far) = self.attachments.get_mut(of) else { return };
-        if told.code == 0 {
-            so_far.iter_mut().for_each(|repaired| *repaired |= told.repaired);
+        if reply.code == 0 {
+            so_far.iter_mut().for_each(|repaired| *repaired |= reply.repaired);
             return;
         }
-        let error = cni::Error::foreign(told.code, told.msg, told.details);
+        let error = cni::Error::foreign(reply.code, reply.msg, reply.details);
         let error = Error::of_plugin(kind, Command::Repair, error);
         *so_far = Err(match so_far {
             Ok(_) => error,
@@ -161,13 +158,13 @@ impl Repaired {
     }
 }
 
-impl From<&cni::Error> for Told {
+impl From<&cni::Error> for Reply {
     fn from(e: &cni::Error) -> Self {
         Self { repaired: false, code: e.code(), msg: e.msg().into(), details: e.details().into() }
     }
 }
 
-/// How many of the parts go into one request: at least one.
+/// Number of parts for one request, at least one.
 fn batch(parts: &[Part]) -> usize {
     let mut bytes = 0;
     let fits = |part: &&Part| {
@@ -177,21 +174,26 @@ fn batch(parts: &[Part]) -> usize {
     parts.iter().take(BATCH).take_while(fits).count().max(1)
 }
 
-/// For each plugin of the attachment, the attachment with what the plugin would get on stdin of a CHECK.
+/// For each plugin of the attachment, the stdin of a CHECK.
 fn items(entry: &Entry, network: &Result<Network>, claims: &[String]) -> Result<Vec<(PluginType, String)>> {
     let unknown = |why: String| Error::own(Code::UnknownContainer, why);
     if !entry.is_alive() || entry.attach.netns.is_none() {
         let path = entry.attach.netns.as_deref().unwrap_or("".as_ref()).display();
-        return Err(unknown(format!("its namespace {path} is gone")));
+        return Err(unknown(format!("its namespace {path} has been deleted")));
     }
     if entry.config.is_empty() {
-        return Err(unknown("the cache does not have its configuration: libcni before 0.8 wrote it".into()));
+        return Err(unknown(
+            "the cache does not contain its configuration: libcni before 0.8 wrote the entry".into(),
+        ));
     }
     let network = network.as_ref().map_err(|e| unknown(format!("its cached configuration: {e}")))?;
     let prev = entry.result_in(network.version);
     let prev = prev.map_err(|e| unknown(format!("its cached result: {e}")))?;
     if network.name != entry.network {
-        return Err(unknown(format!("its cached configuration is of another network, {}", network.name)));
+        return Err(unknown(format!(
+            "its cached configuration belongs to another network, {}",
+            network.name
+        )));
     }
     let extras = Extras { attach: Some(&entry.attach), prev: Some(&prev), valid: None };
     let mut items = Vec::new();
@@ -214,7 +216,7 @@ fn item(entry: &Entry, claims: &[String], config: &[u8]) -> serde_json::Result<S
     })
 }
 
-/// The host ports that the attachment asks for. Keys match without regard to case.
+/// Host ports of the attachment. Keys are case-insensitive.
 fn claims(entry: &Entry) -> Vec<String> {
     let mappings = entry.attach.capability_args.get("portMappings").and_then(Value::as_array);
     let claim = |mapping: &Value| {

@@ -1,5 +1,5 @@
-//! From a plugin's configuration to the request that it gets on stdin (SPEC.md, section 3, "Deriving request
-//! configuration from plugin configuration").
+//! Requests: a plugin's stdin, derived from its configuration (SPEC.md, section 3, "Deriving request configuration from plugin
+//! configuration").
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::conf::{Network, PluginConf};
 use crate::{Attach, Result};
 
-/// What the runtime adds to a plugin's configuration.
+/// Keys that the runtime adds.
 #[derive(Debug, Default)]
 pub(crate) struct Extras<'a> {
     pub(crate) attach: Option<&'a Attach>,
@@ -20,8 +20,8 @@ pub(crate) struct Extras<'a> {
 }
 
 impl Extras<'_> {
-    /// The request. All that the plugin's configuration has is passed on as it is written, but for keys that only
-    /// a runtime may set (`capabilities`, `cni.dev/...`).
+    /// Builds the request. The plugin's own keys are passed on undecoded, except keys that only a runtime may set (`capabilities`,
+    /// `cni.dev/...`).
     pub(crate) fn request(&self, network: &Network, plugin: &PluginConf) -> Result<Vec<u8>> {
         let added = self.keys(network, plugin)?;
         let mut request: BTreeMap<&str, &RawValue> = plugin
@@ -51,7 +51,7 @@ impl Extras<'_> {
         }
         if let Some(valid) = self.valid {
             let valid = to_raw_value(&valid.iter().map(entry).collect::<Vec<_>>())?;
-            // The specification had the second name for a while, and libcni sends both (containernetworking/cni#1101).
+            // The specification used the second name for a while, and libcni sends both (containernetworking/cni#1101).
             keys.push(("cni.dev/attachments", valid.clone()));
             keys.push(("cni.dev/valid-attachments", valid));
         }
@@ -63,7 +63,7 @@ fn entry(at: &Attachment) -> Value {
     json!({"containerID": at.container.as_str(), "ifname": at.ifname.as_str()})
 }
 
-/// The capability arguments that the plugin declares.
+/// Capability arguments that the plugin declares.
 fn runtime_config<'a>(plugin: &PluginConf, attach: &'a Attach) -> Map<String, Value> {
     let declared = |(name, _): &(&'a String, &'a Value)| plugin.capabilities.contains(*name);
     attach.capability_args.iter().filter(declared).map(|(k, v)| (k.clone(), v.clone())).collect()

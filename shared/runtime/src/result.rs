@@ -1,18 +1,17 @@
-//! Results on their way from plugin to plugin, and into the cache. They stay as they were written, with what only their
-//! maker understands: as with libcni, a plugin finds in DEL what it said at ADD. AWS' keeps a VLAN and a table in
-//! `pciID` and `socketPath`, also where the network speaks 1.0.0.
+//! Results between plugins, and in the cache. They are kept undecoded, with unknown members: as with libcni, a plugin gets in DEL what it
+//! returned from ADD. AWS's plugin stores a VLAN and a table in `pciID` and `socketPath`, even with version 1.0.0.
 
 use cni::{AddResult, Code, Error, Result, Version, json};
 use serde_json::Value;
 
 const VERSION: &str = "cniVersion";
 
-/// Reads a result in the version that it says it has; else in the given one.
+/// Parses a result in its own version, or in the given one if it has none.
 pub(crate) fn read(value: &Value, unsaid: Version) -> Result<AddResult> {
     AddResult::from_json(value, version(value, unsaid)?)
 }
 
-/// A result in a version: as it is if that version has the same form, else written anew.
+/// Converts a result to a version, unless it already has that form.
 pub(crate) fn in_version(value: &Value, unsaid: Version, wanted: Version) -> Result<Value> {
     let said = version(value, unsaid)?;
     let result = AddResult::from_json(value, said)?;

@@ -1,4 +1,4 @@
-//! Operations on a network: its plugins, one after the other (SPEC.md, section 3).
+//! Operations on a network, which run its plugins in order (SPEC.md, section 3).
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::lock::Lock;
 use crate::request::Extras;
 use crate::{Attach, Cache, Error, Exec, Invocation, Network, PluginConf, Processes, Result, result};
 
-/// What is needed to run plugins: where they are, how they are run, and where results are kept.
+/// Runs plugins: their directories, how they are run, and the cache of results.
 ///
-/// It is cheap to clone, and may be used by many threads at once for different containers. Operations on one
-/// container must not run at the same time (SPEC.md, section 3, "Lifecycle & Ordering"): that is the caller's to see to.
+/// Cheap to clone. Several threads may use it for different containers. The caller must serialize operations on one container (SPEC.md,
+/// section 3, "Lifecycle & Ordering").
 #[derive(Clone, Debug)]
 pub struct Runtime {
     path: Vec<PathBuf>,
@@ -29,62 +29,60 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Names the directories in which plugins are looked for. Results are kept in [`Cache::DEFAULT`]; plugins are run
-    /// by [`Processes`], their log passed through.
+    /// Finds plugins in these directories. Caches results in [`Cache::DEFAULT`]; runs plugins by [`Processes`], with their logs on stderr.
     pub fn new<P: Into<PathBuf>>(path: impl IntoIterator<Item = P>) -> Self {
         let path = path.into_iter().map(Into::into).collect();
         let exec = Arc::new(Processes::default());
         Self { path, cache: Cache::default(), exec, deadline: None, interrupted: Arc::default() }
     }
 
-    /// Looks for plugins in these directories instead.
+    /// Sets the directories of plugins.
     #[must_use]
     pub fn path<P: Into<PathBuf>>(mut self, path: impl IntoIterator<Item = P>) -> Self {
         self.path = path.into_iter().map(Into::into).collect();
         self
     }
 
-    /// Keeps results elsewhere.
+    /// Sets the cache.
     #[must_use]
     pub fn cache(mut self, cache: Cache) -> Self {
         self.cache = cache;
         self
     }
 
-    /// Runs plugins another way.
+    /// Sets how plugins are run.
     #[must_use]
     pub fn exec(mut self, exec: impl Exec + 'static) -> Self {
         self.exec = Arc::new(exec);
         self
     }
 
-    /// How long one run of one plugin may take. One that takes longer is killed, with its children.
+    /// Sets the timeout for one run of a plugin. The plugin is then killed, with its children.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Lets an ADD be given up. Once the flag is set, by a signal handler for example, the plugin that is running may end;
-    /// no further one is run, and the ADD fails. Other commands do not look at it: they can be repeated.
+    /// Sets a flag that cancels an ADD, for example from a signal handler. The running plugin may finish; no further plugin is run, and ADD
+    /// fails. Other commands ignore it, because they can be repeated.
     #[must_use]
     pub fn interrupted_by(mut self, flag: Arc<AtomicBool>) -> Self {
         self.interrupted = flag;
         self
     }
 
-    /// Attachments and their results.
+    /// The cache of results.
     pub fn results(&self) -> &Cache {
         &self.cache
     }
 
-    /// ADD: runs the plugins from first to last, each given the result of the one before, and keeps the last result.
+    /// ADD: runs the plugins in order, each with the previous one's result, and caches the last result.
     ///
-    /// After a failure something may have been made: call [`Runtime::del`], which takes all of it back, or use
-    /// [`Runtime::add_or_roll_back`].
+    /// After a failure, call [`Runtime::del`], or use [`Runtime::add_or_roll_back`] instead.
     ///
     /// # Errors
-    /// The failure of the first plugin that failed; code 5 if the result cannot be kept; code 999 if it was interrupted.
+    /// The failure of the first plugin that failed; code 5 if the result cannot be cached; code 999 if it was cancelled.
     pub fn add(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
         let _lock = Lock::shared(self.cache.dir())?;
         let mut last: Option<Value> = None;
@@ -101,12 +99,12 @@ impl Runtime {
         Ok(result::read(&last, network.version)?)
     }
 
-    /// ADD, and DEL if that fails. An attachment that was there before is left alone.
+    /// ADD, and DEL if it fails. An attachment that existed before is kept.
     ///
     /// # Errors
-    /// As [`Runtime::add`]; what failed of the DEL comes after it.
+    /// Like [`Runtime::add`], followed by failures of the DEL.
     pub fn add_or_roll_back(&self, network: &Network, attach: &Attach) -> Result<AddResult> {
-        // What is no file is no result, and no ADD from before.
+        // Only a regular file is the result of an earlier ADD.
         let known = fs::symlink_metadata(self.cache.file(&network.name, &attach.attachment));
         let known = known.is_ok_and(|there| there.is_file());
         self.add(network, attach).map_err(|failed| {
@@ -120,12 +118,10 @@ impl Runtime {
         })
     }
 
-    /// CHECK: asks every plugin whether the attachment is as the ADD left it. `args` and capability arguments that are
-    /// left out are those of the ADD.
+    /// CHECK of every plugin. Missing `args` and capability arguments are those of ADD.
     ///
     /// # Errors
-    /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK;
-    /// 3 if no ADD is known.
+    /// The failure of the first plugin that failed; code 1 if the network's version (before 0.4.0) has no CHECK; 3 if no ADD is cached.
     pub fn check(&self, network: &Network, attach: &Attach) -> Result<()> {
         needs(network, Command::Check)?;
         if network.disable_check {
@@ -153,14 +149,13 @@ impl Runtime {
         cni::Error::new(Code::UnknownContainer, text).detail(format!("it would be in {}", file.display()))
     }
 
-    /// DEL: runs the plugins from last to first, whatever becomes of each, and forgets the result if none failed.
-    /// It may be called again, without an ADD before, and with no or a torn result in the cache. `args` and
-    /// capability arguments that are left out are those of the ADD.
+    /// DEL: runs the plugins in reverse order, continues after failures, and deletes the cached result if none failed. May be called
+    /// repeatedly, without an ADD, and without a valid cached result. Missing `args` and capability arguments are those of ADD.
     ///
     /// # Errors
-    /// The failures of all plugins that failed.
+    /// All failures.
     pub fn del(&self, network: &Network, attach: &Attach) -> Result<()> {
-        // A cache that cannot be written must not keep a container from being removed.
+        // A read-only cache must not prevent a DEL.
         let _lock = Lock::shared(self.cache.dir()).ok();
         self.del_unlocked(network, attach)
     }
@@ -168,7 +163,7 @@ impl Runtime {
     pub(crate) fn del_unlocked(&self, network: &Network, attach: &Attach) -> Result<()> {
         let entry = self.cache.load(&network.name, &attach.attachment).ok().flatten();
         let attach = attach.clone().completed_from(entry.as_ref().map(|entry| &entry.attach));
-        // DEL has the result since 0.4.0.
+        // DEL gets the result since 0.4.0.
         let prev = entry.filter(|_| network.version >= Version::V0_4_0);
         let prev = prev.and_then(|entry| entry.result_in(network.version).ok());
         let extras = Extras { attach: Some(&attach), prev: prev.as_ref(), valid: None };
@@ -180,11 +175,10 @@ impl Runtime {
         self.cache.forget(&network.name, &attach.attachment)
     }
 
-    /// STATUS: asks the plugins whether an ADD could be served now. A network of a version before 1.1.0 is taken to be
-    /// ready.
+    /// STATUS of every plugin. A network with a version before 1.1.0 is assumed to be ready.
     ///
     /// # Errors
-    /// The first plugin's that is not ready, so that its code (50 or 51) can be told.
+    /// The failure of the first plugin that is not ready, with its code (50 or 51).
     pub fn status(&self, network: &Network) -> Result<()> {
         if network.version < Command::Status.since() {
             return Ok(());
@@ -214,7 +208,7 @@ impl Runtime {
         stdin: &[u8],
     ) -> cni::Result<Vec<u8>> {
         let program = self.exec.find(kind, &self.path)?;
-        // Not the specification's: plugins of others, which look at the variable only, are to do nothing.
+        // Not in the specification: other vendors' plugins, which read only the variable, must do nothing.
         let (variable, args) = match command {
             Command::Repair => ("", &[cni::repair::ARGUMENT][..]),
             Command::Collect => ("", &[cni::collect::ARGUMENT][..]),
@@ -233,14 +227,14 @@ impl Runtime {
     }
 }
 
-/// The result that a plugin printed, in the network's version.
+/// Parses a plugin's result, in the network's version.
 fn printed(network: &Network, plugin: &PluginConf, out: &[u8]) -> Result<Value> {
     let read = json::parse(out, "its result");
     let read = read.and_then(|value| result::in_version(&value, network.version, network.version));
     read.map_err(|e| Error::of_plugin(&plugin.kind, Command::Add, e.detail(cni::exec::excerpt(out))))
 }
 
-/// The variables that name the attachment. Without one they are empty: this process may have some of its own.
+/// Variables of the attachment. Empty without one, because this process may have its own.
 fn attachment_env(attach: Option<&Attach>) -> Vec<(&'static str, OsString)> {
     let text = |get: fn(&Attach) -> OsString| attach.map(get).unwrap_or_default();
     vec![
@@ -257,7 +251,10 @@ fn needs(network: &Network, command: Command) -> Result<()> {
     }
     let error = cni::Error::new(
         Code::IncompatibleVersion,
-        format!("network {} is of version {}, which has no {command}", network.name, network.version),
+        format!(
+            "network {} has CNI version {}, which does not support {command}",
+            network.name, network.version
+        ),
     );
     Err(error.detail(format!("version {} has", command.since())).into())
 }

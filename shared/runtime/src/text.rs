@@ -1,41 +1,41 @@
-//! A configuration's text with the place of everything in it, for messages that point at a line.
+//! Lenient JSON parser with positions, for messages that point at a line.
 //!
-//! The strict parser (serde_json) decides what is JSON. This one reads on where that one stops: comments, trailing
-//! and missing commas are taken note of and forgiven, so that one run finds them all.
+//! The strict parser (serde_json) decides whether a text is JSON. This one continues after mistakes, such as comments, trailing and missing
+//! commas, and records them, so that one run finds all.
 
 use std::collections::HashMap;
 use std::fmt;
 
-/// A place in a text. Both count from 1, columns in characters.
+/// Position in a text. Both numbers count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct Position {
     /// The line.
     pub line: usize,
     /// The column.
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }
 }
 
-/// Something that is wrong at a place.
+/// A problem at a position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where.
-    pub at: Place,
-    /// What, in a sentence without its full stop.
+    /// Position.
+    pub at: Position,
+    /// The problem, as a sentence without a full stop.
     pub text: String,
 }
 
-/// A value and where it begins.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Where it begins.
-    pub at: Place,
-    /// What it is.
+    /// Position of its start.
+    pub at: Position,
+    /// The value.
     pub value: Tree,
 }
 
@@ -46,18 +46,18 @@ pub enum Tree {
     Null,
     /// `true` or `false`
     Bool(bool),
-    /// A number, as it is written.
+    /// A number, as written.
     Number(String),
     /// A string, unescaped.
     String(String),
     /// An array.
     Array(Vec<Node>),
-    /// An object: keys with their places, in the order of the text. A key may be there twice.
-    Object(Vec<(Place, String, Node)>),
+    /// An object: keys with their positions, in the order of the text. A key may occur twice.
+    Object(Vec<(Position, String, Node)>),
 }
 
 impl Tree {
-    /// What kind of value it is, with its article.
+    /// Kind of value, with its article.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",
@@ -71,7 +71,7 @@ impl Tree {
 }
 
 impl Node {
-    /// A member of an object, its key compared without regard to case. The exact key wins.
+    /// A member of an object, with a case-insensitive key. An exact match wins.
     pub fn get(&self, key: &str) -> Option<&Node> {
         let Tree::Object(members) = &self.value else { return None };
         let exact = members.iter().find(|(_, k, _)| k == key);
@@ -85,35 +85,36 @@ impl Node {
         if let Tree::String(text) = &self.value { Some(text) } else { None }
     }
 
-    /// The elements of an array; none of anything else.
+    /// Elements of an array; empty for other values.
     pub fn items(&self) -> &[Node] {
         if let Tree::Array(items) = &self.value { items } else { &[] }
     }
 }
 
-/// Reads a text as far as it can be understood: the value, if there is one, and all that keeps it from being JSON.
+/// Parses a text as far as possible: the value, if any, and all problems.
 pub fn parse(text: &str) -> (Option<Node>, Vec<Problem>) {
-    let mut reader = Reader { text, next: 0, place: Place { line: 1, column: 1 }, problems: Vec::new() };
+    let mut reader =
+        Reader { text, next: 0, position: Position { line: 1, column: 1 }, problems: Vec::new() };
     let root = reader.document();
     reader.problems.sort_by_key(|problem| problem.at);
     (root.ok(), reader.problems)
 }
 
-/// A line of a text, without white space at its ends. Empty if there is no such line.
+/// A line of a text, trimmed. Empty if it does not exist.
 pub fn line(text: &str, number: usize) -> &str {
     text.lines().nth(number.saturating_sub(1)).unwrap_or_default().trim()
 }
 
-/// How deep values may be nested: as the strict parser.
+/// Maximum nesting depth, as in the strict parser.
 const DEPTH: usize = 127;
 
-/// Reading cannot go on. The problem is noted.
+/// Parsing cannot continue. The problem is recorded.
 struct Stop;
 
 struct Reader<'a> {
     text: &'a str,
     next: usize,
-    place: Place,
+    position: Position,
     problems: Vec<Problem>,
 }
 
@@ -121,18 +122,18 @@ impl Reader<'_> {
     fn document(&mut self) -> Result<Node, Stop> {
         self.skip()?;
         if self.peek().is_none() {
-            return self.stop("nothing here, expected an object");
+            return self.stop("the document is empty, expected an object");
         }
         let root = self.value(DEPTH)?;
         self.skip()?;
         if self.peek().is_some() {
-            self.note(self.place, "there is more after the end of the document");
+            self.note(self.position, "unexpected text after the end of the document");
         }
         Ok(root)
     }
 
     fn value(&mut self, depth: usize) -> Result<Node, Stop> {
-        let at = self.place;
+        let at = self.position;
         let value = match self.peek() {
             Some('{') => self.object(depth)?,
             Some('[') => self.array(depth)?,
@@ -140,30 +141,28 @@ impl Reader<'_> {
             Some('\'') => return self.stop("a string must be in double quotes"),
             Some(c) if c == '-' || c.is_ascii_digit() => self.number(),
             Some(c) if c.is_alphabetic() => self.word()?,
-            Some(c) => return self.stop(&format!("{c:?} where a value should be")),
-            None => return self.stop("the text ends where a value should be"),
+            Some(c) => return self.stop(&format!("expected a value, found {c:?}")),
+            None => return self.stop("expected a value, found the end of the text"),
         };
         Ok(Node { at, value })
     }
 
     fn object(&mut self, depth: usize) -> Result<Tree, Stop> {
-        let mut members: Vec<(Place, String, Node)> = Vec::new();
+        let mut members: Vec<(Position, String, Node)> = Vec::new();
         let mut lines: HashMap<String, usize> = HashMap::new();
         self.elements('}', depth, |this| {
-            let at = this.place;
+            let at = this.position;
             if this.peek() != Some('"') {
-                return this.stop("a key in double quotes should be here");
+                return this.stop("expected a key in double quotes");
             }
             let key = this.string()?;
             match lines.get(&key) {
-                Some(line) => {
-                    this.note(at, &format!("the key {key:?} is here a second time, after line {line}"))
-                }
+                Some(line) => this.note(at, &format!("the key {key:?} is already in line {line}")),
                 None => drop(lines.insert(key.clone(), at.line)),
             }
             this.skip()?;
             if this.peek() != Some(':') {
-                return this.stop(&format!("the key {key:?} has no value: a colon should be here"));
+                return this.stop(&format!("the key {key:?} has no value: expected a colon"));
             }
             this.bump();
             this.skip()?;
@@ -183,14 +182,14 @@ impl Reader<'_> {
         Ok(Tree::Array(items))
     }
 
-    /// Reads what stands between brackets, and the commas in between.
+    /// Parses the elements between brackets, with commas.
     fn elements(
         &mut self,
         close: char,
         depth: usize,
         mut element: impl FnMut(&mut Self) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
-        let opened = self.place;
+        let opened = self.position;
         if depth == 0 {
             return self.stop("nested too deeply");
         }
@@ -198,7 +197,7 @@ impl Reader<'_> {
         let mut comma = None;
         let mut first = true;
         loop {
-            let end_of_last = self.place;
+            let end_of_last = self.position;
             self.skip()?;
             match self.peek() {
                 Some(c) if c == close => {
@@ -209,9 +208,10 @@ impl Reader<'_> {
                     return Ok(());
                 }
                 Some(',') if comma.is_none() && !first => comma = Some(self.bump()),
-                Some(',') => return self.stop("a comma where a value should be"),
+                Some(',') => return self.stop("expected a value, found a comma"),
                 Some('}' | ']') => {
-                    return self.stop(&format!("expected {close:?} for what line {} opens", opened.line));
+                    return self
+                        .stop(&format!("expected {close:?} for the bracket opened in line {}", opened.line));
                 }
                 Some(_) => {
                     if comma.take().is_none() && !first {
@@ -221,15 +221,17 @@ impl Reader<'_> {
                     element(self)?;
                 }
                 None => {
-                    return self
-                        .stop(&format!("the text ends, but line {} has not been closed", opened.line));
+                    return self.stop(&format!(
+                        "the text ends, but the bracket opened in line {} is not closed",
+                        opened.line
+                    ));
                 }
             }
         }
     }
 
     fn string(&mut self) -> Result<String, Stop> {
-        let (start, at) = (self.next, self.place);
+        let (start, at) = (self.next, self.position);
         self.bump();
         loop {
             match self.peek() {
@@ -251,22 +253,22 @@ impl Reader<'_> {
             }
         }
         serde_json::from_str(&self.text[start..self.next]).or_else(|_| {
-            self.note(at, "this string has a character or an escape that JSON does not know");
+            self.note(at, "this string has a character or an escape that JSON does not allow");
             Ok(self.text[start + 1..self.next - 1].to_owned())
         })
     }
 
     fn number(&mut self) -> Tree {
-        let at = self.place;
+        let at = self.position;
         let text = self.run(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
         if serde_json::from_str::<f64>(&text).is_err() {
-            self.note(at, &format!("{text:?} is no number that JSON knows"));
+            self.note(at, &format!("{text:?} is not a JSON number"));
         }
         Tree::Number(text)
     }
 
     fn word(&mut self) -> Result<Tree, Stop> {
-        let at = self.place;
+        let at = self.position;
         match self.run(|c| c.is_alphanumeric() || matches!(c, '_' | '-')).as_str() {
             "null" => Ok(Tree::Null),
             "true" => Ok(Tree::Bool(true)),
@@ -284,10 +286,10 @@ impl Reader<'_> {
             self.run(|c| matches!(c, ' ' | '\t' | '\n' | '\r'));
             let rest = &self.text[self.next..];
             if rest.starts_with("//") || rest.starts_with('#') {
-                self.note(self.place, "JSON has no comments");
+                self.note(self.position, "JSON has no comments");
                 self.run(|c| c != '\n');
             } else if rest.starts_with("/*") {
-                self.note(self.place, "JSON has no comments");
+                self.note(self.position, "JSON has no comments");
                 let Some(length) = rest.find("*/") else { return self.stop("this comment has no end") };
                 let end = self.next + length + 2;
                 while self.next < end {
@@ -311,25 +313,25 @@ impl Reader<'_> {
         self.text[self.next..].chars().next()
     }
 
-    /// Takes a character; says where it was.
-    fn bump(&mut self) -> Place {
-        let at = self.place;
+    /// Consumes a character and returns its position.
+    fn bump(&mut self) -> Position {
+        let at = self.position;
         if let Some(c) = self.peek() {
             self.next += c.len_utf8();
-            self.place = match c {
-                '\n' => Place { line: at.line + 1, column: 1 },
-                _ => Place { column: at.column + 1, ..at },
+            self.position = match c {
+                '\n' => Position { line: at.line + 1, column: 1 },
+                _ => Position { column: at.column + 1, ..at },
             };
         }
         at
     }
 
-    fn note(&mut self, at: Place, text: &str) {
+    fn note(&mut self, at: Position, text: &str) {
         self.problems.push(Problem { at, text: text.to_owned() });
     }
 
     fn stop<T>(&mut self, text: &str) -> Result<T, Stop> {
-        self.note(self.place, text);
+        self.note(self.position, text);
         Err(Stop)
     }
 }

@@ -1,4 +1,4 @@
-//! Following the directory of configurations while it changes.
+//! Watching the configuration directory for changes.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,28 +13,28 @@ use rustix::io::Errno;
 
 use crate::{ConfDir, ConfFile, Error, Network, Result};
 
-/// The networks of a directory at a moment.
+/// The networks of a directory at one moment.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Networks {
-    /// One for each file, in lexical order: as it is, or, if it is not valid now, as it was when it last was.
+    /// One for each file, sorted: the current one, or, if the file is invalid, the last valid one.
     pub networks: Vec<Network>,
-    /// Files that are not valid, and why.
+    /// Invalid files and their errors.
     pub problems: Vec<(PathBuf, Error)>,
 }
 
 impl Networks {
-    /// That of the first file.
+    /// Network of the first file.
     pub fn default_network(&self) -> Option<&Network> {
         self.networks.first()
     }
 
-    /// The network of that name.
+    /// Finds a network by its name.
     pub fn find(&self, name: &str) -> Option<&Network> {
         self.networks.iter().find(|network| network.name.as_str() == name)
     }
 
-    /// What the files say now; what was good of `last` stays for those that are not valid.
+    /// The current files. For invalid files, the network of `last` is kept.
     fn next(files: Vec<ConfFile>, last: &Self) -> Self {
         let mut this = Self::default();
         for ConfFile { file, network } in files {
@@ -50,19 +50,19 @@ impl Networks {
         this
     }
 
-    /// Two that are alike have the same one.
+    /// Equal for equal networks.
     fn fingerprint(&self) -> String {
         let Self { networks, problems } = self;
         format!("{networks:?}{problems:?}")
     }
 }
 
-/// Where the networks of a [`Watcher`] are read, by any number of threads.
+/// Access to the networks of a [`Watcher`], from any number of threads.
 #[derive(Clone, Debug)]
 pub struct Current(Arc<RwLock<Arc<Networks>>>);
 
 impl Current {
-    /// The networks as they are now. What was taken stays as it is while newer ones are swapped in.
+    /// The current networks. A returned value does not change.
     pub fn get(&self) -> Arc<Networks> {
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
@@ -99,10 +99,10 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Begins to follow, and reads what is there.
+    /// Starts watching, and loads the directory.
     ///
     /// # Errors
-    /// Code 5 if the directory cannot be followed or read.
+    /// Code 5 if the directory cannot be watched or read.
     pub fn new(dir: ConfDir) -> Result<Self> {
         let events =
             inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(|e| failed(&dir, e))?;
@@ -112,20 +112,20 @@ impl Watcher {
         Ok(this)
     }
 
-    /// Where other threads read the networks.
+    /// Access for other threads.
     pub fn current(&self) -> Current {
         self.current.clone()
     }
 
-    /// Waits for a change and swaps it in. None if there was none in time.
+    /// Waits for a change and loads it. `None` on timeout.
     ///
     /// # Errors
-    /// Code 5 if the directory cannot be followed or read any more. What was good stays.
-    pub fn wait(&mut self, patience: Duration) -> Result<Option<Arc<Networks>>> {
-        let deadline = Instant::now() + patience;
+    /// Code 5 if the directory can no longer be watched or read. The last valid networks are kept.
+    pub fn wait(&mut self, timeout: Duration) -> Result<Option<Arc<Networks>>> {
+        let deadline = Instant::now() + timeout;
         while self.next_event(deadline)? {
             self.drain()?;
-            // A directory may be new, and not followed yet: what is in it is read after it is.
+            // Watch new directories before reading them.
             self.follow()?;
             if let Some(changed) = self.reload()? {
                 return Ok(Some(changed));
@@ -134,7 +134,7 @@ impl Watcher {
         Ok(None)
     }
 
-    /// The networks, if they are others than before.
+    /// The networks, if they changed.
     fn reload(&self) -> Result<Option<Arc<Networks>>> {
         let last = self.current.get();
         let next = Networks::next(self.dir.load()?, &last);
@@ -146,12 +146,12 @@ impl Watcher {
         Ok(Some(next))
     }
 
-    /// Follows the directory, its subdirectories (they may have the name of a network), and the nearest directory above that
-    /// there is: the directory may be made, or replaced. Following twice is following once.
+    /// Watches the directory, its subdirectories (they may have the name of a network), and the nearest existing parent, because the
+    /// directory may be created or replaced. Watching twice has no effect.
     fn follow(&self) -> Result<()> {
         let path = self.dir.path();
         let mut nearest = None;
-        // Until it is the same twice: a nearer one may be made after it was looked for and before the one above it is followed.
+        // Until nothing changes: a nearer parent may be created before the one above is watched.
         loop {
             let last = nearest;
             for above in path.ancestors().skip(1).map(or_here) {
@@ -173,10 +173,10 @@ impl Watcher {
         Ok(())
     }
 
-    /// Follows a directory; says whether there is one.
+    /// Watches a directory. Returns whether it exists.
     fn add(&self, dir: &Path) -> Result<bool> {
-        // To replace a watch, the kernel takes its mask away for a moment, and an event of that moment is lost: inotify(7) has
-        // MASK_ADD for one that may be there already.
+        // When a watch is replaced, the kernel removes its mask for a moment, and loses events: inotify(7) has MASK_ADD for an existing
+        // watch.
         let changes = WatchFlags::MASK_ADD
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::CREATE
@@ -203,7 +203,7 @@ impl Watcher {
         }
     }
 
-    /// Takes all events: what they say is read from the directory itself.
+    /// Discards all events: the directory itself is read.
     fn drain(&self) -> Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = Reader::new(&self.events, &mut buffer);
@@ -217,13 +217,13 @@ impl Watcher {
     }
 }
 
-/// The directory above a relative name is the working directory.
+/// The parent of a relative name is the working directory.
 fn or_here(path: &Path) -> &Path {
     if path.as_os_str().is_empty() { Path::new(".") } else { path }
 }
 
 fn failed(dir: &ConfDir, cause: Errno) -> Error {
-    cni::Error::io(format!("follow the directory {}", dir.path().display()), &io::Error::from(cause)).into()
+    cni::Error::io(format!("watch the directory {}", dir.path().display()), &io::Error::from(cause)).into()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Whole chains of plugins: what each is told, in which order, and what is kept.
+//! Whole chains of plugins: their requests, their order, and the cached result.
 #![allow(clippy::unwrap_used, reason = "a failure is a failure of the test")]
 
 mod fakes;
@@ -184,9 +184,9 @@ fn a_plugin_finds_in_del_and_check_what_only_it_understands_of_its_result() {
     runtime.check(&network, &attach("c")).unwrap();
     runtime.del(&network, &attach("c")).unwrap();
     for call in &stage.log()[1..] {
-        let told: Value =
+        let expected: Value =
             serde_json::from_str(&format!(r#"{{"cniVersion": "1.0.0", {interface}}}"#)).unwrap();
-        assert_eq!(call.request["prevResult"], told, "{}", call.command);
+        assert_eq!(call.request["prevResult"], expected, "{}", call.command);
     }
 }
 
@@ -194,8 +194,8 @@ fn a_plugin_finds_in_del_and_check_what_only_it_understands_of_its_result() {
 fn a_result_of_another_form_is_written_anew() {
     let stage = stage();
     stage.runtime().add(&network("0.4.0", TWO), &attach("c")).unwrap();
-    let told = json!({"cniVersion": "0.4.0", "ips": [{"address": "10.0.0.2/24", "version": "4"}]});
-    assert_eq!(stage.log()[1].request["prevResult"], told);
+    let expected = json!({"cniVersion": "0.4.0", "ips": [{"address": "10.0.0.2/24", "version": "4"}]});
+    assert_eq!(stage.log()[1].request["prevResult"], expected);
 }
 
 #[test]
@@ -211,13 +211,13 @@ fn gc_removes_stale_attachments_of_its_network_and_tells_the_plugins_which_are_v
     runtime.add(&Network::from_bytes(text.as_bytes()).unwrap(), &attach("stale").netns(&gone)).unwrap();
     stage.forget_calls();
 
-    let mut told = Vec::new();
+    let mut expected = Vec::new();
     runtime
         .gc_telling(&network, Valid::Alive(&[]), |done, of, at| {
-            told.push(format!("{done}/{of} {}", at.container))
+            expected.push(format!("{done}/{of} {}", at.container))
         })
         .unwrap();
-    assert_eq!(told, ["0/1 stale"]);
+    assert_eq!(expected, ["0/1 stale"]);
     let log = stage.log();
     assert_eq!(stage.calls(), ["first DEL", "first GC"]);
     assert_eq!(log[0].variables, format!("stale {} eth0 K=v", gone.display()));

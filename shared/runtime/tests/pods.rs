@@ -47,7 +47,7 @@ fn interfaces_get_the_first_free_names_in_the_order_of_the_networks() {
         ..NetworkRequest::from(network("b", "good"))
     };
     let error = Pods::new(stage.runtime()).set_up(&self::pod("q").join(same.clone()).join(same)).unwrap_err();
-    assert!(error.to_string().contains("two networks want the interface name x"), "{error}");
+    assert!(error.to_string().contains("two networks have the interface name x"), "{error}");
 }
 
 #[test]

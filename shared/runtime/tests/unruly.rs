@@ -162,10 +162,10 @@ fn a_plugin_can_be_of_the_group_of_processes_that_ctrl_c_on_the_terminal_ends() 
     let own = group(&fs::read_to_string("/proc/self/stat").unwrap());
     for (has_own, same) in [(true, false), (false, true)] {
         let stage = Stage::new();
-        let told = stage.path().join("stat");
-        stage.plugin("t", &format!("cat /proc/$$/stat >{}; echo '{{}}'", told.display()));
+        let stat = stage.path().join("stat");
+        stage.plugin("t", &format!("cat /proc/$$/stat >{}; echo '{{}}'", stat.display()));
         let plugins = Processes { stderr: Stderr::Capture, group: has_own, ..Processes::default() };
         add(&stage, &stage.runtime().exec(plugins)).unwrap();
-        assert_eq!(group(&fs::read_to_string(told).unwrap()) == own, same);
+        assert_eq!(group(&fs::read_to_string(stat).unwrap()) == own, same);
     }
 }

@@ -84,16 +84,16 @@ fn regular(opened: io::Result<File>) -> io::Result<File> {
     }
 }
 
-/// How many bytes are read at once, if a file has so many: most leases and cached results have fewer. A vector that begins empty takes eight
-/// system calls to read one of them.
-const AT_ONCE: usize = 4096;
+/// Initial size of the buffer in bytes, if the file may be that large. Most leases and cached results are smaller. Growing an empty vector
+/// would take eight system calls for one of them.
+const FIRST_READ: usize = 4096;
 
 /// Reads a file to its end.
 ///
 /// # Errors
 /// If the file cannot be read or has more than `limit` bytes.
 pub fn read_all(file: File, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(AT_ONCE);
+    let mut bytes = Vec::with_capacity(FIRST_READ);
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         let text = format!("it is larger than {limit} bytes; find out who wrote it, and move it away");
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_regular_file_is_neither_read_nor_waited_for() {
+    fn special_files_are_neither_read_nor_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("directory")).unwrap();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_too_large_is_no_drain_on_memory() {
+    fn a_file_that_is_too_large_is_not_read_into_memory() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         fs::write(&file, "text").unwrap();

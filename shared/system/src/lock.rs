@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_for_a_file_that_is_removed_gets_the_one_in_its_place() {
+    fn a_waiter_for_a_deleted_lock_file_gets_its_replacement() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("own/one.lock");
         let before = take(&path, LONG).unwrap().unwrap();
@@ -276,7 +276,7 @@ mod tests {
 
     /// Otherwise the caller would lock the namespace instead.
     #[test]
-    fn whoever_comes_while_the_directory_is_removed_makes_it_anew() {
+    fn a_directory_that_is_deleted_concurrently_is_created_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("own/one.lock");
         drop(take(&path, LONG).unwrap());
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_can_open_or_lead_elsewhere_is_not_locked() {
+    fn files_that_others_can_open_and_links_are_not_locked() {
         let dir = tempfile::tempdir().unwrap();
         let own = dir.path().join("own");
         let path = own.join("one.lock");

@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_waited_for() {
+    fn a_successful_first_attempt_does_not_wait() {
         assert_eq!(attempts(Duration::ZERO, 1), (1, true));
     }
 

@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     show::title("ADD");
     let attached = containers.map(|container| demo.add(container));
     show::attachments(&lab, &attached);
-    show::tuned(&attached);
+    let set = show::settings(&attached);
 
     let [web, db] = &attached;
     show::title("Ping");
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 
     show::title("Two machines with flannel's network");
     let across = two_machines::reach_each_other();
-    let fine = clean && reached && across && pings == [true, true];
+    let fine = clean && set && reached && across && pings == [true, true];
     show::verdict(fine);
     ExitCode::from(u8::from(!fine))
 }

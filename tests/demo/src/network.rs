@@ -19,6 +19,9 @@ pub const UDP: (u16, u16) = (5353, 53);
 /// The runtime's cache, in the lab's own /run.
 pub const CACHE: &str = "/run/demo";
 
+/// What tuning sets.
+pub const BACKLOG: &str = "500";
+
 fn conflist() -> Value {
     json!({
         "cniVersion": "1.0.0",
@@ -38,7 +41,7 @@ fn conflist() -> Value {
             },
             {
                 "type": "tuning",
-                "sysctl": {"net.core.somaxconn": "500"},
+                "sysctl": {"net.core.somaxconn": BACKLOG},
                 "capabilities": {"mac": true},
             },
             {"type": "portmap", "capabilities": {"portMappings": true}},

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 use lab::Lab;
 use serde_json::Value;
 
-use crate::network::{Attached, IFNAME};
+use crate::network::{Attached, BACKLOG, IFNAME};
 
 pub fn title(text: &str) {
     println!("\n{}", bold(text));
@@ -44,16 +44,19 @@ pub fn attachments(lab: &Lab, attached: &[Attached]) {
     }
 }
 
-/// What the tuning plugin set.
-pub fn tuned(attached: &[Attached]) {
+/// What the plugins tuning and loopback have set, and whether it is so.
+pub fn settings(attached: &[Attached]) -> bool {
     println!();
+    let mut fine = true;
     for one in attached {
-        println!(
-            "  {:<10} net.core.somaxconn = {}",
-            one.container.id,
-            one.container.sysctl("core/somaxconn")
-        );
+        let backlog = one.container.sysctl("core/somaxconn");
+        let lo = one.container.link("lo").unwrap_or_default();
+        let is_up = lo["flags"].as_array().is_some_and(|flags| flags.iter().any(|flag| flag == "UP"));
+        let state = if is_up { "up" } else { "down" };
+        println!("  {:<10} net.core.somaxconn = {backlog}, lo is {state}", one.container.id);
+        fine &= is_up && backlog == BACKLOG;
     }
+    fine
 }
 
 fn host_end(lab: &Lab, link: &Value) -> Option<Value> {

@@ -105,6 +105,13 @@ pub fn own_calls(trace: &str, fed: bool) -> Vec<Syscall> {
     calls
 }
 
+/// The plugin's own calls after the one that was made to fail: mostly its roll-back.
+pub(crate) fn calls_after_fault(trace: &str) -> Vec<Syscall> {
+    let Some(fault) = trace.find("(INJECTED)") else { return Vec::new() };
+    let before = own_calls(&trace[..fault], false);
+    own_calls(trace, false).into_iter().filter(|call| !before.contains(call)).collect()
+}
+
 /// Calls of Go's scheduler and memory, which ends a process on purpose where they fail: held against nobody.
 fn is_of_a_runtime(name: &str) -> bool {
     const GO: &str = "arch_prctl brk clone clone3 epoll_create1 epoll_ctl epoll_pwait futex getpid gettid madvise \
@@ -177,6 +184,12 @@ mod tests {
         let rest = [call("close", 1), call("socket", 2), call("sendto", 2), call("recvmsg", 2)];
         assert_eq!(own_calls(trace, true), rest);
         assert_eq!(own_calls(trace, false)[3], call("recvmsg", 1));
+    }
+
+    #[test]
+    fn the_roll_back_is_what_comes_after_the_fault() {
+        let trace = "read(0, \"{}\", 8) = 2\nsendto(3) = 8\nsendto(3) = -1 EPERM (INJECTED)\nsendto(3) = 8\nunlink(\"a\") = 0\n";
+        assert_eq!(calls_after_fault(trace), [call("sendto", 3), call("unlink", 1)]);
     }
 
     #[test]

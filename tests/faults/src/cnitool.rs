@@ -1,6 +1,6 @@
 //! A runtime's side of the protocol under the same sweeps: cnitool, called as a plugin is called.
 
-use lab::{Lab, ours};
+use lab::{Lab, ours, quoted};
 use serde_json::{Value, json};
 
 /// What cnitool is called by in a fixture.
@@ -24,5 +24,5 @@ printf %s "$errors" | sed -n '/^{/,$p' | sed '1s/^{/{"cniVersion": "1.1.0",/'
 pub fn install(lab: &Lab, plugins: &[Value]) {
     lab.configure("net.conflist", &json!({"cniVersion": "1.1.0", "name": "net", "plugins": plugins}));
     let cnitool = ours().join("cnitool");
-    lab.fake_plugin(TOOL, &format!("CNITOOL={}\n{AS_A_PLUGIN}", cnitool.display()));
+    lab.fake_plugin(TOOL, &format!("CNITOOL={}\n{AS_A_PLUGIN}", quoted(&cnitool)));
 }

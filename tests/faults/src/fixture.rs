@@ -3,10 +3,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, under_test};
+use lab::{Call, Container, Lab, Outcome, PATH, Snapshot, quoted, under_test};
 use serde_json::{Value, json};
 
 use crate::case::{Case, Syscall, own_calls};
+use crate::compound::Pair;
 use crate::services::Services;
 use crate::target::{Beside, Hit, IFNAME, Target};
 use crate::targets::HOST_PORT;
@@ -136,6 +137,17 @@ impl Fixture {
         case.happened_in(&self.trace()).then_some(run)
     }
 
+    /// Runs an ADD with a fault, so that [`Fixture::trace`] has all of its calls.
+    pub(crate) fn trace_all(&self, case: &Case) -> Outcome {
+        self.run("ADD", None, Some(&format!("trace=all -e {}", case.injection())))
+    }
+
+    /// Runs an ADD with two faults. None: the place of one was not reached.
+    pub(crate) fn hit_twice(&self, pair: &Pair) -> Option<Outcome> {
+        let run = self.run("ADD", None, Some(&pair.injection()));
+        (self.trace().matches("(INJECTED)").count() > 1).then_some(run)
+    }
+
     pub fn add(&self) -> Outcome {
         self.call.add()
     }
@@ -223,7 +235,7 @@ impl Fixture {
         call.run(command)
     }
 
-    fn trace(&self) -> String {
+    pub(crate) fn trace(&self) -> String {
         String::from_utf8_lossy(&fs::read(log()).expect("read the trace")).into_owned()
     }
 }
@@ -259,7 +271,8 @@ fn log() -> PathBuf {
 /// as children.
 fn strace(expression: &str) -> Vec<String> {
     let log = log().display().to_string();
-    let mut argv = vec!["strace", "-q", "-s", "8", "-o", &log, "-e", expression];
+    let mut argv = vec!["strace", "-q", "-s", "8", "-o", &log, "-e"];
+    argv.extend(expression.split(' '));
     argv.extend(under_test().reference.then_some("-f"));
     argv.iter().map(ToString::to_string).collect()
 }
@@ -268,6 +281,6 @@ fn strace(expression: &str) -> Vec<String> {
 fn hook(real: &Path, options: &[&str]) -> String {
     let mut argv = strace("\"$SWEEP\"");
     argv.extend(options.iter().map(ToString::to_string));
-    let (strace, real) = (argv.join(" "), real.display());
+    let (strace, real) = (argv.join(" "), quoted(real));
     format!("[ \"$CNI_COMMAND\" != \"$SWEEP_COMMAND\" ] || exec {strace} {real} \"$@\"\nexec {real} \"$@\"")
 }

@@ -4,6 +4,7 @@
 
 mod case;
 mod cnitool;
+mod compound;
 mod content;
 mod daemon;
 mod dhcp;
@@ -24,6 +25,7 @@ mod trial;
 mod verify;
 
 pub use case::{Case, Fault, Syscall};
+pub use compound::{CompoundSweep, any_seed};
 pub use daemon::{DaemonSweep, Family, Lives};
 pub use disk::Disk;
 pub use disturber::Cause;

@@ -7,23 +7,26 @@ use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 use faults::{
-    COMMANDS, DaemonSweep, EnvSweep, Family, Finish, Kind, Length, Outcomes, Plan, Race, Share, Target,
-    disks, limits, places,
+    COMMANDS, CompoundSweep, DaemonSweep, EnvSweep, Family, Finish, Kind, Length, Outcomes, Plan, Race,
+    Share, Target, any_seed, disks, limits, places,
 };
 use lab::under_test;
 use schedules::{Explored, Scenario, explore, replay};
 
 const USAGE: &str =
-    "usage: sweep [disk | leases | daemon | races] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N]
+    "usage: sweep [disk | links | leases | daemon | races | compound] [--every N] [--only NAME] [--replay SCHEDULE] [--seconds N] [--seed N]
   (none of these)    each system call of the plugins is hit
   disk               the plugins run on machines that something is wrong with
+  links              as without any, of ipvlan, vlan, dummy and vrf alone, which some kernels lack
   leases             host-local meets itself on its data directory, in every order
   daemon             dhcp's daemon is killed at each of its system calls, and another one goes on
   races              many attachments come and go on one bridge
+  compound           an ADD fails, and so does a system call of its roll-back
   --every N          only each N-th case
   --only NAME        only what has NAME in its name
   --replay SCHEDULE  leases: the one schedule that a finding has named
-  --seconds N        races: how long (120)";
+  --seconds N        races: how long (120)
+  --seed N           compound: chooses the pairs of faults again that a finding has named";
 
 /// The command line.
 struct Options {
@@ -32,18 +35,23 @@ struct Options {
     only: String,
     replay: Option<String>,
     seconds: u64,
+    seed: u64,
 }
 
 impl Options {
     /// None: it is not understood, or help is asked for.
     fn parse(mut words: impl Iterator<Item = String>) -> Option<Self> {
-        let mut options = Self { what: None, every: 1, only: String::new(), replay: None, seconds: 120 };
+        let (only, seed) = (String::new(), any_seed());
+        let mut options = Self { what: None, every: 1, only, replay: None, seconds: 120, seed };
         while let Some(word) = words.next() {
             match word.as_str() {
-                "disk" | "leases" | "daemon" | "races" if options.what.is_none() => options.what = Some(word),
+                "disk" | "leases" | "daemon" | "races" | "compound" | "links" if options.what.is_none() => {
+                    options.what = Some(word)
+                }
                 "--every" => options.every = words.next()?.parse().ok().filter(|n| *n > 0)?,
                 "--only" => options.only = words.next()?,
                 "--replay" => options.replay = Some(words.next()?),
+                "--seed" => options.seed = words.next()?.parse().ok()?,
                 "--seconds" => options.seconds = words.next()?.parse().ok()?,
                 _ => return None,
             }
@@ -62,28 +70,39 @@ fn main() -> ExitCode {
         Some("leases") => leases(&options, cores),
         Some("daemon") => daemon(&options, cores),
         Some("races") => races(options.seconds),
+        Some("compound") => compound(&options, 3 * cores),
+        Some("links") => hits(&options, 3 * cores, Target::is_of_a_rare_kind),
         // They wait for the kernel most of the time.
         Some(_) => disk(&options, 3 * cores),
-        None => hits(&options, 3 * cores),
+        None => hits(&options, 3 * cores, |_| true),
     }
 }
 
-/// Says which targets cannot be hit here.
-fn tell_left_out(options: &Options) {
-    let left_out = Target::left_out().filter(|(target, _)| target.title().contains(&options.only));
-    left_out.for_each(|(target, why)| eprintln!("{} is skipped: {why}", target.title()));
-}
-
 /// Faults and kills.
-fn hits(options: &Options, workers: usize) -> ExitCode {
-    tell_left_out(options);
-    let mut targets = Target::all();
-    targets.retain(|target| target.title().contains(&options.only));
+fn hits(options: &Options, workers: usize, wanted: impl Fn(&Target) -> bool) -> ExitCode {
+    let targets = Target::of(|target| wanted(target) && target.title().contains(&options.only));
     let plan = Plan { targets, share: Share::Each(options.every), workers };
     let outcomes = plan.run(|finding| eprintln!("{finding}\n"));
     faults(&plan, &outcomes);
     kills(&plan, &outcomes);
     ExitCode::from(u8::from(!outcomes.findings.is_empty() && !under_test().reference))
+}
+
+/// Two faults in one ADD.
+fn compound(options: &Options, workers: usize) -> ExitCode {
+    let targets = Target::of(|target| CompoundSweep::fits(target) && target.title().contains(&options.only));
+    // A hundred of each target is what the whole sweep tries.
+    let pairs = (100 / u64::try_from(options.every).unwrap_or(u64::MAX)).max(1);
+    let sweep = CompoundSweep { targets, pairs, seed: options.seed, workers };
+    eprintln!("the seed is {}", options.seed);
+    let outcomes = sweep.run(|finding| eprintln!("{finding}\n"));
+    println!("The seed was {}.\n", options.seed);
+    println!("| plugin | pairs of faults | promise kept | clean after DEL or GC |\n|---|--:|--:|--:|");
+    for (target, count) in &outcomes.counts {
+        let (tried, kept, after) = (count.tried, count.clean_at_once, count.clean_after);
+        println!("| {} | {tried} | {kept} | {after} |", sweep.targets[*target].title());
+    }
+    ExitCode::from(u8::from(!outcomes.findings.is_empty()))
 }
 
 /// Disks, files, limits.
@@ -116,7 +135,7 @@ fn leases(options: &Options, workers: usize) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     println!(
-        "| at once | preemptions and kills | schedules | with a kill | findings |\n|---|--:|--:|--:|--:|"
+        "| commands | preemptions and kills | schedules | with a kill | findings |\n|---|--:|--:|--:|--:|"
     );
     let mut clean = true;
     for scenario in scenarios {
@@ -169,7 +188,7 @@ fn kills(plan: &Plan, outcomes: &Outcomes) {
 
 /// A hundred attachments that come and go at once, disturbed; also where there are fewer addresses.
 fn races(seconds: u64) -> ExitCode {
-    println!("| at once | addresses | seconds | attached | refused | findings |\n|--:|--:|--:|--:|---|--:|");
+    println!("| workers | addresses | seconds | attached | refused | findings |\n|--:|--:|--:|--:|---|--:|");
     let mut clean = true;
     for (addresses, seconds) in [(1000, seconds), (80, seconds / 4)] {
         let race = Race { workers: 100, length: Length::Time(Duration::from_secs(seconds)), addresses };

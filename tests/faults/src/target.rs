@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use lab::dhcp::has_dnsmasq;
-use lab::{Call, Container, Feature, Lab, firewalld, ours, together, under_test};
+use lab::{Call, Container, Feature, Lab, firewalld, ours, skip, together, under_test};
 use serde_json::{Value, json};
 
 use crate::cnitool;
@@ -109,9 +109,29 @@ impl Target {
     /// All that can be hit here: the executables are there, and the kernel can do what they need. What delegates is there
     /// twice: with an IPAM plugin in its own process, and with one that it starts.
     pub fn all() -> Vec<Self> {
-        let mut all: Vec<_> = crate::targets::all().into_iter().flat_map(Self::in_all_layouts).collect();
-        all.retain(|target| target.is_installed() && target.lacks().is_none());
-        all
+        Self::of(|_| true)
+    }
+
+    /// The same of those that are wanted. Those that cannot be hit here are reported as skipped, with the reason.
+    pub fn of(wanted: impl Fn(&Self) -> bool) -> Vec<Self> {
+        let all = crate::targets::all().into_iter().flat_map(Self::in_all_layouts);
+        let (mut here, mut left_out) = (Vec::new(), Vec::new());
+        for target in all.filter(|target| wanted(target) && target.is_installed()) {
+            match target.lacks() {
+                Some(why) => left_out.push(format!("{} ({why})", target.title())),
+                None => here.push(target),
+            }
+        }
+        if !left_out.is_empty() {
+            skip(&format!("not tried: {}", left_out.join(", ")));
+        }
+        here
+    }
+
+    /// Whether it makes a link of a kind that some kernels lack. The VM lane tries these.
+    pub fn is_of_a_rare_kind(&self) -> bool {
+        const RARE: [Feature; 4] = [Feature::Ipvlan, Feature::Vlan, Feature::Dummy, Feature::Vrf];
+        self.needs.iter().any(|feature| RARE.contains(feature))
     }
 
     fn in_all_layouts(self) -> impl Iterator<Item = Self> {
@@ -122,9 +142,7 @@ impl Target {
 
     /// Those where the last plugin itself is hit, and nobody else claims what it has.
     pub fn plugins() -> Vec<Self> {
-        let mut all = Self::all();
-        all.retain(|target| target.hit == Hit::Plugin && target.beside == Beside::Others && !target.single);
-        all
+        Self::of(|target| target.hit == Hit::Plugin && target.beside == Beside::Others && !target.single)
     }
 
     /// Its name in figures and findings.
@@ -147,11 +165,6 @@ impl Target {
     /// Whether what is hit is not what is called.
     pub fn is_started_by_a_plugin(&self) -> bool {
         matches!(self.hit, Hit::Delegate(_) | Hit::Tools(_))
-    }
-
-    /// Those that cannot be hit here, and why.
-    pub fn left_out() -> impl Iterator<Item = (Self, String)> {
-        crate::targets::all().into_iter().filter_map(|target| target.lacks().map(|why| (target, why)))
     }
 
     /// What this needs, and this machine has not.

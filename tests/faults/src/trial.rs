@@ -22,7 +22,8 @@ pub struct Trial {
 
 /// Those who keep something on disk.
 fn keepers() -> impl Iterator<Item = (Target, Keeps)> {
-    Target::all().into_iter().filter_map(|target| target.keeps.map(|keeps| (target, keeps)))
+    let all = Target::of(|target| target.keeps.is_some()).into_iter();
+    all.filter_map(|target| target.keeps.map(|keeps| (target, keeps)))
 }
 
 /// Full and read-only disks.
@@ -49,8 +50,7 @@ pub fn places() -> Vec<Trial> {
 
 /// Limits of a process, and a kernel that lets nothing be set.
 pub fn limits() -> Vec<Trial> {
-    let mut all = Target::all();
-    all.retain(|target| !target.is_started_by_a_plugin());
+    let all = Target::of(|target| !target.is_started_by_a_plugin());
     let trial = |target: Target| {
         let kernel = ["/proc", "/sys"].map(disk::read_only_kernel).into();
         let memory = limit::memory(!target.is_runtime());

@@ -3,6 +3,7 @@
 use lab::{Call, Outcome, under_test};
 
 use crate::case::Case;
+use crate::compound::Pair;
 use crate::env_fault::EnvFault;
 use crate::fixture::Fixture;
 
@@ -68,6 +69,36 @@ pub fn fault(fixture: &Fixture, command: &str, case: &Case) -> Option<Verdict> {
         after_cleanup,
         dirty: command == "GC" && fixture.is_dirty(),
     })
+}
+
+/// An ADD with a fault, whose roll-back has one too: it says so, and the next DEL or GC removes what it left. None: not reached.
+pub(crate) fn pair(fixture: &Fixture, pair: &Pair, with: Cleanup) -> Option<Verdict> {
+    let Some(run) = fixture.hit_twice(pair) else {
+        fixture.del().ok();
+        return None;
+    };
+    let (succeeded, torn) = (run.succeeded(), fixture.torn_leases());
+    let is_silent = || !fixture.changes().is_empty() && !run.stdout.contains(ROLLBACK_FAILED);
+    let at_once = if !torn.is_empty() {
+        Some(format!("torn: {torn:?}"))
+    } else if succeeded {
+        fixture.check_objects(&run.ok_result())
+    } else if run.stdout.is_empty() && pair.second.at.name == "write" {
+        // The error itself could not be written.
+        None
+    } else if run.judged().is_err() {
+        Some(format!("no proper error: {run:?}"))
+    } else if is_silent() {
+        Some(format!("what is left is not reported: {}\n{}", run.stdout, fixture.changes()))
+    } else {
+        None
+    };
+    let of_gc = with == Cleanup::Gc;
+    let cleaned = cleanup(fixture, with, of_gc);
+    let dirty = of_gc && fixture.is_dirty();
+    let after_cleanup = cleaned.or_else(|| if dirty { None } else { attaches_again(fixture) });
+    let told = |what: String| format!("{pair}, then {with:?}: {what}");
+    Some(Verdict { succeeded, at_once: at_once.map(told), after_cleanup: after_cleanup.map(told), dirty })
 }
 
 /// What is wrong with what a command answered, and with what it left. `attached` is what CHECK may not change.

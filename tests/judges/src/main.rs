@@ -12,6 +12,7 @@ mod cri;
 mod gate;
 mod host;
 mod podman;
+mod podman5;
 mod process;
 mod report;
 mod side;

@@ -189,13 +189,13 @@ impl DhcpSite {
 
     /// dnsmasq on the server's machine, with options besides, in place of the server that ran.
     pub fn serve(&mut self, options: &str) {
-        let line = format!(
-            "{DNSMASQ} --keep-in-foreground --port=0 --user=root --conf-file=/dev/null --pid-file= --interface=eth0
+        let arguments = format!(
+            "--keep-in-foreground --port=0 --user=root --conf-file=/dev/null --pid-file= --interface=eth0
              --bind-interfaces --no-ping --dhcp-authoritative --dhcp-broadcast --log-dhcp --log-facility=/run/lab/server.log
              --dhcp-leasefile=/run/lab/server.leases --dhcp-option=option:dns-server,10.9.0.53 --domain=example.org {options}"
         );
         let server = self.server.netns.clone();
-        self.serve_by(&server, &line, &self.server_log_path(), || {
+        self.serve_by(&server, started_by(DNSMASQ, &arguments), &self.server_log_path(), || {
             !server.exec(&["ss", "-Hlun", "sport = 67 or sport = 547"]).is_empty()
         });
     }
@@ -209,21 +209,19 @@ impl DhcpSite {
         fs::write("/run/lab/dhcpd.conf", text).expect("configure dhcpd");
         let leases = File::options().create(true).append(true).open("/run/lab/dhcpd.leases");
         leases.expect("create dhcpd's file of leases");
-        let line = format!(
-            "{} {family} -f -d -cf /run/lab/dhcpd.conf -lf /run/lab/dhcpd.leases --no-pid {links}",
-            program.display()
-        );
+        let arguments =
+            format!("{family} -f -d -cf /run/lab/dhcpd.conf -lf /run/lab/dhcpd.leases --no-pid {links}");
         let log = self.server_log_path();
         let started =
             || fs::read_to_string(&log).unwrap_or_default().matches("Server starting service").count();
         let before = started();
-        self.serve_by(machine, &line, &log, || started() > before);
+        self.serve_by(machine, started_by(program, &arguments), &log, || started() > before);
         true
     }
 
-    fn serve_by(&mut self, machine: &Netns, line: &str, log: &Path, is_ready: impl Fn() -> bool) {
+    fn serve_by(&mut self, machine: &Netns, server: Command, log: &Path, is_ready: impl Fn() -> bool) {
         self.stop_server();
-        self.serving = Some(in_background(machine, line, log));
+        self.serving = Some(in_background(machine, server, log));
         self.until("the server listens", is_ready);
     }
 
@@ -365,20 +363,19 @@ pub fn leases_on_disk() -> usize {
     entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "json")).count()
 }
 
+/// A program, whose path may have spaces, with arguments that have none.
+pub fn started_by(program: impl AsRef<OsStr>, arguments: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments.split_whitespace());
+    command
+}
+
 /// Starts a program on a machine, which says to a file what it does.
-pub fn in_background(machine: &Netns, line: &str, log: &Path) -> Background {
-    let words: Vec<_> = line.split_whitespace().collect();
+pub fn in_background(machine: &Netns, mut command: Command, log: &Path) -> Background {
     let open = || File::options().create(true).append(true).open(log).expect("open a log");
-    let child = machine.run(|| {
-        Command::new(words[0])
-            .args(&words[1..])
-            .env("PATH", PATH)
-            .stdin(Stdio::null())
-            .stdout(open())
-            .stderr(open())
-            .spawn()
-    });
-    Background(child.unwrap_or_else(|e| panic!("start {line}: {e}")))
+    command.env("PATH", PATH).stdin(Stdio::null()).stdout(open()).stderr(open());
+    let child = machine.run(|| command.spawn());
+    Background(child.unwrap_or_else(|e| panic!("start {command:?}: {e}")))
 }
 
 /// A program of ISC's, which scripts/test unpacks. None: it is missing, and the test counts as skipped.

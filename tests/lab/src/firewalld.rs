@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::release::target;
-use crate::{Lab, skip, until};
+use crate::{Lab, quoted, skip, until};
 
 /// All that it and its bus keep. Snapshots leave it out.
 pub(crate) const DIRECTORY: &str = "/run/lab/firewalld";
@@ -32,7 +32,7 @@ impl Firewalld {
             "mkdir {DIRECTORY}; cp -r {}/etc/firewalld {DIRECTORY}/etc
              sed -i 's/^DefaultZone=.*/DefaultZone={zone}/; s/^FirewallBackend=.*/FirewallBackend={backend}/' \
                 {DIRECTORY}/etc/firewalld.conf",
-            tree().display()
+            quoted(&tree())
         ));
         let anybody =
             r#"<allow user="*"/><allow own="*"/><allow send_destination="*"/><allow receive_sender="*"/>"#;

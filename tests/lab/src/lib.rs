@@ -42,7 +42,7 @@ pub use chain::Chain;
 pub use feature::Feature;
 pub use lab::{Container, Lab, write_program};
 pub use neighbour::Neighbour;
-pub use netns::{Netns, PATH};
+pub use netns::{Netns, PATH, quoted};
 pub use outcome::{CniError, Outcome};
 pub use release::{Release, unpacked};
 pub use snapshot::Snapshot;
@@ -52,7 +52,7 @@ pub use traffic::{Echo, tcp_is_cut_off, tcp_says, udp_says};
 pub use under_test::{
     UnderTest, ours, plugins, quirk, quirk_of_1_1_1, repository, skip, together, under_test,
 };
-pub use watch::until;
+pub use watch::{until, until_within};
 
 /// The message of a panic.
 pub fn message_of_panic(panic: &(dyn Any + Send)) -> &str {

@@ -98,6 +98,11 @@ impl Netns {
     }
 }
 
+/// A path as one word of a shell's command line, whatever characters it has.
+pub fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
 pub fn in_a_thread<T: Send>(job: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(job).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
+use std::net::Ipv6Addr;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
@@ -158,15 +159,28 @@ fn without_noise(line: &str) -> String {
     kept.join(" ")
 }
 
-/// What the kernel adds a moment after a link comes up or an address has proved unique. The link or the address
-/// itself, if it is left, shows without.
+/// What the kernel adds a moment after a link comes up, an address has proved unique or a router has announced itself. The link or the
+/// address itself, if it is left, shows without.
 fn is_noise(line: &str) -> bool {
-    let mut words = line.split(' ');
-    let of_an_address = ["local", "anycast"].contains(&words.next().unwrap_or_default())
-        && words.next().is_some_and(|ip| ip.contains(':'))
-        && line.contains(" proto kernel ");
-    let signs = ["fe80:", "ff00::/8", "lo inet 127.0.0.1/8", "lo inet6 ::1/128"];
-    of_an_address || signs.iter().any(|sign| line.contains(sign))
+    let words: Vec<_> = line.split(' ').collect();
+    let of_the_kernel = line.contains(" proto kernel ") || line.contains(" proto ra ");
+    // The destination, which the kind stands before if `ip` tells that.
+    let first = &words[..words.len().min(2)];
+    let of_an_address =
+        ["local", "anycast"].contains(&first[0]) && first.last().is_some_and(|ip| ip.contains(':'));
+    let of_a_link = first.iter().any(|word| ["fe80::/64", "ff00::/8", "default"].contains(word));
+    let signs = ["lo inet 127.0.0.1/8", "lo inet6 ::1/128"];
+    of_the_kernel && (of_an_address || of_a_link)
+        || is_link_local_of_the_kernel(&words)
+        || signs.iter().any(|sign| line.contains(sign))
+}
+
+/// `2: eth0 inet6 fe80::.../64 scope link`, where the kernel chose the address: it fills all 64 bits of the interface identifier from
+/// the MAC. People and plugins choose short ones.
+fn is_link_local_of_the_kernel(words: &[&str]) -> bool {
+    let address = words.iter().position(|word| *word == "inet6").and_then(|at| words.get(at + 1));
+    let ip = address.and_then(|address| address.strip_suffix("/64")?.parse::<Ipv6Addr>().ok());
+    ip.is_some_and(|ip| ip.is_unicast_link_local() && ip.to_bits() as u64 > u64::from(u32::MAX))
 }
 
 /// What somebody has set: the kernel's own queueing disciplines have the handle 0.

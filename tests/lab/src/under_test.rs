@@ -62,7 +62,7 @@ pub fn skip(reason: &str) {
 /// The harness knows no "skipped at run time", so a line in the file `SUITE_SKIPS` is what scripts/test counts.
 fn record_skip(reason: &str) {
     let line = format!("SKIP {}: {reason}\n", test_name());
-    print!("{line}");
+    eprint!("{line}");
     if let Some(path) = env::var_os("SUITE_SKIPS") {
         let mut file = OpenOptions::new().append(true).create(true).open(path).expect("open SUITE_SKIPS");
         file.write_all(line.as_bytes()).expect("write to SUITE_SKIPS");

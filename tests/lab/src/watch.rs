@@ -29,9 +29,15 @@ const GROUPS: [MulticastGroup; 6] = [
 /// Looks again and again, for what no event tells.
 #[track_caller]
 pub fn until(what: &str, condition: impl Fn() -> bool) {
+    until_within(DEADLINE, what, condition);
+}
+
+/// The same for a promise that names a time: the limit is several times as long, since the machine may be busy.
+#[track_caller]
+pub fn until_within(limit: Duration, what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < DEADLINE, "still not after {DEADLINE:?}: {what}");
+        assert!(start.elapsed() < limit, "still not after {limit:?}: {what}");
         thread::sleep(Duration::from_millis(50));
     }
 }

@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lab::{Lab, PATH, repository, together};
+use lab::{Lab, PATH, quoted, repository, together};
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
@@ -43,8 +43,8 @@ impl Host {
              cp -a {from} /opt/cni/bin
              rm -f /opt/cni/bin/ferrule /opt/cni/bin/cnitool /opt/cni/bin/ferrule-install
              cp {repository}/packaging/web.conflist {UNPACKED}",
-            from = from.display(),
-            repository = repository().display(),
+            from = quoted(&from),
+            repository = quoted(repository()),
         ))
         .unwrap();
         this

@@ -74,7 +74,7 @@ fn our_plugins_of_another_version_than_cnitool_are_a_warning() {
         &[
             "warning",
             "directory /run/lab/bin",
-            "firewall is of version v1.8.0+ferrule.0.1.0",
+            "firewall has version v1.8.0+ferrule.0.1.0",
             "ferrule-install",
         ],
     );
@@ -99,9 +99,9 @@ fn a_runtime_that_looks_for_plugins_elsewhere_is_an_error_and_an_unreadable_conf
         &[
             "error",
             "runtime containerd",
-            "looks for plugins in /run/lab/empty",
+            "searches plugins in /run/lab/empty",
             "config.toml",
-            "lacks bridge, firewall, host-local of network net",
+            "does not contain bridge, firewall, host-local of network net",
             "ferrule-install --dir /run/lab/empty",
         ],
     );

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lab::{Lab, ours, skip, together, unpacked, until};
+use lab::{Lab, ours, quoted, skip, together, unpacked, until};
 
 use super::{NEW, Scene, as_map, content, executable, install, ok, refused};
 
@@ -69,7 +69,7 @@ impl<'a> Disk<'a> {
 
     /// One whose files can share blocks: btrfs or xfs, by the tools of a tree.
     fn with_reflinks(lab: &'a Lab, tree: &Path, kind: &str) -> Option<Self> {
-        let (tree, arguments) = (tree.display(), if kind == "xfs" { "-q -m reflink=1" } else { "-q" });
+        let (tree, arguments) = (quoted(tree), if kind == "xfs" { "-q -m reflink=1" } else { "-q" });
         let make = format!(
             "truncate -s 320M $1 && LD_LIBRARY_PATH={tree}/usr/lib/x86_64-linux-gnu:{tree}/lib/x86_64-linux-gnu {tree}/sbin/mkfs.{kind} {arguments} $1"
         );

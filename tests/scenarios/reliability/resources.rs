@@ -72,7 +72,7 @@ fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
 #[test]
 fn what_cannot_be_taken_back_for_lack_of_descriptors_is_told_and_del_and_gc_remove_it() {
     beyond_reference!("nothing-left");
-    let target = Target::plugins().into_iter().find(|target| target.name == "flannel").unwrap();
+    let target = Target::of(|target| target.name == "flannel").swap_remove(0);
     let fixture = Fixture::new(&target);
     for cleanup in [Fixture::del, Fixture::gc] {
         let mut told = 0;

@@ -23,7 +23,7 @@ fn the_guard_of_route_localnet_is_back_after_a_flush_of_mangle() {
 /// Counts the runs of bridge's repair, each of which is one repair.
 fn counted(lab: &Lab, backend: &str) -> (Tool, impl Fn() -> usize + use<>) {
     let real = under_test().dir.join("bridge");
-    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", real.display());
+    let counted = format!("[ \"$1\" != repair ] || echo >>/run/lab/repairs; exec {} \"$@\"", quoted(&real));
     lab.fake_plugin("bridge", &counted);
     let path = format!("/run/lab/plugins:{}", under_test().dir.display());
     let repairs = || fs::read_to_string("/run/lab/repairs").unwrap_or_default().lines().count();
@@ -82,7 +82,7 @@ fn a_transaction_of_others_that_takes_all_chains_of_a_table_is_a_loss() {
 
 /// As somebody may do by mistake: the comment says still whose rule it is.
 #[test]
-fn check_notices_a_changed_rule_of_iptables_and_repair_replaces_it() {
+fn check_and_status_notice_a_changed_rule_of_iptables_and_repair_replaces_it() {
     beyond_reference!("repair");
     let of = |table: &str, chain: &str, pattern: &str, replacement: &str| {
         format!(
@@ -105,7 +105,10 @@ fn check_notices_a_changed_rule_of_iptables_and_repair_replaces_it() {
         let tool = tool(&lab, "iptables");
         tool.says("add net pod --container-id pod");
         let rules = || lab.host().sh("iptables-nft-save | grep -- '^-A' | sort");
+        let status =
+            || lab.plugin("portmap").version("1.1.0").config(json!({"backend": "iptables"})).status();
         let before = rules();
+        status().ok();
         let change = if what == "where a port leads" {
             let name =
                 lab.host().sh("iptables-nft-save -t nat | grep -o '^:FERRULE-HP-[0-9a-v]*' | tr -d ':\\n'");
@@ -116,8 +119,15 @@ fn check_notices_a_changed_rule_of_iptables_and_repair_replaces_it() {
         lab.host().sh(&change);
         assert_ne!(rules(), before, "{what}");
         assert!(!tool.run("check net --all").succeeded(), "{what}");
+        // Where a port leads is not shared.
+        if what == "where a port leads" {
+            status().ok();
+        } else {
+            status().refused(50, "was changed");
+        }
         assert_eq!(tool.json("repair net")["repaired"], json!(["net/pod/eth0"]), "{what}");
         assert_eq!(rules(), before, "{what}");
         tool.says("check net --all");
+        status().ok();
     }
 }

@@ -14,7 +14,7 @@ const ADDRESS: [u8; 4] = [10, 0, 0, 7];
 const SERVER: [u8; 4] = [10, 0, 0, 1];
 const NTP: [(u8, &[u8]); 1] = [(42, &SERVER)];
 /// A bound against hanging.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A link between a container and a server.
 struct Fixture {
@@ -37,7 +37,7 @@ impl Fixture {
         });
         let server = UdpSocket::bind("0.0.0.0:67").unwrap();
         server.set_broadcast(true).unwrap();
-        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        server.set_read_timeout(Some(TIMEOUT)).unwrap();
         let host = Host::new(Args { socket: "/run/lab/dhcp.sock".into(), ..Args::default() });
         std::fs::create_dir(host.store.path()).unwrap();
         Self { host, pod, server, _lab: lab }
@@ -47,7 +47,7 @@ impl Fixture {
     fn acquire(&self) -> Attached {
         let key = Key::parse("net", "pod", "eth0", Family::V4).unwrap();
         let namespace = Namespace::open(self.pod.path()).unwrap();
-        let found = Found { link: namespace.link("eth0").unwrap(), namespace };
+        let found = OpenInterface { link: namespace.link("eth0").unwrap(), namespace };
         let asks = Asks {
             client_id: key.client_id(),
             broadcast: false,
@@ -55,7 +55,7 @@ impl Fixture {
             request: vec![42],
             required: vec![42],
         };
-        let about = About::new("net", "pod", "eth0", found.place().unwrap());
+        let about = About::new("net", "pod", "eth0", found.location().unwrap());
         let terms = Terms::V4(V4 { priority: None, sets_mtu: true, asks, lease: None });
         Attached::acquire(key, about, terms, found.namespace, &self.host, (1, None))
     }
@@ -83,9 +83,9 @@ impl Fixture {
     fn answer(&self, one: &mut Attached, asked: Message, kind: Kind, extra: &[(u8, &[u8])]) -> Outcome {
         let before = one.state().name;
         self.say(asked, kind, extra);
-        for _ in 0..PATIENCE.as_millis() {
+        for _ in 0..TIMEOUT.as_millis() {
             match one.receive(&self.host) {
-                Outcome::Carries if one.state().name == before => {
+                Outcome::Unchanged if one.state().name == before => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 other => return other,
@@ -96,9 +96,9 @@ impl Fixture {
 
     /// The server offers, and confirms.
     fn lease(&self, one: &mut Attached, extra: &[(u8, &[u8])]) -> Outcome {
-        assert!(matches!(one.tick(&self.host), Outcome::Carries));
+        assert!(matches!(one.tick(&self.host), Outcome::Unchanged));
         let discover = self.heard();
-        assert!(matches!(self.answer(one, discover, Kind::Offer, &NTP), Outcome::Carries));
+        assert!(matches!(self.answer(one, discover, Kind::Offer, &NTP), Outcome::Unchanged));
         let request = self.heard();
         self.answer(one, request, Kind::Ack, extra)
     }
@@ -134,7 +134,7 @@ fn an_address_that_cannot_be_noted_down_is_given_back() {
 fn nothing_is_asked_for_when_nobody_waits_any_more() {
     let fixture = Fixture::new();
     let mut one = fixture.acquire();
-    one.waits = Waits::Abandoned;
+    one.waiter = Waiter::Cancelled;
     let outcome = one.tick(&fixture.host);
     assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
     assert!(one.lessee().socket().is_none());
@@ -149,7 +149,7 @@ fn what_a_server_may_have_given_is_released_when_no_answer_comes_and_nobody_wait
     for dies_late in [false, true] {
         let mut one = fixture.acquire();
         let outcome = one.tick(&fixture.host);
-        assert!(matches!(outcome, Outcome::Carries));
+        assert!(matches!(outcome, Outcome::Unchanged));
         let discover = fixture.heard();
         fixture.answer(&mut one, discover, Kind::Offer, &NTP);
         assert_eq!(fixture.heard().kind(), Some(Kind::Request));
@@ -161,9 +161,9 @@ fn what_a_server_may_have_given_is_released_when_no_answer_comes_and_nobody_wait
         };
         if dies_late {
             asks_again(&mut one);
-            assert!(!one.abandon());
+            assert!(!one.cancel());
         } else {
-            assert!(one.abandon());
+            assert!(one.cancel());
             let outcome = asks_again(&mut one);
             assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
         }
@@ -181,7 +181,7 @@ fn a_host_that_never_stops_sending_keeps_nobody_else_waiting() {
     (0..AT_ONCE + 1).for_each(|_| fixture.say(discover.clone(), Kind::Inform, &[]));
     one.receive(&fixture.host);
     // Some are left, or still to arrive.
-    let left = (0..PATIENCE.as_millis()).any(|_| {
+    let left = (0..TIMEOUT.as_millis()).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
         one.lessee.receive(Time::now()).unwrap().is_some()
     });
@@ -221,9 +221,9 @@ fn renew(fixture: &Fixture, extra: &[(u8, &[u8])]) -> About {
         lease.renew = Some(Time::now());
     }
     let mut one = Attached::resume(one.key, record, &fixture.host);
-    assert!(matches!(one.tick(&fixture.host), Outcome::Carries));
+    assert!(matches!(one.tick(&fixture.host), Outcome::Unchanged));
     let renewal = fixture.heard();
-    assert!(matches!(fixture.answer(&mut one, renewal, Kind::Ack, extra), Outcome::Carries));
+    assert!(matches!(fixture.answer(&mut one, renewal, Kind::Ack, extra), Outcome::Unchanged));
     one.about
 }
 

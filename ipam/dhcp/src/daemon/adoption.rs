@@ -14,9 +14,9 @@ use crate::args::below;
 use crate::conf::Conf;
 use crate::host::Host;
 use crate::key::{Family, Key};
+use crate::location::OpenInterface;
 use crate::log::{log, say};
-use crate::place::Found;
-use crate::record::{About, Place, Record};
+use crate::record::{About, Location, Record};
 use crate::terms::{Terms, V4};
 
 /// The attachments of the host's caches that got their address from a daemon on this one's socket, have it still, and are not known. The log has each
@@ -58,13 +58,13 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     let (at, result) = (&entry.attach.attachment, entry.result()?);
     let not = |why: String| Err(Error::new(Code::Internal, why));
     if !is_own_socket(host, &conf.socket) {
-        return not(format!("its daemon has another socket, {}", conf.socket.display()));
+        return not(format!("its network uses another daemon socket, {}", conf.socket.display()));
     }
     if !conf.family.list().contains(&Family::V4) {
         return not("ipam.family is ipv6: a new ADD asks for its address".to_owned());
     }
     let Some(netns) = entry.attach.netns.as_deref() else {
-        return not("the cache does not have its network namespace".to_owned());
+        return not("the cache does not contain its network namespace".to_owned());
     };
     let namespace = Namespace::open(&below(&host.args.host_prefix, netns))?;
     let link = namespace.link(&at.ifname)?;
@@ -72,11 +72,11 @@ fn record(host: &Host, key: &Key, entry: &Entry, config: Value) -> Result<Record
     let v4 = |net: IpNetwork| if let IpNetwork::V4(v4) = net { Some(v4) } else { None };
     let is_there = |net: &Ipv4Network| there.iter().any(|address| address.net == IpNetwork::V4(*net));
     let Some(address) = result.ips_of(&at.ifname).filter_map(|ip| v4(ip.address)).find(is_there) else {
-        return not(format!("link {} has no IPv4 address of its result", at.ifname));
+        return not(format!("link {} has none of the IPv4 addresses in its result", at.ifname));
     };
-    let found = Found { namespace, link };
-    let place = Place { netns: netns.to_owned(), ..found.place()? };
-    let mut about = About::new(&entry.network, &at.container, &at.ifname, place);
+    let found = OpenInterface { namespace, link };
+    let location = Location { netns: netns.to_owned(), ..found.location()? };
+    let mut about = About::new(&entry.network, &at.container, &at.ifname, location);
     about.on_link = Some(IpNetwork::V4(address));
     let terms = V4::new(key, &conf, &entry.attach.args, host.args.broadcast || found.link.is("ipvlan"))?;
     log(key, &format!("adopted, with {address}"));

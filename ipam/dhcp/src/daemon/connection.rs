@@ -1,4 +1,4 @@
-//! The daemon's end of the wire: a plugin's connection.
+//! The daemon's side of the daemon protocol: the connection of one plugin.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, IoSliceMut, Write};
@@ -15,10 +15,10 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg,
 use crate::wire::{self, LARGEST_REQUEST};
 
 /// How long a plugin may take to send its request, and to take its answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long it may take to send its request while others wait to be taken. A plugin does it at once.
-const CROWDED_PATIENCE: Duration = Duration::from_secs(1);
+const CROWDED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A plugin's connection. It never blocks.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ enum State {
     /// The request is being read, and the namespace that comes with it.
     Reads(Vec<u8>, Option<OwnedFd>),
     /// The answer is being found.
-    Waits,
+    Waiting,
     /// The answer is being written.
     Writes(Vec<u8>),
 }
@@ -59,7 +59,7 @@ impl Connection {
         let peer = sockopt::socket_peercred(&stream).map_err(|e| e.to_string())?;
         if !peer.uid.is_root() {
             return Err(format!(
-                "process {} of user {} was refused: only root is served",
+                "refused the request of process {} of user {}: only root is allowed",
                 peer.pid, peer.uid
             ));
         }
@@ -71,18 +71,18 @@ impl Connection {
     pub fn interest(&self) -> PollFlags {
         match self.state {
             State::Reads(..) => PollFlags::IN,
-            State::Waits => PollFlags::IN | PollFlags::RDHUP,
+            State::Waiting => PollFlags::IN | PollFlags::RDHUP,
             State::Writes(_) => PollFlags::OUT,
         }
     }
 
     /// When it has taken too long: sooner while others wait.
     pub fn deadline(&self, crowded: bool) -> Option<Time> {
-        let patience = match self.state {
-            State::Reads(..) if crowded => CROWDED_PATIENCE,
-            _ => PATIENCE,
+        let timeout = match self.state {
+            State::Reads(..) if crowded => CROWDED_TIMEOUT,
+            _ => IDLE_TIMEOUT,
         };
-        self.since.map(|since| since + patience)
+        self.since.map(|since| since + timeout)
     }
 
     /// Whether the request has not come yet.
@@ -95,7 +95,7 @@ impl Connection {
         match &mut self.state {
             State::Reads(..) => self.read(),
             // It has nothing more to say.
-            State::Waits => Event::Ended,
+            State::Waiting => Event::Ended,
             State::Writes(_) => self.write(),
         }
     }
@@ -120,7 +120,7 @@ impl Connection {
             }
         }
         let (line, netns) = (std::mem::take(line), netns.take().map(File::from));
-        (self.state, self.since) = (State::Waits, None);
+        (self.state, self.since) = (State::Waiting, None);
         Event::Request(line, netns)
     }
 

@@ -8,13 +8,13 @@ use serde_json::Value;
 
 use super::adoption;
 use super::serve::{Daemon, Leaving};
-use crate::attached::{Attached, Outcome, Waits};
+use crate::attached::{Attached, Outcome, Waiter};
 use crate::host::Host;
 use crate::key::Key;
 use crate::lessee::{Departing, timeout};
+use crate::location::{self, NotFound};
 use crate::log::{log, say};
-use crate::place::{self, NotFound};
-use crate::record::{Place, Record};
+use crate::record::{Location, Record};
 use crate::wire;
 
 impl Daemon {
@@ -41,7 +41,8 @@ impl Daemon {
         if missing > 0 {
             let some = if missing == known { "none".to_owned() } else { (known - missing).to_string() };
             say(&format!(
-                "dhcp daemon: {some} of the {known} leases has a network namespace at its path. The others are kept until they end. Does the daemon run in the host's mount namespace?"
+                "dhcp daemon: only {some} of {known} leases have a network namespace at their path. The \
+                 others are kept until they expire. Does the daemon run in the host's mount namespace?"
             ));
         }
         let count = self.attached.len();
@@ -52,14 +53,14 @@ impl Daemon {
     /// The lease's namespace if it is missing.
     fn carry_on_with(&mut self, record: Record) -> Option<String> {
         let key = record.key()?;
-        let (place, if_name, releasing) =
-            (record.about.place.clone(), record.about.if_name.clone(), record.about.releasing);
+        let (location, if_name, releasing) =
+            (record.about.location.clone(), record.about.if_name.clone(), record.about.releasing);
         let mut one = Attached::resume(key.clone(), record, &self.host);
         if releasing {
             self.release_unused(one);
             return None;
         }
-        let found = place::find(&place, &if_name, &self.host.args.host_prefix);
+        let found = location::find(&location, &if_name, &self.host.args.host_prefix);
         let carried = found.and_then(|found| one.carry_on(&self.host, &found));
         let missing = match carried {
             Err(NotFound::Gone(what)) => {
@@ -88,11 +89,11 @@ impl Daemon {
     pub(super) fn with(&mut self, key: &Key, act: impl FnOnce(&mut Attached, &Host) -> Outcome) {
         let Some(mut one) = self.attached.remove(key) else { return };
         match act(&mut one, &self.host) {
-            Outcome::Carries => drop(self.attached.insert(key.clone(), one)),
+            Outcome::Unchanged => drop(self.attached.insert(key.clone(), one)),
             Outcome::First(result) => self.first(one, &result),
             Outcome::Failed(error) => self.failed(one, error),
-            Outcome::Gone(what) => match one.waits {
-                Waits::Nobody => one.drop_because(&self.host, &what),
+            Outcome::Gone(what) => match one.waiter {
+                Waiter::Nobody => one.drop_because(&self.host, &what),
                 _ => self.failed(one, Error::new(Code::UnknownContainer, what)),
             },
         }
@@ -100,8 +101,8 @@ impl Daemon {
 
     /// The plugin that waits gets the first lease of an attachment.
     fn first(&mut self, mut one: Attached, result: &AddResult) {
-        let waits = std::mem::replace(&mut one.waits, Waits::Nobody);
-        let Waits::Connection(number) = waits else { return self.release_unused(one) };
+        let waiter = std::mem::replace(&mut one.waiter, Waiter::Nobody);
+        let Waiter::Connection(number) = waiter else { return self.release_unused(one) };
         let json = result.to_json(Version::LATEST).and_then(|json| Ok(serde_json::from_str(&json)?));
         self.attached.insert(one.key.clone(), one);
         self.answer(number, &json);
@@ -109,10 +110,10 @@ impl Daemon {
 
     fn failed(&mut self, mut one: Attached, error: Error) {
         log(&one.key, &format!("no lease: {error}"));
-        if let Waits::Connection(number) = one.waits {
+        if let Waiter::Connection(number) = one.waiter {
             self.answer(number, &Err(error));
         }
-        one.waits = Waits::Nobody;
+        one.waiter = Waiter::Nobody;
         self.end(one);
     }
 
@@ -131,25 +132,25 @@ impl Daemon {
     }
 
     /// A call that comes later ends an ADD of the same attachment that is under way. A lease for the same interface stays until the call succeeds.
-    pub(super) fn supersede(&mut self, key: &Key, place: &Place) -> Option<Box<Attached>> {
+    pub(super) fn supersede(&mut self, key: &Key, location: &Location) -> Option<Box<Attached>> {
         let mut one = self.attached.remove(key)?;
         self.refuse_superseded(&one);
-        if one.is_live_at(place) {
+        if one.is_live_at(location) {
             return Some(Box::new(one));
         }
-        one.earlier.take().filter(|earlier| earlier.is_live_at(place))
+        one.earlier.take().filter(|earlier| earlier.is_live_at(location))
     }
 
     fn refuse_superseded(&mut self, one: &Attached) {
-        if let Waits::Connection(waiting) = one.waits {
-            let text = "another call for the same attachment came, and ended this one";
+        if let Waiter::Connection(waiting) = one.waiter {
+            let text = "another request for the same attachment has cancelled this one";
             self.answer(waiting, &Err(Error::new(Code::TryAgainLater, text)));
         }
     }
 
     /// Nobody waits for it any more. It stays as long as a server's answer still has to be waited for.
-    pub(super) fn abandon(&mut self, mut one: Attached) {
-        if one.earlier.is_none() && one.abandon() {
+    pub(super) fn cancel(&mut self, mut one: Attached) {
+        if one.earlier.is_none() && one.cancel() {
             self.attached.insert(one.key.clone(), one);
         } else {
             self.end(one);
@@ -162,14 +163,14 @@ impl Daemon {
             // A file that could not be read at the start may be left of it.
             return (Vec::new(), self.host.store.remove(key).map(|()| Value::Null));
         };
-        if one.waits == Waits::Nobody {
+        if one.waiter == Waiter::Nobody {
             return self.release(one);
         }
         self.refuse_superseded(&one);
         match one.earlier.take() {
             Some(earlier) => self.release(*earlier),
             None => {
-                self.abandon(one);
+                self.cancel(one);
                 (Vec::new(), Ok(Value::Null))
             }
         }
@@ -182,9 +183,9 @@ impl Daemon {
             self.attached.insert(key.clone(), one);
             return (Vec::new(), Ok(Value::Null));
         }
-        if one.waits != Waits::Nobody {
+        if one.waiter != Waiter::Nobody {
             self.refuse_superseded(&one);
-            self.abandon(one);
+            self.cancel(one);
             return (Vec::new(), Ok(Value::Null));
         }
         let had_lease = one.earlier.is_some();

@@ -58,7 +58,9 @@ fn own(path: &Path) -> io::Result<UnixListener> {
 /// What a daemon that was killed has left.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match UnixStream::connect(path) {
-        Ok(_) => Err(io::Error::new(ErrorKind::AddrInUse, "another daemon listens there: stop it first")),
+        Ok(_) => {
+            Err(io::Error::new(ErrorKind::AddrInUse, "another daemon listens on this socket: stop it first"))
+        }
         Err(e) if e.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path),
         // Gone meanwhile.
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),

@@ -1,4 +1,4 @@
-//! What plugins ask the daemon for.
+//! The daemon's operations for plugins.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 
 use super::serve::Daemon;
 use crate::args::below;
-use crate::attached::{Attached, Waits};
+use crate::attached::{Attached, Waiter};
 use crate::conf::Conf;
 use crate::key::{Family, Key};
+use crate::location::OpenInterface;
 use crate::log::log;
-use crate::place::Found;
-use crate::record::{About, Place};
+use crate::record::{About, Location};
 use crate::terms::{self, Terms};
 use crate::wire::{Op, Request};
 
@@ -64,7 +64,7 @@ impl Daemon {
     /// about the servers: it may have dropped its DHCP messages itself, and must not be able to have its node taken out of service.
     fn status(&self, network: &str) -> Result<Value> {
         let all =
-            self.attached.values().filter(|one| one.about.network == network && one.waits == Waits::Nobody);
+            self.attached.values().filter(|one| one.about.network == network && one.waiter == Waiter::Nobody);
         let (served, suffering): (Vec<_>, Vec<_>) = all.partition(|one| one.state().is_served);
         let containers: BTreeSet<&str> = suffering.iter().map(|one| &*one.about.container_id).collect();
         if containers.len() < 2 || !served.is_empty() {
@@ -76,7 +76,7 @@ impl Daemon {
             Code::LimitedConnectivity,
             format!("no DHCP server extends the leases of {count} attachments: {shown}"),
         )
-        .detail("`dhcp list` shows until when their addresses may be used"))
+        .detail("`dhcp list` shows when their leases expire"))
     }
 
     fn acquire(&mut self, number: u64, key: Key, request: &Request, netns: Option<File>) -> Result<()> {
@@ -84,7 +84,7 @@ impl Daemon {
         let args = CniArgs::parse(&request.args).unwrap_or_default();
         let found = open(request, netns, &self.host.args.host_prefix)?;
         // Its path is the host's: it is looked for below the prefix each time.
-        let place = Place { netns: request.netns.clone().unwrap_or_default(), ..found.place()? };
+        let location = Location { netns: request.netns.clone().unwrap_or_default(), ..found.location()? };
         let terms = match key.family {
             Family::V4 => {
                 let broadcast = self.host.args.broadcast || found.link.is("ipvlan");
@@ -96,8 +96,8 @@ impl Daemon {
             }
         };
         found.namespace.nl.set_up(&found.link)?;
-        let earlier = self.supersede(&key, &place);
-        let about = About::new(&request.network, &request.container_id, &request.if_name, place);
+        let earlier = self.supersede(&key, &location);
+        let about = About::new(&request.network, &request.container_id, &request.if_name, location);
         let mut one =
             Attached::acquire(key.clone(), about, terms, found.namespace, &self.host, (number, request.add));
         one.earlier = earlier;
@@ -130,12 +130,12 @@ impl Daemon {
         let valid: BTreeSet<Key> = valid.flatten().collect();
         // An ADD that is under way while the list was made is not in it.
         let is_stale = |one: &&Attached| {
-            one.about.network == request.network && one.waits == Waits::Nobody && !valid.contains(&one.key)
+            one.about.network == request.network && one.waiter == Waiter::Nobody && !valid.contains(&one.key)
         };
         let stale: Vec<Key> = self.attached.values().filter(is_stale).map(|one| one.key.clone()).collect();
         let (mut failures, mut departing) = (Failures::new(), Vec::new());
         for key in stale {
-            log(&key, "not among the valid attachments");
+            log(&key, "the attachment is not valid any more");
             let (more, outcome) = self.release_key(&key);
             departing.extend(more);
             failures.note(outcome);
@@ -148,22 +148,26 @@ impl Daemon {
 /// Code 999: an attachment has no lease.
 fn no_lease(key: &Key) -> Error {
     Error::new(Code::Internal, format!("the DHCP daemon has no lease for {}", key.with_family()))
-        .detail("it was released, has expired, or the daemon never had it; `dhcp list` shows what it has")
+        .detail("it was released, has expired, or never existed; `dhcp list` lists the leases")
 }
 
 /// The container's interface, by the namespace that came with a request.
-fn open(request: &Request, netns: Option<File>, host_prefix: &Path) -> Result<Found> {
+fn open(request: &Request, netns: Option<File>, host_prefix: &Path) -> Result<OpenInterface> {
     let path = request.netns.clone().unwrap_or_default();
-    let netns = netns.ok_or_else(|| Error::new(Code::Decoding, "the request: no namespace came with it"))?;
+    let netns =
+        netns.ok_or_else(|| Error::new(Code::Decoding, "the request contains no network namespace"))?;
     let netns = NetNs::of(netns, &path)?;
     let here = below(host_prefix, &path);
     let seen = NetNs::open_if_present(&here)?;
     if !seen.is_some_and(|seen| seen.is_same_as(&netns).unwrap_or_default()) {
-        let text = format!("the DHCP daemon does not find the container's namespace at {}", here.display());
-        return Err(Error::new(Code::InvalidEnvironment, text)
-            .detail("it has to find it there for each renewal: it must run in the host's mount namespace, or see its root directory below -hostprefix"));
+        let text =
+            format!("the DHCP daemon cannot open the container's network namespace at {}", here.display());
+        return Err(Error::new(Code::InvalidEnvironment, text).detail(
+            "it needs the path for each renewal: run the daemon in the host's mount namespace, or \
+             set -hostprefix to the host's root directory",
+        ));
     }
     let namespace = Namespace::of(netns)?;
     let link = namespace.link(&request.if_name)?;
-    Ok(Found { namespace, link })
+    Ok(OpenInterface { namespace, link })
 }

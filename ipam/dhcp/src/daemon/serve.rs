@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::connection::{Connection, Event};
 use super::listener::Listener;
 use super::timer::Timer;
-use crate::attached::{Attached, Waits};
+use crate::attached::{Attached, Waiter};
 use crate::host::Host;
 use crate::key::Key;
 use crate::lessee::Departing;
@@ -44,7 +44,7 @@ pub struct Daemon {
     paused: Option<Time>,
 }
 
-/// Messages on their way out, and who is told when they are.
+/// Messages to send, and the connections that get an answer after that.
 #[derive(Debug)]
 pub(super) struct Leaving {
     pub connection: u64,
@@ -156,10 +156,10 @@ impl Daemon {
                     }
                     Err(refused) => say(&format!("dhcp daemon: {refused}")),
                 },
-                // Whoever it was has gone.
+                // The connection has been closed.
                 Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
                 Err(e) => {
-                    say(&format!("dhcp daemon: take a connection: {e}"));
+                    say(&format!("dhcp daemon: accept a connection: {e}"));
                     self.paused = Some(Time::now() + PAUSE);
                     return;
                 }
@@ -182,11 +182,11 @@ impl Daemon {
     /// Ends a connection. The address that it waits for is released as soon as it comes.
     fn hang_up(&mut self, number: u64) {
         self.connections.remove(&number);
-        let waiting = self.attached.values().find(|one| one.waits == Waits::Connection(number));
+        let waiting = self.attached.values().find(|one| one.waiter == Waiter::Connection(number));
         let Some(key) = waiting.map(|one| one.key.clone()) else { return };
         if let Some(one) = self.attached.remove(&key) {
             log(&key, "the plugin hung up");
-            self.abandon(one);
+            self.cancel(one);
         }
     }
 

@@ -41,7 +41,7 @@ impl Traced {
         ptrace::interrupt(pid).expect("stop it");
         wait(pid);
         let mut stdin = child.stdin.take().expect("a piped stdin");
-        stdin.write_all(input).expect("a pipe takes this much at once");
+        stdin.write_all(input).expect("write the input into the pipe");
         drop(stdin);
         let mut traced = Self { pid, child, root: root.to_owned(), at: At::Killed };
         traced.step();

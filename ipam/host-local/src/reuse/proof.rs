@@ -18,7 +18,7 @@ const LOOKS: u32 = 3;
 /// Why a container is taken for dead, unless the host shows otherwise.
 #[derive(Debug)]
 enum Reason {
-    /// The runtime's files name these namespaces, and none of them is there.
+    /// The runtime's files name these namespaces, and none of them exists.
     Deleted(Vec<PathBuf>),
     /// The lease is from before the host was started.
     Reboot,
@@ -39,7 +39,7 @@ pub fn stale(leases: Vec<Aged>, network: &NetworkName, request: &Request) -> Vec
         return Vec::new();
     }
     let Some(namespaces) = look() else {
-        cni::warn("not all network namespaces of this host can be examined, so no lease counts as stale");
+        cni::warn("cannot examine all network namespaces of this host, so no lease is released as stale");
         return Vec::new();
     };
     let calls = Calls::look();
@@ -113,7 +113,7 @@ impl Reason {
                 let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
                 format!("its network namespace {} is deleted", paths.join(", "))
             }
-            Self::Reboot => "it is from before the host was started".to_owned(),
+            Self::Reboot => "it is from before the last boot".to_owned(),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The directory of a network's leases: its files, each read, written and removed with care.
+//! Directory of a network's leases: reads, writes and removes its files.
 //!
-//! An administrator may remove the directory at any time, and it may be made anew while we are still at work. So it is
-//! opened once, and all that follows happens in the one that was opened: a command that was late finds it empty, and can
-//! neither write to the new one nor remove anything there.
+//! An administrator may remove the directory at any time, and another process may create it again while this one is running. So it
+//! is opened once, and all operations use the open directory. A late process finds it empty. It can neither write to the new
+//! directory nor remove anything there.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -63,10 +63,10 @@ impl Directory {
         data_dir.join(network.as_str())
     }
 
-    /// Makes it, if it is not there.
+    /// Creates the directory, if it does not exist.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the directory cannot be created.
     pub fn create(path: &Path) -> Result<()> {
         let made = DirBuilder::new().recursive(true).mode(0o755).create(path);
         made.map_err(|e| Error::io(format!("create the directory of leases {}", path.display()), &e))
@@ -115,18 +115,18 @@ impl Directory {
         file::read_all(self.file(name, OFlag::O_RDONLY)?, limit)
     }
 
-    /// The addresses that files are named by.
+    /// The addresses in the names of files.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the directory cannot be read.
     pub fn addresses(&self) -> Result<Vec<IpAddr>> {
         Ok(self.names()?.iter().filter_map(|name| lease::address(name)).collect())
     }
 
-    /// The names of all files, but of those that are not UTF-8: no plugin makes any.
+    /// The names of all files, without names that are not UTF-8: no plugin creates them.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the directory cannot be read.
     pub fn names(&self) -> Result<Vec<String>> {
         let flags = OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
         let names = Dir::openat(&self.open, ".", flags, Mode::empty()).and_then(|mut dir| {
@@ -160,15 +160,15 @@ impl Directory {
     /// Whether an address is leased. An empty file was torn by a crash and holds nothing.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the file cannot be examined.
     pub fn is_taken(&self, ip: IpAddr) -> Result<bool> {
         self.look(ip).map(|file| file.is_some_and(|(is_file, size)| !is_file || size > 0))
     }
 
-    /// Whether there is anything named by an address.
+    /// Whether a file with the name of the address exists.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the file cannot be examined.
     pub fn is_there(&self, ip: IpAddr) -> Result<bool> {
         self.look(ip).map(|file| file.is_some())
     }
@@ -192,23 +192,23 @@ impl Directory {
         match fstatat(&self.open, ip.to_string().as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
             Ok(file) => Ok(Some((file.st_mode & libc::S_IFMT == libc::S_IFREG, file.st_size))),
             Err(Errno::ENOENT) => Ok(None),
-            Err(e) => Err(Error::io(format!("look at lease {}", self.lease(ip).display()), &e.into())),
+            Err(e) => Err(Error::io(format!("examine lease {}", self.lease(ip).display()), &e.into())),
         }
     }
 
-    /// Writes a file as a whole: a kill leaves the old one, or the new one.
+    /// Writes a file atomically: after a kill it has the old or the new content.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the file cannot be written.
     pub fn write(&self, name: &str, content: &str) -> Result<()> {
         self.whole(name).replace(content.as_bytes()).map_err(|e| self.unwritten(name, &e))
     }
 
-    /// As [`Directory::write`], of a file that must not be there yet. False if it is: nothing was written then.
-    /// This holds against everybody, whatever they have locked.
+    /// Creates a file atomically. Returns false, and writes nothing, if the file exists.
+    /// This is safe without a lock.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the file cannot be written.
     pub fn write_once(&self, name: &str, content: &str) -> Result<bool> {
         self.whole(name).create(content.as_bytes()).map_err(|e| self.unwritten(name, &e))
     }
@@ -221,10 +221,10 @@ impl Directory {
         Error::io(format!("write {}", self.path(name).display()), e)
     }
 
-    /// Writes a file in place: a kill may leave a mixture.
+    /// Writes a file in place: after a kill its content may be mixed.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the file cannot be written.
     pub fn write_in_place(&self, name: &str, content: &str) -> Result<()> {
         let written = self.file(name, OFlag::O_WRONLY | OFlag::O_CREAT).and_then(|mut file| {
             file.write_all(content.as_bytes())?;
@@ -233,10 +233,10 @@ impl Directory {
         written.map_err(|e| self.unwritten(name, &e))
     }
 
-    /// Removes a file. False if it was not there.
+    /// Removes a file. Returns false if it did not exist.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the file cannot be removed.
     pub fn remove(&self, name: &str) -> Result<bool> {
         match self.unlink(name) {
             Ok(()) => Ok(true),
@@ -245,7 +245,7 @@ impl Directory {
         }
     }
 
-    /// As [`Directory::remove`], without words.
+    /// Removes a file.
     pub fn unlink(&self, name: &str) -> nix::Result<()> {
         unlinkat(&self.open, name, UnlinkatFlags::NoRemoveDir)
     }

@@ -1,31 +1,28 @@
-//! Which addresses has this owner? The answer without reading every lease: a hash table from owners to addresses in
-//! the file `.index`.
+//! Index of a network's leases: a hash table from owners to addresses in the file `.index`. It answers which addresses an owner
+//! has, without reading every lease.
 //!
-//! The index is a hint about a truth that lives elsewhere, the lease files, and others change them: the reference,
-//! an administrator with `rm` or `cp`. So two things are asked of it:
+//! The lease files are authoritative. Other programs change them: the reference, or an administrator with `rm` or `cp`. So the index
+//! has two properties:
 //!
-//! - *An entry too many does no harm.* Whoever uses an entry reads the lease file and believes only that.
-//! - *An entry too few must show.* An index is believed to be complete only under its seal.
+//! - *An extra entry is harmless.* Users of an entry read the lease file, and trust only the file.
+//! - *A missing entry is detected.* The index counts as complete only under its seal.
 //!
-//! **The seal.** The last step of a change, still under the lock, sets the directory's modification time one hour
-//! back, and then notes in the index the directory's two times as they are now. Whoever creates, removes or renames a
-//! file in the directory, by whatever means, makes the kernel set both times to the same instant. Sealed, they are
-//! an hour apart. So no such change can leave the seal whole, however close it follows and wherever the clock is set:
-//! the granularity of time stamps, which spoils every comparison of a mere "last changed at", plays no part.
-//! Tools that restore the modification time (`cp -a`, `tar`, `touch`) still change the other one, the
-//! change time, which no program can set.
+//! **The seal.** The last step of a change, still under the lock, sets the directory's modification time back by one hour. Then it
+//! stores the directory's modification and change times in the index. When any program creates, removes or renames a file in the
+//! directory, the kernel sets both times to the same instant. Under the seal they are an hour apart. So every such change breaks the
+//! seal, however soon it follows and whatever the clock says. The granularity of time stamps does not matter.
+//! Tools that restore the modification time (`cp -a`, `tar`, `touch`) still change the change time, which no program can set.
 //!
-//! Without a whole seal every lease file is read once, and the index is made anew. That happens
+//! Without a valid seal all lease files are read once, and the index is rebuilt. That happens
 //!
-//! - after a change by others, or a copied or restored directory;
-//! - after a kill between the first change and the seal: a change breaks the old seal at once, for it is a
-//!   change of the directory like any other;
-//! - once after a boot. The seal names the boot that made it, so what a loss of power leaves of the index's pages
-//!   does not matter, and nothing here waits for the disk.
+//! - after a change by another program, or if the directory was copied or restored;
+//! - after a kill between the first change and the seal, because the first change breaks the old seal;
+//! - once after a boot. The seal contains the boot id. So the state of the index after a power failure does not matter, and nothing
+//!   waits for the disk.
 //!
-//! Two things are beyond it, as they are beyond the lock: a lease file that is *added* without the lock in the
-//! microseconds between a change and its seal, and one that is overwritten in place, which is no change of the
-//! directory. The reference does neither. So a DEL to which the index has no answer reads all files.
+//! The seal does not detect two changes, and the lock does not prevent them: a lease file that is *added* without the lock in the
+//! microseconds between a change and its seal, and a file that is overwritten in place. The reference does neither. For this reason a
+//! DEL without an answer from the index reads all files.
 //!
 //! **The file** is one sector of header and then buckets of one sector each. A bucket has room for [`SLOTS`] entries;
 //! one that overflowed says so, and a search in it ends with a reading of all files and a larger index. Nothing is
@@ -129,7 +126,7 @@ impl Index {
     /// Adds a lease.
     ///
     /// # Errors
-    /// As [`Index::find`]. The index must not be sealed then.
+    /// If the index cannot be read or written. The caller must not seal it then.
     pub fn insert(&mut self, owner: &str, ip: IpAddr) -> io::Result<()> {
         let key = key(owner);
         let mut bucket = self.bucket(key)?;
@@ -146,7 +143,7 @@ impl Index {
     /// Removes a lease.
     ///
     /// # Errors
-    /// As [`Index::insert`].
+    /// If the index cannot be read or written. The caller must not seal it then.
     pub fn remove(&mut self, owner: &str, ip: IpAddr) -> io::Result<()> {
         let key = key(owner);
         let mut bucket = self.bucket(key)?;
@@ -163,7 +160,7 @@ impl Index {
     /// Seals the index: it has an entry for every lease now. Where there is no lease, none is needed: it is removed.
     ///
     /// # Errors
-    /// What the file system says. Then it has no seal, and is made anew next time.
+    /// An I/O error of the file system. The index then has no seal, and is rebuilt next time.
     pub fn seal(&self, dir: &Directory) -> io::Result<()> {
         if self.count == 0 {
             return Ok(dir.unlink(NAME)?);

@@ -1,21 +1,21 @@
-//! The lock on a network's leases: nobody without privileges can hold it up, an `rm -r` of the directory does not break
-//! it, and the reference is excluded.
+//! The lock on a network's leases. Unprivileged processes cannot block it, it survives an `rm -r` of the directory, and it
+//! excludes the reference.
 //!
-//! It is three locks, taken in this order, all of them by flock(2), so that they die with their holder. Whoever can open
-//! a file for reading can lock it: only a file that nobody but root can open may be waited for without a deadline.
+//! It consists of three flock(2) locks, taken in this order. The kernel releases them when their holder exits. A process that
+//! can open a file for reading can lock it, so only a file that root alone can open may be waited for without a timeout.
 //!
-//! | on | who else can take it | it keeps out | waited for |
+//! | lock on | who else can hold it | excludes | timeout |
 //! |---|---|---|---|
-//! | the file `.lock`, of mode 600 | nobody | ours | as long as it takes |
-//! | the directory | everybody | ours that began under a `.lock` that was removed since | by who makes `.lock`, for 5 s |
+//! | the file `.lock`, mode 600 | nobody | other runs of this plugin | none |
+//! | the directory | any process | runs that started under a `.lock` that was removed since | 5 s, only after creating `.lock` |
 //! | the file `lock`, the reference's | nobody, unless its mode was changed | the reference | 5 s |
 //!
-//! - *Removed files.* Whoever removes `.lock` lets the next one make it anew while the holder of the old one is still at
-//!   work. So a holder locks the directory, too, if nobody else has it; and a command that finds a new `.lock` waits for
-//!   that before it goes on. How large the file is tells whether somebody has done so: see [`Note`]. If a stranger holds the
-//!   directory, the wait ends after 5 s, once for each new `.lock`; what was at work then has long ended.
-//! - *A stranger with `lock`.* After 5 s the work goes on without it, and notes that: later ones only try, until it is to be
-//!   had again. What is lost is the exclusion of the reference, see [`Lock::is_whole`].
+//! - *Removed files.* If `.lock` is removed, the next run creates it again while the holder of the old one may still be running.
+//!   So a holder also locks the directory, if it is free. A run that creates `.lock` waits for the lock on the directory. The size
+//!   of the file records whether a run has done so: see [`Note`]. If an unrelated process holds the directory, the wait ends after
+//!   5 s, once for each new `.lock`. By then the earlier runs have ended.
+//! - *An unrelated process holds `lock`.* After 5 s the plugin continues without it, and records that. Later runs only try to get
+//!   it, until it is free again. Meanwhile the reference is not excluded, see [`Lock::is_whole`].
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -35,7 +35,7 @@ const OWN: &str = ".lock";
 /// The reference's.
 const SHARED: &str = "lock";
 /// For how long others may hold what others can lock.
-const PATIENCE: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What holders of `.lock` leave to those who come later: the size of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Lock {
     /// Opens a network's directory and locks it. None if there is none.
     ///
     /// # Errors
-    /// Code 5.
+    /// Code 5 if the directory or a lock file cannot be opened or locked.
     pub fn take(path: &Path) -> Result<Option<(Directory, Self)>> {
         let failed = |(name, e): Failure| Error::io(format!("lock {}", path.join(name).display()), &e);
         while let Some(dir) = Directory::open(path).map_err(|e| failed((OWN, e)))? {
@@ -94,7 +94,7 @@ impl Lock {
     }
 }
 
-/// Opens and locks `.lock`. One that others can open, too, is no lock for us alone, and is made anew.
+/// Opens and locks `.lock`. A file that other users can open is replaced, because they could lock it.
 fn own(dir: &Directory) -> io::Result<File> {
     let open = || dir.file(OWN, OFlag::O_RDWR | OFlag::O_CREAT);
     let mut file = open()?;
@@ -121,7 +121,7 @@ fn note(dir: &Directory, own: &File) -> io::Result<Option<Note>> {
     }))
 }
 
-fn leave(own: &File, note: Note) -> io::Result<Note> {
+fn write_note(own: &File, note: Note) -> io::Result<Note> {
     own.set_len(note as u64)?;
     Ok(note)
 }
@@ -129,36 +129,36 @@ fn leave(own: &File, note: Note) -> io::Result<Note> {
 /// Locks the directory, if that is to be had. Under a new `.lock`, those are waited for who began under an older one.
 fn outlast(dir: &Directory, own: &File, note: Note) -> io::Result<Note> {
     let alone = || Ok(try_lock(dir.as_file())?.then_some(()));
-    let at_once = alone()?;
+    let immediate = alone()?;
     if note != Note::New {
         return Ok(note);
     }
-    if at_once.is_none() {
-        Retry::new(PATIENCE).wait_for(alone)?;
+    if immediate.is_none() {
+        Retry::new(LOCK_TIMEOUT).wait_for(alone)?;
     }
-    leave(own, Note::Settled)
+    write_note(own, Note::Settled)
 }
 
 /// Locks `lock`. None if others hold it, and did so for too long.
 fn shared_after(dir: &Directory, own: &File, note: Note) -> io::Result<Option<File>> {
-    let at_once = shared(dir)?;
-    if at_once.is_some() {
+    let immediate = shared(dir)?;
+    if immediate.is_some() {
         if note == Note::InVain {
-            leave(own, Note::Settled)?;
+            write_note(own, Note::Settled)?;
         }
-        return Ok(at_once);
+        return Ok(immediate);
     }
     if note == Note::InVain {
         return Ok(None);
     }
-    let later = Retry::new(PATIENCE).wait_for(|| shared(dir))?;
+    let later = Retry::new(LOCK_TIMEOUT).wait_for(|| shared(dir))?;
     if later.is_none() {
-        leave(own, Note::InVain)?;
+        write_note(own, Note::InVain)?;
         let path = dir.path(SHARED);
-        let (path, seconds) = (path.display(), PATIENCE.as_secs());
+        let (path, seconds) = (path.display(), LOCK_TIMEOUT.as_secs());
         cni::warn(&format!(
-            "another process has held the lock {path} for {seconds} s; the plugin goes on without it; \
-             `fuser -v {path}` shows which process"
+            "another process has held the lock {path} for {seconds} s; the plugin continues without the \
+             lock; `fuser -v {path}` shows the process"
         ));
     }
     Ok(later)

@@ -44,7 +44,7 @@ pub fn check<'a>(data_dir: &Path, network: &NetworkName, sets: &'a [RangeSet]) -
     fills.map_err(|error: Error| error.with_code(Code::NotAvailable))
 }
 
-/// The file system of the directory, or of the nearest one above that is there.
+/// The file system of the directory, or of its nearest existing parent.
 fn writable(dir: &Path) -> Result<()> {
     let there = dir.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("."));
     let refuse = |why: &str| Err(Error::new(Code::Io, format!("{why}: {}", there.display())));

@@ -13,7 +13,7 @@ const ZONE: &str = "org.fedoraproject.FirewallD1.zone";
 
 /// How long one answer may take. firewalld does one thing after the other, and a reload of a large ruleset takes seconds;
 /// this is what clients of D-Bus wait by default.
-const PATIENCE: Duration = Duration::from_secs(25);
+const TIMEOUT: Duration = Duration::from_secs(25);
 
 /// A firewalld that is on the bus.
 #[derive(Debug)]
@@ -86,7 +86,7 @@ impl Service {
     /// None of the zone's methods changes anything that outlives firewalld's next reload.
     fn ask(&mut self, member: &str, arguments: &[&str]) -> Result<Answer, BusError> {
         let call = Call { destination: NAME, path: PATH, interface: ZONE, member, arguments };
-        self.bus.call(&call, PATIENCE)
+        self.bus.call(&call, TIMEOUT)
     }
 }
 
@@ -99,9 +99,8 @@ fn word(error: &BusError) -> &str {
 }
 
 fn unknown(error: BusError) -> Error {
-    failure("look for firewalld on the system bus", error).detail(
-        "`busctl status` tells whether the bus answers; it is not asked if backend is nftables or iptables",
-    )
+    failure("look for firewalld on the system bus", error)
+        .detail("check the bus with `busctl status`; it is not asked if backend is nftables or iptables")
 }
 
 fn failure(doing: &str, error: BusError) -> Error {

@@ -47,12 +47,12 @@ impl Users {
     }
 
     /// Takes one away, and gives the links that have none any more, with the value from before.
-    pub fn leave(&self, label: &str) -> io::Result<Vec<(String, String)>> {
+    pub fn remove(&self, label: &str) -> io::Result<Vec<(String, String)>> {
         let name = file_name(label);
         self.unused_after(|dir| missing_is_fine(fs::remove_file(dir.join(&name))))
     }
 
-    /// Takes those away that leave, and gives the links that have none any more, with the value from before.
+    /// Removes users. Returns the links that have none any more, with the value from before.
     pub fn retain(&self, leaves: Leaves<'_>) -> io::Result<Vec<(String, String)>> {
         self.unused_after(|dir| {
             for entry in fs::read_dir(dir)? {
@@ -136,12 +136,12 @@ mod tests {
             users.join("br0", "net/a/eth0", "0").unwrap();
             users.join("br0", "net/b/eth0", "1").unwrap();
             users.join("br1", "net/a/eth1", "1").unwrap();
-            assert_eq!(users.leave("net/a/eth0").unwrap(), []);
-            assert_eq!(users.leave("net/a/eth1").unwrap(), unused("br1", "1"));
+            assert_eq!(users.remove("net/a/eth0").unwrap(), []);
+            assert_eq!(users.remove("net/a/eth1").unwrap(), unused("br1", "1"));
             users.forget("br1").unwrap();
-            assert_eq!(users.leave("net/b/eth0").unwrap(), unused("br0", "0"));
+            assert_eq!(users.remove("net/b/eth0").unwrap(), unused("br0", "0"));
             users.forget("br0").unwrap();
-            assert_eq!(users.leave("net/b/eth0").unwrap(), []);
+            assert_eq!(users.remove("net/b/eth0").unwrap(), []);
         });
     }
 
@@ -149,8 +149,8 @@ mod tests {
     fn what_somebody_could_not_give_back_the_next_one_does() {
         on_disk(|users| {
             users.join("br0", "net/a/eth0", "0").unwrap();
-            assert_eq!(users.leave("net/a/eth0").unwrap(), unused("br0", "0"));
-            assert_eq!(users.leave("net/other/eth0").unwrap(), unused("br0", "0"));
+            assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
+            assert_eq!(users.remove("net/other/eth0").unwrap(), unused("br0", "0"));
             users.join("br0", "net/b/eth0", "1").unwrap();
             assert_eq!(users.retain(&|_| true).unwrap(), unused("br0", "0"), "not what was left behind");
         });
@@ -171,7 +171,7 @@ mod tests {
         on_disk(|users| {
             for torn in ["", "1\n2", "; reboot"] {
                 users.join("br0", "net/a/eth0", torn).unwrap();
-                assert_eq!(users.leave("net/a/eth0").unwrap(), unused("br0", "0"));
+                assert_eq!(users.remove("net/a/eth0").unwrap(), unused("br0", "0"));
                 users.forget("br0").unwrap();
             }
         });

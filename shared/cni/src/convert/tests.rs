@@ -1,9 +1,9 @@
-//! A result through every pair of versions: what the older one can say survives, the rest is left out.
+//! Converts a result between every pair of versions: fields of the older one survive, others are dropped.
 
 use crate::{AddResult, Dns, Interface, IpConfig, Route, Version};
 use serde_json::{Value, json};
 
-/// A result that uses every field of every version.
+/// A result with all fields of all versions.
 fn full() -> AddResult {
     let everything = Route {
         gw: Some("10.0.0.1".parse().unwrap()),
@@ -53,7 +53,7 @@ fn through(result: &AddResult, version: Version) -> AddResult {
     AddResult::from_json(&json, version).unwrap()
 }
 
-/// What is left of [`full`] in a version.
+/// The fields of [`full`] that a version has.
 fn expected(version: Version) -> AddResult {
     let mut result = full();
     if version < Version::V1_1_0 {

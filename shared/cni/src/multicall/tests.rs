@@ -38,7 +38,7 @@ fn a_file_of_any_other_name_is_no_plugin() {
     }
 }
 
-/// One executable has it under many names; a copy, or an executable of another version, is another.
+/// Names of one executable are the same; a copy, or another version, is not.
 #[test]
 fn a_file_is_within_if_it_is_this_very_executable() {
     let own = env::current_exe().unwrap();
@@ -54,11 +54,11 @@ fn a_file_is_within_if_it_is_this_very_executable() {
 }
 
 thread_local! {
-    /// How many ADDs were taken back.
+    /// Number of undone ADDs.
     static TAKEN_BACK: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What it does is what its network is called.
+/// A plugin whose behaviour is its network's name.
 struct Moody;
 
 /// Its configuration.
@@ -98,13 +98,13 @@ impl Plugin for Moody {
     }
 }
 
-/// Whom a process serves is known to all of its threads.
+/// The plugins that a process serves are global.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
-/// What a process of the plugin would have ended with and printed, in this process.
+/// Exit status and output of a process of the plugin, run in this process.
 fn add(mood: &str) -> (ExitStatus, String) {
     let variable = |name: &str| match name {
-        // The command of the plugin that delegates.
+        // The delegating plugin's command.
         "CNI_COMMAND" => Some("CHECK".into()),
         "CNI_PATH" => Some("/x".into()),
         "CNI_CONTAINERID" => Some("c".into()),
@@ -142,7 +142,7 @@ fn a_panic_within_is_an_error_object_too_and_is_rolled_back() {
     assert_eq!((status.code(), TAKEN_BACK.get()), (Some(1), 1));
 }
 
-/// Before the steps that are guarded, a process would end with Rust's own exit code.
+/// Before the guarded steps, a process would exit with Rust's own code.
 #[test]
 fn a_panic_outside_of_all_steps_does_not_reach_the_caller() {
     let (status, out) = add("panic early");

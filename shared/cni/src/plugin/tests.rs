@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::*;
 
-/// Interface, IPAM plugin, chained plugin: all by default.
+/// An interface, IPAM or chained plugin with all defaults.
 struct Made;
 struct Leased;
 struct Changed;
@@ -32,7 +32,7 @@ plugin!(Made, Interface);
 plugin!(Leased, Ipam);
 plugin!(Changed, Chained);
 
-/// The error with which a command fails, or nothing.
+/// The error of a failed command, or an empty string.
 fn called<P: Plugin>(command: &str, dir: &Path, netns: &str, config: &str) -> String {
     let variable = |name: &str| match name {
         "CNI_COMMAND" => Some(command.into()),
@@ -50,7 +50,7 @@ fn called<P: Plugin>(command: &str, dir: &Path, netns: &str, config: &str) -> St
     if exit == ExitCode::SUCCESS { String::new() } else { said.into_inner() }
 }
 
-/// Otherwise it would start itself without end.
+/// Otherwise it would start itself recursively.
 #[test]
 fn only_a_plugin_that_makes_interfaces_forwards_gc_and_status_to_the_ipam_plugin() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the state machine has to be done.
+//! Actions that the state machine asks its caller to perform.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -65,7 +65,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired => f.write_str("it has expired: no server extended it in time"),
-            Self::Ended { server } => write!(f, "server {server} ended it: its ACK gives no more time"),
+            Self::Ended { server } => write!(f, "server {server} ended it: its ACK has no lease time left"),
             Self::Refused { server, message } => {
                 match server {
                     Some(server) => write!(f, "server {server} refused it")?,

@@ -1,4 +1,4 @@
-//! What a server's OFFER or ACK says, as far as it can be believed.
+//! Decodes and checks a server's OFFER or ACK.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::{Lease, Message, Options, Random, Time};
 
 /// A lease without end.
 const INFINITE: u32 = u32::MAX;
-/// The shortest lease that is taken, in seconds: a shorter one would be nothing but renewals.
+/// The shortest accepted lease, in seconds: a shorter one would be renewed all the time.
 const SHORTEST: u32 = 2;
 
 /// An address that a server offers.

@@ -1,4 +1,4 @@
-//! Who asks, for what, and how patiently.
+//! Identity of a client, its requested options, and its timing.
 
 use std::time::Duration;
 

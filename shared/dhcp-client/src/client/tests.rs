@@ -73,7 +73,7 @@ fn give(client: &mut Client, now: Time, kind: Kind, extra: &[(Number, &[u8])]) -
     client.receive(now, &message)
 }
 
-/// A client that got a lease at once.
+/// A client that got a lease immediately.
 fn bound(identity: Identity, extra: &[(Number, &[u8])]) -> Client {
     let mut client = acquire(identity);
     client.tick(at(0));

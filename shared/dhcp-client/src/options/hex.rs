@@ -35,6 +35,11 @@ pub(super) fn deserialize<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<Number, Vec<u8>>, D::Error> {
     let texts = BTreeMap::<Number, String>::deserialize(deserializer)?;
-    let malformed = |number| D::Error::custom(format!("option {number} is not of hexadecimal digits"));
+    let malformed = |number| {
+        D::Error::custom(format!(
+            "option {number} contains other characters than \
+     hexadecimal digits"
+        ))
+    };
     texts.into_iter().map(|(n, text)| Ok((n, read(&text).ok_or_else(|| malformed(n))?))).collect()
 }

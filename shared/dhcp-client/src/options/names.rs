@@ -163,7 +163,7 @@ pub fn parse(text: &str) -> Result<Number, String> {
     let is_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number| is_digits && (1..=254).contains(number));
     number.or_else(named).or_else(aliased).ok_or_else(|| {
-        format!("{text:?} is neither the number of an option, from 1 to 254, nor a name of dhcp-options(5)")
+        format!("{text:?} is neither an option number from 1 to 254 nor an option name of dhcp-options(5)")
     })
 }
 

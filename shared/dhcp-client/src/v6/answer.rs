@@ -1,4 +1,4 @@
-//! What a server's ADVERTISE or REPLY says, as far as it can be believed.
+//! Decodes and checks a server's ADVERTISE or REPLY.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;

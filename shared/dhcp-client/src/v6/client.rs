@@ -1,4 +1,4 @@
-//! The state machine of RFC 8415, section 18.2, for one address, without I/O.
+//! DHCPv6 client state machine for one address (RFC 8415, section 18.2), without I/O.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -23,7 +23,7 @@ pub enum State {
     Bound,
     Renewing,
     Rebinding,
-    /// It asks for nothing any more: it gives back what it has.
+    /// The client is releasing its address.
     Leaving,
     /// It has given up, or has given all back.
     Ended,
@@ -38,7 +38,7 @@ pub enum Action {
     Bound(Lease),
     /// The container may no longer use its lease's address, for this reason. The client asks for a new one by itself.
     Lost(String),
-    /// The acquisition failed. The client gives back what a server may have given all the same, and does nothing else any more.
+    /// The acquisition failed. The client releases an address that a server may have allocated, and does nothing else.
     Failed(Error),
     /// What the client had is given back, or no server says so in time. The client does nothing any more.
     Left,
@@ -105,9 +105,9 @@ struct Offer {
 impl Client {
     /// Asks for any address. The first [`Client::tick`] sends: there is no random delay before it (RFC 8415, section 18.2.1),
     /// since containers do not all start at one moment, as hosts do when their power comes back.
-    pub fn acquire(identity: Identity, patience: Duration, now: Time, random: Random) -> Self {
+    pub fn acquire(identity: Identity, timeout: Duration, now: Time, random: Random) -> Self {
         let mut this = Self::ask_again(identity, None, now, random);
-        this.gives_up = Some((now + patience, patience));
+        this.gives_up = Some((now + timeout, timeout));
         this
     }
 
@@ -269,16 +269,17 @@ impl Client {
     }
 
     fn fail(&mut self, now: Time, actions: &mut Vec<Action>) {
-        let patience = self.gives_up.map_or(0, |(_, patience)| patience.as_secs());
+        let timeout = self.gives_up.map_or(0, |(_, timeout)| timeout.as_secs());
         let count = self.exchange.map_or(0, |exchange| exchange.count);
         let error = match self.refused.take() {
             Some(refused) => Error::new(Code::TryAgainLater, refused),
-            None => Error::new(Code::TryAgainLater, "no DHCPv6 server has given an address").detail(format!(
-                "{count} SOLICITs were sent, for {patience} s; is there a server on the link, with a free address?"
+            None => Error::new(Code::TryAgainLater, "no DHCPv6 server has offered an address").detail(format!(
+                "{count} SOLICITs were sent in {timeout} s; check that a server with a free address is on \
+                 the link"
             )),
         };
         actions.push(Action::Failed(error));
-        self.leave(now);
+        self.release(now);
     }
 
     fn send_what_is_due(&mut self, now: Time, actions: &mut Vec<Action>) {
@@ -307,7 +308,7 @@ impl Client {
         }
     }
 
-    /// Takes a packet: the payload of a datagram to port 546. What is not for this client, or not due now, is passed over.
+    /// Handles a packet: the payload of a datagram to port 546. Packets for other clients, and unexpected ones, are ignored.
     pub fn receive(&mut self, now: Time, packet: &[u8]) -> Vec<Action> {
         let mut actions = Vec::new();
         let xid = self.exchange.filter(|exchange| exchange.count > 0).map(|exchange| exchange.xid);
@@ -325,7 +326,7 @@ impl Client {
             Kind::Reply => self.take_reply(&message, &server, now, &mut actions),
             _ => return actions,
         }
-        // What follows from a packet is due at once. Nothing else is: a deadline may be past.
+        // Send the answer to the packet immediately. Nothing else is due, although a deadline may have passed.
         let ends = |action: &Action| matches!(action, Action::Bound(_) | Action::Failed(_) | Action::Left);
         if !actions.iter().any(ends) && self.exchange.is_some_and(|exchange| exchange.count == 0) {
             self.send_what_is_due(now, &mut actions);
@@ -338,7 +339,8 @@ impl Client {
         let offered = match self.offered(message) {
             Ok(offered) => offered,
             Err(refused) => {
-                return self.refused = Some(format!("a DHCPv6 server gives no address: {refused}"));
+                return self.refused =
+                    Some(format!("a DHCPv6 server refused to allocate an address: {refused}"));
             }
         };
         let preference =
@@ -361,13 +363,13 @@ impl Client {
             return Err(Refusal::Servers(said));
         }
         let association = answer::association(message, self.identity.iaid)
-            .ok_or(Refusal::Clients("no IA_NA is for the client"))?;
+            .ok_or(Refusal::Clients("the answer has no IA_NA with the client's IAID"))?;
         if association.said.status != Status::Success {
             return Err(Refusal::Servers(association.said));
         }
         association
             .pick(self.about().0)
-            .ok_or(Refusal::Clients("none that a host can have, with a time in order"))
+            .ok_or(Refusal::Clients("the answer has no usable address with valid lifetimes"))
     }
 
     fn take_reply(&mut self, message: &Message, server: &[u8], now: Time, actions: &mut Vec<Action>) {
@@ -381,7 +383,7 @@ impl Client {
             State::Requesting if is_asked => self.take_first(message, server, since, now, actions),
             State::Confirming => match answer::status(&message.options).status {
                 Status::NotOnLink => {
-                    self.lose("a server says that it is not for this link".to_owned(), now, actions);
+                    self.lose("a server reports that it is not valid on this link".to_owned(), now, actions);
                 }
                 // UnspecFail and others say nothing about the address.
                 _ => self.rest(State::Bound),
@@ -410,7 +412,7 @@ impl Client {
         match self.offered(message) {
             Ok(given) => self.bind(message, given, since, now, actions),
             Err(refusal) => {
-                self.refused = Some(format!("a DHCPv6 server gives no address: {refusal}"));
+                self.refused = Some(format!("a DHCPv6 server refused to allocate an address: {refusal}"));
                 self.unanswered.take_if(|asked| asked.server == server);
                 let due = self.exchange.map_or(now, |exchange| exchange.due);
                 match (self.state, self.offer.clone()) {
@@ -458,7 +460,7 @@ impl Client {
         };
         let moved = self.lease.as_ref().is_some_and(|before| before.address != lease.address);
         if moved {
-            actions.push(Action::Lost("its server gives another one for it".to_owned()));
+            actions.push(Action::Lost("its server has replaced it with another address".to_owned()));
         }
         self.lease = Some(lease.clone());
         (self.gives_up, self.refused, self.hint, self.unanswered) = (None, None, None, None);
@@ -507,9 +509,9 @@ impl Client {
         }
     }
 
-    /// The container goes, or its address is another's: the client gives back what it has, or may have without knowing: a server that was asked
-    /// may have agreed. False: there is nothing, and the client does nothing any more.
-    pub fn leave(&mut self, now: Time) -> bool {
+    /// Releases the client's address, also if a server may have allocated one whose REPLY was lost. Returns false if there is no
+    /// address; then the client does nothing more.
+    pub fn release(&mut self, now: Time) -> bool {
         self.depart(Kind::Release, None, now)
     }
 
@@ -535,7 +537,7 @@ impl Client {
         self.state == State::Leaving
     }
 
-    /// The address that a server has given, or may have, and that it has not got back yet: what [`Client::leave`] gives back.
+    /// The address that a server has or may have allocated, and that is not released yet.
     pub fn held(&self) -> Option<Ipv6Addr> {
         self.held_of().map(|offer| offer.address)
     }
@@ -552,7 +554,7 @@ impl Client {
         }
     }
 
-    /// Whether a server may have given an address that nobody has been told of yet.
+    /// Whether a server may have allocated an address that was not reported yet.
     pub fn may_be_granted(&self) -> bool {
         self.lease.is_none() && self.state != State::Ended
     }

@@ -18,16 +18,16 @@ const MOST: usize = 64;
 pub fn client(input: &[u8]) {
     let identity = Identity { duid: Duid::of_digest([1; 16]), iaid: 1 };
     let mut now = Time::since_boot(Duration::from_secs(1));
-    let patience = Duration::from_secs(208);
-    let mut client = Client::acquire(identity.clone(), patience, now, Random::seeded(1));
-    let mut asked = sent(&client.tick(now));
+    let timeout = Duration::from_secs(208);
+    let mut client = Client::acquire(identity.clone(), timeout, now, Random::seeded(1));
+    let mut request = sent(&client.tick(now));
     for step in input.split(|byte| *byte == b'\n').take(MOST) {
         let [high, low, unfit, kind, options @ ..] = step else { continue };
         now += Duration::from_secs(u16::from_be_bytes([*high, *low]).into());
         let actions = client.tick(now);
         holds(&client, now, &actions);
-        asked = sent(&actions).or(asked);
-        let xid = asked.as_ref().filter(|_| unfit & 1 == 0).map_or(0, |asked| asked.xid);
+        request = sent(&actions).or(request);
+        let xid = request.as_ref().filter(|_| unfit & 1 == 0).map_or(0, |request| request.xid);
         let [_, a, b, c] = xid.to_be_bytes();
         let known = Options::default().with(CLIENT_ID, identity.duid.bytes()).encode();
         let known = if unfit & 2 == 0 { known } else { Vec::new() };
@@ -37,7 +37,7 @@ pub fn client(input: &[u8]) {
         }
         let actions = client.receive(now, &packet);
         holds(&client, now, &actions);
-        asked = sent(&actions).or(asked);
+        request = sent(&actions).or(request);
     }
 }
 
@@ -62,6 +62,6 @@ fn holds(client: &Client, now: Time, actions: &[Action]) {
 }
 
 #[test]
-fn every_seed_is_borne() {
+fn every_seed_passes() {
     seeds::replay("dhcp6_client", client);
 }

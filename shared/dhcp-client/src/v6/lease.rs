@@ -1,4 +1,4 @@
-//! A lease, as it is kept on disk, and in CNI's terms.
+//! A lease, in its form on disk and as a CNI result.
 
 use std::net::Ipv6Addr;
 

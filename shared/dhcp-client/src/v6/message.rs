@@ -105,7 +105,7 @@ impl Options {
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// What it is for.
+    /// The plugin's role.
     pub kind: Kind,
     /// The transaction: 24 bits.
     pub xid: u32,

@@ -1,4 +1,4 @@
-//! Who asks, and what a client says.
+//! Identity of a client, and the messages that it sends.
 
 use std::net::Ipv6Addr;
 use std::time::Duration;

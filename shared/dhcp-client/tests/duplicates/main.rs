@@ -28,7 +28,7 @@ const OFFERED: u64 = 30;
 /// How long leases are, in seconds.
 const LENGTHS: [u64; 5] = [10, 60, 120, 600, 1200];
 /// How long an ADD tries.
-const PATIENCE: Duration = Duration::from_secs(208);
+const TIMEOUT: Duration = Duration::from_secs(208);
 
 /// The client of one family. An address is a number of the pool.
 trait Protocol: Debug {

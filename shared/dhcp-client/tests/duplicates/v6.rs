@@ -5,7 +5,7 @@ use std::net::Ipv6Addr;
 use dhcp_client::v6::{Action, Client, Duid, Identity, Kind, Message, Options};
 use dhcp_client::{Random, Time};
 
-use super::{Act, LENGTHS, OFFERED, PATIENCE, Protocol, Server, seconds};
+use super::{Act, LENGTHS, OFFERED, Protocol, Server, TIMEOUT, seconds};
 
 const CLIENT_ID: u16 = 1;
 const SERVER_ID: u16 = 2;
@@ -46,7 +46,7 @@ impl Protocol for V6 {
     /// The client is the attachment, whatever its hardware address is.
     fn acquire(id: u64, _mac: [u8; 6], now: Time, random: Random) -> Self {
         let identity = Identity { duid: Duid::of_digest(u128::from(id).to_be_bytes()), iaid: 1 };
-        Self { client: Client::acquire(identity.clone(), PATIENCE, now, random), identity }
+        Self { client: Client::acquire(identity.clone(), TIMEOUT, now, random), identity }
     }
 
     fn resume(&mut self, now: Time, random: Random) -> bool {
@@ -75,7 +75,7 @@ impl Protocol for V6 {
     }
 
     fn release(&mut self, now: Time) -> Vec<Act> {
-        self.client.leave(now);
+        self.client.release(now);
         self.tick(now)
     }
 

@@ -34,7 +34,7 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules, saved: &str) {
     }
     let Ok(network) = NetworkName::parse(owner.network()) else { return };
     let [all, dry] = [Scope::default(), Scope::default().dry()];
-    let stale = |scope| Selector::Stale(Stale::new(&network, scope, kind.facts.name));
+    let stale = |scope| Selector::Stale(Stale::new(&network, scope, kind.properties.name));
     for selector in [Selector::Of(owner), stale(&all), stale(&dry)] {
         let (query, listing) = (Query { selector: &selector, kind, addresses: &[] }, Saved::read(saved));
         let plan = query.plan(&listing, Family::V4, []).unwrap();

@@ -37,7 +37,7 @@ pub(crate) fn remove(query: Query<'_>, flush: Flush<'_>) -> Result<()> {
 
 /// Whether a table may have rules of the reference, of any attachment.
 pub(crate) fn has_any_of_reference(kind: Kind) -> bool {
-    Family::ALL.into_iter().any(|family| has_chains(family, kind.facts.reference.table, is_any_chain))
+    Family::ALL.into_iter().any(|family| has_chains(family, kind.properties.reference.table, is_any_chain))
 }
 
 /// Whether the reference's rules of an attachment are in one of its tables.
@@ -46,7 +46,7 @@ pub(crate) fn has_reference(owner: &Owner, rules: &dyn Rules) -> Result<bool> {
     if !has_any_of_reference(kind) {
         return Ok(false);
     }
-    let table = kind.facts.reference.table;
+    let table = kind.properties.reference.table;
     for family in Family::ALL {
         let tools = Tools::find_legacy(family)?;
         let saved = if has_table(family, table) { tools.save(&[table])? } else { String::new() };
@@ -64,11 +64,12 @@ pub(super) fn has_chain(family: Family, (table, chain): Hook) -> bool {
 
 /// Whether a table has rules of somebody in this namespace. No program is started to know.
 fn may_have_rules(family: Family, Query { selector, kind, addresses }: Query<'_>) -> bool {
-    let accepts = kind.facts.reference.accepts.filter(|_| !addresses.is_empty() && !selector.is_for_many());
+    let accepts =
+        kind.properties.reference.accepts.filter(|_| !addresses.is_empty() && !selector.is_for_many());
     accepts.is_some_and(|hook| has_chain(family, hook))
         || kind
             .iptables()
-            .is_some_and(|facts| has_chains(family, facts.table, chains::may_be_of(selector, kind)))
+            .is_some_and(|properties| has_chains(family, properties.table, chains::may_be_of(selector, kind)))
 }
 
 /// What the kernel does not tell, the tool may.
@@ -123,10 +124,10 @@ fn remove_by(tools: &Tools, family: Family, query: Query<'_>, flush: Flush<'_>) 
 
 /// The table of a kind, and those with rules that its attachments share.
 fn save(tools: &Tools, query: Query<'_>) -> Result<String> {
-    let Some(facts) = query.kind.iptables() else { return Ok(String::new()) };
-    let mut saved = tools.save(&[facts.table])?;
-    if let Some(shared) = facts.shared.as_ref().filter(|shared| saved.contains(shared.entry)) {
-        saved += &tools.save(&shared.tables_beside(facts.table))?;
+    let Some(properties) = query.kind.iptables() else { return Ok(String::new()) };
+    let mut saved = tools.save(&[properties.table])?;
+    if let Some(shared) = properties.shared.as_ref().filter(|shared| saved.contains(shared.entry)) {
+        saved += &tools.save(&shared.tables_beside(properties.table))?;
     }
     Ok(saved)
 }

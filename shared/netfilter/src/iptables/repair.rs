@@ -11,7 +11,7 @@ use super::render::{OWN_CHANGE, in_table, put};
 use super::saved::{self, Saved};
 use super::tools::{Tools, lock, retry};
 use super::{script, tool};
-use crate::kind::Pair;
+use crate::kind::OwnedRules;
 use crate::opening;
 use crate::script::{Line, Script, comment};
 
@@ -22,7 +22,7 @@ const OWN_CHAINS: &str = "FERRULE-";
 ///
 /// # Errors
 /// What the tool says.
-pub(crate) fn are_installed(all: &[Pair<'_>]) -> Result<Vec<bool>> {
+pub(crate) fn are_installed(all: &[OwnedRules<'_>]) -> Result<Vec<bool>> {
     let mut installed = vec![true; all.len()];
     for family in Family::ALL {
         let scripts = scripts(all, family);
@@ -46,7 +46,7 @@ pub(crate) fn are_installed(all: &[Pair<'_>]) -> Result<Vec<bool>> {
 }
 
 /// Installs the rules of attachments, of the oldest first, in place of those that they have. An answer for each.
-pub(crate) fn install(all: &[Pair<'_>]) -> Vec<Result<()>> {
+pub(crate) fn install(all: &[OwnedRules<'_>]) -> Vec<Result<()>> {
     let mut outcomes: Vec<Result<()>> = all.iter().map(|_| Ok(())).collect();
     for family in Family::ALL {
         let scripts = scripts(all, family);
@@ -89,10 +89,26 @@ pub(super) fn replace(tools: &Tools, scripts: &[&Script]) -> Result<()> {
 }
 
 /// The scripts of those that have rules of a family, each with its place.
-fn scripts(all: &[Pair<'_>], family: Family) -> Vec<(usize, Script)> {
+fn scripts(all: &[OwnedRules<'_>], family: Family) -> Vec<(usize, Script)> {
     let scripts = all.iter().enumerate();
-    let script = |(owner, rules): &Pair<'_>| script(owner, rules.kind(), rules.iptables()?, family);
+    let script = |(owner, rules): &OwnedRules<'_>| script(owner, rules.kind(), rules.iptables()?, family);
     scripts.filter_map(|(of, pair)| Some((of, script(pair)?))).collect()
+}
+
+/// The first rule that attachments share and that exists with another content.
+///
+/// # Errors
+/// What the tool says.
+pub(super) fn first_changed(tools: &Tools, script: &Script) -> Result<Option<String>> {
+    let text = list(tools, std::iter::once(script))?;
+    let saved = Saved::read(&text);
+    let is_changed = |line: &&Line| {
+        let (same, changed) = named_alike(line, &saved);
+        same.is_empty() && !changed.is_empty() && !is_there(line, tools)
+    };
+    let first = script.shared.iter().find(is_changed);
+    let name = |line: &Line| format!("the rule \"{}\" of chain {}", saved::comment(&line.words), line.chain);
+    Ok(first.map(name))
 }
 
 /// Lists the tables that scripts are about.
@@ -187,11 +203,16 @@ fn put_chains<'a>(text: &mut String, script: &'a Script, saved: &Saved<'_>, crea
 
 /// Adds a rule that attachments share, in place of those of its name that are not the same any more.
 fn put_shared(text: &mut String, line: &Line, saved: &Saved<'_>) {
-    let (wanted, name) = (form(&line.words), saved::comment(&line.words));
-    let named = saved.rules_of(line.table, &line.chain).filter(|rule| saved::comment(rule) == name);
-    let (same, changed): (Vec<_>, Vec<_>) = named.partition(|rule| form(words(rule)) == wanted);
+    let (same, changed) = named_alike(line, saved);
     changed.iter().for_each(|rule| text.extend([&saved::deletion(rule), "\n"]));
     if same.is_empty() {
         put(text, line.verb(), line);
     }
+}
+
+/// The rules with the comment of a shared one: those with its content, and those with another.
+fn named_alike<'s>(line: &'s Line, saved: &'s Saved<'_>) -> (Vec<&'s str>, Vec<&'s str>) {
+    let (wanted, name) = (form(&line.words), saved::comment(&line.words));
+    let named = saved.rules_of(line.table, &line.chain).filter(|rule| saved::comment(rule) == name);
+    named.partition(|rule| form(words(rule)) == wanted)
 }

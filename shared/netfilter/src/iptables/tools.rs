@@ -20,7 +20,7 @@ const TRIES: usize = 4;
 const LOCK: &str = "iptables";
 
 /// How long to wait for it. A hundred containers at once on a slow machine take turns for half a minute.
-const PATIENCE: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The tools of a family.
 #[derive(Clone, Debug)]
@@ -78,7 +78,7 @@ pub(super) fn retry(attempt: impl Fn() -> Result<()>) -> Result<()> {
 /// Keeps other plugins from changing rules by iptables. A tool holds it until it ends, also if the plugin that started it is
 /// killed. None: this host has no place for a lock.
 pub(super) fn lock() -> Result<Option<Lock>> {
-    let lock = Lock::acquire(LOCK, PATIENCE)?;
+    let lock = Lock::acquire(LOCK, LOCK_TIMEOUT)?;
     if let Some(lock) = &lock {
         lock.pass_on().context(|| "pass a lock on to child processes")?;
     }
@@ -90,5 +90,5 @@ pub(super) fn lock() -> Result<Option<Lock>> {
 /// # Errors
 /// Code 11 if they do not end in time.
 pub(crate) fn settle() -> Result<()> {
-    Ok(Lock::acquire(LOCK, PATIENCE).map(drop)?)
+    Ok(Lock::acquire(LOCK, LOCK_TIMEOUT).map(drop)?)
 }

@@ -5,7 +5,7 @@
 use cni::IfName;
 use netlink::Family;
 
-use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, Rules};
+use crate::kind::{Kind, KindProperties, NftablesProperties, NftablesRules, ReferenceProperties, Rules};
 use crate::opening::{Opening, Way};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Element, Expressions, Field, INET, Layout, R0, Record, Rule, Set, Type, padded};
@@ -17,10 +17,10 @@ const DNS: [u8; 2] = 53_u16.to_be_bytes();
 
 const BIT: u8 = Opening::DEFAULT_BIT;
 
-static FACTS: Facts = Facts {
+static PROPERTIES: KindProperties = KindProperties {
     name: "dns",
     redirects: false,
-    nftables: InNftables {
+    nftables: NftablesProperties {
         table: INET,
         chain: INPUT.name,
         layout,
@@ -30,7 +30,7 @@ static FACTS: Facts = Facts {
         opens: Some(Way::INPUT),
     },
     iptables: None,
-    reference: InReference::NONE,
+    reference: ReferenceProperties::NONE,
 };
 
 /// Containers behind an interface of the host may ask its DNS server, over UDP and TCP. So may the host itself.
@@ -42,7 +42,7 @@ pub struct DnsServer {
 
 impl DnsServer {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&FACTS);
+    pub const KIND: Kind = Kind::new(&PROPERTIES);
 }
 
 impl Rules for DnsServer {

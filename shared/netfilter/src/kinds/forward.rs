@@ -10,7 +10,8 @@ use std::net::IpAddr;
 use netlink::{Family, RequestError};
 
 use crate::kind::{
-    Facts, InNftables, InReference, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules,
+    IptablesRules, Kind, KindProperties, NftablesProperties, NftablesRules, ReferenceProperties,
+    ReferenceRules, Rules,
 };
 use crate::listing::Listing;
 use crate::opening::{self, Opening, Way};
@@ -24,10 +25,10 @@ use crate::ruleset::{
 /// Before the filters of others, which see the mark.
 const FORWARD: Chain = Chain::forward("forward", -10);
 
-static FACTS: Facts = Facts {
+static PROPERTIES: KindProperties = KindProperties {
     name: "forward",
     redirects: false,
-    nftables: InNftables {
+    nftables: NftablesProperties {
         table: INET,
         chain: FORWARD.name,
         layout,
@@ -36,11 +37,11 @@ static FACTS: Facts = Facts {
         needs: &[Need { module: "nft_ct", chain: FORWARD, rule: || Expressions::new().was_dnatted() }],
         opens: Some(Way::FORWARD),
     },
-    iptables: Some(iptables::FACTS),
-    reference: InReference {
+    iptables: Some(iptables::PROPERTIES),
+    reference: ReferenceProperties {
         table: opening::TABLE,
         accepts: Some((opening::TABLE, opening::CHAIN)),
-        ..InReference::NONE
+        ..ReferenceProperties::NONE
     },
 };
 
@@ -55,7 +56,7 @@ pub struct Forward {
 
 impl Forward {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&FACTS);
+    pub const KIND: Kind = Kind::new(&PROPERTIES);
 
     fn of_family(&self, family: Family) -> impl Iterator<Item = IpAddr> {
         self.addresses.iter().copied().filter(move |ip| Family::from(*ip) == family)

@@ -18,19 +18,19 @@ pub use mark::Mark;
 pub(crate) use forward::Forward;
 
 use crate::backend::Backend;
-use crate::kind::{Facts, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules};
+use crate::kind::{IptablesRules, Kind, KindProperties, NftablesRules, ReferenceRules, Rules};
 
-static FACTS: Facts = Facts {
+static PROPERTIES: KindProperties = KindProperties {
     name: "hostports",
     redirects: true,
-    nftables: nftables::FACTS,
-    iptables: Some(iptables::FACTS),
-    reference: reference::FACTS,
+    nftables: nftables::PROPERTIES,
+    iptables: Some(iptables::PROPERTIES),
+    reference: reference::PROPERTIES,
 };
 
 impl HostPorts {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&FACTS);
+    pub const KIND: Kind = Kind::new(&PROPERTIES);
 }
 
 impl Rules for HostPorts {

@@ -7,7 +7,9 @@
 use cni::IfName;
 use netlink::{Family, RequestError};
 
-use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, ReferenceRules, Rules};
+use crate::kind::{
+    Kind, KindProperties, NftablesProperties, NftablesRules, ReferenceProperties, ReferenceRules, Rules,
+};
 use crate::listing::{Content, Listed, Listing};
 use crate::opening;
 use crate::owner::Owner;
@@ -25,10 +27,10 @@ const SEPARATION: Chain = Chain::forward("separation", -300);
 /// The reference's chains of iptables: packets that leave a bridge go through the second one.
 const STAGES: [&str; 2] = ["CNI-ISOLATION-STAGE-1", "CNI-ISOLATION-STAGE-2"];
 
-static ISOLATION_FACTS: Facts = Facts {
+static ISOLATION_PROPERTIES: KindProperties = KindProperties {
     name: "isolation",
     redirects: false,
-    nftables: InNftables {
+    nftables: NftablesProperties {
         table: INET,
         chain: ISOLATION.name,
         layout: isolation_layout,
@@ -38,13 +40,13 @@ static ISOLATION_FACTS: Facts = Facts {
         opens: None,
     },
     iptables: None,
-    reference: InReference { table: opening::TABLE, ..InReference::NONE },
+    reference: ReferenceProperties { table: opening::TABLE, ..ReferenceProperties::NONE },
 };
 
-static SEPARATION_FACTS: Facts = Facts {
+static SEPARATION_PROPERTIES: KindProperties = KindProperties {
     name: "separation",
     redirects: false,
-    nftables: InNftables {
+    nftables: NftablesProperties {
         table: BRIDGE,
         chain: SEPARATION.name,
         layout: separation_layout,
@@ -54,7 +56,7 @@ static SEPARATION_FACTS: Facts = Facts {
         opens: None,
     },
     iptables: None,
-    reference: InReference { table: opening::TABLE, ..InReference::NONE },
+    reference: ReferenceProperties { table: opening::TABLE, ..ReferenceProperties::NONE },
 };
 
 /// The comments of the rules for gateways that are ports of a bridge.
@@ -90,12 +92,12 @@ pub struct PortIsolation {
 
 impl Isolation {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&ISOLATION_FACTS);
+    pub const KIND: Kind = Kind::new(&ISOLATION_PROPERTIES);
 }
 
 impl PortIsolation {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&SEPARATION_FACTS);
+    pub const KIND: Kind = Kind::new(&SEPARATION_PROPERTIES);
 }
 
 impl Rules for Isolation {

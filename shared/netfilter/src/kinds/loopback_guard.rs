@@ -2,7 +2,7 @@
 
 use netlink::Family;
 
-use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, Rules};
+use crate::kind::{Kind, KindProperties, NftablesProperties, NftablesRules, ReferenceProperties, Rules};
 use crate::ruleset::uapi::*;
 use crate::ruleset::{Chain, Expressions, Field, INET, Layout, R0, Record, Rule};
 
@@ -12,10 +12,10 @@ const GUARD: Chain = Chain::first_filter("guard");
 /// The record of an attachment. There are no elements: the rules are the same for all.
 const RECORD: &str = "guards 127.0.0.0/8";
 
-static FACTS: Facts = Facts {
+static PROPERTIES: KindProperties = KindProperties {
     name: "loopback",
     redirects: false,
-    nftables: InNftables {
+    nftables: NftablesProperties {
         table: INET,
         chain: GUARD.name,
         layout,
@@ -25,7 +25,7 @@ static FACTS: Facts = Facts {
         opens: None,
     },
     iptables: None,
-    reference: InReference::NONE,
+    reference: ReferenceProperties::NONE,
 };
 
 /// Keeps others than the host from its services on 127.0.0.1, while a link has `route_localnet`. [`crate::HostPorts`] have these rules
@@ -35,7 +35,7 @@ pub struct LoopbackGuard;
 
 impl LoopbackGuard {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&FACTS);
+    pub const KIND: Kind = Kind::new(&PROPERTIES);
 }
 
 impl Rules for LoopbackGuard {

@@ -6,7 +6,8 @@ use ipnetwork::IpNetwork;
 use netlink::{Family, RequestError};
 
 use crate::kind::{
-    Facts, InIptables, InNftables, InReference, IptablesRules, Kind, NftablesRules, ReferenceRules, Rules,
+    IptablesProperties, IptablesRules, Kind, KindProperties, NftablesProperties, NftablesRules,
+    ReferenceProperties, ReferenceRules, Rules,
 };
 use crate::listing::Listing;
 use crate::networks::{multicast, subnet};
@@ -29,10 +30,10 @@ const REFERENCE_CHAIN: &str = "masq_checks";
 /// Of its chains in iptables.
 const PREFIX: &str = "CNI-";
 
-static FACTS: Facts = Facts {
+static PROPERTIES: KindProperties = KindProperties {
     name: "masquerade",
     redirects: false,
-    nftables: InNftables {
+    nftables: NftablesProperties {
         table: INET,
         chain: POSTROUTING.name,
         layout,
@@ -41,19 +42,19 @@ static FACTS: Facts = Facts {
         needs: &[Need { module: "nft_masq", chain: POSTROUTING, rule: || Expressions::new().masquerade() }],
         opens: None,
     },
-    iptables: Some(InIptables {
+    iptables: Some(IptablesProperties {
         table: "nat",
         prefix: "FERRULE-MQ-",
         parents: &["POSTROUTING"],
         shared: None,
         waiting: None,
     }),
-    reference: InReference {
+    reference: ReferenceProperties {
         table: "nat",
         prefixes: &[PREFIX],
         rules: &[(REFERENCE, REFERENCE_CHAIN)],
         has_rule: is_of_reference,
-        ..InReference::NONE
+        ..ReferenceProperties::NONE
     },
 };
 
@@ -67,7 +68,7 @@ pub struct Masquerade {
 
 impl Masquerade {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&FACTS);
+    pub const KIND: Kind = Kind::new(&PROPERTIES);
 
     fn of_family(&self, family: Family) -> impl Iterator<Item = &IpNetwork> {
         self.addresses.iter().filter(move |address| Family::from(**address) == family)

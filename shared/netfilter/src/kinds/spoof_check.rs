@@ -3,7 +3,9 @@
 use cni::IfName;
 use netlink::{Mac, RequestError};
 
-use crate::kind::{Facts, InNftables, InReference, Kind, NftablesRules, ReferenceRules, Rules};
+use crate::kind::{
+    Kind, KindProperties, NftablesProperties, NftablesRules, ReferenceProperties, ReferenceRules, Rules,
+};
 use crate::listing::Listing;
 use crate::owner::Owner;
 use crate::ruleset::uapi::*;
@@ -18,10 +20,10 @@ const PREROUTING: Chain = Chain::first_filter("prerouting");
 /// The reference's table, which it shares with others.
 const REFERENCE: Table = Table::new(NFPROTO_BRIDGE, "nat");
 
-static FACTS: Facts = Facts {
+static PROPERTIES: KindProperties = KindProperties {
     name: "spoofcheck",
     redirects: false,
-    nftables: InNftables {
+    nftables: NftablesProperties {
         table: BRIDGE,
         chain: PREROUTING.name,
         layout,
@@ -31,7 +33,7 @@ static FACTS: Facts = Facts {
         opens: None,
     },
     iptables: None,
-    reference: InReference {
+    reference: ReferenceProperties {
         rules: &[(REFERENCE, "PREROUTING")],
         has_rule: |selector, comment| {
             id(selector).is_some_and(|id| comment.strip_prefix("macspoofchk-") == Some(&id))
@@ -39,7 +41,7 @@ static FACTS: Facts = Facts {
         chains: |selector| {
             reference_chains(selector).into_iter().flatten().map(|chain| (REFERENCE, chain)).collect()
         },
-        ..InReference::NONE
+        ..ReferenceProperties::NONE
     },
 };
 
@@ -55,7 +57,7 @@ pub struct SpoofCheck {
 
 impl SpoofCheck {
     /// The kind of these rules.
-    pub const KIND: Kind = Kind::new(&FACTS);
+    pub const KIND: Kind = Kind::new(&PROPERTIES);
 }
 
 impl Rules for SpoofCheck {

@@ -6,7 +6,10 @@ use cni::{NetworkName, Scope, Undo};
 use netlink::Family;
 use nix::sched::{CloneFlags, unshare};
 
-use crate::kind::{Facts, InIptables, InNftables, InReference, IptablesRules, Kind, NftablesRules, Rules};
+use crate::kind::{
+    IptablesProperties, IptablesRules, Kind, KindProperties, NftablesProperties, NftablesRules,
+    ReferenceProperties, Rules,
+};
 use crate::owner::tests::owner;
 use crate::ruleset::uapi::NF_DROP;
 use crate::ruleset::{Chain, Element, Expressions, Field, INET, Layout, R0, Record, Rule, Set, Type, octets};
@@ -15,10 +18,10 @@ use crate::{Backend, Firewall, Owner, Removal};
 
 const CHAIN: Chain = Chain::first_filter("blocked");
 
-static FACTS: Facts = Facts {
+static PROPERTIES: KindProperties = KindProperties {
     name: "block",
     redirects: false,
-    nftables: InNftables {
+    nftables: NftablesProperties {
         table: INET,
         chain: CHAIN.name,
         layout,
@@ -27,14 +30,14 @@ static FACTS: Facts = Facts {
         needs: &[],
         opens: None,
     },
-    iptables: Some(InIptables {
+    iptables: Some(IptablesProperties {
         table: "filter",
         prefix: "FERRULE-BL-",
         parents: &["FORWARD"],
         shared: None,
         waiting: None,
     }),
-    reference: InReference::NONE,
+    reference: ReferenceProperties::NONE,
 };
 
 /// Packets from an address are dropped.
@@ -42,7 +45,7 @@ static FACTS: Facts = Facts {
 struct Block(IpAddr);
 
 impl Block {
-    const KIND: Kind = Kind::new(&FACTS);
+    const KIND: Kind = Kind::new(&PROPERTIES);
 }
 
 impl Rules for Block {

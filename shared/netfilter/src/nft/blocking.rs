@@ -42,13 +42,14 @@ impl fmt::Display for BlockingChain {
         match (table.as_str(), self.bit) {
             ("firewalld", _) => f.write_str("and firewalld alone can open it: set the backend to firewalld"),
             (_, None) => f.write_str(
-                "and no rule of iptables can open it: set the backend to nftables, which tells how it is opened",
+                "and no rule of iptables can open it: set the backend to nftables, whose message shows how to \
+                 open it",
             ),
             (_, Some(bit)) => {
                 let bit = 1_u32 << bit;
                 write!(
                     f,
-                    "and only whoever made it can open it, \
+                    "and only its owner can open it, \
                      by `nft insert rule {family} {table} {name} meta mark and {bit:#x} == {bit:#x} accept`"
                 )
             }

@@ -6,8 +6,8 @@ use netlink::{Family, RequestError};
 use super::claims::Queue;
 use super::install::{Drift, layout_of};
 use super::installed::Installed;
+use super::record_key::RecordKey;
 use super::retry::failure;
-use super::slot::Slot;
 use super::view::View;
 use super::{Nft, query, tables};
 use crate::kind::{Kind, NftablesRules};
@@ -39,7 +39,7 @@ impl Nft {
     /// # Errors
     /// Code 999 with the first rule that somebody changed.
     pub(crate) fn verify_shared(&self, kind: Kind) -> Result<()> {
-        let layout = (kind.facts.nftables.layout)();
+        let layout = (kind.properties.nftables.layout)();
         let drift = Drift::of(&self.socket, kind.table(), &layout);
         match drift.map_err(|r| failure("check", kind, "read the ruleset", r))?.changed.first() {
             Some((_, rule)) => {
@@ -88,11 +88,11 @@ impl Nft {
         rules: &NftablesRules,
     ) -> Result<Result<Vec<String>, String>, RequestError> {
         let (kind, records) = (view.kind, &rules.records);
-        let found = Installed::read(view, Slot::of(owner, kind))?;
+        let found = Installed::read(view, RecordKey::of(owner, kind))?;
         if found.records != *records {
             return Ok(Err(format!("the {kind} rules are not those of the configuration")));
         }
-        let (label, mut waiting) = (&found.slot.label, Vec::new());
+        let (label, mut waiting) = (&found.record_key.label, Vec::new());
         for (record, element) in records.iter().flat_map(|r| r.elements.iter().map(move |e| (r, e))) {
             match holder(view, element, label)? {
                 Ok(None) => {}
@@ -112,7 +112,7 @@ impl Nft {
     /// What is installed of an attachment, a line for each record.
     pub(crate) fn describe(&self, owner: &Owner, kind: Kind) -> Result<Vec<String>> {
         let view = View::new(&self.socket, kind, 1);
-        let found = Installed::read(&view, Slot::of(owner, kind));
+        let found = Installed::read(&view, RecordKey::of(owner, kind));
         let found = found.map_err(|r| failure("list", owner, "read the ruleset", r))?;
         Ok(found.records.iter().map(Record::to_string).collect())
     }

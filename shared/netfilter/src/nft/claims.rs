@@ -10,7 +10,7 @@ use netlink::RequestError;
 
 use super::batch::Batch;
 use super::installed::{Installed, unique};
-use super::slot::{Slot, label};
+use super::record_key::{RecordKey, label};
 use super::view::View;
 use crate::owner::digest;
 use crate::ruleset::Element;
@@ -20,8 +20,8 @@ const COMMENT_MAX: usize = 127;
 
 /// As text, which an operator reads as the comment of an element of `attachments`. A long label is left out: the records have
 /// it, too.
-fn text(claim: &Slot) -> String {
-    let Slot { label, digest } = claim;
+fn text(claim: &RecordKey) -> String {
+    let RecordKey { label, digest } = claim;
     let text = format!("waiting {label} {digest}");
     if text.len() <= COMMENT_MAX { text } else { format!("waiting {digest}") }
 }
@@ -35,14 +35,14 @@ fn parse(text: &str) -> Option<(Option<&str>, &str)> {
 }
 
 /// Reads a claim. None: it is none, or its records are gone.
-fn read(view: &View<'_>, text: &str) -> Result<Option<Slot>, RequestError> {
+fn read(view: &View<'_>, text: &str) -> Result<Option<RecordKey>, RequestError> {
     let Some((told, digest)) = parse(text) else { return Ok(None) };
-    let slot = |label: &str| Slot { label: label.to_owned(), digest: digest.to_owned() };
+    let record_key = |label: &str| RecordKey { label: label.to_owned(), digest: digest.to_owned() };
     if let Some(told) = told {
-        return Ok(Some(slot(told)));
+        return Ok(Some(record_key(told)));
     }
     let title = view.comment_of(&Element::record(digest, 0))?;
-    Ok(title.and_then(|title| label(view.kind, &title).map(slot)))
+    Ok(title.and_then(|title| label(view.kind, &title).map(record_key)))
 }
 
 /// Those that wait for the port of one element of a map, the newest last.
@@ -52,8 +52,8 @@ pub(super) struct Queue {
     /// How many elements of the set of records it has.
     recorded: usize,
     /// What was read.
-    before: Vec<Slot>,
-    waiting: Vec<Slot>,
+    before: Vec<RecordKey>,
+    waiting: Vec<RecordKey>,
 }
 
 impl Queue {
@@ -82,7 +82,7 @@ impl Queue {
     }
 
     /// Lets an attachment wait before all others.
-    pub(super) fn extend(&mut self, claim: Option<Slot>) {
+    pub(super) fn extend(&mut self, claim: Option<RecordKey>) {
         if let Some(claim) = claim {
             self.remove(&claim.label);
             self.waiting.push(claim);
@@ -104,10 +104,10 @@ impl Queue {
         &mut self,
         view: &View<'_>,
         element: &Element,
-        asked: &mut Asked,
-    ) -> Result<Option<(Slot, Element)>, RequestError> {
+        requested: &mut RequestedElements,
+    ) -> Result<Option<(RecordKey, Element)>, RequestError> {
         while let Some(claim) = self.waiting.pop() {
-            if let Some(own) = asked.by(view, &claim, element)? {
+            if let Some(own) = requested.by(view, &claim, element)? {
                 return Ok(Some((claim, own)));
             }
         }
@@ -131,17 +131,17 @@ impl Queue {
 /// The elements that attachments ask for, by digest, set and key. Each attachment's records are read once, however many of its
 /// ports are looked at.
 #[derive(Debug, Default)]
-pub(super) struct Asked(BTreeMap<String, BTreeMap<Key, Element>>);
+pub(super) struct RequestedElements(BTreeMap<String, BTreeMap<Key, Element>>);
 
 /// A set and a key in it.
 type Key = (Cow<'static, str>, Vec<u8>);
 
-impl Asked {
+impl RequestedElements {
     /// What an attachment asks for in place of an element.
     fn by(
         &mut self,
         view: &View<'_>,
-        claim: &Slot,
+        claim: &RecordKey,
         element: &Element,
     ) -> Result<Option<Element>, RequestError> {
         let key = |element: &Element| (element.set.name.clone(), element.key.clone());
@@ -165,7 +165,7 @@ mod tests {
             ("pods/8f3c/eth0".to_owned(), "waiting pods/8f3c/eth0 tk26nfok9ad5144"),
             (format!("{}/{}/{}", "n".repeat(32), "f".repeat(64), "e".repeat(15)), "waiting tk26nfok9ad5144"),
         ] {
-            let claim = Slot { label: label.clone(), digest: digest.into() };
+            let claim = RecordKey { label: label.clone(), digest: digest.into() };
             assert_eq!(text(&claim), wanted);
             let told = Some(&*label).filter(|_| wanted.contains('/'));
             assert_eq!(parse(wanted), Some((told, digest)));
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_longest_label_of_a_claim_that_tells_it_is_read_back_by_nft() {
-        let claim = |length| Slot { label: "l".repeat(length), digest: "tk26nfok9ad5144".into() };
+        let claim = |length| RecordKey { label: "l".repeat(length), digest: "tk26nfok9ad5144".into() };
         assert_eq!(text(&claim(103)).len(), COMMENT_MAX);
         assert!(text(&claim(104)).len() < COMMENT_MAX);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use netlink::RequestError;
 
 use super::batch::Batch;
-use super::claims::{Asked, Queue};
+use super::claims::{Queue, RequestedElements};
 use super::installed::{Installed, unique};
 use super::query;
 use super::view::View;
@@ -19,8 +19,8 @@ pub(super) fn put_deletion(
     keep: impl Fn(&Element) -> bool,
     batch: &mut Batch,
 ) -> Result<usize, RequestError> {
-    let (mut gone, mut asked) = (0, Asked::default());
-    let labels: BTreeSet<&str> = stale.iter().map(|found| found.slot.label.as_str()).collect();
+    let (mut gone, mut requested) = (0, RequestedElements::default());
+    let labels: BTreeSet<&str> = stale.iter().map(|found| found.record_key.label.as_str()).collect();
     let elements = unique(stale.iter().flat_map(|found| &found.records)).into_iter();
     let (shared, own): (Vec<_>, Vec<_>) =
         elements.filter(|element| !keep(element)).partition(|element| element.set.is_shared);
@@ -37,7 +37,8 @@ pub(super) fn put_deletion(
         }
         queue.retain(|waiting| !labels.contains(waiting));
         let is_free = is_theirs || holder.is_none();
-        if let Some((next, element)) = if is_free { queue.pop(view, &element, &mut asked)? } else { None } {
+        if let Some((next, element)) = if is_free { queue.pop(view, &element, &mut requested)? } else { None }
+        {
             batch.add_element(view.table, &element, &next.label);
         }
         gone += queue.put(view, batch);
@@ -85,5 +86,5 @@ pub(super) fn unused_bits(view: &View<'_>, stale: &[Installed]) -> Result<BTreeS
 }
 
 fn digests(stale: &[Installed]) -> BTreeSet<&str> {
-    stale.iter().map(|found| found.slot.digest.as_str()).collect()
+    stale.iter().map(|found| found.record_key.digest.as_str()).collect()
 }

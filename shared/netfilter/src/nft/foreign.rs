@@ -33,17 +33,22 @@ pub(super) fn remove(
 
 /// The names of the tables that are looked into.
 fn tables_of(query: Query<'_>) -> Vec<&'static str> {
-    let (reference, iptables) = (&query.kind.facts.reference, query.kind.iptables());
+    let (reference, iptables) = (&query.kind.properties.reference, query.kind.iptables());
     let of_reference = reference.rules.iter().map(|(table, _)| table.name);
     let chains = (reference.chains)(query.selector).into_iter().map(|(table, _)| table.name);
     let accepts = reference.accepts.map(|(table, _)| table);
-    let hooks = iptables.and_then(|facts| facts.shared.as_ref()).map(|shared| shared.hooks);
+    let hooks = iptables.and_then(|properties| properties.shared.as_ref()).map(|shared| shared.hooks);
     let hooks = hooks.into_iter().flatten().map(|(table, _)| *table);
-    of_reference.chain(chains).chain(accepts).chain(iptables.map(|facts| facts.table)).chain(hooks).collect()
+    of_reference
+        .chain(chains)
+        .chain(accepts)
+        .chain(iptables.map(|properties| properties.table))
+        .chain(hooks)
+        .collect()
 }
 
 fn plan(tables: &Tables<'_>, query: Query<'_>, known: &Plan) -> Result<Plan, RequestError> {
-    let (mut plan, reference) = (Plan::default(), &query.kind.facts.reference);
+    let (mut plan, reference) = (Plan::default(), &query.kind.properties.reference);
     for (table, chain) in reference.rules {
         let rules = tables.rules(*table, chain)?.into_iter();
         let theirs = rules.filter(|rule| (reference.has_rule)(query.selector, &rule.comment));
@@ -63,9 +68,9 @@ fn plan(tables: &Tables<'_>, query: Query<'_>, known: &Plan) -> Result<Plan, Req
 
 /// The chains of attachments that an earlier transaction has left. What attachments share may be somebody's again.
 fn known_chains(query: Query<'_>, family: Family, known: &Plan) -> Vec<String> {
-    let Some(facts) = query.kind.iptables() else { return Vec::new() };
-    let shared = facts.shared.as_ref().map(|shared| shared.chains).unwrap_or_default();
-    let table = Table::of_iptables(family, facts.table);
+    let Some(properties) = query.kind.iptables() else { return Vec::new() };
+    let shared = properties.shared.as_ref().map(|shared| shared.chains).unwrap_or_default();
+    let table = Table::of_iptables(family, properties.table);
     let chains = known.rest.old_chains.iter().filter(|(of, _)| *of == table).map(|(_, chain)| chain);
     chains.filter(|chain| !shared.contains(&chain.as_str())).cloned().collect()
 }

@@ -17,7 +17,7 @@ pub(crate) fn rules(owner: &Owner, rules: &dyn Rules) {
     let records = &rules.records;
     let (table, mut batch) = (kind.table(), Batch::new(None));
     for record in records {
-        assert_eq!((kind.facts.nftables.parse)(&record.text).as_ref(), Some(record));
+        assert_eq!((kind.properties.nftables.parse)(&record.text).as_ref(), Some(record));
         assert!(record.text.len() <= COMMENT_MAX);
         record.elements.iter().for_each(|element| batch.add_element(table, element, &label));
     }

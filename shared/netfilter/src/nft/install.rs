@@ -11,8 +11,8 @@ use super::connection::Connection;
 use super::content::is_same;
 use super::deletion::put_deletion;
 use super::installed::{Installed, unique};
+use super::record_key::RecordKey;
 use super::retry::{Attempt, plain};
-use super::slot::Slot;
 use super::view::View;
 use super::{probe, query};
 use crate::kind::{Kind, NftablesRules};
@@ -25,7 +25,7 @@ pub(super) struct Change<'a> {
     kind: Kind,
     rules: &'a NftablesRules,
     layout: Layout,
-    slot: Slot,
+    record_key: RecordKey,
     /// Whether the last try began with what all attachments share.
     lays_out: Cell<bool>,
     /// The generation that the first try may take for that of all it reads.
@@ -46,7 +46,7 @@ impl<'a> Change<'a> {
             kind,
             rules,
             layout: layout_of(kind, rules),
-            slot: Slot::of(owner, kind),
+            record_key: RecordKey::of(owner, kind),
             lays_out: Cell::new(false),
             generation: Cell::new(None),
             taken: RefCell::default(),
@@ -90,11 +90,11 @@ impl<'a> Change<'a> {
     pub(super) fn warn_of_losers(&self) {
         let network = |label: &str| label.split('/').next().map(str::to_owned);
         for (record, holder) in self.taken.borrow().iter() {
-            if self.kind.facts.redirects {
+            if self.kind.properties.redirects {
                 cni::warn(&format!(
                     "host port taken over from {holder}, until this attachment's DEL: {record}"
                 ));
-            } else if network(holder) != network(&self.slot.label) {
+            } else if network(holder) != network(&self.record_key.label) {
                 cni::warn(&format!(
                     "{holder}, of another network, has the same address ({record}): if its container runs, it loses its \
                      connections; give the two networks different ranges"
@@ -110,9 +110,9 @@ impl<'a> Change<'a> {
     }
 
     pub(super) fn put_additions(&self, batch: &mut Batch) {
-        let (kind, Slot { label, digest }) = (self.kind, &self.slot);
+        let (kind, RecordKey { label, digest }) = (self.kind, &self.record_key);
         let table = kind.table();
-        batch.add_element(table, &Element::record(digest, 0), &self.slot.title(kind));
+        batch.add_element(table, &Element::record(digest, 0), &self.record_key.title(kind));
         for (index, record) in (1..=u16::MAX).zip(&self.rules.records) {
             batch.add_element(table, &Element::record(digest, index), &record.text);
         }
@@ -127,9 +127,9 @@ impl<'a> Change<'a> {
     /// Deletes what this attachment has already, and what others have under a key that it needs. Whoever has a host port that
     /// it needs waits for it from now on.
     fn put_replacement(&self, batch: &mut Batch) -> Result<(), RequestError> {
-        let (kind, label) = (self.kind, &self.slot.label);
+        let (kind, label) = (self.kind, &self.record_key.label);
         let (view, table) = (View::new(self.socket, kind, 1), kind.table());
-        let earlier = Installed::read(&view, self.slot.clone())?;
+        let earlier = Installed::read(&view, self.record_key.clone())?;
         let wanted = unique(&self.rules.records);
         let keys: BTreeSet<(&str, &[u8])> = wanted.iter().map(|w| (&*w.set.name, &*w.key)).collect();
         let again = |element: &Element| keys.contains(&(&*element.set.name, &*element.key));
@@ -152,8 +152,8 @@ impl<'a> Change<'a> {
             queue.remove(label);
             if holder != *label && element.set.is_claimed {
                 if !claims.contains_key(&holder) {
-                    let slots = Slot::find(self.socket, kind, |label| label == holder)?;
-                    claims.insert(holder.clone(), slots.into_iter().next());
+                    let record_keys = RecordKey::find(self.socket, kind, |label| label == holder)?;
+                    claims.insert(holder.clone(), record_keys.into_iter().next());
                 }
                 queue.extend(claims.get(&holder).cloned().flatten());
             }
@@ -239,7 +239,7 @@ impl Drift {
 
 /// All that must be there for an attachment's elements.
 pub(super) fn layout_of(kind: Kind, rules: &NftablesRules) -> Layout {
-    let mut layout = (kind.facts.nftables.layout)();
+    let mut layout = (kind.properties.nftables.layout)();
     layout.sets.push(Set::attachments());
     layout.extend(rules.layout.clone());
     layout

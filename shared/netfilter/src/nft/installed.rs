@@ -6,29 +6,31 @@ use std::net::IpAddr;
 use netlink::RequestError;
 
 use super::batch::Batch;
-use super::slot::Slot;
+use super::record_key::RecordKey;
 use super::view::View;
 use crate::ruleset::{Element, Record, Table};
 
 /// What is in the ruleset of an attachment, of one kind.
 #[derive(Debug)]
 pub(super) struct Installed {
-    pub(super) slot: Slot,
+    pub(super) record_key: RecordKey,
     pub(super) records: Vec<Record>,
     /// How many elements the set of records has of it, the label's included.
     pub(super) recorded: usize,
 }
 
 impl Installed {
-    pub(super) fn read(view: &View<'_>, slot: Slot) -> Result<Self, RequestError> {
-        let mut found = Self { slot, records: Vec::new(), recorded: 0 };
+    pub(super) fn read(view: &View<'_>, record_key: RecordKey) -> Result<Self, RequestError> {
+        let mut found = Self { record_key, records: Vec::new(), recorded: 0 };
         for index in 0..=u16::MAX {
-            let Some(comment) = view.comment_of(&Element::record(&found.slot.digest, index))? else { break };
-            if index == 0 && comment != found.slot.title(view.kind) {
+            let Some(comment) = view.comment_of(&Element::record(&found.record_key.digest, index))? else {
+                break;
+            };
+            if index == 0 && comment != found.record_key.title(view.kind) {
                 break;
             }
             found.recorded += 1;
-            found.records.extend((view.kind.facts.nftables.parse)(&comment));
+            found.records.extend((view.kind.properties.nftables.parse)(&comment));
         }
         Ok(found)
     }
@@ -41,7 +43,7 @@ impl Installed {
     /// Puts the deletion of its records into a batch.
     pub(super) fn put_records(&self, table: Table, batch: &mut Batch) {
         for index in 0..self.recorded {
-            batch.delete_element(table, &Element::record(&self.slot.digest, index as u16));
+            batch.delete_element(table, &Element::record(&self.record_key.digest, index as u16));
         }
     }
 }

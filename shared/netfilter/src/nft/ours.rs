@@ -13,7 +13,8 @@ impl Nft {
     pub(super) fn has_only_ours(&self, kind: Kind, labels: &BTreeSet<&str>) -> Result<bool, RequestError> {
         let table = kind.table();
         let kinds = Kind::ALL.into_iter().filter(|other| other.table() == table).chain([kind]);
-        let kinds: Vec<(Kind, Layout)> = kinds.map(|kind| (kind, (kind.facts.nftables.layout)())).collect();
+        let kinds: Vec<(Kind, Layout)> =
+            kinds.map(|kind| (kind, (kind.properties.nftables.layout)())).collect();
         for name in query::chains(&self.socket, table)? {
             let is_it = |chain: &Chain| chain.name == name || chain.former == Some(&name);
             let here: Vec<_> = kinds.iter().filter(|(_, layout)| layout.chains.iter().any(is_it)).collect();
@@ -21,7 +22,12 @@ impl Nft {
                 labels.contains(comment)
                     || here.iter().any(|(kind, layout)| {
                         layout.rules.iter().any(|rule| rule.comment == comment)
-                            || kind.facts.nftables.comments.iter().any(|start| comment.starts_with(start))
+                            || kind
+                                .properties
+                                .nftables
+                                .comments
+                                .iter()
+                                .any(|start| comment.starts_with(start))
                     })
             };
             if here.is_empty()

@@ -73,7 +73,7 @@ mod tests {
         in_a_namespace(|socket| {
             let before = query::generation(socket).unwrap();
             for kind in Kind::ALL {
-                assert_eq!(lacking(socket, kind.facts.nftables.needs).unwrap(), None);
+                assert_eq!(lacking(socket, kind.properties.nftables.needs).unwrap(), None);
             }
             assert_eq!(query::generation(socket).unwrap(), before);
         });

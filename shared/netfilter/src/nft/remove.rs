@@ -7,8 +7,8 @@ use super::batch::Batch;
 use super::deletion::{put_deletion, unused_bits};
 use super::foreign;
 use super::installed::Installed;
+use super::record_key::RecordKey;
 use super::retry::{Attempt, plain, retry};
-use super::slot::Slot;
 use super::tables::Tables;
 use super::view::View;
 use super::{Nft, query};
@@ -29,15 +29,15 @@ impl Nft {
     pub(crate) fn remove(&self, selector: &Selector<'_>, kind: Kind, flush: Flush<'_>) -> Result<()> {
         let mut limit = usize::MAX;
         loop {
-            let (mut slots, mut more, mut targets) = (Vec::new(), false, Targets::default());
+            let (mut record_keys, mut more, mut targets) = (Vec::new(), false, Targets::default());
             retry(&self.socket, selector, "remove", |_| {
                 let generation = self.socket.generation().map_err(plain)?;
-                slots = self.find(selector, kind).map_err(plain)?;
-                more = slots.len() > limit;
-                slots.truncate(limit);
-                // For the next try, if this one is voided.
-                limit = slots.len().div_ceil(2).max(1);
-                let stale = self.read(kind, &slots).map_err(plain)?;
+                record_keys = self.find(selector, kind).map_err(plain)?;
+                more = record_keys.len() > limit;
+                record_keys.truncate(limit);
+                // The limit of the next attempt, if this one is refused.
+                limit = record_keys.len().div_ceil(2).max(1);
+                let stale = self.read(kind, &record_keys).map_err(plain)?;
                 targets.addresses = stale.iter().flat_map(Installed::udp_targets).collect();
                 self.delete(kind, &stale, generation, targets.is_empty())
             })?;
@@ -45,7 +45,7 @@ impl Nft {
                 flush(&targets);
                 retry(&self.socket, selector, "remove", |_| {
                     let generation = self.socket.generation().map_err(plain)?;
-                    let stale = self.read(kind, &slots).map_err(plain)?;
+                    let stale = self.read(kind, &record_keys).map_err(plain)?;
                     self.delete(kind, &stale, generation, true)
                 })?;
             }
@@ -55,18 +55,18 @@ impl Nft {
         }
     }
 
-    fn find(&self, selector: &Selector<'_>, kind: Kind) -> Result<Vec<Slot>, RequestError> {
+    fn find(&self, selector: &Selector<'_>, kind: Kind) -> Result<Vec<RecordKey>, RequestError> {
         match selector {
-            Selector::Of(owner) => Ok(vec![Slot::of(owner, kind)]),
-            Selector::Stale(stale) => Slot::find(&self.socket, kind, |label| stale.has(label)),
+            Selector::Of(owner) => Ok(vec![RecordKey::of(owner, kind)]),
+            Selector::Stale(stale) => RecordKey::find(&self.socket, kind, |label| stale.has(label)),
         }
     }
 
-    fn read(&self, kind: Kind, slots: &[Slot]) -> Result<Vec<Installed>, RequestError> {
-        let view = View::new(&self.socket, kind, slots.len());
+    fn read(&self, kind: Kind, record_keys: &[RecordKey]) -> Result<Vec<Installed>, RequestError> {
+        let view = View::new(&self.socket, kind, record_keys.len());
         let mut found = Vec::new();
-        for slot in slots {
-            let installed = Installed::read(&view, slot.clone())?;
+        for record_key in record_keys {
+            let installed = Installed::read(&view, record_key.clone())?;
             found.extend((installed.recorded > 0).then_some(installed));
         }
         Ok(found)
@@ -85,7 +85,7 @@ impl Nft {
         if records {
             stale.iter().for_each(|found| found.put_records(table, &mut batch));
             gone += stale.iter().map(|found| found.recorded).sum::<usize>();
-            let labels = stale.iter().map(|found| found.slot.label.as_str()).collect();
+            let labels = stale.iter().map(|found| found.record_key.label.as_str()).collect();
             if !view.has_others.get()
                 && self.count_up_to(table, gone + 1).map_err(plain)? == gone
                 && self.has_only_ours(kind, &labels).map_err(plain)?
@@ -94,7 +94,7 @@ impl Nft {
                 batch.delete_table(table);
             }
         }
-        if let Some(way) = kind.facts.nftables.opens {
+        if let Some(way) = kind.properties.nftables.opens {
             for family in Family::ALL {
                 let tables = Tables(&self.socket);
                 batch.edit(&opening::close_bits(&tables, family, way, &unused).map_err(plain)?);
@@ -123,7 +123,7 @@ impl Nft {
 
     /// Removes what iptables-nft, or the reference, installed. UDP flows are flushed as by [`Nft::remove`].
     pub(crate) fn remove_foreign(&self, query: Query<'_>, flush: Flush<'_>) -> Result<()> {
-        let has_flows = |plan: &Plan| query.kind.facts.redirects && !plan.targets.is_empty();
+        let has_flows = |plan: &Plan| query.kind.properties.redirects && !plan.targets.is_empty();
         let first = self.remove_planned(query, &Plan::default(), has_flows)?;
         if has_flows(&first) {
             flush(&first.targets);

@@ -9,7 +9,7 @@ use super::install::{Change, layout_of};
 use super::retry::failure;
 use super::view::View;
 use crate::iptables;
-use crate::kind::Pair;
+use crate::kind::OwnedRules;
 use crate::kind::{Kind, NftablesRules};
 use crate::opening::Opening;
 use crate::owner::Owner;
@@ -18,11 +18,11 @@ use crate::ruleset::{Layout, RECORDS_MAX};
 /// How many attachments are installed in one transaction.
 const TOGETHER: usize = 64;
 
-/// An attachment's rules of a kind.
-struct Expected<'a> {
+/// An attachment's rules of a kind, as nftables has them: built once, for the check or for the installation.
+pub(crate) struct Prepared<'a> {
     owner: &'a Owner,
     kind: Kind,
-    rules: NftablesRules,
+    pub(crate) rules: NftablesRules,
 }
 
 /// What attachments share: the rules around their elements, of the kind and of some attachments besides, and what opens FORWARD.
@@ -33,10 +33,10 @@ struct Shared<'a> {
     openings: &'a [(Family, Opening)],
 }
 
-impl<'a> Expected<'a> {
-    fn all(all: &[Pair<'a>]) -> Vec<Self> {
+impl<'a> Prepared<'a> {
+    pub(crate) fn all(all: &[OwnedRules<'a>]) -> Vec<Self> {
         let expected =
-            |(owner, rules): &Pair<'a>| Self { owner, kind: rules.kind(), rules: rules.nftables() };
+            |(owner, rules): &OwnedRules<'a>| Self { owner, kind: rules.kind(), rules: rules.nftables() };
         all.iter().map(expected).collect()
     }
 
@@ -50,12 +50,12 @@ impl Nft {
     ///
     /// # Errors
     /// The kernel's refusal to list.
-    pub(crate) fn are_installed(&self, all: &[Pair<'_>]) -> Result<Vec<bool>> {
-        let found = self.look_for(&Expected::all(all));
+    pub(crate) fn are_installed(&self, all: &[Prepared<'_>]) -> Result<Vec<bool>> {
+        let found = self.look_for(all);
         found.map_err(|r| failure("check", "the attachments", "read the ruleset", r))
     }
 
-    fn look_for(&self, all: &[Expected<'_>]) -> Result<Vec<bool>, RequestError> {
+    fn look_for(&self, all: &[Prepared<'_>]) -> Result<Vec<bool>, RequestError> {
         let (mut views, mut known): (Vec<View<'_>>, Vec<(Shared<'_>, bool)>) = (Vec::new(), Vec::new());
         let mut installed = Vec::new();
         for one in all {
@@ -82,10 +82,10 @@ impl Nft {
 
     /// Installs the rules of attachments, of the oldest first. Many are one transaction, if none of them has to replace anything.
     /// An answer for each.
-    pub(crate) fn install_all(&self, all: &[Pair<'_>]) -> Vec<Result<()>> {
-        let (all, mut outcomes, mut laid_out) = (Expected::all(all), Vec::new(), Vec::new());
-        let one_by_one = |one: &Expected<'_>| self.install(one.owner, one.kind, &one.rules);
-        let mut rest = &all[..];
+    pub(crate) fn install_all(&self, all: &[Prepared<'_>]) -> Vec<Result<()>> {
+        let (mut outcomes, mut laid_out) = (Vec::new(), Vec::new());
+        let one_by_one = |one: &Prepared<'_>| self.install(one.owner, one.kind, &one.rules);
+        let mut rest = all;
         while let Some((first, others)) = rest.split_first() {
             let shared = first.shared();
             if !laid_out.contains(&shared) {
@@ -94,7 +94,7 @@ impl Nft {
                 rest = others;
                 continue;
             }
-            let is_alike = |next: &&Expected<'_>| {
+            let is_alike = |next: &&Prepared<'_>| {
                 next.kind.table() == first.kind.table() && laid_out.contains(&next.shared())
             };
             let count = rest.iter().take(TOGETHER).take_while(is_alike).count();
@@ -110,11 +110,11 @@ impl Nft {
     }
 
     /// Adds the elements of attachments in one transaction, unless any of them exists. Whether it did.
-    fn add_all(&self, all: &[Expected<'_>]) -> bool {
+    fn add_all(&self, all: &[Prepared<'_>]) -> bool {
         let Some(first) = all.first() else { return true };
         // To add is not bound to what was read: it fails if what it builds on does not exist.
         let mut batch = Batch::new(None);
-        for Expected { owner, kind, rules } in all {
+        for Prepared { owner, kind, rules } in all {
             if rules.records.len() >= RECORDS_MAX {
                 return false;
             }

@@ -1,4 +1,4 @@
-//! Trying again when other writers come between.
+//! Retries of transactions that the kernel refuses because another program changed the ruleset first.
 
 use std::fmt::Display;
 use std::process;
@@ -11,23 +11,23 @@ use nix::errno::Errno;
 
 use super::connection::Connection;
 
-/// How long to try again because other writers change the ruleset. In a test, the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 20 });
+/// The time limit for retries because of other writers. Longer in tests: the machine may be busy.
+const TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 20 });
 
-/// The longest pause before another try. Others need less for a change.
+/// The longest pause before another attempt. Other programs need less time for a change.
 const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
-/// How often to try again because something was not found, or was found, against expectation.
-const SURPRISES_MAX: u32 = 31;
+/// How often to retry because an object unexpectedly exists, or does not exist.
+const UNEXPECTED_MAX: u32 = 31;
 
-/// What one try of a transaction comes to: what was refused, and why.
+/// The outcome of one attempt. An error has the step that was refused, and why.
 pub(super) type Attempt<T = ()> = Result<T, (String, RequestError)>;
 
 /// After how many refused attempts the events of nf_tables are received: most second attempts succeed without.
 const REFUSED_WITHOUT_EVENTS: u32 = 2;
 
-/// Tries until no other writer comes between. The closure is told whether a key that it needs was found
-/// taken.
+/// Repeats an attempt until no other writer interferes. The closure's argument says whether the last attempt found a key that it needs
+/// in use.
 pub(super) fn retry(
     connection: &Connection,
     subject: impl Display,
@@ -40,42 +40,44 @@ pub(super) fn retry(
 }
 
 fn attempts(connection: &Connection, mut attempt: impl FnMut(bool) -> Attempt) -> Attempt {
-    let (deadline, mut replace, mut voided, mut surprises) = (Instant::now() + PATIENCE, false, 0, 0);
+    let (deadline, mut replace, mut conflicts, mut unexpected) = (Instant::now() + TIMEOUT, false, 0, 0);
     loop {
         let (step, refusal) = match attempt(replace) {
             Ok(()) => return Ok(()),
             Err(refused) => refused,
         };
         match refusal.errno() {
-            // A key is taken, with the same value or with another; so many are that the kernel's answers did not find room.
+            // A key is in use, with the same value or another one. ENOBUFS: so many keys are that the answers did not fit.
             Some(Errno::EEXIST | Errno::EBUSY | Errno::ENOBUFS) if !replace => replace = true,
-            // Another writer came between: the generation is not the one that was read.
-            _ if is_void(&refusal) && Instant::now() < deadline => {
-                thread::sleep(pause(voided));
-                voided += 1;
-                if voided == REFUSED_WITHOUT_EVENTS {
+            // Another writer was first: the generation is not the one that was read.
+            _ if is_conflict(&refusal) && Instant::now() < deadline => {
+                thread::sleep(pause(conflicts));
+                conflicts += 1;
+                if conflicts == REFUSED_WITHOUT_EVENTS {
                     connection.receive_events();
                 }
             }
-            // The same, or the kernel lacks an expression: it says ENOENT to that as well.
-            Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY) if surprises < SURPRISES_MAX => surprises += 1,
+            // As above, or the kernel lacks an expression: its error is ENOENT, too.
+            Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY) if unexpected < UNEXPECTED_MAX => {
+                unexpected += 1
+            }
             _ => return Err((step, refusal)),
         }
     }
 }
 
-/// Whether other writers came between: before the change, or within a list that was read.
-fn is_void(refusal: &RequestError) -> bool {
+/// Whether another writer was first: before the change, or while a list was read.
+fn is_conflict(refusal: &RequestError) -> bool {
     refusal.errno() == Some(Errno::ERESTART) || refusal.is_temporary()
 }
 
-/// How long to leave the ruleset to others after so many voided tries: up to twice as long each time, and a part of that
-/// by chance, so that those who were voided by each other do not meet again.
-fn pause(voided: u32) -> Duration {
-    let longest = Duration::from_micros(500 << voided.min(8)).min(LONGEST_PAUSE);
+/// The pause after so many conflicts. Its upper limit doubles each time. The pause is a random part of it, so that two plugins in conflict do
+/// not retry at the same moment.
+fn pause(conflicts: u32) -> Duration {
+    let longest = Duration::from_micros(500 << conflicts.min(8)).min(LONGEST_PAUSE);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let chance = now.subsec_nanos().wrapping_mul(process::id()) >> 16 & 0xff;
-    if voided == 0 { Duration::ZERO } else { longest * chance / 0xff }
+    if conflicts == 0 { Duration::ZERO } else { longest * chance / 0xff }
 }
 
 /// A refusal outside of a batch.
@@ -84,12 +86,12 @@ pub(super) fn plain(refusal: RequestError) -> (String, RequestError) {
 }
 
 pub(super) fn failure(verb: &str, subject: impl Display, step: &str, refusal: RequestError) -> Error {
-    if is_void(&refusal) {
+    if is_conflict(&refusal) {
         let text =
             format!("{verb} the rules of {subject}: other programs changed the ruleset during each attempt");
         return Error::new(Code::TryAgainLater, text).detail(format!(
             "`nft monitor` shows which programs; the plugin tried for {} seconds",
-            PATIENCE.as_secs()
+            TIMEOUT.as_secs()
         ));
     }
     let lacking = matches!(refusal.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT));
@@ -140,6 +142,6 @@ mod tests {
             Err(("add an element".into(), Errno::ENOENT.into()))
         });
         assert!(error.unwrap_err().msg().contains("install the rules of it"));
-        assert_eq!(tries, SURPRISES_MAX + 1);
+        assert_eq!(tries, UNEXPECTED_MAX + 1);
     }
 }

@@ -48,7 +48,7 @@ impl<'a> View<'a> {
         of: impl Fn(Record) -> Vec<T>,
     ) -> Result<Vec<T>, RequestError> {
         let is_others = |key: &[u8]| Element::digest_of(key).is_some_and(|it| !digests.contains(it.as_str()));
-        let parse = self.kind.facts.nftables.parse;
+        let parse = self.kind.properties.nftables.parse;
         let mut needed = Vec::new();
         query::visit(self.lister, self.table, &Set::attachments().name, |key, comment| {
             let asked = Some(comment).filter(|_| is_others(key)).and_then(parse).map(&of).unwrap_or_default();

@@ -7,7 +7,7 @@ use crate::selector::Selector;
 
 /// The chain of an attachment's rules of a kind, at most 28 characters. None: the kind is never iptables'.
 pub(crate) fn chain(owner: &Owner, kind: Kind) -> Option<String> {
-    kind.iptables().map(|iptables| format!("{}{}", iptables.prefix, owner.digest(kind.facts.name)))
+    kind.iptables().map(|iptables| format!("{}{}", iptables.prefix, owner.digest(kind.properties.name)))
 }
 
 /// Whether a chain is some attachment's, of a kind.
@@ -18,15 +18,16 @@ pub(crate) fn is_own(kind: Kind, chain: &str) -> bool {
 /// The chains that are somebody's, as far as their names are known.
 pub(crate) fn of(selector: &Selector<'_>, kind: Kind) -> Vec<String> {
     let Selector::Of(owner) = selector else { return Vec::new() };
-    let theirs = kind.facts.reference.prefixes.iter().map(|prefix| names::chain(owner, prefix));
+    let theirs = kind.properties.reference.prefixes.iter().map(|prefix| names::chain(owner, prefix));
     chain(owner, kind).into_iter().chain(theirs).collect()
 }
 
 /// Whether chains may be somebody's, by their names.
 pub(crate) fn may_be_of(selector: &Selector<'_>, kind: Kind) -> impl Fn(&str) -> bool {
     let (is_for_many, known) = (selector.is_for_many(), of(selector, kind));
-    let is_of_reference =
-        move |chain: &str| kind.facts.reference.prefixes.iter().any(|prefix| names::is_chain(chain, prefix));
+    let is_of_reference = move |chain: &str| {
+        kind.properties.reference.prefixes.iter().any(|prefix| names::is_chain(chain, prefix))
+    };
     move |chain| match is_for_many {
         true => is_own(kind, chain) || is_of_reference(chain),
         false => known.iter().any(|own| own == chain),

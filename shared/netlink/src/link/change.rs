@@ -99,7 +99,7 @@ impl Netlink {
         self.order_if_there(message, "change", "links")
     }
 
-    /// Deletes a link, and with it its peer. That it is gone already is fine.
+    /// Deletes a link, and its peer with it. Succeeds if it does not exist.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -108,10 +108,10 @@ impl Netlink {
         self.order_if_there(message, "delete link", &link.name)
     }
 
-    /// Lets a bridge look at VLAN tags.
+    /// Turns on VLAN filtering of a bridge.
     ///
     /// # Errors
-    /// If the kernel was built without (CONFIG_BRIDGE_VLAN_FILTERING), or refuses.
+    /// If the kernel was built without CONFIG_BRIDGE_VLAN_FILTERING, or refuses.
     pub fn enable_vlan_filtering(&self, bridge: &Link) -> Result<()> {
         let mut message = Message::new(RTM_NEWLINK, 0, &header(AF_UNSPEC, bridge.index, 0, 0));
         message.nest(IFLA_LINKINFO, |m| {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_a_kind_is_read_back() {
+    fn attributes_of_a_kind_are_read_back() {
         let flags = [IpvlanFlag::Bridge, IpvlanFlag::Private, IpvlanFlag::Vepa];
         let ipvlans = [IpvlanMode::L2, IpvlanMode::L3, IpvlanMode::L3s].into_iter().zip(flags);
         let vlans = [(0, VlanProtocol::Customer), (4094, VlanProtocol::Provider)];

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_redirected_is_read_back() {
+    fn a_redirection_is_read_back() {
         let wanted = Filter {
             link: 7,
             parent: INGRESS,
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_redirects_is_a_redirection() {
+    fn only_redirecting_actions_are_redirections() {
         let action = |kind: &str, what: i32| {
             let mut message = Message::new(0, 0, &[]);
             message.put_str(TCA_ACT_KIND, kind);

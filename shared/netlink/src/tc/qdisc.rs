@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_of_a_bucket_is_read_back_also_beyond_32_bits() {
+    fn bucket_parameters_are_read_back_even_beyond_32_bits() {
         for rate in [1, 125_000, u64::from(u32::MAX), 1 << 32, 50_000_000_000, u64::MAX] {
             let tbf = Tbf { rate, limit: 3, ticks: 4, burst: None };
             assert_eq!(read_back(&tbf), Some(tbf));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_is_told_as_the_time_to_fill_it() {
+    fn a_bucket_is_encoded_as_the_time_to_fill_it() {
         assert_eq!(Tbf::ticks_of(1_000_000, 100_000), 1_562_500);
         // 2147 s at 1 Mbit/s.
         assert_eq!(Tbf::ticks_of(125_000, (1 << 28) - 1), 33_554_431_875);

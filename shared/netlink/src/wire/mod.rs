@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn encoded_messages_decode_to_the_same() {
         let mut message = Message::new(16, 0x600, &[1; 5]);
         message.put_str(3, "eth0");
         message.nest(18, |m| {

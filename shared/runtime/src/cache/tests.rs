@@ -15,16 +15,16 @@ fn network() -> Network {
     Network::from_bytes(br#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "t"}]}"#).unwrap()
 }
 
-/// What libcni 1.1.2 (its cnitool, with the reference's loopback plugin) left on disk.
+/// A file written by libcni 1.1.2 (its cnitool, with the reference's loopback plugin).
 const OF_LIBCNI: &str = r#"{"kind":"cniCacheV1","containerId":"cnitool-0608cee9f61ac76429f8","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibiIsInBsdWdpbnMiOlt7InR5cGUiOiJsb29wYmFjayIsImNhcGFiaWxpdGllcyI6eyJpcHMiOnRydWV9fV19Cg==","ifName":"lo","networkName":"n","cniArgs":[["A","b"]],"capabilityArgs":{"ips":["10.0.0.7"]},"result":{"cniVersion":"1.0.0","dns":{},"interfaces":[{"mac":"00:00:00:00:00:00","name":"lo","sandbox":"/run/netns/c"}],"ips":[{"address":"127.0.0.1/8","interface":0},{"address":"::1/128","interface":0}]}}"#;
 
-/// The attachment that it is of.
+/// Its attachment.
 fn of_libcni() -> Attach {
     let attach = Attach::new("cnitool-0608cee9f61ac76429f8", "lo").unwrap().arg("A", "b");
     attach.netns("/run/netns/c").capability("ips", json!(["10.0.0.7"]))
 }
 
-/// It does not say the namespace: that is told by the result.
+/// It does not contain the namespace, but the result does.
 #[test]
 fn what_libcni_wrote_is_read() {
     let (_guard, cache) = cache();
@@ -113,7 +113,7 @@ fn a_result_behind_a_link_is_not_read() {
     assert!(cache.list().unwrap().is_empty());
 }
 
-/// Names may be as long as a file system takes them.
+/// Names may have the maximum length of the file system.
 #[test]
 fn what_a_kill_left_half_written_goes_with_the_attachment() {
     for length in [1, 190] {

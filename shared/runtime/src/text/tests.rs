@@ -12,9 +12,9 @@ fn what_is_json_has_no_problem_and_every_value_its_place() {
     let (root, problems) = parse(text);
     let root = root.unwrap();
     assert!(problems.is_empty(), "{problems:?}");
-    assert_eq!(root.get("a").unwrap().items()[1].at, Place { line: 2, column: 12 });
+    assert_eq!(root.get("a").unwrap().items()[1].at, Position { line: 2, column: 12 });
     assert_eq!(root.get("a").unwrap().items()[1].as_str(), Some("x\n"));
-    assert_eq!(root.get("b").unwrap().get("é").unwrap().at, Place { line: 3, column: 14 });
+    assert_eq!(root.get("b").unwrap().get("é").unwrap().at, Position { line: 3, column: 14 });
 }
 
 #[test]
@@ -35,24 +35,24 @@ fn comments_and_commas_that_are_too_many_or_missing_are_all_found_in_one_run() {
 
 #[test]
 fn what_ends_too_early_is_traced_to_the_line_that_opened_it() {
-    assert_eq!(problems("{\n\"a\": ["), ["2:7 the text ends, but line 2 has not been closed"]);
-    assert_eq!(problems("{\n\"a\": [1}\n"), ["2:8 expected ']' for what line 2 opens"]);
+    assert_eq!(
+        problems("{\n\"a\": ["),
+        ["2:7 the text ends, but the bracket opened in line 2 is not closed"]
+    );
+    assert_eq!(problems("{\n\"a\": [1}\n"), ["2:8 expected ']' for the bracket opened in line 2"]);
     assert_eq!(problems("{\"a\": \"x\n\"}"), ["1:7 this string has no closing quote"]);
-    assert_eq!(problems(" "), ["1:2 nothing here, expected an object"]);
-    assert_eq!(problems("{} {}"), ["1:4 there is more after the end of the document"]);
+    assert_eq!(problems(" "), ["1:2 the document is empty, expected an object"]);
+    assert_eq!(problems("{} {}"), ["1:4 unexpected text after the end of the document"]);
 }
 
 #[test]
 fn a_key_that_is_there_twice_or_a_value_that_is_none_is_named() {
-    assert_eq!(problems("{\"a\": 1, \"a\": 2}"), ["1:10 the key \"a\" is here a second time, after line 1"]);
+    assert_eq!(problems("{\"a\": 1, \"a\": 2}"), ["1:10 the key \"a\" is already in line 1"]);
     assert_eq!(
         problems("{\"a\": True, \"b\": 01}"),
-        [
-            "1:7 \"True\" is not JSON; a string must be in double quotes",
-            "1:18 \"01\" is no number that JSON knows"
-        ]
+        ["1:7 \"True\" is not JSON; a string must be in double quotes", "1:18 \"01\" is not a JSON number"]
     );
-    assert_eq!(problems("{\"a\" 1}"), ["1:6 the key \"a\" has no value: a colon should be here"]);
+    assert_eq!(problems("{\"a\" 1}"), ["1:6 the key \"a\" has no value: expected a colon"]);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn a_text_that_is_nested_without_end_is_refused_and_not_followed() {
     assert!(parse(&"[".repeat(1 << 20)).0.is_none());
 }
 
-/// Pieces that make JSON, and pieces that spoil it.
+/// Parts of valid JSON, and parts that make it invalid.
 const PIECES: [&str; 27] = [
     "{",
     "}",
@@ -98,7 +98,7 @@ proptest! {
     ) {
         let source = pieces.concat();
         let strict = serde_json::from_str::<serde_json::Value>(&source).is_ok();
-        let twice = |problem: &Problem| problem.text.contains("a second time");
+        let twice = |problem: &Problem| problem.text.contains("is already in line");
         let (root, problems) = parse(&source);
         prop_assert_eq!(strict, problems.iter().all(twice), "{:?}: {:?}", source, problems);
         prop_assert!(root.is_some() || !problems.is_empty());

@@ -2,7 +2,7 @@ use std::{fs, hint, thread};
 
 use super::*;
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn conf(name: &str) -> String {
     format!(r#"{{"cniVersion": "1.0.0", "name": "{name}", "plugins": [{{"type": "t"}}]}}"#)
@@ -12,11 +12,11 @@ fn names(networks: &Networks) -> Vec<&str> {
     networks.networks.iter().map(|network| network.name.as_str()).collect()
 }
 
-/// Waits until it is so. A change may come as several events.
+/// Waits until a condition holds. A change may cause several events.
 fn until(watcher: &mut Watcher, so: impl Fn(&Networks) -> bool) {
     let current = watcher.current();
     while !so(&current.get()) {
-        watcher.wait(PATIENCE).unwrap().expect("a change in time");
+        watcher.wait(TIMEOUT).unwrap().expect("a change in time");
     }
 }
 

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_given_its_request_and_heard() {
+    fn a_child_gets_its_request_and_its_output_is_read() {
         let outcome = run(sh("cat; echo oh >&2; exit 7").stderr(Stdio::piped()), b"hello", ALL).unwrap();
         assert_eq!(
             (outcome.status.code(), &outcome.out[..], &outcome.log[..]),

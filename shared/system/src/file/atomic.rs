@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_kill_left_is_found_by_its_label() {
+    fn files_of_a_killed_process_are_found_by_their_label() {
         let place = tempfile::tempdir().unwrap();
         let long = "x".repeat(250);
         let dir = File::open(place.path()).unwrap();

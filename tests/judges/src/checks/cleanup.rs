@@ -6,7 +6,8 @@ use crate::host::{CNITOOL, Host, IMAGE};
 use crate::podman::Podman;
 use crate::process::Daemon;
 
-const WHY: &str = "its plugins do not list what they have, so cnitool cannot collect it";
+/// Why the reference is not asked.
+pub const WHY: &str = "its plugins do not list what they have, so cnitool cannot collect it";
 
 pub fn checks() -> Vec<Check> {
     let check = |name, ask| Check::new("cni-gc.service", name, ask).ours_alone(WHY);
@@ -20,7 +21,7 @@ pub fn checks() -> Vec<Check> {
 }
 
 /// What the timer starts, once a container is older than a second in place of an hour.
-fn collects(host: &Host) {
+pub fn collects(host: &Host) {
     host.run("sleep 2");
     host.run(&format!("{CNITOOL} gc --all --older-than 1s"));
 }

@@ -4,11 +4,13 @@ use std::{fs, slice, thread};
 
 use lab::{Feature, udp_says};
 
+use super::cleanup::collects;
 use crate::check::Check;
 use crate::containerd::Containerd;
 use crate::cri::Cri;
 use crate::gate::Gate;
 use crate::host::{HOST, HOST6, Host, PLUGINS};
+use crate::side::Side;
 use crate::soon::{soon, tcp_says_soon};
 
 pub fn checks() -> Vec<Check> {
@@ -101,6 +103,10 @@ fn is_killed_in(host: &Host, command: &str, job: impl FnOnce(&Cri) + Send) {
     is_ready(&cri);
     let pods = cri.pods();
     assert!(!pods.is_empty(), "containerd has forgotten the pod");
+    // It may come before the kubelet.
+    if host.side == Side::Ours {
+        collects(host);
+    }
     pods.iter().for_each(|pod| cri.removes_pod(pod));
     host.snapshot().assert_same(&before);
     works(host, &cri);

@@ -6,6 +6,7 @@ mod containerd;
 mod cri;
 mod firewalld;
 mod podman;
+mod podman5;
 mod race;
 mod stale;
 
@@ -14,6 +15,7 @@ use crate::check::Check;
 pub fn all() -> Vec<Check> {
     [
         podman::checks(),
+        podman5::checks(),
         containerd::checks(),
         cri::checks(),
         buildah::checks(),

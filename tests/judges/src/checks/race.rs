@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lab::Feature;
+use lab::{Feature, Netns};
 
 use crate::check::Check;
 use crate::containerd::{Containerd, ctr};
@@ -27,7 +27,7 @@ pub fn checks() -> Vec<Check> {
             "containers of Podman and ctr come and go while GC runs in a loop: none loses anything, and nothing is left",
             race,
         )
-        .ours_alone("its plugins do not list what they have, so cnitool collects nothing of theirs")
+        .ours_alone(super::cleanup::WHY)
         .needs(Feature::Ipv6),
     ]
 }
@@ -51,60 +51,44 @@ fn race(host: &Host) {
     let podman = Podman::new(host);
     // The plugins of this network are called by ctr.
     let _containerd = Containerd::start(host);
-    let networks = networks(&podman);
+    let race = Race { machine: host.lab.host(), client: &host.client, networks: networks(&podman) };
     let seconds = env::var(SECONDS).ok().and_then(|text| text.parse().ok()).map(Duration::from_secs);
     let containers = if seconds.is_some() { WHOLE } else { SAMPLE };
-    let (machine, client) = (host.lab.host(), &host.client);
-    // A shell reads the line. What hangs is ended.
-    let does = |line: String| machine.sh(&format!("timeout --kill-after=5 300 {line}"));
-    let live = |i: usize, round: usize| {
-        let name = format!("race{i}x{round}");
-        if i.is_multiple_of(WORKERS) {
-            // It sees its address twice.
-            let look = "/bin/busybox ip addr show eth0";
-            let seen = does(ctr(&format!(
-                "run --rm --cni --snapshotter native --cpu-shares 0 {IMAGE} {name} /bin/sh -c '{look}; /bin/busybox sleep 1; {look}'"
-            )));
-            assert_eq!(seen.matches("inet 10.90.0.").count(), 2, "{seen}");
-            return;
-        }
-        let network = networks[i % networks.len()];
-        let port = 20_000 + i;
-        let publish = if network == "net" { format!("--publish {port}:80") } else { String::new() };
-        does(format!(
-            "podman run --detach --name {name} --hostname {name} --network {network} {publish} {IMAGE}"
-        ));
-        for _ in 0..2 {
-            let seen = does(format!("podman exec {name} /bin/busybox ip addr show eth0"));
-            assert!(seen.contains("inet 10."), "{name} on {network}: {seen}");
-            if network == "net" {
-                tcp_says_soon(client, &format!("{HOST}:{port}"), &name);
-            }
-        }
-        if i.is_multiple_of(4) {
-            // With its monitor, so that nobody cleans up for now.
-            let pids =
-                does(format!("podman inspect --format '{{{{.State.ConmonPid}}}} {{{{.State.Pid}}}}' {name}"));
-            does(format!("kill -9 {}", pids.trim()));
-        }
-        does(format!("podman rm --force --time 0 {name}"));
-    };
-    let race = |containers: usize, least: Option<Duration>| {
+    // The networks' own things come with their first containers.
+    race.run(SAMPLE, None);
+    let before = host.snapshot();
+    race.run(containers, seconds);
+    host.snapshot().assert_same(&before);
+}
+
+struct Race<'a> {
+    machine: &'a Netns,
+    client: &'a Netns,
+    networks: Vec<&'static str>,
+}
+
+impl Race<'_> {
+    /// What a command line prints, which a shell reads. What hangs is ended.
+    fn does(&self, line: &str) -> String {
+        self.machine.sh(&format!("timeout --kill-after=5 300 {line}"))
+    }
+
+    /// Each container comes once, and again until the time is over.
+    fn run(&self, containers: usize, least: Option<Duration>) {
         let (is_over, started) = (AtomicBool::new(false), Instant::now());
         thread::scope(|scope| {
             let collector = scope.spawn(|| {
                 let mut runs = 0;
                 while !is_over.load(Ordering::Relaxed) {
-                    does(format!("{CNITOOL} gc --all"));
+                    self.does(&format!("{CNITOOL} gc --all"));
                     runs += 1;
                 }
                 runs
             });
-            let live = &live;
             let worker = |first: usize| {
                 move || {
                     for round in 0.. {
-                        (first..containers).step_by(WORKERS).for_each(|i| live(i, round));
+                        (first..containers).step_by(WORKERS).for_each(|i| self.live(i, round));
                         if least.is_none_or(|least| started.elapsed() > least) {
                             break;
                         }
@@ -117,11 +101,46 @@ fn race(host: &Host) {
             assert!(collector.join().expect("gc succeeds") > 0);
             assert!(outcomes.iter().all(Result::is_ok), "a container lost something");
         });
-        does(format!("{CNITOOL} gc --all"));
-    };
-    // The networks' own things come with their first containers.
-    race(SAMPLE, None);
-    let before = host.snapshot();
-    race(containers, seconds);
-    host.snapshot().assert_same(&before);
+        self.does(&format!("{CNITOOL} gc --all"));
+    }
+
+    /// A container comes, looks twice for what it has, and goes.
+    fn live(&self, i: usize, round: usize) {
+        let name = format!("race{i}x{round}");
+        if i.is_multiple_of(WORKERS) {
+            self.live_by_ctr(&name);
+        } else {
+            self.live_by_podman(i, &name);
+        }
+    }
+
+    fn live_by_ctr(&self, name: &str) {
+        let look = "/bin/busybox ip addr show eth0";
+        let options = "run --rm --cni --snapshotter native --cpu-shares 0";
+        let twice = format!("/bin/sh -c '{look}; /bin/busybox sleep 1; {look}'");
+        let seen = self.does(&ctr(&format!("{options} {IMAGE} {name} {twice}")));
+        assert_eq!(seen.matches("inet 10.90.0.").count(), 2, "{seen}");
+    }
+
+    fn live_by_podman(&self, i: usize, name: &str) {
+        let network = self.networks[i % self.networks.len()];
+        let (port, has_port) = (20_000 + i, network == "net");
+        let publish = if has_port { format!("--publish {port}:80") } else { String::new() };
+        let options = format!("--name {name} --hostname {name} --network {network} {publish}");
+        self.does(&format!("podman run --detach {options} {IMAGE}"));
+        for _ in 0..2 {
+            let seen = self.does(&format!("podman exec {name} /bin/busybox ip addr show eth0"));
+            assert!(seen.contains("inet 10."), "{name} on {network}: {seen}");
+            if has_port {
+                tcp_says_soon(self.client, &format!("{HOST}:{port}"), name);
+            }
+        }
+        if i.is_multiple_of(4) {
+            // With its monitor, so that nobody cleans up for now.
+            let format = "{{.State.ConmonPid}} {{.State.Pid}}";
+            let pids = self.does(&format!("podman inspect --format '{format}' {name}"));
+            self.does(&format!("kill -9 {}", pids.trim()));
+        }
+        self.does(&format!("podman rm --force --time 0 {name}"));
+    }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::DhcpSite;
+use super::{DhcpSite, started_by};
 use crate::release::target;
 use crate::skip;
 
@@ -80,22 +80,22 @@ impl DhcpSite {
     #[must_use]
     pub fn serve_one_address(&mut self, server: OneAddress) -> bool {
         let Some(program) = server.program() else { return false };
-        let (conf, program) = ("/run/lab/server.conf", program.display());
+        let conf = "/run/lab/server.conf";
         fs::write(conf, server.configuration()).expect("configure a server");
         fs::write("/run/lab/udhcpd.leases", "").expect("create udhcpd's file of leases");
         let libraries = target().join("kea/usr/lib/x86_64-linux-gnu");
-        let (line, ready) = match server {
-            OneAddress::Udhcpd => (format!("{program} udhcpd -f {conf}"), "started"),
-            _ => (
-                format!(
-                    "env LD_LIBRARY_PATH={} KEA_PIDFILE_DIR=/run/lab KEA_LOCKFILE_DIR=/run/lab {program} -c {conf}",
-                    libraries.display()
-                ),
-                "_STARTED",
-            ),
+        let (mut command, ready) = match server {
+            OneAddress::Udhcpd => (started_by(program, &format!("udhcpd -f {conf}")), "started"),
+            _ => (started_by(program, &format!("-c {conf}")), "_STARTED"),
         };
+        if server != OneAddress::Udhcpd {
+            command.env("LD_LIBRARY_PATH", libraries);
+            command.envs(["KEA_PIDFILE_DIR", "KEA_LOCKFILE_DIR"].map(|name| (name, "/run/lab")));
+        }
         let (machine, log) = (self.server.netns.clone(), self.server_log_path());
-        self.serve_by(&machine, &line, &log, || fs::read_to_string(&log).unwrap_or_default().contains(ready));
+        self.serve_by(&machine, command, &log, || {
+            fs::read_to_string(&log).unwrap_or_default().contains(ready)
+        });
         true
     }
 }

@@ -1,12 +1,13 @@
 //! Whoever has no privileges holds all locks that he can, for as long as he likes.
 
-use std::fs;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use lab::{Call, Feature, Lab, beyond_reference};
+use lab::{Call, Feature, Lab, Outcome, beyond_reference};
 use serde_json::{Value, json};
 
 use crate::common::dual_stack;
@@ -101,7 +102,7 @@ fn an_unprivileged_process_that_holds_all_the_locks_it_can_keeps_no_plugin_waiti
     }
 }
 
-/// As a tool of iptables does that hangs, and whose plugin was killed. It is waited for, a minute.
+/// As a tool of iptables does that hangs, and whose plugin was killed.
 #[test]
 fn a_lock_that_is_never_free_ends_in_code_11_when_all_else_is_removed() {
     beyond_reference!("nothing-left");
@@ -112,19 +113,96 @@ fn a_lock_that_is_never_free_ends_in_code_11_when_all_else_is_removed() {
     call.del().ok();
     let before = lab.snapshot();
     call.add().ok_result();
-    let mut command = Command::new("flock");
-    command.args(["--no-fork", "/run/ferrule/iptables.lock", "sh", "-c", "echo held; exec sleep infinity"]);
-    let holder = Holder::start(&mut command).unwrap();
-
-    let mut process = call.clone().env("CNI_COMMAND", "DEL").process().spawn().unwrap();
-    process.stdin.take().unwrap().write_all(&call.input()).unwrap();
-    let output = process.wait_with_output().unwrap();
-    let error: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(error["code"], 11, "{error}");
-    assert!(error["msg"].as_str().unwrap().contains("/run/ferrule/iptables.lock"), "{error}");
+    let holder = root_holds(Path::new("/run/ferrule/iptables.lock"));
+    let (outcome, _) = paused(&call, "DEL");
+    outcome.refused(11, "/run/ferrule/iptables.lock");
     lab.snapshot().assert_same(&before);
     drop(holder);
     call.del().ok();
+}
+
+/// In the lab's own directory, which no snapshot compares.
+const TRACE: &str = "/run/lab/plugins/.trace";
+
+/// Runs a command while somebody holds a lock, and adds up all pauses that the plugin asks the kernel for. strace makes the kernel grant
+/// them without any time passing: so a minute takes a moment, and the sum does not depend on how busy the machine is.
+fn paused(call: &Call, command: &str) -> (Outcome, Duration) {
+    const PAUSES: &str = "nanosleep,clock_nanosleep";
+    let strace = format!("strace -qq -o {TRACE} -e trace={PAUSES} -e inject={PAUSES}:retval=0");
+    let strace: Vec<_> = strace.split(' ').map(str::to_owned).collect();
+    let outcome = call.clone().under(&strace).run(command);
+    let trace = fs::read_to_string(TRACE).unwrap();
+    let number = |line: &str, key: &str| {
+        let digits = line.split(key).nth(1).unwrap_or_else(|| panic!("a pause: {line}"));
+        digits.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse::<u64>().unwrap()
+    };
+    let pause =
+        |line| Duration::new(number(line, "tv_sec="), 0) + Duration::from_nanos(number(line, "tv_nsec="));
+    (outcome, trace.lines().map(pause).sum())
+}
+
+fn root_holds(path: &Path) -> Holder {
+    let mut command = Command::new("flock");
+    Holder::start(command.arg("--no-fork").arg(path).args(["sh", "-c", "echo held; exec sleep infinity"]))
+        .unwrap()
+}
+
+/// The times of the section "Privileges" in docs/reliability.md, and of docs/host-local.md, exactly.
+#[test]
+fn each_lock_is_waited_for_as_long_as_the_pages_say_and_no_longer() {
+    beyond_reference!("nothing-left");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let call = bridge(&lab, "nftables").on(&pod);
+    call.add().ok_result();
+    // All files are there, with their modes.
+    call.del().ok();
+    let prev = call.add().ok_result();
+    let sbr = lab.plugin("sbr").config(json!({"prevResult": prev})).on(&pod);
+    sbr.add().ok_result();
+    sbr.del().ok();
+    let of_a_namespace = fs::read_dir("/run/ferrule").unwrap().map(|entry| entry.unwrap().path());
+    let of_a_namespace: Vec<_> =
+        of_a_namespace.filter(|path| path.display().to_string().contains("/netns-")).collect();
+    let of_a_namespace = &of_a_namespace[0];
+    let iptables = Path::new("/run/ferrule/iptables.lock");
+    let seconds = Duration::from_secs;
+
+    // Those that only root can hold: code 11.
+    for (path, call, command, time) in [
+        (of_a_namespace.as_path(), &sbr, "ADD", 20),
+        (of_a_namespace, &sbr, "DEL", 20),
+        (iptables, &call, "DEL", 60),
+    ] {
+        let holder = root_holds(path);
+        let (outcome, waited) = paused(call, command);
+        outcome.refused(11, path.to_str().unwrap());
+        assert_eq!(waited, seconds(time), "{} {command}", path.display());
+        drop(holder);
+    }
+    call.add().ok_result();
+
+    // Those that everybody can hold: the work goes on.
+    let store = Path::new("/var/lib/cni/networks/net");
+    let holder = Holder::of(store).unwrap();
+    fs::remove_file(store.join(".lock")).unwrap();
+    let ipam = lab.plugin("host-local").config(dual_stack()).on(&pod).ifname("eth7");
+    let (outcome, waited) = paused(&ipam, "ADD");
+    outcome.ok_result();
+    assert_eq!(waited, seconds(5), "the directory of leases");
+    drop(holder);
+    fs::set_permissions(store.join("lock"), Permissions::from_mode(0o644)).unwrap();
+    let holder = Holder::of(&store.join("lock")).unwrap();
+    let (outcome, waited) = paused(&ipam, "DEL");
+    outcome.ok();
+    assert_eq!(waited, seconds(5), "the reference's lock on leases");
+    drop(holder);
+    lab.host().sh("rm -rf /run/ferrule; touch /run/ferrule");
+    let holder = Holder::of(Path::new(NAMESPACE)).unwrap();
+    let (outcome, waited) = paused(&call, "DEL");
+    outcome.ok();
+    assert_eq!(waited, seconds(5), "the network namespace");
+    drop(holder);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use lab::{Call, Lab, beyond_reference, ours, under_test};
+use lab::{Call, Lab, beyond_reference, ours, quoted, under_test};
 use serde_json::json;
 
 use crate::common::dual_stack;
@@ -83,10 +83,10 @@ fn cnitools_cache_is_its_owners_alone() {
     lab.container("pod");
     let plugin = json!({"type": "loopback"});
     lab.configure("10-net.conflist", &json!({"cniVersion": "1.0.0", "name": "net", "plugins": [plugin]}));
-    let (dir, tool) = (under_test().dir.display(), ours());
+    let (dir, tool) = (quoted(&under_test().dir), quoted(&ours().join("cnitool")));
     // A directory that is there keeps its mode: let it be made anew.
-    let add = "cnitool add net pod --container-id c --cache-dir /var/lib/cni/of-cnitool >/dev/null";
-    lab.host().sh(&format!("umask 0; CNI_PATH={dir} {}/{add}", tool.display()));
+    let add = "add net pod --container-id c --cache-dir /var/lib/cni/of-cnitool >/dev/null";
+    lab.host().sh(&format!("umask 0; CNI_PATH={dir} {tool} {add}"));
     let expected = [
         "755 /var/lib/cni",
         "755 /var/lib/cni/of-cnitool",

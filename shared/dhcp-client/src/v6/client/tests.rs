@@ -46,20 +46,20 @@ fn refusal(number: u16) -> Vec<u8> {
     [ia(0, 0, &[]), Options::default().with(STATUS_CODE, status(number)).encode()].concat()
 }
 
-fn answer(kind: Kind, asked: &Message, server: &[u8], more: &[(Number, Vec<u8>)]) -> Vec<u8> {
-    let duid = asked.options.get(CLIENT_ID).unwrap();
+fn answer(kind: Kind, request: &Message, server: &[u8], more: &[(Number, Vec<u8>)]) -> Vec<u8> {
+    let duid = request.options.get(CLIENT_ID).unwrap();
     let mut options = Options::default().with(CLIENT_ID, duid).with(SERVER_ID, server);
     for (number, value) in more {
         options = options.with(*number, value.clone());
     }
-    Message { kind, xid: asked.xid, options }.encode()
+    Message { kind, xid: request.xid, options }.encode()
 }
 
 fn given() -> (Number, Vec<u8>) {
     (IA_NA, ia(100, 160, &[(ADDRESS, 200, 400)]))
 }
 
-/// A client that got its address at once.
+/// A client that got its address immediately.
 fn bound() -> Client {
     let mut client = client();
     let solicit = sent(&client.tick(at(0)));
@@ -204,7 +204,7 @@ fn a_lease_that_its_server_forgot_is_asked_for_anew_and_goes_on_meanwhile() {
 fn a_server_that_forgot_a_lease_and_gives_none_is_not_asked_without_end() {
     let mut client = bound();
     let renew = sent(&client.tick(at(100)));
-    let no_binding = |asked: &Message| answer(Kind::Reply, asked, SERVER, &[(IA_NA, refusal(3))]);
+    let no_binding = |request: &Message| answer(Kind::Reply, request, SERVER, &[(IA_NA, refusal(3))]);
     let request = sent(&client.receive(at(100), &no_binding(&renew)));
     let refused = answer(Kind::Reply, &request, SERVER, &[(IA_NA, refusal(2))]);
     assert!(client.receive(at(100), &refused).is_empty() && client.tick(at(109)).is_empty());
@@ -253,7 +253,7 @@ fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
     alone.tick(at(11));
     assert!(alone.tick(at(21)).is_empty());
     assert_eq!((alone.state(), alone.awaits_packets(at(21))), (State::Bound, false));
-    // What is due is done at once.
+    // Due actions are performed immediately.
     assert_eq!(sent(&resume(at(120)).tick(at(120))).kind, Kind::Renew);
     assert_eq!(sent(&resume(at(170)).tick(at(170))).kind, Kind::Rebind);
     assert!(matches!(resume(at(400)).tick(at(400))[0], Action::Lost(_)));
@@ -263,19 +263,19 @@ fn after_a_restart_servers_are_asked_whether_the_address_is_still_good() {
 fn what_is_given_back_names_its_server_until_that_answers() {
     for decline in [false, true] {
         let mut client = bound();
-        assert!(if decline { client.decline(false, at(5)) } else { client.leave(at(5)) });
+        assert!(if decline { client.decline(false, at(5)) } else { client.release(at(5)) });
         let release = sent(&client.tick(at(5)));
         assert_eq!(release.kind, if decline { Kind::Decline } else { Kind::Release });
         assert_eq!(release.options.get(SERVER_ID), Some(SERVER));
         assert!(client.receive(at(5), &answer(Kind::Reply, &release, OTHER, &[])).is_empty());
         assert_eq!(client.receive(at(5), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
-        assert!(!client.leave(at(6)));
+        assert!(!client.release(at(6)));
     }
     // What may have been given is given back; where nothing was asked for, nothing is.
     let mut asks = client();
     let solicit = sent(&asks.tick(at(0)));
     asks.receive(at(0), &answer(Kind::Advertise, &solicit, SERVER, &[given(), (PREFERENCE, vec![255])]));
-    assert!(asks.leave(at(1)) && !client().leave(at(0)));
+    assert!(asks.release(at(1)) && !client().release(at(0)));
     // A container that stays asks for another address.
     let mut stays = bound();
     assert!(stays.decline(true, at(5)));
@@ -393,7 +393,7 @@ fn an_acquisition_that_fails_gives_back_what_a_server_may_have_given() {
     let (mut client, request) = requesting();
     let unusable = (IA_NA, ia(160, 100, &[(ADDRESS, 200, 400)]));
     let release = sent(&client.receive(at(0), &answer(Kind::Reply, &request, SERVER, &[unusable])));
-    assert!(client.leave(at(0)));
+    assert!(client.release(at(0)));
     assert_eq!(client.receive(at(0), &answer(Kind::Reply, &release, SERVER, &[])), [Action::Left]);
 }
 

@@ -4,7 +4,7 @@ use netlink::Family;
 
 use super::Forward;
 use crate::chain_name::ChainName;
-use crate::kind::{InIptables, IptablesRules, Shared};
+use crate::kind::{IptablesProperties, IptablesRules, Shared};
 use crate::opening::{CHAIN, HOOK, TABLE, TO_ADMIN, TO_CHAIN};
 use crate::script::{SHARED, Script, comment};
 
@@ -12,11 +12,12 @@ use crate::script::{SHARED, Script, comment};
 const CONTAINERS: &str = "FERRULE-FORWARD";
 const TO_CONTAINERS: &str = "ferrule: iptables";
 
-pub(super) const FACTS: InIptables = InIptables {
+pub(super) const PROPERTIES: IptablesProperties = IptablesProperties {
     table: TABLE,
     prefix: "FERRULE-FW-",
     parents: &[CONTAINERS],
     shared: Some(Shared {
+        rules: |script, _| share(script, None),
         comments: &[TO_CONTAINERS],
         entry: CONTAINERS,
         chains: &[CONTAINERS],
@@ -50,7 +51,7 @@ fn share(script: &mut Script, admin: Option<&str>) {
     let chains = [Some(CHAIN), admin, Some(CONTAINERS)];
     script.shared_chains.extend(chains.into_iter().flatten().map(String::from));
     script.share_first((TABLE, HOOK), name(TO_CHAIN), "", CHAIN);
-    // The administrator has the first word.
+    // The administrator's rules come first.
     if let Some(admin) = admin {
         script.share_first((TABLE, CHAIN), name(TO_ADMIN), "", admin);
     }

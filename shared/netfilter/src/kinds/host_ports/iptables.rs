@@ -9,7 +9,7 @@ use super::forward::Forward;
 use super::mapping::HostPorts;
 use super::mark::Mark;
 use crate::iptables::saved::{self, chain_of, rules, target, word_after};
-use crate::kind::{InIptables, IptablesRules, Shared};
+use crate::kind::{IptablesProperties, IptablesRules, Shared};
 use crate::script::{SHARED, Script, comment};
 
 const HOSTPORTS: &str = "FERRULE-HOSTPORTS";
@@ -18,11 +18,15 @@ const HAIRPIN: &str = "FERRULE-HAIRPIN";
 /// The most ports that the match `multiport` takes.
 const MULTIPORT_MAX: usize = 15;
 
-pub(super) const FACTS: InIptables = InIptables {
+pub(super) const PROPERTIES: IptablesProperties = IptablesProperties {
     table: "nat",
     prefix: "FERRULE-HP-",
     parents: &[HOSTPORTS, super::reference::DNAT, "CNI-HOSTPORT-SNAT"],
     shared: Some(Shared {
+        rules: |script, family| {
+            share_host_ports(script, family);
+            share_mark(script, Mark::DEFAULT_BIT);
+        },
         comments: &[SHARED],
         entry: HOSTPORTS,
         chains: &[HAIRPIN, HOSTPORTS],
@@ -120,7 +124,7 @@ fn by_protocol(forwards: &[Forward]) -> Vec<(&'static str, Vec<String>)> {
 /// The host ports that an attachment's chain is for, but that packets go elsewhere for before: to a newer chain that takes
 /// all packets to the same port, be it of all addresses. What has conditions takes some of them only.
 fn waiting(saved: &str, chain: &str) -> Vec<String> {
-    let jumps = rules(saved, FACTS.table).filter(|rule| chain_of(rule) == HOSTPORTS);
+    let jumps = rules(saved, PROPERTIES.table).filter(|rule| chain_of(rule) == HOSTPORTS);
     let newer: Vec<&str> = jumps.take_while(|rule| target(rule) != chain).filter(|r| is_for_all(r)).collect();
     let takes = |port: &Port<'_>, rule: &&&str| {
         ports_of(saved, target(rule)).any(|other| {
@@ -145,7 +149,7 @@ struct Port<'a> {
 /// The ports that a chain leads elsewhere.
 fn ports_of<'a>(saved: &'a str, chain: &'a str) -> impl Iterator<Item = Port<'a>> {
     let translated =
-        rules(saved, FACTS.table).filter(move |rule| chain_of(rule) == chain && target(rule) == "DNAT");
+        rules(saved, PROPERTIES.table).filter(move |rule| chain_of(rule) == chain && target(rule) == "DNAT");
     translated.map(|rule| Port {
         number: (word_after(rule, " -p "), word_after(rule, " --dport ")),
         address: word_after(rule, " -d "),

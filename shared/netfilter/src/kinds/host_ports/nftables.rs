@@ -9,7 +9,7 @@ use super::conditional;
 use super::forward::{Forward, Protocol};
 use super::mapping::HostPorts;
 use super::mark::Mark;
-use crate::kind::{InNftables, NftablesRules};
+use crate::kind::{NftablesProperties, NftablesRules};
 use crate::kinds::loopback_guard;
 use crate::networks::subnet;
 use crate::ruleset::uapi::*;
@@ -24,7 +24,7 @@ const HAIRPIN: Chain = Chain::regular("hairpin");
 /// Where rules with conditions are, too.
 pub(super) const HOSTPORTS: Chain = Chain::regular("hostports");
 
-pub(super) const FACTS: InNftables = InNftables {
+pub(super) const PROPERTIES: NftablesProperties = NftablesProperties {
     table: INET,
     chain: HOSTPORTS.name,
     layout,

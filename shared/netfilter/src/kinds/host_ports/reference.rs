@@ -3,7 +3,7 @@
 use netlink::{Family, RequestError};
 
 use super::mapping::HostPorts;
-use crate::kind::{InReference, ReferenceRules};
+use crate::kind::{ReferenceProperties, ReferenceRules};
 use crate::listing::Listing;
 use crate::owner::Owner;
 use crate::reference::{chains, names};
@@ -28,7 +28,7 @@ const ALL: &str = "hostports_all";
 /// That with rules for the source addresses of connections through these.
 const SOURCES: &str = "masquerading";
 
-pub(super) const FACTS: InReference = InReference {
+pub(super) const PROPERTIES: ReferenceProperties = ReferenceProperties {
     table: "nat",
     prefixes: &PREFIXES,
     rules: &[
@@ -40,7 +40,7 @@ pub(super) const FACTS: InReference = InReference {
         (V6, SOURCES),
     ],
     has_rule: is_of,
-    ..InReference::NONE
+    ..ReferenceProperties::NONE
 };
 
 /// Whether a rule is somebody's, by its comment. It names the container alone, not the network: GC must leave it.

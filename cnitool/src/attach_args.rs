@@ -1,0 +1,190 @@
+//! Options of `add` for ports, addresses and the MAC address.
+//!
+//! A runtime passes them as capability arguments to plugins that declare the capability (CONVENTIONS.md). Older runtimes use
+//! CNI_ARGS, which all plugins receive.
+
+use std::net::IpAddr;
+
+use cni::{Code, Error, json};
+use runtime::{Attach, Network, Result};
+use serde_json::{Map, Value, json};
+
+use crate::cli::AttachArgs;
+
+/// The attachment with what is asked for.
+///
+/// # Errors
+/// If a port cannot be read, or no plugin of the network takes ports, or several addresses.
+pub fn apply(attach_args: &AttachArgs, network: &Network, mut attach: Attach) -> Result<Attach> {
+    let declared = network.capabilities();
+    if !attach_args.publish.is_empty() {
+        if !declared.contains("portMappings") {
+            return Err(Error::new(
+                Code::InvalidConfig,
+                format!("no plugin of network {} forwards ports", network.name),
+            )
+            .detail(r#"add {"type": "portmap", "capabilities": {"portMappings": true}} to its plugins"#)
+            .into());
+        }
+        let mappings: Result<Vec<Value>, String> =
+            attach_args.publish.iter().map(|text| mapping(text)).collect();
+        let mappings =
+            mappings.map_err(|e| Error::new(Code::InvalidEnvironment, format!("--publish {e}")))?;
+        attach = attach.capability("portMappings", mappings.into());
+    }
+    let addresses: Vec<&str> =
+        attach_args.ip.iter().map(String::as_str).filter(|ip| !ip.is_empty()).collect();
+    if addresses.len() > 1 && !declared.contains("ips") && !has_static(network) {
+        let text = format!("no plugin of network {} accepts several addresses", network.name);
+        let remedy = r#"add "capabilities": {"ips": true} to the plugin that has ipam"#;
+        return Err(Error::new(Code::InvalidConfig, text).detail(remedy).into());
+    }
+    if !addresses.is_empty() {
+        attach = if declared.contains("ips") {
+            attach.capability("ips", json!(addresses))
+        } else {
+            attach.arg("IP", &addresses.join(","))
+        };
+    }
+    Ok(match &attach_args.mac {
+        None => attach,
+        Some(mac) if declared.contains("mac") => attach.capability("mac", json!(mac)),
+        Some(mac) => attach.arg("MAC", mac),
+    })
+}
+
+/// Whether static, which takes a list of addresses in CNI_ARGS, gives the network's addresses. Others take one.
+fn has_static(network: &Network) -> bool {
+    let conf: Value = serde_json::from_slice(network.bytes()).unwrap_or_default();
+    let plugins = json::member(&conf, "plugins").and_then(Value::as_array);
+    let kind = |plugin| json::member(json::member(plugin, "ipam")?, "type");
+    plugins.into_iter().flatten().any(|plugin| kind(plugin).is_some_and(|kind| kind == "static"))
+}
+
+/// A port on the command line, as it is written.
+///
+/// # Errors
+/// It is malformed.
+pub fn port(text: &str) -> Result<String, String> {
+    mapping(text).map(|_| text.to_owned())
+}
+
+/// A port as `docker run -p` takes it: `[HOSTIP:]HOSTPORT:PORT[/PROTOCOL]`.
+fn mapping(text: &str) -> Result<Value, String> {
+    let wrong = || {
+        format!("{text:?} is not [HOSTIP:]HOSTPORT:PORT[/PROTOCOL], such as 8080:80 or 127.0.0.1:53:53/udp")
+    };
+    let (ports, protocol) = text.split_once('/').unwrap_or((text, "tcp"));
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(wrong);
+    let (before, container) = ports.rsplit_once(':').ok_or_else(wrong)?;
+    let (address, host) = match before.rsplit_once(':') {
+        Some((address, host)) => (Some(address), host),
+        None => (None, before),
+    };
+    if !["tcp", "udp", "sctp"].contains(&protocol) {
+        return Err(wrong());
+    }
+    let mut mapping = Map::new();
+    mapping.insert("hostPort".to_owned(), port(host)?.into());
+    mapping.insert("containerPort".to_owned(), port(container)?.into());
+    mapping.insert("protocol".to_owned(), protocol.into());
+    if let Some(address) = address {
+        let bare = address.strip_prefix('[').and_then(|address| address.strip_suffix(']')).unwrap_or(address);
+        let address: IpAddr = bare.parse().map_err(|_| wrong())?;
+        mapping.insert("hostIP".to_owned(), address.to_string().into());
+    }
+    Ok(mapping.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network(capabilities: &Value) -> Network {
+        let conf = json!({"cniVersion": "1.0.0", "name": "web", "plugins": [
+            {"type": "bridge"}, {"type": "portmap", "capabilities": capabilities}]});
+        Network::from_bytes(conf.to_string().as_bytes()).unwrap()
+    }
+
+    fn attach_args(publish: &[&str], ip: &[&str], mac: Option<&str>) -> AttachArgs {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+        AttachArgs { publish: owned(publish), ip: owned(ip), mac: mac.map(str::to_owned) }
+    }
+
+    fn attach() -> Attach {
+        Attach::new("c1", "eth0").unwrap()
+    }
+
+    #[test]
+    fn ports_are_read_as_people_write_them() {
+        let cases = [
+            ("8080:80", json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp"})),
+            ("53:5353/udp", json!({"hostPort": 53, "containerPort": 5353, "protocol": "udp"})),
+            (
+                "127.0.0.1:8080:80/tcp",
+                json!({"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "127.0.0.1"}),
+            ),
+            (
+                "[::1]:1:2/sctp",
+                json!({"hostPort": 1, "containerPort": 2, "protocol": "sctp", "hostIP": "::1"}),
+            ),
+        ];
+        for (text, wanted) in cases {
+            assert_eq!(mapping(text), Ok(wanted), "{text}");
+        }
+        for text in [
+            "",
+            "80",
+            ":80",
+            "8080:",
+            "0:80",
+            "8080:65536",
+            "a:80",
+            "8080:80/icmp",
+            "host:1:2",
+            "1:2:3:4/tcp",
+        ] {
+            assert!(mapping(text).is_err_and(|e| e.contains("HOSTPORT:PORT")), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_a_plugin_declares_goes_to_it_as_a_capability_and_the_rest_to_all() {
+        let attach_args = attach_args(&["8080:80"], &["10.88.0.9", "fd00::9"], Some("0a:58:0a:00:00:05"));
+        let all = json!({"portMappings": true, "ips": true, "mac": true});
+        let declared = apply(&attach_args, &network(&all), attach()).unwrap();
+        assert_eq!(declared.capability_args["ips"], json!(["10.88.0.9", "fd00::9"]));
+        assert_eq!(declared.capability_args["mac"], "0a:58:0a:00:00:05");
+        assert_eq!(declared.capability_args["portMappings"][0]["hostPort"], 8080);
+        assert_eq!(declared.args.to_string(), "");
+
+        let attach_args = self::attach_args(&["8080:80"], &["10.88.0.9", ""], Some("0a:58:0a:00:00:05"));
+        let not = apply(&attach_args, &network(&json!({"portMappings": true})), attach()).unwrap();
+        assert_eq!((not.args.get("IP"), not.args.get("MAC")), (Some("10.88.0.9"), Some("0a:58:0a:00:00:05")));
+    }
+
+    #[test]
+    fn several_addresses_are_asked_for_only_where_a_plugin_takes_them() {
+        let attach_args = attach_args(&[], &["10.88.0.9", "fd00::9"], None);
+        let of = |kind: &str| {
+            let bridge = json!({"type": "bridge", "ipam": {"type": kind}});
+            let conf = json!({"cniVersion": "1.0.0", "name": "web", "plugins": [bridge]});
+            Network::from_bytes(conf.to_string().as_bytes()).unwrap()
+        };
+        let list = apply(&attach_args, &of("static"), attach()).unwrap();
+        assert_eq!(list.args.get("IP"), Some("10.88.0.9,fd00::9"));
+        let error = format!("{:?}", apply(&attach_args, &of("host-local"), attach()).unwrap_err());
+        assert!(error.contains("no plugin of network web accepts several addresses"), "{error}");
+        assert!(error.contains(r#""capabilities": {"ips": true}"#), "{error}");
+    }
+
+    #[test]
+    fn a_port_on_a_network_that_forwards_none_is_refused_with_what_to_add() {
+        let error = apply(&attach_args(&["8080:80"], &[], None), &network(&json!({})), attach()).unwrap_err();
+        let text = format!("{error:?}");
+        assert!(
+            text.contains("no plugin of network web forwards ports") && text.contains("portmap"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,100 @@
+//! Directories of network configurations, from the configurations of this host's runtimes.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use host_runtimes::names::NERDCTL;
+use runtime::{ConfDir, Network};
+
+use crate::runtimes;
+
+/// A directory of networks.
+#[derive(Debug)]
+pub struct NetworkDir {
+    pub conf: ConfDir,
+    /// The runtimes that read it. Several share /etc/cni/net.d.
+    pub runtimes: Vec<&'static str>,
+    /// Where these look for plugins.
+    pub plugins: Vec<PathBuf>,
+}
+
+/// The places that there are, and what cannot be read: of a runtime without its configuration, the defaults count.
+pub fn all() -> (Vec<NetworkDir>, Vec<String>) {
+    let mut network_dirs: BTreeMap<PathBuf, NetworkDir> = BTreeMap::new();
+    let (runtimes, mut problems) = host_runtimes::of_host(Path::new("/"));
+    for runtime in runtimes {
+        let mut dirs = vec![runtime.networks];
+        if runtime.name == NERDCTL {
+            dirs.extend(of_namespaces(&dirs[0]));
+        }
+        for dir in dirs {
+            // One may be a link to another.
+            let real = match fs::canonicalize(&dir).and_then(|real| fs::read_dir(&real).map(|_| real)) {
+                Ok(real) => real,
+                Err(e) => {
+                    let is_none = matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory);
+                    problems.extend((!is_none).then(|| format!("{} is not used: {e}", dir.display())));
+                    continue;
+                }
+            };
+            let new = || NetworkDir { conf: ConfDir::new(dir), runtimes: Vec::new(), plugins: Vec::new() };
+            let dir = network_dirs.entry(real).or_insert_with(new);
+            dir.add(runtime.name, &runtime.plugins);
+        }
+    }
+    (network_dirs.into_values().collect(), problems)
+}
+
+/// The place that has a network of this name.
+pub fn with_network(name: &str) -> Option<NetworkDir> {
+    all().0.into_iter().find(|dir| dir.conf.find(name).is_ok())
+}
+
+impl NetworkDir {
+    /// A directory that no runtime is known to read.
+    pub fn unknown(conf: &ConfDir) -> Self {
+        Self { conf: conf.clone(), runtimes: Vec::new(), plugins: Vec::new() }
+    }
+
+    /// The runtime that owns a network in this directory. None: unknown.
+    pub fn runtime_of(&self, network: &Network) -> Option<&'static str> {
+        runtimes::of_config(network.bytes()).or_else(|| match self.runtimes[..] {
+            [only] => Some(only),
+            _ => None,
+        })
+    }
+
+    /// How to name the directories to cnitool.
+    pub fn advice(&self, network: &str) -> String {
+        let (runtimes, dir) = (self.runtimes.join(", "), self.conf.path().display());
+        let plugins: Vec<String> = self.plugins.iter().map(|dir| dir.display().to_string()).collect();
+        format!("{runtimes} has {network}: --conf-dir {dir} --plugin-path {}", plugins.join(":"))
+    }
+
+    pub fn is(&self, dir: &ConfDir) -> bool {
+        let real = |dir: &ConfDir| fs::canonicalize(dir.path()).ok();
+        real(&self.conf).is_some() && real(&self.conf) == real(dir)
+    }
+
+    fn add(&mut self, runtime: &'static str, plugins: &[PathBuf]) {
+        if !self.runtimes.contains(&runtime) {
+            self.runtimes.push(runtime);
+        }
+        let new: Vec<_> = plugins.iter().filter(|dir| !self.plugins.contains(dir)).cloned().collect();
+        self.plugins.extend(new);
+    }
+}
+
+/// nerdctl has networks of one containerd namespace in a directory of that name. Other directories have plugins of the network
+/// whose name they have.
+fn of_namespaces(dir: &Path) -> Vec<PathBuf> {
+    let inside = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|file| file.path());
+    let is_network = |file: PathBuf| {
+        let name = file.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        name.starts_with("nerdctl-") && name.ends_with(".conflist")
+    };
+    inside(dir).filter(|sub| inside(sub).any(is_network)).collect()
+}

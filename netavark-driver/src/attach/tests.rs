@@ -1,0 +1,116 @@
+use super::*;
+
+/// A call as netavark 1.14.0 makes it.
+fn call(wishes: &Value, more: &Value) -> Call {
+    let mut call = value!({
+        "container_id": "c1", "container_name": "web", "port_mappings": null,
+        "network": {
+            "dns_enabled": false, "driver": "cni", "id": "0", "internal": false, "ipv6_enabled": false, "name": "pods",
+            "subnets": [{"gateway": "10.1.0.1", "lease_range": null, "subnet": "10.1.0.0/24"}, {"subnet": "fd01::/64"}],
+        },
+        "network_options": {"aliases": null, "interface_name": "eth0", "options": null, "static_ips": null, "static_mac": null},
+    });
+    for (key, member) in wishes.as_object().unwrap() {
+        call["network_options"][key] = member.clone();
+    }
+    for (key, member) in more.as_object().unwrap() {
+        call[key] = member.clone();
+    }
+    json::decode(&call).unwrap()
+}
+
+fn chain(plugins: &Value) -> Chain {
+    let list = value!({"cniVersion": "1.0.0", "name": "n", "plugins": plugins});
+    Chain::from_bytes(list.to_string().as_bytes()).unwrap()
+}
+
+fn attach(wishes: &Value, plugins: &Value) -> Result<Attach> {
+    with_wishes(Path::new("/run/netns/x"), &call(wishes, &value!({})), &chain(plugins))
+}
+
+#[test]
+fn addresses_and_mac_are_asked_for_as_the_chain_declares() {
+    let wishes = value!({"static_ips": ["10.1.0.7", "fd01::7"], "static_mac": "02:00:00:00:00:07"});
+    let declared = value!([{"type": "bridge", "capabilities": {"ips": true, "mac": true}, "ipam": {"type": "host-local"}}]);
+    let asked = attach(&wishes, &declared).unwrap();
+    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
+    assert_eq!(asked.capability_args["mac"], "02:00:00:00:00:07");
+
+    let of_podman_4 = value!([{"type": "bridge", "ipam": {"type": "host-local"}}]);
+    let one = value!({"static_ips": ["10.1.0.7"], "static_mac": "02:00:00:00:00:07"});
+    let asked = attach(&one, &of_podman_4).unwrap();
+    assert_eq!((asked.args.get("IP"), asked.args.get("MAC")), (Some("10.1.0.7"), Some("02:00:00:00:00:07")));
+    assert_eq!((asked.args.get("K8S_POD_NAME"), asked.args.get("IgnoreUnknown")), (Some("web"), Some("1")));
+    let of_others = value!([{"type": "bridge", "ipam": {"type": "whereabouts"}}]);
+    let error = attach(&wishes, &of_others).unwrap_err();
+    assert!(error.msg().contains("no more than one address"), "{error}");
+    assert!(error.details().contains("\"ips\": true"), "{error}");
+}
+
+#[test]
+fn networks_of_podman_4_get_several_addresses_too() {
+    let wishes = value!({"static_ips": ["10.1.0.7", "fd01::7", "10.1.0.7", "fd01::7"]});
+    let call = call(&wishes, &value!({}));
+    let plugins = value!([{"type": "bridge", "ipam": {"type": "host-local"}}, {"type": "portmap"}]);
+    let declaring = declaring_ips(chain(&plugins), &call.network_options).unwrap();
+    let asked = with_wishes(Path::new("/run/netns/x"), &call, &declaring).unwrap();
+    // As network reload sends them: each twice.
+    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
+    assert_eq!(declaring.plugins.len(), 2);
+}
+
+#[test]
+fn the_plugin_static_gets_the_prefix_length_of_the_networks_subnet() {
+    let plugins = value!([{"type": "macvlan", "capabilities": {"ips": true}, "ipam": {"type": "static"}}]);
+    let asked = attach(&value!({"static_ips": ["10.1.0.7", "192.0.2.7"]}), &plugins).unwrap();
+    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7/24", "192.0.2.7"]));
+}
+
+#[test]
+fn aliases_are_a_list_and_for_dnsname_a_list_of_the_network() {
+    let wishes = value!({"aliases": ["db", "c1"]});
+    let any = value!([{"type": "t", "capabilities": {"aliases": true}}]);
+    assert_eq!(attach(&wishes, &any).unwrap().capability_args["aliases"], value!(["db", "c1"]));
+    let dnsname = value!([{"type": "bridge"}, {"type": "dnsname", "capabilities": {"aliases": true}}]);
+    assert_eq!(attach(&wishes, &dnsname).unwrap().capability_args["aliases"], value!({"n": ["db", "c1"]}));
+}
+
+#[test]
+fn ranges_and_protocols_of_ports_become_single_mappings() {
+    let published = |mappings: Value| {
+        let call = call(&value!({}), &value!({"port_mappings": mappings}));
+        let chain =
+            chain(&value!([{"type": "bridge"}, {"type": "portmap", "capabilities": {"portMappings": true}}]));
+        with_wishes(Path::new("/run/netns/x"), &call, &chain)
+    };
+    let asked = published(value!([
+        {"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp", "range": 2},
+        {"container_port": 53, "host_ip": "::1", "host_port": 53, "protocol": "tcp,udp", "range": 1},
+        {"container_port": 9, "host_ip": "", "host_port": 9, "protocol": "", "range": 0},
+    ]));
+    assert_eq!(
+        asked.unwrap().capability_args["portMappings"],
+        value!([
+            {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+            {"hostPort": 8081, "containerPort": 81, "protocol": "tcp"},
+            {"hostPort": 53, "containerPort": 53, "protocol": "tcp", "hostIP": "::1"},
+            {"hostPort": 53, "containerPort": 53, "protocol": "udp", "hostIP": "::1"},
+            {"hostPort": 9, "containerPort": 9, "protocol": "tcp"},
+        ])
+    );
+    let beyond =
+        value!([{"container_port": 80, "host_port": 65535, "host_ip": "", "protocol": "tcp", "range": 2}]);
+    assert!(published(beyond).unwrap_err().msg().contains("beyond port 65535"));
+    let many =
+        value!([{"container_port": 1, "host_port": 1, "host_ip": "", "protocol": "tcp", "range": 20000}]);
+    assert!(published(many).unwrap_err().msg().contains("more than 10000 ports"));
+}
+
+#[test]
+fn names_that_no_attachment_can_have_and_unknown_options_are_refused() {
+    let plugins = value!([{"type": "bridge"}]);
+    assert!(attach(&value!({"interface_name": "a/b"}), &plugins).is_err());
+    assert!(attach(&value!({"options": {"mode": "x"}}), &plugins).unwrap_err().msg().contains("\"mode\""));
+    let outside = call(&value!({}), &value!({"container_id": "../c"}));
+    assert!(attachment(Path::new("/run/netns/x"), &outside).is_err());
+}

@@ -1,0 +1,193 @@
+//! The chain that the driver writes for `--opt type=PLUGIN`.
+
+use cni::{Error, Result, Version};
+use serde_json::{Map, Value, json};
+use validate::schema::{self, Key, PLUGIN, Plugin, Role};
+
+use crate::address::Ipam;
+use crate::document::Network;
+use crate::options::Options;
+use crate::value;
+
+type Object = Map<String, Value>;
+
+/// The chained plugins that options may ask for, in the order in which they run.
+const CHAINED: [&str; 6] = ["portmap", "firewall", "tuning", "bandwidth", "sbr", "vrf"];
+
+/// Plugins whose containers the host routes for: their chain has portmap and firewall unless an option takes them out.
+const ROUTED: [&str; 2] = ["bridge", "ptp"];
+
+/// Writes the configuration list.
+///
+/// # Errors
+/// Code 7 for an option that no plugin of the chain reads, and for what the network's type cannot have.
+pub fn write(network: &Network, kind: &str, options: &Options<'_>) -> Result<Value> {
+    let main = schema::plugin(kind).filter(|plugin| plugin.role == Role::Interface);
+    let main = main.ok_or_else(|| not_a_type(kind))?;
+    let asked = Asked::sort(options)?;
+    let ipam = Ipam::of(network, main.name, asked.ipam)?;
+    let mut object = defaults(network, main, &ipam, options);
+    for (path, text) in &asked.main {
+        set(&mut object, main, path, text).map_err(|e| e.context(format_args!("option {path}")))?;
+    }
+    if !ipam.is_none() {
+        let mut written = ipam.object(network, options.has_default_route)?;
+        let described = ipam.described()?;
+        for (path, text) in &asked.ipam_keys {
+            let outcome = set(&mut written, described, path, text);
+            outcome.map_err(|e| e.context(format_args!("option ipam.{path}")))?;
+        }
+        object.insert("ipam".to_owned(), written.into());
+    } else if let Some((path, _)) = asked.ipam_keys.first() {
+        return Err(Error::config(format!("option ipam.{path}: the network has no IPAM plugin"))
+            .detail("add --opt ipam=PLUGIN, such as ipam=host-local"));
+    }
+    let mut plugins = vec![Value::Object(object)];
+    for name in CHAINED {
+        plugins.extend(asked.chained(name, ROUTED.contains(&kind))?.map(Value::Object));
+    }
+    Ok(json!({"cniVersion": Version::LATEST, "name": network.name, "plugins": plugins}))
+}
+
+fn not_a_type(kind: &str) -> Error {
+    let types =
+        || schema::plugins().filter(|plugin| plugin.role == Role::Interface).map(|plugin| plugin.name);
+    let near = schema::nearest(kind, types()).map(|near| format!("did you mean {near:?}? "));
+    let known = types().collect::<Vec<_>>().join(", ");
+    Error::config(format!("option type: {kind:?} is no plugin of the suite that makes an interface"))
+        .detail(format!("{}type is one of {known}; for others, write a conflist", near.unwrap_or_default()))
+}
+
+fn set(object: &mut Object, plugin: &Plugin, path: &str, text: &str) -> Result<()> {
+    let is_for_all = |key: &&Key| ["dns"].contains(&key.name) && plugin.role == Role::Interface;
+    let keys: Vec<&Key> = plugin.keys.iter().chain(PLUGIN.iter().filter(is_for_all)).collect();
+    value::put(object, &keys, path, text)
+}
+
+/// What users of Podman expect of a network, in the plugin's own keys.
+fn defaults(network: &Network, main: &Plugin, ipam: &Ipam, options: &Options<'_>) -> Object {
+    let mut object = Object::new();
+    object.insert("type".to_owned(), main.name.into());
+    let interface = &network.network_interface;
+    match main.name {
+        "bridge" => {
+            object.insert("bridge".to_owned(), bridge_name(network).into());
+            let leads_out = !network.internal && ipam.has_gateway(network);
+            object.insert("isGateway".to_owned(), leads_out.into());
+            object.insert("ipMasq".to_owned(), leads_out.into());
+            object.insert("hairpinMode".to_owned(), true.into());
+        }
+        "ptp" => drop(object.insert("ipMasq".to_owned(), (!network.internal).into())),
+        _ if !interface.is_empty() => {
+            let key = if main.name == "host-device" { "device" } else { "master" };
+            if schema::find(main.keys, key).is_some() {
+                object.insert(key.to_owned(), interface.clone().into());
+            }
+        }
+        _ => {}
+    }
+    let capabilities = main.capabilities.iter().copied().filter(|name| *name == "mac");
+    let capabilities = capabilities.chain(ipam.takes_addresses().then_some("ips"));
+    let capabilities: Object = capabilities.map(|name| (name.to_owned(), true.into())).collect();
+    if !capabilities.is_empty() {
+        object.insert("capabilities".to_owned(), capabilities.into());
+    }
+    if !options.dns.is_empty() {
+        object.insert("dns".to_owned(), json!({"nameservers": options.dns}));
+    }
+    object
+}
+
+/// The bridge that `--interface-name` names, or one that no other network of Podman has.
+fn bridge_name(network: &Network) -> String {
+    match network.network_interface.as_str() {
+        "" => format!("cni-{}", network.id.chars().take(10).collect::<String>()),
+        name => name.to_owned(),
+    }
+}
+
+/// Options by the plugin that they are for.
+#[derive(Debug, Default)]
+struct Asked<'a> {
+    main: Vec<(&'a str, &'a str)>,
+    ipam: Option<&'a str>,
+    ipam_keys: Vec<(&'a str, &'a str)>,
+    /// `PLUGIN=true` or `=false`.
+    switches: Vec<(&'static str, bool)>,
+    keys: Vec<(&'static str, &'a str, &'a str)>,
+}
+
+impl<'a> Asked<'a> {
+    fn sort(options: &Options<'a>) -> Result<Self> {
+        let mut this = Self::default();
+        for &(option, text) in &options.keys {
+            let (first, below) = option.split_once('.').map_or((option, None), |(a, b)| (a, Some(b)));
+            let chained = CHAINED.into_iter().find(|name| *name == first);
+            match (first, chained, below) {
+                ("ipam", _, None) => this.ipam = Some(text),
+                ("ipam", _, Some(path)) => this.ipam_keys.push((path, text)),
+                (_, Some(name), None) => this.switches.push((name, switch(name, text)?)),
+                (_, Some(name), Some(path)) => this.keys.push((name, path, text)),
+                _ => this.main.push((option, text)),
+            }
+        }
+        Ok(this)
+    }
+
+    /// A chained plugin's object. None: the chain does without.
+    fn chained(&self, name: &'static str, is_routed: bool) -> Result<Option<Object>> {
+        let keys: Vec<_> = self.keys.iter().filter(|(plugin, _, _)| *plugin == name).collect();
+        let by_default = is_routed && ["portmap", "firewall"].contains(&name);
+        let switch = self.switches.iter().find(|(plugin, _)| *plugin == name).map(|(_, on)| *on);
+        if switch == Some(false) && !keys.is_empty() {
+            let (_, path, _) = keys[0];
+            return Err(Error::config(format!("options {name}=false and {name}.{path} exclude each other"))
+                .detail("remove one of the two"));
+        }
+        if !switch.unwrap_or(by_default || !keys.is_empty()) {
+            return Ok(None);
+        }
+        let described = schema::plugin(name).ok_or_else(|| not_a_type(name))?;
+        let mut object = Object::new();
+        object.insert("type".to_owned(), name.into());
+        if !described.capabilities.is_empty() {
+            let all: Object =
+                described.capabilities.iter().map(|one| ((*one).to_owned(), true.into())).collect();
+            object.insert("capabilities".to_owned(), all.into());
+        }
+        for (_, path, text) in keys {
+            let outcome = set(&mut object, described, path, text);
+            outcome.map_err(|e| e.context(format_args!("option {name}.{path}")))?;
+        }
+        Ok(Some(object))
+    }
+}
+
+fn switch(name: &str, text: &str) -> Result<bool> {
+    text.parse().map_err(|_| {
+        Error::config(format!("option {name} is neither true nor false"))
+            .detail(format!("{name}=true adds the plugin to the chain; {name}.KEY=VALUE sets a key of it"))
+    })
+}
+
+/// The name of the host's interface that Podman shows: the bridge, or the master.
+pub fn host_interface(list: &Value) -> Option<&str> {
+    let main = list.get("plugins")?.get(0)?;
+    let text = |key: &str| main.get(key).and_then(Value::as_str);
+    text("bridge").or_else(|| text("master")).or_else(|| text("device"))
+}
+
+/// The option that a key of the written chain comes from.
+pub fn option_of(path: &[String], list: &Value) -> Option<String> {
+    let [first, index, rest @ ..] = path else { return None };
+    let index: usize = index.parse().ok().filter(|_| first == "plugins")?;
+    let kind = list.get("plugins")?.get(index)?.get("type")?.as_str()?;
+    match (index, rest) {
+        (_, []) => Some("type".to_owned()),
+        (0, rest) => Some(rest.join(".")),
+        (_, rest) => Some(format!("{kind}.{}", rest.join("."))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

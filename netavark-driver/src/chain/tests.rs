@@ -1,0 +1,167 @@
+use super::*;
+use crate::document::Words;
+
+fn network(json: &str, options: &[(&str, &str)]) -> Result<Value> {
+    let mut network: Network = serde_json::from_str(json).unwrap();
+    network.options =
+        options.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<Words>();
+    let read = Options::read(&network.options)?;
+    let Some(kind) = network.options.get("type").cloned() else { panic!("no type") };
+    write(&network, &kind, &read)
+}
+
+const TWO_SUBNETS: &str = r#"{"name": "pods", "id": "0123456789abcdef", "subnets": [
+    {"subnet": "10.1.0.0/24", "gateway": "10.1.0.1", "lease_range": {"start_ip": "10.1.0.128", "end_ip": "10.1.0.255"}},
+    {"subnet": "fd00:1::/64"}], "routes": [{"destination": "10.7.0.0/16", "gateway": "10.1.0.2", "metric": 100}]}"#;
+
+#[test]
+fn a_bridge_has_what_users_of_podman_expect() {
+    let list = network(TWO_SUBNETS, &[("type", "bridge"), ("dns", "9.9.9.9")]).unwrap();
+    assert_eq!(
+        list,
+        json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [
+            {
+                "type": "bridge", "bridge": "cni-0123456789", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+                "capabilities": {"mac": true, "ips": true}, "dns": {"nameservers": ["9.9.9.9"]},
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [
+                        [{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1", "rangeStart": "10.1.0.128", "rangeEnd": "10.1.0.255"}],
+                        [{"subnet": "fd00:1::/64"}],
+                    ],
+                    "routes": [
+                        {"dst": "10.7.0.0/16", "gw": "10.1.0.2", "priority": 100}, {"dst": "0.0.0.0/0"}, {"dst": "::/0"},
+                    ],
+                },
+            },
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+            {"type": "firewall"},
+        ]})
+    );
+}
+
+#[test]
+fn options_set_keys_of_each_plugin_of_the_chain_and_add_or_remove_chained_ones() {
+    let list = network(
+        r#"{"name": "pods", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}]}"#,
+        &[
+            ("type", "bridge"),
+            ("bridge", "br7"),
+            ("mtu", "1400"),
+            ("ipam.statusFailsWhenFull", "true"),
+            ("portmap", "false"),
+            ("firewall.ingressPolicy", "same-bridge"),
+            ("bandwidth.ingressRate", "1000000"),
+            ("bandwidth.ingressBurst", "1000000"),
+            ("tuning.sysctl.net.core.somaxconn", "500"),
+        ],
+    )
+    .unwrap();
+    let plugins = list["plugins"].as_array().unwrap();
+    let kinds: Vec<_> = plugins.iter().map(|plugin| plugin["type"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["bridge", "firewall", "tuning", "bandwidth"]);
+    assert_eq!((&plugins[0]["bridge"], &plugins[0]["mtu"]), (&json!("br7"), &json!(1400)));
+    assert_eq!(plugins[0]["ipam"]["statusFailsWhenFull"], true);
+    assert_eq!(plugins[1]["ingressPolicy"], "same-bridge");
+    assert_eq!(plugins[2]["sysctl"], json!({"net.core.somaxconn": "500"}));
+    assert_eq!(plugins[3]["ingressRate"], 1_000_000);
+}
+
+#[test]
+fn a_macvlan_without_subnets_is_served_by_dhcp_and_routed_by_nobody() {
+    let json = r#"{"name": "lan", "id": "0", "network_interface": "eth0"}"#;
+    let list = network(json, &[("type", "macvlan"), ("mode", "private")]).unwrap();
+    let plugin = json!({"type": "macvlan", "master": "eth0", "mode": "private", "capabilities": {"mac": true}, "ipam": {"type": "dhcp"}});
+    assert_eq!(list["plugins"], json!([plugin]));
+    assert_eq!(host_interface(&list), Some("eth0"));
+}
+
+#[test]
+fn an_internal_network_has_no_way_out() {
+    let json = r#"{"name": "inner", "id": "0", "internal": true, "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
+    let list = network(json, &[("type", "bridge")]).unwrap();
+    let plugin = &list["plugins"][0];
+    assert_eq!((&plugin["isGateway"], &plugin["ipMasq"]), (&json!(false), &json!(false)));
+    assert_eq!(plugin["ipam"]["routes"], json!([]));
+    let outer = r#"{"name": "outer", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
+    let list = network(outer, &[("type", "bridge"), ("default-route", "false")]).unwrap();
+    assert_eq!(
+        (&list["plugins"][0]["ipMasq"], &list["plugins"][0]["ipam"]["routes"]),
+        (&json!(true), &json!([]))
+    );
+}
+
+#[test]
+fn addresses_of_static_are_those_that_containers_ask_for() {
+    let json = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}]}"#;
+    let list = network(json, &[("type", "macvlan"), ("master", "eth0"), ("ipam", "static")]).unwrap();
+    let plugin = &list["plugins"][0];
+    assert_eq!(plugin["ipam"]["addresses"], json!([{"gateway": "10.1.0.1"}]));
+    assert_eq!(plugin["capabilities"]["ips"], true);
+}
+
+/// A network, its options, and what the message and the remedy have in them.
+type Refused<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
+
+fn are_refused(cases: &[Refused<'_>]) {
+    for (json, options, message, remedy) in cases {
+        let error = network(json, options).unwrap_err();
+        assert!(error.msg().contains(message), "{options:?}: {error}");
+        assert!(error.details().contains(remedy), "{options:?}: {error}: {}", error.details());
+    }
+}
+
+const SUBNET: &str = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
+
+#[test]
+fn a_wrong_option_is_refused_with_its_name_and_a_remedy() {
+    are_refused(&[
+        (SUBNET, &[("type", "bridg")], "option type: \"bridg\"", "did you mean \"bridge\"?"),
+        (SUBNET, &[("type", "portmap")], "option type: \"portmap\"", "write a conflist"),
+        (SUBNET, &[("type", "bridge"), ("mtuu", "1")], "option mtuu: there is no", "did you mean \"mtu\"?"),
+        (SUBNET, &[("type", "bridge"), ("ipam.rangez", "1")], "option ipam.rangez", "\"ranges\"?"),
+        (SUBNET, &[("type", "bridge"), ("portmap.sant", "1")], "option portmap.sant", "\"snat\"?"),
+        (SUBNET, &[("type", "bridge"), ("portmap", "no")], "option portmap is neither", "portmap.KEY=VALUE"),
+        (
+            SUBNET,
+            &[("type", "bridge"), ("tuning", "false"), ("tuning.mtu", "1")],
+            "exclude each other",
+            "remove one",
+        ),
+        (
+            SUBNET,
+            &[("type", "bridge"), ("ipam", "hostlocal")],
+            "option ipam: \"hostlocal\"",
+            "\"host-local\"?",
+        ),
+    ]);
+}
+
+#[test]
+fn addresses_that_the_network_cannot_give_are_refused_with_a_remedy() {
+    let none = r#"{"name": "n", "id": "0"}"#;
+    let v6 = r#"{"name": "n", "id": "0", "ipv6_enabled": true, "subnets": [{"subnet": "10.1.0.0/24"}]}"#;
+    let dhcp = r#"{"name": "n", "id": "0", "ipam_options": {"driver": "dhcp"}}"#;
+    let blackhole = r#"{"name": "n", "id": "0", "subnets": [{"subnet": "10.1.0.0/24"}],
+        "routes": [{"destination": "10.7.0.0/16", "route_type": "blackhole"}]}"#;
+    are_refused(&[
+        (SUBNET, &[("type", "macvlan"), ("ipam", "dhcp")], "ipam is dhcp, but subnets", "remove --subnet"),
+        (none, &[("type", "bridge")], "no subnet", "--subnet 10.1.0.0/24"),
+        (none, &[("type", "dummy"), ("ipam.ranges", "[]")], "option ipam.ranges: ", "ipam=host-local"),
+        (v6, &[("type", "bridge")], "no subnet is of IPv6", "--subnet fd00:1::/64"),
+        (dhcp, &[("type", "bridge"), ("ipam", "static")], "--ipam-driver dhcp contradict", "remove one"),
+        (blackhole, &[("type", "bridge")], "type blackhole is not supported", "unicast"),
+    ]);
+}
+
+#[test]
+fn a_place_of_the_chain_is_told_by_the_option_that_sets_it() {
+    let list = json!({"plugins": [{"type": "bridge"}, {"type": "portmap"}]});
+    let option =
+        |path: &[&str]| option_of(&path.iter().map(|step| (*step).to_owned()).collect::<Vec<_>>(), &list);
+    assert_eq!(option(&["plugins", "0", "mtu"]).as_deref(), Some("mtu"));
+    assert_eq!(option(&["plugins", "0", "ipam", "ranges"]).as_deref(), Some("ipam.ranges"));
+    assert_eq!(option(&["plugins", "1", "snat"]).as_deref(), Some("portmap.snat"));
+    assert_eq!(option(&["plugins", "1"]).as_deref(), Some("type"));
+    assert_eq!(option(&["name"]), None);
+}

@@ -1,0 +1,70 @@
+//! What is wrong with a network, found as `cnitool validate` finds it, before Podman keeps the network.
+
+use std::path::PathBuf;
+
+use cni::{Error, Result};
+use runtime::text::{self, Node, Position, Tree};
+use validate::{Finding, Level, Report};
+
+use crate::chain::option_of;
+use crate::source::Source;
+
+/// Refuses a network that its plugins would refuse. Returns the warnings.
+///
+/// # Errors
+/// Code 7 with each mistake, its place and its remedy.
+pub fn check(source: &Source, plugin_path: &[PathBuf]) -> Result<Vec<String>> {
+    let (root, problems) = text::parse(&source.text);
+    // A file without the extension of a list may be a single plugin's.
+    let is_list =
+        source.file.as_ref().is_none_or(|file| file.extension().is_some_and(|ext| ext == "conflist"));
+    let mut report = Report::new(plugin_path, is_list, source.chain.as_ref().ok());
+    report.document(root.as_ref(), problems, &source.chain);
+    let (errors, warnings): (Vec<_>, Vec<_>) =
+        report.finish().into_iter().partition(|finding| finding.level == Level::Error);
+    let in_words = |findings: Vec<Finding>| -> Vec<String> {
+        findings.iter().map(|finding| words(finding, source, root.as_ref())).collect()
+    };
+    let errors = in_words(errors);
+    if !errors.is_empty() {
+        return Err(Error::config(errors.join("; ")));
+    }
+    if let Err(error) = &source.chain {
+        return Err(crate::source::flat(error));
+    }
+    Ok(in_words(warnings))
+}
+
+fn words(finding: &Finding, source: &Source, root: Option<&Node>) -> String {
+    let place = match &source.file {
+        Some(file) => format!("{}:{}:{}", file.display(), finding.at.line, finding.at.column),
+        None => option(finding.at, source, root),
+    };
+    let help = finding.help.as_ref().map(|help| format!(" ({help})")).unwrap_or_default();
+    format!("{place}: {}{help}", finding.text)
+}
+
+/// The option that a place of the written chain is from.
+fn option(at: Position, source: &Source, root: Option<&Node>) -> String {
+    let path = root.and_then(|root| path_to(root, at)).unwrap_or_default();
+    let list = serde_json::from_str(&source.text).unwrap_or_default();
+    option_of(&path, &list).map_or_else(|| "the options".to_owned(), |option| format!("option {option}"))
+}
+
+/// The steps from a node to the one that is at a place, or whose key is.
+fn path_to(node: &Node, at: Position) -> Option<Vec<String>> {
+    if node.at == at {
+        return Some(Vec::new());
+    }
+    let below = |step: String, node: &Node| {
+        let path = path_to(node, at)?;
+        Some([vec![step], path].concat())
+    };
+    match &node.value {
+        Tree::Object(members) => members.iter().find_map(|(key_at, key, value)| {
+            if *key_at == at { Some(vec![key.clone()]) } else { below(key.clone(), value) }
+        }),
+        Tree::Array(items) => items.iter().enumerate().find_map(|(n, item)| below(n.to_string(), item)),
+        _ => None,
+    }
+}

@@ -1,0 +1,82 @@
+//! `create`: Podman is about to keep a network.
+
+use cni::{Error, Result, json};
+use serde_json::{Map, Value, json as value};
+
+use crate::chain::host_interface;
+use crate::document::Network;
+use crate::options::{Kind, Options};
+use crate::source::Source;
+use crate::{address, check, rootless, warn};
+
+/// Checks a network, and completes it with what Podman shows of it.
+///
+/// # Errors
+/// What is wrong with it: the option, or the place in the file, and what to do.
+pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
+    rootless::refuse()?;
+    let mut network: Network = json::decode(&Value::Object(document.clone()))?;
+    take_servers(&mut network);
+    let options = Options::read(&network.options)?;
+    if let Kind::File(_) = options.kind {
+        refuse_flags(&network)?;
+    }
+    let source = Source::load(&network, &options)?;
+    check::check(&source, &options.plugin_path)?.iter().for_each(warn);
+    let chain = source.chain.as_ref().map_err(crate::source::flat)?;
+    let kind = options.kind;
+    match kind {
+        Kind::File(file) => {
+            document.insert("subnets".to_owned(), value!(address::subnets(chain)));
+            network.options.insert("conflist".to_owned(), file.display().to_string());
+        }
+        Kind::Type(_) => {
+            let list: Value = serde_json::from_str(&source.text)?;
+            // What holds by default today holds for this network when the defaults have changed.
+            network.options.insert("ipam".to_owned(), ipam_of(&list));
+            if let Some(interface) = host_interface(&list) {
+                document.insert("network_interface".to_owned(), interface.into());
+            }
+        }
+    }
+    document.insert("options".to_owned(), value!(network.options));
+    // Podman allocates no addresses: the chain does.
+    document.insert("ipam_options".to_owned(), value!({"driver": "none"}));
+    // netavark runs no DNS server for the networks of a plugin.
+    document.insert("dns_enabled".to_owned(), false.into());
+    document.remove("network_dns_servers");
+    Ok(document)
+}
+
+fn ipam_of(list: &Value) -> String {
+    list.pointer("/plugins/0/ipam/type").and_then(Value::as_str).unwrap_or("none").to_owned()
+}
+
+/// `--dns` of `podman network create` is kept as an option: Podman refuses it for a network without DNS server.
+fn take_servers(network: &mut Network) {
+    if network.network_dns_servers.is_empty() {
+        return;
+    }
+    let own = network.options.remove("dns").filter(|own| !own.is_empty());
+    let all: Vec<String> = own.into_iter().chain(network.network_dns_servers.drain(..)).collect();
+    network.options.insert("dns".to_owned(), all.join(","));
+}
+
+/// A file says all of the network.
+fn refuse_flags(network: &Network) -> Result<()> {
+    let driver = network.ipam_options.get("driver").is_some_and(|driver| !driver.is_empty());
+    let flags = [
+        ("--subnet", !network.subnets.is_empty(), "ipam"),
+        ("--route", !network.routes.is_empty(), "routes of ipam"),
+        ("--internal", network.internal, "ipMasq and routes"),
+        ("--ipv6", network.ipv6_enabled, "ipam"),
+        ("--interface-name", !network.network_interface.is_empty(), "bridge or master"),
+        ("--ipam-driver", driver, "ipam"),
+    ];
+    let Some((flag, _, keys)) = flags.into_iter().find(|(_, is_given, _)| *is_given) else { return Ok(()) };
+    Err(Error::config(format!("{flag} has no effect together with option conflist"))
+        .detail(format!("write it into the file ({keys}), or use --opt type=PLUGIN in place of conflist")))
+}
+
+#[cfg(test)]
+mod tests;

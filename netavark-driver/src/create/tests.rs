@@ -1,0 +1,145 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::*;
+
+/// A directory with plugins by these names, which nobody runs.
+fn plugins() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["bridge", "macvlan", "host-local", "static", "portmap", "firewall", "dhcp"] {
+        let file = dir.path().join(name);
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    dir
+}
+
+/// As Podman 5.4.2 sends it for `podman network create --driver cni ...`.
+fn document(options: &[(&str, &str)], more: &Value) -> Map<String, Value> {
+    let options: Map<String, Value> =
+        options.iter().map(|(key, text)| ((*key).to_owned(), (*text).into())).collect();
+    let mut document = value!({
+        "name": "pods", "id": "56743df4b981d1164e65bfa46c062b43f08c77766f42b4513ebf0606fee31441", "driver": "cni",
+        "created": "0001-01-01T00:00:00Z", "ipv6_enabled": false, "internal": false, "dns_enabled": true,
+        "labels": {"x": "y"}, "options": options,
+    });
+    for (key, member) in more.as_object().unwrap() {
+        document[key] = member.clone();
+    }
+    document.as_object().unwrap().clone()
+}
+
+fn conflist(dir: &Path, text: &str) -> String {
+    let file = dir.join("web.conflist");
+    fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+const WEB: &str = r#"{"cniVersion": "1.0.0", "name": "web", "plugins": [
+    {"type": "bridge", "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.5.0.0/24", "gateway": "10.5.0.254"}], [{"subnet": "fd05::/64"}]]}},
+    {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
+
+#[test]
+fn podman_shows_the_subnets_and_gateways_of_a_conflist_and_allocates_no_addresses() {
+    let dir = plugins();
+    let file = conflist(dir.path(), WEB);
+    let path = dir.path().display().to_string();
+    let made = create(document(&[("conflist", &file), ("plugin-path", &path)], &value!({}))).unwrap();
+    assert_eq!(
+        made["subnets"],
+        value!([{"subnet": "10.5.0.0/24", "gateway": "10.5.0.254"}, {"subnet": "fd05::/64", "gateway": "fd05::1"}])
+    );
+    assert_eq!(made["ipam_options"], value!({"driver": "none"}));
+    assert_eq!((&made["dns_enabled"], &made["labels"]), (&value!(false), &value!({"x": "y"})));
+    assert_eq!((&made["name"], &made["driver"]), (&value!("pods"), &value!("cni")));
+}
+
+#[test]
+fn the_subnet_of_a_static_address_is_shown() {
+    let dir = plugins();
+    let file = conflist(
+        dir.path(),
+        r#"{"cniVersion": "1.0.0", "name": "web", "plugins": [{"type": "bridge", "ipam": {"type": "static",
+            "addresses": [{"address": "10.5.0.7/24", "gateway": "10.5.0.1"}, {"address": "10.5.0.8/24"}]}}]}"#,
+    );
+    let path = dir.path().display().to_string();
+    let made = create(document(&[("conflist", &file), ("plugin-path", &path)], &value!({}))).unwrap();
+    assert_eq!(made["subnets"], value!([{"subnet": "10.5.0.0/24", "gateway": "10.5.0.1"}]));
+}
+
+#[test]
+fn a_network_that_the_driver_describes_keeps_its_choices_as_options() {
+    let dir = plugins();
+    let path = dir.path().display().to_string();
+    let options = [("type", "bridge"), ("plugin-path", &*path), ("dns", "8.8.8.8")];
+    let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}], "network_dns_servers": ["9.9.9.9"]});
+    let made = create(document(&options, &more)).unwrap();
+    assert_eq!(made["network_interface"], "cni-56743df4b9");
+    assert_eq!(made["options"]["ipam"], "host-local");
+    // Podman refuses servers for a network that has no DNS server of its own.
+    assert_eq!(made["options"]["dns"], "8.8.8.8,9.9.9.9");
+    assert!(!made.contains_key("network_dns_servers"));
+    // The answer is what setup gets: it describes the same chain.
+    let network: Network = json::decode(&Value::Object(made)).unwrap();
+    let options = Options::read(&network.options).unwrap();
+    let chain = crate::source::chain(&network, &options).unwrap();
+    assert_eq!(address::subnets(&chain).len(), 1);
+    assert_eq!(
+        chain.plugins.iter().map(|plugin| plugin.kind.as_str()).collect::<Vec<_>>(),
+        ["bridge", "portmap", "firewall"]
+    );
+}
+
+#[test]
+fn every_mistake_of_a_conflist_is_told_with_its_place_and_remedy() {
+    let dir = plugins();
+    let file = conflist(
+        dir.path(),
+        "{\"cniVersion\": \"1.0.0\", \"name\": \"web\", \"plugins\": [\n  {\"type\": \"bridge\", \"mtu\": \"1500\"},\n  {\"type\": \"portmapp\"}]}",
+    );
+    let path = dir.path().display().to_string();
+    let error = create(document(&[("conflist", &file), ("plugin-path", &path)], &value!({}))).unwrap_err();
+    let wanted = format!(
+        "{file}:2:29: mtu: expected a number from 0 to 65535, found a string; {file}:3:12: no plugin \"portmapp\" in {path} (did you mean \"portmap\"?)"
+    );
+    assert_eq!(error.msg(), wanted);
+    let error = create(document(&[("conflist", "/nonexistent/web.conflist")], &value!({}))).unwrap_err();
+    assert!(error.msg().starts_with("option conflist: read /nonexistent/web.conflist"), "{error}");
+}
+
+#[test]
+fn a_mistake_in_an_option_is_told_with_the_options_name() {
+    let dir = plugins();
+    let path = dir.path().display().to_string();
+    let more = value!({"subnets": [{"subnet": "10.1.0.0/24"}]});
+    for (key, text, wanted) in [
+        ("vlan", "many", "option vlan: vlan: expected a number from 0 to 4094, found a string"),
+        ("portmap.backend", "pf", "option portmap.backend: backend: \"pf\" is none of iptables, nftables"),
+        ("ipam.dataDir", "here", "option ipam.dataDir: dataDir: \"here\" is not an absolute path"),
+    ] {
+        let options = [("type", "bridge"), ("plugin-path", &*path), (key, text)];
+        let error = create(document(&options, &more)).unwrap_err();
+        assert!(error.msg().starts_with(wanted), "{error}");
+    }
+}
+
+#[test]
+fn flags_of_podman_that_a_file_would_contradict_are_refused() {
+    for (key, given, flag) in [
+        ("subnets", value!([{"subnet": "10.1.0.0/24"}]), "--subnet"),
+        ("routes", value!([{"destination": "10.7.0.0/16", "gateway": "10.1.0.1"}]), "--route"),
+        ("internal", value!(true), "--internal"),
+        ("ipv6_enabled", value!(true), "--ipv6"),
+        ("network_interface", value!("eth0"), "--interface-name"),
+        ("ipam_options", value!({"driver": "dhcp"}), "--ipam-driver"),
+    ] {
+        let mut more = value!({});
+        more[key] = given;
+        let error = create(document(&[("conflist", "/a.conflist")], &more)).unwrap_err();
+        assert!(
+            error.msg().starts_with(flag) && error.details().contains("write it into the file"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,132 @@
+//! The documents of netavark's plugin protocol (plugin-API.md). What Podman leaves out is missing or null.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use cni::addr;
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Options of a network or a container.
+pub type Words = BTreeMap<String, String>;
+
+/// A network, as Podman keeps it. Only the members that the driver reads.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Network {
+    pub name: String,
+    pub id: String,
+    #[serde(deserialize_with = "or_default")]
+    pub network_interface: String,
+    #[serde(deserialize_with = "or_default")]
+    pub subnets: Vec<Subnet>,
+    #[serde(deserialize_with = "or_default")]
+    pub routes: Vec<Route>,
+    pub ipv6_enabled: bool,
+    pub internal: bool,
+    #[serde(deserialize_with = "or_default")]
+    pub options: Words,
+    #[serde(deserialize_with = "or_default")]
+    pub ipam_options: Words,
+    #[serde(deserialize_with = "or_default")]
+    pub network_dns_servers: Vec<String>,
+}
+
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Subnet {
+    #[serde(with = "addr::cidr")]
+    pub subnet: IpNetwork,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_range: Option<LeaseRange>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct LeaseRange {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_ip: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub end_ip: Option<IpAddr>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+pub struct Route {
+    #[serde(with = "addr::cidr")]
+    pub destination: IpNetwork,
+    #[serde(default)]
+    pub gateway: Option<IpAddr>,
+    #[serde(default)]
+    pub metric: Option<u32>,
+    #[serde(default)]
+    pub route_type: Option<String>,
+}
+
+/// What `setup` and `teardown` get.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Call {
+    pub container_id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub container_name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub port_mappings: Vec<PortMapping>,
+    pub network: Network,
+    pub network_options: Wishes,
+}
+
+/// What one container wants of one network.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Wishes {
+    #[serde(deserialize_with = "or_default")]
+    pub aliases: Vec<String>,
+    pub interface_name: String,
+    #[serde(deserialize_with = "or_default")]
+    pub static_ips: Vec<IpAddr>,
+    #[serde(deserialize_with = "or_default")]
+    pub static_mac: String,
+    #[serde(deserialize_with = "or_default")]
+    pub options: Words,
+}
+
+/// One or more ports of the host that lead to the container.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PortMapping {
+    pub container_port: u16,
+    pub host_port: u16,
+    #[serde(default)]
+    pub host_ip: String,
+    /// `tcp`, `udp` and `sctp`, with commas. Empty: `tcp`.
+    #[serde(default)]
+    pub protocol: String,
+    /// How many ports, counted up. 0 stands for 1.
+    #[serde(default)]
+    pub range: u16,
+}
+
+/// What `setup` answers.
+#[derive(Debug, Serialize, PartialEq)]
+pub struct StatusBlock {
+    pub dns_search_domains: Vec<String>,
+    pub dns_server_ips: Vec<IpAddr>,
+    pub interfaces: BTreeMap<String, NetInterface>,
+}
+
+#[derive(Debug, Serialize, PartialEq)]
+pub struct NetInterface {
+    pub mac_address: String,
+    pub subnets: Vec<NetAddress>,
+}
+
+#[derive(Debug, Serialize, PartialEq)]
+pub struct NetAddress {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<IpAddr>,
+    #[serde(with = "addr::cidr")]
+    pub ipnet: IpNetwork,
+}
+
+fn or_default<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    Ok(Option::<T>::deserialize(from)?.unwrap_or_default())
+}

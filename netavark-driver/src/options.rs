@@ -1,0 +1,140 @@
+//! The options of `podman network create --opt KEY=VALUE`, as the driver understands them.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use cni::{Error, Result};
+
+use crate::document::Words;
+
+/// Where Podman's packages, ours and those of the reference place plugins.
+const PLUGIN_PATH: &str =
+    "/opt/cni/bin:/usr/local/libexec/cni:/usr/libexec/cni:/usr/local/lib/cni:/usr/lib/cni";
+
+/// What the network is made of.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `conflist`: a file that somebody wrote.
+    File(PathBuf),
+    /// `type`: the plugin that makes the interface. The driver writes the chain.
+    Type(String),
+}
+
+#[derive(Debug)]
+pub struct Options<'a> {
+    pub kind: Kind,
+    /// `plugin-path`: the directories of plugins.
+    pub plugin_path: Vec<PathBuf>,
+    /// `dns`: name servers for the containers.
+    pub dns: Vec<IpAddr>,
+    /// `default-route`.
+    pub has_default_route: bool,
+    /// All others.
+    pub keys: Vec<(&'a str, &'a str)>,
+}
+
+impl<'a> Options<'a> {
+    /// # Errors
+    /// Code 7 for options that contradict each other or that no network has.
+    pub fn read(words: &'a Words) -> Result<Self> {
+        let get = |key: &str| words.get(key).map(String::as_str).filter(|text| !text.is_empty());
+        let kind = match (get("conflist"), get("type")) {
+            (Some(file), None) => Kind::File(absolute(file)?),
+            (None, Some(kind)) => Kind::Type(kind.to_owned()),
+            (Some(_), Some(_)) => {
+                return Err(Error::config("options conflist and type exclude each other")
+                    .detail("with conflist=, the file says what the network is; remove one of the two"));
+            }
+            (None, None) => {
+                return Err(Error::config("neither option conflist nor option type is given").detail(
+                    "add --opt conflist=FILE for a network that a file describes, or --opt type=PLUGIN, such as type=macvlan",
+                ));
+            }
+        };
+        let plugin_path = get("plugin-path").unwrap_or(PLUGIN_PATH);
+        let plugin_path = std::env::split_paths(plugin_path).filter(|dir| dir.is_absolute()).collect();
+        let dns = get("dns").into_iter().flat_map(|list| list.split(',')).map(server);
+        let this = Self {
+            kind,
+            plugin_path,
+            dns: dns.collect::<Result<_>>()?,
+            has_default_route: default_route(get("default-route"))?,
+            keys: words
+                .iter()
+                .filter(|(key, _)| !is_own(key))
+                .map(|(k, v)| (k.as_str(), v.as_str()))
+                .collect(),
+        };
+        match (&this.kind, this.keys.first()) {
+            (Kind::File(_), Some((key, _))) => Err(with_conflist(key)),
+            (Kind::File(_), None) if words.contains_key("default-route") => {
+                Err(with_conflist("default-route"))
+            }
+            _ => Ok(this),
+        }
+    }
+}
+
+fn is_own(key: &str) -> bool {
+    ["conflist", "type", "plugin-path", "dns", "default-route"].contains(&key)
+}
+
+fn with_conflist(key: &str) -> Error {
+    Error::config(format!("option {key} has no effect together with conflist"))
+        .detail("write it into the file, or use --opt type=PLUGIN in place of conflist")
+}
+
+fn default_route(text: Option<&str>) -> Result<bool> {
+    let wrong = |_| {
+        Error::config("option default-route is neither true nor false")
+            .detail("with --opt default-route=false, the network's gateway is not the container's default")
+    };
+    text.map_or(Ok(true), |text| text.parse().map_err(wrong))
+}
+
+fn server(text: &str) -> Result<IpAddr> {
+    cni::addr::parse_ip(text.trim()).map_err(|e| {
+        Error::config(format!("option dns: {e}"))
+            .detail("separate the addresses of several servers by commas")
+    })
+}
+
+/// Podman's own directory counts for a path that is not absolute.
+fn absolute(file: &str) -> Result<PathBuf> {
+    let path = std::path::absolute(Path::new(file));
+    path.map_err(|e| Error::io(format!("make {file} an absolute path"), &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words<const N: usize>(pairs: [(&str, &str); N]) -> Words {
+        pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+    }
+
+    #[test]
+    fn one_of_conflist_and_type_says_what_the_network_is() {
+        let file = words([("conflist", "/etc/cni/net.d/pods.conflist"), ("dns", "10.0.0.1,fd00::1")]);
+        let options = Options::read(&file).unwrap();
+        assert_eq!(options.kind, Kind::File("/etc/cni/net.d/pods.conflist".into()));
+        assert_eq!(options.dns.len(), 2);
+        for wrong in [
+            words([]),
+            words([("conflist", "/a"), ("type", "bridge")]),
+            words([("conflist", "/a"), ("mtu", "1400")]),
+            words([("conflist", "/a"), ("default-route", "false")]),
+            words([("type", "bridge"), ("dns", "one")]),
+            words([("type", "bridge"), ("default-route", "perhaps")]),
+        ] {
+            let error = Options::read(&wrong).unwrap_err();
+            assert!(!error.details().is_empty(), "{error} has no remedy");
+        }
+    }
+
+    #[test]
+    fn plugins_are_looked_for_in_absolute_directories_only() {
+        let given = words([("type", "bridge"), ("plugin-path", "/a:b::/c")]);
+        assert_eq!(Options::read(&given).unwrap().plugin_path, ["/a", "/c"].map(PathBuf::from));
+    }
+}

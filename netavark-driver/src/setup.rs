@@ -1,0 +1,113 @@
+//! `setup` and `teardown`: a container is attached and detached. Results are kept where libcni keeps them, so `cnitool show`, `gc` and
+//! `repair` know the container.
+
+use std::path::Path;
+
+use cni::{AddResult, Error, Result};
+use runtime::{Attach, Cache, Entry, Network as Chain, Runtime};
+
+use crate::document::{Call, StatusBlock, Wishes};
+use crate::options::Options;
+use crate::source::{self, flat};
+use crate::{attach, rootless, status, warn};
+
+/// Attaches a container and hands its status block to `answer`. Whatever fails, the container is detached again.
+///
+/// # Errors
+/// The failure of the first plugin that failed, and code 7 for a wish of the container that the network did not fulfil.
+pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Result<()>) -> Result<()> {
+    rootless::refuse()?;
+    let options = Options::read(&call.network.options)?;
+    let chain = source::chain(&call.network, &options)?;
+    let chain = attach::declaring_ips(chain, &call.network_options)?;
+    let wanted = attach::with_wishes(netns, call, &chain)?;
+    let runtime = Runtime::new(options.plugin_path.clone());
+    remove_earlier(&runtime, &chain, &wanted);
+    let result = runtime.add_or_roll_back(&chain, &wanted).map_err(|e| flat(&e))?;
+    let done = fulfilled(&call.network_options, &result, &chain).and_then(|()| {
+        let ifname = &wanted.attachment.ifname;
+        answer(&status::block(&result, ifname, netns, &options.dns))
+    });
+    done.map_err(|failed| match runtime.del(&chain, &wanted) {
+        Ok(()) => failed,
+        Err(left) => failed.detail(format!("roll back: {left}")),
+    })
+}
+
+/// Podman sets an attachment up once. One that the cache knows is from before a reboot or a crash.
+fn remove_earlier(runtime: &Runtime, chain: &Chain, wanted: &Attach) {
+    let Some(entry) = runtime.results().load(&chain.name, &wanted.attachment).ok().flatten() else { return };
+    let as_added = entry.network().unwrap_or_else(|_| chain.clone());
+    if let Err(e) = runtime.del(&as_added, &entry.attach) {
+        warn(format_args!("an earlier attachment of the container is not removed: {e}"));
+    }
+}
+
+/// Whether the container has the addresses and the MAC that were asked for. A plugin that does not know of a wish ignores it.
+fn fulfilled(wishes: &Wishes, result: &AddResult, chain: &Chain) -> Result<()> {
+    let has = |ip| result.addresses().any(|address| address.ip() == ip);
+    if let Some(missing) = wishes.static_ips.iter().find(|ip| !has(**ip)) {
+        let text = format!("network {} did not give the container the address {missing}", chain.name);
+        // network reload asks for the address that the server chose.
+        if attach::ipam_type(chain).as_deref() == Some("dhcp") {
+            warn(format_args!("{text}: the DHCP server chooses addresses"));
+        } else {
+            let remedy =
+                "add \"capabilities\": {\"ips\": true} to the plugin that has the ipam, or leave --ip out";
+            return Err(Error::config(text).detail(remedy));
+        }
+    }
+    let mac = &wishes.static_mac;
+    let is_given = |given: &String| given.eq_ignore_ascii_case(mac);
+    if mac.is_empty() || result.interfaces.iter().filter_map(|one| one.mac.as_ref()).any(is_given) {
+        return Ok(());
+    }
+    let text = format!("network {} did not give the container the MAC address {mac}", chain.name);
+    Err(Error::config(text)
+        .detail("leave --mac-address out, or add the plugin tuning with the capability mac"))
+}
+
+/// Detaches a container, also when its namespace has gone, and again.
+///
+/// # Errors
+/// The failures of all plugins that failed.
+pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
+    let at = attach::attachment(netns, call)?;
+    let options = Options::read(&call.network.options)?;
+    let runtime = Runtime::new(options.plugin_path.clone());
+    let configured = source::chain(&call.network, &options);
+    let known = known(runtime.results(), configured.as_ref().ok(), &at).map_err(|e| flat(&e))?;
+    if known.is_empty() {
+        return match configured {
+            // An ADD that was killed may have left something.
+            Ok(chain) => runtime.del(&chain, &at).map_err(|e| flat(&e)),
+            Err(e) => {
+                warn(format_args!(
+                    "nothing is known of the container's attachment, and its network is lost: {}",
+                    e.msg()
+                ));
+                Ok(())
+            }
+        };
+    }
+    known.iter().try_for_each(|entry| {
+        let chain = as_added(entry, configured.as_ref().ok())?;
+        runtime.del(&chain, &entry.attach.clone().netns(netns)).map_err(|e| flat(&e))
+    })
+}
+
+/// What the cache knows of an attachment: on the network as it is configured; if its file has gone, on whichever network.
+fn known(cache: &Cache, configured: Option<&Chain>, at: &Attach) -> runtime::Result<Vec<Entry>> {
+    if let Some(chain) = configured {
+        return Ok(cache.load(&chain.name, &at.attachment).ok().flatten().into_iter().collect());
+    }
+    Ok(cache.list()?.into_iter().filter(|entry| entry.attach.attachment == at.attachment).collect())
+}
+
+/// The network as it was at ADD. The cache does not have the plugins of a directory beside the file.
+fn as_added(entry: &Entry, configured: Option<&Chain>) -> Result<Chain> {
+    match configured.filter(|chain| chain.name == entry.network && chain.bytes() == entry.config) {
+        Some(chain) => Ok(chain.clone()),
+        None => entry.network().map_err(|e| flat(&e)),
+    }
+}

@@ -1,0 +1,69 @@
+//! The CNI network behind a network of Podman: a file that somebody wrote, or a chain that the options describe.
+
+use std::path::PathBuf;
+
+use cni::{Code, Error, Result, ResultExt, json};
+use runtime::Network as Chain;
+
+use crate::chain;
+use crate::document::Network;
+use crate::options::{Kind, Options};
+
+/// A configuration list, as it is written and as a runtime reads it.
+#[derive(Debug)]
+pub struct Source {
+    /// None: the driver has written it.
+    pub file: Option<PathBuf>,
+    pub text: String,
+    pub chain: runtime::Result<Chain>,
+}
+
+impl Source {
+    /// # Errors
+    /// Code 5 if the file cannot be read, 7 for options that make no network.
+    pub fn load(network: &Network, options: &Options<'_>) -> Result<Self> {
+        match &options.kind {
+            Kind::File(file) => {
+                let text = system::file::read(file, json::MAX_BYTES).map_err(|e| {
+                    Error::io(format!("option conflist: read {}", file.display()), &e)
+                        .detail("name a file that exists, by its absolute path")
+                })?;
+                let text = String::from_utf8_lossy(&text).into_owned();
+                Ok(Self { file: Some(file.clone()), text, chain: Chain::from_file(file) })
+            }
+            Kind::Type(kind) => {
+                let list = chain::write(network, kind, options)?;
+                let text = format!("{list:#}");
+                let chain = Chain::from_bytes(text.as_bytes());
+                Ok(Self { file: None, text, chain })
+            }
+        }
+    }
+}
+
+/// The chain of a network.
+///
+/// # Errors
+/// As [`Source::load`], and what keeps a runtime from reading it.
+pub fn chain(network: &Network, options: &Options<'_>) -> Result<Chain> {
+    let source = Source::load(network, options)?;
+    source.chain.map_err(|e| flat(&e)).context(|| format!("network {}", network.name))
+}
+
+/// All failures in one error: netavark passes on a single text.
+pub fn flat(error: &runtime::Error) -> Error {
+    let mut failures = error.failures();
+    let first = failures.next().map_or_else(|| Error::new(Code::Internal, "unknown"), one);
+    failures.fold(first, |all, failure| {
+        let next = one(failure);
+        all.detail(format!("{} {}", next.msg(), next.details()).trim())
+    })
+}
+
+fn one(failure: &runtime::Failure) -> Error {
+    let error = failure.error.clone();
+    match &failure.plugin {
+        Some((kind, command)) => error.context(format_args!("plugin {kind} ({command})")),
+        None => error,
+    }
+}

@@ -1,0 +1,59 @@
+//! From a chain's result to the status block that Podman shows, and to what the container's resolver gets.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::Path;
+
+use cni::{AddResult, IpConfig};
+use netlink::Netlink;
+use netns::NetNs;
+
+use crate::document::{NetAddress, NetInterface, StatusBlock};
+
+/// `servers`: those of the network's own options, which come first.
+pub fn block(result: &AddResult, ifname: &str, netns: &Path, servers: &[IpAddr]) -> StatusBlock {
+    let mut interfaces: BTreeMap<String, NetInterface> = BTreeMap::new();
+    for interface in result.interfaces.iter().filter(|interface| interface.sandbox.is_some()) {
+        let mac_address = interface.mac.clone().unwrap_or_default();
+        interfaces.insert(interface.name.clone(), NetInterface { mac_address, subnets: Vec::new() });
+    }
+    // Before 0.3.0, results had no interfaces.
+    interfaces
+        .entry(ifname.to_owned())
+        .or_insert_with(|| NetInterface { mac_address: String::new(), subnets: Vec::new() });
+    for (name, interface) in &mut interfaces {
+        interface.subnets =
+            result.ips.iter().filter(|ip| is_of(result, ip, name, ifname)).map(address).collect();
+        if interface.mac_address.is_empty() {
+            interface.mac_address = mac(netns, name).unwrap_or_default();
+        }
+    }
+    let known = result.dns.nameservers.iter().filter_map(|text| text.parse().ok());
+    let mut dns_server_ips = servers.to_vec();
+    dns_server_ips.extend(known.filter(|server| !servers.contains(server)));
+    let domain = Some(result.dns.domain.clone()).filter(|domain| !domain.is_empty());
+    let search = result.dns.search.iter().filter(|name| Some(*name) != domain.as_ref()).cloned();
+    StatusBlock {
+        dns_search_domains: domain.clone().into_iter().chain(search).collect(),
+        dns_server_ips,
+        interfaces,
+    }
+}
+
+/// An address whose interface is not told is of the container's own interface.
+fn is_of(result: &AddResult, ip: &IpConfig, name: &str, ifname: &str) -> bool {
+    result.interface_of(ip).map_or(name == ifname, |interface| interface.is_in_container(name))
+}
+
+fn address(ip: &IpConfig) -> NetAddress {
+    NetAddress { gateway: ip.gateway, ipnet: ip.address }
+}
+
+/// The hardware address that the kernel has.
+fn mac(netns: &Path, name: &str) -> Option<String> {
+    let nl = NetNs::open_if_present(netns).ok()??.enter(Netlink::open).ok()?.ok()?;
+    Some(nl.link(name).ok()??.mac?.to_string())
+}
+
+#[cfg(test)]
+mod tests;

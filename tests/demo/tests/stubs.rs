@@ -1,0 +1,48 @@
+//! A test of the test: the demonstration fails if one of its plugins does nothing.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Hands the previous result on, and does nothing.
+const STUB: &str = r#"#!/usr/bin/python3
+import json, os, sys
+conf = json.load(sys.stdin)
+if os.environ["CNI_COMMAND"] == "ADD":
+    print(json.dumps(conf.get("prevResult") or {"cniVersion": conf["cniVersion"], "ips": [], "dns": {}}))
+"#;
+
+/// All that its chains name.
+const PLUGINS: [&str; 6] = ["loopback", "bridge", "host-local", "tuning", "portmap", "flannel"];
+
+/// The executables of bin/, with a stub in place of one plugin.
+fn with_stub(directory: &Path, stubbed: &str) -> PathBuf {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let bin = directory.join(stubbed);
+    fs::create_dir_all(&bin).unwrap();
+    for file in fs::read_dir(repository.join("bin/multi")).unwrap().map(|entry| entry.unwrap().path()) {
+        symlink(&file, bin.join(file.file_name().unwrap())).unwrap();
+    }
+    let stub = bin.join(stubbed);
+    fs::remove_file(&stub).unwrap();
+    fs::write(&stub, STUB).unwrap();
+    fs::set_permissions(&stub, Permissions::from_mode(0o755)).unwrap();
+    bin
+}
+
+#[test]
+fn it_fails_if_a_stub_stands_for_one_of_its_plugins() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stubs-of-the-demo");
+    for plugin in PLUGINS {
+        let mut demo = Command::new(env!("CARGO_BIN_EXE_demo"));
+        // Also the plugins that others delegate to are looked for as files.
+        let demo =
+            demo.env("FERRULE_BIN", with_stub(&directory, plugin)).env("FERRULE_SEPARATE_DELEGATES", "1");
+        let output = demo.output().unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success(), "{plugin} does nothing, and the demonstration succeeds: {text}");
+    }
+}

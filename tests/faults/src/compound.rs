@@ -1,0 +1,174 @@
+//! Two faults in one run: a system call of an ADD fails, and then one of the roll-back that follows.
+
+use std::time::SystemTime;
+use std::{env, fmt};
+
+use crate::case::{Case, Syscall, calls_after_fault, faults};
+use crate::fixture::Fixture;
+use crate::pool::{self, Job, Outcomes};
+use crate::target::{Hit, Target};
+use crate::verify::{self, Cleanup, Verdict};
+
+/// A sample of all pairs: there are too many to try each.
+#[derive(Clone, Debug)]
+pub struct CompoundSweep {
+    pub targets: Vec<Target>,
+    /// How many pairs of each target are tried.
+    pub pairs: u64,
+    /// The same seed chooses the same pairs.
+    pub seed: u64,
+    pub workers: usize,
+}
+
+/// `FERRULE_SEED`, or else another seed each time. It has to be printed: with it, the same pairs are chosen again.
+pub fn any_seed() -> u64 {
+    if let Some(seed) = env::var("FERRULE_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        return seed;
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    mix(u64::from(now.subsec_nanos()) ^ now.as_secs()) >> 32
+}
+
+/// Two faults of one run.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub first: Case,
+    pub second: Case,
+}
+
+impl CompoundSweep {
+    /// Whether a target's roll-back can be hit: that of a delegate or a tool is its caller's.
+    pub fn fits(target: &Target) -> bool {
+        matches!(target.hit, Hit::Plugin | Hit::Runtime)
+    }
+
+    /// Runs all pairs. `report` is called with each finding as it comes. The counts are by target.
+    pub fn run(&self, report: impl Fn(&str) + Sync) -> Outcomes<usize> {
+        let targets = self.targets.iter().enumerate();
+        let jobs = targets.flat_map(|(place, target)| {
+            (0..self.pairs).map(move |number| Attempt { place, target, number, seed: self.seed })
+        });
+        pool::run(self.workers, &jobs.collect::<Vec<_>>(), report)
+    }
+}
+
+/// One pair, which is chosen when the calls are known.
+struct Attempt<'a> {
+    place: usize,
+    target: &'a Target,
+    number: u64,
+    seed: u64,
+}
+
+impl Attempt<'_> {
+    /// Chooses a fault that makes the ADD fail, and one of the roll-back that follows. None: this ADD did not fail, or there was nothing to
+    /// take back.
+    fn choose(&self, fixture: &Fixture) -> Option<Pair> {
+        let name = self.target.title().bytes().fold(self.seed, |hash, byte| mix(hash ^ u64::from(byte)));
+        let mut random = mix(name ^ self.number);
+        let first = pick(faults(&fixture.calls_of("ADD")), &mut random)?;
+        let failed = !fixture.trace_all(&first).succeeded();
+        let after = calls_after_fault(&fixture.trace());
+        fixture.del().ok();
+        let second =
+            pick(faults(&after).into_iter().filter(|second| fits(second, &first)).collect(), &mut random);
+        second.filter(|_| failed).map(|second| Pair { first, second })
+    }
+}
+
+/// strace can make calls of one name fail in one way only.
+fn fits(second: &Case, first: &Case) -> bool {
+    second.at.name != first.at.name || second.fault == first.fault
+}
+
+fn pick(mut cases: Vec<Case>, random: &mut u64) -> Option<Case> {
+    *random = mix(*random);
+    let count = u64::try_from(cases.len()).ok().filter(|count| *count > 0)?;
+    Some(cases.swap_remove(usize::try_from(*random % count).ok()?))
+}
+
+/// The step of SplitMix64.
+fn mix(state: u64) -> u64 {
+    let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl Pair {
+    /// The values of strace's `-e`.
+    pub(crate) fn injection(&self) -> String {
+        let Syscall { name, nth } = &self.first.at;
+        let second = self.second.at.nth;
+        if *name != self.second.at.name {
+            return format!("{} -e {}", self.first.injection(), self.second.injection());
+        }
+        let once = self.first.injection();
+        let call = once.rsplit_once('=').map_or("", |(call, _)| call);
+        format!("{call}={nth}..{second}+{}", second - nth)
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, then {} in the roll-back", self.first, self.second)
+    }
+}
+
+impl Job for Attempt<'_> {
+    type Row = usize;
+
+    fn row(&self) -> usize {
+        self.place
+    }
+
+    fn place(&self) -> usize {
+        self.place
+    }
+
+    fn fixture(&self) -> Fixture {
+        Fixture::new(self.target)
+    }
+
+    fn verify(&self, fixture: &Fixture) -> Option<Verdict> {
+        let pair = self.choose(fixture)?;
+        // cnitool's GC looks for containers that are gone, which those of the sweeps are not.
+        let cleanup = if self.number.is_multiple_of(2) || self.target.is_runtime() {
+            Cleanup::Del
+        } else {
+            Cleanup::Gc
+        };
+        verify::pair(fixture, &pair, cleanup)
+    }
+
+    fn title(&self) -> String {
+        format!("{} ADD, pair {} of seed {}", self.target.title(), self.number, self.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::case::Fault;
+
+    fn case(name: &str, nth: u32, errno: &'static str) -> Case {
+        Case { at: Syscall { name: name.to_owned(), nth }, fault: Fault::Error(errno) }
+    }
+
+    #[test]
+    fn two_calls_of_one_name_fail_and_none_between_them() {
+        let pair = |first, second| Pair { first, second }.injection();
+        let (one, other) = (case("sendto", 3, "EPERM"), case("sendto", 7, "EPERM"));
+        assert_eq!(pair(one.clone(), other), "inject=sendto:error=EPERM:when=3..7+4");
+        let other = case("unlinkat", 1, "EIO");
+        assert_eq!(pair(one, other), "inject=sendto:error=EPERM:when=3 -e inject=unlinkat:error=EIO:when=1");
+    }
+
+    #[test]
+    fn a_seed_chooses_the_same_again_and_another_one_chooses_otherwise() {
+        let cases = || (0..50).map(|nth| case("sendto", nth, "EPERM")).collect::<Vec<_>>();
+        let chosen = |seed| pick(cases(), &mut { seed });
+        assert_eq!(chosen(1), chosen(1));
+        assert!((2..20).any(|seed| chosen(seed) != chosen(1)));
+    }
+}

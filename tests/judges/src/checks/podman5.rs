@@ -1,0 +1,470 @@
+//! Podman 5 with our network driver `cni`: what users of Podman 4 had, on Debian 13.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use lab::{Feature, PATH, tcp_is_cut_off, udp_says};
+
+use crate::check::Check;
+use crate::gate::Gate;
+use crate::host::{CLIENT, CLIENT6, CNITOOL, HOST, HOST6, Host, IMAGE, PLUGINS};
+use crate::podman::Podman;
+use crate::podman5;
+use crate::process::Daemon;
+use crate::soon::soon;
+
+pub fn checks() -> Vec<Check> {
+    let check = |name, ask| {
+        let check = Check::new("podman 5", name, ask).unless(podman5::lacks);
+        check.ours_alone("it has no network driver for netavark")
+    };
+    vec![
+        check("a container on a bridge reaches other hosts, masqueraded, over both families", goes_out)
+            .needs(Feature::Ipv6),
+        check("a container of ptp reaches other hosts, and its host port is reached", ptp),
+        check(
+            "published ports of TCP and UDP, ranges, and of one host address are reached, over both families",
+            ports,
+        )
+        .needs(Feature::Ipv6),
+        check("a container on two networks reaches both", two_networks),
+        check("a running container is connected to a network and disconnected", connect),
+        check("network reload restores host ports after a flush of all rules", reload),
+        check(
+            "a container gets the static addresses, the MAC address and the interface name that were requested, and inspect shows them",
+            statics,
+        )
+        .needs(Feature::Ipv6),
+        check("the containers of a pod share its network, and its host port is reached", pod),
+        check("a restarted container has its host port again", restart),
+        check("stop, rm and network rm leave only the bridge", nothing_left),
+        check("a container that is killed and then removed leaves nothing", killed),
+        check(
+            "kill -9 of Podman in the middle of an ADD: gc removes everything, and the next container works",
+            torn,
+        ),
+        check("twenty concurrent containers have their ports, and leave nothing", crowd),
+        check("network rm is refused while a container is on the network", in_use),
+        check("cnitool shows the containers, restores their rules, and gc removes no live one", collected),
+        check("a network of Podman 4 moves over by its conflist", brought_over),
+        check("network create refuses a wrong option by its name", refused),
+        check("a container on an internal network cannot reach the outside", internal),
+        check("a container and one on netavark's own bridge reach each other", beside),
+        check("a container on a macvlan network is a host of the parent's network", macvlan)
+            .needs(Feature::Macvlan),
+        check("a macvlan network gets its addresses from dnsmasq with DHCP", dhcp).needs(Feature::Macvlan),
+        check("a container on an ipvlan network is a host of the parent's network", ipvlan)
+            .needs(Feature::Ipvlan),
+        check("a container on a vlan network is a host of the VLAN", vlan).needs(Feature::Vlan),
+    ]
+}
+
+const POOL: &str = "--subnet 10.91.0.0/24 --subnet fd00:91::/64";
+
+fn at(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// A network of the driver, of a type.
+#[track_caller]
+fn made(podman: &Podman<'_>, name: &str, kind: &str, options: &str) {
+    podman.does(&format!("network create --driver cni --opt type={kind} {options} {name}"));
+}
+
+#[track_caller]
+fn bridges(podman: &Podman<'_>, names: &[&str]) {
+    for (n, name) in names.iter().enumerate() {
+        made(podman, name, "bridge", &format!("--subnet 10.{}.0.0/24", 93 + n));
+    }
+}
+
+fn goes_out(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "dual", "bridge", POOL);
+    podman.starts("web", "--network dual");
+    for (server, seen) in [(CLIENT, HOST), (CLIENT6, HOST6)] {
+        let _far = host.client.serve_tcp("far", &at(server, 7));
+        podman.hears("web", server, 7, &format!("far {seen}"));
+    }
+}
+
+fn ptp(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "line", "ptp", "--subnet 10.91.0.0/24");
+    host.leaves_nothing(|| {
+        podman.starts("web", "--network line --publish 8080:80");
+        podman.is_reached(&at(HOST, 8080), "web");
+        let _far = host.client.serve_tcp("far", &at(CLIENT, 7));
+        podman.hears("web", CLIENT, 7, &format!("far {HOST}"));
+        podman.removes("web");
+    });
+}
+
+fn ports(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "dual", "bridge", POOL);
+    podman.starts(
+        "web",
+        &format!("--network dual -p 8080:80 -p 5353:53/udp -p 7001-7003:7001-7003 -p {HOST}:9090:80 -p 127.0.0.1:9191:80"),
+    );
+    let inside = host.lab.namespace_of("inside", &podman.does("inspect --format {{.State.Pid}} web"));
+    let _dns = inside.serve_udp("dns", "[::]:53");
+    let _last = inside.serve_tcp("last", "[::]:7003");
+    for address in [HOST, HOST6] {
+        podman.is_reached(&at(address, 8080), "web");
+        let answer = udp_says(&host.client, &at(address, 5353));
+        assert!(answer.is_some_and(|said| said.starts_with("dns ")), "UDP to {address}");
+        let answer = lab::tcp_says(&host.client, &at(address, 7003));
+        assert!(answer.is_some_and(|said| said.starts_with("last ")), "the range's last port at {address}");
+    }
+    podman.is_reached(&at(HOST, 9090), "web");
+    assert!(podman.is_closed(&at(HOST6, 9090)), "a port of one address is closed at others");
+    assert!(podman.is_closed(&at(HOST, 9191)), "a port of loopback is closed for others");
+    crate::soon::tcp_says_soon(host.lab.host(), &at("127.0.0.1", 9191), "web");
+}
+
+fn two_networks(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["one", "two"]);
+    for (name, networks) in [("a", "one"), ("b", "two"), ("both", "one,two")] {
+        podman.starts(name, &format!("--network {networks}"));
+    }
+    for (name, network) in [("a", "one"), ("b", "two")] {
+        podman.hears("both", &podman.address(name, network), 80, name);
+        podman.hears(name, &podman.address("both", network), 80, "both");
+    }
+}
+
+fn connect(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["one", "two"]);
+    podman.starts("web", "--network one --publish 8080:80");
+    podman.starts("b", "--network two");
+    let server = podman.address("b", "two");
+    podman.does("network connect two web");
+    podman.hears("web", &server, 80, "b");
+    podman.hears("b", &podman.address("web", "two"), 80, "web");
+    podman.does("network disconnect two web");
+    let links = podman.inside("web", "ip -o link");
+    assert!(links.contains("eth0") && !links.contains("eth1"), "{links}");
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.does("network connect two web");
+    podman.hears("web", &server, 80, "b");
+}
+
+fn reload(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    podman.starts("web", "--network net --publish 8080:80");
+    podman.is_reached(&at(HOST, 8080), "web");
+    let address = podman.address("web", "net");
+    host.run("nft flush ruleset");
+    podman.does("network reload --all");
+    podman.is_reached(&at(HOST, 8080), "web");
+    assert_eq!(podman.address("web", "net"), address);
+    let _far = host.client.serve_tcp("far", &at(CLIENT, 7));
+    podman.hears("web", CLIENT, 7, &format!("far {HOST}"));
+}
+
+fn statics(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "dual", "bridge", POOL);
+    let (ip, ip6, mac) = ("10.91.0.77", "fd00:91::77", "92:d0:c6:0a:29:33");
+    podman.starts("web", &format!("--network dual:ip={ip},ip6={ip6},mac={mac},interface_name=net7"));
+    let links = podman.inside("web", "ip addr show dev net7");
+    let shown =
+        host.run_words(&["podman", "inspect", "--format", "{{json .NetworkSettings.Networks}}", "web"]);
+    for wanted in [ip, ip6, mac] {
+        assert!(links.contains(wanted), "{wanted} in\n{links}");
+        assert!(shown.contains(wanted), "{wanted} in\n{shown}");
+    }
+    assert!(shown.contains("10.91.0.1") && shown.contains("fd00:91::1"), "gateways in\n{shown}");
+    assert!(
+        !host.succeeds(&format!("podman run --rm --network dual:ip={ip} {IMAGE} /bin/busybox true")),
+        "{ip} twice"
+    );
+}
+
+fn pod(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    podman.does("pod create --network net --publish 8081:81 --name shop");
+    for (name, port) in [("web", 81), ("db", 82)] {
+        podman.does(&format!(
+            "run --detach --pod shop --name {name} {IMAGE} /bin/busybox nc -ll -p {port} -e /bin/busybox echo {name}"
+        ));
+    }
+    podman.is_reached(&at(HOST, 8081), "web");
+    podman.hears("web", "127.0.0.1", 82, "db");
+    podman.does("pod rm --force --time 0 shop");
+    assert!(podman.is_closed(&at(HOST, 8081)), "after pod rm");
+}
+
+fn restart(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    podman.starts("web", "--network net --publish 8080:80");
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.does("restart --time 0 web");
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.does("stop --time 0 web");
+    assert!(podman.is_closed(&at(HOST, 8080)), "stopped");
+    podman.does("start web");
+    podman.is_reached(&at(HOST, 8080), "web");
+}
+
+fn nothing_left(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "one", "bridge", "--subnet 10.93.0.0/24 --opt bridge=br-one");
+    made(&podman, "two", "bridge", "--subnet 10.94.0.0/24 --opt bridge=br-two");
+    host.leaves_nothing(|| {
+        podman.starts("web", "--network one,two --publish 8080:80 --publish 5353:53/udp");
+        podman.is_reached(&at(HOST, 8080), "web");
+        podman.does("stop --time 0 web");
+        podman.does("rm web");
+    });
+    podman.does("network rm one two");
+    let mut links = host.lab.host().link_names();
+    links.sort_unstable();
+    assert_eq!(links, ["br-one", "br-two", "uplink"]);
+}
+
+fn killed(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    host.leaves_nothing(|| {
+        podman.starts("web", "--network net --publish 8080:80");
+        podman.is_reached(&at(HOST, 8080), "web");
+        // With its monitor, so that nobody cleans up.
+        let pids = podman.does("inspect --format {{.State.ConmonPid}}/{{.State.Pid}} web");
+        let (monitor, container) = pids.split_once('/').expect("two numbers");
+        host.run(&format!("kill -9 {monitor} {container}"));
+        // This Podman fails once, since it cannot learn the exit code.
+        soon("the container is removed", &true, || host.succeeds("podman rm --force --time 0 web"));
+    });
+}
+
+fn torn(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    // The bridge and the base chains come with the first container.
+    podman.starts("first", "--network net --publish 8080:80");
+    podman.removes("first");
+    let before = host.snapshot();
+    podman.does(&format!("create --name torn --network net --publish 8080:80 {IMAGE}"));
+    let gate = Gate::before(host, "portmap", "ADD");
+    let mut start = host.lab.host().run(|| {
+        Command::new("podman").args(["start", "torn"]).env("PATH", PATH).stdout(Stdio::null()).spawn()
+    });
+    let start = start.as_mut().expect("start podman");
+    let waiting = gate.reached();
+    start.kill().expect("kill podman");
+    start.wait().expect("wait for podman");
+    gate.open(&waiting);
+    podman.removes("torn");
+    // Podman forgets a namespace that it was killed over. It holds the attachment's interface.
+    host.lab.host().sh(
+        "for file in /run/netns/netns-*; do [ ! -e \"$file\" ] || { umount \"$file\"; rm \"$file\"; }; done",
+    );
+    soon("what the ADD made is collected", &true, || {
+        host.succeeds(&format!("{CNITOOL} --plugin-path {PLUGINS} gc net"));
+        !host.succeeds(&format!("{CNITOOL} show --all"))
+    });
+    host.snapshot().assert_same(&before);
+    podman.starts("next", "--network net --publish 8080:80");
+    podman.is_reached(&at(HOST, 8080), "next");
+}
+
+fn crowd(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    let names: Vec<String> = (0..20).map(|n| format!("c{n}")).collect();
+    let machine = host.lab.host();
+    let each = |line: &(dyn Fn(usize, &str) -> String + Sync)| {
+        thread::scope(|scope| {
+            let run = |n: usize, name: &str| {
+                let line = line(n, name);
+                machine.exec(&line.split(' ').collect::<Vec<_>>());
+            };
+            let started: Vec<_> =
+                names.iter().enumerate().map(|(n, name)| scope.spawn(move || run(n, name))).collect();
+            started.into_iter().for_each(|one| one.join().expect("podman"));
+        });
+    };
+    host.leaves_nothing(|| {
+        each(&|n, name| {
+            format!(
+                "timeout 300 podman run -d --name {name} --hostname {name} --network net -p {}:80 {IMAGE}",
+                8000 + n
+            )
+        });
+        for (port, name) in (8000..).zip(&names) {
+            podman.is_reached(&at(HOST, port), name);
+        }
+        each(&|_, name| format!("timeout 300 podman rm -f -t 0 {name}"));
+        names.iter().for_each(|name| podman.removes(name));
+    });
+}
+
+fn in_use(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    podman.starts("web", "--network net --publish 8080:80");
+    assert!(!host.succeeds("podman network rm net"), "it is in use");
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.removes("web");
+    podman.does("network rm net");
+}
+
+fn collected(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    podman.starts("web", "--network net --publish 8080:80");
+    let id = podman.does("inspect --format {{.Id}} web");
+    let shown = host.run(&format!("{CNITOOL} show --all --output json"));
+    assert!(shown.contains(&id) && shown.contains("Podman") && shown.contains("8080"), "{shown}");
+    host.run(&format!("{CNITOOL} --plugin-path {PLUGINS} gc net"));
+    podman.is_reached(&at(HOST, 8080), "web");
+    host.run("nft flush ruleset");
+    host.run(&format!("{CNITOOL} --plugin-path {PLUGINS} repair net"));
+    podman.is_reached(&at(HOST, 8080), "web");
+}
+
+/// As Podman 4.3.1 writes it for `podman network create --subnet 10.89.0.0/24 old`, without DNS.
+const OLD: &str = r#"{
+   "cniVersion": "0.4.0",
+   "name": "old",
+   "plugins": [
+      {"type": "bridge", "bridge": "cni-podman1", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+       "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}],
+                "ranges": [[{"subnet": "10.89.0.0/24", "gateway": "10.89.0.1"}]]}},
+      {"type": "portmap", "capabilities": {"portMappings": true}},
+      {"type": "firewall", "backend": ""},
+      {"type": "tuning"}
+   ]
+}"#;
+
+fn brought_over(host: &Host) {
+    let podman = podman5::new(host);
+    host.lab.host().sh("mkdir -p /run/lab/net.d");
+    fs::write("/run/lab/net.d/old.conflist", OLD).expect("write a network of Podman 4");
+    host.run(&format!("{CNITOOL} --plugin-path {PLUGINS} validate /run/lab/net.d/old.conflist"));
+    podman.does("network create --driver cni --opt conflist=/run/lab/net.d/old.conflist old");
+    let shown = podman.does("network inspect old");
+    assert!(shown.contains("10.89.0.0/24") && shown.contains("10.89.0.1"), "{shown}");
+    host.leaves_nothing(|| {
+        podman.starts("web", "--network old:ip=10.89.0.77,mac=92:d0:c6:0a:29:33 --publish 8080:80");
+        assert_eq!(podman.address("web", "old"), "10.89.0.77");
+        podman.is_reached(&at(HOST, 8080), "web");
+        podman.removes("web");
+    });
+}
+
+fn refused(host: &Host) {
+    let podman = podman5::new(host);
+    let said = host.lab.host().try_exec(
+        &"podman network create --driver cni --opt type=bridge --opt mtuu=1400 --subnet 10.91.0.0/24 bad"
+            .split(' ')
+            .collect::<Vec<_>>(),
+    );
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("option mtuu") && said.contains(r#"did you mean "mtu""#), "{said}");
+    assert!(!podman.does("network ls").contains("bad"));
+}
+
+fn internal(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "inner", "bridge", "--internal --subnet 10.92.0.0/24");
+    made(&podman, "outer", "bridge", "--subnet 10.93.0.0/24");
+    podman.starts("a", "--network inner");
+    podman.starts("b", "--network inner");
+    podman.starts("c", "--network outer");
+    podman.hears("a", &podman.address("b", "inner"), 80, "b");
+    let _far = host.client.serve_tcp("far", &at(CLIENT, 7));
+    podman.hears("c", CLIENT, 7, &format!("far {HOST}"));
+    assert!(podman.is_cut_off("a", CLIENT, 7));
+}
+
+fn beside(host: &Host) {
+    let podman = podman5::new(host);
+    bridges(&podman, &["net"]);
+    podman.does("network create --disable-dns own");
+    podman.starts("web", "--network net --publish 8080:80");
+    podman.starts("other", "--network own --publish 8081:80");
+    podman.is_reached(&at(HOST, 8080), "web");
+    podman.is_reached(&at(HOST, 8081), "other");
+    podman.hears("web", HOST, 8081, "other");
+    podman.hears("other", HOST, 8080, "web");
+    podman.does("network connect own web");
+    podman.hears("web", &podman.address("other", "own"), 80, "other");
+}
+
+fn on_the_parents_network(host: &Host, kind: &str, mac: &str) {
+    let podman = podman5::new(host);
+    made(
+        &podman,
+        "lan",
+        kind,
+        "--opt master=uplink --opt ipam=static --subnet 198.51.100.0/24 --gateway 198.51.100.2",
+    );
+    host.leaves_nothing(|| {
+        podman.starts("web", &format!("--network lan:ip=198.51.100.50{mac}"));
+        podman.is_reached("198.51.100.50:80", "web");
+        podman.removes("web");
+    });
+    assert!(tcp_is_cut_off(&host.client, "198.51.100.50:80"));
+}
+
+fn macvlan(host: &Host) {
+    on_the_parents_network(host, "macvlan", ",mac=92:d0:c6:0a:29:50");
+}
+
+fn ipvlan(host: &Host) {
+    on_the_parents_network(host, "ipvlan", "");
+}
+
+fn vlan(host: &Host) {
+    let podman = podman5::new(host);
+    host.client.sh("ip link set dev $(ls /sys/class/net | grep -v lo | head -1) up");
+    let uplink = host.client.link_names().into_iter().find(|name| name != "lo").expect("the client's link");
+    host.client.sh(&format!(
+        "ip link add link {uplink} name {uplink}.7 type vlan id 7; ip link set {uplink}.7 up; ip addr add 10.97.0.2/24 dev {uplink}.7"
+    ));
+    made(
+        &podman,
+        "seven",
+        "vlan",
+        "--opt master=uplink --opt vlanId=7 --opt ipam=host-local --subnet 10.97.0.0/24 --gateway 10.97.0.2",
+    );
+    podman.starts("web", "--network seven:ip=10.97.0.50");
+    podman.is_reached("10.97.0.50:80", "web");
+    podman.removes("web");
+}
+
+fn dhcp(host: &Host) {
+    let podman = podman5::new(host);
+    made(&podman, "lan", "macvlan", "--opt master=uplink --opt ipam=dhcp");
+    let _server = host.client.run(|| {
+        Daemon::start(&[
+            "dnsmasq",
+            "--keep-in-foreground",
+            "--conf-file=/dev/null",
+            "--user=root",
+            "--pid-file=",
+            "--port=0",
+            "--dhcp-range=198.51.100.100,198.51.100.120,255.255.255.0,3600",
+            "--dhcp-leasefile=/run/lab/leases",
+        ])
+    });
+    host.lab.host().sh("mkdir -p /run/cni");
+    let _daemon = Daemon::start(&[&format!("{PLUGINS}/dhcp"), "daemon"]);
+    soon("the daemon of dhcp listens", &true, || std::path::Path::new("/run/cni/dhcp.sock").exists());
+    podman.starts("web", "--network lan");
+    let leases = || fs::read_to_string("/run/lab/leases").expect("dnsmasq's leases");
+    let address = leases().split(' ').nth(2).expect("a lease").to_owned();
+    assert_eq!(podman.address("web", "lan"), address);
+    podman.is_reached(&at(&address, 80), "web");
+    podman.removes("web");
+    soon("the lease is given back", &String::new(), leases);
+}

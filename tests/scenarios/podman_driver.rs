@@ -1,0 +1,297 @@
+//! Podman's network driver `cni`, called with the documents that Podman 5.4.2 and netavark 1.14.0 send. They were recorded by a script in the
+//! driver's place, which copied its stdin, while these commands ran:
+//!
+//! ```text
+//! podman network create --driver cni --opt type=bridge --subnet 10.1.0.0/24 --subnet fd00:1::/64 pods
+//! podman run -d --name a --network pods:ip=10.1.0.9,ip6=fd00:1::9,mac=02:00:00:00:00:09,alias=db \
+//!     -p 8080:80 -p 127.0.0.1:9000-9002:9000-9002/udp localhost/busybox:latest
+//! podman network reload a
+//! ```
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use lab::{Container, Feature, Lab, skip, tcp_says, together, udp_says};
+use serde_json::{Value, json};
+
+const ID: &str = "04736b3203017ea533244eec34015d268e07ddbb0ef99ba43ce4ba2a765ae1be";
+
+fn recorded(name: &str) -> Value {
+    let text = match name {
+        "create" => include_str!("podman_driver/create.json"),
+        "setup" => include_str!("podman_driver/setup.json"),
+        "reload" => include_str!("podman_driver/reload.json"),
+        _ => include_str!("podman_driver/teardown.json"),
+    };
+    let mut document: Value = serde_json::from_str(text).unwrap();
+    // The lab's plugins are in a directory of their own.
+    let network = if name == "create" { &mut document } else { &mut document["network"] };
+    network["options"]["plugin-path"] = together().display().to_string().into();
+    document
+}
+
+/// What the driver answers: whether it succeeded, its stdout and its stderr.
+fn drive(lab: &Lab, arguments: &[&str], document: &Value) -> (bool, Value, String) {
+    lab.host().run(|| {
+        let mut command = Command::new(together().join("ferrule"));
+        command
+            .arg0("/usr/libexec/netavark/cni")
+            .args(arguments)
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // info does not read it.
+        child.stdin.take().unwrap().write_all(document.to_string().as_bytes()).ok();
+        let output = child.wait_with_output().unwrap();
+        let answer = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        (output.status.success(), answer, String::from_utf8_lossy(&output.stderr).into_owned())
+    })
+}
+
+#[track_caller]
+fn does(lab: &Lab, arguments: &[&str], document: &Value) -> Value {
+    let (done, answer, log) = drive(lab, arguments, document);
+    assert!(done, "{arguments:?}: {answer} {log}");
+    answer
+}
+
+#[track_caller]
+fn fails(lab: &Lab, arguments: &[&str], document: &Value) -> String {
+    let (done, answer, _) = drive(lab, arguments, document);
+    assert!(!done, "{arguments:?}: {answer}");
+    // Podman reads no other member.
+    assert_eq!(answer.as_object().map(serde_json::Map::len), Some(1), "{answer}");
+    answer["error"].as_str().unwrap().to_owned()
+}
+
+fn set_up(lab: &Lab, pod: &Container, document: &Value) -> Value {
+    does(lab, &["setup", &pod.netns.path().display().to_string()], document)
+}
+
+fn tear_down(lab: &Lab, pod: &Container, document: &Value) {
+    does(lab, &["teardown", &pod.netns.path().display().to_string()], document);
+}
+
+fn lacks(feature: Feature) -> bool {
+    let lacks = !feature.is_there();
+    if lacks {
+        skip(&format!("this kernel has no {feature}"));
+    }
+    lacks
+}
+
+/// What belongs to the container, and nothing of the network's own.
+fn traces(lab: &Lab) -> (Vec<String>, String, String) {
+    let links = lab.host().link_names().into_iter().filter(|name| name.starts_with("veth")).collect();
+    let files = lab.host().sh("find /var/lib/cni -type f | grep -v -e last_reserved_ip -e lock$ || true");
+    (links, files, lab.host().sh("nft list ruleset | grep -e 10.1.0.9 -e fd00:1::9 || true"))
+}
+
+#[test]
+fn a_network_and_a_container_of_podmans_own_documents_are_set_up_and_torn_down_twice() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let client = lab.machine("client");
+    let pod = lab.container("pod");
+    let made = does(&lab, &["create"], &recorded("create"));
+    assert_eq!(made["subnets"], json!([{"subnet": "10.1.0.0/24"}, {"subnet": "fd00:1::/64"}]));
+    assert_eq!((&made["ipam_options"]["driver"], &made["dns_enabled"]), (&json!("none"), &json!(false)));
+    assert_eq!(made["network_interface"], "cni-0a87a5e50d");
+
+    let status = set_up(&lab, &pod, &recorded("setup"));
+    assert_eq!(
+        status,
+        json!({
+            "dns_search_domains": [], "dns_server_ips": [],
+            "interfaces": {"eth0": {"mac_address": "02:00:00:00:00:09", "subnets": [
+                {"ipnet": "10.1.0.9/24", "gateway": "10.1.0.1"}, {"ipnet": "fd00:1::9/64", "gateway": "fd00:1::1"},
+            ]}},
+        })
+    );
+    let _web = pod.netns.serve_tcp("web", "[::]:80");
+    let _udp = pod.netns.serve_udp("last", "[::]:9002");
+    for address in ["198.51.100.1:8080", "[2001:db8:51::1]:8080"] {
+        assert!(tcp_says(&client, address).is_some_and(|said| said.starts_with("web ")), "{address}");
+    }
+    assert!(udp_says(lab.host(), "127.0.0.1:9002").is_some_and(|said| said.starts_with("last ")));
+    assert!(udp_says(&client, "198.51.100.1:9002").is_none(), "a port of loopback");
+
+    tear_down(&lab, &pod, &recorded("teardown"));
+    let nothing = (Vec::new(), String::new(), String::new());
+    assert_eq!(traces(&lab), nothing);
+    tear_down(&lab, &pod, &recorded("teardown"));
+
+    // After a reload Podman sends each address twice.
+    set_up(&lab, &pod, &recorded("reload"));
+    assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.9/24");
+    pod.netns.vanish();
+    tear_down(&lab, &pod, &recorded("teardown"));
+    assert_eq!(traces(&lab), nothing, "without the namespace");
+}
+
+#[test]
+fn cnitool_knows_the_containers_and_its_gc_takes_those_whose_namespace_is_gone_only() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let (pod, gone) = (lab.container("pod"), lab.container("gone"));
+    set_up(&lab, &pod, &recorded("setup"));
+    let mut other = recorded("setup");
+    other["container_id"] = "gone".into();
+    other["port_mappings"] = Value::Null;
+    other["network_options"]["static_ips"] = Value::Null;
+    other["network_options"]["static_mac"] = Value::Null;
+    set_up(&lab, &gone, &other);
+    let shown = lab.cnitool().json("show --all");
+    assert_eq!(shown.as_array().map(Vec::len), Some(2), "{shown}");
+    gone.netns.vanish();
+    lab.cnitool().says("gc pods");
+    let shown = lab.cnitool().json("show --all");
+    assert_eq!(shown.as_array().map(Vec::len), Some(1), "{shown}");
+    assert!(shown.to_string().contains(ID), "{shown}");
+    assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.9/24");
+    lab.host().sh("nft flush ruleset");
+    lab.cnitool().says("repair pods");
+    assert!(traces(&lab).2.contains("10.1.0.9"), "repair brings its rules back");
+    tear_down(&lab, &pod, &recorded("teardown"));
+}
+
+/// After a crash or a reboot the namespace is another one, and no teardown has come before.
+#[test]
+fn a_setup_removes_what_an_earlier_one_of_the_container_has_left() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let (before, after) = (lab.container("before"), lab.container("after"));
+    set_up(&lab, &before, &recorded("setup"));
+    before.netns.vanish();
+    set_up(&lab, &after, &recorded("setup"));
+    assert_eq!(after.netns.addresses("eth0")[0], "10.1.0.9/24");
+    tear_down(&lab, &after, &recorded("teardown"));
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+}
+
+/// As Podman 4.3.1 writes it for `podman network create`.
+fn of_podman_4() -> Value {
+    json!({"cniVersion": "0.4.0", "name": "old", "plugins": [
+        {"type": "bridge", "bridge": "cni-podman1", "isGateway": true, "ipMasq": true, "hairpinMode": true,
+         "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}],
+                  "ranges": [[{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}], [{"subnet": "fd00:1::/64"}]]}},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+        {"type": "firewall", "backend": ""}, {"type": "tuning"},
+    ]})
+}
+
+#[test]
+fn a_network_of_podman_4_serves_containers_of_podman_5_also_when_its_file_is_removed_meanwhile() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    lab.configure("old.conflist", &of_podman_4());
+    let file = "/etc/cni/net.d/old.conflist";
+    let mut network = recorded("create");
+    network.as_object_mut().unwrap().remove("subnets");
+    network["options"] = json!({"conflist": file, "plugin-path": together()});
+    let made = does(&lab, &["create"], &network);
+    let subnets = json!([{"subnet": "10.1.0.0/24", "gateway": "10.1.0.1"}, {"subnet": "fd00:1::/64", "gateway": "fd00:1::1"}]);
+    assert_eq!(made["subnets"], subnets);
+    let mut call = recorded("setup");
+    call["network"] = made;
+    let status = set_up(&lab, &pod, &call);
+    assert_eq!(status["interfaces"]["eth0"]["mac_address"], "02:00:00:00:00:09");
+    assert_eq!(pod.netns.addresses("eth0")[..2], ["10.1.0.9/24", "fd00:1::9/64"]);
+    fs::remove_file(file).unwrap();
+    tear_down(&lab, &pod, &call);
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+    tear_down(&lab, &pod, &call);
+}
+
+#[test]
+fn whatever_is_wrong_is_told_in_one_text_with_its_place_and_a_remedy_and_leaves_nothing() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let mut network = recorded("create");
+    network["options"]["vlan"] = "many".into();
+    let error = fails(&lab, &["create"], &network);
+    assert_eq!(error, "option vlan: vlan: expected a number from 0 to 4094, found a string");
+    lab.configure(
+        "bad.conflist",
+        &json!({"cniVersion": "1.0.0", "name": "bad", "plugins": [{"type": "brigde"}]}),
+    );
+    network.as_object_mut().unwrap().remove("subnets");
+    network["options"] = json!({"conflist": "/etc/cni/net.d/bad.conflist", "plugin-path": together()});
+    let error = fails(&lab, &["create"], &network);
+    assert!(
+        error.starts_with("/etc/cni/net.d/bad.conflist:") && error.contains("did you mean \"bridge\"?"),
+        "{error}"
+    );
+
+    let netns = pod.netns.path().display().to_string();
+    let mut call = recorded("setup");
+    call["network_options"]["static_ips"] = json!(["10.77.0.9"]);
+    let error = fails(&lab, &["setup", &netns], &call);
+    assert!(error.starts_with("plugin bridge (ADD): ") && error.contains("10.77.0.9"), "{error}");
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+    for arguments in [&["setup"][..], &["destroy"], &["teardown"]] {
+        assert!(fails(&lab, arguments, &call).contains("create, setup NETNS, teardown NETNS and info"));
+    }
+    assert!(fails(&lab, &["create"], &json!([])).contains("expected"));
+}
+
+#[test]
+fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
+    if lacks(Feature::NftNat) {
+        return;
+    }
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    // Another maker's IPAM plugin, which gives the address that it wants.
+    lab.fake_plugin("own-ipam", r#"cat >/dev/null; case $CNI_COMMAND in ADD) echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.33/24"}]}';; esac"#);
+    let list = json!({"cniVersion": "1.0.0", "name": "own", "plugins": [{"type": "bridge", "bridge": "br0", "ipam": {"type": "own-ipam"}}]});
+    lab.configure("own.conflist", &list);
+    let mut call = recorded("setup");
+    let path = format!("{}:{}", together().display(), Lab::plugin_dir().display());
+    call["network"]["options"] = json!({"conflist": "/etc/cni/net.d/own.conflist", "plugin-path": path});
+    call["network_options"]["static_ips"] = json!(["10.1.0.9"]);
+    let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
+    assert!(
+        error.contains("did not give the container the address 10.1.0.9") && error.contains("--ip"),
+        "{error}"
+    );
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
+    assert_eq!(pod.netns.link("eth0"), None);
+}
+
+#[test]
+fn without_root_podman_is_told_what_to_do() {
+    let lab = Lab::new();
+    let said = lab.host().run(|| {
+        let mut command = Command::new(together().join("ferrule"));
+        command.arg0("cni").arg("create").env("_CONTAINERS_USERNS_CONFIGURED", "done");
+        command.stdin(fs::File::open(create_document()).unwrap());
+        String::from_utf8(command.output().unwrap().stdout).unwrap()
+    });
+    assert!(said.contains("needs Podman to run as root") && said.contains("--driver bridge"), "{said}");
+}
+
+fn create_document() -> std::path::PathBuf {
+    lab::repository().join("tests/scenarios/podman_driver/create.json")
+}
+
+#[test]
+fn its_info_has_the_version_of_the_protocol() {
+    let lab = Lab::new();
+    let info = does(&lab, &["info"], &Value::Null);
+    assert_eq!(info, json!({"version": env!("CARGO_PKG_VERSION"), "api_version": "1.0.0"}));
+}

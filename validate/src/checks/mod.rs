@@ -1,0 +1,164 @@
+//! Checks a network's configuration against the schema.
+
+mod host;
+mod networks;
+mod object;
+mod own;
+mod report;
+mod value;
+
+use cni::NetworkName;
+use runtime::Network;
+use runtime::text::{Node, Problem, Tree};
+
+pub use self::networks::Ranges;
+pub use self::report::{Finding, Level, Report};
+use crate::schema::{self, Key, LIST, PLUGIN, Plugin, Role};
+
+impl Report<'_> {
+    /// Reports what is wrong with a document by itself: as it was parsed, and as a runtime has read it.
+    pub fn document(&mut self, root: Option<&Node>, problems: Vec<Problem>, read: &runtime::Result<Network>) {
+        for Problem { at, text } in problems {
+            self.error(at, text);
+        }
+        if let Some(root) = root {
+            self.check(root);
+            self.network(root, read);
+        }
+    }
+
+    /// Checks a whole document.
+    pub(crate) fn check(&mut self, root: &Node) {
+        let Tree::Object(_) = root.value else {
+            self.error(root.at, format!("expected an object, found {}", root.value.kind()));
+            return;
+        };
+        let single = root.get("plugins").is_none() && root.get("type").is_some();
+        if single && !self.is_list && root.get("name").is_none() {
+            let text = "name is missing: the plugin can only be part of the network that has the name of \
+             its directory";
+            self.warning(root.at, text);
+            return self.plugin(root, usize::MAX);
+        }
+        self.name(root);
+        self.versions(root);
+        if !single {
+            self.keys(root, LIST.iter(), "a network's configuration");
+            self.plugins(root);
+        } else {
+            if self.is_list {
+                self.error(root.at, "a .conflist needs a list of plugins").help =
+                    Some("move the plugin into \"plugins\": [ ]".to_owned());
+            }
+            self.plugin(root, 0);
+        }
+    }
+
+    fn name(&mut self, root: &Node) {
+        if let Some((node, Err(e))) =
+            root.get("name").and_then(|node| Some((node, NetworkName::parse(node.as_str()?))))
+        {
+            self.error(node.at, format!("the network's name {e}"));
+        } else if root.get("name").is_none() {
+            self.error(root.at, "name is missing: the network's name");
+        }
+    }
+
+    fn versions(&mut self, root: &Node) {
+        if root.get("cniVersion").is_none() && root.get("cniVersions").is_none() {
+            let help = format!("say \"cniVersion\": \"{}\"", cni::Version::LATEST);
+            self.warning(root.at, "no cniVersion: the default 0.2.0 has no chains, CHECK, GC and STATUS")
+                .help = Some(help);
+        }
+    }
+
+    fn plugins(&mut self, root: &Node) {
+        let Some(plugins) = root.get("plugins") else { return };
+        let items = plugins.items();
+        if items.is_empty() && matches!(plugins.value, Tree::Array(_)) {
+            self.error(plugins.at, "the list of plugins is empty");
+        }
+        for (index, plugin) in items.iter().enumerate() {
+            match plugin.value {
+                Tree::Object(_) => self.plugin(plugin, index),
+                _ => drop(self.error(
+                    plugin.at,
+                    format!("expected a plugin's configuration, found {}", plugin.value.kind()),
+                )),
+            }
+        }
+    }
+
+    /// A plugin at a position of its list.
+    fn plugin(&mut self, node: &Node, index: usize) {
+        let before = self.errors();
+        let known = self.described(node, index);
+        if let Some(known) = known.filter(|_| self.errors() == before) {
+            self.own(node, index, known);
+            self.of_host(node, index, known);
+        }
+    }
+
+    /// Holds a plugin against what the schema says of it. Returns the plugin, if it is of the suite.
+    fn described(&mut self, node: &Node, index: usize) -> Option<&'static Plugin> {
+        let Some(known) = self.kind(node, "type", |plugin| plugin.role != Role::Ipam) else {
+            // Somebody else's plugin: only what all have in common is looked at. It may fill in its ipam: Calico has "usePodCidr" there.
+            self.values(node, PLUGIN.iter().filter(|key| key.name != "ipam"));
+            return None;
+        };
+        if known.role == Role::Chained && index == 0 {
+            let at = node.get("type").map_or(node.at, |node| node.at);
+            self.error(at, format!("{} needs an earlier plugin, and is the first of its list", known.name));
+        }
+        let inlined = node
+            .get("plugins")
+            .is_none()
+            .then_some(LIST)
+            .into_iter()
+            .flatten()
+            .filter(|_| index == 0 && node.get("name").is_some());
+        // flannel's own ipam stands for the one that every plugin has.
+        let common = PLUGIN.iter().filter(|key| schema::find(known.keys, key.name).is_none());
+        let keys: Vec<&Key> = known.keys.iter().chain(common).chain(inlined).collect();
+        self.keys(node, keys.iter().copied(), &format!("plugin {}", known.name));
+        self.capabilities(node, known);
+        if known.name == "portmap" && index != 0 && node.get("capabilities").is_none() {
+            let at = node.get("type").map_or(node.at, |node| node.at);
+            let text = "portmap receives no ports: it does not declare the capability portMappings";
+            self.warning(at, text).help = Some("add \"capabilities\": {\"portMappings\": true}".to_owned());
+        }
+        self.reserved(node);
+        Some(known)
+    }
+
+    fn reserved(&mut self, node: &Node) {
+        let Tree::Object(members) = &node.value else { return };
+        let is_reserved =
+            |name: &str| name.starts_with("cni.dev/") || ["runtimeConfig", "prevResult"].contains(&name);
+        for (at, name, _) in members.iter().filter(|(_, name, _)| is_reserved(name)) {
+            self.warning(*at, format!("{name} is set by the runtime: remove it"));
+        }
+    }
+
+    fn capabilities(&mut self, node: &Node, plugin: &Plugin) {
+        let Some(declared) = node.get("capabilities") else { return };
+        // What a delegate has no use for is not known without it.
+        if plugin.role == Role::Delegating {
+            return;
+        }
+        let ipam = node.get("ipam").and_then(|ipam| ipam.get("type")).and_then(Node::as_str);
+        // What somebody else's IPAM plugin takes is not known.
+        let Some(ipam) = ipam.map_or(Some(None), |name| schema::plugin(name).map(Some)) else { return };
+        let delegate = ipam.map(|ipam| ipam.capabilities).unwrap_or_default();
+        let Tree::Object(members) = &declared.value else { return };
+        let known = || plugin.capabilities.iter().chain(delegate).copied();
+        for (at, name, _) in members.iter().filter(|(_, name, _)| !known().any(|k| k == name)) {
+            let help = schema::nearest(name, known()).map(|near| format!("did you mean {near:?}?"));
+            self.warning(*at, format!("plugin {} does not use the capability {name:?}", plugin.name)).help =
+                help;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Checks several networks together: duplicate names and overlapping ranges.
+
+use std::path::{Path, PathBuf};
+
+use cni::json;
+use host_local::{Conf, Range};
+use runtime::Network;
+use runtime::text::Node;
+use serde_json::Value;
+
+use super::Report;
+use super::own::blamed;
+use crate::ranges;
+
+/// What host-local allocates for a network, and on which link.
+#[derive(Debug)]
+pub struct Ranges {
+    pub file: PathBuf,
+    name: String,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+struct Part {
+    /// The bridge or the master. Empty: none.
+    link: String,
+    /// The host routes to the range by this link, so no other link may have it.
+    is_routed: bool,
+    ranges: Vec<Range>,
+}
+
+impl Ranges {
+    pub fn of(network: &Network, file: &Path) -> Self {
+        let parts =
+            ranges::by_host_local(network).into_iter().map(|(request, conf)| Part::of(&request, &conf));
+        Self { file: file.to_owned(), name: network.name.to_string(), parts: parts.collect() }
+    }
+}
+
+impl Part {
+    fn of(request: &Value, conf: &Conf) -> Self {
+        let text =
+            |key: &str| json::member(request, key).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let is_true = |key: &str| json::member(request, key).and_then(Value::as_bool).unwrap_or_default();
+        let (link, is_routed) = match text("type").as_str() {
+            "bridge" => {
+                let name = Some(text("bridge")).filter(|name| !name.is_empty());
+                (
+                    name.unwrap_or_else(|| "cni0".to_owned()),
+                    is_true("isGateway") || is_true("isDefaultGateway"),
+                )
+            }
+            // Each container has a link of its own.
+            "ptp" => (String::new(), true),
+            _ => (text("master"), false),
+        };
+        Self { link, is_routed, ranges: conf.sets.iter().flat_map(|set| set.ranges()).cloned().collect() }
+    }
+
+    /// Two ranges of which containers could get the same address, where that does harm: on the same link, or where the
+    /// host routes to both.
+    fn clash<'a>(&'a self, other: &'a Self) -> Option<(&'a Range, &'a Range)> {
+        let same_link = self.link == other.link;
+        let routed = self.is_routed && other.is_routed;
+        let meets = |a: &Range, b: &Range| {
+            let subnets = a.subnet.contains(b.subnet.ip()) || b.subnet.contains(a.subnet.ip());
+            (same_link || routed) && a.overlaps(b) || routed && !same_link && subnets
+        };
+        self.ranges.iter().find_map(|a| other.ranges.iter().find(|b| meets(a, b)).map(|b| (a, b)))
+    }
+}
+
+impl Report<'_> {
+    /// Warns where a network and others of this host cannot both be used.
+    pub fn among(
+        &mut self,
+        root: &Node,
+        own: &Ranges,
+        others: &[Ranges],
+        siblings: impl Fn(&Ranges) -> bool,
+    ) {
+        for other in others.iter().filter(|other| other.file != own.file) {
+            let file = other.file.display();
+            if other.name == own.name {
+                // Outside the directory it may be what will replace the other file.
+                if siblings(other) {
+                    let at = root.get("name").map_or(root.at, |node| node.at);
+                    let text = format!("the network in {file} has the same name, {}", own.name);
+                    self.warning(at, text).help = Some(
+                        "runtimes use only one of the two files: rename one \
+                     network"
+                            .to_owned(),
+                    );
+                }
+                continue;
+            }
+            let clash = |part: &Part| {
+                let (here, there) = other.parts.iter().find_map(|theirs| part.clash(theirs))?;
+                Some((here.to_string(), there.to_string()))
+            };
+            if let Some((here, there)) = own.parts.iter().find_map(clash) {
+                let text = format!("range {here} overlaps {there} of network {} in {file}", other.name);
+                self.warning(blamed(root, &text), text).help = Some(
+                    "containers of both networks may get the same address; choose another subnet".to_owned(),
+                );
+            }
+        }
+    }
+}

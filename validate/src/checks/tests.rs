@@ -1,0 +1,136 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use runtime::text;
+
+use super::*;
+
+/// Findings as `LINE:COLUMN level text`, with bridge, host-local, portmap and `foreign` installed.
+fn findings(source: &str) -> Vec<String> {
+    findings_of(source, true)
+}
+
+fn findings_of(source: &str, is_list: bool) -> Vec<String> {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["bridge", "host-local", "portmap", "foreign"] {
+        fs::write(dir.path().join(name), "").unwrap();
+        fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let path = [dir.path().to_owned()];
+    let (root, problems) = text::parse(source);
+    let network = Network::from_bytes(source.as_bytes()).ok();
+    let mut report = Report::new(&path, is_list, network.as_ref());
+    for problem in problems {
+        report.error(problem.at, problem.text);
+    }
+    report.check(&root.unwrap());
+    let shown = |finding: Finding| {
+        let help = finding.help.filter(|help| help.starts_with("did you")).unwrap_or_default();
+        let text = format!(
+            "{}:{} {} {} {help}",
+            finding.at.line,
+            finding.at.column,
+            finding.level.name(),
+            finding.text
+        );
+        text.replace(dir.path().to_str().unwrap(), "DIR").trim_end().to_owned()
+    };
+    report.finish().into_iter().map(shown).collect()
+}
+
+#[test]
+fn the_specifications_own_kind_of_example_has_no_finding() {
+    let source = r#"{
+        "cniVersion": "1.1.0", "cniVersions": ["0.4.0", "1.0.0"], "name": "dbnet", "disableCheck": "true",
+        "plugins": [
+            {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "mtu": 1400,
+             "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/16", "gateway": "10.1.0.1"}]],
+                      "routes": [{"dst": "0.0.0.0/0"}]},
+             "dns": {"nameservers": ["10.1.0.1"]}},
+            {"type": "portmap", "capabilities": {"portMappings": true}},
+            {"type": "foreign", "whatever": {"it": "likes"}}
+        ]}"#;
+    assert_eq!(findings(source), [""; 0]);
+}
+
+#[test]
+fn every_problem_is_found_at_once_with_its_place_and_the_nearest_known_key() {
+    let source = r#"{
+  "cniVersion": "1.1.0",
+  "name": "my net",
+  "plugins": [
+    {"type": "bridge", "isGatway": true, "mtu": "1500", "vlan": 5000, // wrong
+     "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0", "gatway": "10.1.0.1"}]]}},
+    {"type": "portmap", "capabilities": {"portMapping": true}, "backend": "nftable"},
+    {"type": "tunning"},
+    {"bridge": "x"},
+  ]
+}"#;
+    assert_eq!(
+        findings(source),
+        [
+            r#"3:11 error: the network's name "my net" has ' ' in it; only letters, digits, '_', '.' and '-' are allowed"#,
+            r#"5:24 warning: plugin bridge has no key "isGatway" did you mean "isGateway"?"#,
+            "5:49 error: mtu: expected a number from 0 to 65535, found a string",
+            "5:65 error: vlan: 5000 is not a number from 0 to 4094",
+            "5:71 error: JSON has no comments",
+            r#"6:60 error: subnet: "10.1.0.0" has no prefix length, such as 10.1.0.0/24"#,
+            r#"6:72 warning: ranges[0][0] has no key "gatway" did you mean "gateway"?"#,
+            r#"7:42 warning: plugin portmap does not use the capability "portMapping" did you mean "portMappings"?"#,
+            r#"7:75 error: backend: "nftable" is none of iptables, nftables did you mean "nftables"?"#,
+            r#"8:14 error: no plugin "tunning" in DIR did you mean "tuning"?"#,
+            "9:5 error: type is missing: the name of a plugin",
+            "9:20 error: a comma before the closing ']' is not JSON",
+        ]
+    );
+}
+
+#[test]
+fn a_plugin_in_the_wrong_place_is_told_where_it_belongs() {
+    let source = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
+        {"type": "portmap"}, {"type": "host-local"}, {"type": "bridge", "ipam": {"type": "portmap"}}]}"#;
+    assert_eq!(
+        findings(source),
+        [
+            "2:18 error: portmap needs an earlier plugin, and is the first of its list",
+            "2:39 error: host-local is an IPAM plugin, for the key ipam of another plugin",
+            "2:90 error: portmap is a chained plugin, after an interface plugin",
+        ]
+    );
+}
+
+#[test]
+fn keys_match_without_regard_to_case_and_a_single_plugin_may_stand_alone_in_a_conf() {
+    let source =
+        r#"{"CNIVersion": "0.4.0", "name": "n", "type": "bridge", "isgateway": true, "disableCheck": true}"#;
+    let findings = findings(source);
+    assert_eq!(findings, ["1:1 error: a .conflist needs a list of plugins"]);
+}
+
+#[test]
+fn keys_that_only_a_runtime_may_set_are_told() {
+    let source = r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [
+        {"type": "bridge", "runtimeConfig": {}, "prevResult": {}, "cni.dev/valid-attachments": []}]}"#;
+    assert_eq!(
+        findings(source),
+        [
+            "2:28 warning: runtimeConfig is set by the runtime: remove it",
+            "2:49 warning: prevResult is set by the runtime: remove it",
+            "2:67 warning: cni.dev/valid-attachments is set by the runtime: remove it",
+        ]
+    );
+}
+
+#[test]
+fn a_plugin_without_a_name_can_only_be_a_part_of_a_network() {
+    let source = r#"{"type": "portmap", "sant": true}"#;
+    assert_eq!(
+        findings_of(source, false),
+        [
+            "1:1 warning: name is missing: the plugin can only be part of the network that has the name of \
+             its directory",
+            "1:10 warning: portmap receives no ports: it does not declare the capability portMappings",
+            r#"1:21 warning: plugin portmap has no key "sant" did you mean "snat"?"#,
+        ]
+    );
+}

@@ -1,0 +1,43 @@
+//! Checks strings against their type in the schema.
+
+use cni::addr::{parse_cidr, parse_ip};
+use cni::{IfName, Version};
+
+use crate::schema::Type;
+
+/// Whether a value of the type is written as text.
+pub fn takes_text(takes: Type) -> bool {
+    !matches!(takes, Type::Bool | Type::Number(..) | Type::List(_) | Type::Object(_) | Type::Map(_))
+}
+
+/// What is wrong with text of a type that is written so.
+pub fn read(takes: Type, text: &str) -> Result<(), String> {
+    match takes {
+        Type::Version => Version::parse(text).map(drop).map_err(|e| format!("{} ({})", e.msg(), e.details())),
+        Type::OneOf(words) if !text.is_empty() => match words.contains(&text) {
+            true => Ok(()),
+            false => Err(format!("{text:?} is none of {}", words.join(", "))),
+        },
+        // Left empty is left out, for plugins.
+        _ if text.is_empty() => Ok(()),
+        Type::BoolOrText if ["true", "false"].iter().any(|word| text.eq_ignore_ascii_case(word)) => Ok(()),
+        Type::BoolOrText => Err(format!("{text:?} is neither true nor false")),
+        Type::Ip => parse_ip(text).map(drop),
+        Type::Cidr => parse_cidr(text).map(drop),
+        Type::IpOrCidr => parse_ip(text).map(drop).or_else(|_| parse_cidr(text).map(drop)),
+        Type::Mac if is_mac(text) => Ok(()),
+        Type::Mac => Err(format!("{text:?} is not a MAC address, such as 0a:58:0a:00:00:05")),
+        Type::IfName => IfName::parse(text).map(drop),
+        Type::Path if text.starts_with('/') => Ok(()),
+        Type::Path => Err(format!("{text:?} is not an absolute path")),
+        _ => Ok(()),
+    }
+}
+
+/// 6 bytes (Ethernet), 8 or 20 (InfiniBand), as the reference takes them.
+fn is_mac(text: &str) -> bool {
+    let separator = if text.contains('-') { '-' } else { ':' };
+    let bytes: Vec<&str> = text.split(separator).collect();
+    let is_byte = |byte: &&str| byte.len() == 2 && byte.bytes().all(|digit| digit.is_ascii_hexdigit());
+    matches!(bytes.len(), 6 | 8 | 20) && bytes.iter().all(is_byte)
+}

@@ -1,0 +1,50 @@
+//! Suggestions for misspelt names: "did you mean".
+
+/// The name that was probably meant: no more than a third of it is different.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_ascii_lowercase();
+    let near = known.into_iter().map(|other| (distance(&lower, &other.to_ascii_lowercase()), other));
+    near.filter(|(distance, other)| *distance <= 1 + name.len().max(other.len()) / 4)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, other)| other)
+}
+
+/// The key that means the same, for names of other plugins and of capability arguments.
+pub fn synonym(name: &str) -> Option<&'static str> {
+    let same = [("deviceID", "pciBusID"), ("parent", "master"), ("vlanID", "vlanId"), ("isMasq", "ipMasq")];
+    same.into_iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, key)| key)
+}
+
+/// How many letters must be changed, added, left out, or swapped with the next one.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let changed = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut best = changed.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                best = best.min(rows[i - 2][j - 2] + 1);
+            }
+            row.push(best);
+        }
+        rows.push(row);
+    }
+    rows[a.len()][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_key_is_told_the_nearest_one_and_a_strange_one_none() {
+        let known = ["isGateway", "isDefaultGateway", "ipMasq", "mtu", "subnet"];
+        assert_eq!(nearest("isgatway", known), Some("isGateway"));
+        assert_eq!(nearest("ipMsaq", known), Some("ipMasq"));
+        assert_eq!(nearest("ipmasquerade", known), None);
+        assert_eq!(nearest("subnets", known), Some("subnet"));
+        assert_eq!(nearest("colour", known), None);
+    }
+}
