@@ -124,6 +124,16 @@ impl<'a> Wanted<'a> {
         network.write_hosts(&hosts)?;
         // The lock is released: others write their names while this plugin waits.
         drop(server::ensure(network, &self.service)?);
+        let settled = server::settle(self.network, &self.service, &added, Answer::Known);
+        if settled.is_ok() || (server::find(self.network)?.is_some() && !server::is_silent(&self.service)?) {
+            return settled;
+        }
+        // It has exited since, or hangs. Another plugin may have started it again meanwhile.
+        let network = Network::create(self.network)?;
+        if server::is_silent(&self.service)? {
+            server::stop(&network)?;
+        }
+        drop(server::ensure(network, &self.service)?);
         server::settle(self.network, &self.service, &added, Answer::Known)
     }
 
@@ -183,7 +193,8 @@ fn leave(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
         return network.remove();
     }
     if removed.is_empty() {
-        return Ok(());
+        // A DEL that was killed may have written the file, and not had the server read it.
+        return server::find(network.name())?.map_or(Ok(()), |server| server.reload());
     }
     network.write_hosts(hosts)?;
     let (name, service) = (network.name().clone(), network.service()?);

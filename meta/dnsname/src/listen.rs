@@ -28,13 +28,16 @@ impl Place {
         let gateways: Vec<IpAddr> = result.ips_of(ifname).filter_map(|ip| ip.gateway).collect();
         let addresses = host.nl.addresses(None)?;
         let is_gateway = |address: &&Address| gateways.contains(&address.net.ip());
-        let mut links = Vec::new();
+        let mut link = None;
         for address in addresses.iter().filter(is_gateway) {
-            links.extend(host.nl.link_by_index(address.index)?);
+            let found = host.nl.link_by_index(address.index)?;
+            if let Some(found) = found.filter(|_| link.is_none())
+                && is_of_network(host, &found, result)?
+            {
+                link = Some(found);
+            }
         }
-        let is_listed = |link: &&Link| result.host_interfaces().any(|listed| listed.name == link.name);
-        let link = links.iter().find(is_listed).or(links.first());
-        match link {
+        match &link {
             Some(link) if leads_to_a_container(link) => {
                 let is_here = |ip: &IpAddr| addresses.iter().any(|address| address.net.ip() == *ip);
                 let gateways: Vec<IpAddr> = gateways.into_iter().filter(is_here).collect();
@@ -74,13 +77,32 @@ fn name_of(link: &Link) -> Result<IfName> {
 /// What the kernel refuses.
 pub fn addresses(host: &Namespace, listen: &Listen) -> Result<Vec<IpAddr>> {
     match listen {
-        Listen::Addresses(addresses) => Ok(addresses.clone()),
+        // An address goes with the last container that has it as its gateway.
+        Listen::Addresses(addresses) => {
+            let all = host.nl.addresses(None)?;
+            let is_here = |ip: &&IpAddr| all.iter().any(|address| address.net.ip() == **ip);
+            Ok(addresses.iter().filter(is_here).copied().collect())
+        }
         Listen::Interface(name) => {
             let Some(link) = host.nl.link(name)? else { return Ok(Vec::new()) };
             let all = host.nl.addresses(Some(&link))?;
             Ok(all.iter().map(|address| address.net.ip()).filter(|ip| addr::can_be_reached(*ip)).collect())
         }
     }
+}
+
+/// Whether a link is of the container's network: the result lists it, or it is the host's port in a VLAN of a bridge that the result lists.
+/// The gateway may also be an address of the host in its LAN, on a network of macvlan: nobody in the LAN may reach the server.
+fn is_of_network(host: &Namespace, link: &Link, result: &AddResult) -> Result<bool> {
+    let is_listed = |link: &Link| result.host_interfaces().any(|listed| listed.name == link.name);
+    if is_listed(link) {
+        return Ok(true);
+    }
+    // The bridge plugins list no port of the host. It is one end of a veth; the other end is a port of the bridge.
+    let (true, None, Some(peer)) = (link.is("veth"), link.peer_netns_id, link.peer) else { return Ok(false) };
+    let master = host.nl.link_by_index(peer)?.and_then(|peer| peer.master);
+    let bridge = master.map(|index| host.nl.link_by_index(index)).transpose()?.flatten();
+    Ok(bridge.is_some_and(|bridge| bridge.is("bridge") && is_listed(&bridge)))
 }
 
 /// Whether it is the host's end of one container's veth, and no other container is behind it.

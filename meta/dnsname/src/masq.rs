@@ -104,6 +104,19 @@ impl Service {
         };
         self.domain == wanted.domain && listens
     }
+
+    /// What a server has to do that is started in place of this one. Each range of a network has a gateway of its own, and the addresses of
+    /// earlier containers stay.
+    pub fn extended(&self, wanted: &Self) -> Self {
+        match (&self.listen, &wanted.listen) {
+            (Listen::Addresses(has), Listen::Addresses(more)) if self.domain == wanted.domain => {
+                let missing = more.iter().filter(|ip| !has.contains(ip));
+                let listen = Listen::Addresses(has.iter().chain(missing).copied().collect());
+                Self { listen, ..self.clone() }
+            }
+            _ => wanted.clone(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -153,6 +166,8 @@ mod tests {
         let one = at(&["10.1.2.1"]);
         assert!(at(&["10.1.2.1", "fd00::1"]).serves(&one) && !one.serves(&at(&["10.1.2.1", "fd00::1"])));
         assert!(!one.serves(&service(bridge())));
+        assert_eq!(at(&["10.1.2.1", "10.1.3.1"]), one.extended(&at(&["10.1.3.1", "10.1.2.1"])));
+        assert_eq!(service(bridge()), one.extended(&service(bridge())));
         assert!(!Service { domain: None, ..one.clone() }.serves(&one));
         assert_eq!(Service::parse("listen-address=nowhere\n"), None);
     }

@@ -8,9 +8,9 @@
 //! The original's lock is `lock` in the directory, held by flock(2). Whoever removes a directory holds its lock; so a lock
 //! counts only while the path still leads to its directory.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +23,7 @@ use system::{Retry, lock};
 
 use crate::hosts::Hosts;
 use crate::masq::Service;
+use crate::server;
 
 /// The files. The original plugin calls them so, too.
 pub const CONF: &str = "dnsmasq.conf";
@@ -131,22 +132,24 @@ impl Network {
         if is_rootless() {
             return DirBuilder::new().recursive(true).mode(0o700).create(&link).map(|()| None);
         }
-        DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORIES)?;
-        match DirBuilder::new().mode(0o711).create(&path) {
-            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
-            made => made?,
-        }
+        make_enterable(&path)?;
         let Attempt::Locked(this) = Self::lock(name, path.clone())? else { return Ok(None) };
-        // The original plugin has removed the link, and not what it led to.
-        this.remove_files()?;
+        // The original plugin has removed the link, and not what it led to: its server has exited. If one runs, only the link was lost.
+        if matches!(server::find(name), Ok(None)) {
+            this.remove_files()?;
+        }
         match symlink(&path, &link) {
             Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(None),
             linked => linked.map(|()| Some(Self { path: link, ..*this })),
         }
     }
 
-    /// Removes a directory that no link leads to any more. None: somebody else is at work.
+    /// Removes a directory that no link leads to any more. None: somebody else is at work, or a server runs and has its link again.
     fn remove_unlinked(name: &NetworkName) -> io::Result<Option<Option<Self>>> {
+        // The directories are root's.
+        if is_rootless() {
+            return Ok(Some(None));
+        }
         let (link, path) = (path_of(name), readable(name));
         match Self::lock(name, path.clone())? {
             Attempt::Busy => Ok(None),
@@ -157,6 +160,9 @@ impl Network {
                 Ok(Some(None))
             }
             Attempt::Locked(_) if fs::symlink_metadata(&link).is_ok() => Ok(None),
+            Attempt::Locked(_) if matches!(server::find(name), Ok(Some(_))) => {
+                symlink(&path, &link).map(|()| None)
+            }
             Attempt::Locked(this) => {
                 this.remove_directory(&path)?;
                 Ok(Some(None))
@@ -229,7 +235,11 @@ impl Network {
     /// Code 5. The directory is as it was then.
     pub fn make_readable(self) -> Result<Self> {
         let is_link = fs::symlink_metadata(&self.path).is_ok_and(|found| found.is_symlink());
-        if is_link || is_rootless() {
+        if is_rootless() {
+            return Ok(self);
+        }
+        if is_link {
+            make_enterable(&readable(&self.name)).map_err(|e| self.failed("create", "", &e))?;
             return Ok(self);
         }
         let hosts = self.hosts()?;
@@ -240,12 +250,15 @@ impl Network {
 
     fn replace_by_link(&self, hosts: &Hosts) -> io::Result<Option<Self>> {
         let path = readable(&self.name);
-        DirBuilder::new().recursive(true).mode(0o755).create(DIRECTORIES)?;
-        DirBuilder::new().recursive(true).mode(0o711).create(&path)?;
+        make_enterable(&path)?;
         let Attempt::Locked(new) = Self::lock(&self.name, path.clone())? else { return Ok(None) };
         new.whole(HOSTS).replace_for_all(hosts.text().as_bytes())?;
         let aside = Path::new(DIRECTORIES).join(format!(".original.{}", self.name));
-        file::missing_is_fine(fs::remove_file(&aside))?;
+        // A plugin that was killed here has left its link, or the original plugin's directory.
+        match fs::remove_file(&aside) {
+            Err(e) if e.kind() == ErrorKind::IsADirectory => fs::remove_dir_all(&aside)?,
+            removed => file::missing_is_fine(removed)?,
+        }
         symlink(&path, &aside)?;
         renameat_with(CWD, &aside, CWD, &self.path, RenameFlags::EXCHANGE)?;
         self.remove_directory(&aside)?;
@@ -341,6 +354,19 @@ fn session_directory() -> Option<PathBuf> {
     let map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
     let is_initial = map.split_whitespace().eq(["0", "0", "4294967295"]);
     (!is_initial && Path::new(&dir).is_absolute()).then(|| dir.into())
+}
+
+/// Makes a network's directory that the server's user can enter, whatever the umask.
+fn make_enterable(path: &Path) -> io::Result<()> {
+    for (path, mode) in [(Path::new(DIRECTORIES), 0o755), (path, 0o711)] {
+        match DirBuilder::new().mode(mode).create(path) {
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        // Another plugin may have removed the network's directory meanwhile.
+        file::missing_is_fine(fs::set_permissions(path, Permissions::from_mode(mode)))?;
+    }
+    Ok(())
 }
 
 fn open_directory(path: &Path) -> io::Result<Option<File>> {

@@ -15,6 +15,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use system::file;
 
+use crate::server;
+
 /// The name of the executable.
 pub const PROGRAM: &str = "dnsmasq";
 
@@ -39,7 +41,8 @@ impl Server {
     /// If processes cannot be looked at.
     pub fn find(conf: &Path, pid_file: &Path) -> Result<Option<Self>> {
         let named = file::read_own(pid_file, LONGEST_PID).ok();
-        let named = named.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
+        let named =
+            named.and_then(|text| String::from_utf8(text).ok()?.trim().parse::<u32>().ok()?.try_into().ok());
         if let Some(server) = named.map(|pid| Self::open(pid, conf)).transpose()?.flatten() {
             return Ok(Some(server));
         }
@@ -74,6 +77,7 @@ impl Server {
         };
         // Once more: the number may have become another process's before it was opened.
         let is_server = has_argument(number, conf)
+            && is_trusted(number).map_err(|e| failed(&e))?
             && is_dnsmasq(number).map_err(|e| failed(&e))?
             && is_in_this_namespace(number).map_err(|e| failed(&e))?;
         Ok(is_server.then_some(Self { pid, fd }))
@@ -130,6 +134,13 @@ fn has_argument(pid: i32, conf: &Path) -> bool {
     let wanted = [b"--conf-file=", conf.as_os_str().as_bytes()].concat();
     let line = fs::read(of(pid, "cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).any(|argument| argument == wanted)
+}
+
+/// Whether it is a process of root or of the server's user: anybody may start one with the server's arguments. The kernel gives what it shows of
+/// a process that gave up its privileges to root.
+fn is_trusted(pid: i32) -> io::Result<bool> {
+    let owner = unless_exited(fs::metadata(Path::new("/proc").join(pid.to_string())))?;
+    Ok(owner.is_some_and(|owner| owner.uid() == 0 || Some(owner.uid()) == server::uid()))
 }
 
 /// Whether its executable is dnsmasq. A package's update replaces the file of one that runs.

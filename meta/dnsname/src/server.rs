@@ -76,6 +76,8 @@ pub fn ensure(network: Network, service: &Service) -> Result<Network> {
     if is_running(&network, service)? {
         return Ok(network);
     }
+    let in_force = network.service()?;
+    let service = in_force.map_or_else(|| service.clone(), |in_force| in_force.extended(service));
     stop(&network)?;
     let network = network.make_readable()?;
     network.write_conf(&service.text(&network.readable_path(), &user()?))?;
@@ -83,12 +85,15 @@ pub fn ensure(network: Network, service: &Service) -> Result<Network> {
     Ok(network)
 }
 
-/// Stops the server, if it runs.
+/// Stops the server, if it runs, and processes of its own that answer over TCP and have outlived it.
 ///
 /// # Errors
 /// As [`Server::stop`].
 pub fn stop(network: &Network) -> Result<()> {
-    find(network.name())?.map_or(Ok(()), |server| server.stop())
+    while let Some(server) = find(network.name())? {
+        server.stop()?;
+    }
+    Ok(())
 }
 
 /// dnsmasq returns when its process in the background listens, and has given up its privileges.
@@ -117,13 +122,32 @@ fn start(network: &Network) -> Result<()> {
     }
 }
 
+/// Whether the server answers nothing at all, though the host has its address.
+///
+/// # Errors
+/// What the kernel refuses.
+pub fn is_silent(service: &Service) -> Result<bool> {
+    let servers = listen::addresses(&Namespace::host()?, &service.listen)?;
+    let Some(server) = servers.first().copied() else { return Ok(false) };
+    // No container has this name.
+    Ok(probe::ask(server, &in_domain(service, "_"), server)? == Answer::Silence)
+}
+
+/// The id of the user that the server runs as. None: there is no such user.
+pub fn uid() -> Option<u32> {
+    if network::is_rootless() { Some(0) } else { account().map(|account| account.uid.as_raw()) }
+}
+
+fn account() -> Option<Account> {
+    USERS.iter().find_map(|name| Account::from_name(name).ok().flatten())
+}
+
 /// An unprivileged user. An engine without root has one user only, which is root in its user namespace.
 fn user() -> Result<User> {
     if network::is_rootless() {
         return Ok(User { name: "root".to_owned(), group: None });
     }
-    let account = USERS.iter().find_map(|name| Account::from_name(name).ok().flatten());
-    let account = account.ok_or_else(|| {
+    let account = account().ok_or_else(|| {
         Error::new(Code::Internal, format!("this host has none of the users {}", USERS.join(", ")))
             .detail("dnsmasq does not run as root: create the user dnsmasq")
     })?;
@@ -168,11 +192,14 @@ pub fn settle(network: &NetworkName, service: &Service, entries: &[Entry], wante
         if is_settled()? {
             return Ok(());
         }
+        if find(network)?.is_none() {
+            break;
+        }
         thread::sleep(PAUSE);
     }
     let text =
         format!("dnsmasq at {server} does not answer for network {network} as {} says", hosts_file(network));
-    Err(Error::new(Code::TryAgainLater, text).detail(match running {
+    Err(Error::new(Code::TryAgainLater, text).detail(match find(network)? {
         Some(_) => "packets from this host to the address may be dropped: look at INPUT of the firewall",
         None => "it does not run: `cnitool repair` starts it",
     }))
@@ -184,8 +211,11 @@ fn hosts_file(network: &NetworkName) -> String {
 
 /// The token of a line, as the server is asked for it. None: a line of the original plugin.
 fn token(service: &Service, entry: &Entry) -> Option<String> {
-    let token = entry.token.as_ref()?;
-    Some(service.domain.as_ref().map_or_else(|| token.clone(), |domain| format!("{token}.{domain}")))
+    entry.token.as_ref().map(|token| in_domain(service, token))
+}
+
+fn in_domain(service: &Service, name: &str) -> String {
+    service.domain.as_ref().map_or_else(|| name.to_owned(), |domain| format!("{name}.{domain}"))
 }
 
 #[cfg(test)]

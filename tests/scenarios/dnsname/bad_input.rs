@@ -79,6 +79,10 @@ fn a_network_that_its_host_has_no_address_in_is_refused_with_the_reason() {
     lab::needs!(Macvlan);
     let lab = Lab::new();
     crate::common::cable(&lab);
+    // The host is the router of a LAN: the gateway is its address there, and the LAN must not reach the server.
+    lab.host().sh(
+        "ip link add lan type veth peer name switch; ip addr add 10.1.2.1/24 dev lan; ip link set lan up",
+    );
     let pod = lab.container("pod");
     let ipam = host_local(&[&["10.1.2.0/24"]]);
     let macvlan = json!({"type": "macvlan", "master": "cable", "ipam": ipam});
@@ -89,6 +93,7 @@ fn a_network_that_its_host_has_no_address_in_is_refused_with_the_reason() {
         assert!(!outcome.succeeded());
         let said = format!("{}{}", outcome.stdout, outcome.stderr);
         assert!(said.contains("isGateway") && said.contains("macvlan"), "{said}");
+        assert_eq!(server_of("net"), None);
         networks.del("net", &pod);
     }
 }

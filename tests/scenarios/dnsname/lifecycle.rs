@@ -62,7 +62,9 @@ fn a_process_that_is_not_the_networks_server_gets_no_signal() {
     let (pod, _) = networks.attach(&lab, "pod", &[]);
     let server = server_of("net").unwrap();
     let mut stranger = std::process::Command::new("sleep").arg("600").spawn().unwrap();
-    for text in [stranger.id().to_string(), "1".to_owned(), "not a number".to_owned(), String::new()] {
+    for text in
+        [stranger.id().to_string(), "1".to_owned(), "-5".to_owned(), "not a number".to_owned(), String::new()]
+    {
         fs::write(Path::new(DIRECTORIES).join("net/pidfile"), &text).unwrap();
         let other = lab.container(&format!("other{}", text.len()));
         networks.add("net", &other, "other", &[]);

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod clients;
+mod damage;
 mod input;
 mod lifecycle;
 mod names;

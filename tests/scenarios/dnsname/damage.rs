@@ -1,0 +1,151 @@
+//! Hosts and files that are not as the plugin leaves them: a narrow umask, servers that hang, links and directories of killed plugins.
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use lab::{Lab, beyond_reference, until};
+use serde_json::json;
+
+use super::*;
+
+/// The directory that the link of the network leads to.
+const TARGET: &str = "/run/ferrule-dnsname/net";
+
+fn is_known(dig: &Dig, from: &Netns, name: &str) -> bool {
+    dig.ask(from, SERVERS[0], &format!("{name} A")).len() == 1
+}
+
+#[test]
+fn the_servers_user_reads_the_names_whatever_the_umask() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let pod = lab.container("pod");
+    let network = network(&json!({}));
+    let prev = lab.plugin("bridge").config(network["plugins"][0].clone()).on(&pod).add().ok_result();
+    let call = lab.plugin("dnsname").config(network["plugins"][1].clone()).on(&pod);
+    let call = call.args("K8S_POD_NAME=pod").config(json!({"prevResult": prev}));
+    // A plugin before may have made the directory, too.
+    for umask in ["077", "0"] {
+        call.clone()
+            .under(&["sh".into(), "-c".into(), format!("umask {umask}; exec \"$0\"")])
+            .add()
+            .ok_result();
+        for (dir, mode) in [("/run/ferrule-dnsname", 0o755), (TARGET, 0o711)] {
+            assert_eq!(
+                fs::metadata(dir).unwrap().permissions().mode() & 0o7777,
+                mode,
+                "{dir}, umask {umask}"
+            );
+        }
+        call.del().ok();
+        fs::set_permissions("/run/ferrule-dnsname", fs::Permissions::from_mode(0o700)).unwrap();
+    }
+}
+
+#[test]
+fn each_range_of_ptp_keeps_its_server_when_a_container_of_another_range_comes() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let ranges = |subnet: &str| json!({"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": subnet}]]});
+    let [one, two] = ["10.1.2.0/24", "10.1.3.0/24"]
+        .map(|subnet| chained("net", &json!({"type": "ptp", "ipam": ranges(subnet)}), &json!({})));
+    let networks = Networks::new(&lab, &[one]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let networks = Networks::new(&lab, &[two]);
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    for (pod, server) in [(&web, "10.1.2.1"), (&db, "10.1.3.1")] {
+        for name in ["web", "db"] {
+            assert_eq!(dig.ask(pod, server, &format!("{name} A")).len(), 1, "{name} at {server}");
+        }
+    }
+    networks.del_all(&[&web, &db]);
+    assert_eq!(server_of("net"), None);
+}
+
+#[test]
+fn the_next_add_replaces_a_server_that_does_not_answer() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let stopped = server_of("net").unwrap();
+    lab.host().sh(&format!("kill -STOP {stopped}"));
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    assert_ne!(server_of("net").unwrap(), stopped);
+    assert!(is_known(&dig, &db, "web") && is_known(&dig, &web, "db"));
+    networks.del_all(&[&web, &db]);
+}
+
+#[test]
+fn a_process_of_another_user_with_the_servers_arguments_is_not_the_server() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    lab.host().sh("cp $(readlink -f /bin/sh) /run/lab/dnsmasq; chmod 755 /run/lab /run/lab/dnsmasq");
+    let conf = format!("--conf-file={DIRECTORIES}/net/dnsmasq.conf");
+    let mut fake = lab.host().run(|| {
+        let mut command = Command::new("/run/lab/dnsmasq");
+        command.args(["-c", "while :; do sleep 1; done", &conf]).uid(4242).gid(4242).spawn().unwrap()
+    });
+    lab.host().sh(&format!("kill -9 {}", server_of("net").unwrap()));
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    assert!(is_known(&dig, &db, "web") && is_known(&dig, &db, "db"));
+    networks.del_all(&[&web, &db]);
+    assert!(fake.try_wait().unwrap().is_none(), "it gets no signal");
+    fake.kill().unwrap();
+    fake.wait().unwrap();
+}
+
+#[test]
+fn a_lost_link_loses_no_names_of_a_running_server() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    let link = Path::new(DIRECTORIES).join("net");
+    fs::remove_file(&link).unwrap();
+    let (third, _) = networks.attach(&lab, "third", &[]);
+    assert!(is_known(&dig, &third, "web") && is_known(&dig, &third, "db"));
+    fs::remove_file(&link).unwrap();
+    networks.del("net", &third);
+    assert!(is_known(&dig, &db, "web") && !is_known(&dig, &db, "third"));
+    networks.del_all(&[&web, &db]);
+    assert!(server_of("net").is_none() && !Path::new(TARGET).exists());
+}
+
+#[test]
+fn a_network_of_the_original_moves_though_a_killed_move_has_left_its_directory() {
+    beyond_reference!("dnsname");
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    with_parents();
+    lab.host().sh(&format!(
+        "mkdir {DIRECTORIES}/net /run/ferrule-dnsname/.original.net; touch /run/ferrule-dnsname/.original.net/lock"
+    ));
+    let (pod, _) = networks.attach(&lab, "pod", &[]);
+    assert!(!Path::new("/run/ferrule-dnsname/.original.net").exists());
+    networks.del("net", &pod);
+}
+
+/// As after a DEL that was killed when it had written the file.
+#[test]
+fn a_repeated_del_has_the_server_read_the_names_again() {
+    beyond_reference!("dnsname");
+    let Some(dig) = Dig::here() else { return };
+    let lab = Lab::new();
+    let networks = Networks::new(&lab, &[network(&json!({}))]);
+    let (web, _) = networks.attach(&lab, "web", &[]);
+    let (db, _) = networks.attach(&lab, "db", &[]);
+    lab.host().sh(&format!("sed -i /web/d {TARGET}/addnhosts; chmod 644 {TARGET}/addnhosts"));
+    assert!(is_known(&dig, &db, "web"));
+    networks.del("net", &web);
+    until("the name is gone", || !is_known(&dig, &db, "web"));
+    networks.del("net", &db);
+}
