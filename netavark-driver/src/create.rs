@@ -32,6 +32,7 @@ pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
         }
         Kind::Type(_) => {
             let list: Value = serde_json::from_str(&source.text)?;
+            refuse_unread(&network, options.has_default_route, &list)?;
             // What holds by default today holds for this network when the defaults have changed.
             network.options.insert("ipam".to_owned(), ipam_of(&list));
             if let Some(interface) = host_interface(&list) {
@@ -46,6 +47,45 @@ pub fn create(mut document: Map<String, Value>) -> Result<Map<String, Value>> {
     document.insert("dns_enabled".to_owned(), false.into());
     document.remove("network_dns_servers");
     Ok(document)
+}
+
+/// Flags that the chain would ignore.
+fn refuse_unread(network: &Network, has_default_route: bool, list: &Value) -> Result<()> {
+    let wish = match (network.internal, has_default_route) {
+        (true, _) => Some("--internal"),
+        (false, false) => Some("option default-route=false"),
+        (false, true) => None,
+    };
+    let ipam = ipam_of(list);
+    let is_default = list.pointer("/plugins/0/isDefaultGateway").and_then(Value::as_bool) == Some(true);
+    if let Some(flag) = wish.filter(|_| ipam == "dhcp") {
+        return Err(Error::config(format!(
+            "{flag} has no effect with ipam dhcp: the server sets the routes"
+        ))
+        .detail("leave it out, or choose --opt ipam=host-local and --subnet"));
+    }
+    if let Some(flag) = wish.filter(|_| is_default) {
+        return Err(Error::config(format!("{flag} and option isDefaultGateway=true contradict each other"))
+            .detail("remove one of the two"));
+    }
+    let family = list.pointer("/plugins/0/ipam/family").and_then(Value::as_str);
+    if network.ipv6_enabled && ipam == "dhcp" && !matches!(family, Some("ipv6" | "both")) {
+        return Err(Error::config("--ipv6 has no effect with ipam dhcp: it asks for IPv4 only")
+            .detail("add --opt ipam.family=both, or choose --opt ipam=host-local and --subnet fd00:1::/64"));
+    }
+    let interface = &network.network_interface;
+    match host_interface(list) {
+        _ if interface.is_empty() => Ok(()),
+        Some(used) if used == interface => Ok(()),
+        Some(used) => Err(Error::config(format!(
+            "--interface-name {interface} contradicts the options, which name {used}"
+        ))
+        .detail("remove one of the two")),
+        None => Err(Error::config(
+            "--interface-name has no effect with this type: it needs no interface of the host",
+        )
+        .detail("leave it out, or choose another --opt type=PLUGIN, such as type=macvlan")),
+    }
 }
 
 fn ipam_of(list: &Value) -> String {

@@ -101,6 +101,32 @@ fn the_dhcp_lease_of_a_running_container_that_no_cache_knows_stays() {
 }
 
 /// The cache's file tells when an attachment was made.
+/// Such as a container that shares the host's mounts and network: it sees no process of the host.
+#[test]
+fn another_pid_namespace_keeps_what_a_podman_of_the_host_has() {
+    beyond_reference!("gc");
+    const NAME: &str = "netns-55527acc-8557-0ebb-3b81-9a7e8210eda4";
+    let lab = Lab::new();
+    let pod = lab.container(NAME);
+    lab.configure("10-net.conflist", &network("1.1.0", &json!([bridge("10.1.2.0/24")])));
+    let own = fs::read_link("/proc/self/ns/pid").unwrap().display().to_string();
+    let tool = lab.cnitool().env("CNITOOL_TEST_PID_NAMESPACE", &own);
+    tool.says(&format!("add net {NAME} --container-id live {ELSEWHERE}"));
+    let mut process = pod.netns.run(|| std::process::Command::new("sleep").arg("infinity").spawn().unwrap());
+    let line = ["unshare", "--fork", "--pid", "--mount-proc", "sh", "-c", "\"$@\"; exit $?", "sh"];
+    let inside = tool.clone().under(&line.map(str::to_owned));
+    inside.run("gc net --older-than 0s");
+    assert_eq!(leases().len(), 1, "a PID namespace without the container's process");
+    tool.says("gc net --older-than 0s");
+    assert_eq!(leases().len(), 1, "the process is seen");
+    process.kill().unwrap();
+    process.wait().unwrap();
+    lab.cnitool().run("gc net --older-than 0s");
+    assert_eq!(leases().len(), 1, "a young namespace");
+    tool.says("gc net --older-than 0s");
+    assert!(leases().is_empty(), "nobody uses it");
+}
+
 #[test]
 fn older_than_keeps_what_young_attachments_have() {
     beyond_reference!("gc");

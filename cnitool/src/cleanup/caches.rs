@@ -1,6 +1,7 @@
 //! Attachments of a network in the caches of this host's runtimes.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -144,7 +145,11 @@ pub fn remove_torn(path: &Path) -> cni::Result<()> {
     if !is_before_start(path, Boot::look()) {
         return Ok(());
     }
-    fs::remove_file(path).map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e))
+    match fs::remove_file(path) {
+        // Another GC or a DEL was faster.
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(|e| cni::Error::io(format!("remove {}", path.display()), &e)),
+    }
 }
 
 /// Whether another process has the number by which an attachment from before the start of the host names its namespace

@@ -7,7 +7,7 @@ use super::*;
 /// A directory with plugins by these names, which nobody runs.
 fn plugins() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["bridge", "macvlan", "host-local", "static", "portmap", "firewall", "dhcp"] {
+    for name in ["bridge", "macvlan", "ptp", "host-local", "static", "portmap", "firewall", "dhcp"] {
         let file = dir.path().join(name);
         fs::write(&file, "").unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
@@ -141,5 +141,50 @@ fn flags_of_podman_that_a_file_would_contradict_are_refused() {
             error.msg().starts_with(flag) && error.details().contains("write it into the file"),
             "{error}"
         );
+    }
+}
+
+/// Options, other members of the document, and how the message begins.
+type Ignored<'a> = (&'a [(&'a str, &'a str)], Value, &'a str);
+
+#[test]
+fn flags_and_options_that_the_chain_would_ignore_are_refused() {
+    let dir = plugins();
+    let path = dir.path().display().to_string();
+    let subnet = || value!({"subnets": [{"subnet": "10.1.0.0/24"}]});
+    let with = |mut more: Value, key: &str, given: Value| {
+        more[key] = given;
+        more
+    };
+    let macvlan = [("type", "macvlan"), ("master", "eth8")];
+    let cases: [Ignored<'_>; 7] = [
+        (&macvlan, value!({"internal": true}), "--internal has no effect with ipam dhcp"),
+        (&macvlan, value!({"ipv6_enabled": true}), "--ipv6 has no effect with ipam dhcp"),
+        (&macvlan, value!({"network_interface": "eth7"}), "--interface-name eth7 contradicts"),
+        (
+            &[("type", "macvlan"), ("master", "eth8"), ("default-route", "false")],
+            value!({}),
+            "option default-route=false has no effect with ipam dhcp",
+        ),
+        (
+            &[("type", "bridge"), ("isDefaultGateway", "true")],
+            with(subnet(), "internal", true.into()),
+            "--internal and option isDefaultGateway=true contradict",
+        ),
+        (
+            &[("type", "bridge"), ("isDefaultGateway", "true"), ("default-route", "false")],
+            subnet(),
+            "option default-route=false and option isDefaultGateway=true contradict",
+        ),
+        (
+            &[("type", "ptp")],
+            with(subnet(), "network_interface", "eth7".into()),
+            "--interface-name has no effect with this type",
+        ),
+    ];
+    for (options, more, wanted) in cases {
+        let options = [options, &[("plugin-path", &*path)]].concat();
+        let error = create(document(&options, &more)).unwrap_err();
+        assert!(error.msg().starts_with(wanted) && !error.details().is_empty(), "{wanted}: {error}");
     }
 }

@@ -256,6 +256,17 @@ fn sees_parent() -> bool {
     is_own && own != 1 && std::os::unix::process::parent_id() != 0
 }
 
+/// This process's PID namespace, such as `pid:[4026531836]` (namespaces(7)).
+pub fn pid_namespace() -> Option<PathBuf> {
+    fs::read_link("/proc/self/ns/pid").ok()
+}
+
+/// Whether this process is in the host's own PID namespace. In another one, /proc does not show all of the host's processes.
+pub fn is_in_host_pid_namespace() -> bool {
+    // PROC_PID_INIT_INO of the kernel's linux/proc_ns.h.
+    pid_namespace().is_some_and(|own| own == Path::new("pid:[4026531836]"))
+}
+
 /// Directories of this process's ancestors, up to the first process.
 fn ancestors() -> BTreeSet<PathBuf> {
     let parent = |process: &PathBuf| {
