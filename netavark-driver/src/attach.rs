@@ -51,7 +51,12 @@ fn addresses(attach: Attach, wishes: &Wishes, call: &Call, chain: &Chain) -> Res
         [] => address::subnets(chain),
         subnets => subnets.to_vec(),
     };
-    let is_static = ipam_type(chain).as_deref() == Some("static");
+    let ipam = ipam_type(chain);
+    // Other plugins chose the addresses that a reload repeats, and may refuse them.
+    if wishes.may_be_of_reload() && !matches!(ipam.as_deref(), Some("host-local" | "static")) {
+        return Ok(attach);
+    }
+    let is_static = ipam.as_deref() == Some("static");
     let text = |ip: &std::net::IpAddr| match prefix(*ip, &subnets).filter(|_| is_static) {
         Some(prefix) => format!("{ip}/{prefix}"),
         None => ip.to_string(),
@@ -68,7 +73,7 @@ fn addresses(attach: Attach, wishes: &Wishes, call: &Call, chain: &Chain) -> Res
         all if chain.capabilities().contains("ips") => Ok(attach.capability("ips", value!(all))),
         [one] => Ok(attach.arg("IP", one)),
         // network reload asks for the addresses that the server chose.
-        _ if ipam_type(chain).as_deref() == Some("dhcp") => Ok(attach),
+        _ if ipam.as_deref() == Some("dhcp") => Ok(attach),
         _ => Err(Error::config(format!("network {} takes no more than one address", chain.name))
             .detail("add \"capabilities\": {\"ips\": true} to the plugin that has the ipam")),
     }

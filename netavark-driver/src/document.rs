@@ -90,6 +90,16 @@ pub struct Wishes {
     pub options: Words,
 }
 
+impl Wishes {
+    /// Whether this is, or may be, `podman network reload`. It asks for the MAC and all addresses that the container has, and repeats
+    /// those that the user asked for.
+    pub fn may_be_of_reload(&self) -> bool {
+        let is_repeated = |ip: &IpAddr| self.static_ips.iter().filter(|other| *other == ip).count() > 1;
+        !self.static_ips.is_empty()
+            && (!self.static_mac.is_empty() || self.static_ips.iter().all(is_repeated))
+    }
+}
+
 /// One or more ports of the host that lead to the container.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PortMapping {

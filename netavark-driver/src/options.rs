@@ -51,12 +51,10 @@ impl<'a> Options<'a> {
                 ));
             }
         };
-        let plugin_path = get("plugin-path").unwrap_or(PLUGIN_PATH);
-        let plugin_path = std::env::split_paths(plugin_path).filter(|dir| dir.is_absolute()).collect();
         let dns = get("dns").into_iter().flat_map(|list| list.split(',')).map(server);
         let this = Self {
             kind,
-            plugin_path,
+            plugin_path: plugin_path(words),
             dns: dns.collect::<Result<_>>()?,
             has_default_route: default_route(get("default-route"))?,
             keys: words
@@ -73,6 +71,13 @@ impl<'a> Options<'a> {
             _ => Ok(this),
         }
     }
+}
+
+/// The option `plugin-path`, whatever the others are.
+pub fn plugin_path(words: &Words) -> Vec<PathBuf> {
+    let given = words.get("plugin-path").filter(|text| !text.is_empty());
+    let all = given.map_or(PLUGIN_PATH, String::as_str);
+    std::env::split_paths(all).filter(|dir| dir.is_absolute()).collect()
 }
 
 fn is_own(key: &str) -> bool {

@@ -7,7 +7,7 @@ use cni::{AddResult, Error, Result};
 use runtime::{Attach, Cache, Entry, Network as Chain, Runtime};
 
 use crate::document::{Call, StatusBlock, Wishes};
-use crate::options::Options;
+use crate::options::{self, Options};
 use crate::source::{self, flat};
 use crate::{attach, rootless, status, warn};
 
@@ -34,11 +34,21 @@ pub fn setup(netns: &Path, call: &Call, answer: impl FnOnce(&StatusBlock) -> Res
     })
 }
 
-/// Podman sets an attachment up once. One that the cache knows is from before a reboot or a crash.
+/// Podman sets an attachment up once. Anything of it that exists is from before a reboot or a crash. A setup that was killed has left no
+/// result, so without one the chain's DEL removes what may be there.
 fn remove_earlier(runtime: &Runtime, chain: &Chain, wanted: &Attach) {
-    let Some(entry) = runtime.results().load(&chain.name, &wanted.attachment).ok().flatten() else { return };
-    let as_added = entry.network().unwrap_or_else(|_| chain.clone());
-    if let Err(e) = runtime.del(&as_added, &entry.attach) {
+    let known = known(runtime.results(), Some(chain), wanted).unwrap_or_default();
+    let outcome = match &known[..] {
+        [] => runtime.del(chain, wanted).map_err(|e| flat(&e)),
+        known => {
+            let del = |entry: &Entry| {
+                let as_added = entry.network().unwrap_or_else(|_| chain.clone());
+                runtime.del(&as_added, &entry.attach).map_err(|e| flat(&e))
+            };
+            each(known, del)
+        }
+    };
+    if let Err(e) = outcome {
         warn(format_args!("an earlier attachment of the container is not removed: {e}"));
     }
 }
@@ -46,11 +56,14 @@ fn remove_earlier(runtime: &Runtime, chain: &Chain, wanted: &Attach) {
 /// Whether the container has the addresses and the MAC that were asked for. A plugin that does not know of a wish ignores it.
 fn fulfilled(wishes: &Wishes, result: &AddResult, chain: &Chain) -> Result<()> {
     let has = |ip| result.addresses().any(|address| address.ip() == ip);
+    // A running container is to keep its network, even if a reload changes its address.
+    let is_lenient = wishes.may_be_of_reload();
     if let Some(missing) = wishes.static_ips.iter().find(|ip| !has(**ip)) {
         let text = format!("network {} did not give the container the address {missing}", chain.name);
-        // network reload asks for the address that the server chose.
         if attach::ipam_type(chain).as_deref() == Some("dhcp") {
             warn(format_args!("{text}: the DHCP server chooses addresses"));
+        } else if is_lenient {
+            warn(text);
         } else {
             let remedy =
                 "add \"capabilities\": {\"ips\": true} to the plugin that has the ipam, or leave --ip out";
@@ -59,10 +72,16 @@ fn fulfilled(wishes: &Wishes, result: &AddResult, chain: &Chain) -> Result<()> {
     }
     let mac = &wishes.static_mac;
     let is_given = |given: &String| given.eq_ignore_ascii_case(mac);
-    if mac.is_empty() || result.interfaces.iter().filter_map(|one| one.mac.as_ref()).any(is_given) {
+    // Results before 0.3.0 have no interfaces.
+    let is_unknown = mac.is_empty() || result.interfaces.is_empty();
+    if is_unknown || result.interfaces.iter().filter_map(|one| one.mac.as_ref()).any(is_given) {
         return Ok(());
     }
     let text = format!("network {} did not give the container the MAC address {mac}", chain.name);
+    if is_lenient {
+        warn(text);
+        return Ok(());
+    }
     Err(Error::config(text)
         .detail("leave --mac-address out, or add the plugin tuning with the capability mac"))
 }
@@ -73,9 +92,10 @@ fn fulfilled(wishes: &Wishes, result: &AddResult, chain: &Chain) -> Result<()> {
 /// The failures of all plugins that failed.
 pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
     let at = attach::attachment(netns, call)?;
-    let options = Options::read(&call.network.options)?;
-    let runtime = Runtime::new(options.plugin_path.clone());
-    let configured = source::chain(&call.network, &options);
+    // The driver of another version may have accepted other options.
+    let options = Options::read(&call.network.options);
+    let runtime = Runtime::new(options::plugin_path(&call.network.options));
+    let configured = options.and_then(|options| source::chain(&call.network, &options));
     let known = known(runtime.results(), configured.as_ref().ok(), &at).map_err(|e| flat(&e))?;
     if known.is_empty() {
         return match configured {
@@ -90,16 +110,24 @@ pub fn teardown(netns: &Path, call: &Call) -> Result<()> {
             }
         };
     }
-    known.iter().try_for_each(|entry| {
+    each(&known, |entry| {
         let chain = as_added(entry, configured.as_ref().ok())?;
         runtime.del(&chain, &entry.attach.clone().netns(netns)).map_err(|e| flat(&e))
     })
 }
 
-/// What the cache knows of an attachment: on the network as it is configured; if its file has gone, on whichever network.
+/// Goes on after failures, and returns them all.
+fn each(known: &[Entry], del: impl FnMut(&Entry) -> Result<()>) -> Result<()> {
+    let failures = known.iter().map(del).filter_map(Result::err);
+    failures.reduce(|all, next| all.detail(format!("{next}"))).map_or(Ok(()), Err)
+}
+
+/// What the cache knows of an attachment: on the network as it is configured; otherwise on whichever network, because the file may have
+/// gone or its name may have changed. No two networks share an interface of a container.
 fn known(cache: &Cache, configured: Option<&Chain>, at: &Attach) -> runtime::Result<Vec<Entry>> {
-    if let Some(chain) = configured {
-        return Ok(cache.load(&chain.name, &at.attachment).ok().flatten().into_iter().collect());
+    let entry = configured.and_then(|chain| cache.load(&chain.name, &at.attachment).ok().flatten());
+    if let Some(entry) = entry {
+        return Ok(vec![entry]);
     }
     Ok(cache.list()?.into_iter().filter(|entry| entry.attach.attachment == at.attachment).collect())
 }

@@ -208,7 +208,15 @@ fn a_network_of_podman_4_serves_containers_of_podman_5_also_when_its_file_is_rem
     let status = set_up(&lab, &pod, &call);
     assert_eq!(status["interfaces"]["eth0"]["mac_address"], "02:00:00:00:00:09");
     assert_eq!(pod.netns.addresses("eth0")[..2], ["10.1.0.9/24", "fd00:1::9/64"]);
+    let mut renamed = of_podman_4();
+    renamed["name"] = "new".into();
+    lab.configure("old.conflist", &renamed);
+    tear_down(&lab, &pod, &call);
+    assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()), "the network has another name");
+    lab.configure("old.conflist", &of_podman_4());
+    set_up(&lab, &pod, &call);
     fs::remove_file(file).unwrap();
+    call["network"]["options"]["of-a-later-version"] = "x".into();
     tear_down(&lab, &pod, &call);
     assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
     tear_down(&lab, &pod, &call);
@@ -264,6 +272,7 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     let path = format!("{}:{}", together().display(), Lab::plugin_dir().display());
     call["network"]["options"] = json!({"conflist": "/etc/cni/net.d/own.conflist", "plugin-path": path});
     call["network_options"]["static_ips"] = json!(["10.1.0.9"]);
+    call["network_options"]["static_mac"] = Value::Null;
     let error = fails(&lab, &["setup", &pod.netns.path().display().to_string()], &call);
     assert!(
         error.contains("did not give the container the address 10.1.0.9") && error.contains("--ip"),
@@ -271,6 +280,33 @@ fn a_wish_that_the_network_does_not_fulfil_fails_the_setup_and_is_undone() {
     );
     assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()));
     assert_eq!(pod.netns.link("eth0"), None);
+    // A reload asks for what the container had: it stays connected with another address.
+    call["network_options"]["static_ips"] = json!(["10.1.0.9", "10.1.0.9"]);
+    set_up(&lab, &pod, &call);
+    assert_eq!(pod.netns.addresses("eth0")[0], "10.1.0.33/24");
+}
+
+/// Its own process was killed after the plugins, before the result was written, or while it was written.
+#[test]
+fn a_setup_after_a_killed_one_succeeds() {
+    if lacks(Feature::NftNat) || lacks(Feature::Ipv6) {
+        return;
+    }
+    for result in [None, Some("{\"kind\": \"cniCa")] {
+        let lab = Lab::new();
+        let (before, after) = (lab.container("before"), lab.container("after"));
+        set_up(&lab, &before, &recorded("setup"));
+        let file = lab.host().sh("ls -d /var/lib/cni/results/*");
+        match result {
+            None => fs::remove_file(file.trim()).unwrap(),
+            Some(torn) => fs::write(file.trim(), torn).unwrap(),
+        }
+        before.netns.vanish();
+        set_up(&lab, &after, &recorded("setup"));
+        assert_eq!(after.netns.addresses("eth0")[0], "10.1.0.9/24");
+        tear_down(&lab, &after, &recorded("teardown"));
+        assert_eq!(traces(&lab), (Vec::new(), String::new(), String::new()), "{result:?}");
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn addresses_and_mac_are_asked_for_as_the_chain_declares() {
     assert_eq!((asked.args.get("IP"), asked.args.get("MAC")), (Some("10.1.0.7"), Some("02:00:00:00:00:07")));
     assert_eq!((asked.args.get("K8S_POD_NAME"), asked.args.get("IgnoreUnknown")), (Some("web"), Some("1")));
     let of_others = value!([{"type": "bridge", "ipam": {"type": "whereabouts"}}]);
-    let error = attach(&wishes, &of_others).unwrap_err();
+    let error = attach(&value!({"static_ips": ["10.1.0.7", "fd01::7"]}), &of_others).unwrap_err();
     assert!(error.msg().contains("no more than one address"), "{error}");
     assert!(error.details().contains("\"ips\": true"), "{error}");
 }
@@ -57,6 +57,22 @@ fn networks_of_podman_4_get_several_addresses_too() {
     // As network reload sends them: each twice.
     assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7", "fd01::7"]));
     assert_eq!(declaring.plugins.len(), 2);
+}
+
+#[test]
+fn a_reload_asks_another_makers_ipam_plugin_for_no_address() {
+    let of_others =
+        value!([{"type": "bridge", "capabilities": {"ips": true}, "ipam": {"type": "whereabouts"}}]);
+    let mac = "02:00:00:00:00:07";
+    for reload in [
+        value!({"static_ips": ["10.1.0.7", "10.1.0.7"]}),
+        value!({"static_ips": ["10.1.0.7", "fd01::7"], "static_mac": mac}),
+    ] {
+        let asked = attach(&reload, &of_others).unwrap();
+        assert!(!asked.capability_args.contains_key("ips") && asked.args.get("IP").is_none());
+    }
+    let asked = attach(&value!({"static_ips": ["10.1.0.7"]}), &of_others).unwrap();
+    assert_eq!(asked.capability_args["ips"], value!(["10.1.0.7"]));
 }
 
 #[test]
