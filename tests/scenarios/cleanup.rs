@@ -123,8 +123,8 @@ fn another_pid_namespace_keeps_what_a_podman_of_the_host_has() {
     process.wait().unwrap();
     lab.cnitool().run("gc net --older-than 0s");
     assert_eq!(leases().len(), 1, "a young namespace");
-    tool.says("gc net --older-than 0s");
-    assert!(leases().is_empty(), "nobody uses it");
+    let collected = tool.run("gc net --older-than 0s");
+    assert!(leases().is_empty(), "nobody uses it: {collected:#?}");
 }
 
 #[test]
