@@ -87,6 +87,11 @@ fn ports(host: &Host) {
 fn two_networks(host: &Host) {
     let podman = Podman::new(host);
     podman.networks(&["one", "two"]);
+    reaches_both_networks(&podman);
+}
+
+/// A container on the networks `one` and `two` reaches both.
+pub fn reaches_both_networks(podman: &Podman) {
     for (name, networks) in [("a", "one"), ("b", "two"), ("both", "one,two")] {
         podman.starts(name, &format!("--network {networks}"));
     }
@@ -99,6 +104,11 @@ fn two_networks(host: &Host) {
 fn connect(host: &Host) {
     let podman = Podman::new(host);
     podman.networks(&["one", "two"]);
+    connects_and_disconnects(&podman);
+}
+
+/// A running container on the network `one` is connected to `two`, and disconnected.
+pub fn connects_and_disconnects(podman: &Podman) {
     podman.starts("web", "--network one --publish 8080:80");
     podman.starts("b", "--network two");
     let server = podman.address("b", "two");
@@ -173,6 +183,11 @@ fn kube(host: &Host) {
 fn restart(host: &Host) {
     let podman = Podman::new(host);
     podman.does("network create net");
+    restarts(&podman);
+}
+
+/// A container on the network `net` has its host port again after a restart.
+pub fn restarts(podman: &Podman) {
     podman.starts("web", "--network net --publish 8080:80");
     podman.is_reached(&at(HOST, 8080), "web");
     podman.does("restart --time 0 web");

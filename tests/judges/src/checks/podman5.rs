@@ -6,6 +6,7 @@ use std::thread;
 
 use lab::{Feature, PATH, tcp_is_cut_off, udp_says};
 
+use super::podman as podman4;
 use crate::check::Check;
 use crate::gate::Gate;
 use crate::host::{CLIENT, CLIENT6, CNITOOL, HOST, HOST6, Host, IMAGE, PLUGINS};
@@ -127,30 +128,13 @@ fn ports(host: &Host) {
 fn two_networks(host: &Host) {
     let podman = podman5::new(host);
     bridges(&podman, &["one", "two"]);
-    for (name, networks) in [("a", "one"), ("b", "two"), ("both", "one,two")] {
-        podman.starts(name, &format!("--network {networks}"));
-    }
-    for (name, network) in [("a", "one"), ("b", "two")] {
-        podman.hears("both", &podman.address(name, network), 80, name);
-        podman.hears(name, &podman.address("both", network), 80, "both");
-    }
+    podman4::reaches_both_networks(&podman);
 }
 
 fn connect(host: &Host) {
     let podman = podman5::new(host);
     bridges(&podman, &["one", "two"]);
-    podman.starts("web", "--network one --publish 8080:80");
-    podman.starts("b", "--network two");
-    let server = podman.address("b", "two");
-    podman.does("network connect two web");
-    podman.hears("web", &server, 80, "b");
-    podman.hears("b", &podman.address("web", "two"), 80, "web");
-    podman.does("network disconnect two web");
-    let links = podman.inside("web", "ip -o link");
-    assert!(links.contains("eth0") && !links.contains("eth1"), "{links}");
-    podman.is_reached(&at(HOST, 8080), "web");
-    podman.does("network connect two web");
-    podman.hears("web", &server, 80, "b");
+    podman4::connects_and_disconnects(&podman);
 }
 
 fn reload(host: &Host) {
@@ -204,14 +188,7 @@ fn pod(host: &Host) {
 fn restart(host: &Host) {
     let podman = podman5::new(host);
     bridges(&podman, &["net"]);
-    podman.starts("web", "--network net --publish 8080:80");
-    podman.is_reached(&at(HOST, 8080), "web");
-    podman.does("restart --time 0 web");
-    podman.is_reached(&at(HOST, 8080), "web");
-    podman.does("stop --time 0 web");
-    assert!(podman.is_closed(&at(HOST, 8080)), "stopped");
-    podman.does("start web");
-    podman.is_reached(&at(HOST, 8080), "web");
+    podman4::restarts(&podman);
 }
 
 fn nothing_left(host: &Host) {
