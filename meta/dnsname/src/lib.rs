@@ -24,7 +24,7 @@ use iface::{Namespace, verify};
 
 pub use conf::Conf;
 use hosts::{Entry, Hosts};
-use listen::Place;
+use listen::ServerLocation;
 use masq::Service;
 use name::HostName;
 use netfilter::DnsServer;
@@ -43,10 +43,11 @@ impl Plugin for Dnsname {
 
     fn add(call: &Add<Conf>, undo: &mut Undo) -> Result<AddResult> {
         let result = call.net.prev_result.clone().ok_or_else(|| Error::config("prevResult is missing"))?;
-        let wanted = Wanted::new(&call.conf, &call.net.name, &call.attachment, &call.args, &result)?;
+        let registration =
+            Registration::new(&call.conf, &call.net.name, &call.attachment, &call.args, &result)?;
         server::program()?;
-        wanted.register(undo)?;
-        let dns = dns(&call.conf, &wanted.place, &result.dns);
+        registration.register(undo)?;
+        let dns = dns(&call.conf, &registration.location, &result.dns);
         Ok(AddResult { dns, ..result })
     }
 
@@ -60,7 +61,7 @@ impl Plugin for Dnsname {
     }
 
     fn check(call: &Check<Conf>) -> Result<()> {
-        Wanted::of(call)?.check()
+        Registration::of(call)?.check()
     }
 
     fn repair(calls: &[Repair<Conf>]) -> Vec<Result<bool>> {
@@ -81,16 +82,16 @@ impl Plugin for Dnsname {
 
 /// What an attachment needs: its names at its addresses, and a server that resolves them.
 #[derive(Debug)]
-struct Wanted<'a> {
+struct Registration<'a> {
     network: &'a NetworkName,
     at: &'a Attachment,
     names: Vec<HostName>,
     addresses: Vec<IpAddr>,
-    place: Place,
+    location: ServerLocation,
     service: Service,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> Registration<'a> {
     fn new(
         conf: &Conf,
         network: &'a NetworkName,
@@ -103,10 +104,10 @@ impl<'a> Wanted<'a> {
         if addresses.is_empty() {
             return Err(Error::config(format!("prevResult has no address of {}", at.ifname)));
         }
-        let place = Place::find(&Namespace::host()?, result, &at.ifname)?;
-        let (domain, listen) = (conf.domain.clone(), place.listen.clone());
+        let location = ServerLocation::find(&Namespace::host()?, result, &at.ifname)?;
+        let (domain, listen) = (conf.domain.clone(), location.listen.clone());
         let service = Service { domain, listen, forwards: conf.forwards(result) };
-        Ok(Self { network, at, names, addresses, place, service })
+        Ok(Self { network, at, names, addresses, location, service })
     }
 
     fn of(call: &'a Check<Conf>) -> Result<Self> {
@@ -138,7 +139,7 @@ impl<'a> Wanted<'a> {
     }
 
     fn rules(&self) -> DnsServer {
-        DnsServer { interface: self.place.interface.clone() }
+        DnsServer { interface: self.location.interface.clone() }
     }
 
     fn check(&self) -> Result<()> {
@@ -170,11 +171,11 @@ impl<'a> Wanted<'a> {
 
 /// Registers an attachment again if anything is missing. Whether it was.
 fn repair(call: &Check<Conf>) -> Result<bool> {
-    let wanted = Wanted::of(call)?;
-    if wanted.check().is_ok() {
+    let registration = Registration::of(call)?;
+    if registration.check().is_ok() {
         return Ok(false);
     }
-    verify::while_attached(call, |undo| wanted.register(undo))?;
+    verify::while_attached(call, |undo| registration.register(undo))?;
     Ok(true)
 }
 
@@ -183,11 +184,11 @@ fn unregister(name: &NetworkName, at: &Attachment, addresses: &[IpAddr]) -> Resu
     let Some(network) = Network::open(name)? else { return Ok(()) };
     let mut hosts = network.hosts()?;
     let removed = hosts.take(|entry| entry.is_of(at, addresses));
-    leave(network, &hosts, &removed)
+    apply_removal(network, &hosts, &removed)
 }
 
 /// Goes on without the entries that were removed.
-fn leave(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
+fn apply_removal(network: Network, hosts: &Hosts, removed: &[Entry]) -> Result<()> {
     if hosts.entries().next().is_none() {
         server::stop(&network)?;
         return network.remove();
@@ -212,7 +213,7 @@ fn collect(call: &Gc) -> Result<()> {
     let Some(network) = Network::open(&call.net.name)? else { return Ok(()) };
     let mut hosts = network.hosts()?;
     let removed = hosts.take(|entry| is_collected(call, entry));
-    if call.scope.is_dry() { Ok(()) } else { leave(network, &hosts, &removed) }
+    if call.scope.is_dry() { Ok(()) } else { apply_removal(network, &hosts, &removed) }
 }
 
 /// Whether GC removes an entry. Those of the original plugin name no container: they go with a DEL, or when their address is given to
@@ -229,9 +230,9 @@ fn addresses(result: &AddResult, at: &Attachment) -> Vec<IpAddr> {
 }
 
 /// The settings of the container's resolver: the server comes first, the domain last.
-fn dns(conf: &Conf, place: &Place, prev: &Dns) -> Dns {
+fn dns(conf: &Conf, location: &ServerLocation, prev: &Dns) -> Dns {
     let mut dns = prev.clone();
-    let servers: Vec<String> = place.addresses.iter().map(IpAddr::to_string).collect();
+    let servers: Vec<String> = location.addresses.iter().map(IpAddr::to_string).collect();
     dns.nameservers.retain(|earlier| !servers.contains(earlier));
     dns.nameservers.splice(0..0, servers);
     if let Some(domain) = conf.domain.as_ref().map(HostName::as_str)

@@ -10,7 +10,7 @@ use crate::masq::Listen;
 
 /// Where the server listens, and its addresses for the containers' resolvers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ServerLocation {
     /// The interface by which the container's packets come.
     pub interface: IfName,
     /// What the server is configured with.
@@ -19,7 +19,7 @@ pub struct Place {
     pub addresses: Vec<IpAddr>,
 }
 
-impl Place {
+impl ServerLocation {
     /// Looks for the host's interface that has the gateway of the container's address. Without a gateway, it is the bridge of the result.
     ///
     /// # Errors
