@@ -11,7 +11,7 @@ cat >/run/lab/stdin.$CNI_COMMAND
 env | grep ^CNI_ | grep -v ^CNI_COMMAND | sort >/run/lab/env.$CNI_COMMAND
 echo $CNI_COMMAND >>/run/lab/commands
 echo "a word on stderr" >&2
-if grep -qsx $CNI_COMMAND /run/lab/fail; then echo '{"code": 111, "msg": "no address today"}'; exit 1; fi
+if grep -qsx $CNI_COMMAND /run/lab/fail; then cat /run/lab/error.$CNI_COMMAND 2>/dev/null || echo '{"code": 111, "msg": "no address today"}'; exit 1; fi
 [ $CNI_COMMAND != ADD ] || echo '{"cniVersion": "1.0.0", "ips": [{"address": "10.1.2.9/24"}]}'"#;
 
 fn spied(lab: &Lab) -> Call {
@@ -65,4 +65,17 @@ fn a_delegated_add_that_fails_is_followed_by_its_del() {
     fs::write("/run/lab/fail", "ADD").unwrap();
     assert_eq!(call.add().error().code, 111);
     assert_eq!(commands(), ["ADD", "DEL"]);
+}
+
+#[test]
+fn a_rollback_of_a_delegated_add_that_fails_in_another_way_is_reported_though_the_code_is_the_same() {
+    beyond_reference!("rollback");
+    let lab = Lab::new();
+    let call = spied(&lab);
+    fs::write("/run/lab/fail", "ADD\nDEL\n").unwrap();
+    let details = call.add().error().details;
+    assert!(!details.contains("rollback"), "both failed in the same way: {details}");
+    fs::write("/run/lab/error.DEL", r#"{"code": 111, "msg": "the lease stays"}"#).unwrap();
+    let details = call.add().error().details;
+    assert!(details.contains("the rollback failed too: the lease stays"), "{details}");
 }

@@ -78,9 +78,8 @@ impl Delegate {
                 Ok(result)
             }
             Err(error) => Err(match self.find().and_then(|_| this.call(Command::Del)) {
-                Err(rollback) if rollback.code() != error.code() => {
-                    error.detail(format!("the rollback (DEL) failed too: {rollback}"))
-                }
+                // What refuses both, such as a bad configuration, is said once.
+                Err(rollback) if rollback.to_string() != error.to_string() => error.and_rollback(rollback),
                 _ => error,
             }),
         }
