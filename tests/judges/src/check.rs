@@ -14,6 +14,7 @@ pub struct Check {
     pub group: &'static str,
     /// A sentence.
     pub name: &'static str,
+    prepare: fn(&Host),
     ask: fn(&Host),
     needs: Vec<Feature>,
     lacks: fn() -> Option<&'static str>,
@@ -49,7 +50,16 @@ pub enum Verdict {
 
 impl Check {
     pub fn new(group: &'static str, name: &'static str, ask: fn(&Host)) -> Self {
-        Self { group, name, ask, needs: Vec::new(), lacks: || None, reference_fails: None, ours_alone: None }
+        Self {
+            group,
+            name,
+            prepare: |_| (),
+            ask,
+            needs: Vec::new(),
+            lacks: || None,
+            reference_fails: None,
+            ours_alone: None,
+        }
     }
 
     /// The reference fails this check with `message`, or a longer one that has it, because of `why`. The run fails if it passes, and if it
@@ -61,6 +71,11 @@ impl Check {
     /// The reference is not asked, because of `why`.
     pub fn ours_alone(self, why: &'static str) -> Self {
         Self { ours_alone: Some(why), ..self }
+    }
+
+    /// What is done on the host first.
+    pub fn prepared_by(self, prepare: fn(&Host)) -> Self {
+        Self { prepare, ..self }
     }
 
     /// What not every kernel has.
@@ -94,12 +109,15 @@ impl Check {
             return Verdict::NotAsked(why);
         }
         let difference = self.reference_fails.filter(|_| side == Side::Reference);
-        let (ask, hope) = (self.ask, if difference.is_some() { Hope::Little } else { Hope::Full });
+        let (prepare, ask, hope) =
+            (self.prepare, self.ask, if difference.is_some() { Hope::Little } else { Hope::Full });
         // A lab belongs to a thread.
         let thread = thread::Builder::new().name(format!("{}: {} ({side})", self.group, self.name));
         let thread = thread.spawn(move || {
             hope.for_this_thread();
-            ask(&Host::new(side));
+            let host = Host::new(side);
+            prepare(&host);
+            ask(&host);
         });
         match (thread.expect("start a thread").join(), difference) {
             (Ok(()), None) => Verdict::Passed,

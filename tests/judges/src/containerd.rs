@@ -1,6 +1,7 @@
 //! containerd, with its service for kubelets (CRI), and its client ctr.
 
 use std::fs;
+use std::path::Path;
 
 use crate::host::{Host, IMAGE, SERVE};
 use crate::podman::Podman;
@@ -11,8 +12,11 @@ pub const SOCKET: &str = "/run/lab/containerd.sock";
 const FILE: &str = "/run/lab/containerd.toml";
 const ARCHIVE: &str = "/run/lab/image.oci";
 
-/// Without cgroup controllers, which a container of the machine may not have, and without what needs certain file systems.
-const CONFIGURATION: &str = r#"
+/// /usr with containerd 2 of Debian unstable, laid over the machine's: scripts/judges makes it.
+const USR_OF_2: &str = "/mnt/containerd2";
+
+/// For containerd 1. Without cgroup controllers, which a container of the machine may not have, and without what needs certain file systems.
+const VERSION_2: &str = r#"
 version = 2
 root = "/run/lab/runtime/containerd/root"
 state = "/run/lab/runtime/containerd/state"
@@ -33,12 +37,64 @@ bin_dir = "/opt/cni/bin"
 conf_dir = "/etc/cni/net.d"
 "#;
 
+/// The same for containerd 2.
+const VERSION_3: &str = r#"
+version = 3
+root = "/run/lab/runtime/containerd/root"
+state = "/run/lab/runtime/containerd/state"
+disabled_plugins = ["io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.erofs", "io.containerd.snapshotter.v1.zfs"]
+[grpc]
+address = "/run/lab/containerd.sock"
+[plugins."io.containerd.internal.v1.opt"]
+path = "/run/lab/runtime/containerd/opt"
+[plugins."io.containerd.cri.v1.images"]
+snapshotter = "native"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+sandbox = "localhost/busybox:latest"
+[plugins."io.containerd.cri.v1.runtime"]
+disable_cgroup = true
+disable_apparmor = true
+restrict_oom_score_adj = true
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+BinaryName = "/run/lab/runc"
+[plugins."io.containerd.cri.v1.runtime".cni]
+bin_dirs = ["/opt/cni/bin"]
+conf_dir = "/etc/cni/net.d"
+"#;
+
+/// runc without limits of resources: containerd 2 sets some also where it is told that there are no controllers of cgroups.
+const WITHOUT_LIMITS: &str = r#"#!/usr/bin/python3
+import json, os, sys
+if "--bundle" in sys.argv:
+    file = sys.argv[sys.argv.index("--bundle") + 1] + "/config.json"
+    with open(file) as opened:
+        spec = json.load(opened)
+    spec["linux"].pop("resources", None)
+    with open(file, "w") as opened:
+        json.dump(spec, opened)
+os.execv("/usr/sbin/runc", sys.argv)
+"#;
+
 /// As kubeadm's networks are, with both families.
 const NETWORK: &str = r#"{"cniVersion": "1.0.0", "name": "pods", "plugins": [
     {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
      "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.90.0.0/24"}], [{"subnet": "fd00:90::/64"}]]}},
     {"type": "portmap", "capabilities": {"portMappings": true}},
     {"type": "firewall"}]}"#;
+
+/// Why containerd 2 cannot be asked.
+pub fn lacks_2() -> Option<&'static str> {
+    (!Path::new(USR_OF_2).join("bin/containerd").exists())
+        .then_some("containerd 2 of Debian unstable cannot be had")
+}
+
+/// Puts containerd 2 in the place of Debian 12's.
+pub fn install_2(host: &Host) {
+    fs::write("/run/lab/runc", WITHOUT_LIMITS).expect("write a program that starts runc");
+    host.lab.host().sh(&format!("mount --bind {USR_OF_2} /usr; chmod +x /run/lab/runc"));
+}
 
 pub struct Containerd<'a> {
     pub host: &'a Host,
@@ -53,13 +109,19 @@ impl<'a> Containerd<'a> {
 
     /// The same with another network.
     pub fn with_network(host: &'a Host, network: &str) -> Self {
-        fs::write(FILE, CONFIGURATION).expect("configure containerd");
+        let is_2 = host
+            .run("containerd --version")
+            .split(' ')
+            .any(|word| word.trim_start_matches('v').starts_with("2."));
+        fs::write(FILE, if is_2 { VERSION_3 } else { VERSION_2 }).expect("configure containerd");
         fs::create_dir_all("/etc/cni/net.d").expect("create the directory of networks");
         fs::write("/etc/cni/net.d/10-pods.conflist", network).expect("configure a network");
         Podman::new(host).does(&format!("save --quiet --format oci-archive --output {ARCHIVE} {IMAGE}"));
         let this = Self { host, daemon: daemon(host) };
+        // The newer client would leave the snapshots to the daemon, whose default is another snapshotter.
+        let local = if is_2 { "--local " } else { "" };
         for namespace in ["default", "k8s.io"] {
-            this.ctr(&format!("--namespace {namespace} image import --snapshotter native {ARCHIVE}"));
+            this.ctr(&format!("--namespace {namespace} image import {local}--snapshotter native {ARCHIVE}"));
         }
         this
     }
