@@ -1,4 +1,4 @@
-//! Each state's promises, with a clock and a server that the tests own.
+//! What must hold in each state. The tests provide the clock and the server's messages.
 
 use super::*;
 use crate::Options;
@@ -29,7 +29,7 @@ fn acquire(identity: Identity) -> Client {
     Client::acquire(identity, Timing::default(), at(0), Random::seeded(1))
 }
 
-/// What is sent, decoded.
+/// The sent messages, decoded.
 fn sent(actions: &[Action]) -> Vec<(To, Message)> {
     let decode = |action: &Action| match action {
         Action::Send { to, message } => Some((*to, Message::decode(message).unwrap())),
@@ -83,7 +83,7 @@ fn bound(identity: Identity, extra: &[(Number, &[u8])]) -> Client {
     client
 }
 
-/// A client of an hour's lease, in a state.
+/// A client with a lease of an hour, in a state.
 fn in_state(state: State) -> (Client, Time) {
     let mut client = bound(identity(), &[]);
     let lease = client.lease().unwrap().clone();
@@ -116,7 +116,7 @@ fn a_container_gets_the_address_that_it_was_offered() {
 
     let (to, request) = only_sent(&give(&mut client, at(1), Kind::Offer, &[]));
     assert_eq!(to, To::Broadcast { from: Ipv4Addr::UNSPECIFIED });
-    // RFC 2131, section 3.1: a relay passes both on to the same servers.
+    // RFC 2131, section 3.1: both have the same `secs`, so that a relay forwards them to the same servers.
     assert_eq!(
         (request.kind(), request.xid, request.secs),
         (Some(Kind::Request), discover.xid, discover.secs)
@@ -234,7 +234,7 @@ fn an_ack_that_shortens_the_lease_is_obeyed() {
         let actions = give(&mut client, later, Kind::Ack, &[(options::LEASE_TIME, &10_u32.to_be_bytes())]);
         let [Action::Bound(lease)] = &actions[..] else { panic!("{actions:?}") };
         assert_eq!(lease.expiry, Some(asked + Duration::from_secs(10)));
-        // So short that it is over when the ACK arrives, or before anybody could use the address.
+        // Leases so short that they are over when the ACK arrives, or before the address can be used.
         for length in [0_u32, 1, 3] {
             let (mut client, asked) = in_state(state);
             let later = asked + Duration::from_secs(3);
@@ -269,7 +269,7 @@ fn an_answer_to_another_client_of_the_same_hardware_address_is_passed_over() {
     client.tick(at(0));
     assert!(give(&mut client, at(0), Kind::Offer, &[(options::CLIENT_ID, b"\0other/net/eth0")]).is_empty());
     assert_eq!(client.state(), State::Selecting);
-    // RFC 6842: a server may leave it out, else it repeats it.
+    // RFC 6842: a server may omit or repeat it.
     give(&mut client, at(0), Kind::Offer, &[(options::CLIENT_ID, b"\0pod/net/eth0")]);
     assert_eq!(client.state(), State::Requesting);
     assert!(matches!(give(&mut client, at(0), Kind::Ack, &[])[..], [Action::Bound(_)]));
@@ -286,7 +286,7 @@ fn a_container_that_had_an_address_is_never_given_up() {
         now = client.deadline().unwrap();
     }
     client.tick(now);
-    // An address without an option is better than none.
+    // An address without the requested option is better than none.
     give(&mut client, now, Kind::Offer, &[]);
     assert!(matches!(give(&mut client, now, Kind::Ack, &[])[..], [Action::Bound(_)]));
 }
@@ -452,7 +452,7 @@ fn what_a_server_was_asked_for_is_given_back_even_if_its_answer_was_lost() {
     give(&mut client, at(0), Kind::Offer, &[]);
     let (to, release) = only_sent(&[client.clone().release().unwrap()]);
     assert_eq!((to, release.ciaddr), (To::Server { server: SERVER, from: ADDRESS }, ADDRESS));
-    // Also where the acquisition fails meanwhile.
+    // Also if the acquisition fails meanwhile.
     let actions = client.tick(at(208));
     let [Action::Send { .. }, Action::Failed(_)] = &actions[..] else { panic!("{actions:?}") };
     let (to, release) = only_sent(&actions[..1]);
@@ -460,7 +460,7 @@ fn what_a_server_was_asked_for_is_given_back_even_if_its_answer_was_lost() {
     assert!(client.release().is_none());
 }
 
-/// A client whose REQUEST nobody answered in time, so that it asks all servers again.
+/// A client whose REQUEST was not answered in time, so that it sends DISCOVER again.
 fn unanswered() -> (Client, Time) {
     let mut client = acquire(identity());
     client.tick(at(0));
@@ -476,12 +476,13 @@ fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() 
     let (client, _) = unanswered();
     let (to, release) = only_sent(&[client.release().unwrap()]);
     assert_eq!((to, release.kind()), (To::Server { server: SERVER, from: ADDRESS }, Some(Kind::Release)));
-    // Where the acquisition fails.
+    // The acquisition fails.
     let (mut client, _) = unanswered();
     let actions = client.tick(at(208));
     assert!(matches!(&actions[..], [Action::Send { .. }, Action::Failed(_)]), "{actions:?}");
     assert_eq!(only_sent(&actions).1.kind(), Some(Kind::Release));
-    // A lease comes in its place: other servers know from the REQUEST that they were not chosen (RFC 2131, section 3.1).
+    // Another server grants a lease. The REQUEST informs the other servers that they were not chosen (RFC 2131, section
+    // 3.1).
     let (mut client, now) = unanswered();
     let other = [(options::SERVER_ID, &OTHER_SERVER.octets()[..])];
     give(&mut client, now, Kind::Offer, &other);
@@ -491,7 +492,7 @@ fn what_no_answer_came_to_is_given_back_also_when_all_servers_are_asked_again() 
     let end = client.lease().and_then(|lease| lease.expiry).unwrap();
     client.tick(end);
     assert!(client.release().is_none());
-    // What its server refuses, it has not noted.
+    // An address that the server refuses is not allocated.
     let (mut client, now) = unanswered();
     give(&mut client, now, Kind::Offer, &[]);
     give(&mut client, now, Kind::Nak, &[]);
@@ -509,7 +510,7 @@ fn an_answer_that_comes_too_late_does_not_make_a_later_requests_lease_longer() {
     }
     give(&mut client, at(10), Kind::Offer, &[]);
     assert_eq!(client.state(), State::Requesting);
-    // The server counts an hour from what it was asked at first.
+    // For the server, the hour starts with the first REQUEST.
     assert!(client.receive(at(11), &late).is_empty());
     assert!(matches!(&give(&mut client, at(12), Kind::Ack, &[])[..], [Action::Bound(_)]));
 }
@@ -536,7 +537,7 @@ fn what_the_configuration_provides_is_in_each_request_in_the_place_of_the_client
         assert_eq!(message.options.get(options::PARAMETER_REQUEST_LIST), Some(&[1, 3][..]));
     }
     assert_eq!(request.options.address(options::SERVER_ID), Some(SERVER));
-    // Who has an address can be answered at it.
+    // A client with an address can receive unicast answers.
     assert_eq!([discover.broadcast, request.broadcast, renewal.broadcast], [true, true, false]);
 }
 
@@ -554,7 +555,7 @@ fn an_offer_without_what_is_required_fails_soon_and_says_who_left_out_what() {
     let wanted = "DHCP server 10.0.0.1 offered 10.0.0.7 without what ipam.request asks for: ntp-servers";
     assert_eq!(error.msg(), wanted);
 
-    // A better one in time is taken; an ACK without it is given back.
+    // A better offer is accepted in time. If an ACK lacks the option, its address is released.
     let mut client = acquire(Identity { required: vec![42], ..identity() });
     client.tick(at(0));
     give(&mut client, at(1), Kind::Offer, &[]);
@@ -603,7 +604,7 @@ fn an_address_that_no_host_can_have_is_never_taken() {
     ] {
         assert!(!usable(wrong, of_24), "{wrong:?}");
     }
-    // A mask with a hole, or none, is that of the class.
+    // A missing or non-contiguous mask is replaced by the class's.
     assert!(!usable([10, 255, 255, 255], [255, 0, 255, 0]) && !usable([10, 0, 0, 0], [0; 4]));
     for (right, mask) in [
         ([10, 0, 1, 0], [255, 255, 0, 0]),

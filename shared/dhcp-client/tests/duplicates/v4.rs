@@ -1,4 +1,4 @@
-//! IPv4: the client, and what a server answers to it.
+//! IPv4: the client, and the server's answers.
 
 use std::net::Ipv4Addr;
 

@@ -1,4 +1,4 @@
-//! IPv6: the client, and what a server answers to it.
+//! IPv6: the client, and the server's answers.
 
 use std::net::Ipv6Addr;
 
@@ -43,7 +43,7 @@ fn acts(actions: Vec<Action>) -> Vec<Act> {
 }
 
 impl Protocol for V6 {
-    /// The client is the attachment, whatever its hardware address is.
+    /// The client is identified by the attachment, not by its hardware address.
     fn acquire(id: u64, _mac: [u8; 6], now: Time, random: Random) -> Self {
         let identity = Identity { duid: Duid::of_digest(u128::from(id).to_be_bytes()), iaid: 1 };
         Self { client: Client::acquire(identity.clone(), TIMEOUT, now, random), identity }
@@ -125,21 +125,21 @@ impl Protocol for V6 {
     }
 }
 
-/// The address that a message is about.
+/// The address in a message.
 fn wanted(asked: &Message) -> Option<u8> {
     let options = Options::decode(asked.options.get(IA_NA)?.get(12..)?)?;
     let octets: [u8; 16] = options.get(IA_ADDR)?.get(..16)?.try_into().ok()?;
     Some(host(octets.into()))
 }
 
-/// An IA_NA without T1 and T2, which the client chooses then.
+/// An IA_NA without T1 and T2. The client chooses them.
 fn association(host: u8, length: u64) -> Vec<u8> {
     let valid = u32::try_from(length).unwrap();
     let value = [&address(host).octets()[..], &(valid / 2).to_be_bytes(), &valid.to_be_bytes()].concat();
     [&[0, 0, 0, 1][..], &[0; 8], &Options::default().with(IA_ADDR, value).encode()].concat()
 }
 
-/// An IA_NA that has a status and nothing else.
+/// An IA_NA with only a status.
 fn status(number: u16) -> Vec<u8> {
     [&[0, 0, 0, 1][..], &[0; 8], &Options::default().with(STATUS, number.to_be_bytes()).encode()].concat()
 }
