@@ -1,4 +1,4 @@
-//! host-local: addresses from ranges in the configuration, leases on the host's disk.
+//! host-local: allocates addresses from ranges in the configuration, with leases on the host's disk.
 
 mod allocator;
 mod conf;
@@ -152,13 +152,13 @@ fn reuse(call: &Add<Conf>) -> reuse::Request {
     }
 }
 
-/// An address of each range set.
+/// Chooses an address of each range set.
 fn choose(store: &mut Store, call: &Add<Conf>, wanted: &[Option<IpAddr>]) -> Result<Vec<IpAddr>> {
     refuse_second(store, call)?;
     allocator::choose(&call.conf.sets, wanted, store)
 }
 
-/// An attachment has one lease of a range set, which only its DEL ends (containernetworking/plugins#328).
+/// An attachment has at most one lease of a range set, and only its DEL releases it (containernetworking/plugins#328).
 fn refuse_second(store: &mut Store, call: &Add<Conf>) -> Result<()> {
     let (leases, _) = store.leases_of(&call.attachment)?;
     let held = leases.iter().find_map(|lease| {
@@ -178,7 +178,7 @@ fn report(set: &RangeSet, ip: IpAddr) -> Option<IpConfig> {
     Some(IpConfig::new(address, Some(range.gateway)))
 }
 
-/// Releases those leases of an attachment that are meant. Where there are none all is well.
+/// Releases the selected leases of an attachment. Succeeds if there are none.
 fn release(
     data_dir: &Path,
     network: &NetworkName,

@@ -1,4 +1,4 @@
-//! The store against what others do to its files.
+//! Tests of the store with changes by other programs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::range::{Range, RangeSet, Spec};
 
-/// A data directory with one network in it.
+/// A data directory with one network.
 struct Lab {
     data_dir: TempDir,
     network: NetworkName,
@@ -49,7 +49,7 @@ impl Lab {
         }
     }
 
-    /// As the reference or an administrator writes a lease: in place, and past the index.
+    /// Writes a lease as the reference or an administrator does: in place, without the index.
     fn write(&self, name: &str, content: &str) {
         fs::create_dir_all(self.dir()).unwrap();
         fs::write(self.file(name), content).unwrap();
@@ -231,7 +231,7 @@ fn a_removed_directory_does_not_take_the_lock_with_it() {
     let first = lab.store();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| lab.add("late", &["10.0.0.2"]));
-        // In one step: the late one makes files in whatever is there.
+        // By a rename: a process that still runs would otherwise create files in the directory while it is removed.
         let aside = lab.data_dir.path().join("removed");
         fs::rename(lab.dir(), &aside).unwrap();
         while let Err(e) = fs::remove_dir_all(&aside) {
@@ -243,7 +243,7 @@ fn a_removed_directory_does_not_take_the_lock_with_it() {
     assert_eq!(lab.held("late"), ["10.0.0.2"]);
 }
 
-/// To lose the leases of containers that are alive would give their addresses out twice.
+/// If leases of running containers were dropped, their addresses would be allocated twice.
 #[test]
 fn a_damaged_mark_of_a_boot_drops_no_lease() {
     for damaged in ["", "garbage", &"\0".repeat(36), &"x".repeat(5000)] {
@@ -405,7 +405,7 @@ fn threads_at_once_never_get_the_same_address() {
     assert_eq!(taken.len(), 100);
 }
 
-/// Something that happens to a store, by us or by others. Numbers are containers and addresses.
+/// A change of a store, by this plugin or by others. Numbers are containers and addresses.
 #[derive(Clone, Debug)]
 enum Step {
     Add(u8, u8),
@@ -416,23 +416,23 @@ enum Step {
     ForeignRename(u8, u8),
     RemoveDirectory,
     Torn(u8),
-    /// An ADD that is killed before the seal, and what it was about to write after this lease.
+    /// An ADD that is killed before the seal, and the address whose lease it had not yet written.
     KilledAdd(u8, u8),
     /// A DEL that is killed before the seal.
     KilledDel(u8),
     /// The first ADD after a reboot drops all leases.
     Reboot,
-    /// Bytes of the index change, or its end is gone.
+    /// Bytes of the index change, or it is truncated.
     Damage(Damage),
 }
 
 #[derive(Clone, Debug)]
 enum Damage {
     Flip(Vec<(prop::sample::Index, u8)>),
-    /// A stretch of zeroes, as of a block that was never written.
+    /// A range of zeros, like a block that was never written.
     Zeroes(prop::sample::Index, u16),
     Cut(prop::sample::Index),
-    /// A sector comes in another's place.
+    /// A sector is replaced by another one.
     Copy(prop::sample::Index, prop::sample::Index),
 }
 
@@ -445,7 +445,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// In place, as a disk or an editor does it: the directory does not change.
+/// In place, as a disk or an editor does it: the directory's times do not change.
 fn damaged(lab: &Lab, damage: &Damage) {
     let mut bytes = fs::read(lab.file(".index")).unwrap_or_default();
     if bytes.is_empty() {
@@ -472,7 +472,7 @@ fn damaged(lab: &Lab, damage: &Damage) {
             }
         }
     }
-    // Without O_TRUNC, which makes ext4 write to the disk at once.
+    // Without O_TRUNC, which makes ext4 write to the disk immediately.
     let file = fs::File::options().write(true).open(lab.file(".index")).unwrap();
     file.write_all_at(&bytes, 0).unwrap();
     file.set_len(bytes.len() as u64).unwrap();
@@ -504,7 +504,7 @@ fn container(number: u8) -> String {
     format!("c{number}")
 }
 
-/// The same where the kill comes after the last change and before the seal.
+/// Runs a command that is killed after its last change and before the seal.
 fn run_killed(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
     let mut store = lab.store();
     if let Step::KilledAdd(c, a) = step {
@@ -520,16 +520,16 @@ fn run_killed(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
         }
         model.retain(|_, holder| *holder != c);
     }
-    // The kernel gives the lock back, and nothing else is done.
+    // The kernel releases the lock, and nothing else happens.
     store.changed = false;
 }
 
-/// Does the step to the lab and to the model: address → container.
+/// Applies the step to the lab and to the model: address → container.
 fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
     match step {
         Step::Add(c, a) => {
             let mut store = lab.store();
-            // What a second ADD of the same attachment is refused by.
+            // A second ADD of the same attachment is refused.
             let held = store.leases_of(&at(&container(c))).unwrap().0.len();
             assert_eq!(held, model.values().filter(|holder| **holder == c).count());
             assert_eq!(store.is_taken(ip(&name(a))).unwrap(), model.contains_key(&a));
@@ -556,7 +556,7 @@ fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
             model.retain(|_, holder| valid.contains(holder));
         }
         Step::ForeignWrite(c, a) => {
-            // A new file, as every way of writing one past the store is that the index has to notice.
+            // A new file: the index must notice every kind of new file.
             fs::remove_file(lab.file(&name(a))).ok();
             lab.write(&name(a), &format!("{}\r\neth0", container(c)));
             model.insert(a, c);
@@ -588,7 +588,7 @@ fn run(lab: &Lab, model: &mut BTreeMap<u8, u8>, step: Step) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Whatever we and others do, and in whatever order, the store knows every lease and no other.
+    /// After any changes by anyone, in any order, the store finds exactly the existing leases.
     #[test]
     fn the_store_is_never_wrong_about_who_has_what(
         steps in prop::collection::vec((step(), any::<bool>()), 1..60),
@@ -597,7 +597,7 @@ proptest! {
         for (step, look) in steps {
             let shown = format!("{step:?}");
             run(&lab, &mut model, step);
-            // To look is to make a broken index anew: the next step may meet it broken, too.
+            // A search rebuilds a broken index, so it is sometimes left out, for the next step to find it broken.
             for c in (0..6).filter(|_| look) {
                 let held: BTreeSet<String> = lab.held(&container(c)).into_iter().collect();
                 let model = model.iter().filter(|(_, holder)| **holder == c).map(|(a, _)| name(*a));
