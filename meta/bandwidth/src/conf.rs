@@ -8,7 +8,7 @@ use crate::limit::Limit;
 /// Default of `latencyMs`, the reference's fixed value.
 const LATENCY_MS: i64 = 25;
 
-/// Maximum of `latencyMs`: a sender has repeated the packet by then.
+/// Maximum of `latencyMs`: a sender retransmits the packet before that.
 const MOST_LATENCY_MS: i64 = 10_000;
 
 /// Rates and bursts, at the top or in `runtimeConfig.bandwidth`: bits per second, and bits.
