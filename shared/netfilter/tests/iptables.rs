@@ -1,4 +1,4 @@
-//! The iptables backend against its own tools, in both variants.
+//! The iptables backend with the real tools, in both variants.
 
 #![allow(clippy::unwrap_used)]
 
@@ -97,7 +97,7 @@ fn a_port_returns_to_the_newest_of_those_that_still_ask_for_it() {
     }
 }
 
-/// A DEL or GC that is killed has cut the way to a chain, and not removed it yet.
+/// A DEL or GC was killed after it had removed the jump to a chain, before it removed the chain.
 #[test]
 fn a_chain_that_nothing_leads_to_is_removed_by_del_and_by_gc() {
     let network = NetworkName::parse("cbr0").unwrap();
@@ -160,7 +160,7 @@ fn many_at_once_on_an_empty_firewall_all_succeed() {
     assert_eq!(saved(), "");
 }
 
-/// What the reference leaves of a container, by its own words.
+/// The reference's rules of a container.
 const REFERENCE: &str = "*nat
 :CNI-HOSTPORT-DNAT - [0:0]
 :CNI-HOSTPORT-MASQ - [0:0]
@@ -185,7 +185,7 @@ COMMIT
 fn what_the_reference_left_is_removed_by_del_and_by_gc() {
     for by_gc in [false, true] {
         lab();
-        // sha512("cbr0c1"), by sha512sum(1).
+        // sha512("cbr0c1"), from sha512sum(1).
         let hash = run("sh -c printf${IFS}cbr0c1|sha512sum");
         let script = REFERENCE.replace("CHAIN-MQ", &format!("CNI-{}", &hash[..24]));
         let script = script.replace("CHAIN-DN", &format!("CNI-DN-{}", &hash[..21]));

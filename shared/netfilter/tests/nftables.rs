@@ -1,4 +1,4 @@
-//! The nftables backend against the kernel, seen through nft(8).
+//! The nftables backend with the kernel, checked by nft(8).
 
 #![allow(clippy::unwrap_used)]
 
@@ -30,7 +30,7 @@ fn masquerade_is_two_elements_and_a_record_for_an_address() {
     assert_eq!(ruleset(), "");
 }
 
-/// Changes the ruleset by nft(8), whose words have blanks in them.
+/// Changes the ruleset by nft(8), whose arguments may contain spaces.
 fn nft(change: &str) {
     assert!(Command::new("nft").arg(change).status().unwrap().success(), "{change}");
 }
@@ -92,7 +92,7 @@ fn port_8080(address: &str) -> HostPorts {
     host_ports(&[address], &["tcp 8080 80"])
 }
 
-/// Who has port 8080, and where it leads to.
+/// The destination of port 8080, with its comment.
 fn holder() -> String {
     let map = output("nft list map inet ferrule hostport4").stdout;
     let map = String::from_utf8(map).unwrap();
@@ -190,7 +190,7 @@ fn a_collection_returns_ports_to_what_is_valid_only() {
     }
 }
 
-/// Before claims were recorded, nobody knew who waits.
+/// Versions without claims did not record waiting attachments.
 #[test]
 fn rules_without_claims_are_removed_as_they_are() {
     lab();
@@ -302,8 +302,7 @@ fn thousands_of_ports_of_one_container_are_one_transaction() {
     assert!(!ruleset().contains("10.1.0.5"));
 }
 
-/// What the reference's nftables backends leave of a container, by its own words. The hashes are of
-/// sha512sum(1).
+/// The rules of a container by the reference's nftables backends. The hashes are from sha512sum(1).
 fn reference(network: &str, instance: &str) -> String {
     format!(
         "table inet cni_plugins_masquerade {{ chain masq_checks {{
@@ -447,7 +446,7 @@ fn conditions_are_in_the_ruleset_as_nft_reads_them() {
     assert_eq!(ruleset(), "");
 }
 
-/// Whoever looked at all that an attachment has for each of its ports would look at millions.
+/// Reading all of an attachment's records for each of its ports would be millions of reads.
 #[test]
 fn thousands_of_ports_that_two_attachments_claim_change_hands_and_return() {
     lab();
@@ -470,7 +469,7 @@ fn more_records_than_there_are_numbers_for_them_are_refused() {
     lab();
     let mappings: Vec<String> = (1..=65533_u32).map(|port| format!("tcp {port} {port}")).collect();
     let mappings: Vec<&str> = mappings.iter().map(String::as_str).collect();
-    // Two more records are for the sources of connections that get the host's address.
+    // Two more records are for source NAT.
     let rules = host_ports(&["10.1.0.5/24"], &mappings);
     let error = nftables().install(&owner("cbr0", "c1"), &rules, &mut cni::Undo::new()).unwrap_err();
     assert_eq!(error.code(), 7);

@@ -1,4 +1,4 @@
-//! Whether a rule that the kernel lists has the content that was written.
+//! Compares a listed rule with the rule that was written.
 
 use std::iter::zip;
 
@@ -9,10 +9,10 @@ use super::query::Found;
 use crate::ruleset::Expressions;
 use crate::ruleset::uapi::*;
 
-/// Chains that had other names in older versions: each with that name first.
+/// Renamed chains: the name in older versions, and the current one.
 pub(super) type Renamed<'a> = &'a [(&'static str, &'static str)];
 
-/// Whether a rule does what these expressions say. Its comment and its counters do not matter.
+/// Whether a rule has these expressions. Its comment and its counters are ignored.
 pub(super) fn is_same(expressions_of: &Expressions, found: &Found, renamed: Renamed<'_>) -> bool {
     let wanted = Found { expressions: expressions_of.bytes().to_vec(), ..Found::default() };
     let wanted: Vec<_> = expressions(&wanted).collect();
@@ -29,7 +29,7 @@ pub(super) fn is_same(expressions_of: &Expressions, found: &Found, renamed: Rena
         })
 }
 
-/// Whether two values are equal: as they are, as lists of attributes, or as two numbers of one register.
+/// Whether two values are equal: byte by byte, as lists of attributes, or as two numbers of one register.
 fn is_equal(wanted: &[u8], found: &[u8], renamed: Renamed<'_>) -> bool {
     let name = |bytes: &[u8], name: &str| bytes.strip_suffix(&[0]) == Some(name.as_bytes());
     if wanted == found || renamed.iter().any(|(old, new)| name(wanted, new) && name(found, old)) {
@@ -46,7 +46,7 @@ fn is_equal(wanted: &[u8], found: &[u8], renamed: Renamed<'_>) -> bool {
             .all(|((kind, wanted), (other, found))| kind == other && is_equal(wanted, found, renamed))
 }
 
-/// The kernel lists the first of four small registers by the number of the large one that they make up.
+/// The kernel lists the first of four small registers by the number of the large register that they form.
 fn register(value: &[u8]) -> Option<u32> {
     read_be32(value).map(|number| match number.checked_sub(NFT_REG32_00) {
         Some(small) if small < 16 && small % 4 == 0 => small / 4 + 1,
@@ -54,7 +54,7 @@ fn register(value: &[u8]) -> Option<u32> {
     })
 }
 
-/// Whether an attribute that was not written says nothing new: it is zero, or the end of a range that is one value.
+/// Whether an attribute that was not written has its default value: zero, or the end of a range of one value.
 fn is_default(expression: Attributes<'_>, kind: u16, value: &[u8]) -> bool {
     value.iter().all(|byte| *byte == 0)
         || [NFTA_NAT_REG_ADDR_MIN, NFTA_NAT_REG_PROTO_MIN].contains(&(kind - 1))
