@@ -15,7 +15,7 @@ const PORTS: u16 = 1_000;
 /// 200 changes a second.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// ADD, ADD of another attachment with the same ports, DEL of both, and GC with nothing to collect.
+/// ADD, ADD of another attachment with the same ports, DEL of both, and GC with nothing to remove.
 pub fn many_ports(others: u16) -> Box<Prepare> {
     Box::new(move |lab, side| {
         let pod = lab.container("pod");

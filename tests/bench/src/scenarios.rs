@@ -40,8 +40,8 @@ const FIREWALL: &[&str] = &["bridge", "host-local", "firewall"];
 const WITH_DELETION: &[&str] = &["ADD", "DEL", "the kernel's part of DEL"];
 const KUBERNETES: &[&str] = &["bridge", "host-local", "tuning", "portmap"];
 
-/// All of them, in the table's order. The reference would need minutes to install 5 000 mappings, so it is left out
-/// where these are there.
+/// All rows, in the table's order. The reference would need minutes to install 5 000 mappings, so it is not measured
+/// with them.
 pub fn all() -> Vec<Scenario> {
     [single(), interfaces(), storms(), host_ports(), collections()].into_iter().flatten().collect()
 }
@@ -79,7 +79,7 @@ fn single() -> Vec<Scenario> {
     ]
 }
 
-/// Many containers at once.
+/// Many concurrent containers.
 fn storms() -> Vec<Scenario> {
     vec![
         Scenario::new(
@@ -121,7 +121,7 @@ fn storms() -> Vec<Scenario> {
     ]
 }
 
-/// Interface plugins beside bridge, each with host-local, and what moves their routes.
+/// The other interface plugins, each with host-local, and the plugins that move routes.
 fn interfaces() -> Vec<Scenario> {
     vec![
         Scenario::new("ptp + host-local, ipMasq", PTP, chain(point_to_point, nothing, None)).by_backends(),
