@@ -1,4 +1,4 @@
-//! bridge with host-local: what it makes, and what it leaves.
+//! bridge with host-local.
 
 use std::time::Duration;
 use std::{fs, thread};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::common::{container_interface, dual_stack, host_end, host_local, ips, leases};
 
-/// One family, nothing but addresses.
+/// One family, only addresses.
 fn plain() -> Value {
     json!({"bridge": "br0", "ipam": host_local(&[&["10.1.2.0/24"]])})
 }
@@ -17,7 +17,7 @@ fn flag(netns: &Netns, link: &str, name: &str) -> bool {
     netns.link(link).unwrap()["flags"].as_array().unwrap().contains(&json!(name))
 }
 
-/// A setting of a bridge's port, as `ip -d -j` calls it.
+/// A setting of a bridge port, by its name in `ip -d -j`.
 fn port(lab: &Lab, name: &str, key: &str) -> Value {
     lab.host().link(name).unwrap()["linkinfo"]["info_slave_data"][key].clone()
 }
@@ -359,8 +359,8 @@ fn the_bridge_keeps_its_mac_whoever_comes_and_goes() {
     assert_eq!(mac(), first);
 }
 
-/// Whether it has one is written in /sys only, which is another namespace's where a user namespace has the host's, as in
-/// rootless Podman.
+/// Only /sys shows whether the MAC was set. In a user namespace with the host's /sys, as in rootless Podman, /sys is
+/// another namespace's.
 #[test]
 fn a_bridge_that_was_there_keeps_the_mac_that_it_has_also_where_sys_does_not_tell() {
     beyond_reference!("bridge-mac");
@@ -383,7 +383,7 @@ fn a_bridge_that_was_there_keeps_the_mac_that_it_has_also_where_sys_does_not_tel
             call.clone().on(&a).del().ok();
             call.on(&b).del().ok();
             assert_eq!(mac(), first, "{sys}; {before}");
-            // To set an address, the same even, makes the kernel forget all neighbours.
+            // Setting an address, even the same one, flushes the bridge's neighbour entries.
             assert!(lab.host().sh("ip neigh").contains("10.1.2.200"), "{sys}; {before}");
         }
     }
@@ -403,7 +403,8 @@ fn del_may_be_repeated_and_needs_neither_the_namespace_nor_a_result() {
     let [del_a, del_b, del_c] = [&a, &b, &c].map(|pod| call.clone().on(pod));
     del_a.del().ok();
     del_a.del().ok();
-    // Gone before DEL, as containerd has it for its second DEL; and not told at all, as after `ctr run --rm`.
+    // The namespace is deleted before DEL, as at containerd's second DEL, or not passed at all, as after `ctr run
+    // --rm`.
     b.vanish();
     del_b.del().ok();
     c.vanish();
@@ -568,12 +569,12 @@ fn twenty_containers_at_once_find_one_bridge_with_one_address() {
     assert!(lab.host().ip("link show master br0").is_empty());
 }
 
-/// "At once": a neighbour that remembers the old container would send to its MAC address for 20 seconds and longer.
+/// Immediately: a neighbour that remembers the old container sends to its MAC address for 20 seconds and longer.
 #[test]
 fn a_new_container_with_a_reused_address_is_reached_immediately() {
     beyond_reference!("announce");
     let lab = Lab::new();
-    // It keeps the bridge up, without which the host would forget all neighbours there.
+    // It keeps the bridge up. Otherwise the host would delete all neighbour entries there.
     let [stays, old, new] = ["stays", "old", "new"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack());
     call.clone().on(&stays).add().ok_result();
@@ -587,7 +588,7 @@ fn a_new_container_with_a_reused_address_is_reached_immediately() {
     for (from, link) in neighbours {
         for address in ["10.1.2.50", "fd00:1:2::50"] {
             assert!(from.reaches(address) && knows(from, address, &mac_of_old), "{address}");
-            // As some seconds later: the kernel does not ask again before it sends.
+            // As some seconds later: with a stale entry, the kernel sends before it resolves the address again.
             from.sh(&format!("ip neigh replace {address} lladdr {mac_of_old} dev {link} nud stale"));
         }
     }
@@ -595,7 +596,7 @@ fn a_new_container_with_a_reused_address_is_reached_immediately() {
     let mac = mac_of(&call.on(&new).add().ok_result());
     for (from, _) in neighbours {
         for address in ["10.1.2.50", "fd00:1:2::50"] {
-            // Nobody sends to it meanwhile, and the kernel forgets nothing by itself.
+            // Nothing is sent meanwhile, and the kernel deletes no entry by itself.
             until_within(Duration::from_secs(10), "the old container is forgotten", || {
                 !knows(from, address, &mac_of_old)
             });
@@ -802,7 +803,7 @@ fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_at_once() {
     let lab = Lab::new();
     let [old, new] = ["old", "new"].map(|id| lab.container(id));
     let call = lab.plugin("bridge").config(dual_stack()).config(json!({"vlan": 10, "macspoofchk": true}));
-    // It keeps the VLAN's gateway.
+    // It keeps the VLAN's gateway interface.
     call.clone().on(&lab.container("stays")).add().ok_result();
     let call = call.args("IP=10.1.2.9");
     call.clone().on(&old).add().ok_result();
@@ -812,12 +813,12 @@ fn an_address_that_moves_to_another_container_of_a_vlan_is_reached_at_once() {
     let mac_of_old = of_old.split_whitespace().nth(2).unwrap();
     call.clone().on(&old).del().ok();
     call.on(&new).add().ok_result();
-    // The announcement is on its way.
+    // The announcement may still be in flight.
     lab.host().wait_until("the old neighbour is forgotten", |host| !known(host).contains(mac_of_old));
     assert!(lab.host().reaches("10.1.2.9"));
 }
 
-/// Mounts /proc/sys read-only for what the test runs, as it is where a plugin runs in a container itself.
+/// Mounts /proc/sys read-only, as if the plugin ran in a container.
 fn make_sysctls_read_only(lab: &Lab) {
     lab.host().sh("mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys");
     assert!(fs::write("/proc/sys/net/core/somaxconn", "7").is_err(), "it is read-only");
@@ -842,7 +843,7 @@ fn sysctls_that_it_can_do_without_are_told_and_done_without_where_none_can_be_se
             "{said:?}"
         );
         assert!(said[0].contains("ipv6/conf/br0/accept_ra = 0, ipv6/conf/br0/accept_dad = 0"), "{said:?}");
-        // The kernel's default is what enabledad wants.
+        // The kernel's default is the right value for enabledad.
         let dad = if enabledad { "" } else { "ipv6/conf/eth0/accept_dad = 0, " };
         let wanted = format!(
             "ipv4/conf/eth0/arp_notify = 1, ipv6/conf/eth0/ndisc_notify = 1, {dad}\
@@ -867,7 +868,7 @@ fn a_sysctl_that_it_cannot_do_without_fails_the_add_where_none_can_be_set() {
 
 #[test]
 fn ipv6_addresses_outlive_a_moment_in_which_the_interface_is_down() {
-    // Debian's is older than the setting.
+    // Debian's release is older than the setting.
     beyond_1_1_1!("best-effort-sysctls");
     let lab = Lab::new();
     let pod = lab.container("pod");

@@ -1,4 +1,4 @@
-//! Many containers at once on one link of the host.
+//! Many concurrent containers on one link of the host.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::common::{cable, host_local, ips, leases};
 use crate::field::effects::{self, Attached};
 use crate::field::{self, stubs};
 
-/// What makes many interfaces on one link of the host. A plugin joins by an entry.
+/// Plugins that create many interfaces on one link of the host. Add new plugins here.
 const ON_ONE_MASTER: [(&str, Feature); 3] =
     [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];
 
@@ -23,7 +23,7 @@ fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_n
         let links = lab.host().link_names();
         let ipam = host_local(&[&["10.1.0.0/16"], &["fd00:1::/64"]]);
         let call = lab.plugin(plugin).config(json!({"master": "cable", "ipam": ipam}));
-        // Only vlan reads the id: a master has one interface for each.
+        // Only vlan reads the id. A master has one interface for each.
         let pods: Vec<_> = (1..=100)
             .map(|n| {
                 let pod = lab.container(&format!("pod{n}"));
@@ -42,7 +42,7 @@ fn a_hundred_containers_by_sixteen_workers_on_one_master_fail_nobody_and_leave_n
     }
 }
 
-/// k3s' chain, with the part that flannel would ask bridge for.
+/// The chain of k3s, with the part that flannel delegates to bridge.
 #[test]
 fn a_hundred_containers_by_sixteen_workers_with_limits_fail_nobody_and_leave_nothing() {
     needs!(TrafficControl);
@@ -70,7 +70,7 @@ fn a_hundred_containers_by_sixteen_workers_with_limits_fail_nobody_and_leave_not
     assert_eq!(lab.host().link_names(), links);
 }
 
-/// Sixteen workers, each with its share of them all.
+/// Sixteen workers, each with a part of the items.
 pub fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let work = &work;
     thread::scope(|scope| {
@@ -81,7 +81,7 @@ pub fn by_workers<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> R + Sync) ->
     })
 }
 
-/// The chains of Nomad, nerdctl and k3s, run as a runtime does.
+/// The chains of Nomad, nerdctl and k3s, run as by a runtime.
 #[test]
 fn a_hundred_containers_by_sixteen_workers_on_the_chains_of_the_field_fail_nobody_and_leave_nothing() {
     beyond_reference!("flannel");
@@ -108,7 +108,7 @@ fn chains_of_the_field() -> Vec<(&'static str, Value)> {
     chains
 }
 
-/// Containers, each with a host port that another machine connects to, come and go by sixteen workers.
+/// Sixteen workers attach and detach containers. Each has a host port to which another machine connects.
 fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
     let lab = field::machine();
     let client = lab.machine("client");
@@ -119,7 +119,7 @@ fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
         let tool = tool.clone().env("CAP_ARGS", &field::capabilities(who, port).to_string());
         tool.says(&format!("{command} {name} {}", pod.id));
     };
-    // What all containers share stays, and is there before.
+    // Shared objects stay after the first container, so they exist from here on.
     let first = lab.container("first");
     runs("add", &first, 9000);
     runs("del", &first, 9000);
@@ -136,7 +136,7 @@ fn is_crowded(who: &str, network: &Value, count: u16, plugins: &Path) {
     assert!(pods.iter().all(|(pod, _)| pod.link_names().is_empty()), "{who}");
     pods.iter().for_each(|(pod, _)| pod.vanish());
     let after = pods.iter().fold(lab.snapshot(), |snapshot, (pod, _)| snapshot.without(&pod.id));
-    // Which address comes next is not the first one's.
+    // The hint about the last allocated address differs.
     let left = after.since(&before);
     let left: Vec<_> =
         left.lines().filter(|line| line.contains("  + ") && !line.contains("last_reserved_ip")).collect();

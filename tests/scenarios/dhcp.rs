@@ -1,5 +1,5 @@
-//! An IPAM plugin of type `dhcp` asks a server over the container's interface: it is there and up from before the plugin's ADD
-//! until after its DEL.
+//! An IPAM plugin of type `dhcp` sends packets through the container's interface. The interface exists and is up from
+//! before the plugin's ADD until after its DEL.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::path::Path;
 use lab::{Call, Container, Feature, Lab, beyond_reference};
 use serde_json::json;
 
-/// An IPAM plugin that writes down how it finds the interface, and holds a lease. It fails where /run/lab/fail names the command.
+/// An IPAM plugin that records the state of the interface, and has a lease. It fails if /run/lab/fail contains the
+/// command.
 const CLIENT: &str = r#"
 case $(ip -n pod link show dev eth0 2>/dev/null) in *,UP,LOWER_UP*) link=up;; ?*) link=down;; *) link=gone;; esac
 echo "$CNI_COMMAND $link" >>/run/lab/calls
@@ -17,7 +18,7 @@ case $CNI_COMMAND in
     DEL) rm -f /run/lab/lease;;
 esac"#;
 
-/// A scenario with each plugin that makes an interface which frames get through.
+/// Runs a scenario with each plugin whose interface carries packets.
 fn with_each(ipam: &str, scenario: impl Fn(&Lab, &Container, &Call)) {
     let plugins = [
         ("bridge", json!({"bridge": "br0"}), None),
@@ -36,7 +37,7 @@ fn with_each(ipam: &str, scenario: impl Fn(&Lab, &Container, &Call)) {
         answer("10.1.2.9/24");
         lab.host().sh("ip link add cable up type veth peer name far; ip link set far up");
         let call = lab.plugin(plugin).config(keys).config(json!({"ipam": {"type": ipam}})).on(&pod);
-        // A real plugin of this name is not looked for.
+        // Only the lab's plugin of this name is found.
         scenario(&lab, &pod, &call.env("CNI_PATH", Lab::plugin_dir().to_str().unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! dhcp with its daemon and a real server: Debian's dnsmasq, on a link of its own.
+//! dhcp with its daemon and a real server: Debian's dnsmasq, on a separate link.
 
 use std::fs;
 
@@ -50,10 +50,10 @@ fn after_a_kill_of_the_daemon_the_next_daemon_renews_its_lease() {
     net.until("a renewal", || net.server_log().matches("DHCPACK").count() > before);
     net.until("the daemon knows", || net.daemon_log().contains("renewed"));
     call.check(&result).ok();
-    // Nothing is lost by an orderly end either.
+    // A normal exit loses nothing either.
     net.end_daemon(Signal::SIGTERM);
     assert!(!fs::exists("/run/cni/dhcp.sock").unwrap() && leases_on_disk() == 1);
-    // No daemon: no ADD, but a DEL.
+    // Without a daemon, ADD fails and DEL succeeds.
     call.status().refused(50, "dhcp.sock");
     call.del().ok();
     net.until("the release is seen", || net.server_log().contains("DHCPRELEASE"));
@@ -90,7 +90,7 @@ fn nothing_keeps_the_namespace_of_a_container_that_vanishes() {
     assert_eq!(links(), 1);
     pod.vanish();
     net.until("the namespace dies", || links() == 0);
-    // The daemon cannot tell it from a mount namespace that does not have the path.
+    // For the daemon, this looks like a mount namespace without the path.
     net.until("the daemon looks for it", || net.daemon_log().contains("no network namespace is at"));
     assert_eq!(leases_on_disk(), 1);
     call.without("CNI_NETNS").del().ok();
@@ -164,7 +164,7 @@ fn a_hundred_containers_at_once_each_get_an_address_of_their_own() {
 fn an_option_that_the_server_does_not_send_fails_only_an_add_that_requires_it() {
     let Some(mut net) = DhcpNetwork::with(&format!("{RANGE} {SOON}")) else { return };
     let (pod, call) = net.plugged("pod");
-    // The reference knows few options by name.
+    // The reference knows only few options by name.
     let [tftp, ntp] = if under_test().reference { ["66", "42"] } else { ["tftp-server-name", "ntp-servers"] };
     let request = |required: bool| {
         let options = json!([{"option": tftp}, {"option": ntp, "required": required}]);
@@ -220,7 +220,7 @@ fn macvlan_gets_its_address_from_the_same_server() {
     on_a_cable("macvlan");
 }
 
-/// All interfaces of one master have its hardware address, and the server has to tell them apart.
+/// All interfaces of a master have its hardware address. The server must distinguish them nevertheless.
 #[test]
 fn ipvlan_gets_its_address_from_the_same_server() {
     needs!(Ipvlan);
@@ -228,7 +228,7 @@ fn ipvlan_gets_its_address_from_the_same_server() {
     on_a_cable("ipvlan");
 }
 
-/// The frames have the VLAN's tag on the cable. The server's network is behind a port that takes it off.
+/// The frames on the cable have the VLAN's tag. The server's network is behind a port that removes it.
 #[test]
 fn vlan_gets_its_address_from_a_server_of_its_vlan() {
     needs!(Vlan);
@@ -291,7 +291,7 @@ fn the_addresses_of_a_daemon_that_forgot_them_are_adopted() {
     );
 }
 
-/// libcni's cache has it until the DEL is done.
+/// libcni's cache contains it until the DEL has succeeded.
 #[test]
 fn an_attachment_whose_lease_was_being_given_back_is_not_adopted() {
     beyond_reference!("dhcp-restart");
@@ -324,7 +324,7 @@ fn status_tells_when_no_server_extends_leases_any_more() {
     net.stop_server();
     net.until("all servers are asked", || net.list().iter().all(|one| one["state"] == "REBINDING"));
     net.lab.plugin("dhcp").config(json!({"ipam": {"type": "dhcp"}})).status().refused(51, "one/net/eth0");
-    // Containers keep their addresses until the lease's end.
+    // Containers keep their addresses until the end of the lease.
     for (call, result) in calls.iter().zip(&results) {
         call.check(result).ok();
         call.del().ok();

@@ -82,7 +82,7 @@ fn a_name_that_is_taken_is_refused_and_del_leaves_its_owner_alone() {
     pod.sh("ip link add eth0 type veth peer name other");
     let call = dummy(&lab, &pod).config(json!({"ipam": null}));
     let before = lab.snapshot();
-    // A kernel without dummies says that first.
+    // A kernel without dummies refuses it first.
     if lab::Feature::Dummy.is_there() {
         call.add().refused(4, "CNI_IFNAME eth0");
     }

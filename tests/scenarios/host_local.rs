@@ -1,4 +1,4 @@
-//! host-local, called as a delegate is.
+//! host-local, called like a delegate.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use crate::common::{STORE, host_local, ips, leases};
 
-/// A call for a container: host-local never looks at the namespace.
+/// A call for a container. host-local never looks at the namespace.
 fn ipam(lab: &Lab, id: &str, ipam: &Value) -> Call {
     let call = lab.plugin("host-local").config(json!({"type": "bridge", "ipam": ipam}));
     call.env("CNI_CONTAINERID", id).env("CNI_NETNS", "/run/netns/of-nobody")
 }
 
-/// The addresses that some containers get, one after the other.
+/// The addresses of some containers, attached in sequence.
 fn addresses(lab: &Lab, ids: &[&str], conf: &Value) -> Vec<String> {
     let added = ids.iter().map(|id| ipam(lab, id, conf).add().ok_result());
     added.map(|result| ips(&result).join(" ")).collect()
@@ -328,22 +328,22 @@ fn an_empty_lease_file_does_not_block_its_address() {
     let conf = host_local(&[&["10.0.0.0/24"]]);
     fs::create_dir_all(STORE).unwrap();
     fs::write(lease("10.0.0.2"), "").unwrap();
-    // Other addresses are free: the file is reclaimed, not a stale lease of a full range.
+    // Other addresses are free, so the file is reclaimed as torn, not as a stale lease.
     assert_eq!(addresses(&lab, &["a"], &conf), ["10.0.0.2/24"]);
 
-    // A crash may empty a file whose lease the index knows. Nothing in the directory has changed then.
+    // A crash may empty a file whose lease is in the index. Nothing in the directory has changed then.
     fs::write(lease("10.0.0.2"), "").unwrap();
     let asks = ipam(&lab, "b", &conf).config(json!({"runtimeConfig": {"ips": ["10.0.0.2"]}}));
     assert_eq!(ips(&asks.add().ok_result()), ["10.0.0.2/24"]);
     assert_eq!(fs::read_to_string(lease("10.0.0.2")).unwrap(), "b\r\neth0");
 
-    // Nor does anybody else have to ask for the address: any DEL that reads the leases removes the file.
+    // The address need not be requested again: any DEL that reads the leases removes the file.
     fs::write(lease("10.0.0.9"), "").unwrap();
     ipam(&lab, "of-nobody", &conf).del().ok();
     assert_eq!(leases(), ["10.0.0.2"]);
 }
 
-/// A plugin that is killed while it writes leaves whole files only.
+/// A plugin that is killed while it writes leaves only complete files.
 #[test]
 fn a_kill_at_any_write_leaves_no_empty_lease_file() {
     beyond_reference!("torn-lease");
@@ -462,7 +462,7 @@ fn with_reset_on_reboot_the_first_add_after_a_reboot_drops_older_leases() {
     assert_eq!(leases(), ["10.0.0.4"]);
 }
 
-/// A dataDir of its own with these mount options.
+/// A separate dataDir with these mount options.
 fn mounted(lab: &Lab, options: &str) -> (PathBuf, Value) {
     let dir = lab.dir().join("leases");
     fs::create_dir_all(&dir).unwrap();
@@ -487,7 +487,7 @@ fn a_read_only_data_dir_is_named_by_add_and_by_status() {
 fn a_disk_that_fills_up_leaves_no_half_allocation_and_can_be_emptied() {
     beyond_reference!("torn-lease");
     let lab = Lab::new();
-    // Room for the directory, two locks, a lease, where to go on from, and one more: not for a second lease.
+    // Room for the directory, two locks, a lease, the hint, and one more file, but not for a second lease.
     let (dir, conf) = mounted(&lab, "nr_inodes=7");
     let call = ipam(&lab, "a", &conf);
     call.add().refused(5, "fd00::2");

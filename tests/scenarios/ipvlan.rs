@@ -1,4 +1,4 @@
-//! ipvlan with host-local: what it makes on which master, who reaches whom in which mode, and what it leaves.
+//! ipvlan with host-local: the interface on its master, reachability in each mode, and cleanup.
 
 use lab::{Call, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use crate::common::{
     is_deaf_to_routers, is_up, leases, the_chains_interface_is_the_master,
 };
 
-/// Addresses of the network that the host's uplink leads to, where [`Lab::machine`] is .2 and ::2.
+/// Addresses of the network on the host's uplink, in which [`Lab::machine`] is .2 and ::2.
 fn ipam() -> Value {
     json!({"type": "host-local", "ranges": [
         [{"subnet": "198.51.100.0/24", "rangeStart": "198.51.100.100"}],
@@ -21,7 +21,7 @@ fn on_uplink(lab: &Lab) -> Call {
     lab.plugin("ipvlan").config(json!({"master": "uplink", "ipam": ipam()}))
 }
 
-/// A network of its own behind the host's uplink, and a machine there that knows the way.
+/// A separate network behind the host's uplink, and a machine there with a route to it.
 fn behind_the_host(lab: &Lab, mode: &str) -> (Netns, Call) {
     let server = lab.machine("server");
     server.sh("ip route add 10.7.0.0/16 via 198.51.100.1; ip route add fd00:7::/64 via 2001:db8:51::1");
@@ -33,7 +33,7 @@ fn behind_the_host(lab: &Lab, mode: &str) -> (Netns, Call) {
     (server, on_uplink(lab).config(json!({"mode": mode, "ipam": ipam})))
 }
 
-/// A master that nothing is behind, for layer 2.
+/// A master, on layer 2.
 fn on_cable(lab: &Lab) -> Call {
     cable(lab);
     lab.plugin("ipvlan").version("1.1.0").config(json!({"master": "cable"}))
@@ -438,7 +438,7 @@ fn status_says_that_there_is_no_master() {
     let call = on_cable(&lab);
     call.status().ok();
     call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
-    // An earlier plugin of the chain may make it.
+    // An earlier plugin of the chain may create it.
     call.clone().config(json!({"master": null})).status().ok();
     call.config(json!({"master": "net1", "linkInContainer": true})).status().ok();
 }

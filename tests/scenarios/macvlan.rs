@@ -1,4 +1,4 @@
-//! macvlan with host-local: what it makes on which master, who reaches whom, and what it leaves.
+//! macvlan with host-local: the interface on its master, reachability, and cleanup.
 
 use lab::{Call, Lab, beyond_reference, tcp_says};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::common::{
 
 const MAC: &str = "02:00:00:00:00:aa";
 
-/// Addresses of the network that the host's uplink leads to, where [`Lab::machine`] is .2 and ::2.
+/// Addresses of the network on the host's uplink, in which [`Lab::machine`] is .2 and ::2.
 fn ipam() -> Value {
     json!({"type": "host-local", "ranges": [
         [{"subnet": "198.51.100.0/24", "rangeStart": "198.51.100.100"}],
@@ -23,7 +23,7 @@ pub fn on_uplink(lab: &Lab) -> Call {
     lab.plugin("macvlan").config(json!({"master": "uplink", "ipam": ipam()}))
 }
 
-/// A master that nothing is behind, for layer 2.
+/// A master, on layer 2.
 fn on_cable(lab: &Lab) -> Call {
     cable(lab);
     lab.plugin("macvlan").version("1.1.0").config(json!({"master": "cable"}))
@@ -324,7 +324,7 @@ fn status_says_that_there_is_no_master() {
     let call = on_cable(&lab);
     call.status().ok();
     call.clone().config(json!({"master": "gone"})).status().refused(50, "gone");
-    // An earlier plugin of the chain may make it.
+    // An earlier plugin of the chain may create it.
     call.clone().config(json!({"master": null})).status().ok();
     call.config(json!({"master": "net1", "linkInContainer": true})).status().ok();
 }

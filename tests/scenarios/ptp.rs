@@ -1,4 +1,4 @@
-//! ptp with host-local: the ways between container and host, and what it leaves.
+//! ptp with host-local: routes between container and host, and cleanup.
 
 use lab::{Container, Lab, beyond_1_1_1, beyond_reference, tcp_says};
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use crate::common::{
     container_interface, host_end, host_local, ips, leases, rules_go_without_a_namespace, seen_as,
 };
 
-/// Both families, with the host as the way out.
+/// Both families, with the host as the default gateway.
 fn dual_stack() -> Value {
     let mut ipam = host_local(&[&["10.1.2.0/24"], &["fd00:1:2::/64"]]);
     ipam["routes"] = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
     json!({"ipam": ipam})
 }
 
-/// An IPAM plugin that gives these addresses and routes.
+/// An IPAM plugin that returns these addresses and routes.
 fn fixed(lab: &Lab, ips: &Value, routes: &Value) -> Value {
     let result = json!({"cniVersion": "1.0.0", "ips": ips, "routes": routes});
     lab.fake_plugin("fixed", &format!("[ \"$CNI_COMMAND\" != ADD ] || echo '{result}'"));

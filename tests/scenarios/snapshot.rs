@@ -1,8 +1,8 @@
-//! What the lab's own comparison sees: whatever it does not see, no scenario can find left.
+//! The lab's comparison of states: no scenario can find a leftover that it does not show.
 
 use lab::Lab;
 
-/// What a command changes, in the words of a snapshot.
+/// The changes by a command, as lines of a snapshot.
 fn changes(lab: &Lab, command: &str) -> String {
     let before = lab.snapshot();
     lab.host().sh(command);

@@ -1,17 +1,17 @@
-//! static: addresses that the configuration or the call names.
+//! static: addresses from the configuration or the call.
 
 use lab::{Call, Lab, beyond_reference};
 use serde_json::{Value, json};
 
 use crate::common::{ips, seen_as};
 
-/// The plugin alone, as a delegate is called. It never looks at the namespace.
+/// Only the plugin, called like a delegate. It never looks at the namespace.
 fn alone(lab: &Lab, ipam: Value) -> Call {
     let call = lab.plugin("static").config(json!({"type": "bridge", "ipam": ipam}));
     call.env("CNI_CONTAINERID", "a").env("CNI_NETNS", "/run/netns/of-nobody")
 }
 
-/// An address of each family, with the gateways that bridge has.
+/// An address of each family, with bridge's gateways.
 fn fixed() -> Value {
     json!({
         "type": "static",
@@ -39,7 +39,7 @@ fn a_container_reaches_another_machine_with_the_addresses_of_the_configuration()
     let call = lab.plugin("bridge").config(json!({"bridge": "br0", "isGateway": true, "ipam": fixed()}));
     let mut other = fixed();
     other["addresses"] = json!([{"address": "10.1.2.8/24"}, {"address": "fd00:1:2::8/64"}]);
-    // The bridge is there before, so that only the attachment can be left.
+    // The bridge exists before, so that only the attachment can be left.
     call.clone().config(json!({"ipam": other})).on(&first).add().ok_result();
     let before = lab.snapshot();
     let call = call.on(&pod);

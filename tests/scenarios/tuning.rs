@@ -1,4 +1,4 @@
-//! tuning: what it changes about an interface and its namespace, and how all is as before afterwards.
+//! tuning: changes of an interface and its namespace, and their restoration.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::common::dual_stack;
 const BACKUP: &str = "/run/cni/tuning/pod_eth0.json";
 const ALLOWLIST: &str = "/etc/cni/tuning/allowlist.conf";
 
-/// A container with an interface that another plugin might have made.
+/// A container with an interface, as another plugin would create it.
 pub fn wired(lab: &Lab, ifname: &str) -> Container {
     let pod = lab.container("pod");
     lab.host().sh(&format!(
@@ -39,7 +39,7 @@ fn flag(pod: &Netns, name: &str) -> bool {
     eth0(pod, "flags").as_array().unwrap().contains(&json!(name))
 }
 
-/// An attribute: as configured, and as the kernel has it then.
+/// An attribute: the configuration's value, and a check of the kernel's.
 type Attribute = (Value, fn(&Netns) -> bool);
 
 const fn attributes() -> [fn() -> Attribute; 4] {
@@ -482,7 +482,7 @@ fn check_takes_no_offence_at_capitals_or_blanks() {
     call.check(&result).ok();
 }
 
-/// What was there is needed for a roll-back, and CHECK must not pass what it has not seen.
+/// A rollback needs the old value, and CHECK must not pass a value that it has not read.
 #[test]
 fn a_sysctl_that_cannot_be_read_just_now_is_neither_set_nor_taken_for_right() {
     beyond_reference!("rollback");
@@ -499,7 +499,7 @@ fn a_sysctl_that_cannot_be_read_just_now_is_neither_set_nor_taken_for_right() {
     call.under(&unread).check(&result).refused(5, path);
 }
 
-/// The kernel has no words for that: EIO (stable_secret in Documentation/networking/ip-sysctl.rst).
+/// The kernel returns EIO for an unset secret (stable_secret in Documentation/networking/ip-sysctl.rst).
 #[test]
 fn a_secret_that_is_not_set_yet_can_be_set() {
     let lab = Lab::new();

@@ -1,4 +1,4 @@
-//! vlan with host-local: what it makes on which master, whom the tag leads to, and what it leaves.
+//! vlan with host-local: the interface on its master, tagged traffic, and cleanup.
 
 use lab::{Call, Container, Lab, Netns, beyond_reference, needs, tcp_says};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use crate::common::{
 
 const MAC: &str = "02:00:00:00:00:aa";
 
-/// Addresses of the network with the tag, where [`tagged`] is .2 and ::2.
+/// Addresses of the tagged network, in which [`tagged`] is .2 and ::2.
 fn ipam() -> Value {
     json!({"type": "host-local", "ranges": [
         [{"subnet": "203.0.113.0/24", "rangeStart": "203.0.113.100"}],
@@ -18,7 +18,7 @@ fn ipam() -> Value {
     ]})
 }
 
-/// Another machine on the host's uplink, which takes frames with the tag of a link `tagged`.
+/// Another machine on the host's uplink, with tagged frames on a link `tagged`.
 fn tagged(lab: &Lab, link: &str) -> Netns {
     let server = lab.machine("server");
     server.sh(&format!(
@@ -35,13 +35,13 @@ pub fn on_uplink(lab: &Lab) -> Call {
     lab.plugin("vlan").config(json!({"master": "uplink", "vlanId": 100, "ipam": ipam()}))
 }
 
-/// VLAN 100 of a master that nothing is behind, for layer 2.
+/// VLAN 100 of a master, on layer 2.
 fn on_cable(lab: &Lab) -> Call {
     cable(lab);
     lab.plugin("vlan").version("1.1.0").config(json!({"master": "cable", "vlanId": 100}))
 }
 
-/// VLAN 100 of a link in the container that has the name of its interface.
+/// VLAN 100 of a link in the container that has the interface's name.
 fn beside_eth0(lab: &Lab, pod: &Container) -> Call {
     pod.sh("ip link add eth0 type veth peer name other; ip link set eth0 up; ip link set other up");
     lab.plugin("vlan").version("1.1.0").on(pod).config(json!({"vlanId": 100, "linkInContainer": true}))
@@ -212,7 +212,7 @@ fn the_mtu_is_the_masters_or_a_smaller_one_and_check_expects_a_lowered_one() {
     b_call.check(&of_b).ok();
     b.sh("ip link set eth0 mtu 1280");
     b_call.check(&of_b).refused(999, "MTU is 1280");
-    // Which has no MTU in its results.
+    // This version has no MTU in its results.
     b_call.version("1.0.0").check(&of_b).refused(999, "MTU is 1280");
 }
 
@@ -274,7 +274,7 @@ fn beside_a_master_that_has_its_name_the_interface_has_the_id_in_its_own() {
         call.check(&result).ok();
         pod.sh("ip link set eth0.100 down");
         call.check(&result).refused(999, "eth0.100");
-        // A DEL need not get the result.
+        // A DEL need not have the result.
         call.config(json!({"prevResult": null})).del().ok();
         lab.snapshot().assert_same(&before);
     }

@@ -1,4 +1,4 @@
-//! A DHCPv6 server that says what a test wants it to say.
+//! A scripted DHCPv6 server.
 
 use std::net::{Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ pub const REQUEST: u8 = 3;
 pub const REPLY: u8 = 7;
 pub const RELEASE: u8 = 8;
 
-/// A message of a client.
+/// A client's message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     pub kind: u8,
@@ -45,17 +45,17 @@ impl Asked {
         None
     }
 
-    /// A REPLY that gives an address at once.
+    /// A REPLY with an address, for rapid commit.
     pub fn reply(&self, address: &str) -> Vec<u8> {
         [self.acknowledge(), given(address, [1000, 2000]), option(RAPID_COMMIT, &[])].concat()
     }
 
-    /// A REPLY that gives an address whose times are in no order.
+    /// A REPLY with an address whose lifetimes are not in order.
     pub fn unusable(&self, address: &str) -> Vec<u8> {
         [self.acknowledge(), given(address, [2000, 1000])].concat()
     }
 
-    /// An offer that is not compared with others.
+    /// An offer with the maximum preference.
     pub fn advertise(&self, address: &str) -> Vec<u8> {
         let mut message =
             [self.acknowledge(), given(address, [1000, 2000]), option(PREFERENCE, &[255])].concat();
@@ -63,7 +63,7 @@ impl Asked {
         message
     }
 
-    /// A REPLY that gives nothing.
+    /// A REPLY without an address.
     pub fn acknowledge(&self) -> Vec<u8> {
         let [a, b, c] = self.xid;
         let server = option(SERVER_ID, &[0, 4, 9, 9]);
@@ -71,7 +71,7 @@ impl Asked {
     }
 }
 
-/// An IA_NA with an address that has a preferred and a valid time.
+/// An IA_NA with an address and its preferred and valid lifetimes.
 fn given(address: &str, times: [u32; 2]) -> Vec<u8> {
     let address: Ipv6Addr = address.parse().unwrap();
     let address = option(IA_ADDR, &[&address.octets()[..], &times.map(u32::to_be_bytes).concat()].concat());
@@ -83,7 +83,7 @@ fn option(number: u16, value: &[u8]) -> Vec<u8> {
     [&number.to_be_bytes()[..], &length.to_be_bytes(), value].concat()
 }
 
-/// Answers each message on eth0 of a machine with packets, until it is dropped.
+/// Answers each message on eth0 of a machine, until it is dropped.
 pub struct Server {
     asked: Arc<Mutex<Vec<Asked>>>,
     ends: Arc<AtomicBool>,
@@ -91,7 +91,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// `answers` is told a message, and how many of its kind came before.
+    /// `answers` gets a message, and the number of earlier ones of its type.
     pub fn start(machine: &Netns, answers: impl Fn(&Asked, usize) -> Vec<Vec<u8>> + Send + 'static) -> Self {
         let link = machine.exec(&["ip", "-o", "link", "show", "eth0"]);
         let index = link.split(':').next().unwrap().parse().unwrap();
@@ -107,7 +107,7 @@ impl Server {
                 let Some(message) = Asked::parse(&packet[..length]) else { continue };
                 let before = count(&noted, message.kind);
                 let said = answers(&message, before);
-                // Before whoever is answered goes on.
+                // Before the answer is sent.
                 noted.lock().unwrap().push(message);
                 for answer in said {
                     socket.send_to(&answer, client).unwrap();
@@ -117,13 +117,13 @@ impl Server {
         Self { asked, ends, thread: Some(thread) }
     }
 
-    /// The messages of a kind.
+    /// The received messages of a type.
     pub fn asked(&self, kind: u8) -> Vec<Asked> {
         self.asked.lock().unwrap().iter().filter(|message| message.kind == kind).cloned().collect()
     }
 }
 
-/// Whether there is a message, and all others are the same, sent again.
+/// Whether there is a message, and all others are repetitions of it.
 pub fn is_one(asked: &[Asked]) -> bool {
     asked.first().is_some_and(|first| asked.iter().all(|other| other == first))
 }

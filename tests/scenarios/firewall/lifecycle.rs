@@ -1,4 +1,4 @@
-//! Each command, and what others do meanwhile.
+//! Each command, also with changes by other programs in between.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::crowd::by_workers;
 
-/// A container whose address a result tells.
+/// A call with a result that contains the container's address.
 fn call(lab: &Lab, pod: &Container, address: &str) -> Call {
     let prev = json!({"interfaces": [{"name": "eth0", "sandbox": pod.path()}],
                       "ips": [{"address": address, "interface": 0}]});
@@ -126,7 +126,7 @@ fn one_hundred_containers_by_sixteen_workers_attach_and_detach_on_one_bridge_wit
     assert_eq!(lab.host().ruleset(), before);
 }
 
-/// A system bus that says the same to everybody, until the test ends.
+/// A fake system bus that sends the same answer to everyone, until the test ends.
 fn bus_that_says(call: &Call, word: &'static str) -> Call {
     let path = format!("/run/lab/bus-{}", word.len());
     let listener = UnixListener::bind(&path).unwrap();
@@ -139,7 +139,7 @@ fn bus_that_says(call: &Call, word: &'static str) -> Call {
     call.clone().env("DBUS_SYSTEM_BUS_ADDRESS", &format!("unix:path={path}"))
 }
 
-/// As the host's bus does to root of a user namespace, which is where rootless runtimes call plugins.
+/// The host's bus denies access to root of a user namespace, in which rootless runtimes call plugins.
 #[test]
 fn a_bus_that_lets_nobody_in_is_asked_for_no_firewalld_unless_that_is_the_backend() {
     beyond_reference!("firewall-nftables");

@@ -1,11 +1,11 @@
-//! Containers of hosts that forward nothing by themselves.
+//! Containers on hosts that drop forwarded packets.
 
 use lab::{Lab, beyond_reference, tcp_is_cut_off, tcp_says};
 use serde_json::json;
 
 use super::*;
 
-/// A container's traffic passes on a host with a policy, and nobody else's.
+/// On a host with this policy, a container's traffic passes, and no other.
 fn passes_under(policy: &str) {
     let lab = Lab::new();
     let (far, pod) = (lab.machine("far"), lab.container("pod"));
@@ -117,7 +117,7 @@ fn a_chain_of_others_that_drops_is_named_with_the_rule_that_opens_it() {
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
 }
 
-/// A rule of iptables accepts in its own chain only, and marks nothing.
+/// An iptables rule accepts packets only in its own chain, and sets no mark.
 #[test]
 fn a_chain_of_others_that_drops_is_named_as_one_that_iptables_cannot_open() {
     beyond_reference!("firewall-nftables");

@@ -1,4 +1,4 @@
-//! What the keys of the configuration change.
+//! The keys of the configuration.
 
 use std::{env, fs};
 
@@ -18,7 +18,7 @@ fn without_snat_nobody_is_seen_under_another_address() {
         for (host, client) in HOST.into_iter().zip(FAR) {
             assert_eq!(tcp_says(&far, &at(host, 8080)), pod_sees(client));
         }
-        // The container answers to its own loopback.
+        // The container would answer on its own loopback.
         assert!(tcp_is_cut_off(lab.host(), "127.0.0.1:8080"));
     });
 }
@@ -40,7 +40,7 @@ fn with_masq_all_everybody_is_seen_under_the_hosts_address() {
     });
 }
 
-/// Counts what leaves with bit 5 of a mark, the packet's or the connection's, and what leaves with bit 13.
+/// Counts outgoing packets with bit 5 of a mark, the packet's or the connection's, and those with bit 13.
 const COUNTERS: &str = "table inet eyes {
     counter asked {}
     counter usual {}
@@ -94,7 +94,7 @@ fn a_chain_of_somebody_else_marks_and_masquerades() {
     assert!(tcp_is_cut_off(&pod, &at(GATEWAY[0], 8080)), "nobody else marks");
 }
 
-/// Conditions of a backend that only the far machine fulfils.
+/// Conditions of a backend that only packets from the other machine meet.
 fn only_from_far(backend: &str) -> Value {
     match backend {
         "iptables" => {
@@ -186,7 +186,7 @@ fn a_host_address_of_a_family_that_the_container_lacks_is_passed_over() {
     network.check(&pod, "eth0", &result).iter().for_each(lab::Outcome::ok);
 }
 
-/// Compares with tests/scenarios/golden/NAME.txt; `UPDATE_GOLDEN=1` writes it anew.
+/// Compares with tests/scenarios/golden/NAME.txt. `UPDATE_GOLDEN=1` writes it.
 #[track_caller]
 fn golden(name: &str, text: &str) {
     let path = repository().join(format!("tests/scenarios/golden/{name}.txt"));

@@ -1,4 +1,4 @@
-//! Who reaches a host port, at which of the host's addresses, and who does not.
+//! From where, and at which of the host's addresses, a host port can be reached.
 
 use lab::{beyond_reference, tcp_is_cut_off, tcp_says, udp_says};
 use serde_json::json;
@@ -54,7 +54,7 @@ fn the_host_reaches_it_at_127_0_0_1() {
 fn the_host_reaches_it_at_the_loopback_address_of_ipv6() {
     beyond_reference!("loopback-v6");
     with_each_backend(|lab, keys| {
-        // If bridged packets pass the IP firewall first, the kernel takes the answers for forged.
+        // If bridged packets pass the IP firewall first, the kernel drops the answers as martians.
         lab.host().sh("f=/proc/sys/net/bridge/bridge-nf-call-ip6tables; if [ -e $f ]; then echo 0 >$f; fi");
         for mappings in [web(), port_of("::1")] {
             let pod = lab.container("pod");

@@ -1,4 +1,4 @@
-//! Descriptors, memory and readers that run out.
+//! Lack of descriptors and memory, and results that are not read.
 
 use faults::{Beside, Count, EnvSweep, Fixture, ROLLBACK_FAILED, Target, limits};
 use lab::{Lab, beyond_reference};
@@ -30,7 +30,7 @@ fn an_add_with_few_descriptors_works_or_leaves_nothing() {
     assert!(!outcomes[0] && outcomes[12], "{outcomes:?}");
 }
 
-/// A runtime that is gone does not know of the attachment.
+/// A runtime that has exited does not know about the attachment.
 #[test]
 fn a_result_that_nobody_reads_is_undone() {
     beyond_reference!("nothing-left");
@@ -46,14 +46,14 @@ fn a_result_that_nobody_reads_is_undone() {
     }
 }
 
-/// Memory, descriptors, the size of files, and a kernel that lets nothing be set: for every plugin.
+/// Memory, descriptors, file size, and a read-only /proc or /sys, for every plugin.
 #[test]
 fn limits_of_a_process_end_in_success_or_leave_nothing() {
     beyond_reference!("nothing-left");
     EnvSweep { trials: limits(), every: 61, workers: 2 }.run(|_| {}).assert_clean();
 }
 
-/// In both firewall backends. The iptables tools, which need more, have limits of their own.
+/// With both firewall backends. The iptables tools, which need more, have separate limits.
 #[test]
 fn sixteen_megabytes_are_enough_for_every_plugin_and_verb() {
     beyond_reference!("nothing-left");
@@ -68,7 +68,8 @@ fn one_more_descriptor_is_enough_to_take_back_what_was_made() {
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
 }
 
-/// flannel takes its ADD back by another plugin's DEL, which needs as many descriptors as the ADD: it keeps what its own DEL needs then.
+/// flannel rolls back its ADD by another plugin's DEL, which needs as many descriptors as the ADD. It keeps the data
+/// for its own DEL.
 #[test]
 fn what_cannot_be_taken_back_for_lack_of_descriptors_is_told_and_del_and_gc_remove_it() {
     beyond_reference!("nothing-left");
@@ -104,7 +105,7 @@ fn a_write_past_the_limit_of_a_file_is_a_failure_as_any_other() {
     assert!(succeeded < tried, "{succeeded} of {tried} succeeded");
 }
 
-/// How many cases of one fault were tried, and how many succeeded. Whatever came of them, nothing was left.
+/// The numbers of tested cases of one fault, and of successes. Nothing was left in any case.
 fn every_plugin_with(what: &str) -> [u32; 2] {
     let mut trials = limits();
     trials.retain(|trial| trial.target.beside == Beside::Others);
