@@ -72,7 +72,6 @@ fn known_problems_are_shown_by_tests_that_exist() {
 
 /// `scripts/mutants claims` applies each change in tests/scenarios/claims, which restores the problem, and expects the
 /// test to fail. That takes long. Here, each change only has to match the sources.
-/// change only has to fit the sources.
 #[test]
 fn for_each_known_problem_there_is_a_change_that_brings_it_back() {
     let mut faults = String::new();

@@ -1,6 +1,5 @@
 //! Ferrule refuses what the reference's 1.9.1 refuses, with the reference's words at the start of the message, for
 //! scripts. The tables list all of its plugins' errors that a configuration can cause.
-//! refusal of its plugins that a configuration provokes.
 
 mod tables;
 

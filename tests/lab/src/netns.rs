@@ -63,7 +63,6 @@ impl Netns {
 
     /// Moves the calling thread into the namespace permanently. Only the file keeps the namespace alive, so that it can
     /// be deleted.
-    /// can vanish.
     fn enter(&self) {
         let file = File::open(&self.path).unwrap_or_else(|e| panic!("open {}: {e}", self.path.display()));
         setns(file.as_fd(), CloneFlags::CLONE_NEWNET).expect("enter a network namespace");
